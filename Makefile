@@ -1,0 +1,69 @@
+# Everything runs on CPU from .venv, which plain pip fills; `make test` on a fresh machine does what CI does.
+#
+#   make test          environment, lint, type check, tests
+#   make real          SmolLM2-135M against torch on a few real CORE items (about five minutes on two cores)
+#   make parity        SmolLM2-135M and Gemma-3-270M against torch on many
+#   make bench         this engine beside torch and lm-eval
+#   make test-bare     the tests without torch, in another venv: make test-bare PYTHON=python3.12
+
+PYTHON ?= python3
+MIRON_MODELS ?= $(HOME)/.cache/miron_jax/models
+SHARED ?= ../shared
+BUNDLE := $(SHARED)/data/eval_bundle
+VENV := .venv
+BARE := .venv-bare
+RUN := $(VENV)/bin/python
+
+export MIRON_MODELS
+export TRANSFORMERS_VERBOSITY ?= error
+
+.PHONY: venv install lint test test-bare real ci-parity parity bench
+
+venv: $(VENV)/bin/pip
+install: $(VENV)/.installed
+
+$(VENV)/bin/pip:
+	$(PYTHON) -m venv $(VENV)
+
+# torch goes first and pinned: a resolver that is free to choose takes a build for a GPU from the index.
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/pip
+	$(VENV)/bin/pip install --quiet --upgrade "setuptools>=77" torch==2.13.0
+	$(VENV)/bin/pip install --quiet -e ".[test]"
+	touch $@
+
+$(VENV)/.bench: $(VENV)/.installed
+	$(VENV)/bin/pip install --quiet -e ".[test,bench]"
+	touch $@
+
+$(BARE)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(BARE)
+	$(BARE)/bin/pip install --quiet --upgrade "setuptools>=77" build hypothesis pytest
+	$(BARE)/bin/pip install --quiet -e .
+	touch $@
+
+lint: install
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/basedpyright
+
+test: lint
+	$(RUN) -m pytest
+
+test-bare: $(BARE)/.installed
+	$(BARE)/bin/python -c "import sys, jax; print('Python', sys.version.split()[0], 'jax', jax.__version__)"
+	$(BARE)/bin/python -m pytest
+
+$(MIRON_MODELS)/%/model.safetensors: | $(VENV)/.installed
+	@test -f $(SHARED)/tools/make_real_models.py || \
+	  { echo "$(MIRON_MODELS)/$* is not there, nor $(SHARED)/tools/make_real_models.py to make it: set MIRON_MODELS or SHARED"; exit 1; }
+	$(RUN) $(SHARED)/tools/make_real_models.py --out $(MIRON_MODELS) $*
+
+real ci-parity: install $(MIRON_MODELS)/smollm2-135m/model.safetensors
+	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=5
+
+parity: install $(MIRON_MODELS)/smollm2-135m/model.safetensors $(MIRON_MODELS)/gemma3-270m/model.safetensors
+	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=20
+	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/gemma3-270m --data_dir=$(BUNDLE) --limit=10
+
+bench: $(VENV)/.bench $(MIRON_MODELS)/smollm2-135m/model.safetensors
+	$(RUN) benchmarks/bench_core.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE)

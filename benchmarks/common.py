@@ -1,0 +1,309 @@
+"""What the benchmarks share: real items, this engine, the plain torch way, and the record of the machine.
+
+Arrives: a model folder, a data folder.  Leaves: `Work` (items, tokenized once for all engines) and `Answers` to it.
+It deliberately does not know what is compared or timed: each benchmark says that itself.
+"""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from miron_jax.metrics.choices import score_choices, score_continuation
+from miron_jax.parallel import set_backend_flags
+from miron_jax.prompts import Prompt, render
+from miron_jax.task import Example, Task, data_state, read_examples
+from miron_jax.tasks import core
+from miron_jax.token_requests import Requests, concatenate, tokenize
+
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+set_backend_flags()  # before jax starts a backend
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+
+from miron_jax.forward import Forward, Model, Speed, cost_model  # noqa: E402
+from miron_jax.model.decoder import abstract  # noqa: E402
+from miron_jax.model.hf_reader import load_hf  # noqa: E402
+from miron_jax.scores import SelfCheck, Totals, score_parts, select  # noqa: E402
+
+jax.config.update("jax_default_matmul_precision", "highest")  # bfloat16 operands are not touched by it
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+class Source(NamedTuple):
+    """A task whose data file is there."""
+
+    task: Task
+    examples: list[Example]
+    state: str  # "as published" or "changed"
+
+
+class Work(NamedTuple):
+    """Some examples of one task, ready for any engine."""
+
+    task: Task
+    prompts: list[Prompt]
+    requests: Requests
+    first: np.ndarray  # int64 [prompts + 1], the first request of each prompt
+
+    @property
+    def plain_tokens(self) -> int:
+        """Tokens that go through a model which runs one row a request; the last token is a target only."""
+        return len(self.requests.token_ids) - len(self.requests)
+
+
+class Answers(NamedTuple):
+    """One entry a request; arrays cover the scored span."""
+
+    logprob: list[np.ndarray]  # float, nats
+    greedy: list[np.ndarray]  # bool, the token is the most probable one
+
+
+def read_tasks(data_dir: str, labels: Sequence[str]) -> list[Source]:
+    """CORE tasks of these labels (all when empty) whose files are there, in published order."""
+    folder = core.locate(Path(data_dir))
+    tasks = {task.name.partition("/")[2]: task for task in core.SUITE.tasks}
+    if unknown := set(labels) - tasks.keys():
+        sys.exit(f"--tasks: {', '.join(sorted(unknown))} not among {', '.join(tasks)}")
+    wanted = [tasks[label] for label in tasks if not labels or label in labels]
+    states = {task.name: data_state(task, folder).state for task in wanted}
+    return [
+        Source(task, read_examples(task, folder, allow_changed=True), states[task.name])
+        for task in wanted
+        if states[task.name] != "missing"
+    ]
+
+
+def prepare(
+    source: Source, limit: int | None, tokenizer: Any, max_length: int | None, num_fewshot: int | None = None
+) -> Work:
+    """Render and tokenize; `num_fewshot` overrides the suite's own count."""
+    task = source.task
+    if num_fewshot is not None:
+        task = replace(task, profile=replace(task.profile, num_fewshot=num_fewshot))
+    prompts = render(task, source.examples, limit)
+    requests = tokenize(prompts, task.profile, tokenizer, max_length, task.name)
+    return Work(task, prompts, requests, _first_requests(prompts))
+
+
+def every(work: Work, step: int) -> Work:
+    """Every step-th example, the first one included."""
+    prompts = work.prompts[::step]
+    chosen = np.concatenate([np.arange(work.first[i], work.first[i + 1]) for i in range(0, len(work.prompts), step)])
+    return Work(work.task, prompts, select(work.requests, chosen), _first_requests(prompts))
+
+
+def _first_requests(prompts: Sequence[Prompt]) -> np.ndarray:
+    return np.cumsum([0, *(len(prompt.continuations) for prompt in prompts)])
+
+
+def joined(works: Sequence[Work]) -> Requests:
+    return concatenate([work.requests for work in works])
+
+
+def split(works: Sequence[Work], answers: Answers) -> list[Answers]:
+    """Answers to the joined works -> answers to each."""
+    stops = np.cumsum([0, *(len(work.requests) for work in works)])
+    return [Answers(answers.logprob[a:b], answers.greedy[a:b]) for a, b in zip(stops[:-1], stops[1:], strict=True)]
+
+
+def predictions(work: Work, answers: Answers) -> list[int | bool | None]:
+    """The chosen option of each example, or whether a continuation is all greedy."""
+    found = []
+    for prompt, a, b in zip(work.prompts, work.first[:-1], work.first[1:], strict=True):
+        if prompt.gold is None:
+            ranks = 1 - answers.greedy[a].astype(np.int32)
+            found.append(score_continuation(answers.logprob[a], ranks, prompt.continuations[0]).correct)
+        else:
+            found.append(score_choices(answers.logprob[a:b], prompt.continuations, prompt.gold).prediction)
+    return found
+
+
+class _CountedForward(Forward):
+    """Counts the batches it starts, by (rows, length)."""
+
+    def __init__(self, model: Model, token_budget: int | None = None):
+        super().__init__(model, token_budget, lambda line: print(f"  {line}", flush=True))
+        self.batches: Counter[tuple[int, int]] = Counter()
+
+    def _start(self, length: int, batch: Any) -> Any:
+        self.batches[batch.places // length, length] += 1
+        return super()._start(length, batch)
+
+
+class _NoCheck(SelfCheck):
+    """The self-check re-scores a share of the requests; where time is taken, and beside peers that have none, it rests."""
+
+    def compare(self, model: Any, requests: Any, scores: Any) -> None:
+        pass
+
+
+class EngineRun(NamedTuple):
+    answers: Answers
+    totals: Totals
+    device_seconds: float
+    batches: Counter[tuple[int, int]]  # (rows, length) -> batches run
+
+
+class Engine:
+    """miron_jax on one model.  Compiled programs stay from run to run."""
+
+    def __init__(self, model: Model, token_budget: int | None = None, max_lengths: int = 8):
+        self.model = model
+        self.forward = _CountedForward(model, token_budget)
+        self.cost = cost_model(model.config, max_lengths)
+
+    @property
+    def speed(self) -> Speed:
+        return self.forward.speed
+
+    def score(self, parts: Iterator[Requests]) -> EngineRun:
+        totals, before = Totals(), self.speed.device_seconds
+        self.forward.batches = Counter()
+        logprob, greedy = [], []
+        for scores in score_parts(parts, self.forward, self.cost, totals, _NoCheck(tolerance=np.inf)):
+            logprob += [score.logprob for score in scores]
+            greedy += [score.rank == 0 for score in scores]
+        seconds = self.speed.device_seconds - before
+        return EngineRun(Answers(logprob, greedy), totals, seconds, self.forward.batches)
+
+
+def load_engine_model(folder: str, dtype: str) -> Model:
+    config, state = load_hf(folder, jnp.dtype(dtype))
+    return Model(config, abstract(config, jnp.dtype(dtype))[0], state)
+
+
+def weight_bytes(model: Model) -> int:
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(model.state))
+
+
+@dataclass
+class PlainTorch:
+    """A transformers model run the plain way: rows in, full logits out."""
+
+    model: Any
+    torch: Any
+    device: str
+
+    @classmethod
+    def load(cls, folder: str, dtype: str, device: str = "cpu") -> "PlainTorch":
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+        return cls(model.to(device).eval(), torch, device)
+
+    def logits(self, rows: Sequence[np.ndarray]) -> Any:
+        """[rows, longest, V]; short rows are padded on the right, where causal attention never looks."""
+        longest = max(map(len, rows))
+        ids_BT = np.zeros((len(rows), longest), np.int64)
+        for b, row in enumerate(rows):
+            ids_BT[b, : len(row)] = row
+        return self.model(self.torch.tensor(ids_BT, device=self.device), use_cache=False).logits
+
+    def batch(self, rows: Sequence[np.ndarray], starts: Sequence[int]) -> Answers:
+        """Score rows as one batch the way nanochat does: loss and argmax at every place, then the span is cut out."""
+        torch = self.torch
+        with torch.inference_mode():
+            logits_BTV = self.logits(rows)[:, :-1]
+            longest = logits_BTV.shape[1] + 1
+            target_BT = torch.zeros((len(rows), longest - 1), dtype=torch.long)
+            for b, row in enumerate(rows):
+                target_BT[b, : len(row) - 1] = torch.from_numpy(row[1:].astype(np.int64))
+            target_BT = target_BT.to(self.device)
+            loss_N = torch.nn.functional.cross_entropy(
+                logits_BTV.reshape(-1, logits_BTV.shape[-1]).float(), target_BT.reshape(-1), reduction="none"
+            )
+            loss_BT = loss_N.reshape(target_BT.shape).cpu().numpy()
+            greedy_BT = (logits_BTV.argmax(dim=-1) == target_BT).cpu().numpy()
+        spans = [slice(start - 1, len(row) - 1) for row, start in zip(rows, starts, strict=True)]
+        return Answers(
+            [-loss_BT[b, span] for b, span in enumerate(spans)], [greedy_BT[b, span] for b, span in enumerate(spans)]
+        )
+
+    def by_example(self, works: Sequence[Work]) -> list[Answers]:
+        """One example a forward, its options one padded batch."""
+        answers = []
+        for work in works:
+            own = Answers([], [])
+            for a, b in zip(work.first[:-1], work.first[1:], strict=True):
+                requests = range(int(a), int(b))
+                found = self.batch(
+                    [work.requests.tokens(r) for r in requests], [int(work.requests.span_start[r]) for r in requests]
+                )
+                own.logprob.extend(found.logprob)
+                own.greedy.extend(found.greedy)
+            answers.append(own)
+        return answers
+
+
+def padded_by_example(works: Sequence[Work]) -> int:
+    """Places that `PlainTorch.by_example` runs: every option as long as its example's longest."""
+    total = 0
+    for work in works:
+        length = np.diff(work.requests.offsets)
+        longest = np.maximum.reduceat(length, work.first[:-1])
+        total += int((longest * np.diff(work.first)).sum())
+    return total
+
+
+def train_tokenizer(texts: Iterator[str] | Sequence[str], vocab_size: int, folder: Path) -> Any:
+    """A byte-level BPE tokenizer trained on these texts, saved as a transformers folder."""
+    from tokenizers import ByteLevelBPETokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    trained = ByteLevelBPETokenizer()
+    trained.train_from_iterator(texts, vocab_size=vocab_size, special_tokens=["<|endoftext|>"], show_progress=False)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=trained._tokenizer, bos_token="<|endoftext|>", eos_token="<|endoftext|>"
+    )
+    tokenizer.save_pretrained(str(folder))
+    return tokenizer
+
+
+def environment() -> dict[str, Any]:
+    """Everything a reader needs to repeat or doubt a number."""
+    device = jax.devices()[0]
+    return {
+        "command": " ".join([Path(sys.executable).name, *sys.argv]),
+        "device": device.device_kind,
+        "platform": device.platform,
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in ("jax", "jaxlib", "flax", "transformers", "torch", "lm-eval")},
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
+        "commit": _commit(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu_model() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _commit() -> str | None:
+    def git(*words: str) -> str | None:
+        done = subprocess.run(["git", "-C", str(REPOSITORY), *words], capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = git("rev-parse", "--short=12", "HEAD")
+    return commit and commit + ("-changed" if git("status", "--porcelain") else "")

@@ -1,0 +1,217 @@
+"""Is every number the same as torch's?  Real weights, real CORE items, float32 at highest matmul precision.
+
+    python benchmarks/parity.py --model=FOLDER --data_dir=BUNDLE --limit=5
+
+This engine scores all items as one forest; torch runs one option a forward, full logits, log_softmax in float32, and
+keeps nothing between options.  Compared: the log-probability of every scored token, every greedy flag, every chosen
+option.  Two answers whose scores lie closer than twice the tolerance may differ and are listed.
+
+A token beyond the tolerance is put to a third run, torch in float64: if this engine is within the tolerance of that and
+torch's float32 is not, torch's own rounding is listed and does not fail the run.  Exit status 1 where anything else
+differs.  The last line is JSON.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from absl import app, flags
+from common import (
+    Answers,
+    Engine,
+    PlainTorch,
+    Source,
+    Work,
+    environment,
+    joined,
+    load_engine_model,
+    predictions,
+    prepare,
+    read_tasks,
+    split,
+)
+
+from miron_jax.metrics.choices import mean_losses
+from miron_jax.token_requests import load_tokenizer
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
+flags.DEFINE_string("data_dir", None, "Eval bundle.", required=True)
+flags.DEFINE_list("tasks", [], "CORE labels, such as arc_easy; all whose files are there when empty.")
+flags.DEFINE_integer("limit", 5, "Examples of each task and number of shots.", lower_bound=1)
+flags.DEFINE_list("shots", ["native", "0"], "Worked examples: native (the suite's own count) or a number.")
+flags.DEFINE_float("tolerance", 1e-4, "Nats a scored token may differ by.")
+
+
+class TorchAnswers(NamedTuple):
+    """One entry a request; arrays cover the scored span."""
+
+    logprob: list[np.ndarray]  # nats
+    greedy: list[np.ndarray]  # bool
+    margin: list[np.ndarray]  # logit of the token less the best other one; its sign is the greedy flag
+
+
+class Differences(NamedTuple):
+    """What one work shows."""
+
+    nats: np.ndarray  # absolute difference of every scored token
+    beyond: list[int]  # requests with a token beyond the tolerance
+    close: list[str]  # flags or choices that differ where two scores are closer than twice the tolerance
+    wrong: list[str]  # those that differ elsewhere
+
+
+def main(_: Sequence[str]) -> None:
+    start = time.perf_counter()
+    works = prepare_works()
+    engine = Engine(load_engine_model(FLAGS.model, "float32"))
+    run = engine.score(iter([joined(works)]))
+    engine_seconds = time.perf_counter() - start
+    torch = PlainTorch.load(FLAGS.model, "float32")
+    found, rulings = [], []
+    for work, ours in zip(works, split(works, run.answers), strict=True):
+        begin = time.perf_counter()
+        theirs = score_each(torch, work)
+        found.append(compare(work, ours, theirs, FLAGS.tolerance))
+        print(row(work, found[-1], time.perf_counter() - begin), flush=True)
+        rulings += [(work, r, ours.logprob[r], theirs.logprob[r]) for r in found[-1].beyond]
+    verdicts = rule(torch, rulings)
+    report(works, found, verdicts, engine_seconds, time.perf_counter() - start)
+
+
+def prepare_works() -> list[Work]:
+    tokenizer = load_tokenizer(FLAGS.model)
+    sources = read_tasks(FLAGS.data_dir, FLAGS.tasks)
+    return [
+        prepare(source, FLAGS.limit, tokenizer, None, shots)
+        for source in sources
+        for shots in wanted_shots(source, FLAGS.shots)
+    ]
+
+
+def wanted_shots(source: Source, asked: Sequence[str]) -> list[int]:
+    """Distinct shot counts; native is the suite's own."""
+    native = source.task.profile.num_fewshot
+    return list(dict.fromkeys(native if shots == "native" else int(shots) for shots in asked))
+
+
+def score_each(torch: PlainTorch, work: Work) -> TorchAnswers:
+    """Torch, one request a forward, nothing kept."""
+    answers = TorchAnswers([], [], [])
+    for ids, start in work.requests:
+        for column, value in zip(answers, score_one(torch, ids, start), strict=True):
+            column.append(value)
+    return answers
+
+
+def score_one(torch: PlainTorch, ids: np.ndarray, start: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(log-probability, greedy, margin) of the tokens from `start` on, in the model's dtype."""
+    t = torch.torch
+    if start == len(ids):
+        return np.zeros(0), np.zeros(0, bool), np.zeros(0)
+    with t.inference_mode():
+        logits_NV = torch.logits([ids])[0, start - 1 : -1]
+        target_N1 = t.tensor(ids[start:].astype(np.int64))[:, None]
+        logprob_N = t.log_softmax(logits_NV, dim=-1).gather(1, target_N1)[:, 0]
+        chosen_N = logits_NV.gather(1, target_N1)[:, 0]
+        best_other_N = logits_NV.scatter(1, target_N1, -t.inf).amax(dim=1)
+        greedy_N = logits_NV.argmax(dim=1) == target_N1[:, 0]
+        return logprob_N.double().numpy(), greedy_N.numpy(), (chosen_N - best_other_N).double().numpy()
+
+
+def compare(work: Work, ours: Answers, theirs: TorchAnswers, tolerance: float) -> Differences:
+    differs = [np.abs(a.astype(np.float64) - b) for a, b in zip(ours.logprob, theirs.logprob, strict=True)]
+    beyond = [r for r, difference in enumerate(differs) if not (difference <= tolerance).all()]
+    close: list[str] = []
+    wrong: list[str] = []
+    for r, (a, b, margin) in enumerate(zip(ours.greedy, theirs.greedy, theirs.margin, strict=True)):
+        for i in np.flatnonzero(a != b):
+            line = f"{work.task.name}, request {r}, scored token {i}: greedy {a[i]} here, {b[i]} in torch, margin {margin[i]:.1e}"
+            (close if abs(margin[i]) < 2 * tolerance else wrong).append(line)
+    own, other = predictions(work, ours), predictions(work, Answers(theirs.logprob, theirs.greedy))
+    for i in (i for i in range(len(own)) if own[i] != other[i] and work.prompts[i].gold is not None):
+        losses = mean_losses(theirs.logprob[work.first[i] : work.first[i + 1]])
+        gap = abs(float(losses[own[i]]) - float(losses[other[i]])) if None not in (own[i], other[i]) else np.inf
+        line = f"{work.task.name}, example {work.prompts[i].id}: option {own[i]} here, {other[i]} in torch, {gap:.1e} nats apart"
+        (close if gap < 2 * tolerance else wrong).append(line)
+    return Differences(np.concatenate([np.zeros(0), *differs]), beyond, close, wrong)
+
+
+class Ruling(NamedTuple):
+    line: str
+    torch_is_off: bool  # torch's float32 is beyond the tolerance of its float64 and this engine is not
+
+
+def rule(torch: PlainTorch, disputed: Sequence[tuple[Work, int, np.ndarray, np.ndarray]]) -> list[Ruling]:
+    """Put every disputed request to torch in float64."""
+    rulings: list[Ruling] = []
+    if not disputed:
+        return rulings
+    exact = PlainTorch(torch.model.double(), torch.torch, torch.device)
+    for work, r, ours, theirs in disputed:
+        truth, _, _ = score_one(exact, work.requests.tokens(r), int(work.requests.span_start[r]))
+        here, there = float(np.abs(ours - truth).max()), float(np.abs(theirs - truth).max())
+        line = f"{work.task.name}, request {r}: {here:.1e} nats from float64 here, {there:.1e} in torch float32"
+        rulings.append(Ruling(line, here <= FLAGS.tolerance < there))
+    return rulings
+
+
+def row(work: Work, found: Differences, seconds: float) -> str:
+    shots = work.task.profile.num_fewshot
+    return (
+        f"{work.task.name:40} {shots:2} shots {len(work.prompts):4} examples {len(found.nats):6} scored tokens  "
+        f"max {found.nats.max(initial=0):.1e}  torch {seconds:6.1f} s"
+    )
+
+
+def report(
+    works: Sequence[Work],
+    found: Sequence[Differences],
+    rulings: Sequence[Ruling],
+    engine_seconds: float,
+    seconds: float,
+) -> None:
+    nats = np.concatenate([one.nats for one in found])
+    close = [line for one in found for line in one.close]
+    wrong = [line for one in found for line in one.wrong] + [r.line for r in rulings if not r.torch_is_off]
+    off = [r.line for r in rulings if r.torch_is_off]
+    for title, lines in (
+        (f"differ, but lie closer than {2 * FLAGS.tolerance:g} nats", close),
+        ("torch's own float32 rounding", off),
+        ("WRONG", wrong),
+    ):
+        if lines:
+            print("\n".join([f"{title}:", *(f"  {line}" for line in lines)]))
+    quantiles = {str(q): float(np.quantile(nats, q)) for q in (0.5, 0.99, 0.999)} if len(nats) else {}
+    print(
+        f"{len(nats)} scored tokens: largest difference {nats.max(initial=0):.2e} nats (tolerance {FLAGS.tolerance:g}), "
+        f"median {quantiles.get('0.5', 0):.1e}, 99.9 % below {quantiles.get('0.999', 0):.1e}; "
+        f"{sum(len(work.prompts) for work in works)} examples, {len(wrong)} wrong"
+    )
+    numbers = {
+        "benchmark": "parity",
+        "model": FLAGS.model,
+        "limit": FLAGS.limit,
+        "shots": FLAGS.shots,
+        "tasks": sorted({work.task.name for work in works}),
+        "examples": sum(len(work.prompts) for work in works),
+        "scored_tokens": len(nats),
+        "tolerance": FLAGS.tolerance,
+        "largest": float(nats.max(initial=0)),
+        "quantiles": quantiles,
+        "close": close,
+        "torch_rounding": off,
+        "wrong": wrong,
+        "engine_seconds": round(engine_seconds, 1),
+        "seconds": round(seconds, 1),
+        "environment": environment(),
+    }
+    print(json.dumps(numbers, allow_nan=False))
+    if wrong or not len(nats):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,32 @@
+"""The definition: all logits at once.  Computes in the dtype it is given (float64 in tests).
+
+Shapes: hidden [S, D], weight [V, D], bias [V] or None, source and target [E] int32; out logprob [E] nats, rank [E].
+"""
+
+import jax
+import jax.numpy as jnp
+
+
+def target_logprob(
+    hidden_SD: jax.Array,
+    weight_VD: jax.Array,
+    source_E: jax.Array,
+    target_E: jax.Array,
+    *,
+    bias_V: jax.Array | None = None,
+    softcap: float | None = None,
+    scale: float = 1.0,
+) -> tuple[jax.Array, jax.Array]:
+    """log p(target) and rank: how many tokens stand ahead of the target, equal logits ordered by lower id."""
+    logits_SV = jnp.einsum("sd,vd->sv", hidden_SD, weight_VD)
+    if bias_V is not None:
+        logits_SV = logits_SV + bias_V[None]
+    logits_SV = logits_SV * scale
+    if softcap is not None:
+        logits_SV = softcap * jnp.tanh(logits_SV / softcap)
+    logits_EV = logits_SV[source_E]
+    chosen_E1 = jnp.take_along_axis(logits_EV, target_E[:, None], axis=1)
+    logprob_E = chosen_E1[:, 0] - jax.nn.logsumexp(logits_EV, axis=1)
+    id_1V = jnp.arange(logits_EV.shape[1], dtype=jnp.int32)[None]
+    ahead_EV = (logits_EV > chosen_E1) | ((logits_EV == chosen_E1) & (id_1V < target_E[:, None]))
+    return logprob_E, ahead_EV.sum(axis=1, dtype=jnp.int32)

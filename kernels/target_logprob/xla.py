@@ -1,0 +1,93 @@
+"""target_logprob in plain XLA: CHUNK sources through the head at a time, as many chunks as there are, never more.
+
+The number of chunks and of rounds is traced, so one compiled program serves any number of edges up to its array sizes
+and the time follows the edges that are there.  Logits live for one chunk: [CHUNK, V] float32.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from miron_jax.kernels.forest_attention.xla import row_max
+from miron_jax.kernels.target_logprob.layout import CHUNK
+
+NARROW = 8  # rounds of at most this many targets pass over as many rows of logits instead of CHUNK
+
+
+def target_logprob(
+    hidden_SD: jax.Array,
+    weight_VD: jax.Array,
+    target_E: jax.Array,
+    round_start_R: jax.Array,
+    chunk_round_C1: jax.Array,
+    num_chunks: jax.Array,
+    *,
+    bias_V: jax.Array | None = None,
+    softcap: float | None = None,
+    scale: float = 1.0,
+    chunk: int = CHUNK,
+) -> tuple[jax.Array, jax.Array]:
+    """Log-probability (nats, float32 [E]) and rank (int32 [E]) of each target, in the order of `layout.EdgeLayout`.
+
+    hidden [S, D] holds the sources' states with S a multiple of `chunk`; arrays may be longer than what is in use:
+    `num_chunks` (int32 scalar) says how many chunks are, and `round_start_R` needs one entry past the last round.
+    """
+    length = target_E.shape[0]
+    target_P = jnp.pad(target_E, (0, chunk))  # the last round may read past its end
+    logprob_P = jnp.zeros((length + chunk,), jnp.float32)
+    rank_P = jnp.zeros((length + chunk,), jnp.int32)
+
+    def one_chunk(c: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        hidden_CD = jax.lax.dynamic_slice_in_dim(hidden_SD, c * chunk, chunk)
+        logits_CV = head_logits(hidden_CD, weight_VD, bias_V, softcap, scale)
+        highest_C = row_max(logits_CV)
+        logsumexp_C = highest_C + jnp.log(jnp.exp(logits_CV - highest_C[:, None]).sum(axis=1))
+
+        def one_round(r: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            start, stop = round_start_R[r], round_start_R[r + 1]
+            narrow = min(NARROW, chunk)
+            return jax.lax.cond(
+                stop - start <= narrow,
+                lambda: _write_round(carry, logits_CV[:narrow], logsumexp_C[:narrow], target_P, start),
+                lambda: _write_round(carry, logits_CV, logsumexp_C, target_P, start),
+            )
+
+        return jax.lax.fori_loop(chunk_round_C1[c], chunk_round_C1[c + 1], one_round, carry)
+
+    logprob_P, rank_P = jax.lax.fori_loop(jnp.int32(0), num_chunks, one_chunk, (logprob_P, rank_P))
+    return logprob_P[:length], rank_P[:length]
+
+
+def head_logits(
+    hidden_CD: jax.Array, weight_VD: jax.Array, bias_V: jax.Array | None, softcap: float | None, scale: float
+) -> jax.Array:
+    """Logits [C, V] float32 of hidden states [C, D]; the matmul runs in the head's dtype with float32 sums."""
+    logits_CV = jnp.einsum(
+        "cd,vd->cv", hidden_CD.astype(weight_VD.dtype), weight_VD, preferred_element_type=jnp.float32
+    )
+    if bias_V is not None:
+        logits_CV += bias_V.astype(jnp.float32)[None]
+    if scale != 1.0:
+        logits_CV *= scale
+    if softcap is not None:
+        logits_CV = softcap * jnp.tanh(logits_CV / softcap)
+    return logits_CV
+
+
+def _write_round(
+    carry: tuple[jax.Array, jax.Array],
+    logits_CV: jax.Array,
+    logsumexp_C: jax.Array,
+    target_P: jax.Array,
+    start: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """Score target_P[start:start + C] against rows 0 to C; what lies past the round's end is overwritten by the next."""
+    target_C = jax.lax.dynamic_slice_in_dim(target_P, start, logits_CV.shape[0])
+    chosen_C1 = jnp.take_along_axis(logits_CV, target_C[:, None], axis=1)
+    id_1V = jax.lax.broadcasted_iota(jnp.int32, (1, logits_CV.shape[1]), 1)
+    ahead_CV = (logits_CV > chosen_C1) | ((logits_CV == chosen_C1) & (id_1V < target_C[:, None]))
+    rank_C = ahead_CV.sum(axis=1, dtype=jnp.int32)
+    logprob_P, rank_P = carry
+    return (
+        jax.lax.dynamic_update_slice_in_dim(logprob_P, chosen_C1[:, 0] - logsumexp_C, start, axis=0),
+        jax.lax.dynamic_update_slice_in_dim(rank_P, rank_C, start, axis=0),
+    )

@@ -1,0 +1,64 @@
+"""Numbers of examples -> task means with their uncertainty; composites with theirs.
+
+Arrives: one value an example and metric; composites and their tasks' estimates.  Leaves: `Estimate`s, float64.
+It deliberately does not know what a metric means.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from miron_jax.task import Composite
+
+_Z = 1.96  # standard errors to either side of a 95 % interval
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean and how far to trust it.  NaN stands where a number is not defined."""
+
+    value: float
+    stderr: float
+    ci95: tuple[float, float]
+    num_examples: int  # examples the mean is over
+    num_undefined: int  # examples left out of it: their value is NaN
+
+
+def estimate(values: Sequence[float] | np.ndarray, proportion: bool) -> Estimate:
+    """Mean of the values that are defined; the others are counted, so that nobody takes them for zeros."""
+    every = np.asarray(values, np.float64)
+    defined = every[~np.isnan(every)]
+    n, num_undefined = len(defined), len(every) - len(defined)
+    if n == 0:
+        return Estimate(math.nan, math.nan, (math.nan, math.nan), 0, num_undefined)
+    value = float(defined.mean())
+    if proportion:
+        return Estimate(value, math.sqrt(value * (1 - value) / n), wilson(value, n), n, num_undefined)
+    stderr = float(defined.std(ddof=1) / math.sqrt(n)) if n > 1 and math.isfinite(value) else math.nan
+    return Estimate(value, stderr, _symmetric(value, stderr), n, num_undefined)
+
+
+def wilson(p: float, n: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a proportion: (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n)."""
+    scale = 1 + _Z**2 / n
+    center = (p + _Z**2 / (2 * n)) / scale
+    half = _Z * math.sqrt(p * (1 - p) / n + _Z**2 / (4 * n**2)) / scale
+    # The interval lies within [0, 1] and holds p, touching it at p = 0 and p = 1; rounding must not undo that.
+    return min(max(center - half, 0.0), p), max(min(center + half, 1.0), p)
+
+
+def estimate_composite(composite: Composite, stderrs: Mapping[str, float]) -> Estimate | None:
+    """sqrt(sum of (weight * stderr)²), tasks taken as independent; None while the composite has no value.
+
+    Two tasks over one file (CORE's two hellaswags) are not independent: the error is then somewhat too small.
+    """
+    if composite.value is None:
+        return None
+    stderr = math.hypot(*(weight * stderrs[name] for name, weight in composite.weights.items()))
+    return Estimate(composite.value, stderr, _symmetric(composite.value, stderr), len(composite.weights), 0)
+
+
+def _symmetric(value: float, stderr: float) -> tuple[float, float]:
+    return value - _Z * stderr, value + _Z * stderr

@@ -1,0 +1,175 @@
+"""The command `miron-jax COMMAND [flags]`; absl flags throughout.
+
+Arrives: the command line.  Leaves: an exit status: 0 done, 1 failed, 2 bad input, 75 interrupted.  It deliberately
+knows no stage but run.py: jax is imported after the flags are read, so that --help is quick.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import app, flags, logging
+
+from miron_jax.config import RunConfig, parse_data_dir
+from miron_jax.errors import InputError
+from miron_jax.parallel import set_backend_flags
+
+FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 75
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model", "", "Hugging Face folder or hub id.")
+flags.DEFINE_string("tokenizer", None, "Tokenizer folder or hub id; the model's own when absent.")
+flags.DEFINE_list("tasks", ["core"], "Suites, tasks or globs: core, core/arc_easy, core/arc_*.")
+flags.DEFINE_string(
+    "data_dir", None, "Folder with the data files, or suite=folder pairs; fetched and cached when absent."
+)
+flags.DEFINE_integer("limit", None, "First n examples of each task, after the suite's own shuffle.")
+flags.DEFINE_string("output", "miron-results", "Folder for results.json and samples.")
+flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Dtype of weights and matmuls; sums are float32.")
+flags.DEFINE_integer("max_length", None, "Tokens a request may have; absent: the suite's own rule.")
+flags.DEFINE_integer("token_budget", None, "Places of a batch; absent: sized from the device.")
+flags.DEFINE_integer("seed", 0, "For draws that no protocol fixes.")
+flags.DEFINE_bool("resume", True, "Go on in a folder that holds a run of this configuration.")
+flags.DEFINE_bool(
+    "allow_changed_data", False, "Score data files that are not as published; then no composite is named."
+)
+flags.DEFINE_string(
+    "compilation_cache", None, "Folder of compiled programs; absent: ~/.cache/miron_jax/programs, empty: none."
+)
+
+
+def main() -> None:
+    """Entry point of the `miron-jax` command."""
+    arguments = sys.argv[1:]
+    command = arguments[0] if arguments else "--help"
+    if command in ("--help", "-h", "help"):
+        print(_usage())
+        sys.exit(0)
+    if command not in _COMMANDS:
+        print(f"miron-jax: unknown command {command!r}, expected one of {', '.join(_COMMANDS)}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+    action, _ = _COMMANDS[command]
+    app.run(lambda rest: _guarded(action, rest), argv=[f"miron-jax {command}", *arguments[1:]], flags_parser=_parse)
+
+
+def _usage() -> str:
+    lines = [f"  miron-jax {name:6} {text}" for name, (_, text) in _COMMANDS.items()]
+    return "\n".join(["usage: miron-jax COMMAND [flags]; miron-jax COMMAND --help lists the flags", *lines])
+
+
+def _parse(arguments: Sequence[str]) -> list[str]:
+    try:
+        return FLAGS(list(arguments))
+    except flags.Error as error:
+        print(f"miron-jax: {error}; miron-jax eval --help lists the flags", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+
+
+def _guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
+    """Run a command; turn what it raises into a sentence and an exit status."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    logging.set_verbosity(logging.WARNING)  # jax tells at INFO which backends it looked for
+    if rest[1:]:
+        print(f"miron-jax: {rest[1]!r} is no flag, expected --name=value", file=sys.stderr)
+        return BAD_INPUT
+    try:
+        action()
+    except InputError as error:
+        print(f"miron-jax: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("miron-jax: interrupted, nothing was written; run the same command again", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _run_config() -> RunConfig:
+    return RunConfig(
+        model=FLAGS.model,
+        tasks=tuple(name for name in FLAGS.tasks if name),
+        tokenizer=FLAGS.tokenizer,
+        data_dir=parse_data_dir(FLAGS.data_dir),
+        limit=FLAGS.limit,
+        output=FLAGS.output,
+        dtype=FLAGS.dtype,
+        max_length=FLAGS.max_length,
+        token_budget=FLAGS.token_budget,
+        seed=FLAGS.seed,
+        resume=FLAGS.resume,
+        allow_changed_data=FLAGS.allow_changed_data,
+    )
+
+
+def _eval() -> None:
+    start = time.perf_counter()
+    config = _run_config()
+    _start_jax()
+    from miron_jax.report.progress import Progress
+    from miron_jax.report.results import check_output, write_results
+    from miron_jax.report.table import print_results
+    from miron_jax.run import evaluate, find_inputs
+    from miron_jax.scores import SelfCheckFailed
+
+    check_output(config)
+    inputs = find_inputs(config)
+    with Progress() as progress:
+        for name, path in inputs.missing.items():
+            progress.say(f"{name} is left out: {path} is missing")
+        try:
+            outcome = evaluate(config, inputs, progress.say, progress.advance)
+        except SelfCheckFailed as error:
+            progress.say(f"miron-jax: {error}")
+            sys.exit(FAILED)
+    results = write_results(config, outcome, time.perf_counter() - start)
+    print_results(progress.tables, results)
+    progress.tables.print(f"written to {Path(config.output) / 'results.json'}")
+
+
+def _plan() -> None:
+    config = _run_config()
+    _start_jax()
+    from miron_jax.report.plan_table import print_plan
+    from miron_jax.run import find_inputs, summarize_plan
+
+    inputs = find_inputs(config)
+    print_plan(inputs, summarize_plan(config, inputs))
+
+
+def _tasks() -> None:
+    from miron_jax.report.task_table import print_tasks
+
+    print_tasks(parse_data_dir(FLAGS.data_dir))
+
+
+def _start_jax() -> None:
+    """Flags, precision and cache, before the first program is compiled."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    set_backend_flags()
+    import jax
+
+    jax.config.update("jax_default_matmul_precision", "highest")
+    folder = FLAGS.compilation_cache
+    if folder is None:
+        folder = str(Path.home() / ".cache" / "miron_jax" / "programs")
+    if folder:
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+_COMMANDS: dict[str, tuple[Callable[[], None], str]] = {
+    "eval": (_eval, "score a model on tasks"),
+    "tasks": (_tasks, "list suites and tasks, what data each needs and whether it is there"),
+    "plan": (_plan, "what eval would do: requests, tokens, rows, programs, FLOPs; no device"),
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""What one run does: every flag, validated once, written whole into the result.
+
+Arrives: flag values.  Leaves: a frozen `RunConfig`.  It deliberately does not know tasks, models or files: names are
+checked where they are looked up.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from miron_jax.errors import InputError
+
+Dtype = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    model: str  # a Hugging Face folder or hub id
+    tasks: tuple[str, ...]  # suites, tasks or globs
+    tokenizer: str | None = None  # folder or hub id; the model's own when absent
+    data_dir: tuple[tuple[str, str], ...] = ()  # (suite, folder); suite "" stands for every suite
+    limit: int | None = None  # examples of each task, after the suite's own shuffle
+    output: str = "miron-results"
+    dtype: Dtype = "float32"
+    max_length: int | None = None  # tokens of a request; None: the suite's own rule
+    token_budget: int | None = None  # places of a batch; None: sized from the device
+    seed: int = 0  # for draws that no protocol fixes: today none
+    resume: bool = True  # continue a folder that holds a run of this configuration
+    allow_changed_data: bool = False  # score files whose hash is not the published one; no composite then
+
+    def __post_init__(self) -> None:
+        for flag, value, low in (
+            ("--limit", self.limit, 1),
+            ("--max_length", self.max_length, 2),
+            ("--token_budget", self.token_budget, 1),
+        ):
+            if value is not None and value < low:
+                raise InputError(f"{flag} is {value}, expected {low} or more; leave the flag out for its default")
+        if self.dtype not in get_args(Dtype):
+            raise InputError(f"--dtype is {self.dtype!r}, expected one of {', '.join(get_args(Dtype))}")
+        if not self.model:
+            raise InputError("--model is missing: give a Hugging Face folder or a hub id")
+        if not self.tasks:
+            raise InputError("--tasks is empty: give suites, tasks or globs, such as --tasks=core or core/arc_*")
+
+    def folder_of(self, suite: str) -> str | None:
+        """The --data_dir for this suite; a pair naming it goes before a plain folder."""
+        folders = dict(self.data_dir)
+        return folders.get(suite, folders.get(""))
+
+
+def parse_data_dir(text: str | None) -> tuple[tuple[str, str], ...]:
+    """`folder` or `suite=folder,suite=folder` -> pairs; a plain folder serves every suite."""
+    pairs = []
+    for part in filter(None, (text or "").split(",")):
+        suite, equals, folder = part.partition("=")
+        pairs.append((suite, folder) if equals else ("", part))
+    return tuple(pairs)

@@ -1,0 +1,8 @@
+"""The one exception for input that a user can mend.
+
+Arrives: nothing.  Leaves: `InputError`.  It knows nothing of stages: whoever meets the bad input words the sentence.
+"""
+
+
+class InputError(Exception):
+    """Bad input, in one sentence: what, where, what was expected, what to do.  The command line exits with status 2."""

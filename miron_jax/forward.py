@@ -1,0 +1,309 @@
+"""Plan rows + weights -> log-probability and rank of every edge.  Every jit of scoring is here.
+
+Arrives: a model (graphdef and state), a Plan.  Leaves: `RowScores`, a batch of rows at a time.  It deliberately does
+not know requests, tasks or text.
+
+Letters: B rows of a batch, T places of a row (padding on the right, each padding place sees only itself), S sources,
+E edges, R rounds, C chunks of the head.  Host arrays are int32; log-probabilities are float32 nats.
+
+A program is compiled ahead of time for each row length in use.  Its inputs travel as one int32 vector; the next batch
+is placed while the last one runs, and results are fetched one batch late, so the device does not wait for the host.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import psutil
+from flax import nnx
+
+from miron_jax.kernels.forest_attention import reference
+from miron_jax.kernels.target_logprob.layout import CHUNK, lay_out
+from miron_jax.kernels.target_logprob.xla import head_logits, target_logprob
+from miron_jax.model.config import ModelConfig, attention_flops_per_pair, matmul_params
+from miron_jax.model.visibility import Visibility
+from miron_jax.plan import CostModel, Plan
+
+IN_FLIGHT = 2  # batches on the device at once: one runs, one waits
+CPU_TOKENS, ACCELERATOR_TOKENS = 2048, 32768  # places a batch to begin with; more gains nothing measurable on CPU
+SLOW_ATTENTION = 3.0  # an attention FLOP takes as long as three of a weight matmul (CPU, rows of 512, head size 64)
+COMPILE_FLOPS = 3e11  # what the device computes in the seconds that one more program takes to compile
+FREE_SHARE = 0.8  # share of the free memory that a program may take for itself
+
+
+class Model(NamedTuple):
+    config: ModelConfig
+    graphdef: Any
+    state: Any  # weights on the device
+
+
+class RowScores(NamedTuple):
+    edges: np.ndarray  # int64 [n], the plan's edges that these are
+    logprob: np.ndarray  # float32 [n], nats
+    rank: np.ndarray  # int32 [n], tokens ahead of the target; 0 is greedy
+    tokens: int  # places of the plan that this batch computed, padding apart
+
+
+@dataclass(slots=True)
+class Speed:
+    """What the forward passes took; grows while they run."""
+
+    device_seconds: float = 0.0
+    compile_seconds: float = 0.0
+    batch_tokens: int = 0  # places of all batches, rows that fill up a last batch included
+    programs: int = 0
+    halvings: int = 0  # times a batch did not fit and was halved
+
+
+class _Arrays(NamedTuple):
+    """One batch as the program reads it; the lengths of these parts follow from B and T alone."""
+
+    token_ids_BT: Any
+    position_BT: Any
+    until_BT: Any
+    source_S: Any  # places in the flattened batch, first num_sources in use
+    target_E: Any
+    round_start_R: Any
+    chunk_round_C: Any
+    num_chunks_1: Any
+
+
+def cost_model(config: ModelConfig, max_lengths: int = 8) -> CostModel:
+    """What rows of this model cost, for the planner."""
+    return CostModel(
+        flops_per_token=2.0 * matmul_params(config),
+        flops_per_pair=SLOW_ATTENTION * attention_flops_per_pair(config),
+        flops_per_program=COMPILE_FLOPS,
+        max_lengths=max_lengths,
+    )
+
+
+def useful_flops(config: ModelConfig, plan: Plan) -> float:
+    """FLOPs the answers need: weights at unique tokens, attention over visible pairs, the head at the sources."""
+    head = 2.0 * config.d_model * config.vocab_size * plan.num_sources
+    linear = 2.0 * matmul_params(config) * plan.unique_tokens
+    return linear + float(attention_flops_per_pair(config)) * plan.visible_pairs + head
+
+
+class Forward:
+    """The compiled programs of one model.  Row lengths stay compiled from plan to plan."""
+
+    def __init__(self, model: Model, token_budget: int | None = None, say: Callable[[str], None] = lambda line: None):
+        device = jax.tree.leaves(model.state)[0].devices().pop()
+        self.model, self.device, self.say, self.speed = model, device, say, Speed()
+        self.token_budget = token_budget or (CPU_TOKENS if device.platform == "cpu" else ACCELERATOR_TOKENS)
+        self._programs: dict[tuple[int, int], Any] = {}  # (rows, length) -> compiled
+        self._rows: dict[int, int] = {}  # length -> rows a batch
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Row lengths compiled so far."""
+        return tuple(sorted(self._rows))
+
+    def compile(self, plan: Plan) -> None:
+        """Compile a program for every row length of the plan that has none."""
+        lengths, rows = np.unique(plan.row_length, return_counts=True)
+        new = [(int(t), int(n)) for t, n in zip(lengths, rows, strict=True) if int(t) not in self._rows]
+        for i, (length, num_rows) in enumerate(new):
+            start = time.perf_counter()
+            self._rows[length] = min(max(1, self.token_budget // length), num_rows)
+            self._fit(length)
+            seconds = time.perf_counter() - start
+            self.speed.compile_seconds += seconds
+            self.say(f"compiled {i + 1} of {len(new)}: {self._rows[length]} x {length} tokens, {seconds:.1f} s")
+
+    def run(self, plan: Plan) -> Iterator[RowScores]:
+        """Score every row once, longest rows first.  Results come in batches, in any order."""
+        self.compile(plan)
+        waiting = {t: deque(np.flatnonzero(plan.row_length == t).tolist()) for t in np.unique(plan.row_length)[::-1]}
+        flying: deque[tuple[int, list[int], _Batch, Any, float]] = deque()
+        last_ready = 0.0
+        while flying or any(waiting.values()):
+            while len(flying) < IN_FLIGHT and any(waiting.values()):
+                length = int(next(t for t, rows in waiting.items() if rows))
+                rows = [waiting[length].popleft() for _ in range(min(self._rows[length], len(waiting[length])))]
+                batch = _assemble(plan, rows, self._rows[length], length)
+                try:
+                    flying.append((length, rows, batch, self._start(length, batch), time.perf_counter()))
+                except jax.errors.JaxRuntimeError as error:
+                    self._halve(length, error)
+                    waiting[length].extendleft(reversed(rows))
+            if not flying:
+                continue
+            length, rows, batch, outputs, started = flying.popleft()
+            try:
+                logprob_E, rank_E = (np.asarray(output) for output in outputs)
+            except jax.errors.JaxRuntimeError as error:
+                self._halve(length, error, len(batch.packed))
+                waiting[length].extendleft(reversed(rows))
+                continue
+            now = time.perf_counter()
+            self.speed.device_seconds += now - max(started, last_ready)
+            self.speed.batch_tokens += batch.places
+            last_ready = now
+            tokens = int((plan.place_offset[np.asarray(rows) + 1] - plan.place_offset[rows]).sum())
+            yield RowScores(batch.edges, logprob_E[batch.edge_place], rank_E[batch.edge_place], tokens)
+
+    def _start(self, length: int, batch: "_Batch") -> Any:
+        program = self._program(batch.places // length, length)
+        outputs = program(self.model.state, jax.device_put(batch.packed, self.device))
+        for output in outputs:
+            output.copy_to_host_async()
+        return outputs
+
+    def _program(self, rows: int, length: int) -> Any:
+        if (rows, length) not in self._programs:
+            packed = jax.ShapeDtypeStruct((_packed_size(rows, length),), jnp.int32)
+            score = jax.jit(_score_batch, static_argnums=(0, 1, 2))
+            self._programs[rows, length] = score.lower(
+                self.model.graphdef, rows, length, self.model.state, packed
+            ).compile()
+            self.speed.programs += 1
+        return self._programs[rows, length]
+
+    def _fit(self, length: int) -> None:
+        """Compile this length, with half the rows as often as the program's own memory analysis says it cannot fit."""
+        while True:
+            memory = self._program(self._rows[length], length).memory_analysis()
+            needs = memory.temp_size_in_bytes + memory.output_size_in_bytes if memory is not None else 0
+            if needs <= FREE_SHARE * _free_bytes(self.device) or self._rows[length] == 1:
+                return
+            self._rows[length] //= 2
+
+    def _halve(self, length: int, error: Exception, packed: int | None = None) -> None:
+        """Out of memory: half the rows of this length from now on.  Any other error, or one row that fails, is raised."""
+        rows = self._rows[length]
+        if "RESOURCE_EXHAUSTED" not in str(error) or rows == 1:
+            raise error
+        if packed is not None and packed != _packed_size(rows, length):
+            return  # it flew before the last halving
+        self._rows[length] = rows // 2
+        self.speed.halvings += 1
+        self.say(f"out of memory: {rows // 2} rows of {length} tokens a batch from now on, not {rows}")
+
+
+class _Batch(NamedTuple):
+    packed: np.ndarray  # int32, _Arrays end to end
+    places: int  # B * T
+    edges: np.ndarray  # int64, the plan's edges
+    edge_place: np.ndarray  # int64, where each stands in the program's output
+
+
+def _sizes(rows: int, length: int) -> _Arrays:
+    """Shapes of one batch's arrays.  A row of T places has at most T edges, so B * T holds sources, edges and rounds."""
+    places = rows * length
+    sources = -(-places // CHUNK) * CHUNK
+    square = (rows, length)
+    return _Arrays(square, square, square, (sources,), (places,), (places + 1,), (sources // CHUNK + 1,), (1,))
+
+
+def _packed_size(rows: int, length: int) -> int:
+    return sum(int(np.prod(shape)) for shape in _sizes(rows, length))
+
+
+def _unpack(packed: Any, rows: int, length: int) -> _Arrays:
+    shapes = _sizes(rows, length)
+    stops = np.cumsum([int(np.prod(shape)) for shape in shapes]).tolist()
+    starts = [0, *stops[:-1]]
+    return _Arrays(*(packed[a:b].reshape(s) for a, b, s in zip(starts, stops, shapes, strict=True)))
+
+
+def _assemble(plan: Plan, rows: list[int], batch_rows: int, length: int) -> _Batch:
+    """Rows of the plan as one batch; places beyond a row, and rows beyond `rows`, are padding that sees only itself."""
+    packed = np.zeros(_packed_size(batch_rows, length), np.int32)
+    arrays = _unpack(packed, batch_rows, length)
+    arrays.until_BT[:] = np.arange(1, length + 1, dtype=np.int32)
+    edges, sources = [], []
+    for b, row in enumerate(rows):
+        places = slice(plan.place_offset[row], plan.place_offset[row + 1])
+        used = places.stop - places.start
+        arrays.token_ids_BT[b, :used] = plan.token_ids[places]
+        arrays.position_BT[b, :used] = plan.position[places]
+        arrays.until_BT[b, :used] = plan.until[places]
+        edges.append(np.arange(plan.edge_offset[row], plan.edge_offset[row + 1]))
+        sources.append(plan.edge_source[edges[-1]] + b * length)
+    edge = np.concatenate(edges)
+    layout = lay_out(np.concatenate(sources), plan.edge_target[edge])
+    arrays.source_S[: len(layout.source_S)] = layout.source_S
+    arrays.target_E[: len(edge)] = layout.target_E
+    num_rounds, num_chunks = len(layout.round_start_R), len(layout.chunk_round_C1) - 1
+    arrays.round_start_R[:num_rounds] = layout.round_start_R
+    arrays.round_start_R[num_rounds] = len(edge)
+    arrays.chunk_round_C[: num_chunks + 1] = layout.chunk_round_C1
+    arrays.num_chunks_1[0] = num_chunks
+    return _Batch(packed, batch_rows * length, edge, layout.edge_place_E)
+
+
+def _score_batch(graphdef: Any, rows: int, length: int, state: Any, packed: jax.Array) -> tuple[jax.Array, jax.Array]:
+    arrays = _unpack(packed, rows, length)
+    decoder = nnx.merge(graphdef, state)
+    visibility = Visibility(arrays.until_BT, arrays.position_BT)
+    hidden_BTD = decoder(arrays.token_ids_BT, arrays.position_BT, visibility)
+    hidden_SD = hidden_BTD.reshape(rows * length, -1)[arrays.source_S]
+    head = decoder.head()
+    return target_logprob(
+        hidden_SD,
+        head.weight_VD,
+        arrays.target_E,
+        arrays.round_start_R,
+        arrays.chunk_round_C,
+        arrays.num_chunks_1[0],
+        bias_V=head.bias_V,
+        softcap=head.softcap,
+        scale=head.scale,
+    )
+
+
+def _free_bytes(device: jax.Device) -> float:
+    """Memory that a program may still take on the device; the host's free memory on CPU."""
+    statistics = device.memory_stats()
+    if statistics and "bytes_limit" in statistics:
+        return statistics["bytes_limit"] - statistics["bytes_in_use"]
+    return psutil.virtual_memory().available
+
+
+class PlainVisibility(Visibility):
+    """The same record; attention by the dense definition, for the self-check."""
+
+    def attend(self, q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, **rules: Any) -> jax.Array:
+        q, k, v = (x.astype(jnp.float32) for x in (q_BTNH, k_BTKH, v_BTKH))
+        return reference.forest_attention(q, k, v, self.until_BT, self.position_BT, **rules)
+
+
+def plain_logprobs(model: Model, token_ids: list[np.ndarray], span_start: list[int]) -> tuple[list[np.ndarray], int]:
+    """Score requests the plain way: one a row, dense attention, the whole vocabulary at once at the scored positions.
+
+    Two programs: the shorter half of the requests and the longer half, each padded to its longest.  Returns the
+    log-probabilities of each request's span (float32 nats) and the number of programs.
+    """
+    order = np.argsort([len(ids) for ids in token_ids], kind="stable")
+    results: list[np.ndarray] = [np.zeros(0, np.float32)] * len(token_ids)
+    program = jax.jit(_score_plain, static_argnums=0)
+    for half in np.array_split(order, 2):
+        length = max((len(token_ids[i]) for i in half), default=0)
+        scored = max((len(token_ids[i]) - span_start[i] for i in half), default=0)
+        for i in half:
+            ids, start = token_ids[i], span_start[i]
+            row, places = np.zeros(length, np.int32), np.zeros(scored, np.int32)
+            row[: len(ids)] = ids
+            places[: len(ids) - start] = np.arange(start, len(ids))
+            results[i] = np.asarray(program(model.graphdef, model.state, row, places))[: len(ids) - start]
+    return results, program._cache_size()
+
+
+def _score_plain(graphdef: Any, state: Any, token_ids_T: jax.Array, place_N: jax.Array) -> jax.Array:
+    """log p(token at place | tokens before it).  Padding stands to the right, where causal attention never looks."""
+    decoder = nnx.merge(graphdef, state)
+    length = token_ids_T.shape[0]
+    position_1T = jnp.arange(length, dtype=jnp.int32)[None]
+    visibility = PlainVisibility(jnp.full((1, length), length, jnp.int32), position_1T)
+    hidden_ND = decoder(token_ids_T[None], position_1T, visibility)[0][place_N - 1]
+    head = decoder.head()
+    logits_NV = head_logits(hidden_ND, head.weight_VD, head.bias_V, head.softcap, head.scale)
+    logprob_NV = jax.nn.log_softmax(logits_NV, axis=-1)
+    return jnp.take_along_axis(logprob_NV, token_ids_T[place_N][:, None], axis=1)[:, 0]

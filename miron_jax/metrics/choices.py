@@ -1,0 +1,128 @@
+"""One example's token log-probabilities -> named numbers: choosing among options, and language modelling.
+
+Arrives: for each option the float32 log-probabilities (nats) of its scored tokens, and its text.  Leaves: `ExampleScore`.
+It deliberately does not know tasks, tokens or files.
+
+The scored span is the task profile's.  In CORE's multiple choice it leaves out what all choices share at their beginning,
+so a choice that begins another has an empty span.  A log-probability that is NaN comes from a broken model: it makes
+every number of its example NaN, never 0, and no option is chosen.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+CHOICE_METRICS: tuple[str, ...] = ("accuracy", "accuracy_sum", "accuracy_bytes", "bits_per_byte")
+CONTINUATION_METRICS: tuple[str, ...] = ("accuracy", "bits_per_byte")
+PROPORTIONS = frozenset({"accuracy", "accuracy_sum", "accuracy_bytes"})  # 0 or 1 an example; other metrics are means
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleScore:
+    """What one example scored.  A metric that is not defined for it is NaN."""
+
+    prediction: int | None  # None where nothing is chosen, or nothing could be
+    correct: bool | None  # the protocol's own accuracy; None where it is NaN
+    tied: bool  # another option equals the chosen one, which won by coming first
+    empty_span: bool  # some option has no scored token
+    metrics: Mapping[str, float]
+
+
+def score_choices(token_logprobs: Sequence[np.ndarray], continuations: Sequence[str], gold: int) -> ExampleScore:
+    """Multiple choice and schema: one entry an option in both sequences."""
+    empty = any(len(logprobs) == 0 for logprobs in token_logprobs)
+    if any(np.isnan(logprobs).any() for logprobs in token_logprobs):
+        return ExampleScore(None, None, False, empty, dict.fromkeys(CHOICE_METRICS, math.nan))
+    losses = mean_losses(token_logprobs)
+    prediction = first_smallest(losses)
+    return ExampleScore(
+        prediction=prediction,
+        correct=prediction == gold,
+        tied=sum(bool(loss == losses[prediction]) for loss in losses) > 1,
+        empty_span=empty,
+        metrics={
+            "accuracy": float(prediction == gold),
+            "accuracy_sum": accuracy_sum(token_logprobs, gold),
+            "accuracy_bytes": accuracy_bytes(token_logprobs, continuations, gold),
+            "bits_per_byte": bits_per_byte(token_logprobs[gold], continuations[gold]),
+        },
+    )
+
+
+def score_continuation(token_logprobs: np.ndarray, ranks: np.ndarray, continuation: str) -> ExampleScore:
+    """Language modelling: right when every scored token is the model's most probable one.
+
+    accuracy = 1 if all ranks are 0 else 0, where a rank counts the tokens ahead, ties by lowest id.  nanochat takes the
+    argmax of the same logits (equal on ties); lm-eval calls it is_greedy.  No metric asks that the model stop there.
+    """
+    right = float(bool(np.all(ranks == 0)))
+    if len(token_logprobs) == 0 or np.isnan(token_logprobs).any():
+        right = math.nan
+    return ExampleScore(
+        prediction=None,
+        correct=None if math.isnan(right) else bool(right),
+        tied=False,
+        empty_span=len(token_logprobs) == 0,
+        metrics={"accuracy": right, "bits_per_byte": bits_per_byte(token_logprobs, continuation)},
+    )
+
+
+def mean_losses(token_logprobs: Sequence[np.ndarray]) -> list[np.float32]:
+    """loss = -(1/n) sum of log p, float32 nats a token; NaN for an empty span, as nanochat's mean over no tokens is.
+
+    lm-eval has no metric by tokens: its `acc` takes the sum, its `acc_norm` divides by the choice's characters.
+    """
+    return [
+        -np.mean(logprobs, dtype=np.float32) if len(logprobs) else np.float32(np.nan) for logprobs in token_logprobs
+    ]
+
+
+def first_smallest(losses: Sequence[np.float32]) -> int:
+    """The first smallest loss, by Python's `min`: NaN compares false, so it wins in first place and loses elsewhere.
+
+    np.argmin would return the NaN wherever it stands, another choice than nanochat's.
+    """
+    best = 0
+    for option in range(1, len(losses)):
+        if losses[option] < losses[best]:
+            best = option
+    return best
+
+
+def accuracy_sum(token_logprobs: Sequence[np.ndarray], gold: int) -> float:
+    """1 if gold has the largest sum of log p over its scored span, float32; the first of equal ones wins.
+
+    Like lm-eval's `acc`: a beginning that all choices share adds the same to each sum, so leaving it out changes no
+    choice.  An empty span sums to 0 and wins: of two choices, the one that begins the other is never less probable.
+    """
+    return float(int(np.argmax(_sums(token_logprobs))) == gold)
+
+
+def accuracy_bytes(token_logprobs: Sequence[np.ndarray], continuations: Sequence[str], gold: int) -> float:
+    """1 if gold has the largest (sum of log p over its scored span) / (UTF-8 bytes of its continuation).
+
+    Like lm-eval's `acc_bytes`, without the delimiter in the bytes.  It differs where the span is not the whole
+    choice: the bytes of a shared beginning count here, its log p does not.  In a schema all options share the
+    continuation, and this equals accuracy_sum.
+    """
+    num_bytes = np.array([len(text.encode()) for text in continuations], np.float32)
+    return float(int(np.argmax(_sums(token_logprobs) / num_bytes)) == gold)
+
+
+def bits_per_byte(token_logprobs: np.ndarray, continuation: str) -> float:
+    """-(sum of log p over the scored span) / ln 2 / (UTF-8 bytes of the continuation); NaN for an empty span.
+
+    The text is the continuation as the data file has it, without delimiter: it does not depend on the tokenizer, where
+    the scored span does.  In multiple choice the span may leave out a shared beginning, so the value is then a lower
+    bound of the whole answer's; in a schema it may reach back into the context.  lm-eval's bits_per_byte covers whole
+    documents with all their tokens.
+    """
+    if len(token_logprobs) == 0:
+        return math.nan
+    return float(-np.sum(token_logprobs, dtype=np.float64) / math.log(2) / len(continuation.encode()))
+
+
+def _sums(token_logprobs: Sequence[np.ndarray]) -> np.ndarray:
+    return np.array([np.sum(logprobs, dtype=np.float32) for logprobs in token_logprobs], np.float32)

@@ -1,0 +1,269 @@
+"""One decoder for every family: token ids, positions and visibility -> hidden states before the head.
+
+Arrives: a `ModelConfig`, weights, one batch of rows.  Leaves: hidden states after the final norm, and the `Head` that
+turns gathered ones into logits.  It deliberately does not know the plan, what is scored, files or meshes.
+
+SHAPES   B rows, T places a row, D model, N query heads, K key/value heads, H head, F feed-forward, V vocabulary,
+         L layers, I/O a matmul's in/out.  Weights of all layers are stacked: a leading L, taken off by one scan.
+NUMBERS  Matrices are held in the run's dtype (float32 or bfloat16), norm weights and biases in float32.  Matmuls take
+         operands of the run's dtype and accumulate in float32; residual stream, norms, rotation and activation are
+         float32.  Nothing relies on implicit dtype or rank promotion.
+
+    graphdef, state = nnx.split(decoder)                     # once
+    step = jax.jit(lambda state, *batch: nnx.merge(graphdef, state)(*batch))    # a call costs what plain jit costs
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.typing import DTypeLike
+
+from miron_jax.model.config import Activation, ModelConfig, Rope
+
+EVERYTHING = 2**30  # the window of a global layer that shares a scan with sliding ones: wider than any row
+
+_ACTIVATE = {
+    "silu": jax.nn.silu,
+    "gelu": partial(jax.nn.gelu, approximate=False),
+    "gelu_tanh": partial(jax.nn.gelu, approximate=True),
+    "relu": jax.nn.relu,
+    "relu2": lambda x: jnp.square(jax.nn.relu(x)),
+}
+
+
+class Visibility(Protocol):
+    """What the decoder asks of miron_jax.model.visibility: the one attention entry."""
+
+    def attend(
+        self,
+        q_BTNH: jax.Array,
+        k_BTKH: jax.Array,
+        v_BTKH: jax.Array,
+        *,
+        window: jax.Array | int | None,
+        softcap: float | None,
+        scale: float,
+    ) -> jax.Array: ...
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, slots=True)
+class Head:
+    """logits = softcap * tanh(scale * (hidden @ weight.T + bias) / softcap), the cap only where there is one."""
+
+    weight_VD: jax.Array  # the token embedding itself where tied, no copy
+    bias_V: jax.Array | None  # float32
+    softcap: float | None = field(metadata={"static": True})
+    scale: float = field(metadata={"static": True})
+
+
+class LayerKind(NamedTuple):
+    """What differs between layers beside weights: traced numbers, so that one compiled body serves all of them."""
+
+    window: jax.Array | None  # int32; None when no layer has one
+    rope_idx: jax.Array | None  # int32, row of the rotation tables; None when all layers share one
+
+
+class Rotation(NamedTuple):
+    """Cosines and sines of every place for each distinct Rope (R of them): float32 [R, B, T, 1, H/2]."""
+
+    cos_RBT1H: jax.Array
+    sin_RBT1H: jax.Array
+
+
+class Linear(nnx.Module):
+    def __init__(self, stack: tuple[int, ...], shape: tuple[int, int], bias: bool, dtype: DTypeLike, rngs: nnx.Rngs):
+        self.kernel_IO = nnx.Param(_normal(rngs, (*stack, *shape), dtype, shape[0] ** -0.5))
+        self.bias_O = nnx.Param(_normal(rngs, (*stack, shape[1]), jnp.float32, 0.1)) if bias else None
+
+    def __call__(self, x_BTI: jax.Array) -> jax.Array:
+        kernel_IO = self.kernel_IO[...]
+        y_BTO = jnp.dot(x_BTI.astype(kernel_IO.dtype), kernel_IO, preferred_element_type=jnp.float32)
+        return y_BTO if self.bias_O is None else y_BTO + self.bias_O[...][None, None]
+
+
+class Norm(nnx.Module):
+    """RMS norm or layer norm over the last axis, in float32."""
+
+    def __init__(self, config: ModelConfig, stack: tuple[int, ...], size: int, rngs: nnx.Rngs, rms: bool = False):
+        self.config = config
+        self.rms = rms or config.norm == "rms"
+        self.weight = nnx.Param(_normal(rngs, (*stack, size), jnp.float32, 0.1, mean=1.0 - config.norm_offset))
+        self.bias = None if self.rms else nnx.Param(_normal(rngs, (*stack, size), jnp.float32, 0.1))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        if not self.rms:
+            x = x - jnp.mean(x, axis=-1, keepdims=True)
+        x = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + self.config.norm_eps)
+        lead = (None,) * (x.ndim - 1)
+        x = x * (self.weight[...] + self.config.norm_offset)[lead]
+        return x if self.bias is None else x + self.bias[...][lead]
+
+
+class Attention(nnx.Module):
+    def __init__(self, config: ModelConfig, stack: tuple[int, ...], dtype: DTypeLike, rngs: nnx.Rngs):
+        self.config = config
+        wide, narrow = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        self.q = Linear(stack, (config.d_model, wide), config.qkv_bias, dtype, rngs)
+        self.k = Linear(stack, (config.d_model, narrow), config.qkv_bias, dtype, rngs)
+        self.v = Linear(stack, (config.d_model, narrow), config.qkv_bias, dtype, rngs)
+        self.out = Linear(stack, (wide, config.d_model), config.attn_out_bias, dtype, rngs)
+        self.q_norm = Norm(config, stack, config.head_dim, rngs, rms=True) if config.qk_norm else None
+        self.k_norm = Norm(config, stack, config.head_dim, rngs, rms=True) if config.qk_norm else None
+
+    def __call__(
+        self, x_BTD: jax.Array, kind: LayerKind, rotation: Rotation | None, visibility: Visibility
+    ) -> jax.Array:
+        dtype = self.q.kernel_IO[...].dtype
+        q_BTNH = self._heads(self.q(x_BTD), self.q_norm, kind, rotation).astype(dtype)
+        k_BTKH = self._heads(self.k(x_BTD), self.k_norm, kind, rotation).astype(dtype)
+        v_BTKH = _split_heads(self.v(x_BTD), self.config.head_dim).astype(dtype)
+        config = self.config
+        o_BTNH = visibility.attend(
+            q_BTNH, k_BTKH, v_BTKH, window=kind.window, softcap=config.attn_softcap, scale=config.attn_scale
+        )
+        return self.out(o_BTNH.reshape(*x_BTD.shape[:2], -1))
+
+    def _heads(self, x_BTO: jax.Array, norm: Norm | None, kind: LayerKind, rotation: Rotation | None) -> jax.Array:
+        x_BTNH = _split_heads(x_BTO, self.config.head_dim)
+        x_BTNH = x_BTNH if norm is None else norm(x_BTNH)
+        return x_BTNH if rotation is None else _rotate(x_BTNH, rotation, kind.rope_idx)
+
+
+class Mlp(nnx.Module):
+    def __init__(self, config: ModelConfig, stack: tuple[int, ...], dtype: DTypeLike, rngs: nnx.Rngs):
+        self.activation: Activation = config.activation
+        wide, bias = (config.d_model, config.d_ff), config.mlp_bias
+        self.gate = Linear(stack, wide, bias, dtype, rngs) if config.gated_mlp else None
+        self.up = Linear(stack, wide, bias, dtype, rngs)
+        self.down = Linear(stack, (config.d_ff, config.d_model), bias, dtype, rngs)
+
+    def __call__(self, x_BTD: jax.Array) -> jax.Array:
+        activate = _ACTIVATE[self.activation]
+        if self.gate is None:
+            return self.down(activate(self.up(x_BTD)))
+        return self.down(activate(self.gate(x_BTD)) * self.up(x_BTD))
+
+
+class Layer(nnx.Module):
+    """Attention and MLP, each normed before and, in some families, after."""
+
+    def __init__(self, config: ModelConfig, stack: tuple[int, ...], dtype: DTypeLike, rngs: nnx.Rngs):
+        norm = partial(Norm, config, stack, config.d_model, rngs)
+        self.attn_norm = norm()
+        self.attn = Attention(config, stack, dtype, rngs)
+        self.attn_post_norm = norm() if config.post_norms else None
+        self.mlp_norm = norm()
+        self.mlp = Mlp(config, stack, dtype, rngs)
+        self.mlp_post_norm = norm() if config.post_norms else None
+
+    def __call__(
+        self, x_BTD: jax.Array, kind: LayerKind, rotation: Rotation | None, visibility: Visibility
+    ) -> jax.Array:
+        y_BTD = self.attn(self.attn_norm(x_BTD), kind, rotation, visibility)
+        x_BTD = x_BTD + (y_BTD if self.attn_post_norm is None else self.attn_post_norm(y_BTD))
+        y_BTD = self.mlp(self.mlp_norm(x_BTD))
+        return x_BTD + (y_BTD if self.mlp_post_norm is None else self.mlp_post_norm(y_BTD))
+
+
+class Decoder(nnx.Module):
+    def __init__(self, config: ModelConfig, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        self.config = config
+        table = partial(_normal, rngs, dtype=dtype, scale=0.5 / config.embedding_scale)
+        self.embedding_VD = nnx.Param(table((config.vocab_size, config.d_model)))
+        learned = config.num_positions
+        self.position_PD = None if learned is None else nnx.Param(table((learned, config.d_model)))
+        self.layers = Layer(config, (config.num_layers,), dtype, rngs)
+        self.final_norm = Norm(config, (), config.d_model, rngs)
+        untied = not config.tied_head
+        self.head_VD = nnx.Param(table((config.vocab_size, config.d_model))) if untied else None
+        self.head_bias_V = (
+            nnx.Param(_normal(rngs, (config.vocab_size,), jnp.float32, 0.1)) if config.head_bias else None
+        )
+
+    def __call__(self, token_ids_BT: jax.Array, position_BT: jax.Array, visibility: Visibility) -> jax.Array:
+        """Rows -> hidden_BTD, float32, after the final norm."""
+        graphdef, stacked = nnx.split(self.layers)
+        kinds, rotation = self._layer_kinds(), self._rotation(position_BT)
+
+        def layer(x_BTD: jax.Array, own: tuple[Any, LayerKind]) -> tuple[jax.Array, None]:
+            weights, kind = own
+            return nnx.merge(graphdef, weights)(x_BTD, kind, rotation, visibility), None
+
+        x_BTD, _ = jax.lax.scan(layer, self._embed(token_ids_BT, position_BT), (stacked, kinds))
+        return self.final_norm(x_BTD)
+
+    def head(self) -> Head:
+        weight = self.embedding_VD if self.head_VD is None else self.head_VD
+        bias_V = None if self.head_bias_V is None else self.head_bias_V[...]
+        return Head(weight[...], bias_V, self.config.final_softcap, self.config.logit_scale)
+
+    def _embed(self, token_ids_BT: jax.Array, position_BT: jax.Array) -> jax.Array:
+        x_BTD = self.embedding_VD[...][token_ids_BT].astype(jnp.float32)
+        if self.config.embedding_scale != 1.0:
+            # Gemma rounds the scale to the embedding's dtype: sqrt(640) = 25.298 is 25.25 in bfloat16.
+            x_BTD = x_BTD * jnp.asarray(self.config.embedding_scale, self.embedding_VD[...].dtype).astype(jnp.float32)
+        if self.position_PD is not None:
+            x_BTD = x_BTD + self.position_PD[...][position_BT].astype(jnp.float32)
+        return x_BTD
+
+    def _layer_kinds(self) -> LayerKind:
+        windows = [EVERYTHING if window is None else window for window in self.config.layer_windows]
+        ropes = _distinct(self.config.layer_ropes)
+        return LayerKind(
+            window=jnp.asarray(windows, jnp.int32) if self.config.has_windows else None,
+            rope_idx=jnp.asarray([ropes.index(r) for r in self.config.layer_ropes], jnp.int32) if ropes[1:] else None,
+        )
+
+    def _rotation(self, position_BT: jax.Array) -> Rotation | None:
+        if not self.config.layer_ropes:
+            return None
+        ropes = _distinct(self.config.layer_ropes)
+        frequency_RH = np.stack([_frequencies(rope, self.config.head_dim) for rope in ropes])
+        position_1BT11 = position_BT.astype(jnp.float32)[None, :, :, None, None]
+        angle_RBT1H = position_1BT11 * jnp.asarray(frequency_RH)[:, None, None, None, :]
+        return Rotation(jnp.cos(angle_RBT1H), jnp.sin(angle_RBT1H))
+
+
+def abstract(config: ModelConfig, dtype: DTypeLike) -> tuple[Any, Any]:
+    """(graphdef, state of ShapeDtypeStructs): the tree that readers fill.  Nothing is allocated."""
+    return nnx.split(nnx.eval_shape(lambda: Decoder(config, dtype=dtype, rngs=nnx.Rngs(0))))
+
+
+def random_params(config: ModelConfig, dtype: DTypeLike, seed: int) -> Any:
+    """A state of the right shapes with seeded random weights, made on the default device; for tests and benchmarks."""
+    return nnx.split(Decoder(config, dtype=dtype, rngs=nnx.Rngs(seed)))[
+        1
+    ]  # no jit: its one program compiles for seconds
+
+
+def _normal(rngs: nnx.Rngs, shape: tuple[int, ...], dtype: DTypeLike, scale: float, mean: float = 0.0) -> jax.Array:
+    return (mean + scale * jax.random.normal(rngs.params(), shape, jnp.float32)).astype(dtype)
+
+
+def _split_heads(x_BTO: jax.Array, head_dim: int) -> jax.Array:
+    return x_BTO.reshape(*x_BTO.shape[:2], -1, head_dim)
+
+
+def _distinct(ropes: tuple[Rope, ...]) -> tuple[Rope, ...]:
+    return tuple(dict.fromkeys(ropes))
+
+
+def _frequencies(rope: Rope, head_dim: int) -> np.ndarray:
+    """Turn of each pair a place, in float32 throughout: at place 8000 a frequency's last bit is worth 5e-4 radians, so
+    the rounding that models were trained with is kept."""
+    exponent_H = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
+    return (np.float32(1.0) / np.float32(rope.theta) ** exponent_H) / np.float32(rope.factor)
+
+
+def _rotate(x_BTNH: jax.Array, rotation: Rotation, rope_idx: jax.Array | None) -> jax.Array:
+    """Pair i of a head is (x[i], x[i + H/2]), the half-split order of Hugging Face checkpoints."""
+    row = 0 if rope_idx is None else rope_idx
+    cos_BT1H, sin_BT1H = rotation.cos_RBT1H[row], rotation.sin_RBT1H[row]
+    left, right = jnp.split(x_BTNH, 2, axis=-1)
+    return jnp.concatenate([left * cos_BT1H - right * sin_BT1H, right * cos_BT1H + left * sin_BT1H], axis=-1)

@@ -1,0 +1,48 @@
+"""What a run would do, on screen.
+
+Arrives: the totals of a planned run.  Leaves: lines on standard output.  It deliberately does not know a device: the
+time it names is for a stated rate.
+"""
+
+import time
+
+import numpy as np
+
+from miron_jax.report.console import console
+from miron_jax.run import Inputs
+from miron_jax.scores import Totals
+
+
+def print_plan(inputs: Inputs, totals: Totals) -> None:
+    """Requests, tokens, rows, programs, FLOPs, and the time they take at this host's NumPy matmul rate."""
+    out = console()
+    for name, path in inputs.missing.items():
+        out.print(f"{name} is left out: {path} is missing", soft_wrap=True)
+    padding = 100 * (totals.padded_tokens / max(1, totals.unique_tokens) - 1)
+    shared = totals.plain_tokens / max(1, totals.unique_tokens)
+    rate = host_matmul_rate()
+    rows = ", ".join(f"{count} x {length}" for length, count in sorted(totals.lengths.items()))
+    for line in (
+        f"tasks          {len(inputs.sources)}",
+        f"requests       {totals.requests}",
+        f"plain tokens   {totals.plain_tokens} (one row a request)",
+        f"unique tokens  {totals.unique_tokens} ({shared:.2f} times fewer)",
+        f"rows           {totals.rows} (rows x tokens: {rows})",
+        f"row places     {totals.padded_tokens} ({padding:.1f} % padding)",
+        f"programs       {len(totals.lengths)}",
+        f"scored tokens  {totals.edges} from {totals.sources} places",
+        f"useful FLOPs   {totals.useful_flops:.3e}",
+        f"estimated time {totals.useful_flops / rate:.0f} s at {rate / 1e9:.0f} GFLOP/s, this host's NumPy float32 matmul",
+    ):
+        out.print(line, markup=False, soft_wrap=True)
+
+
+def host_matmul_rate(size: int = 1024) -> float:
+    """FLOP/s of a square NumPy float32 matmul, best of five."""
+    left = np.random.default_rng(0).standard_normal((size, size), np.float32)
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        left @ left
+        seconds.append(time.perf_counter() - start)
+    return 2 * size**3 / min(seconds)

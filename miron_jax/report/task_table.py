@@ -1,0 +1,42 @@
+"""Suites and tasks on screen, with the data each needs and whether it is there.
+
+Arrives: --data_dir.  Leaves: a table on standard output.  It deliberately does not fetch anything.
+"""
+
+from pathlib import Path
+
+from rich.table import Table
+
+from miron_jax.errors import InputError
+from miron_jax.report.console import console
+from miron_jax.task import Suite, data_state
+from miron_jax.tasks.registry import SUITES
+
+
+def print_tasks(data_dir: tuple[tuple[str, str], ...]) -> None:
+    """One line a task."""
+    out = console()
+    table = Table(header_style="bold")
+    for name in ("task", "kind", "shots", "random", "rows", "data file", "data"):
+        table.add_column(name, no_wrap=name != "data file")
+    folders = dict(data_dir)
+    for suite in SUITES.values():
+        named = folders.get(suite.name, folders.get(""))
+        folder = _folder(suite, Path(named) if named else None)
+        for task in suite.tasks:
+            state = data_state(task, folder).state if folder else "missing"
+            random = task.baselines["random"]
+            shots = str(task.profile.num_fewshot)
+            baseline = "" if random is None else f"{random:.3f}"
+            table.add_row(task.name, task.kind, shots, baseline, str(task.file.rows), task.file.path, state)
+    out.print(table)
+    out.print("data are looked for in --data_dir, else in the cache; `miron-jax eval` fetches what it can")
+
+
+def _folder(suite: Suite, data_dir: Path | None) -> Path | None:
+    try:
+        return suite.locate(data_dir, False)
+    except InputError:
+        if data_dir is not None:
+            raise
+        return None

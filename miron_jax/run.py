@@ -1,0 +1,226 @@
+"""Composes the stages: a RunConfig in, an `Outcome` out.
+
+Arrives: a validated RunConfig.  Leaves: what every task scored, or what a run would do.  Everything that the user can
+have got wrong on disk is found here before a device starts.  It deliberately does not know flags or file formats of
+results.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from miron_jax.config import RunConfig
+from miron_jax.errors import InputError
+from miron_jax.forward import Forward, Model, Speed, cost_model, useful_flops
+from miron_jax.metrics.choices import ExampleScore, score_choices, score_continuation
+from miron_jax.model.config import ModelConfig, from_hf_config
+from miron_jax.model.decoder import abstract
+from miron_jax.model.hf_reader import load_hf, resolve_model
+from miron_jax.prompts import Prompt, render
+from miron_jax.scores import PART_TOKENS, TOLERANCE, Score, SelfCheck, Totals, plan_parts, score_parts
+from miron_jax.task import DataState, Example, Suite, Task, data_state, read_examples
+from miron_jax.tasks import registry
+from miron_jax.token_requests import Bos, Requests, concatenate, load_tokenizer, resolve_bos, tokenize
+
+
+class Source(NamedTuple):
+    """A task with its data at hand."""
+
+    task: Task
+    examples: list[Example]
+    data: DataState
+
+
+class Inputs(NamedTuple):
+    """What a run scores, found and checked."""
+
+    sources: list[Source]
+    missing: dict[str, Path]  # tasks of a suite whose data file is absent, and where it was looked for
+    suites: list[Suite]  # those that the tasks come from
+
+
+@dataclass(slots=True)
+class TaskScores:
+    """One task's examples, in the suite's own order."""
+
+    source: Source
+    prompts: list[Prompt] = field(default_factory=list)
+    options: list[list[Score]] = field(default_factory=list)  # one an example, one an option
+    examples: list[ExampleScore] = field(default_factory=list)
+    truncated: int = 0  # examples with an option that lost tokens to the length limit
+    inexact_prefix: int = 0  # examples whose context is no token prefix; scored from the longest common one
+    beyond_trained: int = 0  # examples with an option longer than the length the model was trained at
+
+
+class Outcome(NamedTuple):
+    tasks: list[TaskScores]
+    inputs: Inputs
+    model_config: ModelConfig
+    bos: Bos
+    totals: Totals
+    speed: Speed
+    check: SelfCheck
+    load_seconds: float
+
+
+class _Piece(NamedTuple):
+    """Some examples of one task, tokenized."""
+
+    task: int  # place in Inputs.sources
+    prompts: list[Prompt]
+    requests: Requests
+
+
+def find_inputs(config: RunConfig) -> Inputs:
+    """Find and read the data of every task asked for.  A suite goes on without a file; a task asked for by name does not."""
+    selection = registry.select(",".join(config.tasks))
+    names = {task.name for task in selection.tasks}
+    suites = [suite for suite in registry.SUITES.values() if any(task.name in names for task in suite.tasks)]
+    sources, missing = [], {}
+    for suite in suites:
+        named = config.folder_of(suite.name)
+        folder = suite.locate(Path(named) if named else None, True)
+        for task in (task for task in suite.tasks if task.name in names):
+            data = data_state(task, folder)
+            if data.state == "missing" and task.name not in selection.by_name:
+                missing[task.name] = folder / task.file.path
+                continue
+            sources.append(Source(task, read_examples(task, folder, config.allow_changed_data), data))
+    if not sources:
+        raise InputError(f"none of the tasks asked for has its data file: {next(iter(missing.values()))} and others")
+    return Inputs(sources, missing, suites)
+
+
+def length_limit(config: RunConfig, model: ModelConfig) -> int | None:
+    """Tokens a request may have, BOS included: the user's limit, and never more than the model's learned positions."""
+    learned = model.num_positions
+    if config.max_length and learned and config.max_length > learned:
+        raise InputError(
+            f"--max_length is {config.max_length}, but the model has {learned} learned positions: lower it"
+        )
+    return config.max_length or learned
+
+
+def evaluate(
+    config: RunConfig,
+    inputs: Inputs,
+    say: Callable[[str], None],
+    progress: Callable[[int, int], None] = lambda done, planned: None,
+) -> Outcome:
+    """Score every task.  `progress` hears of tokens computed and tokens planned so far."""
+    start = time.perf_counter()
+    folder = resolve_model(config.model)
+    model_config = from_hf_config(folder)
+    limit = length_limit(config, model_config)
+    tokenizer = load_tokenizer(config.tokenizer or str(folder))
+    bos = resolve_bos(tokenizer)
+    model = load_model(folder, config.dtype)
+    load_seconds = time.perf_counter() - start
+    say(f"loaded {config.model} in {load_seconds:.1f} s")
+
+    forward = Forward(model, config.token_budget, say)
+    totals, check = Totals(), SelfCheck(TOLERANCE[config.dtype])
+    tasks = [TaskScores(source) for source in inputs.sources]
+    done = 0
+
+    def advance(tokens: int) -> None:
+        nonlocal done
+        done += tokens
+        progress(done, totals.unique_tokens)
+
+    waiting: deque[list[_Piece]] = deque()  # parts that are tokenized and not yet scored
+    parts = _parts(inputs.sources, config.limit, tokenizer, limit)
+    for scores in score_parts(_join(parts, waiting), forward, cost_model(model_config), totals, check, advance):
+        taken = iter(scores)
+        for piece in waiting.popleft():
+            _hand_out(tasks[piece.task], piece, list(islice(taken, len(piece.requests))))
+            _count(tasks[piece.task], piece, model_config.trained_length)
+    return Outcome(tasks, inputs, model_config, bos, totals, forward.speed, check, load_seconds)
+
+
+def load_model(folder: Path, dtype: str) -> Model:
+    config, state = load_hf(folder, jnp.dtype(dtype))
+    return Model(config, abstract(config, jnp.dtype(dtype))[0], state)
+
+
+def summarize_plan(config: RunConfig, inputs: Inputs) -> Totals:
+    """Tokenize and plan without a device or weights."""
+    folder = resolve_model(config.model)
+    model_config = from_hf_config(folder)
+    limit = length_limit(config, model_config)
+    tokenizer = load_tokenizer(config.tokenizer or str(folder))
+    totals = Totals()
+    parts = _parts(inputs.sources, config.limit, tokenizer, limit)
+    for planned in plan_parts(_join(parts, deque()), cost_model(model_config), totals):
+        totals.useful_flops += useful_flops(model_config, planned.plan)
+    return totals
+
+
+def _parts(
+    sources: Sequence[Source], limit: int | None, tokenizer: Any, max_length: int | None
+) -> Iterator[list[_Piece]]:
+    """Tokenized examples in runs of about PART_TOKENS tokens, over the tasks' borders."""
+    part: list[_Piece] = []
+    tokens = 0
+    for index, source in enumerate(sources):
+        prompts = render(source.task, source.examples, limit)
+        for chunk in _chunks(prompts):
+            requests = tokenize(chunk, source.task.profile, tokenizer, max_length, source.task.name)
+            part.append(_Piece(index, chunk, requests))
+            tokens += len(requests.token_ids)
+            if tokens >= PART_TOKENS:
+                yield part
+                part, tokens = [], 0
+    if part:
+        yield part
+
+
+def _join(parts: Iterable[list[_Piece]], waiting: deque[list[_Piece]]) -> Iterator[Requests]:
+    """Each part's requests end to end; the part itself goes to `waiting` for the scores to come."""
+    for part in parts:
+        waiting.append(part)
+        yield concatenate([piece.requests for piece in part])
+
+
+def _chunks(prompts: list[Prompt]) -> Iterator[list[Prompt]]:
+    """Prompts in runs that hold about half a part's text, at four characters a token."""
+    start = num_chars = 0
+    for i, prompt in enumerate(prompts):
+        num_chars += sum(map(len, prompt.contexts)) + sum(map(len, prompt.continuations))
+        if num_chars >= 2 * PART_TOKENS:
+            yield prompts[start : i + 1]
+            start, num_chars = i + 1, 0
+    if start < len(prompts):
+        yield prompts[start:]
+
+
+def _hand_out(task: TaskScores, piece: _Piece, scores: list[Score]) -> None:
+    """Give each example its options' scores and score it."""
+    taken = iter(scores)
+    for prompt in piece.prompts:
+        options = list(islice(taken, len(prompt.continuations)))
+        if task.source.task.kind == "language_modeling":
+            example = score_continuation(options[0].logprob, options[0].rank, prompt.continuations[0])
+        else:
+            assert prompt.gold is not None
+            example = score_choices([option.logprob for option in options], prompt.continuations, prompt.gold)
+        task.prompts.append(prompt)
+        task.options.append(options)
+        task.examples.append(example)
+
+
+def _count(task: TaskScores, piece: _Piece, trained_length: int) -> None:
+    """Count examples that the length limit, the tokenizer or the model's training length touched."""
+    first = np.cumsum([0, *(len(prompt.continuations) for prompt in piece.prompts)])[:-1]
+    requests = piece.requests
+    task.truncated += int(np.logical_or.reduceat(requests.truncated, first).sum())
+    task.inexact_prefix += int(np.logical_or.reduceat(requests.inexact_prefix, first).sum())
+    too_long = np.diff(requests.offsets) - 1 > trained_length
+    task.beyond_trained += int(np.logical_or.reduceat(too_long, first).sum())

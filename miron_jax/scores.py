@@ -1,0 +1,236 @@
+"""Walks a Plan: one score a request, exactly once.
+
+Arrives: Requests, a Forward.  Leaves: `Scores`, flat arrays in the order of the requests.  It deliberately does not
+know tasks or text.  `Scorer` remembers what a run has scored: equal requests of later parts cost nothing.
+"""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import NamedTuple
+
+import numpy as np
+
+from miron_jax.forward import Forward, Model, plain_logprobs, useful_flops
+from miron_jax.plan import CostModel, Plan, make_plan
+from miron_jax.token_requests import Requests
+
+# Largest difference in nats a token that rounding may cause between a forest row and a plain row, by dtype.  float32 at
+# highest matmul precision: sums of a few thousand terms in another order.  bfloat16: operands keep 8 bits, and a
+# different order of sums moves roundings of the attention weights.
+TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
+PART_TOKENS = 8_000_000  # plain tokens planned at a time: host memory stays flat and the device starts early
+CHECKED_AT_LEAST, CHECKED_SHARE = 8, 1 / 1000
+
+
+class SelfCheckFailed(Exception):
+    """The fast path and the plain path disagree: no number of this run can be trusted.  Exit status 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """R requests: the scored tokens of request r are [offsets[r], offsets[r + 1])."""
+
+    offsets: np.ndarray  # int64 [R + 1]
+    logprob: np.ndarray  # float32 [N], nats
+    rank: np.ndarray  # int32 [N], tokens ahead of the target
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator["Score"]:
+        return (self[request] for request in range(len(self)))
+
+    def __getitem__(self, request: int) -> "Score":
+        span = slice(self.offsets[request], self.offsets[request + 1])
+        return Score(self.logprob[span], self.rank[span])
+
+
+class Score(NamedTuple):
+    """One request's scored span, token by token."""
+
+    logprob: np.ndarray  # float32, nats
+    rank: np.ndarray  # int32, tokens ahead of the target; 0 is greedy
+
+
+@dataclass(slots=True)
+class SelfCheck:
+    """Scores a share of the requests, chosen by hash, the plain way, and compares.  Sums over the parts of a run."""
+
+    tolerance: float  # nats a token
+    requests: int = 0
+    tokens: int = 0
+    largest: float = 0.0  # largest absolute difference so far, nats a token
+    seconds: float = 0.0
+    programs: int = 0
+
+    def compare(self, model: Model, requests: Requests, scores: Scores) -> None:
+        """Raises SelfCheckFailed where a scored token differs by more than the tolerance, or one of the two is NaN."""
+        start = time.perf_counter()
+        scored = np.flatnonzero(np.diff(scores.offsets)).tolist()
+        wanted = max(CHECKED_AT_LEAST, math.ceil(CHECKED_SHARE * len(scored)))
+        keys = {r: digest(requests.tokens(r), int(requests.span_start[r])) for r in scored}
+        chosen = sorted(scored, key=keys.__getitem__)[:wanted]
+        plain, programs = plain_logprobs(
+            model, [requests.tokens(r) for r in chosen], [int(requests.span_start[r]) for r in chosen]
+        )
+        for r, logprob in zip(chosen, plain, strict=True):
+            self._judge(float(np.abs(scores[r].logprob - logprob).max()), keys[r], len(requests.tokens(r)))
+            self.tokens += len(logprob)
+        self.requests += len(chosen)
+        self.programs += programs
+        self.seconds += time.perf_counter() - start
+
+    def _judge(self, difference: float, key: bytes, length: int) -> None:
+        if not difference <= self.tolerance:
+            raise SelfCheckFailed(
+                f"self-check: request {key.hex()} ({length} tokens) differs by {difference:.3g} nats from its plain "
+                f"score, expected at most {self.tolerance:g}; no score of this run can be trusted, please report it"
+            )
+        self.largest = max(self.largest, difference)
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over the parts of a run."""
+
+    requests: int = 0
+    plain_tokens: int = 0  # one row a request
+    unique_tokens: int = 0  # places the plan computes
+    padded_tokens: int = 0  # places of its rows
+    useful_flops: float = 0.0
+    rows: int = 0
+    sources: int = 0  # places that go through the head
+    edges: int = 0  # scored tokens
+    lengths: Counter[int] = field(default_factory=Counter)  # rows of each length
+
+    def add(self, requests: Requests, plan: Plan) -> None:
+        self.requests += len(requests)
+        self.plain_tokens += int((np.diff(requests.offsets) - 1).sum())
+        self.unique_tokens += plan.unique_tokens
+        self.padded_tokens += plan.padded_tokens
+        self.rows += plan.num_rows
+        self.sources += plan.num_sources
+        self.edges += len(plan.edge_source)
+        self.lengths.update(plan.row_length.tolist())
+
+
+class Ledger:
+    """Which requests of a run are new.  Equal token ids with equal spans are one request, wherever they come from."""
+
+    def __init__(self) -> None:
+        self._place: dict[bytes, int] = {}
+
+    def enter(self, requests: Requests) -> tuple[np.ndarray, np.ndarray]:
+        """(place of every request among the run's distinct ones, indices of those met for the first time)."""
+        places, fresh = np.empty(len(requests), np.int64), []
+        for r, (ids, start) in enumerate(requests):
+            known = len(self._place)
+            places[r] = self._place.setdefault(digest(ids, start), known)
+            if places[r] == known:
+                fresh.append(r)
+        return places, np.asarray(fresh, np.int64)
+
+
+def digest(ids: np.ndarray, span_start: int) -> bytes:
+    """128 bits that name a request's content."""
+    return blake2b(ids.tobytes() + span_start.to_bytes(4, "little"), digest_size=16).digest()
+
+
+def select(requests: Requests, chosen: np.ndarray) -> Requests:
+    """The requests at these indices, in this order."""
+    length = np.diff(requests.offsets)[chosen]
+    offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
+    token_at = np.repeat(requests.offsets[chosen] - offsets[:-1], length) + np.arange(offsets[-1])
+    return Requests(
+        requests.token_ids[token_at],
+        offsets,
+        requests.span_start[chosen],
+        requests.truncated[chosen],
+        requests.inexact_prefix[chosen],
+    )
+
+
+class _PlannedPart(NamedTuple):
+    places: np.ndarray  # int64 [R], where each request's score stands among the run's distinct ones
+    fresh: Requests  # those that no earlier part holds
+    plan: Plan
+
+
+def plan_parts(parts: Iterable[Requests], cost: CostModel, totals: Totals) -> Iterator[_PlannedPart]:
+    """Plan a run part by part.  Row lengths of earlier parts are used again; a full first part leaves two for later ones."""
+    ledger, lengths = Ledger(), ()
+    for requests in parts:
+        places, indices = ledger.enter(requests)
+        fresh = select(requests, indices)
+        more_to_come = not lengths and len(requests.token_ids) >= PART_TOKENS
+        affordable = max(1, cost.max_lengths - 2) if more_to_come else cost.max_lengths
+        plan = make_plan(fresh, replace(cost, max_lengths=affordable), lengths)
+        lengths = tuple(sorted({*lengths, *plan.row_length.tolist()}))
+        totals.add(requests, plan)
+        yield _PlannedPart(places, fresh, plan)
+
+
+def score_parts(
+    parts: Iterable[Requests],
+    forward: Forward,
+    cost: CostModel,
+    totals: Totals,
+    check: SelfCheck,
+    progress: Callable[[int], None] = lambda tokens: None,
+) -> Iterator[Scores]:
+    """Score each part in turn; the next one is tokenized and planned while the device works on this one.
+
+    Raises SelfCheckFailed; whatever the parts themselves raise (InputError) comes through.
+    """
+    known = _Known()
+    planned = plan_parts(parts, cost, totals)
+    with ThreadPoolExecutor(1) as host:
+        upcoming = host.submit(next, planned, None)
+        while (part := upcoming.result()) is not None:
+            upcoming = host.submit(next, planned, None)
+            totals.useful_flops += useful_flops(forward.model.config, part.plan)
+            scores = _score(part.plan, forward, progress)
+            check.compare(forward.model, part.fresh, scores)
+            known.append(scores)
+            yield known.take(part.places)
+
+
+def _score(plan: Plan, forward: Forward, progress: Callable[[int], None]) -> Scores:
+    """Run a plan and hand every request its edges."""
+    logprob = np.full(len(plan.edge_source), np.nan, np.float32)
+    rank = np.full(len(plan.edge_source), -1, np.int32)
+    for scored in forward.run(plan):
+        logprob[scored.edges], rank[scored.edges] = scored.logprob, scored.rank
+        progress(scored.tokens)
+    assert not (rank < 0).any(), "an edge of the plan was never scored"
+    return Scores(plan.request_edge_offset, logprob[plan.request_edge], rank[plan.request_edge])
+
+
+class _Known:
+    """Scores of the run's distinct requests, in the order in which they were met."""
+
+    def __init__(self) -> None:
+        self._parts: list[Scores] = []
+        self._first: list[int] = [0]
+
+    def append(self, scores: Scores) -> None:
+        self._parts.append(scores)
+        self._first.append(self._first[-1] + len(scores))
+
+    def take(self, places: np.ndarray) -> Scores:
+        part = np.searchsorted(self._first, places, side="right") - 1
+        taken = [
+            self._parts[p][place - self._first[p]] for p, place in zip(part.tolist(), places.tolist(), strict=True)
+        ]
+        offsets = np.concatenate([[0], np.cumsum([len(score.rank) for score in taken])]).astype(np.int64)
+        empty = [np.zeros(0, np.float32)], [np.zeros(0, np.int32)]
+        return Scores(
+            offsets,
+            np.concatenate([score.logprob for score in taken] or empty[0]),
+            np.concatenate([score.rank for score in taken] or empty[1]),
+        )

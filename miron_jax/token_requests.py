@@ -1,0 +1,267 @@
+"""Prompts + tokenizer -> Requests.  BOS, boundary, span and truncation rules live here.
+
+Arrives: Prompts and a task's Profile.  Leaves: `Requests`, flat NumPy arrays.  It deliberately does not know models,
+devices or data files.
+
+A request is its token ids and the start of its scored span, half-open, in tokens.  Nothing after a span can change
+it, so every span ends where its request ends:
+
+    token ids   B   The sky is    blue .
+    index       0    1   2   3      4  5        len 6
+    span                           [4,      6)  span_start 4: two scored tokens, the first predicted at index 3
+
+`span_start` is at least 1 unless the span is empty; span_start == len is an empty span (nothing scored).
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from miron_jax.errors import InputError
+from miron_jax.prompts import Prompt
+from miron_jax.task import Profile
+
+# A transformers tokenizer.  Its class is private to that library's version, so no type is named here.
+Tokenizer = Any
+
+_CHUNK_CHARS = 4_000_000  # text tokenized at a time: enough to feed every core, little enough to hold twice
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """R requests, one after another.  Shapes: token_ids [N] int32, offsets [R+1] int64, the rest [R]."""
+
+    token_ids: np.ndarray  # int32 [N], all requests' tokens end to end
+    offsets: np.ndarray  # int64 [R+1]; request r is token_ids[offsets[r]:offsets[r+1]]
+    span_start: np.ndarray  # int32 [R], first scored token, counted from the request's first token
+    truncated: np.ndarray  # bool [R], lost tokens to the length limit
+    inexact_prefix: np.ndarray  # bool [R], the context alone is no token prefix; scored from the longest common prefix
+
+    def __len__(self) -> int:
+        return len(self.span_start)
+
+    def tokens(self, request: int) -> np.ndarray:
+        return self.token_ids[self.offsets[request] : self.offsets[request + 1]]
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, int]]:
+        return ((self.tokens(r), int(self.span_start[r])) for r in range(len(self)))
+
+
+class Bos(NamedTuple):
+    """The token every request begins with."""
+
+    id: int
+    how: str  # which rule found it: "declared <s>", "vocabulary <|bos|>", "vocabulary <|endoftext|>"
+
+
+class _Ragged(NamedTuple):
+    """Token sequences end to end."""
+
+    token_ids: np.ndarray  # int32 [N]
+    offsets: np.ndarray  # int64 [R+1]
+
+
+def load_tokenizer(folder_or_id: str) -> Tokenizer:
+    """A tokenizer from a Hugging Face folder or hub id."""
+    # transformers greets a machine without torch with a warning, once, while it is imported.
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    from transformers import AutoTokenizer
+
+    remedy = "name a folder that holds tokenizer.json and tokenizer_config.json, or a hub id that can be reached"
+    if folder_or_id.startswith(("/", ".", "~")) and not Path(folder_or_id).is_dir():
+        raise InputError(f"--tokenizer={folder_or_id}: there is no such folder: {remedy}")
+    try:
+        return AutoTokenizer.from_pretrained(folder_or_id)
+    except Exception as error:
+        # tokenizers raises a bare Exception for a tokenizer.json that it cannot read; subclasses pass unless named.
+        if type(error) is not Exception and not isinstance(error, OSError | ValueError | KeyError | ImportError):
+            raise
+        reason = " ".join(str(error).split())
+        raise InputError(f"--tokenizer={folder_or_id}: no tokenizer could be read ({reason:.200}): {remedy}") from error
+
+
+def resolve_bos(tokenizer: Tokenizer) -> Bos:
+    """The declared bos_token, else `<|bos|>`, else `<|endoftext|>`, where the vocabulary has them."""
+    if tokenizer.bos_token_id is not None:
+        return Bos(int(tokenizer.bos_token_id), f"declared {tokenizer.bos_token}")
+    vocabulary = tokenizer.get_vocab()
+    for token in ("<|bos|>", "<|endoftext|>"):
+        if token in vocabulary:
+            return Bos(int(vocabulary[token]), f"vocabulary {token}")
+    raise InputError(
+        "the tokenizer declares no bos_token and has neither <|bos|> nor <|endoftext|>, but each prompt begins with one: "
+        "set bos_token in its tokenizer_config.json"
+    )
+
+
+def tokenize(
+    prompts: Sequence[Prompt], profile: Profile, tokenizer: Tokenizer, max_length: int | None, task_name: str
+) -> Requests:
+    """One request an option, in the prompts' order; `max_length` counts all tokens of a request, BOS included.
+
+    A span depends on its own prompt alone, so a long task may be tokenized slice by slice.
+    """
+    bos = resolve_bos(tokenizer).id
+    encode = _encoder(tokenizer)
+    parts = [_tokenize_chunk(chunk, profile, encode, bos, max_length, task_name) for chunk in _chunks(prompts)]
+    return concatenate(parts)
+
+
+def concatenate(parts: Sequence[Requests]) -> Requests:
+    """Requests end to end."""
+    starts = np.cumsum([0, *(len(part.token_ids) for part in parts)])
+    ends = [part.offsets[1:] + start for part, start in zip(parts, starts, strict=False)]
+    return Requests(
+        token_ids=np.concatenate([np.zeros(0, np.int32), *(part.token_ids for part in parts)]),
+        offsets=np.concatenate([np.zeros(1, np.int64), *ends]),
+        span_start=np.concatenate([np.zeros(0, np.int32), *(part.span_start for part in parts)]),
+        truncated=np.concatenate([np.zeros(0, bool), *(part.truncated for part in parts)]),
+        inexact_prefix=np.concatenate([np.zeros(0, bool), *(part.inexact_prefix for part in parts)]),
+    )
+
+
+def _chunks(prompts: Sequence[Prompt]) -> Iterator[Sequence[Prompt]]:
+    """Prompts in runs of about _CHUNK_CHARS characters, none torn."""
+    start = num_chars = 0
+    for i, prompt in enumerate(prompts):
+        num_chars += sum(map(len, prompt.contexts)) + sum(map(len, prompt.continuations))
+        if num_chars >= _CHUNK_CHARS:
+            yield prompts[start : i + 1]
+            start, num_chars = i + 1, 0
+    if start < len(prompts):
+        yield prompts[start:]
+
+
+def _tokenize_chunk(
+    prompts: Sequence[Prompt],
+    profile: Profile,
+    encode: Callable[[list[str]], list[list[int]]],
+    bos: int,
+    max_length: int | None,
+    task_name: str,
+) -> Requests:
+    texts = [c + k for prompt in prompts for c, k in zip(prompt.contexts, prompt.continuations, strict=True)]
+    stripped = profile.span == "after_stripped_context"
+    contexts = [context.strip() for prompt in prompts for context in prompt.contexts] if stripped else []
+    whole, before = _encode_unique(encode, bos, texts, contexts)
+    num_options = np.array([len(prompt.contexts) for prompt in prompts])
+    span_start = _span_starts(profile, whole, before, num_options)
+    inexact = span_start < np.diff(before.offsets) if stripped else np.zeros(len(texts), bool)
+    return _keep_last(whole, span_start, inexact, max_length, _Names(task_name, prompts, num_options))
+
+
+def _encoder(tokenizer: Tokenizer) -> Callable[[list[str]], list[list[int]]]:
+    """Texts -> token ids without special tokens at either end."""
+    if not getattr(tokenizer, "is_fast", False):
+        return lambda texts: tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+    backend = tokenizer.backend_tokenizer
+    backend.no_truncation()  # a tokenizer.json may ask for either; transformers resets both on each of its own calls too
+    backend.no_padding()
+    # encode_batch_fast leaves character offsets out and runs on all cores (TOKENIZERS_PARALLELISM=false: on one).
+    return lambda texts: [e.ids for e in backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+def _encode_unique(encode: Callable[[list[str]], list[list[int]]], bos: int, *groups: list[str]) -> tuple[_Ragged, ...]:
+    """Each group's texts with one BOS in front; a text that comes twice in a chunk is tokenized once."""
+    place: dict[str, int] = {}
+    indices = [[place.setdefault(text, len(place)) for text in group] for group in groups]
+    encoded = [np.array([bos, *ids], np.int32) for ids in encode(list(place))]
+    return tuple(_ragged([encoded[i] for i in index]) for index in indices)
+
+
+def _ragged(sequences: Sequence[np.ndarray]) -> _Ragged:
+    offsets = np.zeros(len(sequences) + 1, np.int64)
+    np.cumsum([len(s) for s in sequences], out=offsets[1:])
+    return _Ragged(np.concatenate([np.zeros(0, np.int32), *sequences]), offsets)
+
+
+def _span_starts(profile: Profile, whole: _Ragged, before: _Ragged, num_options: np.ndarray) -> np.ndarray:
+    """First scored token of each request, before any cut."""
+    requests = np.arange(len(whole.offsets) - 1)
+    first_of_prompt = np.cumsum(num_options) - num_options
+    first = np.repeat(first_of_prompt, num_options)  # each request's first sibling
+    match profile.span:
+        case "after_stripped_context":
+            return _common_length(whole, requests, before, requests, from_end=False)
+        case "after_common_prefix":
+            # What all share is the least of what each shares with the first.
+            shared = _common_length(whole, requests, whole, first, from_end=False)
+            return np.repeat(np.minimum.reduceat(shared, first_of_prompt), num_options)
+        case "common_suffix":
+            shared = _common_length(whole, requests, whole, first, from_end=True)
+            return np.diff(whole.offsets) - np.repeat(np.minimum.reduceat(shared, first_of_prompt), num_options)
+
+
+def _common_length(a: _Ragged, a_rows: np.ndarray, b: _Ragged, b_rows: np.ndarray, from_end: bool) -> np.ndarray:
+    """How many tokens a[a_rows[i]] and b[b_rows[i]] share from one end.
+
+    All pairs are laid out end to end, each as long as its shorter side (never 0: there is a BOS):
+
+        lengths 3 2    starts 0 3    step 0 1 2 | 0 1    differs . . x | . .    common 2 2
+    """
+    length = np.minimum(np.diff(a.offsets)[a_rows], np.diff(b.offsets)[b_rows])
+    starts = np.cumsum(length) - length
+    step = np.arange(length.sum()) - np.repeat(starts, length)
+    if from_end:
+        a_index = np.repeat(a.offsets[a_rows + 1] - 1, length) - step
+        b_index = np.repeat(b.offsets[b_rows + 1] - 1, length) - step
+    else:
+        a_index = np.repeat(a.offsets[a_rows], length) + step
+        b_index = np.repeat(b.offsets[b_rows], length) + step
+    differs = a.token_ids[a_index] != b.token_ids[b_index]
+    return np.minimum.reduceat(np.where(differs, step, np.repeat(length, length)), starts)
+
+
+class _Names(NamedTuple):
+    """What an error needs to name a request."""
+
+    task: str
+    prompts: Sequence[Prompt]
+    num_options: np.ndarray
+
+    def of(self, request: int) -> str:
+        ends = np.cumsum(self.num_options)
+        i = int(np.searchsorted(ends, request, side="right"))
+        option = request - int(ends[i] - self.num_options[i])
+        return f"{self.task}, example {self.prompts[i].id} (row {self.prompts[i].row}), option {option}"
+
+
+def _keep_last(
+    whole: _Ragged, span_start: np.ndarray, inexact: np.ndarray, max_length: int | None, names: _Names
+) -> Requests:
+    """Drops leading tokens of requests over the limit and shifts their spans."""
+    length = np.diff(whole.offsets)
+    cut = np.maximum(length - max_length, 0) if max_length is not None else np.zeros_like(length)
+    shifted = span_start - cut
+    _check_spans(length, span_start, shifted, max_length, names)
+    token_ids, offsets = whole
+    if cut.any():
+        kept = np.arange(len(token_ids)) - np.repeat(offsets[:-1], length) >= np.repeat(cut, length)
+        token_ids, offsets = token_ids[kept], offsets - np.concatenate([[0], np.cumsum(cut)])
+    return Requests(token_ids, offsets, shifted.astype(np.int32), cut > 0, inexact)
+
+
+def _check_spans(
+    length: np.ndarray, span_start: np.ndarray, shifted: np.ndarray, max_length: int | None, names: _Names
+) -> None:
+    """A scored token needs a token before it; only a choice that begins another may have no scored token."""
+    single = np.repeat(names.num_options, names.num_options) == 1
+    wrong = np.flatnonzero(np.where(span_start < length, shifted < 1, single))
+    if not len(wrong):
+        return
+    request = int(wrong[0])
+    num_scored = int(length[request] - span_start[request])
+    if num_scored == 0:
+        found = "the continuation adds no token to its context, so there is nothing to score: mend or remove the line"
+    elif span_start[request] < 1:
+        found = "the scored span has no token before it, since all options read the same: mend or remove the line"
+    else:
+        found = (
+            f"the scored span has {num_scored} tokens and needs one more before it, but the length limit is "
+            f"{max_length}: raise --max_length to at least {num_scored + 1}, or remove the line"
+        )
+    raise InputError(f"{names.of(request)}: {found}")

@@ -1,0 +1,326 @@
+"""CORE: the 22 tasks of DCLM's "core" metric in the form that nanochat scores them.
+
+Arrives: an eval bundle (core.yaml, eval_data/...), given or fetched.  Leaves: `SUITE`.
+It deliberately does not know tokenizers or models.
+
+DCLM scores the same files by other rules (file order, one stream of draws, "\\n" between shots, text stripped, the whole
+choice as span), so its numbers are not these.
+"""
+
+import os
+import shutil
+import tempfile
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import yaml
+
+from miron_jax.errors import InputError
+from miron_jax.task import Composite, DataFile, Example, Kind, Profile, Suite, Task
+
+BUNDLE_URL = "https://karpathy-public.s3.us-west-2.amazonaws.com/eval_bundle.zip"
+CITATION = (
+    "CORE of DataComp-LM, Li et al. 2024, arXiv:2406.11794; data of MosaicML llm-foundry; rules of karpathy/nanochat"
+)
+
+
+class _Row(NamedTuple):
+    """One line of the published table."""
+
+    label: str
+    kind: Kind
+    num_fewshot: int
+    delimiter: str
+    baseline_v1: float  # percent
+    baseline_v2: float  # percent
+    file: str
+    rows: int
+    git_blob_sha1: str
+
+
+# Baselines: v1 is DCLM's first table and the one nanochat uses (the bundle's eval_meta_data.csv holds these numbers);
+# v2 is DCLM's correction of September 2025.  Scores under one table do not compare with scores under the other.
+# fmt: off
+_TABLE = (
+    _Row("hellaswag_zeroshot", "multiple_choice", 0, " ", 25, 25,
+         "language_understanding/hellaswag.jsonl", 10042, "448321079fdc140bd8566b16b24eda9ceacd3501"),
+    _Row("jeopardy", "language_modeling", 10, "\nAnswer: ", 0, 0,
+         "world_knowledge/jeopardy_all.jsonl", 2117, "2f771918dbc8b68550df204171b14d2648b5d494"),
+    _Row("bigbench_qa_wikidata", "language_modeling", 10, " ", 0, 0,
+         "world_knowledge/bigbench_qa_wikidata.jsonl", 20321, "5e1be72797ba082fd4f6efa42f7d759d2d23339a"),
+    _Row("arc_easy", "multiple_choice", 10, "\nAnswer: ", 25, 25,
+         "world_knowledge/arc_easy.jsonl", 2376, "b5fd1bf87a24246a6be67230b721541688f5c349"),
+    _Row("arc_challenge", "multiple_choice", 10, "\nAnswer: ", 25, 25,
+         "world_knowledge/arc_challenge.jsonl", 1172, "ce66b8dcfb4bac892a404a0dda8b4e8ed0f84b89"),
+    _Row("copa", "multiple_choice", 0, " ", 50, 50,
+         "commonsense_reasoning/copa.jsonl", 100, "b22f96e08ae9d0e97e1ae58f67b6425c77ef200a"),
+    _Row("commonsense_qa", "multiple_choice", 10, " ", 20, 40.3,
+         "commonsense_reasoning/commonsense_qa.jsonl", 1221, "f1cc16a88b05ab0934aab2ec2d02a6869e6e5520"),
+    _Row("piqa", "multiple_choice", 10, "\nAnswer: ", 50, 50,
+         "commonsense_reasoning/piqa.jsonl", 1838, "a9992adfdefde366fe7ccff871f5aa62449a09cf"),
+    _Row("openbook_qa", "multiple_choice", 0, " ", 25, 25,
+         "commonsense_reasoning/openbook_qa.jsonl", 500, "a8aff255a64cbc72a85252acf00df25a315686c2"),
+    _Row("lambada_openai", "language_modeling", 0, " ", 0, 0,
+         "language_understanding/lambada_openai.jsonl", 5153, "4da02dd53b9e7385871d06ab855471d77b2f7dda"),
+    _Row("hellaswag", "multiple_choice", 10, " ", 25, 25,
+         "language_understanding/hellaswag.jsonl", 10042, "448321079fdc140bd8566b16b24eda9ceacd3501"),
+    _Row("winograd", "schema", 0, " ", 50, 50,
+         "language_understanding/winograd_wsc.jsonl", 273, "762fe030ac6938ecba438c47a04057247c6ab891"),
+    _Row("winogrande", "schema", 0, " ", 50, 50,
+         "language_understanding/winogrande.jsonl", 1267, "316e87ae4659f0c402b0f00551fdec83ab0a0986"),
+    _Row("bigbench_dyck_languages", "language_modeling", 10, " ", 0, 0,
+         "symbolic_problem_solving/bigbench_dyck_languages.jsonl", 1000, "27a4ac2b3b18716add92f4ecd62475c4f8d77768"),
+    _Row("agi_eval_lsat_ar", "multiple_choice", 3, " ", 20, 25,
+         "symbolic_problem_solving/agi_eval_lsat_ar.jsonl", 230, "d663b427ba310d3f877f09a6830198ca7c856189"),
+    _Row("bigbench_cs_algorithms", "language_modeling", 10, " ", 0, 0,
+         "symbolic_problem_solving/bigbench_cs_algorithms.jsonl", 1320, "7ecee0f270f3de8b6558da14ae02181f3d950a40"),
+    _Row("bigbench_operators", "language_modeling", 10, " ", 0, 0,
+         "symbolic_problem_solving/bigbench_operators.jsonl", 210, "a982dc4f962725c9dc4abb07d3cc333c99959290"),
+    _Row("bigbench_repeat_copy_logic", "language_modeling", 10, " ", 0, 0,
+         "symbolic_problem_solving/bigbench_repeat_copy_logic.jsonl", 32, "86621f10e7124ed6f3a61fb91493c1256c008f60"),
+    _Row("squad", "language_modeling", 10, " ", 0, 0,
+         "reading_comprehension/squad.jsonl", 10570, "dc733b8f58ec666c53fd946198c434b819a00680"),
+    _Row("coqa", "language_modeling", 0, " ", 0, 0,
+         "reading_comprehension/coqa.jsonl", 7983, "028bd4e51326cc43f8394987ae47fbb271aeba9d"),
+    _Row("boolq", "multiple_choice", 10, "\nAnswer: ", 62, 62,
+         "reading_comprehension/boolq.jsonl", 3270, "f42083a58713d00ef4600118cfdf79618c269190"),
+    _Row("bigbench_language_identification", "multiple_choice", 10, " ", 9.1, 25,
+         "language_understanding/bigbench_language_identification.jsonl", 10000,
+         "1f132fbbb12a67ce267b7b92b458175632c265f3"),
+)
+# fmt: on
+
+BASELINES_V1: dict[str, float] = {f"core/{row.label}": 0.01 * row.baseline_v1 for row in _TABLE}
+BASELINES_V2: dict[str, float] = {f"core/{row.label}": 0.01 * row.baseline_v2 for row in _TABLE}
+
+# What can be scored without the files that are too large to pass around.
+_LARGE = frozenset({"core/hellaswag_zeroshot", "core/hellaswag", "core/squad", "core/coqa"})
+BASELINES_18: dict[str, float] = {name: b for name, b in BASELINES_V1.items() if name not in _LARGE}
+
+
+def _text(fields: dict[str, Any], key: str) -> str:
+    if key not in fields:
+        raise ValueError(f"field {key!r} is missing, expected a text")
+    return _checked_text(fields[key], f"field {key!r}")
+
+
+def _checked_text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{where} holds {value!r:.40}, expected a text")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{where} holds half a surrogate pair at character {error.start + 1}, expected text") from None
+    return value
+
+
+def _answer_text(value: object, where: str) -> str:
+    text = _checked_text(value, where)
+    if not text.strip():
+        raise ValueError(f"{where} is empty ({text!r}), expected a text to score")
+    return text
+
+
+def _options(fields: dict[str, Any], key: str, check: Callable[[object, str], str]) -> tuple[str, ...]:
+    options = fields.get(key)
+    if not isinstance(options, list) or len(options) < 2:
+        found = "is missing" if key not in fields else f"holds {options!r:.40}"
+        raise ValueError(f"field {key!r} {found}, expected a list of at least 2 texts")
+    return tuple(check(option, f"{key}[{i}]") for i, option in enumerate(options))
+
+
+def _gold(fields: dict[str, Any], num_options: int) -> int:
+    gold = fields.get("gold")
+    expected = f"expected a whole number from 0 to {num_options - 1}"
+    if gold is None:
+        raise ValueError(f"field 'gold' (the right answer) is missing, {expected}")
+    if not isinstance(gold, int) or isinstance(gold, bool) or not 0 <= gold < num_options:
+        raise ValueError(f"field 'gold' holds {gold!r:.40}, {expected}")
+    return gold
+
+
+def parse_multiple_choice(fields: dict[str, Any], row: int) -> Example:
+    choices = _options(fields, "choices", _answer_text)
+    return Example(row, (_text(fields, "query"),), choices, _gold(fields, len(choices)))
+
+
+def parse_schema(fields: dict[str, Any], row: int) -> Example:
+    contexts = _options(fields, "context_options", _answer_text)
+    continuation = _answer_text(_text(fields, "continuation"), "field 'continuation'")
+    return Example(row, contexts, (continuation,), _gold(fields, len(contexts)))
+
+
+def parse_language_modeling(fields: dict[str, Any], row: int) -> Example:
+    continuation = _answer_text(_text(fields, "continuation"), "field 'continuation'")
+    return Example(row, (_text(fields, "context"),), (continuation,), 0)
+
+
+_PARSE: dict[Kind, Callable[[dict[str, Any], int], Example]] = {
+    "multiple_choice": parse_multiple_choice,
+    "schema": parse_schema,
+    "language_modeling": parse_language_modeling,
+}
+
+_SPAN: dict[Kind, Literal["after_common_prefix", "common_suffix", "after_stripped_context"]] = {
+    "multiple_choice": "after_common_prefix",
+    "schema": "common_suffix",
+    "language_modeling": "after_stripped_context",
+}
+
+
+def _profile(row: _Row) -> Profile:
+    return Profile(
+        num_fewshot=row.num_fewshot,
+        delimiter=row.delimiter,
+        shot_separator="\n\n",
+        strip_context=row.kind == "language_modeling",
+        item_order="shuffle_1337",
+        fewshot_draw="per_item_1234",
+        fewshot_pool="limited_items",
+        bos="always",
+        boundary="joint",
+        span=_SPAN[row.kind],
+        truncation="keep_last",
+        normalizer="mean",
+        tie="first",
+        empty_span="nan_first_wins",
+    )
+
+
+def _task(row: _Row) -> Task:
+    return Task(
+        name=f"core/{row.label}",
+        kind=row.kind,
+        profile=_profile(row),
+        file=DataFile(row.file, row.rows, row.git_blob_sha1),
+        baselines={"random": 0.01 * row.baseline_v1, "human": None},
+        parse=_PARSE[row.kind],
+        citation=CITATION,
+    )
+
+
+def composites(accuracies: Mapping[str, float | None]) -> dict[str, Composite]:
+    """CORE and CORE_v2 over all 22 tasks, CORE-18 over the 18 small ones; a task without an accuracy leaves a null."""
+    return {
+        "CORE": _centered_mean(accuracies, BASELINES_V1),
+        "CORE_v2": _centered_mean(accuracies, BASELINES_V2),
+        "CORE-18": _centered_mean(accuracies, BASELINES_18),
+    }
+
+
+def _centered_mean(accuracies: Mapping[str, float | None], baselines: Mapping[str, float]) -> Composite:
+    """Mean over the tasks of (accuracy - b) / (1 - b), not clipped: a task below its baseline counts negative."""
+    missing = tuple(name for name in baselines if accuracies.get(name) is None)
+    weights = {name: 1 / (1 - b) / len(baselines) for name, b in baselines.items()}
+    scored = {name: accuracy for name in baselines if (accuracy := accuracies.get(name)) is not None}
+    value = sum(weights[name] * (accuracy - baselines[name]) for name, accuracy in scored.items())
+    return Composite(None if missing else value, not missing, missing, weights)
+
+
+def locate(data_dir: Path | None, fetch: bool = True) -> Path:
+    """The folder that holds the task files: in `data_dir`, or in the cache, where the bundle is fetched once."""
+    bundle = _cached_bundle(fetch) if data_dir is None else data_dir
+    folder = bundle / "eval_data" if (bundle / "eval_data").is_dir() else bundle
+    if not any((folder / row.file).is_file() for row in _TABLE):
+        raise InputError(
+            f"{bundle}: no CORE data there, expected an eval bundle (core.yaml, eval_data/{_TABLE[0].file} and so on): "
+            f"unpack {BUNDLE_URL} and pass --data_dir=FOLDER"
+        )
+    table = (folder.parent if folder.name == "eval_data" else folder) / "core.yaml"
+    if table.is_file():
+        _check_table(table)
+    return folder
+
+
+class _YamlRow(NamedTuple):
+    """What core.yaml says of a task.  Its has_categories is read by nobody: CORE pools jeopardy's categories."""
+
+    file: object
+    num_fewshot: object
+    kind: object
+    delimiter: object
+
+
+def _check_table(path: Path) -> None:
+    """core.yaml only has to agree: scores come from the table above, whatever the folder says."""
+    found = _read_table(path)
+    expected = {row.label: _YamlRow(row.file, [row.num_fewshot], row.kind, row.delimiter) for row in _TABLE}
+    for label in [*expected, *found]:
+        if found.get(label) != expected.get(label):
+            raise InputError(
+                f"{path}: task {label!r} reads {_told(found.get(label))}, "
+                f"CORE has {_told(expected.get(label))}: restore the published core.yaml or remove it"
+            )
+
+
+def _told(row: _YamlRow | None) -> str:
+    return ", ".join(f"{key} {value!r}" for key, value in row._asdict().items()) if row else "nothing"
+
+
+def _read_table(path: Path) -> dict[object, _YamlRow]:
+    try:
+        entries = yaml.safe_load(path.read_bytes())["icl_tasks"]
+        return {
+            entry["label"]: _YamlRow(
+                entry["dataset_uri"],
+                entry["num_fewshot"],
+                entry["icl_task_type"],
+                entry.get("continuation_delimiter", " "),
+            )
+            for entry in entries
+        }
+    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError, UnicodeError) as error:
+        raise InputError(
+            f"{path}: cannot be read as a list of tasks under 'icl_tasks' ({type(error).__name__}: {error!s:.80}): "
+            "restore the published core.yaml or remove it"
+        ) from error
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("MIRON_JAX_DATA") or Path.home() / ".cache" / "miron_jax")
+
+
+def _cached_bundle(fetch: bool) -> Path:
+    bundle = _cache() / "eval_bundle"
+    if fetch and not bundle.is_dir():
+        try:
+            _fetch(bundle)
+        except (OSError, EOFError, HTTPException, zipfile.BadZipFile, zlib.error) as error:
+            raise InputError(
+                f"CORE data are neither in {bundle} nor to be had from {BUNDLE_URL} ({error!s:.120}): "
+                "unpack that archive on a machine with a network and pass --data_dir=FOLDER"
+            ) from error
+    return bundle
+
+
+def _fetch(bundle: Path) -> None:
+    """Downloads and unpacks beside `bundle`; it appears under its own name only when it is whole."""
+    bundle.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".eval_bundle-", dir=bundle.parent) as scratch:
+        archive = Path(scratch) / "eval_bundle.zip"
+        with urllib.request.urlopen(BUNDLE_URL, timeout=60) as response, archive.open("wb") as file:
+            shutil.copyfileobj(response, file)
+        unpacked = Path(scratch) / "unpacked"
+        _unpack(archive, unpacked)
+        inner = unpacked / "eval_bundle"
+        try:
+            os.rename(inner if inner.is_dir() else unpacked, bundle)
+        except OSError:
+            if not bundle.is_dir():  # else another process was first, with the same bytes
+                raise
+
+
+def _unpack(archive: Path, target: Path) -> None:
+    with zipfile.ZipFile(archive) as content:
+        for name in content.namelist():
+            if not (target / name).resolve().is_relative_to(target.resolve()):
+                raise zipfile.BadZipFile(f"the archive wants to write outside its folder: {name!r}")
+        content.extractall(target)
+
+
+SUITE = Suite("core", tuple(_task(row) for row in _TABLE), composites, locate)

@@ -1,0 +1,314 @@
+"""Every bad input of the checkpoint reader: one sentence that names the file, what was expected and what to do."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from flax import nnx
+from safetensors.numpy import load_file, save_file
+
+from miron_jax.errors import InputError
+from miron_jax.model.config import from_hf_config
+from miron_jax.model.hf_reader import load_hf, resolve_model
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "vocab_size": 29,
+    "hidden_size": 12,
+    "intermediate_size": 14,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 32,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+    "rope_theta": 10000.0,
+}
+GPT2: dict[str, Any] = {
+    "model_type": "gpt2",
+    "vocab_size": 29,
+    "n_positions": 32,
+    "n_embd": 12,
+    "n_layer": 1,
+    "n_head": 2,
+}
+GEMMA: dict[str, Any] = LLAMA | {
+    "model_type": "gemma3_text",
+    "head_dim": 6,
+    "sliding_window": 4,
+    "query_pre_attn_scalar": 6,
+    "pad_token_id": 0,
+}
+Tensors = dict[str, np.ndarray]
+
+
+def llama_tensors() -> Tensors:
+    rng = np.random.default_rng(0)
+    shapes = {"model.embed_tokens.weight": (29, 12), "model.norm.weight": (12,)}
+    for i in range(2):
+        shapes |= {
+            f"model.layers.{i}.input_layernorm.weight": (12,),
+            f"model.layers.{i}.post_attention_layernorm.weight": (12,),
+            f"model.layers.{i}.self_attn.q_proj.weight": (12, 12),
+            f"model.layers.{i}.self_attn.k_proj.weight": (6, 12),
+            f"model.layers.{i}.self_attn.v_proj.weight": (6, 12),
+            f"model.layers.{i}.self_attn.o_proj.weight": (12, 12),
+            f"model.layers.{i}.mlp.gate_proj.weight": (14, 12),
+            f"model.layers.{i}.mlp.up_proj.weight": (14, 12),
+            f"model.layers.{i}.mlp.down_proj.weight": (12, 14),
+        }
+    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def write_folder(folder: Path, config: dict[str, Any], tensors: Tensors | None = None) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(llama_tensors() if tensors is None else tensors, folder / "model.safetensors")
+    return folder
+
+
+def write_shards(folder: Path) -> Path:
+    write_folder(folder, LLAMA)
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    parts = {"a.safetensors": names[:7], "b.safetensors": names[7:]}
+    for file, members in parts.items():
+        save_file({name: tensors[name] for name in members}, folder / file)
+    weight_map = {name: file for file, members in parts.items() for name in members}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    return folder
+
+
+def error_of(call: Callable[[], object]) -> str:
+    with pytest.raises(InputError) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_a_whole_folder_loads(tmp_path: Path) -> None:
+    tensors = llama_tensors()
+    config, state = load_hf(write_folder(tmp_path, LLAMA, tensors), jnp.float32)
+    flat = nnx.to_pure_dict(state)
+    assert config.num_kv_heads == 1
+    down = [tensors[f"model.layers.{i}.mlp.down_proj.weight"].T for i in range(2)]
+    np.testing.assert_array_equal(flat["layers"]["mlp"]["down"]["kernel_IO"], np.stack(down))
+
+
+@pytest.mark.parametrize("stored", [np.float64, np.float16, ml_dtypes.bfloat16])
+def test_weights_are_rounded_once_to_the_run_dtype_and_norms_stay_float32(tmp_path: Path, stored: Any) -> None:
+    tensors = {name: tensor.astype(stored) for name, tensor in llama_tensors().items()}
+    _, state = load_hf(write_folder(tmp_path, LLAMA, tensors), jnp.bfloat16)
+    flat = nnx.to_pure_dict(state)
+    assert flat["final_norm"]["weight"].dtype == jnp.float32
+    expected = tensors["model.embed_tokens.weight"].astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(flat["embedding_VD"], expected)
+
+
+def test_each_leaf_goes_where_it_is_told(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def placement(path: str, leaf: jax.ShapeDtypeStruct) -> Any:
+        seen.append(path)
+        return jax.devices()[0]
+
+    load_hf(write_folder(tmp_path, LLAMA), jnp.float32, placement)
+    assert "layers/attn/q/kernel_IO" in seen
+    assert "embedding_VD" in seen
+
+
+def test_buffers_and_a_second_copy_of_the_tied_embedding_are_left_out(tmp_path: Path) -> None:
+    tensors = llama_tensors()
+    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = np.ones(3, np.float32)
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].copy()
+    load_hf(write_folder(tmp_path, LLAMA, tensors), jnp.float32)
+
+
+def test_a_tied_config_with_another_head_has_no_one_meaning(tmp_path: Path) -> None:
+    tensors = llama_tensors()
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] + 1
+    message = error_of(lambda: load_hf(write_folder(tmp_path, LLAMA, tensors), jnp.float32))
+    assert "lm_head.weight differs from model.embed_tokens.weight" in message
+
+
+def test_untied_without_a_head(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path, LLAMA | {"tie_word_embeddings": False})
+    assert "no tensor lm_head.weight" in error_of(lambda: load_hf(folder, jnp.float32))
+
+
+def test_no_config(tmp_path: Path) -> None:
+    assert "config.json: no such file" in error_of(lambda: load_hf(tmp_path, jnp.float32))
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '"llama"'])
+def test_config_that_is_no_json_object(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    assert "config.json" in error_of(lambda: load_hf(tmp_path, jnp.float32))
+
+
+def test_no_safetensors_and_pickles_are_never_read(tmp_path: Path) -> None:
+    write_folder(tmp_path, LLAMA)
+    (tmp_path / "model.safetensors").unlink()
+    assert "no model.safetensors" in error_of(lambda: load_hf(tmp_path, jnp.float32))
+    (tmp_path / "pytorch_model.bin").write_bytes(b"never opened")
+    message = error_of(lambda: load_hf(tmp_path, jnp.float32))
+    assert "pytorch_model.bin present, but pickles are never read" in message
+
+
+def test_sharded_folder_loads_and_a_missing_shard_is_named(tmp_path: Path) -> None:
+    load_hf(write_shards(tmp_path), jnp.float32)
+    (tmp_path / "b.safetensors").unlink()
+    assert "b.safetensors: no such file" in error_of(lambda: load_hf(tmp_path, jnp.float32))
+
+
+def test_a_shard_without_a_tensor_that_the_index_places_there(tmp_path: Path) -> None:
+    write_shards(tmp_path)
+    shutil.copy(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
+    assert "b.safetensors: no tensor model." in error_of(lambda: load_hf(tmp_path, jnp.float32))
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "{}", "[]", '{"weight_map": {}}', '{"weight_map": {"a": 1}}', '{"weight_map": 3}']
+)
+def test_malformed_index(tmp_path: Path, text: str) -> None:
+    write_shards(tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_text(text)
+    assert "expected a JSON object with weight_map" in error_of(lambda: load_hf(tmp_path, jnp.float32))
+
+
+def test_an_index_that_points_out_of_its_folder(tmp_path: Path) -> None:
+    write_shards(tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../a.safetensors"}}')
+    assert "no such file" in error_of(lambda: load_hf(tmp_path, jnp.float32))
+
+
+@pytest.mark.parametrize("keep", [0, 5, 200, -7])
+def test_truncated_shard(tmp_path: Path, keep: int) -> None:
+    path = write_folder(tmp_path, LLAMA) / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:keep])
+    message = error_of(lambda: load_hf(tmp_path, jnp.float32))
+    assert str(path) in message
+    assert "download it again" in message
+
+
+def test_git_lfs_pointer(tmp_path: Path) -> None:
+    write_folder(tmp_path, LLAMA)
+    (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    assert "git lfs pull" in error_of(lambda: load_hf(tmp_path, jnp.float32))
+
+
+def test_missing_tensor_lists_the_closest(tmp_path: Path) -> None:
+    tensors = llama_tensors()
+    tensors["model.layers.1.mlp.upproj.weight"] = tensors.pop("model.layers.1.mlp.up_proj.weight")
+    message = error_of(lambda: load_hf(write_folder(tmp_path, LLAMA, tensors), jnp.float32))
+    assert "no tensor model.layers.1.mlp.up_proj.weight" in message
+    assert "closest: model.layers.1.mlp.upproj.weight" in message
+
+
+@pytest.mark.parametrize("name", ["model.layers.2.mlp.up_proj.weight", "model.layers.0.self_attn.q_proj.bias", "extra"])
+def test_leftover_tensors_would_change_the_result(tmp_path: Path, name: str) -> None:
+    tensors = llama_tensors() | {name: np.zeros(3, np.float32)}
+    message = error_of(lambda: load_hf(write_folder(tmp_path, LLAMA, tensors), jnp.float32))
+    assert f"no place for: {name}" in message
+
+
+def test_shape_that_disagrees_with_the_config(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path, LLAMA | {"intermediate_size": 15})
+    message = error_of(lambda: load_hf(folder, jnp.float32))
+    assert "down_proj.weight has shape [12, 14], config.json expects [12, 15]" in message
+
+
+def test_integer_weights_are_not_weights(tmp_path: Path) -> None:
+    tensors = llama_tensors()
+    tensors["model.norm.weight"] = np.ones(12, np.int8)
+    message = error_of(lambda: load_hf(write_folder(tmp_path, LLAMA, tensors), jnp.float32))
+    assert "model.norm.weight holds I8" in message
+
+
+def test_another_familys_weights(tmp_path: Path) -> None:
+    message = error_of(lambda: load_hf(write_folder(tmp_path, GPT2), jnp.float32))
+    assert "wte.weight" in message
+
+
+@pytest.mark.parametrize(
+    ("config", "part"),
+    [
+        (LLAMA | {"model_type": "lama"}, "nearest: llama"),
+        (LLAMA | {"model_type": "gemma3"}, "nearest: gemma3_text"),
+        (LLAMA | {"model_type": None}, "model_type is None"),
+        (LLAMA | {"hidden_size": "12"}, "hidden_size"),
+        (LLAMA | {"hidden_size": 13}, "multiple"),
+        (LLAMA | {"num_attention_heads": 0}, "config.json"),
+        (LLAMA | {"num_hidden_layers": 0}, "num_layers is 0"),
+        (LLAMA | {"num_attention_heads": 4, "num_key_value_heads": 3}, "expected a multiple"),
+        (LLAMA | {"head_dim": 3}, "head_dim is 3"),
+        (LLAMA | {"hidden_act": "mish"}, "hidden_act is 'mish'"),
+        (LLAMA | {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "config.json"),
+        (LLAMA | {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type is 'dynamic'"),
+        (LLAMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "factor": 2.0}}, "'factor'"),
+        (LLAMA | {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
+        (LLAMA | {"quantization_config": {"bits": 4}}, "quantization_config"),
+        (LLAMA | {"sliding_window": 512}, "sliding_window"),
+        (LLAMA | {"auto_map": {"AutoModel": "x.Y"}}, "auto_map"),
+        (LLAMA | {"residual_multiplier": 0.22}, "residual_multiplier"),
+        (GPT2 | {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
+        (GPT2 | {"add_cross_attention": True}, "add_cross_attention"),
+        (GPT2 | {"n_head": 5}, "n_embd is 12"),
+        (GEMMA | {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+        (GEMMA | {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
+        (GEMMA | {"layer_types": ["full_attention", "chunked_attention"]}, "layer_types"),
+        (GEMMA | {"layer_types": ["full_attention"]}, "layer_types"),
+        (GEMMA | {"sliding_window": None}, "sliding_window is None"),
+        (
+            GEMMA | {"layer_types": ["full_attention"] * 2, "rope_scaling": {"type": "linear", "factor": 8.0}},
+            "rope parameter",  # transformers fills rope_type "default" in beside it and scales nothing
+        ),
+    ],
+)
+def test_configs_that_are_refused(tmp_path: Path, config: dict[str, Any], part: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    message = error_of(lambda: from_hf_config(tmp_path))
+    assert "config.json" in message
+    assert part in message
+
+
+def test_old_and_new_spellings_of_a_config_mean_the_same(tmp_path: Path) -> None:
+    def read(config: dict[str, Any]) -> object:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        return from_hf_config(tmp_path)
+
+    bare = {name: value for name, value in LLAMA.items() if name != "rope_theta"}
+    old = {
+        "rope_theta": 5e5,
+        "rope_scaling": {"type": "linear", "factor": 2.0},
+        "torch_dtype": "float16",
+        "use_cache": True,
+    }
+    new = {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5e5}, "dtype": "float16", "_x": 1}
+    assert read(bare | old) == read(bare | new)
+    pattern = GEMMA | {"num_hidden_layers": 4, "sliding_window_pattern": 2}
+    types = GEMMA | {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2}
+    assert read(pattern) == read(types)
+    hash(read(types))
+
+
+def test_resolve_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert resolve_model(str(tmp_path)) == tmp_path
+    (tmp_path / "model.safetensors").touch()
+    assert "is a file" in error_of(lambda: resolve_model(str(tmp_path / "model.safetensors")))
+    assert "no such folder" in error_of(lambda: resolve_model(str(tmp_path / "absent")))
+    assert "no such folder" in error_of(lambda: resolve_model("a/b/c"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    message = error_of(lambda: resolve_model("nobody/no-such-model"))
+    assert "--model=nobody/no-such-model" in message
+    assert "out of reach" in message

@@ -1,0 +1,291 @@
+"""The decoder against torch (tiny random transformers models), and against itself under the forest's layouts.
+
+Tolerances, in nats of log-probability, largest over every token of the vocabulary:
+    float32   1e-5   two float32 programs that sum in different orders; 1e-4 is what the engine promises
+    bfloat16  1e-1   bfloat16 keeps 8 bits of every matmul operand: 2^-9 relative each, logits of a few units; 0.06 met
+"""
+
+import dataclasses
+import functools
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from miron_jax.model.config import ModelConfig, attention_flops_per_pair, from_hf_config, matmul_params
+from miron_jax.model.decoder import abstract, random_params
+from miron_jax.model.hf_reader import load_hf
+from miron_jax.model.visibility import Visibility
+
+TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-1}
+VOCAB = 101
+
+LLAMA: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "hidden_size": 36,
+    "intermediate_size": 53,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "rms_norm_eps": 1e-5,
+}
+GEMMA: dict[str, Any] = LLAMA | {
+    "head_dim": 10,
+    "num_hidden_layers": 5,
+    "sliding_window": 4,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+    "query_pre_attn_scalar": 13,
+    "pad_token_id": 0,
+}
+GEMMA["layer_types"] = GEMMA["layer_types"][:5]
+GPT2: dict[str, Any] = {"vocab_size": VOCAB, "n_positions": 31, "n_embd": 35, "n_layer": 3, "n_head": 5}
+LINEAR_ROPE = {"rope_type": "linear", "factor": 4.0, "rope_theta": 5e3}
+
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama-gqa-untied": ("Llama", LLAMA),
+    "llama-tied-biases": ("Llama", LLAMA | {"tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True}),
+    "llama-wide-heads-linear-rope": ("Llama", LLAMA | {"head_dim": 14, "rope_parameters": LINEAR_ROPE}),
+    "llama-one-kv-head": ("Llama", LLAMA | {"num_key_value_heads": 1, "hidden_act": "gelu"}),
+    "gpt2": ("GPT2", GPT2),
+    "gpt2-untied-unscaled": (
+        "GPT2",
+        GPT2
+        | {"n_inner": 47, "scale_attn_weights": False, "activation_function": "relu", "tie_word_embeddings": False},
+    ),
+    "gemma3": ("Gemma3", GEMMA),
+    "gemma3-capped-biases": ("Gemma3", GEMMA | {"final_logit_softcapping": 3.0, "attention_bias": True}),
+    "gemma3-long-context": (
+        "Gemma3",
+        GEMMA
+        | {
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            }
+        },
+    ),
+}
+
+
+class Saved(NamedTuple):
+    folder: Path
+    token_ids: np.ndarray  # [2, 23]
+    logprob_BTV: np.ndarray  # float64, torch's
+
+
+def save_tiny(folder: Path, architecture: str, fields: dict[str, Any], **save: Any) -> Any:
+    """A seeded random model whose every parameter, biases and norms too, differs from its neutral value."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    prefix = "Gemma3Text" if architecture == "Gemma3" else architecture
+    head = "LMHeadModel" if architecture == "GPT2" else "ForCausalLM"
+    config = getattr(transformers, f"{prefix}Config")(**fields)
+    torch.manual_seed(7)
+    # eager: SDPA has no place for a soft cap, and the oracle should be the plainest program there is
+    model = getattr(transformers, f"{architecture}{head}")._from_config(config, attn_implementation="eager").eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * (0.2 if parameter.ndim == 1 else 0.1))
+    model.save_pretrained(folder, **save)
+    return model
+
+
+def torch_logprobs(model: Any, token_ids: np.ndarray) -> np.ndarray:
+    torch = pytest.importorskip("torch")
+    with torch.no_grad():
+        return torch.log_softmax(model(torch.tensor(token_ids)).logits.double(), dim=-1).numpy()
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    folder = tmp_path_factory.mktemp(request.param)
+    model = save_tiny(folder, *MODELS[request.param])
+    token_ids = np.random.default_rng(3).integers(1, VOCAB, (2, 23), dtype=np.int32)
+    return Saved(folder, token_ids, torch_logprobs(model, token_ids))
+
+
+@functools.cache
+def program(config: ModelConfig, dtype: Any) -> Any:
+    """Rows -> the whole vocabulary's log-probabilities after every place."""
+    graphdef, _ = abstract(config, dtype)
+
+    @jax.jit
+    def run(state: Any, token_ids: jax.Array, position: jax.Array, until: jax.Array) -> jax.Array:
+        decoder = nnx.merge(graphdef, state)
+        hidden_BTD, head = decoder(token_ids, position, Visibility(until, position)), decoder.head()
+        assert hidden_BTD.dtype == jnp.float32
+        operand = hidden_BTD.astype(head.weight_VD.dtype)
+        logits = jnp.einsum("btd,vd->btv", operand, head.weight_VD, preferred_element_type=jnp.float32)
+        logits = logits * head.scale
+        logits = logits if head.softcap is None else head.softcap * jnp.tanh(logits / head.softcap)
+        return jax.nn.log_softmax(logits, axis=-1)
+
+    return run
+
+
+def logprobs(
+    config: ModelConfig,
+    state: Any,
+    token_ids: np.ndarray,
+    position: np.ndarray | None = None,
+    until: np.ndarray | None = None,
+) -> np.ndarray:
+    """Plain rows unless told otherwise."""
+    rows, length = token_ids.shape
+    position = np.tile(np.arange(length, dtype=np.int32), (rows, 1)) if position is None else position
+    until = np.full_like(token_ids, length) if until is None else until
+    run = program(config, jax.tree.leaves(state)[0].dtype)
+    return np.asarray(run(state, *map(jnp.asarray, (token_ids, position, until))))
+
+
+class Model(NamedTuple):
+    config: ModelConfig
+    state: Any
+
+
+def random_model(folder: Path, architecture: str, fields: dict[str, Any]) -> Model:
+    """The same shapes without torch: config.json alone, and the decoder's own random weights."""
+    model_type = {"Llama": "llama", "GPT2": "gpt2", "Gemma3": "gemma3_text"}[architecture]
+    (folder / "config.json").write_text(json.dumps(fields | {"model_type": model_type}))
+    config = from_hf_config(folder)
+    return Model(config, random_params(config, jnp.float32, seed=1))
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return random_model(tmp_path_factory.mktemp("model"), *MODELS[request.param])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_log_probability_is_torchs(saved: Saved, dtype: str) -> None:
+    found = logprobs(*load_hf(saved.folder, dtype), saved.token_ids)
+    np.testing.assert_allclose(found, saved.logprob_BTV, rtol=0, atol=TOLERANCE[dtype])
+
+
+# Three tries in two rows of 13.  Row 0: a trunk a b c with branches d e | f (g | h) at depth 3, then a trie i j.
+#   index     0  1  2  3  4  5  6  7  8  9 10 11 12
+#   position  0  1  2  3  4  3  4  4  0  1  0  0  0     places 10 to 12 are padding: each sees only itself
+#   until     8  8  8  5  5  8  7  8 10 10 11 12 13
+# Row 1: one trie of 11 in a line, two places of padding.
+POSITION = np.array([[0, 1, 2, 3, 4, 3, 4, 4, 0, 1, 0, 0, 0], [*range(11), 0, 0]], np.int32)
+UNTIL = np.array([[8, 8, 8, 5, 5, 8, 7, 8, 10, 10, 11, 12, 13], [11] * 11 + [12, 13]], np.int32)
+PATHS = [(0, [0, 1, 2, 3, 4]), (0, [0, 1, 2, 5, 6]), (0, [0, 1, 2, 5, 7]), (0, [8, 9]), (1, [*range(11)])]
+
+
+def test_a_forest_row_equals_its_paths_as_plain_rows(model: Model) -> None:
+    token_ids = np.random.default_rng(5).integers(1, VOCAB, POSITION.shape, dtype=np.int32)
+    forest = logprobs(*model, token_ids, POSITION, UNTIL)
+    plain_ids = np.zeros((len(PATHS), 11), np.int32)  # one shape, one program: what follows a path cannot reach back
+    for i, (row, places) in enumerate(PATHS):
+        plain_ids[i, : len(places)] = token_ids[row, places]
+    plain = logprobs(*model, plain_ids)
+    for i, (row, places) in enumerate(PATHS):
+        np.testing.assert_allclose(forest[row, places], plain[i, : len(places)], rtol=0, atol=TOLERANCE["float32"])
+
+
+def test_padding_tokens_and_row_mates_move_nothing(model: Model) -> None:
+    token_ids = np.random.default_rng(5).integers(1, VOCAB, POSITION.shape, dtype=np.int32)
+    changed = token_ids.copy()
+    changed[0, 8:] = 1  # another trie and other padding beside the first trie
+    changed[1] = 2
+    before, after = (logprobs(*model, ids, POSITION, UNTIL)[0, :8] for ids in (token_ids, changed))
+    np.testing.assert_array_equal(before, after)
+
+
+def test_sharded_and_single_files_load_the_same(tmp_path: Path) -> None:
+    save_tiny(tmp_path / "single", "Llama", LLAMA)
+    save_tiny(tmp_path / "sharded", "Llama", LLAMA, max_shard_size="20KB")
+    assert len(list((tmp_path / "sharded").glob("*.safetensors"))) > 3
+    single, sharded = (load_hf(tmp_path / name, jnp.float32) for name in ("single", "sharded"))
+    assert single.config == sharded.config
+    jax.tree.map(np.testing.assert_array_equal, single.state, sharded.state)
+
+
+def test_gpt2_without_its_prefix_loads_the_same(tmp_path: Path) -> None:
+    model = save_tiny(tmp_path / "prefixed", "GPT2", GPT2)
+    model.transformer.save_pretrained(tmp_path / "bare")
+    prefixed, bare = (load_hf(tmp_path / name, jnp.float32).state for name in ("prefixed", "bare"))
+    jax.tree.map(np.testing.assert_array_equal, prefixed, bare)
+
+
+def test_attention_soft_cap_is_torchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gemma 2 is the family that has one.  It is Gemma 3 with one RoPE and no q/k norm, under the same tensor names."""
+    save_tiny(tmp_path / "gemma3", "Gemma3", GEMMA | {"final_logit_softcapping": 2.0})
+    gemma3 = load_hf(tmp_path / "gemma3", jnp.float32).config
+    ropes = (gemma3.layer_ropes[0],) * gemma3.num_layers
+    capped = dataclasses.replace(gemma3, qk_norm=False, attn_softcap=0.4, layer_ropes=ropes)
+    fields = GEMMA | {"attn_logit_softcapping": 0.4, "final_logit_softcapping": 2.0}
+    model = save_tiny(tmp_path / "gemma2", "Gemma2", fields)
+    monkeypatch.setattr("miron_jax.model.hf_reader.from_hf_config", lambda folder: capped)
+    state = load_hf(tmp_path / "gemma2", jnp.float32).state
+    token_ids = np.random.default_rng(3).integers(1, VOCAB, (2, 23), dtype=np.int32)
+    found = logprobs(capped, state, token_ids)
+    np.testing.assert_allclose(found, torch_logprobs(model, token_ids), rtol=0, atol=TOLERANCE["float32"])
+    uncapped = logprobs(dataclasses.replace(capped, attn_softcap=None), state, token_ids)
+    assert np.abs(uncapped - found).max() > 1e-3  # the cap bites: the test can fail
+
+
+@pytest.fixture(scope="module")
+def gemma(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return random_model(tmp_path_factory.mktemp("gemma"), "Gemma3", GEMMA)
+
+
+def test_the_head_is_the_embedding_itself_where_tied(gemma: Model) -> None:
+    config, state = gemma
+    decoder = nnx.merge(abstract(config, jnp.float32)[0], state)
+    head = decoder.head()
+    assert head.weight_VD is decoder.embedding_VD[...]
+    assert len(jax.tree.leaves(head)) == 1  # no bias leaf; cap and scale are static
+
+
+def test_random_params_have_the_abstract_tree(gemma: Model) -> None:
+    config, _ = gemma
+    for dtype in (jnp.float32, jnp.bfloat16):
+        _, wanted = abstract(config, dtype)
+        made = random_params(config, dtype, seed=1)
+        assert jax.tree.structure(wanted) == jax.tree.structure(made)
+        jax.tree.map(
+            lambda w, m: None if (w.shape, w.dtype) == (m.shape, m.dtype) else pytest.fail(str(w)), wanted, made
+        )
+    one, same, other = (jax.tree.leaves(random_params(config, jnp.float32, seed))[0] for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_flop_counts_by_hand(gemma: Model) -> None:
+    config, state = gemma
+    # a layer: q 36x60, k and v 36x20 each, out 60x36, gate, up and down 36x53 each = 2160 + 1440 + 2160 + 5724 = 11484
+    assert matmul_params(config) == 5 * 11484
+    flat = jax.tree_util.tree_flatten_with_path(state)[0]
+    assert matmul_params(config) == sum(leaf.size for path, leaf in flat if "kernel_IO" in jax.tree_util.keystr(path))
+    assert attention_flops_per_pair(config) == 4 * 6 * 10 * 5  # two matmuls, multiply and add, 6 heads of 10, 5 layers
+
+
+def test_one_program_serves_all_layers_and_ahead_of_time_compilation(gemma: Model) -> None:
+    """Budget: the layer is traced once, whatever the depth, and a compiled call with donated tokens works."""
+    config, state = gemma
+    calls = []
+
+    class Counting(Visibility):
+        def attend(self, *args: Any, **kwargs: Any) -> jax.Array:
+            calls.append(kwargs["window"])
+            return super().attend(*args, **kwargs)
+
+    graphdef, wanted = abstract(config, jnp.float32)
+    tokens = jax.ShapeDtypeStruct((2, 9), jnp.int32)
+
+    def step(state: Any, token_ids: jax.Array, position: jax.Array) -> tuple[jax.Array, jax.Array]:
+        visibility = Counting(jnp.full_like(position, 9), position)
+        return nnx.merge(graphdef, state)(token_ids, position, visibility), token_ids + 1  # takes the donated place
+
+    compiled = jax.jit(step, donate_argnums=(1,)).lower(wanted, tokens, tokens).compile()
+    assert len(calls) <= 2  # lax.scan may trace a body once more to settle its types
+    position = jnp.tile(jnp.arange(9, dtype=jnp.int32), (2, 1))
+    hidden_BTD, _ = compiled(state, position + 1, position)
+    assert hidden_BTD.shape == (2, 9, config.d_model)
