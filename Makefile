@@ -44,7 +44,7 @@ $(BARE)/.installed: pyproject.toml
 lint: install
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/ruff check
-	$(VENV)/bin/basedpyright
+	$(VENV)/bin/basedpyright --pythonpath $(RUN)
 
 test: lint
 	$(RUN) -m pytest

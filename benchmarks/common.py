@@ -5,6 +5,7 @@ It deliberately does not know what is compared or timed: each benchmark says tha
 """
 
 import importlib.metadata
+import itertools
 import os
 import platform
 import subprocess
@@ -115,16 +116,17 @@ def joined(works: Sequence[Work]) -> Requests:
 def split(works: Sequence[Work], answers: Answers) -> list[Answers]:
     """Answers to the joined works -> answers to each."""
     stops = np.cumsum([0, *(len(work.requests) for work in works)])
-    return [Answers(answers.logprob[a:b], answers.greedy[a:b]) for a, b in zip(stops[:-1], stops[1:], strict=True)]
+    return [Answers(answers.logprob[a:b], answers.greedy[a:b]) for a, b in itertools.pairwise(stops)]
 
 
-def predictions(work: Work, answers: Answers) -> list[int | bool | None]:
-    """The chosen option of each example, or whether a continuation is all greedy."""
-    found = []
+def predictions(work: Work, answers: Answers) -> list[int | None]:
+    """The chosen option of each example; where nothing is chosen, 1 if the continuation is all greedy, else 0."""
+    found: list[int | None] = []
     for prompt, a, b in zip(work.prompts, work.first[:-1], work.first[1:], strict=True):
         if prompt.gold is None:
             ranks = 1 - answers.greedy[a].astype(np.int32)
-            found.append(score_continuation(answers.logprob[a], ranks, prompt.continuations[0]).correct)
+            correct = score_continuation(answers.logprob[a], ranks, prompt.continuations[0]).correct
+            found.append(None if correct is None else int(correct))
         else:
             found.append(score_choices(answers.logprob[a:b], prompt.continuations, prompt.gold).prediction)
     return found

@@ -126,17 +126,37 @@ def compare(work: Work, ours: Answers, theirs: TorchAnswers, tolerance: float) -
     beyond = [r for r, difference in enumerate(differs) if not (difference <= tolerance).all()]
     close: list[str] = []
     wrong: list[str] = []
-    for r, (a, b, margin) in enumerate(zip(ours.greedy, theirs.greedy, theirs.margin, strict=True)):
-        for i in np.flatnonzero(a != b):
-            line = f"{work.task.name}, request {r}, scored token {i}: greedy {a[i]} here, {b[i]} in torch, margin {margin[i]:.1e}"
-            (close if abs(margin[i]) < 2 * tolerance else wrong).append(line)
-    own, other = predictions(work, ours), predictions(work, Answers(theirs.logprob, theirs.greedy))
-    for i in (i for i in range(len(own)) if own[i] != other[i] and work.prompts[i].gold is not None):
-        losses = mean_losses(theirs.logprob[work.first[i] : work.first[i + 1]])
-        gap = abs(float(losses[own[i]]) - float(losses[other[i]])) if None not in (own[i], other[i]) else np.inf
-        line = f"{work.task.name}, example {work.prompts[i].id}: option {own[i]} here, {other[i]} in torch, {gap:.1e} nats apart"
-        (close if gap < 2 * tolerance else wrong).append(line)
+    for where, far, line in [*_flags_that_differ(ours, theirs), *_choices_that_differ(work, ours, theirs)]:
+        (close if far < 2 * tolerance else wrong).append(f"{work.task.name}, {where}: {line}, {far:.1e} apart")
     return Differences(np.concatenate([np.zeros(0), *differs]), beyond, close, wrong)
+
+
+class Differing(NamedTuple):
+    where: str
+    far: float  # how far apart torch holds the two answers: logits, or nats a token
+    line: str
+
+
+def _flags_that_differ(ours: Answers, theirs: TorchAnswers) -> list[Differing]:
+    return [
+        Differing(f"request {r}, scored token {i}", abs(float(margin[i])), f"greedy {a[i]} here, {b[i]} in torch")
+        for r, (a, b, margin) in enumerate(zip(ours.greedy, theirs.greedy, theirs.margin, strict=True))
+        for i in np.flatnonzero(a != b)
+    ]
+
+
+def _choices_that_differ(work: Work, ours: Answers, theirs: TorchAnswers) -> list[Differing]:
+    own, other = predictions(work, ours), predictions(work, Answers(theirs.logprob, theirs.greedy))
+    found = []
+    for i, (here, there) in enumerate(zip(own, other, strict=True)):
+        if here == there or work.prompts[i].gold is None:
+            continue
+        far = float("inf")
+        if here is not None and there is not None:
+            losses = mean_losses(theirs.logprob[work.first[i] : work.first[i + 1]])
+            far = abs(float(losses[here]) - float(losses[there]))
+        found.append(Differing(f"example {work.prompts[i].id}", far, f"option {here} here, {there} in torch"))
+    return found
 
 
 class Ruling(NamedTuple):

@@ -1,0 +1,24 @@
+"""Shapes that tests and benchmarks share: odd and prime sizes, grouped heads, windows, caps."""
+
+from typing import NamedTuple
+
+
+class Case(NamedTuple):
+    rows: int
+    length: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    window: int | None = None
+    softcap: float | None = None
+
+
+CASES = {
+    "one_place": Case(1, 1, 1, 1, 8),
+    "prime": Case(3, 37, 4, 4, 16),
+    "grouped": Case(2, 131, 6, 2, 24),
+    "window": Case(2, 150, 4, 1, 16, window=17),
+    "window_of_one": Case(1, 66, 2, 2, 8, window=1),
+    "softcap": Case(2, 65, 3, 3, 32, softcap=5.0),
+    "all": Case(1, 257, 9, 3, 64, window=100, softcap=30.0),
+}

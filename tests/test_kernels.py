@@ -1,0 +1,142 @@
+"""Each operation against its definition in float64, on the cases that benchmarks use too."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from miron_jax.kernels.forest_attention import cases as attention_cases
+from miron_jax.kernels.forest_attention import reference as attention_reference
+from miron_jax.kernels.forest_attention import xla as attention_xla
+from miron_jax.kernels.target_logprob import cases as head_cases
+from miron_jax.kernels.target_logprob import reference as head_reference
+from miron_jax.kernels.target_logprob import xla as head_xla
+from miron_jax.kernels.target_logprob.layout import lay_out
+
+# float32 against float64: a few hundred products of size 1 rounded to 24 bits, and one exponential.
+TOLERANCE = 2e-5
+
+
+def random_forest(rng: np.random.Generator, rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """until, position [B, T]: tries grown by going on from a random open ancestor, then padding."""
+    until, position = np.empty((rows, length), np.int32), np.zeros((rows, length), np.int32)
+    for b in range(rows):
+        used = int(rng.integers(length // 2, length + 1))
+        path: list[int] = []
+        for place in range(length):
+            keep = 0 if place >= used else len(path) if rng.random() < 0.8 else int(rng.integers(0, len(path) + 1))
+            for closed in path[keep:]:
+                until[b, closed] = place
+            path = [*path[:keep], place]
+            position[b, place] = keep
+        for left in path:
+            until[b, left] = length
+    return until, position
+
+
+@pytest.mark.parametrize("name", attention_cases.CASES)
+@pytest.mark.parametrize("block", [None, 16])
+def test_forest_attention_equals_its_definition(name, block):
+    case = attention_cases.CASES[name]
+    rng = np.random.default_rng(7)
+    q = rng.normal(size=(case.rows, case.length, case.heads, case.head_dim))
+    k, v = rng.normal(size=(2, case.rows, case.length, case.kv_heads, case.head_dim))
+    until, position = random_forest(rng, case.rows, case.length)
+    rules = {"scale": case.head_dim**-0.5, "window": case.window, "softcap": case.softcap}
+    with jax.enable_x64(True):
+        expected = attention_reference.forest_attention(*map(jnp.asarray, (q, k, v, until, position)), **rules)
+    single = [jnp.asarray(x, jnp.float32) for x in (q, k, v)]
+    found = attention_xla.forest_attention(*single, jnp.asarray(until), jnp.asarray(position), **rules, block=block)
+    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), atol=TOLERANCE)
+
+
+def test_attention_by_hand():
+    # Two places that see each other only downwards, values 1 and 3, equal keys: place 1 gets their mean, 2.
+    ones = jnp.ones((1, 2, 1, 1))
+    value = jnp.asarray([[[[1.0]], [[3.0]]]])
+    until, position = jnp.asarray([[2, 2]], jnp.int32), jnp.asarray([[0, 1]], jnp.int32)
+    out = attention_xla.forest_attention(ones, ones, value, until, position, scale=1.0)
+    assert out.ravel().tolist() == [1.0, 2.0]
+    alone = attention_xla.forest_attention(ones, ones, value, jnp.asarray([[1, 2]], jnp.int32), position, scale=1.0)
+    assert alone.ravel().tolist() == [1.0, 3.0]
+
+
+def test_nan_reaches_the_result():
+    x = jnp.ones((1, 3, 1, 2))
+    until, position = jnp.full((1, 3), 3, jnp.int32), jnp.arange(3, dtype=jnp.int32)[None]
+    out = attention_xla.forest_attention(x.at[0, 1].set(jnp.nan), x, x, until, position, scale=1.0)
+    assert np.isnan(np.asarray(out)).any(axis=(0, 2, 3)).tolist() == [False, True, False]
+
+
+def score(case: head_cases.Case, chunk: int) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+    """(logprob, rank) in edge order: by the kernel in float32, by the definition in float64."""
+    rng = np.random.default_rng(3)
+    draw = (lambda s: rng.normal(size=s)) if case.levels is None else (lambda s: rng.integers(0, case.levels or 1, s) * 1.0)
+    hidden, weight = draw((case.sources, case.width)), draw((case.vocabulary, case.width))
+    bias = rng.normal(size=case.vocabulary) if case.bias else None
+    source = rng.integers(0, case.sources, case.edges)
+    source[: case.busy] = 0
+    target = rng.integers(0, case.vocabulary, case.edges).astype(np.int32)
+    rules = {"softcap": case.softcap, "scale": case.scale}
+    with jax.enable_x64(True):
+        expected = head_reference.target_logprob(
+            jnp.asarray(hidden), jnp.asarray(weight), jnp.asarray(source), jnp.asarray(target),
+            bias_V=None if bias is None else jnp.asarray(bias), **rules,
+        )  # fmt: skip
+    layout = lay_out(source, target, chunk)
+    num_chunks = len(layout.chunk_round_C1) - 1
+    sources = np.zeros(num_chunks * chunk, np.int32)
+    sources[: len(layout.source_S)] = layout.source_S
+    found = head_xla.target_logprob(
+        jnp.asarray(hidden[sources], jnp.float32),
+        jnp.asarray(weight, jnp.float32),
+        jnp.asarray(layout.target_E),
+        jnp.asarray(np.append(layout.round_start_R, case.edges).astype(np.int32)),
+        jnp.asarray(layout.chunk_round_C1),
+        jnp.int32(num_chunks),
+        bias_V=None if bias is None else jnp.asarray(bias, jnp.float32),
+        chunk=chunk,
+        **rules,
+    )
+    return tuple(np.asarray(x)[layout.edge_place_E] for x in found), tuple(np.asarray(x) for x in expected)
+
+
+@pytest.mark.parametrize("name", head_cases.CASES)
+@pytest.mark.parametrize("chunk", [8, 128])
+def test_target_logprob_equals_its_definition(name, chunk):
+    case = head_cases.CASES[name]
+    (logprob, rank), (expected_logprob, expected_rank) = score(case, chunk)
+    np.testing.assert_allclose(logprob, expected_logprob, atol=1e-4)
+    # Ranks count float32 logits; where two logits lie within rounding the order may differ, so ask for nearly all equal.
+    assert (rank != expected_rank).mean() <= (0.0 if case.levels else 0.02)
+
+
+def test_rank_and_logprob_by_hand():
+    # Logits 0, ln 3, ln 3, ln 1 = 0: probabilities 1/8, 3/8, 3/8, 1/8.  Token 2 ties with 1, which has the lower id.
+    weight = jnp.log(jnp.asarray([[1.0], [3.0], [3.0], [1.0]]))
+    layout = lay_out(np.asarray([0, 0, 0, 0]), np.asarray([0, 1, 2, 3]), 2)
+    logprob, rank = head_xla.target_logprob(
+        jnp.ones((2, 1)), weight, jnp.asarray(layout.target_E),
+        jnp.asarray(np.append(layout.round_start_R, 4).astype(np.int32)), jnp.asarray(layout.chunk_round_C1),
+        jnp.int32(1), chunk=2,
+    )  # fmt: skip
+    place = layout.edge_place_E
+    np.testing.assert_allclose(np.asarray(logprob)[place], np.log([1 / 8, 3 / 8, 3 / 8, 1 / 8]), atol=1e-6)
+    assert np.asarray(rank)[place].tolist() == [2, 0, 1, 3]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), unique=True, max_size=40), st.integers(1, 5))
+def test_layout_keeps_every_edge_and_its_source(edges, chunk):
+    source, target = np.asarray([s for s, _ in edges], np.int64), np.asarray([t for _, t in edges], np.int64)
+    layout = lay_out(source, target, chunk)
+    assert sorted(layout.source_S.tolist()) == sorted(set(source.tolist()))
+    assert layout.target_E[layout.edge_place_E].tolist() == target.tolist()
+    stops = [*layout.round_start_R.tolist(), len(edges)]
+    place_of_edge = {int(place): e for e, place in enumerate(layout.edge_place_E)}
+    for c in range(len(layout.chunk_round_C1) - 1):
+        for r in range(layout.chunk_round_C1[c], layout.chunk_round_C1[c + 1]):
+            for row, place in enumerate(range(stops[r], stops[r + 1])):
+                assert layout.source_S[c * chunk + row] == source[place_of_edge[place]]

@@ -1,0 +1,156 @@
+"""The planner against a slow obvious twin: what a row shows each place, read off `until` alone."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from miron_jax.plan import CostModel, Plan, choose_lengths, make_plan
+from miron_jax.token_requests import Requests
+
+COST = CostModel(flops_per_token=1e6, flops_per_pair=1e3, flops_per_program=1e4, length_multiple=8)
+
+
+def requests_of(items: Sequence[tuple[Sequence[int], int]]) -> Requests:
+    """(token ids, span start) pairs as Requests."""
+    offsets = np.concatenate([[0], np.cumsum([len(ids) for ids, _ in items])]).astype(np.int64)
+    token_ids = np.asarray([token for ids, _ in items for token in ids], np.int32)
+    no = np.zeros(len(items), bool)
+    return Requests(token_ids, offsets, np.asarray([start for _, start in items], np.int32), no, no)
+
+
+def visible_path(plan: Plan, row: int, place: int) -> list[int]:
+    """Row indices that the place sees, by the rule itself: k <= place < until[k]."""
+    until = plan.until[plan.place_offset[row] : plan.place_offset[row + 1]]
+    return [k for k in range(place + 1) if place < until[k]]
+
+
+def check(plan: Plan, requests: Requests) -> None:
+    for r, (ids, start) in enumerate(requests):
+        edges = plan.request_edge[plan.request_edge_offset[r] : plan.request_edge_offset[r + 1]]
+        assert len(edges) == len(ids) - start
+        row = plan.request_row[r]
+        for depth, edge in zip(range(start, len(ids)), edges, strict=True):
+            assert plan.edge_offset[row] <= edge < plan.edge_offset[row + 1], "an edge of another row"
+            assert plan.edge_target[edge] == ids[depth]
+            path = visible_path(plan, row, plan.edge_source[edge])
+            seen = plan.token_ids[plan.place_offset[row] + np.asarray(path)]
+            assert seen.tolist() == ids[:depth].tolist(), "the source does not see just the tokens before its target"
+            assert plan.position[plan.place_offset[row] + np.asarray(path)].tolist() == list(range(depth))
+        assert (row == -1) == (len(edges) == 0)
+    for row in range(plan.num_rows):
+        used = plan.place_offset[row + 1] - plan.place_offset[row]
+        edges = slice(plan.edge_offset[row], plan.edge_offset[row + 1])
+        pairs = set(zip(plan.edge_source[edges].tolist(), plan.edge_target[edges].tolist(), strict=True))
+        assert len(pairs) == edges.stop - edges.start <= plan.row_length[row], "an edge twice, or more than fit"
+        assert 0 < used <= plan.row_length[row]
+        for place in range(used):
+            assert plan.position[plan.place_offset[row] + place] == len(visible_path(plan, row, place)) - 1
+
+
+def distinct_places(requests: Requests) -> int:
+    """Places of one trie over everything: distinct beginnings that something scored hangs on."""
+    return len({tuple(ids[:i]) for ids, start in requests if start < len(ids) for i in range(1, len(ids))})
+
+
+@st.composite
+def forests(draw: st.DrawFn) -> list[tuple[list[int], int]]:
+    """Requests that share beginnings, repeat, and begin one another, over a tiny vocabulary."""
+    stems = draw(st.lists(st.lists(st.integers(0, 3), max_size=12), min_size=1, max_size=4))
+    items = []
+    for _ in range(draw(st.integers(1, 14))):
+        stem = draw(st.sampled_from(stems))
+        ids = [9, *stem[: draw(st.integers(0, len(stem)))], *draw(st.lists(st.integers(0, 3), min_size=1, max_size=6))]
+        items.append((ids, draw(st.integers(1, len(ids)))))
+    return items
+
+
+@settings(max_examples=300, deadline=None)
+@given(forests(), st.sampled_from([COST, CostModel(1.0, 1e3, 1e9, 8, 1, 16), CostModel(1e6, 0.0, 0.0, 4, 20)]))
+def test_every_request_lies_along_one_path_with_all_its_edges(items, cost):
+    requests = requests_of(items)
+    plan = make_plan(requests, cost)
+    check(plan, requests)
+    assert distinct_places(requests) <= plan.unique_tokens <= plan.plain_tokens
+
+
+@settings(max_examples=60, deadline=None)
+@given(forests(), st.randoms())
+def test_order_of_requests_changes_no_row(items, random):
+    shuffled = list(range(len(items)))
+    random.shuffle(shuffled)
+    one, other = make_plan(requests_of(items), COST), make_plan(requests_of([items[i] for i in shuffled]), COST)
+    assert one.unique_tokens == other.unique_tokens
+    assert one.row_length.tolist() == other.row_length.tolist()
+
+
+def test_the_picture_in_the_docstring():
+    plan = make_plan(requests_of([([9, 1, 2, 3, 4], 3), ([9, 1, 2, 5, 6], 3)]), COST)
+    assert plan.token_ids.tolist() == [9, 1, 2, 3, 5]
+    assert plan.position.tolist() == [0, 1, 2, 3, 3]
+    assert plan.until.tolist() == [5, 5, 5, 4, 5]
+    assert list(zip(plan.edge_source.tolist(), plan.edge_target.tolist(), strict=True)) == [(2, 3), (2, 5), (3, 4), (4, 6)]
+    assert plan.num_sources == 3
+    assert plan.visible_pairs == 1 + 2 + 3 + 4 + 4
+
+
+def test_one_token_choices_take_no_place():
+    # B q and the letters: the letters are targets only, so two places and one source serve four requests.
+    requests = requests_of([([9, 7, letter], 2) for letter in range(4)])
+    plan = make_plan(requests, COST)
+    check(plan, requests)
+    assert (plan.unique_tokens, plan.num_sources, len(plan.edge_target)) == (2, 1, 4)
+
+
+def test_a_request_that_begins_another_adds_nothing():
+    requests = requests_of([([9, 1, 2, 3], 2), ([9, 1, 2], 1), ([9, 1, 2, 3], 3)])
+    plan = make_plan(requests, COST)
+    check(plan, requests)
+    assert plan.unique_tokens == 3
+
+
+def test_empty_spans_and_no_requests():
+    plan = make_plan(requests_of([([9, 1], 2), ([9, 1], 2)]), COST)
+    assert (plan.num_rows, plan.unique_tokens, plan.request_row.tolist()) == (0, 0, [-1, -1])
+    assert make_plan(requests_of([]), COST).num_rows == 0
+
+
+def test_a_long_shared_beginning_is_cut_where_rows_get_cheaper():
+    # 40 questions of 100 tokens behind 300 shared ones, attention dear: no single row of 4,300 places.
+    rng = np.random.default_rng(0)
+    stem = [9, *rng.integers(0, 50, 299).tolist()]
+    requests = requests_of([([*stem, *rng.integers(0, 50, 100).tolist()], 395) for _ in range(40)])
+    plan = make_plan(requests, CostModel(1e6, 1e4, 1e6))
+    assert 1 < plan.num_rows < 40
+    assert plan.unique_tokens < 0.6 * plan.plain_tokens
+    check(plan, requests)
+
+
+def test_edges_never_outnumber_a_rows_places():
+    # One place, 50 targets: the row has to be long enough for the edges.
+    requests = requests_of([([9, token], 1) for token in range(50)])
+    plan = make_plan(requests, COST)
+    check(plan, requests)
+    assert plan.row_length.min() >= 50
+
+
+def test_lengths_in_use_come_free_and_count():
+    sizes = np.asarray([500] * 1000)
+    assert choose_lengths(sizes, COST) == (504,)
+    assert choose_lengths(sizes, CostModel(1e6, 1e3, 1e15, 8), (640,)) == (640,)
+    assert len(choose_lengths(np.arange(10, 5000), CostModel(1e6, 1e3, 0.0, 8, max_lengths=5), (640, 5000))) <= 5
+
+
+@pytest.mark.parametrize(("context", "choices", "answer"), [(520, 4, 12), (25, 2, 6), (90, 1, 2)])
+def test_padding_is_small_and_nothing_shared_is_computed_twice(context, choices, answer):
+    rng = np.random.default_rng(1)
+    items = []
+    for _ in range(400):
+        ids = [9, *rng.integers(0, 40000, int(context * rng.uniform(0.8, 1.2))).tolist()]
+        items += [([*ids, *rng.integers(0, 40000, rng.integers(1, answer + 1)).tolist()], len(ids)) for _ in range(choices)]
+    requests = requests_of(items)
+    plan = make_plan(requests, CostModel(2e8, 2e5, 3e11))
+    assert plan.padded_tokens <= 1.09 * plan.unique_tokens
+    assert plan.unique_tokens <= 1.05 * distinct_places(requests)
