@@ -10,8 +10,9 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -203,7 +204,7 @@ class PlainTorch:
         import torch
         from transformers import AutoModelForCausalLM
 
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
         return cls(model.to(device).eval(), torch, device)
 
     def logits(self, rows: Sequence[np.ndarray]) -> Any:
@@ -272,6 +273,18 @@ def train_tokenizer(texts: Iterator[str] | Sequence[str], vocab_size: int, folde
     )
     tokenizer.save_pretrained(str(folder))
     return tokenizer
+
+
+def seconds_of(action: Callable[[], Any]) -> tuple[float, Any]:
+    """Wall seconds of a call, and what it returned."""
+    start = time.perf_counter()
+    result = action()
+    return time.perf_counter() - start, result
+
+
+def say(line: str) -> None:
+    """Progress that shows at once, also through a pipe."""
+    print(line, flush=True)
 
 
 def environment() -> dict[str, Any]:

@@ -284,16 +284,18 @@ def plain_logprobs(model: Model, token_ids: list[np.ndarray], span_start: list[i
     order = np.argsort([len(ids) for ids in token_ids], kind="stable")
     results: list[np.ndarray] = [np.zeros(0, np.float32)] * len(token_ids)
     program = jax.jit(_score_plain, static_argnums=0)
-    for half in np.array_split(order, 2):
-        length = max((len(token_ids[i]) for i in half), default=0)
-        scored = max((len(token_ids[i]) - span_start[i] for i in half), default=0)
+    shapes = set()
+    for half in (half for half in np.array_split(order, 2) if len(half)):
+        length = max(len(token_ids[i]) for i in half)
+        scored = max(len(token_ids[i]) - span_start[i] for i in half)
+        shapes.add((length, scored))
         for i in half:
             ids, start = token_ids[i], span_start[i]
             row, places = np.zeros(length, np.int32), np.zeros(scored, np.int32)
             row[: len(ids)] = ids
             places[: len(ids) - start] = np.arange(start, len(ids))
             results[i] = np.asarray(program(model.graphdef, model.state, row, places))[: len(ids) - start]
-    return results, program._cache_size()
+    return results, len(shapes)
 
 
 def _score_plain(graphdef: Any, state: Any, token_ids_T: jax.Array, place_N: jax.Array) -> jax.Array:

@@ -73,7 +73,11 @@ def test_nan_reaches_the_result():
 def score(case: head_cases.Case, chunk: int) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
     """(logprob, rank) in edge order: by the kernel in float32, by the definition in float64."""
     rng = np.random.default_rng(3)
-    draw = (lambda s: rng.normal(size=s)) if case.levels is None else (lambda s: rng.integers(0, case.levels or 1, s) * 1.0)
+    draw = (
+        (lambda s: rng.normal(size=s))
+        if case.levels is None
+        else (lambda s: rng.integers(0, case.levels or 1, s) * 1.0)
+    )
     hidden, weight = draw((case.sources, case.width)), draw((case.vocabulary, case.width))
     bias = rng.normal(size=case.vocabulary) if case.bias else None
     source = rng.integers(0, case.sources, case.edges)

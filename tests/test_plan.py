@@ -91,7 +91,12 @@ def test_the_picture_in_the_docstring():
     assert plan.token_ids.tolist() == [9, 1, 2, 3, 5]
     assert plan.position.tolist() == [0, 1, 2, 3, 3]
     assert plan.until.tolist() == [5, 5, 5, 4, 5]
-    assert list(zip(plan.edge_source.tolist(), plan.edge_target.tolist(), strict=True)) == [(2, 3), (2, 5), (3, 4), (4, 6)]
+    assert list(zip(plan.edge_source.tolist(), plan.edge_target.tolist(), strict=True)) == [
+        (2, 3),
+        (2, 5),
+        (3, 4),
+        (4, 6),
+    ]
     assert plan.num_sources == 3
     assert plan.visible_pairs == 1 + 2 + 3 + 4 + 4
 
@@ -149,7 +154,9 @@ def test_padding_is_small_and_nothing_shared_is_computed_twice(context, choices,
     items = []
     for _ in range(400):
         ids = [9, *rng.integers(0, 40000, int(context * rng.uniform(0.8, 1.2))).tolist()]
-        items += [([*ids, *rng.integers(0, 40000, rng.integers(1, answer + 1)).tolist()], len(ids)) for _ in range(choices)]
+        items += [
+            ([*ids, *rng.integers(0, 40000, rng.integers(1, answer + 1)).tolist()], len(ids)) for _ in range(choices)
+        ]
     requests = requests_of(items)
     plan = make_plan(requests, CostModel(2e8, 2e5, 3e11))
     assert plan.padded_tokens <= 1.09 * plan.unique_tokens

@@ -1,0 +1,420 @@
+"""How fast is CORE here, beside two peers, on the same items, weights and dtype, in one process?
+
+    python benchmarks/bench_core.py --model=FOLDER --data_dir=BUNDLE            # hours on two cores
+    python benchmarks/bench_core.py --model=FOLDER --data_dir=BUNDLE --long_limit=240
+
+Two workloads: 10-shot arc_challenge, and every CORE task whose file is there at --limit 50.  Three engines, float32:
+
+    miron_jax   all items as one forest
+    plain       torch, one example a forward (its options one padded batch), full logits, as nanochat does
+    lm-eval     its own Hugging Face backend, handed the same token ids, at the best of batch sizes 1, 4 and 16
+
+Seconds are end to end: rendering, tokenization, planning, forward passes, metrics; compilation and model loading apart.
+miron_jax's self-check is off, as the peers have none.  The peers run every tenth example and their forward time is scaled
+by the places that they would run over all of them, padding included, at the full set's own batches; rendering and
+tokenization of all items count for them as measured here, with our tokenization.  Medians of the repeats, engines taking
+turns.  The bare-matmul rate is the same weights multiplied alone, at the shapes of the batches that were run, in the same
+process.  The last line is JSON.
+"""
+
+import importlib
+import importlib.util
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import app, flags
+from common import (
+    Answers,
+    Engine,
+    EngineRun,
+    PlainTorch,
+    Source,
+    Work,
+    environment,
+    every,
+    joined,
+    load_engine_model,
+    padded_by_example,
+    predictions,
+    prepare,
+    read_tasks,
+    say,
+    seconds_of,
+    split,
+    weight_bytes,
+)
+
+from miron_jax.forward import Model
+from miron_jax.metrics.choices import mean_losses
+from miron_jax.model.config import from_hf_config
+from miron_jax.scores import Totals, plan_parts
+from miron_jax.token_requests import Requests, load_tokenizer
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
+flags.DEFINE_string("data_dir", None, "Eval bundle.", required=True)
+flags.DEFINE_list("tasks", [], "CORE labels of the wide workload; all whose files are there when empty.")
+flags.DEFINE_string("long_task", "arc_challenge", "CORE label of the long workload.")
+flags.DEFINE_integer("limit", 50, "Examples of each task in the wide workload.", lower_bound=1)
+flags.DEFINE_integer("long_limit", None, "Examples of the long workload; all when absent.", lower_bound=1)
+flags.DEFINE_integer("repeats", 3, "Timed runs of each engine; medians are reported.", lower_bound=1)
+flags.DEFINE_integer("peer_every", 10, "Peers run every n-th example.", lower_bound=1)
+flags.DEFINE_bool("fast", False, "A smoke run: two examples a task, one repeat.")
+flags.DEFINE_bool("engine_only", False, "Run this engine alone on the wide workload, print its peak memory, stop.")
+
+BATCH_SIZES = (1, 4, 16)
+CLOSE = 2e-4  # nats a token; options closer than this may be chosen differently (twice the parity tolerance)
+
+
+class Workload(NamedTuple):
+    name: str
+    sources: list[Source]
+    limit: int | None
+    works: list[Work]  # every item: what miron_jax runs
+    sample: list[Work]  # what the peers run
+
+
+class Peer(NamedTuple):
+    """One peer on one workload."""
+
+    forward_seconds: float  # scaled to all items
+    measured_seconds: float  # on the sample
+    places: int  # tokens it would run over all items, padding included
+    answers: list[Answers]  # to the sample
+
+
+def main(_: Sequence[str]) -> None:
+    if FLAGS.fast:
+        FLAGS.limit, FLAGS.long_limit, FLAGS.repeats, FLAGS.peer_every = 2, 3, 1, 2
+    tokenizer = load_tokenizer(FLAGS.model)
+    if FLAGS.engine_only:
+        print_peak_memory(tokenizer)
+        return
+    memory = peak_memory_of_engine()
+    workloads = [
+        make_workload(FLAGS.long_task, read_tasks(FLAGS.data_dir, [FLAGS.long_task]), FLAGS.long_limit, tokenizer),
+        make_workload(f"CORE, limit {FLAGS.limit}", read_tasks(FLAGS.data_dir, FLAGS.tasks), FLAGS.limit, tokenizer),
+    ]
+    model = load_engine_model(FLAGS.model, "float32")
+    torch = PlainTorch.load(FLAGS.model, "float32")
+    lm_eval = LmEval(torch, tokenizer) if importlib.util.find_spec("lm_eval") else None
+    if lm_eval is None:
+        print("lm-eval is not installed (pip install -e .[bench]): its column is missing")
+    numbers = [measure(workload, model, torch, lm_eval, tokenizer) for workload in workloads]
+    for one in numbers:
+        print_table(one)
+    print(
+        f"peak host memory {memory['peak_bytes'] / 1e9:.2f} GB in a process of its own, weights "
+        f"{memory['weight_bytes'] / 1e9:.2f} GB, bound (2 x weights + 1 GB) {memory['bound_bytes'] / 1e9:.2f} GB"
+    )
+    document = {
+        "benchmark": "bench_core",
+        "model": FLAGS.model,
+        "dtype": "float32",
+        "repeats": FLAGS.repeats,
+        "peer_every": FLAGS.peer_every,
+        "data": {s.task.name: s.state for workload in workloads for s in workload.sources},
+        "workloads": numbers,
+        "memory": memory,
+        "environment": environment(),
+    }
+    print(json.dumps(document, allow_nan=False))
+    if any(one["wrong"] for one in numbers):
+        sys.exit(1)
+
+
+def make_workload(name: str, sources: list[Source], limit: int | None, tokenizer: Any) -> Workload:
+    works = tokenized(sources, limit, tokenizer)
+    return Workload(name, sources, limit, works, [every(work, FLAGS.peer_every) for work in works])
+
+
+def tokenized(sources: list[Source], limit: int | None, tokenizer: Any) -> list[Work]:
+    """CORE has no length limit of its own; learned positions set one."""
+    learned = from_hf_config(Path(FLAGS.model)).num_positions
+    return [prepare(source, limit, tokenizer, learned) for source in sources]
+
+
+def measure(
+    workload: Workload, model: Model, torch: PlainTorch, lm_eval: "LmEval | None", tokenizer: Any
+) -> dict[str, Any]:
+    """All engines on one workload, taking turns."""
+    say(f"{workload.name}: {sum(len(work.prompts) for work in workload.works)} examples")
+    engine = Engine(model)
+    for part in plan_parts(iter([joined(workload.works)]), engine.cost, Totals()):
+        engine.forward.compile(part.plan)
+    batch_size = lm_eval.best_batch_size(workload) if lm_eval else None
+    host, runs, plain, harness = [], [], [], []
+    for repeat in range(FLAGS.repeats):
+        host.append(seconds_of(lambda: tokenized(workload.sources, workload.limit, tokenizer))[0])
+        runs.append(run_engine(engine, workload, tokenizer))
+        say(f"  miron_jax {runs[-1].seconds:.1f} s (run {repeat + 1})")
+        plain.append(run_plain(torch, workload))
+        say(f"  plain {plain[-1].forward_seconds:.1f} s, scaled from {plain[-1].measured_seconds:.1f} s")
+        if lm_eval and batch_size:
+            harness.append(lm_eval.run(workload, batch_size))
+            say(f"  lm-eval {harness[-1].forward_seconds:.1f} s, scaled from {harness[-1].measured_seconds:.1f} s")
+    rates = matmul_rates(model, torch, runs[-1].engine.batches)
+    numbers = summarize(workload, runs, plain, harness, statistics.median(host), rates)
+    numbers["compile_seconds"] = engine.speed.compile_seconds
+    numbers["programs"] = engine.speed.programs
+    numbers["lm_eval"]["batch_size"] = batch_size
+    return numbers
+
+
+class Timed(NamedTuple):
+    seconds: float  # end to end, compilation apart
+    engine: EngineRun
+    chosen: list[list[int | None]]  # by work
+
+
+def run_engine(engine: Engine, workload: Workload, tokenizer: Any) -> Timed:
+    works: list[Work] = []
+
+    def parts() -> Iterator[Requests]:
+        works.extend(tokenized(workload.sources, workload.limit, tokenizer))
+        yield joined(works)
+
+    compiled, start = engine.speed.compile_seconds, time.perf_counter()
+    run = engine.score(parts())
+    chosen = [predictions(work, own) for work, own in zip(works, split(works, run.answers), strict=True)]
+    seconds = time.perf_counter() - start - (engine.speed.compile_seconds - compiled)
+    return Timed(seconds, run, chosen)
+
+
+def run_plain(torch: PlainTorch, workload: Workload) -> Peer:
+    seconds, answers = seconds_of(lambda: torch.by_example(workload.sample))
+    places = padded_by_example(workload.works)
+    return Peer(seconds * places / padded_by_example(workload.sample), seconds, places, answers)
+
+
+class LmEval:
+    """lm-eval's Hugging Face backend around the same torch model."""
+
+    def __init__(self, torch: PlainTorch, tokenizer: Any):
+        backend: Any = importlib.import_module("lm_eval.models.huggingface").HFLM
+        self.backend = backend(pretrained=torch.model, tokenizer=tokenizer, backend="causal", batch_size=1)
+
+    def best_batch_size(self, workload: Workload) -> int:
+        """The fastest on a third of the sample, in seconds a place of the full set."""
+        pilot = Workload(workload.name, [], None, workload.works, [every(work, 3) for work in workload.sample])
+        seconds = {size: self.run(pilot, size).forward_seconds for size in BATCH_SIZES}
+        say("  lm-eval by batch size: " + ", ".join(f"{size}: {s:.1f} s" for size, s in seconds.items()))
+        return min(seconds, key=seconds.__getitem__)
+
+    def run(self, workload: Workload, batch_size: int) -> Peer:
+        requests = joined(workload.sample)
+        # It asserts that a continuation has tokens; a choice that begins another has none scored.
+        asked = [r for r, (ids, start) in enumerate(requests) if start < len(ids)]
+        pairs = [
+            (("", ""), ids[:start].tolist(), ids[start:].tolist())
+            for ids, start in ((requests.tokens(r), int(requests.span_start[r])) for r in asked)
+        ]
+        self.backend.batch_size_per_gpu = batch_size
+        seconds, found = seconds_of(lambda: self.backend._loglikelihood_tokens(pairs, disable_tqdm=True))
+        # It tells sums only: the mean stands for every token, and one flag for all of them.
+        logprob, greedy = [np.zeros(0)] * len(requests), [np.zeros(0, bool)] * len(requests)
+        for r, (total, all_greedy) in zip(asked, found, strict=True):
+            count = len(requests.tokens(r)) - int(requests.span_start[r])
+            logprob[r], greedy[r] = np.full(count, total / count), np.full(count, all_greedy)
+        places = padded_by_length(joined(workload.works), batch_size)
+        scaled = seconds * places / padded_by_length(requests, batch_size)
+        return Peer(scaled, seconds, places, split(workload.sample, Answers(logprob, greedy)))
+
+
+def padded_by_length(requests: Requests, batch_size: int) -> int:
+    """Places that lm-eval runs: rows sorted by length, one row for requests equal up to their last token."""
+    rows = {ids[:-1].tobytes(): len(ids) - 1 for ids, start in requests if start < len(ids)}
+    lengths = sorted(rows.values(), reverse=True)
+    return sum(lengths[i] * len(lengths[i : i + batch_size]) for i in range(0, len(lengths), batch_size))
+
+
+class Rates(NamedTuple):
+    """FLOPs a second of the layers' weight matmuls alone."""
+
+    xla: float
+    torch: float
+
+
+def matmul_rates(model: Model, torch: PlainTorch, batches: Counter[tuple[int, int]]) -> Rates:
+    """Both libraries at the places a batch that were run, each shape weighted by how often it was."""
+    kernels = [np.asarray(leaf) for leaf in jax.tree.leaves(model.state) if leaf.ndim == 3]
+    count: Counter[int] = Counter()
+    for (rows, length), number in batches.items():
+        count[rows * length] += number
+    flops = {places: 2.0 * places * sum(kernel.size for kernel in kernels) for places in count}
+    total = sum(flops[places] * number for places, number in count.items())
+    ours = {places: xla_seconds(kernels, places) for places in count}
+    theirs = {places: torch_seconds(torch, kernels, places) for places in count}
+    return Rates(
+        total / sum(ours[places] * number for places, number in count.items()),
+        total / sum(theirs[places] * number for places, number in count.items()),
+    )
+
+
+def xla_seconds(kernels: list[np.ndarray], places: int) -> float:
+    """One pass over all layers: a scan, as the decoder does, whose body is the layer's weight matmuls and nothing else.
+
+    Every product lands in the carry, so none can be dropped, and none depends on another, so nothing overflows.
+    """
+    stacked = [jnp.asarray(kernel) for kernel in kernels]
+    inputs = {kernel.shape[1]: jnp.ones((places, kernel.shape[1]), jnp.float32) for kernel in kernels}
+
+    @jax.jit
+    def run(stacked: list[jax.Array], inputs: dict[int, jax.Array]) -> list[jax.Array]:
+        def layer(_: list[jax.Array], own: list[jax.Array]) -> tuple[list[jax.Array], None]:
+            return [jnp.dot(inputs[w.shape[0]], w, preferred_element_type=jnp.float32) for w in own], None
+
+        empty = [jnp.zeros((places, kernel.shape[2]), jnp.float32) for kernel in kernels]
+        return jax.lax.scan(layer, empty, stacked)[0]
+
+    return best_of(lambda: jax.block_until_ready(run(stacked, inputs)))
+
+
+def torch_seconds(torch: PlainTorch, kernels: list[np.ndarray], places: int) -> float:
+    """The same products by torch's linear, which keeps a weight as (out, in)."""
+    t = torch.torch
+    layers = [[t.tensor(kernel[i].T.copy()) for kernel in kernels] for i in range(kernels[0].shape[0])]
+    inputs = {kernel.shape[1]: t.ones((places, kernel.shape[1])) for kernel in kernels}
+
+    def run() -> None:
+        with t.inference_mode():
+            for layer in layers:
+                for weight in layer:
+                    t.nn.functional.linear(inputs[weight.shape[1]], weight)
+
+    return best_of(run)
+
+
+def best_of(action: Callable[[], Any]) -> float:
+    """Fastest of three after a warm-up: a ceiling is what the machine can do, not what it did while disturbed."""
+    action()
+    return min(seconds_of(action)[0] for _ in range(3))
+
+
+def summarize(
+    workload: Workload, runs: list[Timed], plain: list[Peer], harness: list[Peer], host: float, rates: Rates
+) -> dict[str, Any]:
+    median = statistics.median
+    totals = runs[-1].engine.totals
+    seconds = median(run.seconds for run in runs)
+    device = median(run.engine.device_seconds for run in runs)
+    peers = {"plain": plain, "lm_eval": harness}
+    end_to_end = {name: host + median(p.forward_seconds for p in found) for name, found in peers.items() if found}
+    places = {name: found[-1].places for name, found in peers.items() if found}
+    differing = {
+        name: choices_that_differ(workload, runs[-1].chosen, found[-1].answers, plain[-1].answers)
+        for name, found in peers.items()
+        if found
+    }
+    return {
+        "workload": workload.name,
+        "examples": sum(len(work.prompts) for work in workload.works),
+        "peer_examples": sum(len(work.prompts) for work in workload.sample),
+        "requests": totals.requests,
+        "plain_tokens": totals.plain_tokens,
+        "unique_tokens": totals.unique_tokens,
+        "padded_tokens": totals.padded_tokens,
+        "row_lengths": {str(length): rows for length, rows in sorted(totals.lengths.items())},
+        "host_seconds": host,
+        "miron_jax": {
+            "seconds": seconds,
+            "all_seconds": [run.seconds for run in runs],
+            "device_seconds": device,
+            "unique_tokens_per_second": totals.unique_tokens / device,
+        },
+        **{
+            name: {
+                "seconds": end_to_end.get(name),
+                "all_forward_seconds": [p.forward_seconds for p in found],
+                "measured_seconds": [p.measured_seconds for p in found],
+                "places": places.get(name),
+                "ratio": end_to_end[name] / seconds if found else None,
+                "places_ratio": places[name] / totals.unique_tokens if found else None,
+            }
+            for name, found in peers.items()
+        },
+        "useful_flops": totals.useful_flops,
+        "useful_flops_per_second": totals.useful_flops / device,
+        "matmul_rate_xla": rates.xla,
+        "matmul_rate_torch": rates.torch,
+        "share_of_matmul_rate": totals.useful_flops / device / rates.xla,
+        "close": [line for lines in differing.values() for far, line in lines if far < CLOSE],
+        "wrong": [line for lines in differing.values() for far, line in lines if far >= CLOSE],
+    }
+
+
+def choices_that_differ(
+    workload: Workload, chosen: list[list[int | None]], peer: list[Answers], plain: list[Answers]
+) -> list[tuple[float, str]]:
+    """(how far apart the plain way holds the two, in nats a token; what differs) over the peers' examples."""
+    found = []
+    for work, ours, answers, scores in zip(workload.sample, chosen, peer, plain, strict=True):
+        theirs = predictions(work, answers)
+        for i, (here, there) in enumerate(zip(ours[:: FLAGS.peer_every], theirs, strict=True)):
+            if here != there:
+                far = _apart(scores.logprob[work.first[i] : work.first[i + 1]], here, there, work.prompts[i].gold)
+                found.append((far, f"{work.task.name}, example {work.prompts[i].id}: {here} here, {there} there"))
+    return found
+
+
+def _apart(logprobs: list[np.ndarray], here: int | None, there: int | None, gold: int | None) -> float:
+    if gold is None or here is None or there is None:
+        return float("inf")  # a greedy flag carries no distance here: parity.py, which keeps the margins, is the judge
+    losses = mean_losses(logprobs)
+    return abs(float(losses[here]) - float(losses[there]))
+
+
+def print_table(one: dict[str, Any]) -> None:
+    print(
+        f"\n{one['workload']}: {one['examples']} examples, {one['requests']} requests, {one['unique_tokens']} unique of "
+        f"{one['plain_tokens']} plain tokens; peers ran {one['peer_examples']} examples"
+    )
+    print(f"{'':12}{'seconds':>10}{'examples/s':>12}{'places':>12}{'times ours':>12}{'places ratio':>14}")
+    for name in ("miron_jax", "plain", "lm_eval"):
+        own = one[name]
+        if own["seconds"] is None:
+            print(f"{name:12}{'not run':>10}")
+            continue
+        places = own.get("places", one["padded_tokens"])
+        ratios = f"{own['ratio']:11.2f}x{own['places_ratio']:13.2f}x" if "ratio" in own else ""
+        print(f"{name:12}{own['seconds']:10.1f}{one['examples'] / own['seconds']:12.2f}{places:12}{ratios}")
+    print(
+        f"matmul rate: XLA {one['matmul_rate_xla'] / 1e9:.0f} GFLOP/s, torch {one['matmul_rate_torch'] / 1e9:.0f}; useful "
+        f"{one['useful_flops_per_second'] / 1e9:.0f} GFLOP/s, {one['share_of_matmul_rate']:.1%} of the XLA matmul rate"
+    )
+    print(
+        f"compiled apart: {one['programs']} programs, {one['compile_seconds']:.1f} s; "
+        f"lm-eval at batch size {one['lm_eval']['batch_size']}"
+    )
+    for title, lines in (("differ, but too close to call", one["close"]), ("CHOSEN DIFFERENTLY", one["wrong"])):
+        print("\n".join([f"{title}: {len(lines)}", *(f"  {line}" for line in lines)]))
+
+
+def peak_memory_of_engine() -> dict[str, int]:
+    """A process of its own that runs this engine alone on the wide workload."""
+    done = subprocess.run([sys.executable, *sys.argv, "--engine_only"], stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def print_peak_memory(tokenizer: Any) -> None:
+    workload = make_workload("memory", read_tasks(FLAGS.data_dir, FLAGS.tasks), min(FLAGS.limit, 10), tokenizer)
+    model = load_engine_model(FLAGS.model, "float32")
+    run_engine(Engine(model), workload, tokenizer)
+    weights = weight_bytes(model)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps({"peak_bytes": peak, "weight_bytes": weights, "bound_bytes": 2 * weights + 10**9}))
+
+
+if __name__ == "__main__":
+    app.run(main)

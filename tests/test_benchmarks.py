@@ -1,0 +1,119 @@
+"""The benchmarks run from end to end on a tiny random model and made-up items, and end with one line of JSON."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+WORDS = ("red", "green", "blue", "small", "large", "old", "river", "stone", "bird", "tree", "house", "road", "boat")
+
+
+class Tiny(NamedTuple):
+    model: Path
+    bundle: Path
+
+
+def sentence(seed: int, length: int = 6) -> str:
+    """A few words that differ from seed to seed."""
+    return " ".join(WORDS[(seed * 7 + i * (seed % 5 + 1)) % len(WORDS)] for i in range(length))
+
+
+def items(kind: str, count: int = 13) -> list[dict[str, Any]]:
+    """13: one more than ten shots and one question need."""
+    if kind == "choices":
+        return [
+            {"query": sentence(i), "choices": [sentence(i + c, 2) + f" {c}" for c in range(4)], "gold": i % 4}
+            for i in range(count)
+        ]
+    if kind == "schema":
+        return [
+            {"context_options": [sentence(i), sentence(i + 1)], "continuation": sentence(i, 3), "gold": i % 2}
+            for i in range(count)
+        ]
+    return [{"context": sentence(i), "continuation": sentence(i + 2, 1)} for i in range(count)]
+
+
+FILES = {
+    "world_knowledge/arc_challenge.jsonl": "choices",
+    "commonsense_reasoning/copa.jsonl": "choices",
+    "language_understanding/winograd_wsc.jsonl": "schema",
+    "language_understanding/lambada_openai.jsonl": "continuation",
+}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("tiny")
+    for name, kind in FILES.items():
+        path = folder / "bundle" / "eval_data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(item) + "\n" for item in items(kind)))
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=300,
+        hidden_size=48,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=2048,
+    )
+    transformers.LlamaForCausalLM(config).save_pretrained(folder / "model")
+    save_tokenizer(folder / "model")
+    return Tiny(folder / "model", folder / "bundle")
+
+
+def save_tokenizer(folder: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    transformers = pytest.importorskip("transformers")
+    trained = tokenizers.ByteLevelBPETokenizer()
+    trained.train_from_iterator(WORDS, vocab_size=300, special_tokens=["<|endoftext|>"], show_progress=False)
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=trained._tokenizer, bos_token="<|endoftext|>"
+    ).save_pretrained(folder)
+
+
+def run(script: str, *flags: str) -> dict[str, Any]:
+    """The last line of a benchmark's output."""
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, str(REPOSITORY / "benchmarks" / script), *flags]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_parity_of_a_tiny_model(tiny: Tiny) -> None:
+    found = run("parity.py", f"--model={tiny.model}", f"--data_dir={tiny.bundle}", "--limit=2")
+    # arc_challenge at ten shots and at none, the three others at none: 5 works of two examples
+    assert found["examples"] == 10
+    assert found["wrong"] == []
+    assert found["largest"] < 1e-5  # two layers: far inside the 1e-4 of real models
+
+
+def test_bench_core_smoke(tiny: Tiny) -> None:
+    found = run("bench_core.py", f"--model={tiny.model}", f"--data_dir={tiny.bundle}", "--fast")
+    long, wide = found["workloads"]
+    assert long["examples"] == 3
+    assert wide["examples"] == 2 * len(FILES)
+    for workload in (long, wide):
+        assert workload["wrong"] == []
+        assert workload["unique_tokens"] < workload["plain_tokens"] <= workload["plain"]["places"]
+        assert workload["matmul_rate_xla"] > 0
+        assert workload["plain"]["ratio"] > 0
+    assert found["memory"]["peak_bytes"] > found["memory"]["weight_bytes"]
+
+
+def test_gpu_suite_smoke(tiny: Tiny) -> None:
+    found = run("gpu_suite.py", f"--data_dir={tiny.bundle}", "--smoke")
+    assert found["parity"]["wrong"] == []
+    assert found["parity"]["largest"] < 1e-4
+    assert found["miron_jax"]["unique_tokens_per_second"] > 0
+    assert found["seconds"] < 540

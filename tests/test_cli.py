@@ -1,0 +1,194 @@
+"""The command as its user meets it: a whole run on a tiny model, and one clear sentence for each kind of bad input."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from absl import flags
+
+from miron_jax import cli
+from tests.tiny_model import make_model, write_core_data
+
+TASKS = "core/copa,core/arc_easy,core/winograd,core/lambada_openai"
+
+
+class Ran(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def miron(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """miron("eval", "--limit=3") -> exit status and what was printed."""
+
+    def run(*arguments: str) -> Ran:
+        monkeypatch.setattr("sys.argv", ["miron-jax", *arguments])
+        monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+        flags.FLAGS.unparse_flags()
+        for name in flags.FLAGS.flags_by_module_dict()[cli.__name__]:
+            name.unparse()
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        captured = capsys.readouterr()
+        return Ran(int(stopped.value.code or 0), captured.out, captured.err)
+
+    return run
+
+
+class Place(NamedTuple):
+    model: Path
+    data: Path
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    folder = tmp_path_factory.mktemp("cli")
+    return Place(make_model(folder / "model"), write_core_data(folder / "data"))
+
+
+def common(place: Place, output: Path, *more: str) -> list[str]:
+    return [
+        f"--model={place.model}", f"--data_dir={place.data}", f"--output={output}", f"--tasks={TASKS}",
+        "--allow_changed_data", "--compilation_cache=", *more,
+    ]  # fmt: skip
+
+
+def finite_or_null(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(finite_or_null, value.values()))
+    if isinstance(value, list):
+        return all(map(finite_or_null, value))
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def test_a_whole_run(miron, place, tmp_path):
+    ran = miron("eval", *common(place, tmp_path / "out", "--limit=12"))
+    assert ran.status == 0, ran.err
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["schema"] == 1
+    assert list(results["tasks"]) == ["core/arc_easy", "core/copa", "core/lambada_openai", "core/winograd"]
+    assert finite_or_null(results)
+    for name, task in results["tasks"].items():
+        lines = [json.loads(line) for line in (tmp_path / "out" / "samples" / f"{name}.jsonl").read_text().splitlines()]
+        assert [line["id"] for line in lines] == list(range(12))
+        assert task["n"] == task["limit"] == 12
+        accuracy = task["metrics"]["accuracy"]
+        right = sum(line["correct"] for line in lines)
+        assert accuracy["value"] == pytest.approx(right / 12)
+        assert accuracy["stderr"] == pytest.approx(math.sqrt(right / 12 * (1 - right / 12) / 12))
+        assert accuracy["ci95"][0] <= accuracy["value"] <= accuracy["ci95"][1]
+        assert all(len(o["token_logprobs"]) == o["num_tokens"] for line in lines for o in line["options"])
+        for line in lines:
+            for option in line["options"]:
+                assert option["logprob"] is None or option["logprob"] == pytest.approx(sum(option["token_logprobs"]))
+    composites = results["suites"]["core"]["composites"]
+    assert all(composite["value"] is None for composite in composites.values()), "changed data bear no suite's name"
+    speed = results["speed"]
+    assert speed["unique_tokens"] < speed["plain_tokens"]
+    assert speed["unique_tokens"] <= speed["padded_tokens"]
+    assert "core/arc_easy" in ran.out
+    assert "not the published data" in ran.out
+
+
+def test_the_same_run_again_and_another_one(miron, place, tmp_path):
+    first = miron("eval", *common(place, tmp_path / "out", "--limit=11"))
+    before = json.loads((tmp_path / "out" / "results.json").read_text())["tasks"]
+    again = miron("eval", *common(place, tmp_path / "out", "--limit=11"))
+    assert (first.status, again.status) == (0, 0)
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["tasks"] == before
+    other = miron("eval", *common(place, tmp_path / "out", "--limit=12"))
+    assert other.status == 2
+    assert "holds another run: its limit is 11, now it is 12" in other.err
+    fresh = miron("eval", *common(place, tmp_path / "out", "--limit=11", "--noresume"))
+    assert fresh.status == 2
+    assert "not empty" in fresh.err
+
+
+def test_flagfile_and_plan(miron, place, tmp_path):
+    flagfile = tmp_path / "job.flags"
+    flagfile.write_text("\n".join(common(place, tmp_path / "out", "--limit=12")))
+    ran = miron("plan", f"--flagfile={flagfile}")
+    assert ran.status == 0, ran.err
+    assert "unique tokens" in ran.out
+    assert "useful FLOPs" in ran.out
+    assert not (tmp_path / "out").exists()
+
+
+def test_tasks_lists_what_is_there(miron, place):
+    ran = miron("tasks", f"--data_dir={place.data}")
+    assert ran.status == 0
+    row = {line.split()[1]: line for line in ran.out.splitlines() if "core/" in line}
+    assert len(row) == 22
+    assert "changed" in row["core/copa"]
+    assert "missing" in row["core/squad"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "sentence"),
+    [
+        ("--limit=0", "--limit is 0, expected 1 or more"),
+        ("--tasks=core/arc_eazy", "did you mean core/arc_easy"),
+        ("--tasks=core/squad", "squad.jsonl is missing"),
+        ("--dtype=float16", "dtype"),
+        ("--model=/nowhere/at/all", "/nowhere/at/all"),
+        ("--noallow_changed_data", "is not the published file"),
+        ("--max_length=3", "raise --max_length"),
+        ("--data_dir=/nowhere", "no CORE data there"),
+        ("--unknown=1", "unknown"),
+        ("stray", "is no flag"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing(miron, place, tmp_path, flag, sentence):
+    ran = miron("eval", *common(place, tmp_path / "out", flag))
+    assert ran.status == 2
+    assert sentence in ran.err
+    assert "Traceback" not in ran.err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("{", "no valid JSON"),
+        ('{"query": "a", "choices": ["b", "c"]}', "'gold' (the right answer) is missing"),
+        ('{"query": "a", "choices": ["b", "c"], "gold": 2}', "expected a whole number from 0 to 1"),
+        ('{"query": "a", "choices": ["b", ""], "gold": 0}', "is empty"),
+    ],
+)
+def test_a_bad_line_is_named(miron, place, tmp_path, line, sentence):
+    data = write_core_data(tmp_path / "data")
+    path = data / "eval_data/commonsense_reasoning/copa.jsonl"
+    path.write_text(path.read_text() + line + "\n")
+    ran = miron("eval", *common(place, tmp_path / "out", f"--data_dir={data}"))
+    assert ran.status == 2
+    assert f"{path}, line 15: " in ran.err
+    assert sentence in ran.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_output_that_holds_something_else(miron, place, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    ran = miron("eval", *common(place, tmp_path))
+    assert ran.status == 2
+    assert "holds no results.json" in ran.err
+    (tmp_path / "results.json").write_text("{")
+    assert "cannot be read" in miron("eval", *common(place, tmp_path)).err
+
+
+def test_an_interrupt_says_so(miron, place, tmp_path, monkeypatch):
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(cli._COMMANDS, "eval", (stop, ""))
+    ran = miron("eval")
+    assert ran.status == 75
+    assert "run the same command again" in ran.err
+
+
+def test_no_command_and_a_wrong_one(miron):
+    assert "usage" in miron().out
+    assert miron("evaluate").status == 2

@@ -1,0 +1,178 @@
+"""The compiled path: against the plain way, whatever the batch, the row lengths and the row mates; budgets kept."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from miron_jax.forward import Forward, Model, cost_model, plain_logprobs, useful_flops
+from miron_jax.plan import make_plan
+from miron_jax.run import load_model
+from miron_jax.scores import TOLERANCE, Scores, SelfCheck, SelfCheckFailed, Totals, score_parts
+from miron_jax.token_requests import Requests
+from tests.test_plan import requests_of
+from tests.tiny_model import make_model
+
+# float32 sums of a few dozen terms in another order; the engine's stated tolerance is far wider.
+CLOSE = 5e-5
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return load_model(make_model(tmp_path_factory.mktemp("tiny")), "float32")
+
+
+def some_requests(seed: int = 0, groups: int = 12) -> Requests:
+    """Questions with choices, repeats, one-token choices, choices that begin one another, and empty spans."""
+    rng = np.random.default_rng(seed)
+    items: list[tuple[list[int], int]] = []
+    for _ in range(groups):
+        stem = [0, *rng.integers(1, 331, rng.integers(1, 60)).tolist()]
+        answer = rng.integers(1, 331, 5).tolist()
+        items += [([*stem, *answer[:n]], len(stem)) for n in (1, 3, 5)]
+        items += [([*stem, int(token)], len(stem)) for token in rng.integers(1, 331, 4)]
+        items += [(stem, len(stem)), (stem, 1)]
+    return requests_of([*items, *items[:3]])
+
+
+def score_all(model: Model, requests: Requests, parts: int = 1, dtype: str = "float32", **changes: Any) -> Scores:
+    cost = replace(cost_model(model.config), **{"length_multiple": 16, "flops_per_program": 1e6, **changes})
+    pieces = np.array_split(np.arange(len(requests)), parts)
+    items = [(ids.tolist(), start) for ids, start in requests]
+    split = [requests_of([items[i] for i in piece]) for piece in pieces]
+    forward, check = Forward(model, token_budget=256), SelfCheck(TOLERANCE[dtype])
+    found = list(score_parts(iter(split), forward, cost, Totals(), check))
+    assert check.requests >= min(8, len(requests))
+    offsets = np.concatenate([[0], np.cumsum([len(s.rank) for scores in found for s in scores])])
+    return Scores(offsets, np.concatenate([s.logprob for s in found]), np.concatenate([s.rank for s in found]))
+
+
+def test_forest_rows_score_as_plain_rows(model):
+    requests = some_requests()
+    scores = score_all(model, requests)
+    asked = [r for r in range(len(requests)) if requests.span_start[r] < len(requests.tokens(r))]
+    plain, programs = plain_logprobs(
+        model, [requests.tokens(r) for r in asked], [int(requests.span_start[r]) for r in asked]
+    )
+    assert programs <= 2
+    for r, logprob in zip(asked, plain, strict=True):
+        np.testing.assert_allclose(scores[r].logprob, logprob, atol=CLOSE)
+        assert ((scores[r].rank == 0) <= (logprob > np.log(1 / 331))).all()
+    empty = next(r for r in range(len(requests)) if r not in asked)
+    assert len(scores[empty].logprob) == 0
+
+
+@pytest.mark.parametrize(
+    ("parts", "changes"),
+    [
+        (4, {}),
+        (1, {"max_lengths": 1}),
+        (1, {"length_multiple": 64}),
+        (2, {"flops_per_pair": 1e9}),
+        (1, {"flops_per_program": 1e15}),
+    ],
+)
+def test_parts_lengths_and_batches_move_no_score(model, parts, changes):
+    requests = some_requests(3)
+    one, other = score_all(model, requests), score_all(model, requests, parts, **changes)
+    np.testing.assert_allclose(one.logprob, other.logprob, atol=CLOSE)
+    assert (one.rank == other.rank).all()
+
+
+def test_as_many_programs_as_row_lengths_and_none_for_a_second_plan(model):
+    forward = Forward(model, token_budget=256)
+    cost = replace(cost_model(model.config), length_multiple=16, flops_per_program=1e6)
+    plan = make_plan(some_requests(5), cost)
+    list(forward.run(plan))
+    assert forward.speed.programs == len(set(plan.row_length.tolist())) <= cost.max_lengths
+    again = make_plan(some_requests(6), replace(cost, max_lengths=len(forward.lengths)), forward.lengths)
+    list(forward.run(again))
+    assert forward.speed.programs == len(forward.lengths)
+
+
+def test_out_of_memory_halves_the_batch_and_goes_on(model, monkeypatch):
+    requests = some_requests(7)
+    plan = make_plan(requests, replace(cost_model(model.config), max_lengths=1, length_multiple=16))
+    expected = {int(e): p for s in Forward(model, 1024).run(plan) for e, p in zip(s.edges, s.logprob, strict=True)}
+    lines: list[str] = []
+    forward = Forward(model, 1024, lines.append)
+    real: Callable[[int, int], Any] = forward._program
+    rows_at_first = min(1024 // int(plan.row_length[0]), plan.num_rows)
+
+    def refuse_large(rows: int, length: int) -> Any:
+        program = real(rows, length)
+        if rows <= rows_at_first // 4 or not lines:  # `lines` is empty until the ahead-of-time compilation is over
+            return program
+
+        def run(*_: Any) -> Any:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: no memory left")
+
+        return run
+
+    monkeypatch.setattr(forward, "_program", refuse_large)
+    found = {int(e): p for s in forward.run(plan) for e, p in zip(s.edges, s.logprob, strict=True)}
+    assert forward.speed.halvings == 2
+    assert sum("out of memory" in line for line in lines) == 2
+    assert found.keys() == expected.keys()
+    assert max(abs(found[e] - expected[e]) for e in expected) < CLOSE
+
+
+def test_other_device_errors_are_not_swallowed(model, monkeypatch):
+    forward = Forward(model, 256)
+
+    def broken(*_: Any) -> Any:
+        raise jax.errors.JaxRuntimeError("INTERNAL: something else")
+
+    plan = make_plan(some_requests(), cost_model(model.config))
+    forward.compile(plan)
+    monkeypatch.setattr(forward, "_program", lambda rows, length: broken)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"):
+        list(forward.run(plan))
+
+
+def test_the_self_check_fails_on_a_wrong_score(model):
+    requests = some_requests()
+    scores = score_all(model, requests)
+    wrong = Scores(scores.offsets, scores.logprob + np.float32(0.01), scores.rank)
+    with pytest.raises(SelfCheckFailed, match="differs by"):
+        SelfCheck(TOLERANCE["float32"]).compare(model, requests, wrong)
+    broken = Scores(scores.offsets, np.full_like(scores.logprob, np.nan), scores.rank)
+    with pytest.raises(SelfCheckFailed, match="nan"):
+        SelfCheck(TOLERANCE["float32"]).compare(model, requests, broken)
+
+
+def test_bfloat16_stays_within_its_stated_tolerance(tmp_path: Path):
+    folder = make_model(tmp_path)
+    requests = some_requests(2)
+    exact = score_all(load_model(folder, "float32"), requests).logprob
+    rounded = score_all(load_model(folder, "bfloat16"), requests, dtype="bfloat16").logprob
+    assert 0 < np.abs(exact - rounded).max() < 0.5
+
+
+def test_useful_flops_by_hand(model):
+    # Request B q a: two places, pairs 1 + 2, one source.  Layer: q 24x24, k and v 24x8, out 24x24, three of 24x40.
+    plan = make_plan(requests_of([([0, 5, 7], 2)]), cost_model(model.config))
+    weights = 2 * (24 * 24 + 2 * 24 * 8 + 24 * 24 + 3 * 24 * 40)
+    assert useful_flops(model.config, plan) == 2 * weights * 2 + (4 * 3 * 8 * 2) * 3 + 2 * 24 * 331
+
+
+def test_backend_flag_is_set_where_it_applies():
+    import os
+
+    import jaxlib.version
+
+    version = tuple(map(int, jaxlib.version.__version__.split(".")[:3]))
+    applies = (0, 10, 2) <= version < (0, 12)
+    assert ("--xla_cpu_experimental_ynn_fusion_type=" in os.environ.get("XLA_FLAGS", "")) == applies
+
+
+def test_the_miscompiled_sum_of_jax_39103_is_right_here():
+    # A vmapped matrix-vector product summed: 2^10 x 2^10 ones, exactly 2^20 with sound fusions.
+    matrix, vectors = jnp.ones((8, 128, 128)), jnp.ones((8, 128))
+    found = jax.jit(lambda a, b: jax.vmap(jnp.matmul)(a, b).sum())(matrix, vectors)
+    assert float(found) == 8 * 128 * 128

@@ -1,0 +1,92 @@
+"""A tiny Llama folder made without torch: random weights, a byte-level tokenizer trained in place, CORE-like data."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+WORDS = ("the", "sun", "is", "hot", "and", "cold", "rain", "falls", "on", "a", "green", "hill", "where", "small")
+
+
+def make_tokenizer(folder: Path, vocabulary: int = 320) -> None:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary, special_tokens=["<|bos|>"], initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator([" ".join(WORDS)] * 4, trainer)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<|bos|>").save_pretrained(folder)
+
+
+def make_model(folder: Path, layers: int = 2, width: int = 24, vocabulary: int = 331, seed: int = 0) -> Path:
+    """Vocabulary is larger than the tokenizer's and prime; 3 heads on 1 key-value head."""
+    folder.mkdir(parents=True, exist_ok=True)
+    make_tokenizer(folder)
+    rng = np.random.default_rng(seed)
+    heads, kv_heads, size, wide = 3, 1, 8, 40
+    config = {
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": vocabulary, "hidden_size": width,
+        "intermediate_size": wide, "num_hidden_layers": layers, "num_attention_heads": heads, "head_dim": size,
+        "num_key_value_heads": kv_heads, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
+        "hidden_act": "silu", "tie_word_embeddings": True, "attention_bias": False, "mlp_bias": False,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+
+    def draw(*shape: int) -> np.ndarray:
+        return (rng.normal(size=shape) * 0.3).astype(np.float32)
+
+    tensors = {"model.embed_tokens.weight": draw(vocabulary, width), "model.norm.weight": 1 + draw(width)}
+    for i in range(layers):
+        tensors |= {
+            f"model.layers.{i}.input_layernorm.weight": 1 + draw(width),
+            f"model.layers.{i}.post_attention_layernorm.weight": 1 + draw(width),
+            f"model.layers.{i}.self_attn.q_proj.weight": draw(heads * size, width),
+            f"model.layers.{i}.self_attn.k_proj.weight": draw(kv_heads * size, width),
+            f"model.layers.{i}.self_attn.v_proj.weight": draw(kv_heads * size, width),
+            f"model.layers.{i}.self_attn.o_proj.weight": draw(width, heads * size),
+            f"model.layers.{i}.mlp.gate_proj.weight": draw(wide, width),
+            f"model.layers.{i}.mlp.up_proj.weight": draw(wide, width),
+            f"model.layers.{i}.mlp.down_proj.weight": draw(width, wide),
+        }
+    save_file(tensors, str(folder / "model.safetensors"))
+    return folder
+
+
+def write_core_data(folder: Path, rows: int = 14, seed: int = 1) -> Path:
+    """Files under the names of four CORE tasks, own words in them; their hashes are not the published ones."""
+    rng = random.Random(seed)
+
+    def text(words: int) -> str:
+        return " ".join(rng.choice(WORDS) for _ in range(words))
+
+    lines: dict[str, list[dict[str, object]]] = {
+        "commonsense_reasoning/copa.jsonl": [
+            {"query": text(6), "choices": [text(3), text(5)], "gold": rng.randrange(2)} for _ in range(rows)
+        ],
+        "world_knowledge/arc_easy.jsonl": [
+            {"query": f"Question: {text(8)}", "choices": [text(k) for k in (1, 2, 3, 4)], "gold": rng.randrange(4)}
+            for _ in range(rows)
+        ],
+        "language_understanding/winograd_wsc.jsonl": [
+            {
+                "context_options": [f"{text(5)} sun", f"{text(5)} rain"],
+                "continuation": text(4),
+                "gold": rng.randrange(2),
+            }
+            for _ in range(rows)
+        ],
+        "language_understanding/lambada_openai.jsonl": [
+            {"context": text(20), "continuation": rng.choice(WORDS)} for _ in range(rows)
+        ],
+    }
+    for name, entries in lines.items():
+        path = folder / "eval_data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    return folder
