@@ -59,7 +59,7 @@ $(MIRON_MODELS)/%/model.safetensors: | $(VENV)/.installed
 	$(RUN) $(SHARED)/tools/make_real_models.py --out $(MIRON_MODELS) $*
 
 real ci-parity: install $(MIRON_MODELS)/smollm2-135m/model.safetensors
-	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=5
+	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=4
 
 parity: install $(MIRON_MODELS)/smollm2-135m/model.safetensors $(MIRON_MODELS)/gemma3-270m/model.safetensors
 	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=20

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from absl import app, logging
 
 from miron_jax.metrics.choices import score_choices, score_continuation
 from miron_jax.parallel import set_backend_flags
@@ -36,7 +37,7 @@ import jax.numpy as jnp  # noqa: E402
 from miron_jax.forward import Forward, Model, Speed, cost_model  # noqa: E402
 from miron_jax.model.decoder import abstract  # noqa: E402
 from miron_jax.model.hf_reader import load_hf  # noqa: E402
-from miron_jax.scores import SelfCheck, Totals, score_parts, select  # noqa: E402
+from miron_jax.scores import SelfCheck, Totals, plan_parts, score_parts, select  # noqa: E402
 
 jax.config.update("jax_default_matmul_precision", "highest")  # bfloat16 operands are not touched by it
 
@@ -171,6 +172,12 @@ class Engine:
     def speed(self) -> Speed:
         return self.forward.speed
 
+    def compile(self, requests: Requests) -> None:
+        """Compile everything that a run over these requests needs, and start one batch."""
+        for part in plan_parts(iter([requests]), self.cost, Totals()):
+            self.forward.compile(part.plan)
+            next(self.forward.run(part.plan), None)
+
     def score(self, parts: Iterator[Requests]) -> EngineRun:
         totals, before = Totals(), self.speed.device_seconds
         self.forward.batches = Counter()
@@ -202,8 +209,10 @@ class PlainTorch:
     @classmethod
     def load(cls, folder: str, dtype: str, device: str = "cpu") -> "PlainTorch":
         import torch
+        import transformers
         from transformers import AutoModelForCausalLM
 
+        transformers.utils.logging.disable_progress_bar()
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
         return cls(model.to(device).eval(), torch, device)
 
@@ -273,6 +282,16 @@ def train_tokenizer(texts: Iterator[str] | Sequence[str], vocab_size: int, folde
     )
     tokenizer.save_pretrained(str(folder))
     return tokenizer
+
+
+def run(main: Callable[[Sequence[str]], None]) -> None:
+    """absl's app.run without jax's notes on the backends that it looked for."""
+
+    def quiet(arguments: Sequence[str]) -> None:
+        logging.set_verbosity(logging.WARNING)
+        main(arguments)
+
+    app.run(quiet)
 
 
 def seconds_of(action: Callable[[], Any]) -> tuple[float, Any]:

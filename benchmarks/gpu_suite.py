@@ -28,7 +28,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.5")  # jax takes memo
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import app, flags
+from absl import flags
 from agreement import compare, score_each
 from common import (
     Engine,
@@ -42,6 +42,7 @@ from common import (
     load_engine_model,
     prepare,
     read_tasks,
+    run,
     say,
     seconds_of,
     split,
@@ -51,7 +52,6 @@ from common import (
 from miron_jax.forward import Model
 from miron_jax.model.config import from_hf_config
 from miron_jax.model.decoder import abstract, random_params
-from miron_jax.scores import Totals, plan_parts
 from miron_jax.token_requests import Requests
 
 FLAGS = flags.FLAGS
@@ -154,12 +154,12 @@ def measure_parity(folder: str, works: Sequence[Work], has_torch: bool) -> dict[
         return {"skipped": "torch is not installed", "wrong": [], "close": [], "largest": None}
     step = max(1, FLAGS.limit // FLAGS.parity_limit)
     few = [every(work, step) for work in works]
-    run = Engine(load(folder, "float32"), max_lengths=2).score(iter([joined(few)]))
+    scored = Engine(load(folder, "float32"), max_lengths=2).score(iter([joined(few)]))
     torch = PlainTorch.load(folder, "float32", torch_device())
     torch.torch.set_float32_matmul_precision("highest")
     found = [
         compare(work, ours, score_each(torch, work), TOLERANCE)
-        for work, ours in zip(few, split(few, run.answers), strict=True)
+        for work, ours in zip(few, split(few, scored.answers), strict=True)
     ]
     nats = np.concatenate([one.nats for one in found])
     beyond = [
@@ -183,8 +183,7 @@ def measure_speed(folder: str, works: Sequence[Work], peak: float) -> dict[str, 
     """This engine in bfloat16, compiled apart; median of three."""
     engine = Engine(load(folder, "bfloat16"), max_lengths=4)
     requests = joined(works)
-    for part in plan_parts(iter([requests]), engine.cost, Totals()):
-        engine.forward.compile(part.plan)
+    engine.compile(requests)
     timed: list[tuple[float, EngineRun]] = []
     for _ in range(3):
         timed.append(seconds_of(lambda: engine.score(iter([requests]))))
@@ -309,4 +308,4 @@ def torch_device() -> str:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    run(main)

@@ -99,6 +99,7 @@ class Forward:
         self.token_budget = token_budget or (CPU_TOKENS if device.platform == "cpu" else ACCELERATOR_TOKENS)
         self._programs: dict[tuple[int, int], Any] = {}  # (rows, length) -> compiled
         self._rows: dict[int, int] = {}  # length -> rows a batch
+        self._most_rows: dict[int, int] = {}  # length -> rows that fit, where more did not
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -106,12 +107,16 @@ class Forward:
         return tuple(sorted(self._rows))
 
     def compile(self, plan: Plan) -> None:
-        """Compile a program for every row length of the plan that has none."""
-        lengths, rows = np.unique(plan.row_length, return_counts=True)
-        new = [(int(t), int(n)) for t, n in zip(lengths, rows, strict=True) if int(t) not in self._rows]
-        for i, (length, num_rows) in enumerate(new):
+        """Compile a program for every row length of the plan that has none, or one for far fewer rows than there are."""
+        lengths, counts = np.unique(plan.row_length, return_counts=True)
+        wanted = {
+            int(t): min(int(n), self._most_rows.get(int(t), max(1, self.token_budget // int(t))))
+            for t, n in zip(lengths, counts, strict=True)
+        }
+        new = [(length, rows) for length, rows in wanted.items() if rows > 2 * self._rows.get(length, 0)]
+        for i, (length, rows) in enumerate(new):
             start = time.perf_counter()
-            self._rows[length] = min(max(1, self.token_budget // length), num_rows)
+            self._rows[length] = rows
             self._fit(length)
             seconds = time.perf_counter() - start
             self.speed.compile_seconds += seconds
@@ -128,8 +133,9 @@ class Forward:
                 length = int(next(t for t, rows in waiting.items() if rows))
                 rows = [waiting[length].popleft() for _ in range(min(self._rows[length], len(waiting[length])))]
                 batch = _assemble(plan, rows, self._rows[length], length)
+                started = time.perf_counter()  # before the call: on CPU it may only return when the batch is done
                 try:
-                    flying.append((length, rows, batch, self._start(length, batch), time.perf_counter()))
+                    flying.append((length, rows, batch, self._start(length, batch), started))
                 except jax.errors.JaxRuntimeError as error:
                     self._halve(length, error)
                     waiting[length].extendleft(reversed(rows))
@@ -173,7 +179,7 @@ class Forward:
             needs = memory.temp_size_in_bytes + memory.output_size_in_bytes if memory is not None else 0
             if needs <= FREE_SHARE * _free_bytes(self.device) or self._rows[length] == 1:
                 return
-            self._rows[length] //= 2
+            self._rows[length] = self._most_rows[length] = self._rows[length] // 2
 
     def _halve(self, length: int, error: Exception, packed: int | None = None) -> None:
         """Out of memory: half the rows of this length from now on.  Any other error, or one row that fails, is raised."""
@@ -182,7 +188,7 @@ class Forward:
             raise error
         if packed is not None and packed != _packed_size(rows, length):
             return  # it flew before the last halving
-        self._rows[length] = rows // 2
+        self._rows[length] = self._most_rows[length] = rows // 2
         self.speed.halvings += 1
         self.say(f"out of memory: {rows // 2} rows of {length} tokens a batch from now on, not {rows}")
 
@@ -242,7 +248,8 @@ def _assemble(plan: Plan, rows: list[int], batch_rows: int, length: int) -> _Bat
 def _score_batch(graphdef: Any, rows: int, length: int, state: Any, packed: jax.Array) -> tuple[jax.Array, jax.Array]:
     arrays = _unpack(packed, rows, length)
     decoder = nnx.merge(graphdef, state)
-    visibility = Visibility(arrays.until_BT, arrays.position_BT)
+    windows = decoder.config.layer_windows
+    visibility = Visibility.of_batch(arrays.until_BT, arrays.position_BT, windows)
     hidden_BTD = decoder(arrays.token_ids_BT, arrays.position_BT, visibility)
     hidden_SD = hidden_BTD.reshape(rows * length, -1)[arrays.source_S]
     head = decoder.head()

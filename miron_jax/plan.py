@@ -33,7 +33,7 @@ class CostModel:
     flops_per_token: float  # 2 x the weights every token meets
     flops_per_pair: float  # attention of one query and one key over all layers, weighted by its relative slowness
     flops_per_program: float  # compiling one more row length
-    length_multiple: int = 64  # row lengths are multiples of this
+    length_multiple: int = 32  # row lengths are multiples of this
     max_lengths: int = 8  # compiled programs
     longest: int = 1 << 15  # no row is longer unless a single request is
 

@@ -137,7 +137,9 @@ def evaluate(
 
     waiting: deque[list[_Piece]] = deque()  # parts that are tokenized and not yet scored
     parts = _parts(inputs.sources, config.limit, tokenizer, limit)
-    for scores in score_parts(_join(parts, waiting), forward, cost_model(model_config), totals, check, advance):
+    for scores in score_parts(
+        _join(parts, waiting, model_config), forward, cost_model(model_config), totals, check, advance
+    ):
         taken = iter(scores)
         for piece in waiting.popleft():
             _hand_out(tasks[piece.task], piece, list(islice(taken, len(piece.requests))))
@@ -158,7 +160,7 @@ def summarize_plan(config: RunConfig, inputs: Inputs) -> Totals:
     tokenizer = load_tokenizer(config.tokenizer or str(folder))
     totals = Totals()
     parts = _parts(inputs.sources, config.limit, tokenizer, limit)
-    for planned in plan_parts(_join(parts, deque()), cost_model(model_config), totals):
+    for planned in plan_parts(_join(parts, deque(), model_config), cost_model(model_config), totals):
         totals.useful_flops += useful_flops(model_config, planned.plan)
     return totals
 
@@ -182,11 +184,18 @@ def _parts(
         yield part
 
 
-def _join(parts: Iterable[list[_Piece]], waiting: deque[list[_Piece]]) -> Iterator[Requests]:
+def _join(parts: Iterable[list[_Piece]], waiting: deque[list[_Piece]], model: ModelConfig) -> Iterator[Requests]:
     """Each part's requests end to end; the part itself goes to `waiting` for the scores to come."""
     for part in parts:
         waiting.append(part)
-        yield concatenate([piece.requests for piece in part])
+        requests = concatenate([piece.requests for piece in part])
+        highest = int(requests.token_ids.max(initial=0))
+        if highest >= model.vocab_size:  # an embedding lookup on the device would silently take another row
+            raise InputError(
+                f"the tokenizer gives token id {highest}, but the model's vocabulary has {model.vocab_size}: "
+                "name the model's own tokenizer with --tokenizer"
+            )
+        yield requests
 
 
 def _chunks(prompts: list[Prompt]) -> Iterator[list[Prompt]]:

@@ -71,7 +71,9 @@ class Suite:
     name: str
     tasks: tuple[Task, ...]  # in published order
     composites: Callable[[Mapping[str, float | None]], Mapping[str, "Composite"]]  # accuracies by task name
-    locate: Callable[[Path | None, bool], Path]  # --data_dir or None, may fetch -> folder; InputError says how to get it
+    locate: Callable[
+        [Path | None, bool], Path
+    ]  # --data_dir or None, may fetch -> folder; InputError says how to get it
 
 
 @dataclass(frozen=True, slots=True)

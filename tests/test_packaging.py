@@ -167,10 +167,12 @@ print("torch" in sys.modules)
 def test_transformers_imports_from_the_root_of_the_checkout() -> None:
     # `python -c` puts the current directory first on sys.path, so a probe for `kernels` meets our folder.
     code = """
+import importlib.util
 from transformers import AutoConfig, AutoTokenizer
 from transformers.utils.import_utils import is_kernels_available
 is_kernels_available()
-import transformers.integrations.hub_kernels
+if importlib.util.find_spec("torch"):
+    import transformers.integrations.hub_kernels  # this one asks the package for more than its version
 print("fine")
 """
     assert run_python(code, REPOSITORY) == "fine"

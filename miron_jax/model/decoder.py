@@ -15,7 +15,7 @@ NUMBERS  Matrices are held in the run's dtype (float32 or bfloat16), norm weight
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +24,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from miron_jax.model.config import Activation, ModelConfig, Rope
-
-EVERYTHING = 2**30  # the window of a global layer that shares a scan with sliding ones: wider than any row
+from miron_jax.model.visibility import NO_WINDOW, Visibility
 
 _ACTIVATE = {
     "silu": jax.nn.silu,
@@ -34,21 +33,6 @@ _ACTIVATE = {
     "relu": jax.nn.relu,
     "relu2": lambda x: jnp.square(jax.nn.relu(x)),
 }
-
-
-class Visibility(Protocol):
-    """What the decoder asks of miron_jax.model.visibility: the one attention entry."""
-
-    def attend(
-        self,
-        q_BTNH: jax.Array,
-        k_BTKH: jax.Array,
-        v_BTKH: jax.Array,
-        *,
-        window: jax.Array | int | None,
-        softcap: float | None,
-        scale: float,
-    ) -> jax.Array: ...
 
 
 @jax.tree_util.register_dataclass
@@ -213,7 +197,7 @@ class Decoder(nnx.Module):
         return x_BTD
 
     def _layer_kinds(self) -> LayerKind:
-        windows = [EVERYTHING if window is None else window for window in self.config.layer_windows]
+        windows = [NO_WINDOW if window is None else window for window in self.config.layer_windows]
         ropes = _distinct(self.config.layer_ropes)
         return LayerKind(
             window=jnp.asarray(windows, jnp.int32) if self.config.has_windows else None,

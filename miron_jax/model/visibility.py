@@ -4,11 +4,15 @@ Arrives: `until` and `position` of a batch.  Leaves: a dense mask, or attention 
 layers; a user's own model needs one of the two methods.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax
+import jax.numpy as jnp
 
 from miron_jax.kernels.forest_attention import reference, xla
+
+AHEAD_UP_TO = 4096  # rows of at most this many places have their masks built once a batch; longer ones block by block
+NO_WINDOW = 2**30  # a window wider than any row
 
 
 @jax.tree_util.register_dataclass
@@ -18,6 +22,19 @@ class Visibility:
 
     until_BT: jax.Array  # int32, row index just past the token's subtree; a padding place sees only itself
     position_BT: jax.Array  # int32, depth in the token's trie
+    bias_WBTT: jax.Array | None = None  # float32 for each of `windows`: 0 where visible, else very negative
+    windows: tuple[int, ...] = field(default=(), metadata={"static": True})
+
+    @classmethod
+    def of_batch(
+        cls, until_BT: jax.Array, position_BT: jax.Array, layer_windows: tuple[int | None, ...] = (None,)
+    ) -> "Visibility":
+        """With the masks of all windows that the layers use, where rows are short enough to hold them."""
+        if until_BT.shape[1] > AHEAD_UP_TO:
+            return cls(until_BT, position_BT)
+        windows = tuple(dict.fromkeys(NO_WINDOW if window is None else window for window in layer_windows))
+        biases = [xla.hidden_bias(until_BT, position_BT, window) for window in windows]
+        return cls(until_BT, position_BT, jnp.stack(biases), windows)
 
     def mask(self, window: jax.Array | int | None = None) -> jax.Array:
         """Dense bool [B, T, T], query by key."""
@@ -33,7 +50,26 @@ class Visibility:
         window: jax.Array | int | None = None,
         softcap: float | None = None,
     ) -> jax.Array:
-        """Attention over the visible keys, [B, T, N, H] float32; kernels/forest_attention gives the definition."""
+        """Attention over the visible keys, [B, T, N, H] float32; kernels/forest_attention gives the definition.
+
+        A traced `window` must be one of `windows`; NO_WINDOW sees everything.
+        """
         return xla.forest_attention(
-            q_BTNH, k_BTKH, v_BTKH, self.until_BT, self.position_BT, scale=scale, window=window, softcap=softcap
+            q_BTNH,
+            k_BTKH,
+            v_BTKH,
+            self.until_BT,
+            self.position_BT,
+            scale=scale,
+            window=window,
+            softcap=softcap,
+            bias_BTT=self._bias(window),
         )
+
+    def _bias(self, window: jax.Array | int | None) -> jax.Array | None:
+        if self.bias_WBTT is None:
+            return None
+        if len(self.windows) == 1:
+            return self.bias_WBTT[0]
+        wanted = NO_WINDOW if window is None else window
+        return self.bias_WBTT[jnp.argmax(jnp.asarray(self.windows) == wanted)]
