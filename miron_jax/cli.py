@@ -145,8 +145,9 @@ def _plan() -> None:
 
 def _tasks() -> None:
     from miron_jax.report.task_table import print_tasks
+    from miron_jax.tasks.registry import SUITES
 
-    print_tasks(parse_data_dir(FLAGS.data_dir))
+    print_tasks(SUITES.values(), parse_data_dir(FLAGS.data_dir))
 
 
 def _start_jax() -> None:

@@ -11,9 +11,9 @@ is placed while the last one runs, and results are fetched one batch late, so th
 """
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +23,7 @@ import psutil
 from flax import nnx
 
 from miron_jax.kernels.forest_attention import reference
-from miron_jax.kernels.target_logprob.layout import CHUNK, lay_out
+from miron_jax.kernels.target_logprob.layout import lay_out
 from miron_jax.kernels.target_logprob.xla import head_logits, target_logprob
 from miron_jax.model.config import ModelConfig, attention_flops_per_pair, matmul_params
 from miron_jax.model.visibility import Visibility
@@ -31,6 +31,7 @@ from miron_jax.plan import CostModel, Plan
 
 IN_FLIGHT = 2  # batches on the device at once: one runs, one waits
 CPU_TOKENS, ACCELERATOR_TOKENS = 2048, 32768  # places a batch to begin with; more gains nothing measurable on CPU
+CPU_CHUNK, CHUNK = 48, 256  # sources a pass through the head: on CPU their logits stay in the last cache
 SLOW_ATTENTION = 3.0  # an attention FLOP takes as long as three of a weight matmul (CPU, rows of 512, head size 64)
 COMPILE_FLOPS = 3e11  # what the device computes in the seconds that one more program takes to compile
 FREE_SHARE = 0.8  # share of the free memory that a program may take for itself
@@ -55,9 +56,14 @@ class Speed:
 
     device_seconds: float = 0.0
     compile_seconds: float = 0.0
-    batch_tokens: int = 0  # places of all batches, rows that fill up a last batch included
+    batches: Counter["Shape"] = field(default_factory=Counter)  # batches run of each shape
     programs: int = 0
     halvings: int = 0  # times a batch did not fit and was halved
+
+    @property
+    def batch_tokens(self) -> int:
+        """Places of all batches, rows that fill up a last batch included."""
+        return sum(shape.places * count for shape, count in self.batches.items())
 
 
 class _Arrays(NamedTuple):
@@ -90,14 +96,59 @@ def useful_flops(config: ModelConfig, plan: Plan) -> float:
     return linear + float(attention_flops_per_pair(config)) * plan.visible_pairs + head
 
 
+class Shape(NamedTuple):
+    """What one program is compiled for."""
+
+    rows: int
+    length: int
+    chunk: int  # sources a pass through the head
+
+    @property
+    def places(self) -> int:
+        return self.rows * self.length
+
+    @property
+    def parts(self) -> _Arrays:
+        """Shapes of a batch's arrays.  A row of T places has at most T edges: B * T hold all sources, edges and rounds."""
+        square, chunks = (self.rows, self.length), -(-self.places // self.chunk)
+        one_more = (self.places + 1,)
+        return _Arrays(square, square, square, (chunks * self.chunk,), (self.places,), one_more, (chunks + 1,), (1,))
+
+    @property
+    def packed_size(self) -> int:
+        return sum(int(np.prod(part)) for part in self.parts)
+
+    def unpack(self, packed: Any) -> _Arrays:
+        """Views into the one vector that holds a batch's arrays end to end."""
+        stops = np.cumsum([int(np.prod(part)) for part in self.parts]).tolist()
+        starts = [0, *stops[:-1]]
+        return _Arrays(*(packed[a:b].reshape(part) for a, b, part in zip(starts, stops, self.parts, strict=True)))
+
+
+class _Batch(NamedTuple):
+    shape: Shape
+    rows: list[int]  # rows of the plan
+    packed: np.ndarray  # int32, _Arrays end to end
+    edges: np.ndarray  # int64, edges of the plan
+    edge_place: np.ndarray  # int64, where each stands in the program's output
+
+
+class _Flight(NamedTuple):
+    batch: _Batch
+    outputs: Any  # logprob and rank on their way to the host, or the error that the call raised
+    started: float
+
+
 class Forward:
     """The compiled programs of one model.  Row lengths stay compiled from plan to plan."""
 
     def __init__(self, model: Model, token_budget: int | None = None, say: Callable[[str], None] = lambda line: None):
-        device = jax.tree.leaves(model.state)[0].devices().pop()
-        self.model, self.device, self.say, self.speed = model, device, say, Speed()
-        self.token_budget = token_budget or (CPU_TOKENS if device.platform == "cpu" else ACCELERATOR_TOKENS)
-        self._programs: dict[tuple[int, int], Any] = {}  # (rows, length) -> compiled
+        self.device = jax.tree.leaves(model.state)[0].devices().pop()
+        on_cpu = self.device.platform == "cpu"
+        self.model, self.say, self.speed = model, say, Speed()
+        self.token_budget = token_budget or (CPU_TOKENS if on_cpu else ACCELERATOR_TOKENS)
+        self._chunk = CPU_CHUNK if on_cpu else CHUNK
+        self._programs: dict[Shape, Any] = {}
         self._rows: dict[int, int] = {}  # length -> rows a batch
         self._most_rows: dict[int, int] = {}  # length -> rows that fit, where more did not
 
@@ -110,11 +161,11 @@ class Forward:
         """Compile a program for every row length of the plan that has none, or one for far fewer rows than there are."""
         lengths, counts = np.unique(plan.row_length, return_counts=True)
         wanted = {
-            int(t): min(int(n), self._most_rows.get(int(t), max(1, self.token_budget // int(t))))
-            for t, n in zip(lengths, counts, strict=True)
+            length: min(count, self._most_rows.get(length, max(1, self.token_budget // length)))
+            for length, count in zip(lengths.tolist(), counts.tolist(), strict=True)
         }
-        new = [(length, rows) for length, rows in wanted.items() if rows > 2 * self._rows.get(length, 0)]
-        for i, (length, rows) in enumerate(new):
+        new = {length: rows for length, rows in wanted.items() if rows > 2 * self._rows.get(length, 0)}
+        for i, (length, rows) in enumerate(new.items()):
             start = time.perf_counter()
             self._rows[length] = rows
             self._fit(length)
@@ -125,105 +176,82 @@ class Forward:
     def run(self, plan: Plan) -> Iterator[RowScores]:
         """Score every row once, longest rows first.  Results come in batches, in any order."""
         self.compile(plan)
-        waiting = {t: deque(np.flatnonzero(plan.row_length == t).tolist()) for t in np.unique(plan.row_length)[::-1]}
-        flying: deque[tuple[int, list[int], _Batch, Any, float]] = deque()
+        lengths = np.unique(plan.row_length)[::-1].tolist()
+        waiting = {length: deque(np.flatnonzero(plan.row_length == length).tolist()) for length in lengths}
+        flying: deque[_Flight] = deque()
         last_ready = 0.0
         while flying or any(waiting.values()):
             while len(flying) < IN_FLIGHT and any(waiting.values()):
-                length = int(next(t for t, rows in waiting.items() if rows))
-                rows = [waiting[length].popleft() for _ in range(min(self._rows[length], len(waiting[length])))]
-                batch = _assemble(plan, rows, self._rows[length], length)
-                started = time.perf_counter()  # before the call: on CPU it may only return when the batch is done
-                try:
-                    flying.append((length, rows, batch, self._start(length, batch), started))
-                except jax.errors.JaxRuntimeError as error:
-                    self._halve(length, error)
-                    waiting[length].extendleft(reversed(rows))
-            if not flying:
-                continue
-            length, rows, batch, outputs, started = flying.popleft()
+                length = next(length for length, rows in waiting.items() if rows)
+                count = min(self._rows[length], len(waiting[length]))
+                flying.append(self._launch(plan, length, [waiting[length].popleft() for _ in range(count)]))
+            batch, outputs, started = flying.popleft()
             try:
-                logprob_E, rank_E = (np.asarray(output) for output in outputs)
+                logprob_E, rank_E = _fetch(outputs)
             except jax.errors.JaxRuntimeError as error:
-                self._halve(length, error, len(batch.packed))
-                waiting[length].extendleft(reversed(rows))
+                self._halve(batch.shape, error)
+                waiting[batch.shape.length].extendleft(reversed(batch.rows))
                 continue
             now = time.perf_counter()
             self.speed.device_seconds += now - max(started, last_ready)
-            self.speed.batch_tokens += batch.places
+            self.speed.batches[batch.shape] += 1
             last_ready = now
-            tokens = int((plan.place_offset[np.asarray(rows) + 1] - plan.place_offset[rows]).sum())
-            yield RowScores(batch.edges, logprob_E[batch.edge_place], rank_E[batch.edge_place], tokens)
+            yield RowScores(
+                batch.edges, logprob_E[batch.edge_place], rank_E[batch.edge_place], plan.places_of(batch.rows)
+            )
 
-    def _start(self, length: int, batch: "_Batch") -> Any:
-        program = self._program(batch.places // length, length)
-        outputs = program(self.model.state, jax.device_put(batch.packed, self.device))
-        for output in outputs:
-            output.copy_to_host_async()
-        return outputs
+    def _launch(self, plan: Plan, length: int, rows: list[int]) -> _Flight:
+        batch = _assemble(plan, rows, Shape(self._rows[length], length, self._chunk))
+        program = self._program(batch.shape)
+        started = time.perf_counter()  # before the call: on CPU it may only return when the batch is done
+        try:
+            outputs = program(self.model.state, jax.device_put(batch.packed, self.device))
+            for output in outputs:
+                output.copy_to_host_async()
+        except jax.errors.JaxRuntimeError as error:
+            outputs = error
+        return _Flight(batch, outputs, started)
 
-    def _program(self, rows: int, length: int) -> Any:
-        if (rows, length) not in self._programs:
-            packed = jax.ShapeDtypeStruct((_packed_size(rows, length),), jnp.int32)
-            score = jax.jit(_score_batch, static_argnums=(0, 1, 2))
-            self._programs[rows, length] = score.lower(
-                self.model.graphdef, rows, length, self.model.state, packed
-            ).compile()
+    def _program(self, shape: Shape) -> Any:
+        if shape not in self._programs:
+            packed = jax.ShapeDtypeStruct((shape.packed_size,), jnp.int32)
+            score = jax.jit(_score_batch, static_argnums=(0, 1))
+            self._programs[shape] = score.lower(self.model.graphdef, shape, self.model.state, packed).compile()
             self.speed.programs += 1
-        return self._programs[rows, length]
+        return self._programs[shape]
 
     def _fit(self, length: int) -> None:
         """Compile this length, with half the rows as often as the program's own memory analysis says it cannot fit."""
         while True:
-            memory = self._program(self._rows[length], length).memory_analysis()
+            memory = self._program(Shape(self._rows[length], length, self._chunk)).memory_analysis()
             needs = memory.temp_size_in_bytes + memory.output_size_in_bytes if memory is not None else 0
             if needs <= FREE_SHARE * _free_bytes(self.device) or self._rows[length] == 1:
                 return
             self._rows[length] = self._most_rows[length] = self._rows[length] // 2
 
-    def _halve(self, length: int, error: Exception, packed: int | None = None) -> None:
+    def _halve(self, shape: Shape, error: Exception) -> None:
         """Out of memory: half the rows of this length from now on.  Any other error, or one row that fails, is raised."""
-        rows = self._rows[length]
-        if "RESOURCE_EXHAUSTED" not in str(error) or rows == 1:
+        if "RESOURCE_EXHAUSTED" not in str(error) or shape.rows == 1:
             raise error
-        if packed is not None and packed != _packed_size(rows, length):
+        if shape.rows > self._rows[shape.length]:
             return  # it flew before the last halving
-        self._rows[length] = self._most_rows[length] = rows // 2
+        rows = self._rows[shape.length] = self._most_rows[shape.length] = shape.rows // 2
         self.speed.halvings += 1
-        self.say(f"out of memory: {rows // 2} rows of {length} tokens a batch from now on, not {rows}")
+        self.say(f"out of memory: {rows} rows of {shape.length} tokens a batch from now on, not {shape.rows}")
 
 
-class _Batch(NamedTuple):
-    packed: np.ndarray  # int32, _Arrays end to end
-    places: int  # B * T
-    edges: np.ndarray  # int64, the plan's edges
-    edge_place: np.ndarray  # int64, where each stands in the program's output
+def _fetch(outputs: Any) -> tuple[np.ndarray, np.ndarray]:
+    if isinstance(outputs, Exception):
+        raise outputs
+    logprob_E, rank_E = outputs
+    return np.asarray(logprob_E), np.asarray(rank_E)
 
 
-def _sizes(rows: int, length: int) -> _Arrays:
-    """Shapes of one batch's arrays.  A row of T places has at most T edges, so B * T holds sources, edges and rounds."""
-    places = rows * length
-    sources = -(-places // CHUNK) * CHUNK
-    square = (rows, length)
-    return _Arrays(square, square, square, (sources,), (places,), (places + 1,), (sources // CHUNK + 1,), (1,))
-
-
-def _packed_size(rows: int, length: int) -> int:
-    return sum(int(np.prod(shape)) for shape in _sizes(rows, length))
-
-
-def _unpack(packed: Any, rows: int, length: int) -> _Arrays:
-    shapes = _sizes(rows, length)
-    stops = np.cumsum([int(np.prod(shape)) for shape in shapes]).tolist()
-    starts = [0, *stops[:-1]]
-    return _Arrays(*(packed[a:b].reshape(s) for a, b, s in zip(starts, stops, shapes, strict=True)))
-
-
-def _assemble(plan: Plan, rows: list[int], batch_rows: int, length: int) -> _Batch:
+def _assemble(plan: Plan, rows: list[int], shape: Shape) -> _Batch:
     """Rows of the plan as one batch; places beyond a row, and rows beyond `rows`, are padding that sees only itself."""
-    packed = np.zeros(_packed_size(batch_rows, length), np.int32)
-    arrays = _unpack(packed, batch_rows, length)
-    arrays.until_BT[:] = np.arange(1, length + 1, dtype=np.int32)
+    packed = np.zeros(shape.packed_size, np.int32)
+    arrays = shape.unpack(packed)
+    arrays.until_BT[:] = np.arange(1, shape.length + 1, dtype=np.int32)
     edges, sources = [], []
     for b, row in enumerate(rows):
         places = slice(plan.place_offset[row], plan.place_offset[row + 1])
@@ -232,9 +260,9 @@ def _assemble(plan: Plan, rows: list[int], batch_rows: int, length: int) -> _Bat
         arrays.position_BT[b, :used] = plan.position[places]
         arrays.until_BT[b, :used] = plan.until[places]
         edges.append(np.arange(plan.edge_offset[row], plan.edge_offset[row + 1]))
-        sources.append(plan.edge_source[edges[-1]] + b * length)
+        sources.append(plan.edge_source[edges[-1]] + b * shape.length)
     edge = np.concatenate(edges)
-    layout = lay_out(np.concatenate(sources), plan.edge_target[edge])
+    layout = lay_out(np.concatenate(sources), plan.edge_target[edge], shape.chunk)
     arrays.source_S[: len(layout.source_S)] = layout.source_S
     arrays.target_E[: len(edge)] = layout.target_E
     num_rounds, num_chunks = len(layout.round_start_R), len(layout.chunk_round_C1) - 1
@@ -242,16 +270,16 @@ def _assemble(plan: Plan, rows: list[int], batch_rows: int, length: int) -> _Bat
     arrays.round_start_R[num_rounds] = len(edge)
     arrays.chunk_round_C[: num_chunks + 1] = layout.chunk_round_C1
     arrays.num_chunks_1[0] = num_chunks
-    return _Batch(packed, batch_rows * length, edge, layout.edge_place_E)
+    return _Batch(shape, rows, packed, edge, layout.edge_place_E)
 
 
-def _score_batch(graphdef: Any, rows: int, length: int, state: Any, packed: jax.Array) -> tuple[jax.Array, jax.Array]:
-    arrays = _unpack(packed, rows, length)
+def _score_batch(graphdef: Any, shape: Shape, state: Any, packed: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Log-probability and rank of every edge of a packed batch, in the layout's order."""
+    arrays = shape.unpack(packed)
     decoder = nnx.merge(graphdef, state)
-    windows = decoder.config.layer_windows
-    visibility = Visibility.of_batch(arrays.until_BT, arrays.position_BT, windows)
+    visibility = Visibility.of_batch(arrays.until_BT, arrays.position_BT, decoder.config.layer_windows)
     hidden_BTD = decoder(arrays.token_ids_BT, arrays.position_BT, visibility)
-    hidden_SD = hidden_BTD.reshape(rows * length, -1)[arrays.source_S]
+    hidden_SD = hidden_BTD.reshape(shape.places, -1)[arrays.source_S]
     head = decoder.head()
     return target_logprob(
         hidden_SD,
@@ -263,6 +291,7 @@ def _score_batch(graphdef: Any, rows: int, length: int, state: Any, packed: jax.
         bias_V=head.bias_V,
         softcap=head.softcap,
         scale=head.scale,
+        chunk=shape.chunk,
     )
 
 

@@ -66,6 +66,10 @@ class Plan:
     def num_rows(self) -> int:
         return len(self.row_length)
 
+    def places_of(self, rows: list[int]) -> int:
+        """Places in use in these rows."""
+        return int((self.place_offset[np.asarray(rows) + 1] - self.place_offset[rows]).sum())
+
     @property
     def unique_tokens(self) -> int:
         """Places the plan computes, repeats at cuts included."""

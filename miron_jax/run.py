@@ -8,7 +8,6 @@ results.
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,58 +15,19 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from miron_jax.aggregate import Inputs, Outcome, Source, TaskScores
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
-from miron_jax.forward import Forward, Model, Speed, cost_model, useful_flops
-from miron_jax.metrics.choices import ExampleScore, score_choices, score_continuation
+from miron_jax.forward import Forward, Model, cost_model, useful_flops
+from miron_jax.metrics.choices import score_choices, score_continuation
 from miron_jax.model.config import ModelConfig, from_hf_config
 from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_reader import load_hf, resolve_model
 from miron_jax.prompts import Prompt, render
 from miron_jax.scores import PART_TOKENS, TOLERANCE, Score, SelfCheck, Totals, plan_parts, score_parts
-from miron_jax.task import DataState, Example, Suite, Task, data_state, read_examples
+from miron_jax.task import data_state, read_examples
 from miron_jax.tasks import registry
-from miron_jax.token_requests import Bos, Requests, concatenate, load_tokenizer, resolve_bos, tokenize
-
-
-class Source(NamedTuple):
-    """A task with its data at hand."""
-
-    task: Task
-    examples: list[Example]
-    data: DataState
-
-
-class Inputs(NamedTuple):
-    """What a run scores, found and checked."""
-
-    sources: list[Source]
-    missing: dict[str, Path]  # tasks of a suite whose data file is absent, and where it was looked for
-    suites: list[Suite]  # those that the tasks come from
-
-
-@dataclass(slots=True)
-class TaskScores:
-    """One task's examples, in the suite's own order."""
-
-    source: Source
-    prompts: list[Prompt] = field(default_factory=list)
-    options: list[list[Score]] = field(default_factory=list)  # one an example, one an option
-    examples: list[ExampleScore] = field(default_factory=list)
-    truncated: int = 0  # examples with an option that lost tokens to the length limit
-    inexact_prefix: int = 0  # examples whose context is no token prefix; scored from the longest common one
-    beyond_trained: int = 0  # examples with an option longer than the length the model was trained at
-
-
-class Outcome(NamedTuple):
-    tasks: list[TaskScores]
-    inputs: Inputs
-    model_config: ModelConfig
-    bos: Bos
-    totals: Totals
-    speed: Speed
-    check: SelfCheck
-    load_seconds: float
+from miron_jax.token_requests import Requests, concatenate, load_tokenizer, resolve_bos, tokenize
 
 
 class _Piece(NamedTuple):

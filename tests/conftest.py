@@ -7,7 +7,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from miron_jax.parallel import set_backend_flags  # noqa: E402  (the flags must stand before jax starts a backend)
+from miron_jax.parallel import set_backend_flags
 
 set_backend_flags()
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from miron_jax.forward import Forward, Model, cost_model, plain_logprobs, useful_flops
+from miron_jax.forward import Forward, Model, Shape, cost_model, plain_logprobs, useful_flops
 from miron_jax.plan import make_plan
 from miron_jax.run import load_model
 from miron_jax.scores import TOLERANCE, Scores, SelfCheck, SelfCheckFailed, Totals, score_parts
@@ -101,12 +101,14 @@ def test_out_of_memory_halves_the_batch_and_goes_on(model, monkeypatch):
     expected = {int(e): p for s in Forward(model, 1024).run(plan) for e, p in zip(s.edges, s.logprob, strict=True)}
     lines: list[str] = []
     forward = Forward(model, 1024, lines.append)
-    real: Callable[[int, int], Any] = forward._program
+    real: Callable[[Shape], Any] = forward._program
     rows_at_first = min(1024 // int(plan.row_length[0]), plan.num_rows)
 
-    def refuse_large(rows: int, length: int) -> Any:
-        program = real(rows, length)
-        if rows <= rows_at_first // 4 or not lines:  # `lines` is empty until the ahead-of-time compilation is over
+    def refuse_large(shape: Shape) -> Any:
+        program = real(shape)
+        if (
+            shape.rows <= rows_at_first // 4 or not lines
+        ):  # `lines` is empty until the ahead-of-time compilation is over
             return program
 
         def run(*_: Any) -> Any:
@@ -130,7 +132,7 @@ def test_other_device_errors_are_not_swallowed(model, monkeypatch):
 
     plan = make_plan(some_requests(), cost_model(model.config))
     forward.compile(plan)
-    monkeypatch.setattr(forward, "_program", lambda rows, length: broken)
+    monkeypatch.setattr(forward, "_program", lambda shape: broken)
     with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"):
         list(forward.run(plan))
 

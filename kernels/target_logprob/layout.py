@@ -1,6 +1,6 @@
 """Host side of target_logprob: the order in which sources and edges are handed to the device.  NumPy only.
 
-Sources stand by falling number of targets and are cut into chunks of CHUNK.  A chunk goes through the head once;
+Sources stand by falling number of targets and are cut into chunks.  A chunk goes through the head once;
 its targets follow in rounds: round r holds the r-th target of every source that has one.  Since the busiest sources
 stand first, those are the chunk's first sources, and round r's targets lie side by side:
 
@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-CHUNK = 128  # sources a pass through the head: float32 logits of a 49k vocabulary take 25 MB
-
 
 @dataclass(frozen=True, slots=True)
 class EdgeLayout:
@@ -24,7 +22,7 @@ class EdgeLayout:
     edge_place_E: np.ndarray  # int64, where the caller's edge e went: target_E[edge_place_E[e]] == target[e]
 
 
-def lay_out(source_E: np.ndarray, target_E: np.ndarray, chunk: int = CHUNK) -> EdgeLayout:
+def lay_out(source_E: np.ndarray, target_E: np.ndarray, chunk: int) -> EdgeLayout:
     """Order edges (source, target), given in any order, for the device."""
     if not len(source_E):
         empty = np.zeros(0, np.int32)

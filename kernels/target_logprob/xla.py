@@ -1,16 +1,15 @@
-"""target_logprob in plain XLA: CHUNK sources through the head at a time, as many chunks as there are, never more.
+"""target_logprob in plain XLA: a chunk of sources through the head at a time, as many chunks as there are, never more.
 
 The number of chunks and of rounds is traced, so one compiled program serves any number of edges up to its array sizes
-and the time follows the edges that are there.  Logits live for one chunk: [CHUNK, V] float32.
+and the time follows the edges that are there.  Logits live for one chunk: [chunk, V] float32.
 """
 
 import jax
 import jax.numpy as jnp
 
 from miron_jax.kernels.forest_attention.xla import row_max
-from miron_jax.kernels.target_logprob.layout import CHUNK
 
-NARROW = 8  # rounds of at most this many targets pass over as many rows of logits instead of CHUNK
+NARROW = 8  # rounds of at most this many targets pass over as many rows of logits instead of the whole chunk
 
 
 def target_logprob(
@@ -24,7 +23,7 @@ def target_logprob(
     bias_V: jax.Array | None = None,
     softcap: float | None = None,
     scale: float = 1.0,
-    chunk: int = CHUNK,
+    chunk: int,
 ) -> tuple[jax.Array, jax.Array]:
     """Log-probability (nats, float32 [E]) and rank (int32 [E]) of each target, in the order of `layout.EdgeLayout`.
 

@@ -8,8 +8,8 @@ import time
 
 import numpy as np
 
+from miron_jax.aggregate import Inputs
 from miron_jax.report.console import console
-from miron_jax.run import Inputs
 from miron_jax.scores import Totals
 
 

@@ -18,13 +18,11 @@ import jax
 import numpy as np
 
 from miron_jax import __version__
-from miron_jax.aggregate import Estimate, estimate, estimate_composite
+from miron_jax.aggregate import Estimate, Outcome, TaskScores, estimates, skipped, suite_composites
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
-from miron_jax.metrics.choices import PROPORTIONS
-from miron_jax.run import Outcome, TaskScores
 from miron_jax.scores import Score
-from miron_jax.task import Composite, Suite
+from miron_jax.task import Suite
 
 SCHEMA = 1
 RESULTS = "results.json"
@@ -87,32 +85,6 @@ def results_of(config: RunConfig, outcome: Outcome, wall_seconds: float) -> dict
         },
         "speed": _speed(outcome, wall_seconds),
         "self_check": asdict(outcome.check),
-    }
-
-
-def estimates(task: TaskScores) -> dict[str, Estimate]:
-    """Every metric of a task."""
-    names = dict.fromkeys(name for example in task.examples for name in example.metrics)
-    return {name: estimate([example.metrics[name] for example in task.examples], name in PROPORTIONS) for name in names}
-
-
-def skipped(task: TaskScores) -> int:
-    """Examples that have no accuracy: a model that answers NaN."""
-    return sum(example.correct is None for example in task.examples)
-
-
-def composites(suite: Suite, outcome: Outcome) -> dict[str, tuple[Composite, Estimate | None]]:
-    """A suite's composites.  A task with skipped examples or changed data counts as missing: no name without the data."""
-    accuracy: dict[str, float | None] = {}
-    stderr: dict[str, float] = {}
-    for task in outcome.tasks:
-        found = estimates(task)["accuracy"]
-        sound = not skipped(task) and task.source.data.state == "as published"
-        accuracy[task.source.task.name] = found.value if sound else None
-        stderr[task.source.task.name] = found.stderr
-    return {
-        name: (composite, estimate_composite(composite, stderr))
-        for name, composite in suite.composites(accuracy).items()
     }
 
 
@@ -188,7 +160,7 @@ def _composites(suite: Suite, outcome: Outcome) -> dict[str, Any]:
             "complete": composite.complete,
             "missing": list(composite.missing),
         }
-        for name, (composite, found) in composites(suite, outcome).items()
+        for name, (composite, found) in suite_composites(suite, outcome).items()
     }
 
 

@@ -1,8 +1,9 @@
 """Suites and tasks on screen, with the data each needs and whether it is there.
 
-Arrives: --data_dir.  Leaves: a table on standard output.  It deliberately does not fetch anything.
+Arrives: suites, --data_dir.  Leaves: a table on standard output.  It deliberately does not fetch anything.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.table import Table
@@ -10,17 +11,16 @@ from rich.table import Table
 from miron_jax.errors import InputError
 from miron_jax.report.console import console
 from miron_jax.task import Suite, data_state
-from miron_jax.tasks.registry import SUITES
 
 
-def print_tasks(data_dir: tuple[tuple[str, str], ...]) -> None:
+def print_tasks(suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...]) -> None:
     """One line a task."""
     out = console()
     table = Table(header_style="bold")
     for name in ("task", "kind", "shots", "random", "rows", "data file", "data"):
         table.add_column(name, no_wrap=name != "data file")
     folders = dict(data_dir)
-    for suite in SUITES.values():
+    for suite in suites:
         named = folders.get(suite.name, folders.get(""))
         folder = _folder(suite, Path(named) if named else None)
         for task in suite.tasks:
