@@ -44,7 +44,6 @@ from common import (
     environment,
     every,
     joined,
-    load_engine_model,
     padded_by_example,
     predictions,
     prepare,
@@ -56,9 +55,10 @@ from common import (
     weight_bytes,
 )
 
-from miron_jax.forward import Model
+from miron_jax.forward import Model, Shape
 from miron_jax.metrics.choices import mean_losses
 from miron_jax.model.config import from_hf_config
+from miron_jax.run import load_model
 from miron_jax.token_requests import Requests, load_tokenizer
 
 FLAGS = flags.FLAGS
@@ -66,6 +66,7 @@ flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
 flags.DEFINE_string("data_dir", None, "Eval bundle.", required=True)
 flags.DEFINE_list("tasks", [], "CORE labels of the wide workload; all whose files are there when empty.")
 flags.DEFINE_string("long_task", "arc_challenge", "CORE label of the long workload.")
+flags.DEFINE_list("workloads", ["long", "wide"], "Which to run: long (one task, many shots), wide (every task).")
 flags.DEFINE_integer("limit", 50, "Examples of each task in the wide workload.", lower_bound=1)
 flags.DEFINE_integer("long_limit", None, "Examples of the long workload; all when absent.", lower_bound=1)
 flags.DEFINE_integer("repeats", 3, "Timed runs of each engine; medians are reported.", lower_bound=1)
@@ -102,11 +103,14 @@ def main(_: Sequence[str]) -> None:
         print_peak_memory(tokenizer)
         return
     memory = peak_memory_of_engine()
+    tasks = {"long": [FLAGS.long_task], "wide": FLAGS.tasks}
+    names = {"long": FLAGS.long_task, "wide": f"CORE, limit {FLAGS.limit}"}
+    limits = {"long": FLAGS.long_limit, "wide": FLAGS.limit}
     workloads = [
-        make_workload(FLAGS.long_task, read_tasks(FLAGS.data_dir, [FLAGS.long_task]), FLAGS.long_limit, tokenizer),
-        make_workload(f"CORE, limit {FLAGS.limit}", read_tasks(FLAGS.data_dir, FLAGS.tasks), FLAGS.limit, tokenizer),
+        make_workload(names[kind], read_tasks(FLAGS.data_dir, tasks[kind]), limits[kind], tokenizer)
+        for kind in FLAGS.workloads
     ]
-    model = load_engine_model(FLAGS.model, "float32")
+    model = load_model(Path(FLAGS.model), "float32")
     torch = PlainTorch.load(FLAGS.model, "float32")
     lm_eval = LmEval(torch, tokenizer) if importlib.util.find_spec("lm_eval") else None
     if lm_eval is None:
@@ -250,11 +254,11 @@ class Rates(NamedTuple):
     torch: float
 
 
-def matmul_rates(model: Model, torch: PlainTorch, batches: Counter[tuple[int, int]]) -> Rates:
+def matmul_rates(model: Model, torch: PlainTorch, batches: Counter[Shape]) -> Rates:
     """Both libraries at the places a batch that were run, each shape weighted by how often it was."""
     kernels = [np.asarray(leaf) for leaf in jax.tree.leaves(model.state) if leaf.ndim == 3]
     count: Counter[int] = Counter()
-    for (rows, length), number in batches.items():
+    for (rows, length, _), number in batches.items():
         count[rows * length] += number
     flops = {places: 2.0 * places * sum(kernel.size for kernel in kernels) for places in count}
     total = sum(flops[places] * number for places, number in count.items())
@@ -413,7 +417,7 @@ def peak_memory_of_engine() -> dict[str, int]:
 
 def print_peak_memory(tokenizer: Any) -> None:
     workload = make_workload("memory", read_tasks(FLAGS.data_dir, FLAGS.tasks), min(FLAGS.limit, 10), tokenizer)
-    model = load_engine_model(FLAGS.model, "float32")
+    model = load_model(Path(FLAGS.model), "float32")
     run_engine(Engine(model), workload, tokenizer)
     weights = weight_bytes(model)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -32,11 +32,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 set_backend_flags()  # before jax starts a backend
 
 import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
 
-from miron_jax.forward import Forward, Model, Speed, cost_model  # noqa: E402
-from miron_jax.model.decoder import abstract  # noqa: E402
-from miron_jax.model.hf_reader import load_hf  # noqa: E402
+from miron_jax.forward import Forward, Model, Shape, Speed, cost_model  # noqa: E402
 from miron_jax.scores import SelfCheck, Totals, plan_parts, score_parts, select  # noqa: E402
 
 jax.config.update("jax_default_matmul_precision", "highest")  # bfloat16 operands are not touched by it
@@ -134,18 +131,6 @@ def predictions(work: Work, answers: Answers) -> list[int | None]:
     return found
 
 
-class _CountedForward(Forward):
-    """Counts the batches it starts, by (rows, length)."""
-
-    def __init__(self, model: Model, token_budget: int | None = None):
-        super().__init__(model, token_budget, lambda line: print(f"  {line}", flush=True))
-        self.batches: Counter[tuple[int, int]] = Counter()
-
-    def _start(self, length: int, batch: Any) -> Any:
-        self.batches[batch.places // length, length] += 1
-        return super()._start(length, batch)
-
-
 class _NoCheck(SelfCheck):
     """The self-check re-scores a share of the requests; where time is taken, and beside peers that have none, it rests."""
 
@@ -157,7 +142,7 @@ class EngineRun(NamedTuple):
     answers: Answers
     totals: Totals
     device_seconds: float
-    batches: Counter[tuple[int, int]]  # (rows, length) -> batches run
+    batches: Counter[Shape]  # batches run of each shape
 
 
 class Engine:
@@ -165,7 +150,7 @@ class Engine:
 
     def __init__(self, model: Model, token_budget: int | None = None, max_lengths: int = 8):
         self.model = model
-        self.forward = _CountedForward(model, token_budget)
+        self.forward = Forward(model, token_budget, lambda line: print(f"  {line}", flush=True))
         self.cost = cost_model(model.config, max_lengths)
 
     @property
@@ -179,19 +164,13 @@ class Engine:
             next(self.forward.run(part.plan), None)
 
     def score(self, parts: Iterator[Requests]) -> EngineRun:
-        totals, before = Totals(), self.speed.device_seconds
-        self.forward.batches = Counter()
+        totals, before, batches = Totals(), self.speed.device_seconds, self.speed.batches.copy()
         logprob, greedy = [], []
         for scores in score_parts(parts, self.forward, self.cost, totals, _NoCheck(tolerance=np.inf)):
             logprob += [score.logprob for score in scores]
             greedy += [score.rank == 0 for score in scores]
         seconds = self.speed.device_seconds - before
-        return EngineRun(Answers(logprob, greedy), totals, seconds, self.forward.batches)
-
-
-def load_engine_model(folder: str, dtype: str) -> Model:
-    config, state = load_hf(folder, jnp.dtype(dtype))
-    return Model(config, abstract(config, jnp.dtype(dtype))[0], state)
+        return EngineRun(Answers(logprob, greedy), totals, seconds, self.speed.batches - batches)
 
 
 def weight_bytes(model: Model) -> int:

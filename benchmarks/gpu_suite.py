@@ -39,7 +39,6 @@ from common import (
     environment,
     every,
     joined,
-    load_engine_model,
     prepare,
     read_tasks,
     run,
@@ -52,6 +51,7 @@ from common import (
 from miron_jax.forward import Model
 from miron_jax.model.config import from_hf_config
 from miron_jax.model.decoder import abstract, random_params
+from miron_jax.run import load_model
 from miron_jax.token_requests import Requests
 
 FLAGS = flags.FLAGS
@@ -129,7 +129,7 @@ def save_model(folder: Path, shape: Shape, has_torch: bool) -> None:
 def load(folder: str, dtype: str) -> Model:
     """The saved weights; seeded random ones of the same shape where torch could save none."""
     if (Path(folder) / "model.safetensors").is_file():
-        return load_engine_model(folder, dtype)
+        return load_model(Path(folder), dtype)
     config = from_hf_config(Path(folder))
     return Model(config, abstract(config, jnp.dtype(dtype))[0], random_params(config, jnp.dtype(dtype), seed=0))
 

@@ -15,6 +15,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -27,13 +28,13 @@ from common import (
     Work,
     environment,
     joined,
-    load_engine_model,
     prepare,
     read_tasks,
     run,
     split,
 )
 
+from miron_jax.run import load_model
 from miron_jax.token_requests import load_tokenizer
 
 FLAGS = flags.FLAGS
@@ -48,7 +49,7 @@ flags.DEFINE_float("tolerance", 1e-4, "Nats a scored token may differ by.")
 def main(_: Sequence[str]) -> None:
     start = time.perf_counter()
     works = prepare_works()
-    engine = Engine(load_engine_model(FLAGS.model, "float32"))
+    engine = Engine(load_model(Path(FLAGS.model), "float32"))
     scored = engine.score(iter([joined(works)]))
     engine_seconds = time.perf_counter() - start
     torch = PlainTorch.load(FLAGS.model, "float32")
