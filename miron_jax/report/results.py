@@ -34,6 +34,9 @@ def check_output(config: RunConfig) -> None:
     folder = Path(config.output)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--output={folder} is a file, expected a folder or a new name")
+    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise InputError(f"--output={folder}: {existing} cannot be written to: name a folder that can")
     if not folder.is_dir() or not any(folder.iterdir()):
         return
     if not config.resume:
@@ -92,7 +95,7 @@ def samples(task: TaskScores) -> Iterator[dict[str, Any]]:
     """One record an example, in the suite's own order."""
     chosen = task.source.task.kind != "language_modeling"
     for prompt, options, example in zip(task.prompts, task.options, task.examples, strict=True):
-        yield {
+        sample = {
             "id": prompt.id,
             "row": prompt.row,
             "gold": prompt.gold,
@@ -105,6 +108,10 @@ def samples(task: TaskScores) -> Iterator[dict[str, Any]]:
             "generated": None,
             "metrics": dict(example.metrics),
         }
+        if not all(map(math.isfinite, example.metrics.values())):
+            answers_nan = any(np.isnan(option.logprob).any() for option in options)
+            sample["reason"] = "the model answers NaN" if answers_nan else "the gold option has no scored token"
+        yield sample
 
 
 def _differ(contexts: tuple[str, ...]) -> bool:
@@ -113,13 +120,14 @@ def _differ(contexts: tuple[str, ...]) -> bool:
 
 def _option(context: str, continuation: str, score: Score) -> dict[str, Any]:
     """A schema's options differ in their contexts: the last line of each tells them apart."""
-    return {
+    option = {
         "text": context.rsplit("\n", 1)[-1] + continuation,
         "logprob": float(score.logprob.sum(dtype=np.float64)) if len(score.logprob) else math.nan,
         "num_tokens": len(score.logprob),
         "token_logprobs": score.logprob.tolist(),
         "greedy": bool((score.rank == 0).all()),
     }
+    return option if len(score.logprob) else {**option, "reason": "no scored token"}
 
 
 def _task(task: TaskScores, outcome: Outcome, limit: int | None) -> dict[str, Any]:
@@ -146,8 +154,12 @@ def _estimate(found: Estimate) -> dict[str, Any]:
     entry: dict[str, Any] = {"value": found.value, "stderr": found.stderr, "ci95": list(found.ci95)}
     if found.num_undefined:
         entry |= {"n": found.num_examples, "undefined": found.num_undefined}
-    if not math.isfinite(found.value):
-        entry["reason"] = "no example has a defined value" if not found.num_examples else "an example is infinite"
+    if not found.num_examples:
+        entry["reason"] = "no example has a defined value"
+    elif not math.isfinite(found.value):
+        entry["reason"] = "an example is infinite"
+    elif not math.isfinite(found.stderr):
+        entry["reason"] = "one example has no deviation"
     return entry
 
 

@@ -1,0 +1,94 @@
+"""How fast is the planner on one core, how much does it pad, and does its memory grow with the tokens?
+
+    taskset -c 0 python benchmarks/bench_plan.py
+
+Synthetic requests of three kinds: many-shot questions with four choices, short questions with two, and continuations of
+one token.  Tokens a second count every token of every request (the plain tokens); bytes a token are NumPy's and Python's
+peak by tracemalloc, in a run of its own, at one and at four times the size.  No JAX.  The last line is JSON.
+"""
+
+import json
+import statistics
+import time
+import tracemalloc
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from miron_jax.plan import CostModel, Plan, make_plan
+from miron_jax.token_requests import Requests
+
+SMOLLM2 = CostModel(flops_per_token=2.1e8, flops_per_pair=2.1e5, flops_per_program=3e11)
+
+
+class Kind(NamedTuple):
+    questions: int
+    context: int  # tokens, give or take a fifth
+    choices: int
+    answer: int  # tokens at most
+
+
+KINDS = {"many shots": Kind(2000, 520, 4, 12), "short": Kind(20000, 20, 2, 6), "one token": Kind(20000, 90, 1, 1)}
+
+
+def draw(kind: Kind, times: int = 1) -> Requests:
+    """Requests with random tokens: nothing is shared but the BOS and each question."""
+    rng = np.random.default_rng(0)
+    sequences: list[np.ndarray] = []
+    starts: list[int] = []
+    for length in rng.integers(kind.context * 4 // 5, kind.context * 6 // 5 + 1, kind.questions * times):
+        context = np.append(0, rng.integers(1, 49152, length)).astype(np.int32)
+        for size in rng.integers(1, kind.answer + 1, kind.choices):
+            sequences.append(np.concatenate([context, rng.integers(1, 49152, size).astype(np.int32)]))
+            starts.append(len(context))
+    offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in sequences])]).astype(np.int64)
+    no = np.zeros(len(starts), bool)
+    return Requests(np.concatenate(sequences), offsets, np.asarray(starts, np.int32), no, no)
+
+
+def seconds_of(requests: Requests, repeats: int = 5) -> tuple[float, Plan]:
+    plan, seconds = make_plan(requests, SMOLLM2), []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        plan = make_plan(requests, SMOLLM2)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds), plan
+
+
+def bytes_a_token(requests: Requests) -> float:
+    tracemalloc.start()
+    make_plan(requests, SMOLLM2)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak / len(requests.token_ids)
+
+
+def measure(kind: Kind) -> dict[str, float]:
+    requests, larger = draw(kind), draw(kind, 4)
+    seconds, plan = seconds_of(requests)
+    return {
+        "tokens": len(requests.token_ids),
+        "tokens_per_second": len(requests.token_ids) / seconds,
+        "padding": plan.padded_tokens / plan.unique_tokens - 1,
+        "plain_over_unique": plan.plain_tokens / plan.unique_tokens,
+        "bytes_per_token": bytes_a_token(requests),
+        "bytes_per_token_4x": bytes_a_token(larger),
+    }
+
+
+def main(kinds: Sequence[str] = tuple(KINDS)) -> None:
+    found = {name: measure(KINDS[name]) for name in kinds}
+    print(
+        f"{'requests':12} {'tokens':>9} {'Mtokens/s':>9} {'padding':>8} {'shared':>7} {'bytes/token':>12} {'at 4x':>6}"
+    )
+    for name, row in found.items():
+        print(
+            f"{name:12} {row['tokens']:9.0f} {row['tokens_per_second'] / 1e6:9.1f} {100 * row['padding']:7.1f}% "
+            f"{row['plain_over_unique']:6.2f}x {row['bytes_per_token']:12.0f} {row['bytes_per_token_4x']:6.0f}"
+        )
+    print(json.dumps({"benchmark": "bench_plan", "kinds": found}))
+
+
+if __name__ == "__main__":
+    main()
