@@ -17,7 +17,7 @@ RUN := $(VENV)/bin/python
 export MIRON_MODELS
 export TRANSFORMERS_VERBOSITY ?= error
 
-.PHONY: venv install lint test test-bare real ci-parity parity bench
+.PHONY: venv install lint test test-bare real parity bench
 
 venv: $(VENV)/bin/pip
 install: $(VENV)/.installed
@@ -58,7 +58,7 @@ $(MIRON_MODELS)/%/model.safetensors: | $(VENV)/.installed
 	  { echo "$(MIRON_MODELS)/$* is not there, nor $(SHARED)/tools/make_real_models.py to make it: set MIRON_MODELS or SHARED"; exit 1; }
 	$(RUN) $(SHARED)/tools/make_real_models.py --out $(MIRON_MODELS) $*
 
-real ci-parity: install $(MIRON_MODELS)/smollm2-135m/model.safetensors
+real: install $(MIRON_MODELS)/smollm2-135m/model.safetensors
 	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=4
 
 parity: install $(MIRON_MODELS)/smollm2-135m/model.safetensors $(MIRON_MODELS)/gemma3-270m/model.safetensors

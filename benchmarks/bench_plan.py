@@ -71,7 +71,7 @@ def measure(kind: Kind) -> dict[str, float]:
         "tokens": len(requests.token_ids),
         "tokens_per_second": len(requests.token_ids) / seconds,
         "padding": plan.padded_tokens / plan.unique_tokens - 1,
-        "plain_over_unique": plan.plain_tokens / plan.unique_tokens,
+        "plain_over_unique": (len(requests.token_ids) - len(requests)) / plan.unique_tokens,
         "bytes_per_token": bytes_a_token(requests),
         "bytes_per_token_4x": bytes_a_token(larger),
     }

@@ -14,7 +14,6 @@ import numpy as np
 
 from miron_jax.forward import Speed
 from miron_jax.metrics.choices import PROPORTIONS, ExampleScore
-from miron_jax.model.config import ModelConfig
 from miron_jax.prompts import Prompt
 from miron_jax.scores import Score, SelfCheck, Totals
 from miron_jax.task import Composite, DataState, Example, Suite, Task
@@ -57,7 +56,7 @@ class Outcome(NamedTuple):
 
     tasks: list[TaskScores]
     inputs: Inputs
-    model_config: ModelConfig
+    length_limit: int | None  # tokens a request may have, BOS included; None: no limit
     bos: Bos
     totals: Totals
     speed: Speed

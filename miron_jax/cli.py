@@ -1,7 +1,7 @@
 """The command `miron-jax COMMAND [flags]`; absl flags throughout.
 
 Arrives: the command line.  Leaves: an exit status: 0 done, 1 failed, 2 bad input, 75 interrupted.  It deliberately
-knows no stage but run.py: jax is imported after the flags are read, so that --help is quick.
+knows only run.py and what prints or writes; jax is imported after the flags are read, so that --help is quick.
 """
 
 import os
@@ -33,7 +33,11 @@ flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Dtype of weights
 flags.DEFINE_integer("max_length", None, "Tokens a request may have; absent: the suite's own rule.")
 flags.DEFINE_integer("token_budget", None, "Places of a batch; absent: sized from the device.")
 flags.DEFINE_integer("seed", 0, "For draws that no protocol fixes.")
-flags.DEFINE_bool("resume", True, "Go on in a folder that holds a run of this configuration.")
+flags.DEFINE_bool(
+    "resume",
+    True,
+    "Use a folder that holds a run of this configuration; --noresume wants an empty one.",
+)
 flags.DEFINE_bool(
     "allow_changed_data", False, "Score data files that are not as published; then no composite is named."
 )
@@ -62,6 +66,9 @@ def _usage() -> str:
 
 
 def _parse(arguments: Sequence[str]) -> list[str]:
+    if any(argument in ("--help", "-help", "-h", "--helpshort", "--helpfull") for argument in arguments):
+        print(f"{_usage()}\n\n{FLAGS.module_help(FLAGS.find_module_defining_flag('model'))}")
+        sys.exit(0)
     try:
         return FLAGS(list(arguments))
     except flags.Error as error:
@@ -81,8 +88,12 @@ def _guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
     except InputError as error:
         print(f"miron-jax: {error}", file=sys.stderr)
         return BAD_INPUT
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"miron-jax: {where}{error.strerror or error}: check that it is there and may be used", file=sys.stderr)
+        return BAD_INPUT
     except KeyboardInterrupt:
-        print("miron-jax: interrupted, nothing was written; run the same command again", file=sys.stderr)
+        print("miron-jax: interrupted; run the same command again", file=sys.stderr)
         return INTERRUPTED
     return 0
 
@@ -95,10 +106,10 @@ def _run_config() -> RunConfig:
     return RunConfig(
         model=FLAGS.model,
         tasks=tuple(name for name in FLAGS.tasks if name),
-        tokenizer=FLAGS.tokenizer,
-        data_dir=parse_data_dir(FLAGS.data_dir),
+        tokenizer=_local(FLAGS.tokenizer),
+        data_dir=_data_dir(),
         limit=FLAGS.limit,
-        output=FLAGS.output,
+        output=str(Path(FLAGS.output).expanduser()),
         dtype=FLAGS.dtype,
         max_length=FLAGS.max_length,
         token_budget=FLAGS.token_budget,
@@ -106,6 +117,16 @@ def _run_config() -> RunConfig:
         resume=FLAGS.resume,
         allow_changed_data=FLAGS.allow_changed_data,
     )
+
+
+def _local(name: str | None) -> str | None:
+    return str(Path(name).expanduser()) if name and name.startswith("~") else name
+
+
+def _data_dir() -> tuple[tuple[str, str], ...]:
+    from miron_jax.tasks.registry import SUITES
+
+    return parse_data_dir(FLAGS.data_dir, SUITES.keys())
 
 
 def _eval() -> None:
@@ -130,7 +151,7 @@ def _eval() -> None:
             sys.exit(FAILED)
     results = write_results(config, outcome, time.perf_counter() - start)
     print_results(progress.tables, results)
-    progress.tables.print(f"written to {Path(config.output) / 'results.json'}")
+    progress.tables.print(f"written to {Path(config.output) / 'results.json'}", markup=False, soft_wrap=True)
 
 
 def _plan() -> None:
@@ -147,7 +168,7 @@ def _tasks() -> None:
     from miron_jax.report.task_table import print_tasks
     from miron_jax.tasks.registry import SUITES
 
-    print_tasks(SUITES.values(), parse_data_dir(FLAGS.data_dir))
+    print_tasks(SUITES.values(), _data_dir())
 
 
 def _start_jax() -> None:

@@ -1,10 +1,12 @@
-"""What one run does: every flag, validated once, written whole into the result.
+"""What one run does: every flag that says what is scored and how, validated once, written whole into the result.
 
 Arrives: flag values.  Leaves: a frozen `RunConfig`.  It deliberately does not know tasks, models or files: names are
 checked where they are looked up.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
 from miron_jax.errors import InputError
@@ -48,10 +50,17 @@ class RunConfig:
         return folders.get(suite, folders.get(""))
 
 
-def parse_data_dir(text: str | None) -> tuple[tuple[str, str], ...]:
+def parse_data_dir(text: str | None, suites: Collection[str]) -> tuple[tuple[str, str], ...]:
     """`folder` or `suite=folder,suite=folder` -> pairs; a plain folder serves every suite."""
-    pairs = []
-    for part in filter(None, (text or "").split(",")):
+    pairs: dict[str, str] = {}
+    for part in (text or "").split(",") if text else []:
         suite, equals, folder = part.partition("=")
-        pairs.append((suite, folder) if equals else ("", part))
-    return tuple(pairs)
+        if not equals or "/" in suite:  # a folder's name may hold an equals sign
+            suite, folder = "", part
+        if suite and suite not in suites:
+            raise InputError(f"--data_dir: {suite!r} in {part!r} is no suite, expected one of {', '.join(suites)}")
+        if not folder or suite in pairs:
+            found = "is named twice" if folder else "has no folder"
+            raise InputError(f"--data_dir={text}: {suite or 'the folder for every suite'} {found}: give each one once")
+        pairs[suite] = str(Path(folder).expanduser())
+    return tuple(pairs.items())

@@ -32,8 +32,12 @@ from miron_jax.plan import CostModel, Plan
 IN_FLIGHT = 2  # batches on the device at once: one runs, one waits
 CPU_TOKENS, ACCELERATOR_TOKENS = 2048, 32768  # places a batch to begin with; more gains nothing measurable on CPU
 CPU_CHUNK, CHUNK = 48, 256  # sources a pass through the head: on CPU their logits stay in the last cache
-SLOW_ATTENTION = 3.0  # an attention FLOP takes as long as three of a weight matmul (CPU, rows of 512, head size 64)
-COMPILE_FLOPS = 3e11  # what the device computes in the seconds that one more program takes to compile
+SLOW_ATTENTION = (
+    3.0  # an attention FLOP takes as long as three of a weight matmul (2-core CPU, rows of 512, heads of 64)
+)
+COMPILE_FLOPS = (
+    3e11  # what a 2-core CPU computes while one more program is compiled; an accelerator takes every program
+)
 FREE_SHARE = 0.8  # share of the free memory that a program may take for itself
 
 
@@ -150,32 +154,31 @@ class Forward:
         self._chunk = CPU_CHUNK if on_cpu else CHUNK
         self._programs: dict[Shape, Any] = {}
         self._rows: dict[int, int] = {}  # length -> rows a batch
-        self._most_rows: dict[int, int] = {}  # length -> rows that fit, where more did not
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """Row lengths compiled so far."""
         return tuple(sorted(self._rows))
 
-    def compile(self, plan: Plan) -> None:
-        """Compile a program for every row length of the plan that has none, or one for far fewer rows than there are."""
+    def compile(self, plan: Plan, more: bool = False) -> None:
+        """Compile a program for every row length of the plan that has none.
+
+        A length with fewer rows than fill a batch gets a batch of just these, unless `more` plans are to be expected.
+        """
         lengths, counts = np.unique(plan.row_length, return_counts=True)
-        wanted = {
-            length: min(count, self._most_rows.get(length, max(1, self.token_budget // length)))
-            for length, count in zip(lengths.tolist(), counts.tolist(), strict=True)
-        }
-        new = {length: rows for length, rows in wanted.items() if rows > 2 * self._rows.get(length, 0)}
-        for i, (length, rows) in enumerate(new.items()):
+        new = [(t, n) for t, n in zip(lengths.tolist(), counts.tolist(), strict=True) if t not in self._rows]
+        for i, (length, count) in enumerate(new):
             start = time.perf_counter()
-            self._rows[length] = rows
+            full = max(1, self.token_budget // length)
+            self._rows[length] = full if more else min(full, count)
             self._fit(length)
             seconds = time.perf_counter() - start
             self.speed.compile_seconds += seconds
             self.say(f"compiled {i + 1} of {len(new)}: {self._rows[length]} x {length} tokens, {seconds:.1f} s")
 
-    def run(self, plan: Plan) -> Iterator[RowScores]:
+    def run(self, plan: Plan, more: bool = False) -> Iterator[RowScores]:
         """Score every row once, longest rows first.  Results come in batches, in any order."""
-        self.compile(plan)
+        self.compile(plan, more)
         lengths = np.unique(plan.row_length)[::-1].tolist()
         waiting = {length: deque(np.flatnonzero(plan.row_length == length).tolist()) for length in lengths}
         flying: deque[_Flight] = deque()
@@ -227,7 +230,7 @@ class Forward:
             needs = memory.temp_size_in_bytes + memory.output_size_in_bytes if memory is not None else 0
             if needs <= FREE_SHARE * _free_bytes(self.device) or self._rows[length] == 1:
                 return
-            self._rows[length] = self._most_rows[length] = self._rows[length] // 2
+            self._rows[length] //= 2
 
     def _halve(self, shape: Shape, error: Exception) -> None:
         """Out of memory: half the rows of this length from now on.  Any other error, or one row that fails, is raised."""
@@ -235,7 +238,7 @@ class Forward:
             raise error
         if shape.rows > self._rows[shape.length]:
             return  # it flew before the last halving
-        rows = self._rows[shape.length] = self._most_rows[shape.length] = shape.rows // 2
+        rows = self._rows[shape.length] = shape.rows // 2
         self.speed.halvings += 1
         self.say(f"out of memory: {rows} rows of {shape.length} tokens a batch from now on, not {shape.rows}")
 
@@ -311,31 +314,39 @@ class PlainVisibility(Visibility):
         return reference.forest_attention(q, k, v, self.until_BT, self.position_BT, **rules)
 
 
-def plain_logprobs(model: Model, token_ids: list[np.ndarray], span_start: list[int]) -> tuple[list[np.ndarray], int]:
+class PlainScore(NamedTuple):
+    """A request's scored span, token by token, by the plain way."""
+
+    logprob: np.ndarray  # float32 nats
+    margin: np.ndarray  # float32 nats, how far it stands above the best other token; below 0 where it does not
+
+
+def score_plainly(model: Model, token_ids: list[np.ndarray], span_start: list[int]) -> tuple[list[PlainScore], int]:
     """Score requests the plain way: one a row, dense attention, the whole vocabulary at once at the scored positions.
 
-    Two programs: the shorter half of the requests and the longer half, each padded to its longest.  Returns the
-    log-probabilities of each request's span (float32 nats) and the number of programs.
+    Two programs: the shorter half of the requests and the longer half, each padded to its longest.  Returns a score
+    for each request and the number of programs.
     """
     order = np.argsort([len(ids) for ids in token_ids], kind="stable")
-    results: list[np.ndarray] = [np.zeros(0, np.float32)] * len(token_ids)
+    results: dict[int, PlainScore] = {}
     program = jax.jit(_score_plain, static_argnums=0)
     shapes = set()
     for half in (half for half in np.array_split(order, 2) if len(half)):
         length = max(len(token_ids[i]) for i in half)
         scored = max(len(token_ids[i]) - span_start[i] for i in half)
         shapes.add((length, scored))
-        for i in half:
+        for i in half.tolist():
             ids, start = token_ids[i], span_start[i]
-            row, places = np.zeros(length, np.int32), np.zeros(scored, np.int32)
+            row, places = np.zeros(length, np.int32), np.ones(scored, np.int32)
             row[: len(ids)] = ids
             places[: len(ids) - start] = np.arange(start, len(ids))
-            results[i] = np.asarray(program(model.graphdef, model.state, row, places))[: len(ids) - start]
-    return results, len(shapes)
+            found = program(model.graphdef, model.state, row, places)
+            results[i] = PlainScore(*(np.asarray(x)[: len(ids) - start] for x in found))
+    return [results[i] for i in range(len(token_ids))], len(shapes)
 
 
-def _score_plain(graphdef: Any, state: Any, token_ids_T: jax.Array, place_N: jax.Array) -> jax.Array:
-    """log p(token at place | tokens before it).  Padding stands to the right, where causal attention never looks."""
+def _score_plain(graphdef: Any, state: Any, token_ids_T: jax.Array, place_N: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(log p, margin) of the tokens at these places.  Padding stands to the right, where causal attention never looks."""
     decoder = nnx.merge(graphdef, state)
     length = token_ids_T.shape[0]
     position_1T = jnp.arange(length, dtype=jnp.int32)[None]
@@ -344,4 +355,7 @@ def _score_plain(graphdef: Any, state: Any, token_ids_T: jax.Array, place_N: jax
     head = decoder.head()
     logits_NV = head_logits(hidden_ND, head.weight_VD, head.bias_V, head.softcap, head.scale)
     logprob_NV = jax.nn.log_softmax(logits_NV, axis=-1)
-    return jnp.take_along_axis(logprob_NV, token_ids_T[place_N][:, None], axis=1)[:, 0]
+    target_N1 = token_ids_T[place_N][:, None]
+    logprob_N = jnp.take_along_axis(logprob_NV, target_N1, axis=1)[:, 0]
+    others_NV = jnp.where(jnp.arange(logits_NV.shape[1])[None] == target_N1, -jnp.inf, logprob_NV)
+    return logprob_N, logprob_N - others_NV.max(axis=-1)

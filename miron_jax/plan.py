@@ -59,8 +59,6 @@ class Plan:
     request_edge: (
         np.ndarray
     )  # int64, edges of request r: request_edge[request_edge_offset[r]:request_edge_offset[r + 1]]
-    request_row: np.ndarray  # int32 [R], the one row that holds all its edges; -1 where nothing is scored
-    plain_tokens: int  # places if every request were a row of its own
 
     @property
     def num_rows(self) -> int:
@@ -382,8 +380,6 @@ def _write(
     edge_place, edge_target = key >> 32, (key & 0xFFFFFFFF).astype(np.int32)
     edge_offset = np.searchsorted(edge_place, place_offset).astype(np.int64)
     edge_row = np.repeat(np.arange(num_rows), np.diff(edge_offset))
-    request_row = np.full(len(requests), -1, np.int32)
-    request_row[asked] = row_of[sequence[asked]]
     return Plan(
         row_length=row_length,
         place_offset=place_offset,
@@ -395,8 +391,6 @@ def _write(
         edge_target=edge_target,
         request_edge_offset=request_edge_offset,
         request_edge=request_edge,
-        request_row=request_row,
-        plain_tokens=int((np.diff(requests.offsets)[asked] - 1).sum()),
     )
 
 

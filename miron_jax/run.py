@@ -1,8 +1,7 @@
 """Composes the stages: a RunConfig in, an `Outcome` out.
 
-Arrives: a validated RunConfig.  Leaves: what every task scored, or what a run would do.  Everything that the user can
-have got wrong on disk is found here before a device starts.  It deliberately does not know flags or file formats of
-results.
+Arrives: a validated RunConfig.  Leaves: what every task scored, or what a run would do.  Benchmark data and config.json
+are checked before weights are loaded.  It deliberately does not know flags or file formats of results.
 """
 
 import time
@@ -28,6 +27,8 @@ from miron_jax.scores import PART_TOKENS, TOLERANCE, Score, SelfCheck, Totals, p
 from miron_jax.task import data_state, read_examples
 from miron_jax.tasks import registry
 from miron_jax.token_requests import Requests, concatenate, load_tokenizer, resolve_bos, tokenize
+
+LONGEST_TRIED = 4  # examples of each task that are tokenized ahead to find the longest row
 
 
 class _Piece(NamedTuple):
@@ -97,14 +98,14 @@ def evaluate(
 
     waiting: deque[list[_Piece]] = deque()  # parts that are tokenized and not yet scored
     parts = _parts(inputs.sources, config.limit, tokenizer, limit)
-    for scores in score_parts(
-        _join(parts, waiting, model_config), forward, cost_model(model_config), totals, check, advance
-    ):
+    longest = longest_piece(inputs.sources, config.limit, tokenizer, limit)
+    joined = _join(parts, waiting, model_config)
+    for scores in score_parts(joined, forward, cost_model(model_config), totals, check, advance, longest):
         taken = iter(scores)
         for piece in waiting.popleft():
             _hand_out(tasks[piece.task], piece, list(islice(taken, len(piece.requests))))
             _count(tasks[piece.task], piece, model_config.trained_length)
-    return Outcome(tasks, inputs, model_config, bos, totals, forward.speed, check, load_seconds)
+    return Outcome(tasks, inputs, limit, bos, totals, forward.speed, check, load_seconds)
 
 
 def load_model(folder: Path, dtype: str) -> Model:
@@ -114,15 +115,33 @@ def load_model(folder: Path, dtype: str) -> Model:
 
 def summarize_plan(config: RunConfig, inputs: Inputs) -> Totals:
     """Tokenize and plan without a device or weights."""
-    folder = resolve_model(config.model)
+    folder = resolve_model(config.model, weights=False)
     model_config = from_hf_config(folder)
     limit = length_limit(config, model_config)
     tokenizer = load_tokenizer(config.tokenizer or str(folder))
     totals = Totals()
-    parts = _parts(inputs.sources, config.limit, tokenizer, limit)
-    for planned in plan_parts(_join(parts, deque(), model_config), cost_model(model_config), totals):
+    parts = _join(_parts(inputs.sources, config.limit, tokenizer, limit), deque(), model_config)
+    longest = longest_piece(inputs.sources, config.limit, tokenizer, limit)
+    for planned in plan_parts(parts, cost_model(model_config), totals, longest):
         totals.useful_flops += useful_flops(model_config, planned.plan)
     return totals
+
+
+def longest_piece(sources: Sequence[Source], limit: int | None, tokenizer: Any, max_length: int | None) -> int:
+    """Places that an example's options take together where they take most, 0 for a run of one part.
+
+    Found without tokenizing everything: of each task, only the examples with the longest texts (UTF-8 bytes).
+    """
+    total_bytes, longest = 0, 0
+    for source in sources:
+        prompts = render(source.task, source.examples, limit)
+        sizes = [len((prompt.contexts[0] + "".join(prompt.continuations)).encode()) for prompt in prompts]
+        total_bytes += sum(size * len(prompt.contexts) for size, prompt in zip(sizes, prompts, strict=True))
+        for i in sorted(range(len(prompts)), key=sizes.__getitem__)[-LONGEST_TRIED:]:
+            requests = tokenize(prompts[i : i + 1], source.task.profile, tokenizer, max_length, source.task.name)
+            length = np.diff(requests.offsets)
+            longest = max(longest, int(length.max() + (length - requests.span_start).sum()))
+    return longest if total_bytes > PART_TOKENS else 0
 
 
 def _parts(

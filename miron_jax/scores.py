@@ -1,7 +1,7 @@
 """Walks a Plan: one score a request, exactly once.
 
 Arrives: Requests, a Forward.  Leaves: `Scores`, flat arrays in the order of the requests.  It deliberately does not
-know tasks or text.  `Scorer` remembers what a run has scored: equal requests of later parts cost nothing.
+know tasks or text.  A `Ledger` remembers what a run has met: equal requests of later parts cost nothing.
 """
 
 import math
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from miron_jax.forward import Forward, Model, plain_logprobs, useful_flops
+from miron_jax.forward import Forward, Model, PlainScore, score_plainly, useful_flops
 from miron_jax.plan import CostModel, Plan, make_plan
 from miron_jax.token_requests import Requests
 
@@ -69,29 +69,40 @@ class SelfCheck:
     programs: int = 0
 
     def compare(self, model: Model, requests: Requests, scores: Scores) -> None:
-        """Raises SelfCheckFailed where a scored token differs by more than the tolerance, or one of the two is NaN."""
+        """Raises SelfCheckFailed where a scored token differs by more than the tolerance, or only one of the two is NaN."""
         start = time.perf_counter()
         scored = np.flatnonzero(np.diff(scores.offsets)).tolist()
         wanted = max(CHECKED_AT_LEAST, math.ceil(CHECKED_SHARE * len(scored)))
         keys = {r: digest(requests.tokens(r), int(requests.span_start[r])) for r in scored}
         chosen = sorted(scored, key=keys.__getitem__)[:wanted]
-        plain, programs = plain_logprobs(
+        plain, programs = score_plainly(
             model, [requests.tokens(r) for r in chosen], [int(requests.span_start[r]) for r in chosen]
         )
-        for r, logprob in zip(chosen, plain, strict=True):
-            self._judge(float(np.abs(scores[r].logprob - logprob).max()), keys[r], len(requests.tokens(r)))
-            self.tokens += len(logprob)
+        for r, other in zip(chosen, plain, strict=True):
+            self._judge(scores[r], other, f"request {keys[r].hex()} ({len(requests.tokens(r))} tokens)")
+            self.tokens += len(other.logprob)
         self.requests += len(chosen)
         self.programs += programs
         self.seconds += time.perf_counter() - start
 
-    def _judge(self, difference: float, key: bytes, length: int) -> None:
-        if not difference <= self.tolerance:
+    def _judge(self, score: Score, plain: PlainScore, name: str) -> None:
+        same = (score.logprob == plain.logprob) | (np.isnan(score.logprob) & np.isnan(plain.logprob))
+        with np.errstate(invalid="ignore"):  # infinity less infinity, which `same` has settled
+            difference = np.where(same, 0.0, np.abs(score.logprob.astype(np.float64) - plain.logprob))
+        worst = float(difference.max())
+        if not worst <= self.tolerance:
             raise SelfCheckFailed(
-                f"self-check: request {key.hex()} ({length} tokens) differs by {difference:.3g} nats from its plain "
-                f"score, expected at most {self.tolerance:g}; no score of this run can be trusted, please report it"
+                f"self-check: {name} differs by {worst:.3g} nats from its plain score, expected at most "
+                f"{self.tolerance:g}; no score of this run can be trusted, please report it"
             )
-        self.largest = max(self.largest, difference)
+        # Where the margin over every other token is clear, the rank must say the same.
+        clear = np.abs(plain.margin) > 2 * self.tolerance
+        if (clear & ((score.rank == 0) != (plain.margin > 0))).any():
+            raise SelfCheckFailed(
+                f"self-check: {name} has a token whose rank {score.rank.tolist()} contradicts its plain margin; no score "
+                "of this run can be trusted, please report it"
+            )
+        self.largest = max(self.largest, worst)
 
 
 @dataclass(slots=True)
@@ -159,20 +170,29 @@ class _PlannedPart(NamedTuple):
     places: np.ndarray  # int64 [R], where each request's score stands among the run's distinct ones
     fresh: Requests  # those that no earlier part holds
     plan: Plan
+    more: bool  # other parts are to be expected
 
 
-def plan_parts(parts: Iterable[Requests], cost: CostModel, totals: Totals) -> Iterator[_PlannedPart]:
-    """Plan a run part by part.  Row lengths of earlier parts are used again; a full first part leaves two for later ones."""
+def plan_parts(parts: Iterable[Requests], cost: CostModel, totals: Totals, longest: int = 0) -> Iterator[_PlannedPart]:
+    """Plan a run part by part; row lengths of earlier parts are used again, and only they bound later tries.
+
+    A first part that others follow leaves one program to them, and one to the `longest` piece that they are expected
+    to hold (places), so that a run stays within the cost model's number of programs.
+    """
     ledger, lengths = Ledger(), ()
     for requests in parts:
         places, indices = ledger.enter(requests)
         fresh = select(requests, indices)
-        more_to_come = not lengths and len(requests.token_ids) >= PART_TOKENS
-        affordable = max(1, cost.max_lengths - 2) if more_to_come else cost.max_lengths
-        plan = make_plan(fresh, replace(cost, max_lengths=affordable), lengths)
+        more = len(requests.token_ids) >= PART_TOKENS
+        if lengths:
+            limits = replace(cost, longest=min(cost.longest, max(lengths)))
+        else:
+            limits = replace(cost, max_lengths=max(1, cost.max_lengths - 1)) if more else cost
+            lengths = (-(-longest // cost.length_multiple) * cost.length_multiple,) if longest else ()
+        plan = make_plan(fresh, limits, lengths)
         lengths = tuple(sorted({*lengths, *plan.row_length.tolist()}))
         totals.add(requests, plan)
-        yield _PlannedPart(places, fresh, plan)
+        yield _PlannedPart(places, fresh, plan, more)
 
 
 def score_parts(
@@ -182,29 +202,31 @@ def score_parts(
     totals: Totals,
     check: SelfCheck,
     progress: Callable[[int], None] = lambda tokens: None,
+    longest: int = 0,
 ) -> Iterator[Scores]:
     """Score each part in turn; the next one is tokenized and planned while the device works on this one.
 
     Raises SelfCheckFailed; whatever the parts themselves raise (InputError) comes through.
     """
     known = _Known()
-    planned = plan_parts(parts, cost, totals)
+    planned = plan_parts(parts, cost, totals, longest)
     with ThreadPoolExecutor(1) as host:
         upcoming = host.submit(next, planned, None)
         while (part := upcoming.result()) is not None:
             upcoming = host.submit(next, planned, None)
             totals.useful_flops += useful_flops(forward.model.config, part.plan)
-            scores = _score(part.plan, forward, progress)
+            scores = _score(part, forward, progress)
             check.compare(forward.model, part.fresh, scores)
             known.append(scores)
             yield known.take(part.places)
 
 
-def _score(plan: Plan, forward: Forward, progress: Callable[[int], None]) -> Scores:
-    """Run a plan and hand every request its edges."""
+def _score(part: _PlannedPart, forward: Forward, progress: Callable[[int], None]) -> Scores:
+    """Run a part's plan and hand every request its edges."""
+    plan = part.plan
     logprob = np.full(len(plan.edge_source), np.nan, np.float32)
     rank = np.full(len(plan.edge_source), -1, np.int32)
-    for scored in forward.run(plan):
+    for scored in forward.run(plan, part.more):
         logprob[scored.edges], rank[scored.edges] = scored.logprob, scored.rank
         progress(scored.tokens)
     assert not (rank < 0).any(), "an edge of the plan was never scored"

@@ -28,7 +28,11 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Every rule that can move a score.  Printed whole in the result; a stage reads its rule here and nowhere else."""
+    """Every rule that can move a score, printed whole in the result.
+
+    A field of one possible value names a rule that all suites share so far; the stage that a second value would change
+    is where it will be read.
+    """
 
     num_fewshot: int  # worked examples before each question
     delimiter: str  # between a context and its continuation

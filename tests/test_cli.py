@@ -2,10 +2,14 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jaxlib.version
 import pytest
 from absl import flags
 
@@ -138,6 +142,10 @@ def test_tasks_lists_what_is_there(miron, place):
         ("--noallow_changed_data", "is not the published file"),
         ("--max_length=3", "raise --max_length"),
         ("--data_dir=/nowhere", "no CORE data there"),
+        ("--data_dir=cor=/nowhere", "is no suite"),
+        ("--data_dir=core=", "has no folder"),
+        ("--data_dir=/a,/b", "is named twice"),
+        ("--output=/dev/null/x", "expected a folder"),
         ("--unknown=1", "unknown"),
         ("stray", "is no flag"),
     ],
@@ -177,6 +185,9 @@ def test_an_output_that_holds_something_else(miron, place, tmp_path):
     assert "holds no results.json" in ran.err
     (tmp_path / "results.json").write_text("{")
     assert "cannot be read" in miron("eval", *common(place, tmp_path)).err
+    for content in ("[1]", '{"config": null}', '"x"'):
+        (tmp_path / "results.json").write_text(content)
+        assert "cannot be read" in miron("eval", *common(place, tmp_path)).err
 
 
 def test_an_interrupt_says_so(miron, place, tmp_path, monkeypatch):
@@ -187,6 +198,50 @@ def test_an_interrupt_says_so(miron, place, tmp_path, monkeypatch):
     ran = miron("eval")
     assert ran.status == 75
     assert "run the same command again" in ran.err
+
+
+def test_help_lists_the_flags():
+    script = [sys.executable, "-c", "from miron_jax.cli import main; main()", "eval", "--help"]
+    ran = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "--data_dir" in ran.stdout
+    assert "--max_length" in ran.stdout
+
+
+def test_the_command_sets_the_backend_flag_itself(place, tmp_path):
+    # conftest sets it for this process; the command has to do so where nobody else did.
+    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    probe = (
+        "import os, sys; from miron_jax import cli; sys.argv = ['miron-jax', *sys.argv[1:]]\n"
+        "try: cli.main()\n"
+        "finally: print('FLAGS', os.environ.get('XLA_FLAGS', ''))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", probe, "plan", *common(place, tmp_path / "out", "--limit=11")],
+        capture_output=True, text=True, check=False, env=environment,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    applies = (0, 10, 2) <= tuple(map(int, jaxlib.version.__version__.split(".")[:3])) < (0, 12)
+    assert ("--xla_cpu_experimental_ynn_fusion_type=individual_dot" in ran.stdout) == applies
+
+
+def test_an_interrupted_write_is_taken_up_and_paths_may_be_spelled_anew(miron, place, tmp_path, monkeypatch):
+    (tmp_path / "out" / "samples").mkdir(parents=True)
+    (tmp_path / "out" / ".partial").mkdir()
+    assert miron("eval", *common(place, tmp_path / "out", "--limit=11")).status == 0
+    monkeypatch.chdir(tmp_path)
+    model = os.path.relpath(place.model)
+    again = miron("eval", *common(place, Path("out"), "--limit=11", f"--model={model}", "--token_budget=99"))
+    assert again.status == 0, again.err
+    assert not (tmp_path / "out" / ".partial").exists()
+
+
+def test_a_tokenizer_of_another_model_is_refused(miron, place, tmp_path):
+    make_model(tmp_path / "small", vocabulary=257)
+    ran = miron("eval", *common(place, tmp_path / "out", f"--model={tmp_path / 'small'}"))
+    assert ran.status == 2
+    assert "vocabulary has 257" in ran.err
+    assert not (tmp_path / "out").exists()
 
 
 def test_no_command_and_a_wrong_one(miron):

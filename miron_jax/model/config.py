@@ -83,7 +83,7 @@ def from_hf_config(folder: Path | str) -> ModelConfig:
     path = Path(folder) / "config.json"
     raw = _read_json(path)
     family = raw.get("model_type")
-    if family not in _FAMILIES:
+    if not isinstance(family, str) or family not in _FAMILIES:
         nearest = difflib.get_close_matches(str(family), _FAMILIES, n=1, cutoff=0.0)[0]
         raise InputError(
             f"{path}: model_type is {family!r}, expected one of {', '.join(_FAMILIES)} (nearest: {nearest}); "

@@ -134,7 +134,7 @@ def load_hf(folder: Path | str, dtype: DTypeLike, sharding_for: Placement | None
     return Checkpoint(config, jax.tree_util.tree_unflatten(treedef, arrays))
 
 
-def resolve_model(name: str) -> Path:
+def resolve_model(name: str, weights: bool = True) -> Path:
     """A local folder as it is; anything shaped like owner/name through the hub's cache, fetched where needed."""
     local = Path(name).expanduser()
     if local.is_dir():
@@ -143,10 +143,10 @@ def resolve_model(name: str) -> Path:
         raise InputError(f"--model={name}: is a file, expected the folder that holds config.json; name the folder")
     if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
         raise InputError(f"--model={name}: no such folder, and not a hub id like owner/name; check the path")
-    return _from_hub(name)
+    return _from_hub(name, weights)
 
 
-def _from_hub(name: str) -> Path:
+def _from_hub(name: str, weights: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -157,7 +157,7 @@ def _from_hub(name: str) -> Path:
         RepositoryNotFoundError,
     )
 
-    wanted = ["*.json", "*.safetensors", "*.model", "*.jinja", "merges.txt", "vocab.txt"]
+    wanted = ["*.json", "*.model", "*.jinja", "merges.txt", "vocab.txt", *(["*.safetensors"] if weights else [])]
     try:
         return Path(snapshot_download(name, allow_patterns=wanted, ignore_patterns=["*/*"]))
     except GatedRepoError:

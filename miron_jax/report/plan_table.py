@@ -17,7 +17,7 @@ def print_plan(inputs: Inputs, totals: Totals) -> None:
     """Requests, tokens, rows, programs, FLOPs, and the time they take at this host's NumPy matmul rate."""
     out = console()
     for name, path in inputs.missing.items():
-        out.print(f"{name} is left out: {path} is missing", soft_wrap=True)
+        out.print(f"{name} is left out: {path} is missing", markup=False, soft_wrap=True)
     padding = 100 * (totals.padded_tokens / max(1, totals.unique_tokens) - 1)
     shared = totals.plain_tokens / max(1, totals.unique_tokens)
     rate = host_matmul_rate()

@@ -8,6 +8,8 @@ import json
 import math
 import os
 import platform
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
@@ -25,45 +27,73 @@ from miron_jax.scores import Score
 from miron_jax.task import Suite
 
 SCHEMA = 1
-RESULTS = "results.json"
+RESULTS, SAMPLES = "results.json", "samples"
+PARTIAL = ".partial"  # what is being written; whole or absent elsewhere
 _PACKAGES = ("jax", "jaxlib", "flax", "transformers", "tokenizers", "numpy")
 
 
 def check_output(config: RunConfig) -> None:
-    """Refuse a folder that holds another run, before anything is computed."""
+    """Refuse a folder that holds another run or cannot be written to, before anything is computed."""
     folder = Path(config.output)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"--output={folder} is a file, expected a folder or a new name")
-    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise InputError(f"--output={folder}: {existing} cannot be written to: name a folder that can")
-    if not folder.is_dir() or not any(folder.iterdir()):
-        return
-    if not config.resume:
-        raise InputError(f"--output={folder} is not empty, and --noresume asks for a fresh folder: name another one")
     try:
-        found = json.loads((folder / RESULTS).read_text())["config"]
-    except FileNotFoundError:
-        raise InputError(f"--output={folder} is not empty and holds no {RESULTS}: name another folder") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+        if not existing.is_dir():
+            raise InputError(f"--output={folder}: {existing} is a file, expected a folder or a new name")
+        with tempfile.TemporaryFile(dir=existing):
+            entries = {entry.name for entry in folder.iterdir()} if existing == folder else set()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"--output={folder} cannot be written to ({reason}): name another folder") from None
+    if not config.resume and entries:
+        raise InputError(f"--output={folder} is not empty, and --noresume asks for a fresh folder: name another one")
+    if RESULTS in entries:
+        _check_same_run(config, folder)
+    elif entries - {PARTIAL, SAMPLES}:  # what an interrupted write may leave
+        raise InputError(f"--output={folder} is not empty and holds no {RESULTS}: name another folder")
+
+
+def _check_same_run(config: RunConfig, folder: Path) -> None:
+    try:
+        found = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
+        before = {key: found["config"].get(key) for key in _identity(config)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"--output={folder}: {RESULTS} cannot be read ({error}): name another folder") from None
-    differing = sorted(key for key in {*found, *_config(config)} if found.get(key) != _config(config).get(key))
-    if differing:
-        key = differing[0]
-        raise InputError(
-            f"--output={folder} holds another run: its {key} is {found.get(key)!r}, now it is "
-            f"{_config(config).get(key)!r}: name another folder"
-        )
+    for key, now in _identity(config).items():
+        if _resolved(before[key]) != _resolved(now):
+            raise InputError(
+                f"--output={folder} holds another run: its {key} is {before[key]!r}, now it is {now!r}: "
+                "name another folder"
+            )
+
+
+def _identity(config: RunConfig) -> dict[str, Any]:
+    """What makes a run this run; where it writes and how much it runs at once do not."""
+    return {key: value for key, value in _config(config).items() if key not in ("output", "resume", "token_budget")}
+
+
+def _resolved(value: Any) -> Any:
+    """Paths by the place they lead to, so that a folder may be spelled in several ways."""
+    if isinstance(value, list):
+        return [_resolved(entry) for entry in value]
+    return os.path.realpath(value) if isinstance(value, str) and os.path.exists(value) else value
 
 
 def write_results(config: RunConfig, outcome: Outcome, wall_seconds: float) -> dict[str, Any]:
-    """Write samples, then results.json, which is returned."""
-    folder = Path(config.output)
+    """Write samples and results.json, which is returned.  All is written aside first, then put in place at once."""
+    folder, partial = Path(config.output), Path(config.output) / PARTIAL
     results = _strict(results_of(config, outcome, wall_seconds))
+    shutil.rmtree(partial, ignore_errors=True)
     for task in outcome.tasks:
-        path = folder / "samples" / f"{task.source.task.name}.jsonl"
-        _write(path, "".join(f"{_dumps(_strict(sample))}\n" for sample in samples(task)))
-    _write(folder / RESULTS, _dumps(results, indent=1) + "\n")
+        path = partial / SAMPLES / f"{task.source.task.name}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{_dumps(_strict(sample))}\n" for sample in samples(task)), encoding="utf-8")
+    (partial / RESULTS).write_text(_dumps(results, indent=1) + "\n", encoding="utf-8")
+    (folder / RESULTS).unlink(missing_ok=True)
+    if (folder / SAMPLES).exists():
+        (folder / SAMPLES).rename(partial / "replaced")
+    (partial / SAMPLES).rename(folder / SAMPLES)
+    (partial / RESULTS).rename(folder / RESULTS)
+    shutil.rmtree(partial)
     return results
 
 
@@ -109,9 +139,17 @@ def samples(task: TaskScores) -> Iterator[dict[str, Any]]:
             "metrics": dict(example.metrics),
         }
         if not all(map(math.isfinite, example.metrics.values())):
-            answers_nan = any(np.isnan(option.logprob).any() for option in options)
-            sample["reason"] = "the model answers NaN" if answers_nan else "the gold option has no scored token"
+            sample["reason"] = _reason(options)
         yield sample
+
+
+def _reason(options: list[Score]) -> str:
+    """Why a metric of an example is null."""
+    if any(np.isnan(option.logprob).any() for option in options):
+        return "the model answers NaN"
+    if any(np.isinf(option.logprob).any() for option in options):
+        return "the model gives a token no probability at all"
+    return "the gold option has no scored token"
 
 
 def _differ(contexts: tuple[str, ...]) -> bool:
@@ -120,14 +158,15 @@ def _differ(contexts: tuple[str, ...]) -> bool:
 
 def _option(context: str, continuation: str, score: Score) -> dict[str, Any]:
     """A schema's options differ in their contexts: the last line of each tells them apart."""
+    scored = len(score.logprob) > 0
     option = {
         "text": context.rsplit("\n", 1)[-1] + continuation,
-        "logprob": float(score.logprob.sum(dtype=np.float64)) if len(score.logprob) else math.nan,
+        "logprob": float(score.logprob.sum(dtype=np.float64)) if scored else math.nan,
         "num_tokens": len(score.logprob),
         "token_logprobs": score.logprob.tolist(),
-        "greedy": bool((score.rank == 0).all()),
+        "greedy": bool((score.rank == 0).all()) if scored and not np.isnan(score.logprob).any() else None,
     }
-    return option if len(score.logprob) else {**option, "reason": "no scored token"}
+    return option if scored else {**option, "reason": "no scored token"}
 
 
 def _task(task: TaskScores, outcome: Outcome, limit: int | None) -> dict[str, Any]:
@@ -137,7 +176,8 @@ def _task(task: TaskScores, outcome: Outcome, limit: int | None) -> dict[str, An
         "metrics": {name: _estimate(found) for name, found in estimates(task).items()},
         "groups": {},
         "baselines": dict(definition.baselines),
-        "profile": {**asdict(definition.profile), "bos_token": outcome.bos.how, "kind": definition.kind},
+        "profile": {**asdict(definition.profile), "bos_token": outcome.bos.how, "max_length": outcome.length_limit},
+        "kind": definition.kind,
         "skipped": skipped(task),
         "tied": sum(example.tied for example in task.examples),
         "empty_span": sum(example.empty_span for example in task.examples),
@@ -228,11 +268,3 @@ def _strict(value: Any) -> Any:
 
 def _dumps(value: Any, indent: int | None = None) -> str:
     return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
-
-
-def _write(path: Path, text: str) -> None:
-    """The file appears under its name only when it is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)

@@ -22,9 +22,9 @@ def print_results(console: Console, results: Mapping[str, Any]) -> None:
     console.print(table)
     for suite in results["suites"].values():
         for name, composite in suite["composites"].items():
-            console.print(_composite(name, composite))
+            console.print(_composite(name, composite), markup=False, soft_wrap=True)
     for line in (*_notes(results), _speed(results)):
-        console.print(line)
+        console.print(line, markup=False, soft_wrap=True)
 
 
 def _row(name: str, task: Mapping[str, Any]) -> tuple[str, ...]:
@@ -47,7 +47,8 @@ def _number(value: float | None) -> str:
 def _composite(name: str, composite: Mapping[str, Any]) -> str:
     if composite["value"] is None:
         missing = composite["missing"]
-        return f"{name}: none, {len(missing)} tasks missing: {', '.join(missing[:4])}{' ...' if missing[4:] else ''}"
+        names = f"{', '.join(missing[:4])}{' ...' if missing[4:] else ''}"
+        return f"{name}: none, {len(missing)} tasks have no score on published data: {names}"
     low, high = composite["ci95"]
     return f"{name}: {composite['value']:.4f} (95 % interval {low:.4f} to {high:.4f})"
 

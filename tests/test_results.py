@@ -1,0 +1,80 @@
+"""Composites and samples: what is missing, changed or NaN never hides inside a number."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from miron_jax.aggregate import Inputs, Outcome, Source, TaskScores, skipped, suite_composites
+from miron_jax.forward import Speed
+from miron_jax.metrics.choices import score_choices
+from miron_jax.prompts import Prompt
+from miron_jax.report.results import samples
+from miron_jax.scores import Score, SelfCheck, Totals
+from miron_jax.task import DataState
+from miron_jax.tasks import core
+from miron_jax.token_requests import Bos
+
+
+def scored(task_name: str, logprobs: list[list[float]], state: str = "as published") -> TaskScores:
+    """One example, one list an option; gold is 0."""
+    task = next(task for task in core.SUITE.tasks if task.name == task_name)
+    options = [Score(np.asarray(x, np.float32), np.zeros(len(x), np.int32)) for x in logprobs]
+    texts = tuple("abcd"[: len(logprobs)])
+    scores = TaskScores(Source(task, [], DataState(state, "0" * 40)))  # type: ignore[arg-type]
+    scores.prompts.append(Prompt(0, 0, ("q ",) * len(texts), texts, 0))
+    scores.options.append(options)
+    scores.examples.append(score_choices([option.logprob for option in options], texts, 0))
+    return scores
+
+
+def outcome(tasks: list[TaskScores]) -> Outcome:
+    inputs = Inputs([task.source for task in tasks], {}, [core.SUITE])
+    return Outcome(tasks, inputs, None, Bos(0, "declared <s>"), Totals(), Speed(), SelfCheck(1e-3), 0.0)
+
+
+def every_small_task(changed: str = "", broken: str = "") -> list[TaskScores]:
+    return [
+        scored(
+            name,
+            [[math.nan], [-1.0]] if name == broken else [[-1.0], [-2.0]],
+            "changed" if name == changed else "as published",
+        )
+        for name in core.BASELINES_18
+    ]
+
+
+def test_core_18_is_there_and_core_is_not():
+    found = suite_composites(core.SUITE, outcome(every_small_task()))
+    composite, estimate = found["CORE-18"]
+    assert composite.value == 1.0  # every example is right: (1 - b) / (1 - b)
+    assert estimate is not None
+    assert estimate.stderr == 0.0
+    assert found["CORE"][0].value is None
+    assert set(found["CORE"][0].missing) == {"core/hellaswag", "core/hellaswag_zeroshot", "core/squad", "core/coqa"}
+
+
+def test_changed_data_and_skipped_examples_take_the_name_away():
+    for tasks in (every_small_task(changed="core/copa"), every_small_task(broken="core/copa")):
+        composite, estimate = suite_composites(core.SUITE, outcome(tasks))["CORE-18"]
+        assert (composite.value, estimate, composite.missing) == (None, None, ("core/copa",))
+    assert skipped(scored("core/copa", [[math.nan], [-1.0]])) == 1
+
+
+def test_samples_say_why_a_number_is_null():
+    nan, infinite, empty = (
+        next(samples(scored("core/copa", logprobs)))
+        for logprobs in ([[math.nan], [-1.0]], [[-math.inf], [-1.0]], [[], [-1.0]])
+    )
+    assert "NaN" in nan["reason"]
+    assert "no probability" in infinite["reason"]
+    assert "no scored token" in empty["reason"]
+    assert (nan["prediction"], nan["correct"]) == (None, None)
+    assert empty["options"][0]["greedy"] is None
+    assert empty["correct"] is True  # nanochat: NaN wins in first place
+
+
+def test_the_suite_finds_its_folder_without_a_network(tmp_path: Path):
+    (tmp_path / "eval_data/world_knowledge").mkdir(parents=True)
+    (tmp_path / "eval_data/world_knowledge/arc_easy.jsonl").write_text("")
+    assert core.SUITE.locate(tmp_path, False) == tmp_path / "eval_data"
