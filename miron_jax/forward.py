@@ -298,7 +298,7 @@ def _score_batch(graphdef: Any, shape: Shape, state: Any, packed: jax.Array) -> 
     )
 
 
-def _free_bytes(device: jax.Device) -> float:
+def _free_bytes(device: Any) -> float:
     """Memory that a program may still take on the device; the host's free memory on CPU."""
     statistics = device.memory_stats()
     if statistics and "bytes_limit" in statistics:

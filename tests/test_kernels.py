@@ -46,9 +46,12 @@ def test_forest_attention_equals_its_definition(name, block):
     until, position = random_forest(rng, case.rows, case.length)
     rules = {"scale": case.head_dim**-0.5, "window": case.window, "softcap": case.softcap}
     with jax.enable_x64(True):
-        expected = attention_reference.forest_attention(*map(jnp.asarray, (q, k, v, until, position)), **rules)
-    single = [jnp.asarray(x, jnp.float32) for x in (q, k, v)]
-    found = attention_xla.forest_attention(*single, jnp.asarray(until), jnp.asarray(position), **rules, block=block)
+        double = (jnp.asarray(q), jnp.asarray(k), jnp.asarray(v), jnp.asarray(until), jnp.asarray(position))
+        expected = attention_reference.forest_attention(*double, **rules)
+    q_single, k_single, v_single = (jnp.asarray(x, jnp.float32) for x in (q, k, v))
+    found = attention_xla.forest_attention(
+        q_single, k_single, v_single, jnp.asarray(until), jnp.asarray(position), **rules, block=block
+    )
     np.testing.assert_allclose(np.asarray(found), np.asarray(expected), atol=TOLERANCE)
 
 

@@ -46,7 +46,7 @@ def check(plan: Plan, requests: Requests) -> None:
         for depth, edge in zip(range(start, len(ids)), edges, strict=True):
             assert plan.edge_offset[row] <= edge < plan.edge_offset[row + 1], "an edge of another row"
             assert plan.edge_target[edge] == ids[depth]
-            path = visible_path(plan, row, plan.edge_source[edge])
+            path = visible_path(plan, row, int(plan.edge_source[edge]))
             seen = plan.token_ids[plan.place_offset[row] + np.asarray(path)]
             assert seen.tolist() == ids[:depth].tolist(), "the source does not see just the tokens before its target"
             assert plan.position[plan.place_offset[row] + np.asarray(path)].tolist() == list(range(depth))
@@ -164,11 +164,13 @@ def test_lengths_in_use_come_free_and_count():
     assert len(choose_lengths(np.arange(10, 5000), CostModel(1e6, 1e3, 0.0, 8, max_lengths=5), (640, 5000))) <= 5
 
 
-@pytest.mark.parametrize(("context", "choices", "answer"), [(520, 4, 12), (25, 2, 6), (90, 1, 2)])
-def test_padding_is_small_and_nothing_shared_is_computed_twice(context, choices, answer):
+@pytest.mark.parametrize(
+    ("questions", "context", "choices", "answer"), [(200, 520, 4, 12), (1500, 25, 2, 6), (1500, 90, 1, 2)]
+)
+def test_padding_is_small_and_nothing_shared_is_computed_twice(questions, context, choices, answer):
     rng = np.random.default_rng(1)
     items = []
-    for _ in range(400):
+    for _ in range(questions):
         ids = [9, *rng.integers(0, 40000, int(context * rng.uniform(0.8, 1.2))).tolist()]
         items += [
             ([*ids, *rng.integers(0, 40000, rng.integers(1, answer + 1)).tolist()], len(ids)) for _ in range(choices)

@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from miron_jax.aggregate import Inputs, Outcome, Source, TaskScores, skipped, suite_composites
 from miron_jax.forward import Speed
@@ -47,7 +48,7 @@ def every_small_task(changed: str = "", broken: str = "") -> list[TaskScores]:
 def test_core_18_is_there_and_core_is_not():
     found = suite_composites(core.SUITE, outcome(every_small_task()))
     composite, estimate = found["CORE-18"]
-    assert composite.value == 1.0  # every example is right: (1 - b) / (1 - b)
+    assert composite.value == pytest.approx(1.0)  # every example is right: (1 - b) / (1 - b)
     assert estimate is not None
     assert estimate.stderr == 0.0
     assert found["CORE"][0].value is None

@@ -245,7 +245,7 @@ def _environment() -> dict[str, Any]:
         "num_devices": 1,
         "host": platform.processor() or platform.machine(),
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
-        "matmul_precision": jax.config.jax_default_matmul_precision,
+        "matmul_precision": jax.config.values["jax_default_matmul_precision"],
     }
 
 

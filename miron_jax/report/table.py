@@ -13,9 +13,8 @@ from rich.table import Table
 def print_results(console: Console, results: Mapping[str, Any]) -> None:
     """Tasks with their accuracy and its 95 % interval, then composites, notes and speed."""
     table = Table(title=None, header_style="bold")
-    for name, justify in (("task", "left"), ("n", "right"), ("accuracy", "right"), ("95 % interval", "right")):
-        table.add_column(name, justify=justify, no_wrap=True)
-    for name in ("baseline", "by sum", "by bytes", "bits/byte"):
+    table.add_column("task", no_wrap=True)
+    for name in ("n", "accuracy", "95 % interval", "baseline", "by sum", "by bytes", "bits/byte"):
         table.add_column(name, justify="right", no_wrap=True)
     for name, task in results["tasks"].items():
         table.add_row(*_row(name, task))
