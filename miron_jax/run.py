@@ -7,6 +7,7 @@ are checked before weights are loaded.  It deliberately does not know flags or f
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,13 +23,14 @@ from miron_jax.metrics.choices import score_choices, score_continuation
 from miron_jax.model.config import ModelConfig, from_hf_config
 from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_reader import load_hf, resolve_model
+from miron_jax.plan import CostModel, choose_lengths
 from miron_jax.prompts import Prompt, render
 from miron_jax.scores import PART_TOKENS, TOLERANCE, Score, SelfCheck, Totals, plan_parts, score_parts
-from miron_jax.task import data_state, read_examples
+from miron_jax.task import Task, data_state, read_examples
 from miron_jax.tasks import registry
 from miron_jax.token_requests import Requests, concatenate, load_tokenizer, resolve_bos, tokenize
 
-LONGEST_TRIED = 4  # examples of each task that are tokenized ahead to find the longest row
+LONGEST_TRIED, SAMPLED = 8, 32  # examples of each task tokenized ahead: its longest, and some of every size
 
 
 class _Piece(NamedTuple):
@@ -98,9 +100,10 @@ def evaluate(
 
     waiting: deque[list[_Piece]] = deque()  # parts that are tokenized and not yet scored
     parts = _parts(inputs.sources, config.limit, tokenizer, limit)
-    longest = longest_piece(inputs.sources, config.limit, tokenizer, limit)
+    cost = cost_model(model_config)
+    lengths = expected_lengths(inputs.sources, config, tokenizer, limit, cost)
     joined = _join(parts, waiting, model_config)
-    for scores in score_parts(joined, forward, cost_model(model_config), totals, check, advance, longest):
+    for scores in score_parts(joined, forward, cost, totals, check, advance, lengths):
         taken = iter(scores)
         for piece in waiting.popleft():
             _hand_out(tasks[piece.task], piece, list(islice(taken, len(piece.requests))))
@@ -121,27 +124,43 @@ def summarize_plan(config: RunConfig, inputs: Inputs) -> Totals:
     tokenizer = load_tokenizer(config.tokenizer or str(folder))
     totals = Totals()
     parts = _join(_parts(inputs.sources, config.limit, tokenizer, limit), deque(), model_config)
-    longest = longest_piece(inputs.sources, config.limit, tokenizer, limit)
-    for planned in plan_parts(parts, cost_model(model_config), totals, longest):
+    cost = cost_model(model_config)
+    lengths = expected_lengths(inputs.sources, config, tokenizer, limit, cost)
+    for planned in plan_parts(parts, cost, totals, lengths):
         totals.useful_flops += useful_flops(model_config, planned.plan)
     return totals
 
 
-def longest_piece(sources: Sequence[Source], limit: int | None, tokenizer: Any, max_length: int | None) -> int:
-    """Places that an example's options take together where they take most, 0 for a run of one part.
+def expected_lengths(
+    sources: Sequence[Source], config: RunConfig, tokenizer: Any, max_length: int | None, cost: CostModel
+) -> tuple[int, ...]:
+    """Row lengths for a run of several parts, () for a run of one, which chooses from the data themselves.
 
-    Found without tokenizing everything: of each task, only the examples with the longest texts (UTF-8 bytes).
+    Sizes of all examples are guessed from their UTF-8 bytes; the rate of each task comes from a few that are tokenized,
+    the longest among them.  One program is left to an example that is longer than guessed.
     """
-    total_bytes, longest = 0, 0
+    total_bytes, longest, guessed = 0, 0, []
     for source in sources:
-        prompts = render(source.task, source.examples, limit)
-        sizes = [len((prompt.contexts[0] + "".join(prompt.continuations)).encode()) for prompt in prompts]
-        total_bytes += sum(size * len(prompt.contexts) for size, prompt in zip(sizes, prompts, strict=True))
-        for i in sorted(range(len(prompts)), key=sizes.__getitem__)[-LONGEST_TRIED:]:
-            requests = tokenize(prompts[i : i + 1], source.task.profile, tokenizer, max_length, source.task.name)
-            length = np.diff(requests.offsets)
-            longest = max(longest, int(length.max() + (length - requests.span_start).sum()))
-    return longest if total_bytes > PART_TOKENS else 0
+        prompts = render(source.task, source.examples, config.limit)
+        sizes = np.asarray([len((prompt.contexts[0] + "".join(prompt.continuations)).encode()) for prompt in prompts])
+        total_bytes += int((sizes * len(prompts[0].contexts)).sum())
+        by_size = np.argsort(sizes, kind="stable")
+        tried = np.unique([*by_size[-LONGEST_TRIED:], *by_size[:: max(1, len(prompts) // SAMPLED)]])
+        measured = np.asarray([_places(prompts[i], source.task, tokenizer, max_length) for i in tried])
+        longest = max(longest, int(measured.max()))
+        guessed.append(np.minimum(sizes * (measured.sum() / sizes[tried].sum()), measured.max()))
+    if total_bytes < PART_TOKENS:  # a token has a byte at least
+        return ()
+    longest = -(-longest // cost.length_multiple) * cost.length_multiple
+    spare = replace(cost, max_lengths=max(1, cost.max_lengths - 1))
+    return choose_lengths(np.ceil(np.concatenate(guessed)).astype(np.int64), spare, (longest,))
+
+
+def _places(prompt: Prompt, task: Task, tokenizer: Any, max_length: int | None) -> int:
+    """Places that an example's options take together, their common beginning shared."""
+    requests = tokenize([prompt], task.profile, tokenizer, max_length, task.name)
+    length = np.diff(requests.offsets)
+    return int(length.max() + np.sort(length - requests.span_start)[:-1].sum())
 
 
 def _parts(

@@ -173,26 +173,24 @@ class _PlannedPart(NamedTuple):
     more: bool  # other parts are to be expected
 
 
-def plan_parts(parts: Iterable[Requests], cost: CostModel, totals: Totals, longest: int = 0) -> Iterator[_PlannedPart]:
-    """Plan a run part by part; row lengths of earlier parts are used again, and only they bound later tries.
+def plan_parts(
+    parts: Iterable[Requests], cost: CostModel, totals: Totals, lengths: tuple[int, ...] = ()
+) -> Iterator[_PlannedPart]:
+    """Plan a run part by part.  Row lengths of earlier parts are used again and bound the tries of later ones.
 
-    A first part that others follow leaves one program to them, and one to the `longest` piece that they are expected
-    to hold (places), so that a run stays within the cost model's number of programs.
+    `lengths` are those that the whole run is expected to want: then no other is added, but for a single request that is
+    longer than all of them.
     """
-    ledger, lengths = Ledger(), ()
+    ledger = Ledger()
+    limits = replace(cost, max_lengths=len(lengths)) if lengths else cost
     for requests in parts:
         places, indices = ledger.enter(requests)
         fresh = select(requests, indices)
-        more = len(requests.token_ids) >= PART_TOKENS
-        if lengths:
-            limits = replace(cost, longest=min(cost.longest, max(lengths)))
-        else:
-            limits = replace(cost, max_lengths=max(1, cost.max_lengths - 1)) if more else cost
-            lengths = (-(-longest // cost.length_multiple) * cost.length_multiple,) if longest else ()
-        plan = make_plan(fresh, limits, lengths)
+        bounded = replace(limits, longest=min(cost.longest, max(lengths))) if lengths else limits
+        plan = make_plan(fresh, bounded, lengths)
         lengths = tuple(sorted({*lengths, *plan.row_length.tolist()}))
         totals.add(requests, plan)
-        yield _PlannedPart(places, fresh, plan, more)
+        yield _PlannedPart(places, fresh, plan, len(requests.token_ids) >= PART_TOKENS)
 
 
 def score_parts(
@@ -202,14 +200,14 @@ def score_parts(
     totals: Totals,
     check: SelfCheck,
     progress: Callable[[int], None] = lambda tokens: None,
-    longest: int = 0,
+    lengths: tuple[int, ...] = (),
 ) -> Iterator[Scores]:
     """Score each part in turn; the next one is tokenized and planned while the device works on this one.
 
     Raises SelfCheckFailed; whatever the parts themselves raise (InputError) comes through.
     """
     known = _Known()
-    planned = plan_parts(parts, cost, totals, longest)
+    planned = plan_parts(parts, cost, totals, lengths)
     with ThreadPoolExecutor(1) as host:
         upcoming = host.submit(next, planned, None)
         while (part := upcoming.result()) is not None:

@@ -162,17 +162,17 @@ def test_a_model_that_answers_nan_passes_the_self_check_and_is_left_to_the_metri
 
 
 def test_a_long_run_keeps_to_its_programs(model, monkeypatch):
-    # Five parts whose requests grow; only the longest is known ahead.
+    # Five parts whose requests grow; three lengths are expected, and the last part holds one request beyond them.
     monkeypatch.setattr("miron_jax.scores.PART_TOKENS", 1)
     rng = np.random.default_rng(4)
-    sizes = [(20, 60), (60, 110), (100, 160), (150, 210), (200, 250)]
+    sizes = [(20, 60), (60, 110), (100, 160), (150, 200), (200, 250)]
     parts = [
         requests_of([([0, *rng.integers(1, 331, n).tolist()], n) for n in rng.integers(low, high, 12)])
         for low, high in sizes
     ]
     cost = replace(cost_model(model.config), length_multiple=8, flops_per_program=0.0, max_lengths=4)
     forward, check = Forward(model, token_budget=512), SelfCheck(TOLERANCE["float32"])
-    scored = list(score_parts(iter(parts), forward, cost, Totals(), check, longest=250))
+    scored = list(score_parts(iter(parts), forward, cost, Totals(), check, lengths=(64, 128, 200)))
     assert [len(scores) for scores in scored] == [12] * 5
     assert forward.speed.programs <= 4
 
