@@ -139,17 +139,17 @@ def expected_lengths(
     Sizes of all examples are guessed from their UTF-8 bytes; the rate of each task comes from a few that are tokenized,
     the longest among them.  One program is left to an example that is longer than guessed.
     """
-    total_bytes, longest, guessed = 0, 0, []
+    plain_tokens, longest, guessed = 0.0, 0, []
     for source in sources:
         prompts = render(source.task, source.examples, config.limit)
         sizes = np.asarray([len((prompt.contexts[0] + "".join(prompt.continuations)).encode()) for prompt in prompts])
-        total_bytes += int((sizes * len(prompts[0].contexts)).sum())
         by_size = np.argsort(sizes, kind="stable")
         tried = np.unique([*by_size[-LONGEST_TRIED:], *by_size[:: max(1, len(prompts) // SAMPLED)]])
         measured = np.asarray([_places(prompts[i], source.task, tokenizer, max_length) for i in tried])
         longest = max(longest, int(measured.max()))
         guessed.append(np.minimum(sizes * (measured.sum() / sizes[tried].sum()), measured.max()))
-    if total_bytes < PART_TOKENS:  # a token has a byte at least
+        plain_tokens += float(guessed[-1].sum()) * len(prompts[0].contexts)
+    if plain_tokens < PART_TOKENS:
         return ()
     longest = -(-longest // cost.length_multiple) * cost.length_multiple
     spare = replace(cost, max_lengths=max(1, cost.max_lengths - 1))
