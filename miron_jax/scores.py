@@ -23,7 +23,7 @@ from miron_jax.token_requests import Requests
 # highest matmul precision: sums of a few thousand terms in another order.  bfloat16: operands keep 8 bits, and a
 # different order of sums moves roundings of the attention weights.
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
-PART_TOKENS = 4_000_000  # plain tokens planned at a time: host memory stays flat and the device starts early
+PART_TOKENS = 6_000_000  # plain tokens planned at a time: host memory stays flat and the device starts early
 CHECKED_AT_LEAST, CHECKED_SHARE = 8, 1 / 1000
 
 
