@@ -32,6 +32,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 set_backend_flags()  # before jax starts a backend
 
 import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
 
 from miron_jax.forward import Forward, Model, Shape, Speed, cost_model  # noqa: E402
 from miron_jax.scores import SelfCheck, Totals, plan_parts, score_parts, select  # noqa: E402
@@ -175,6 +176,30 @@ class Engine:
 
 def weight_bytes(model: Model) -> int:
     return sum(leaf.nbytes for leaf in jax.tree.leaves(model.state))
+
+
+def layer_kernels(model: Model) -> list[np.ndarray]:
+    """The layers' matrices, each [layers, in, out]."""
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(model.state) if leaf.ndim == 3]
+
+
+def bare_matmuls(kernels: Sequence[np.ndarray], places: int, dtype: str = "float32") -> Callable[[], Any]:
+    """One pass over all layers: a scan, as the decoder does, whose body is the layer's weight matmuls and nothing else.
+
+    Every product lands in the carry, so none can be dropped, and none depends on another, so nothing overflows.
+    """
+    stacked = [jnp.asarray(kernel) for kernel in kernels]
+    inputs = {kernel.shape[1]: jnp.ones((places, kernel.shape[1]), dtype) for kernel in kernels}
+
+    @jax.jit
+    def run(stacked: list[jax.Array], inputs: dict[int, jax.Array]) -> list[jax.Array]:
+        def layer(_: list[jax.Array], own: list[jax.Array]) -> tuple[list[jax.Array], None]:
+            return [jnp.dot(inputs[w.shape[0]], w, preferred_element_type=jnp.float32) for w in own], None
+
+        empty = [jnp.zeros((places, kernel.shape[2]), jnp.float32) for kernel in kernels]
+        return jax.lax.scan(layer, empty, stacked)[0]
+
+    return lambda: jax.block_until_ready(run(stacked, inputs))
 
 
 @dataclass

@@ -111,6 +111,15 @@ def test_bench_core_smoke(tiny: Tiny) -> None:
     assert found["memory"]["peak_bytes"] > found["memory"]["weight_bytes"]
 
 
+def test_every_instruction_of_a_traced_batch_has_a_part(tiny: Tiny) -> None:
+    flags = ("--limit=12", "--batches=2", "--instructions=3")
+    found = run("trace_forward.py", f"--model={tiny.model}", f"--data_dir={tiny.bundle}", *flags)
+    assert sum(found["traced_seconds"].values()) == pytest.approx(found["traced_batch_seconds"])
+    for part in ("weight matmuls", "attention: matmuls", "attention: mask, softmax, copies", "head"):
+        assert found["traced_seconds"][part] > 0, part
+    assert found["share_of_matmul_rate"] > 0
+
+
 def test_gpu_suite_smoke(tiny: Tiny) -> None:
     found = run("gpu_suite.py", f"--data_dir={tiny.bundle}", "--smoke")
     assert found["parity"]["wrong"] == []

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from miron_jax.kernels.forest_attention import cases as attention_cases
 from miron_jax.kernels.forest_attention import reference as attention_reference
 from miron_jax.kernels.forest_attention import xla as attention_xla
+from miron_jax.kernels.reductions import row_max, row_sum
 from miron_jax.kernels.target_logprob import cases as head_cases
 from miron_jax.kernels.target_logprob import reference as head_reference
 from miron_jax.kernels.target_logprob import xla as head_xla
@@ -36,9 +37,17 @@ def random_forest(rng: np.random.Generator, rows: int, length: int) -> tuple[np.
     return until, position
 
 
+@pytest.mark.parametrize("size", [1, 3, 16, 31, 48, 80, 96, 320, 576, 1000, 37 * 16, 49152])
+def test_reductions_over_the_last_axis(size):
+    x = np.random.default_rng(size).normal(size=(2, 3, size)).astype(np.float32)
+    np.testing.assert_allclose(jax.jit(row_sum)(x), x.astype(np.float64).sum(axis=-1), atol=1e-6 * size + 1e-6)
+    np.testing.assert_array_equal(jax.jit(row_max)(x), x.max(axis=-1))
+
+
 @pytest.mark.parametrize("name", attention_cases.CASES)
 @pytest.mark.parametrize("block", [None, 16])
-def test_forest_attention_equals_its_definition(name, block):
+@pytest.mark.parametrize("rows_at_once", [False, True])  # True: what other devices than a CPU run
+def test_forest_attention_equals_its_definition(name, block, rows_at_once):
     case = attention_cases.CASES[name]
     rng = np.random.default_rng(7)
     q = rng.normal(size=(case.rows, case.length, case.heads, case.head_dim))
@@ -49,9 +58,11 @@ def test_forest_attention_equals_its_definition(name, block):
         double = (jnp.asarray(q), jnp.asarray(k), jnp.asarray(v), jnp.asarray(until), jnp.asarray(position))
         expected = attention_reference.forest_attention(*double, **rules)
     q_single, k_single, v_single = (jnp.asarray(x, jnp.float32) for x in (q, k, v))
-    found = attention_xla.forest_attention(
-        q_single, k_single, v_single, jnp.asarray(until), jnp.asarray(position), **rules, block=block
-    )
+    arrays = (q_single, k_single, v_single, jnp.asarray(until), jnp.asarray(position))
+    if rows_at_once:
+        found = attention_xla._attend(*arrays, None, **rules, block=block)
+    else:
+        found = attention_xla.forest_attention(*arrays, **rules, block=block)
     np.testing.assert_allclose(np.asarray(found), np.asarray(expected), atol=TOLERANCE)
 
 

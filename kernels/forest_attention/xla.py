@@ -2,12 +2,17 @@
 
 A block of queries [a, b) multiplies only keys [0, b): later ones are never visible.  That skips nearly half of the
 square at 64 queries a block.  Matmuls run in the dtype of q, k and v with float32 sums; softmax is float32.
+
+A CPU takes the rows one after another, so that a block's logits stay in its second cache; other devices take them all.
 """
+
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 
 from miron_jax.kernels.forest_attention.reference import visible_pairs
+from miron_jax.kernels.reductions import row_max, row_sum
 
 QUERY_BLOCK = 64  # measured on CPU at rows of 512: 64 and 128 level, 256 a third slower
 MAX_BLOCKS = 16  # blocks are unrolled: longer rows take larger blocks, so that compile time stays flat
@@ -19,6 +24,7 @@ def hidden_bias(until_BT: jax.Array, position_BT: jax.Array, window: jax.Array |
     return jnp.where(visible_pairs(until_BT, position_BT, window), 0.0, HIDDEN).astype(jnp.float32)
 
 
+@jax.named_scope("forest_attention")
 def forest_attention(
     q_BTNH: jax.Array,
     k_BTKH: jax.Array,
@@ -37,6 +43,28 @@ def forest_attention(
     `bias_BTT` is `hidden_bias` of the same rows and window, where the caller has it: a seventh faster on CPU than
     comparing indices again in every layer.
     """
+    attend = partial(_attend, scale=scale, window=window, softcap=softcap, block=block)
+
+    def row_by_row(*rows: jax.Array | None) -> jax.Array:
+        return jax.lax.map(lambda row: attend(*jax.tree.map(lambda x: x[None], row))[0], rows)
+
+    rows = (q_BTNH, k_BTKH, v_BTKH, until_BT, position_BT, bias_BTT)
+    return jax.lax.platform_dependent(*rows, cpu=row_by_row, default=attend)
+
+
+def _attend(
+    q_BTNH: jax.Array,
+    k_BTKH: jax.Array,
+    v_BTKH: jax.Array,
+    until_BT: jax.Array,
+    position_BT: jax.Array,
+    bias_BTT: jax.Array | None,
+    *,
+    scale: float,
+    window: jax.Array | int | None,
+    softcap: float | None,
+    block: int | None,
+) -> jax.Array:
     b, t, n, h = q_BTNH.shape
     kv_heads = k_BTKH.shape[2]
     groups = n // kv_heads
@@ -60,7 +88,7 @@ def forest_attention(
         mixed = jnp.einsum(
             "bkqs,bksh->bkqh", weights.astype(v.dtype), v[:, :, :stop], preferred_element_type=jnp.float32
         )
-        mixed /= weights.sum(axis=-1)[..., None]
+        mixed /= row_sum(weights)[..., None]
         out.append(mixed.reshape(b, kv_heads, groups, stop - start, h))
     return jnp.concatenate(out, axis=3).transpose(0, 3, 1, 2, 4).reshape(b, t, n, h)
 
@@ -75,16 +103,3 @@ def _block_bias(
     if window is not None:
         visible &= position_BT[:, start:stop, None] - position_BT[:, None, :stop] < window
     return jnp.where(visible, 0.0, HIDDEN).astype(jnp.float32)
-
-
-def row_max(x: jax.Array) -> jax.Array:
-    """Maximum over the last axis.  XLA:CPU does not vectorise jnp.max, which carries NaN; this one drops NaN there.
-
-    Callers subtract it and exponentiate, where a NaN entry makes the sum NaN all the same.
-    """
-
-    def select_max(y: jax.Array) -> jax.Array:
-        lowest = jnp.asarray(-jnp.inf, y.dtype)
-        return jax.lax.reduce(y, lowest, lambda a, b: jax.lax.select(a > b, a, b), (y.ndim - 1,))
-
-    return jax.lax.platform_dependent(x, cpu=select_max, default=lambda y: y.max(axis=-1))

@@ -7,11 +7,12 @@ and the time follows the edges that are there.  Logits live for one chunk: [chun
 import jax
 import jax.numpy as jnp
 
-from miron_jax.kernels.forest_attention.xla import row_max
+from miron_jax.kernels.reductions import row_max, row_sum
 
 NARROW = 8  # rounds of at most this many targets pass over as many rows of logits instead of the whole chunk
 
 
+@jax.named_scope("target_logprob")
 def target_logprob(
     hidden_SD: jax.Array,
     weight_VD: jax.Array,
@@ -39,7 +40,7 @@ def target_logprob(
         hidden_CD = jax.lax.dynamic_slice_in_dim(hidden_SD, c * chunk, chunk)
         logits_CV = head_logits(hidden_CD, weight_VD, bias_V, softcap, scale)
         highest_C = row_max(logits_CV)
-        logsumexp_C = highest_C + jnp.log(jnp.exp(logits_CV - highest_C[:, None]).sum(axis=1))
+        logsumexp_C = highest_C + jnp.log(row_sum(jnp.exp(logits_CV - highest_C[:, None])))
 
         def one_round(r: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             start, stop = round_start_R[r], round_start_R[r + 1]

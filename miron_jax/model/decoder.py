@@ -23,6 +23,7 @@ import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
+from miron_jax.kernels.reductions import row_sum
 from miron_jax.model.config import Activation, ModelConfig, Rope
 from miron_jax.model.visibility import NO_WINDOW, Visibility
 
@@ -65,6 +66,7 @@ class Linear(nnx.Module):
         self.kernel_IO = nnx.Param(_normal(rngs, (*stack, *shape), dtype, shape[0] ** -0.5))
         self.bias_O = nnx.Param(_normal(rngs, (*stack, shape[1]), jnp.float32, 0.1)) if bias else None
 
+    @jax.named_scope("linear")
     def __call__(self, x_BTI: jax.Array) -> jax.Array:
         kernel_IO = self.kernel_IO[...]
         y_BTO = jnp.dot(x_BTI.astype(kernel_IO.dtype), kernel_IO, preferred_element_type=jnp.float32)
@@ -82,8 +84,8 @@ class Norm(nnx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         if not self.rms:
-            x = x - jnp.mean(x, axis=-1, keepdims=True)
-        x = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + self.config.norm_eps)
+            x = x - _mean(x)
+        x = x * jax.lax.rsqrt(_mean(jnp.square(x)) + self.config.norm_eps)
         lead = (None,) * (x.ndim - 1)
         x = x * (self.weight[...] + self.config.norm_offset)[lead]
         return x if self.bias is None else x + self.bias[...][lead]
@@ -228,6 +230,11 @@ def random_params(config: ModelConfig, dtype: DTypeLike, seed: int) -> Any:
 
 def _normal(rngs: nnx.Rngs, shape: tuple[int, ...], dtype: DTypeLike, scale: float, mean: float = 0.0) -> jax.Array:
     return (mean + scale * jax.random.normal(rngs.params(), shape, jnp.float32)).astype(dtype)
+
+
+def _mean(x: jax.Array) -> jax.Array:
+    """Mean over the last axis, which stays with length 1."""
+    return (row_sum(x) / x.shape[-1])[..., None]
 
 
 def _split_heads(x_BTO: jax.Array, head_dim: int) -> jax.Array:

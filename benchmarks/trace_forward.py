@@ -1,0 +1,232 @@
+"""Where does the time of a batch go?  The engine's own program, traced instruction by instruction, beside bare matmuls.
+
+    python benchmarks/trace_forward.py --model=FOLDER --data_dir=BUNDLE
+
+Plans one CORE task as `eval` does, takes the row length that holds most of its tokens and runs full batches of it: the
+engine's compiled program, and the same layers' weight matmuls alone at the same number of places.  The two take turns,
+so a noisy machine slows both.  Then jax's profiler traces a few batches more; every instruction of the program falls
+into one part by the scope that its HLO names.  Times are medians over the traced batches; what no instruction accounts
+for is printed as such.  CPU only: other devices name their events differently.  The last line is JSON.
+"""
+
+import glob
+import json
+import re
+import statistics
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from absl import flags
+from common import bare_matmuls, environment, joined, layer_kernels, prepare, read_tasks, run, say, seconds_of
+
+from miron_jax.forward import Forward, Shape, _assemble, cost_model
+from miron_jax.model.config import ModelConfig, attention_flops_per_pair, from_hf_config, matmul_params
+from miron_jax.plan import Plan
+from miron_jax.run import load_model
+from miron_jax.scores import Totals, plan_parts
+from miron_jax.token_requests import load_tokenizer
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
+flags.DEFINE_string("data_dir", None, "Eval bundle.", required=True)
+flags.DEFINE_string("task", "arc_challenge", "CORE label.")
+flags.DEFINE_integer("limit", 100, "Examples that are planned.", lower_bound=1)
+flags.DEFINE_integer("batches", 10, "Batches that are timed, and as many that are traced.", lower_bound=2)
+flags.DEFINE_integer("token_budget", None, "Places a batch; the engine's own when absent.", lower_bound=32)
+flags.DEFINE_integer("instructions", 12, "Longest instructions that are listed.", lower_bound=0)
+flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Weights and matmul operands.")
+
+
+WEIGHTS, ATTENTION_MATMULS = "weight matmuls", "attention: matmuls"
+ATTENTION, HEAD = "attention: mask, softmax, copies", "head"
+SLICES, REST = "a layer's weights out of the stack", "norms, rotation, activation, residual"
+
+
+class Work(NamedTuple):
+    """FLOPs that the answers of one batch need."""
+
+    weights: float
+    attention: float
+    head: float
+
+
+def main(_: Sequence[str]) -> None:
+    folder = Path(FLAGS.model)
+    tokenizer, config = load_tokenizer(FLAGS.model), from_hf_config(folder)
+    works = [prepare(s, FLAGS.limit, tokenizer, config.num_positions) for s in read_tasks(FLAGS.data_dir, [FLAGS.task])]
+    model = load_model(folder, FLAGS.dtype)
+    part = next(iter(plan_parts(iter([joined(works)]), cost_model(config), Totals())))
+    forward = Forward(model, FLAGS.token_budget, say)
+    forward.compile(part.plan)
+    shape, rows = full_batches(part.plan, forward)
+    program = forward._program(shape)
+    host, batches = zip(*(seconds_of(lambda own=own: _assemble(part.plan, own, shape)) for own in rows), strict=True)
+    packed = [jax.device_put(batch.packed) for batch in batches]
+    bare = bare_matmuls(layer_kernels(model), shape.places, FLAGS.dtype)
+
+    def one(i: int) -> None:
+        jax.block_until_ready(program(model.state, packed[i]))
+
+    one(0), bare()
+    engine, alone = [], []
+    for i in range(len(rows)):
+        alone.append(seconds_of(bare)[0])
+        engine.append(seconds_of(lambda i=i: one(i))[0])
+    useful = [useful_work(config, part.plan, own) for own in rows]
+    needed = [statistics.median(column) for column in zip(*useful, strict=True)]
+    traces = traced(program.as_text(), one, len(rows))
+    report(shape, needed, engine, alone, traces, statistics.median(host))
+
+
+def full_batches(plan: Plan, forward: Forward) -> tuple[Shape, list[list[int]]]:
+    """The row length that holds most places, and as many full batches of it as are wanted, taken in turns."""
+    lengths, counts = np.unique(plan.row_length, return_counts=True)
+    length = int(lengths[np.argmax(lengths * counts)])
+    shape = Shape(forward._rows[length], length, forward._chunk)
+    own = np.flatnonzero(plan.row_length == length)
+    starts = range(0, len(own) - shape.rows + 1, shape.rows)
+    batches = [own[a : a + shape.rows].tolist() for a in starts]
+    return shape, [batches[i % len(batches)] for i in range(FLAGS.batches)]
+
+
+def useful_work(config: ModelConfig, plan: Plan, rows: list[int]) -> Work:
+    tokens = pairs = sources = 0
+    for row in rows:
+        places = slice(plan.place_offset[row], plan.place_offset[row + 1])
+        edges = slice(plan.edge_offset[row], plan.edge_offset[row + 1])
+        tokens += places.stop - places.start
+        pairs += int((plan.until[places] - np.arange(places.stop - places.start)).sum())
+        sources += len(np.unique(plan.edge_source[edges]))
+    return Work(
+        2.0 * matmul_params(config) * tokens,
+        float(attention_flops_per_pair(config)) * pairs,
+        2.0 * config.d_model * config.vocab_size * sources,
+    )
+
+
+class Instruction(NamedTuple):
+    part: str
+    shape: str
+    operation: str
+
+
+class Trace(NamedTuple):
+    """Medians over the traced batches, seconds a batch."""
+
+    whole: float
+    parts: dict[str, float]
+    instructions: dict[tuple[str, Instruction], float]
+
+
+def traced(hlo: str, one: Callable[[int], None], batches: int) -> Trace:
+    known = instructions_of(hlo)
+    runs = [one_trace(known, lambda i=i: one(i)) for i in range(batches)]
+    whole = statistics.median(wall for wall, _ in runs)
+    seconds = {
+        (name, known[name]): statistics.median(found.get(name, 0.0) for _, found in runs)
+        for name in {name for _, found in runs for name in found}
+    }
+    parts: dict[str, float] = defaultdict(float)
+    for (_, instruction), own in seconds.items():
+        parts[instruction.part] += own
+    parts["between instructions, and rounding"] = whole - sum(parts.values())
+    return Trace(whole, dict(parts), seconds)
+
+
+def instructions_of(hlo: str) -> dict[str, Instruction]:
+    """Every instruction but loops and calls.  One whose scope XLA dropped takes the scope of most of its computation."""
+    known: dict[str, Instruction] = {}
+    for computation in hlo.split("\n}\n"):
+        found = re.findall(r"^ +(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) (.*)$", computation, flags=re.MULTILINE)
+        scopes = {name: match[1] for name, _, text in found if (match := re.search(r'op_name="([^"]*)"', text))}
+        special = [scope for scope in scopes.values() if part_of("", scope) in (ATTENTION, HEAD)]
+        usual = special[0] if 2 * len(special) > len(scopes) else ""
+        for name, shape, text in found:
+            if not re.match(r"(while|call|conditional)\(", text):
+                operation = scopes.get(name, "").rpartition("/")[2]
+                known[name] = Instruction(part_of(name, scopes.get(name, usual)), shape.partition("{")[0], operation)
+    return known
+
+
+def part_of(instruction: str, scope: str) -> str:
+    multiplies = instruction.startswith(("ynn", "dot", "onednn"))  # as XLA:CPU's versions name it
+    if "target_logprob" in scope:
+        return HEAD
+    if "forest_attention" in scope:
+        return ATTENTION_MATMULS if multiplies else ATTENTION
+    if multiplies:
+        return WEIGHTS
+    return SLICES if "dynamic_index_in_dim" in scope and "slice" in instruction else REST
+
+
+def one_trace(known: dict[str, Instruction], action: Callable[[], None]) -> tuple[float, dict[str, float]]:
+    """(wall seconds, instruction -> seconds).  Where several run at once, each gets its share of the moment."""
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            wall, _ = seconds_of(action)
+        [file] = glob.glob(f"{folder}/**/*.xplane.pb", recursive=True)
+        planes = jax.profiler.ProfileData.from_file(file).planes
+        lines = [line for plane in planes for line in plane.lines if line.name.startswith("tf_XLA")]
+        spans = [(e.start_ns, e.end_ns, e.name) for line in lines for e in line.events if e.name in known]
+    changes = sorted([(a, 1, name) for a, _, name in spans] + [(b, -1, name) for _, b, name in spans])
+    found: dict[str, float] = defaultdict(float)
+    running, last = Counter[str](), 0.0
+    for moment, change, name in changes:
+        for own, count in running.items():
+            found[own] += (moment - last) * count / running.total() / 1e9
+        running[name] += change
+        if not running[name]:
+            del running[name]
+        last = moment
+    return wall, found
+
+
+def report(
+    shape: Shape, needed: list[float], engine: list[float], alone: list[float], trace: Trace, host: float
+) -> None:
+    median = statistics.median
+    bare_flops = 2.0 * shape.places * matmul_params(from_hf_config(Path(FLAGS.model)))
+    rate, bare_rate = sum(needed) / median(engine), bare_flops / median(alone)
+    pair = median(e / a for e, a in zip(engine, alone, strict=True))
+    print(f"\n{FLAGS.task}: batches of {shape.rows} rows of {shape.length} places, {len(engine)} timed in turns")
+    print(
+        f"  a batch        {median(engine):7.3f} s, {rate / 1e9:4.0f} useful GFLOP/s; host assembly {host * 1e3:.1f} ms"
+    )
+    print(
+        f"  bare matmuls   {median(alone):7.3f} s, {bare_rate / 1e9:4.0f} GFLOP/s; a batch takes {pair:.3f} times as long"
+    )
+    print(f"  share          {rate / bare_rate:7.1%}, at {needed[0] / bare_flops:.1%} useful places")
+    print(f"\n{'traced part':48}{'seconds':>9}{'share':>8}")
+    for name, seconds in [*by_length(trace.parts), ("a traced batch", trace.whole)]:
+        print(f"{name:48}{seconds:9.4f}{seconds / trace.whole:8.1%}")
+    print(f"\n{'longest instructions, all layers':48}{'seconds':>9}")
+    for (name, own), seconds in by_length(trace.instructions)[: FLAGS.instructions]:
+        print(f"{f'{name} {own.shape} {own.operation}'[:47]:48}{seconds:9.4f}  {own.part}")
+    document = {
+        "benchmark": "trace_forward",
+        "task": FLAGS.task,
+        "rows": shape.rows,
+        "length": shape.length,
+        "engine_seconds": engine,
+        "bare_seconds": alone,
+        "useful_flops": {"weights": needed[0], "attention": needed[1], "head": needed[2]},
+        "bare_flops": bare_flops,
+        "share_of_matmul_rate": rate / bare_rate,
+        "traced_batch_seconds": trace.whole,
+        "traced_seconds": trace.parts,
+        "environment": environment(),
+    }
+    print(json.dumps(document, allow_nan=False))
+
+
+def by_length(seconds: dict[Any, float]) -> list[tuple[Any, float]]:
+    return sorted(seconds.items(), key=lambda item: -item[1])
+
+
+if __name__ == "__main__":
+    run(main)
