@@ -24,6 +24,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -72,7 +73,6 @@ flags.DEFINE_integer("long_limit", None, "Examples of the long workload; all whe
 flags.DEFINE_integer("repeats", 3, "Timed runs of each engine; medians are reported.", lower_bound=1)
 flags.DEFINE_integer("peer_every", 10, "Peers run every n-th example.", lower_bound=1)
 flags.DEFINE_bool("fast", False, "A smoke run: two examples a task, one repeat.")
-flags.DEFINE_bool("engine_only", False, "Run this engine alone on the wide workload, print its peak memory, stop.")
 
 BATCH_SIZES = (1, 4, 16)
 CLOSE = 2e-4  # nats a token; options closer than this may be chosen differently (twice the parity tolerance)
@@ -99,10 +99,7 @@ def main(_: Sequence[str]) -> None:
     if FLAGS.fast:
         FLAGS.limit, FLAGS.long_limit, FLAGS.repeats, FLAGS.peer_every = 2, 3, 1, 2
     tokenizer = load_tokenizer(FLAGS.model)
-    if FLAGS.engine_only:
-        print_peak_memory(tokenizer)
-        return
-    memory = peak_memory_of_engine() if "wide" in FLAGS.workloads else None
+    peak = peak_memory_of_eval() if "wide" in FLAGS.workloads else None
     tasks = {"long": [FLAGS.long_task], "wide": FLAGS.tasks}
     names = {"long": FLAGS.long_task, "wide": f"CORE, limit {FLAGS.limit}"}
     limits = {"long": FLAGS.long_limit, "wide": FLAGS.limit}
@@ -118,7 +115,10 @@ def main(_: Sequence[str]) -> None:
     numbers = [measure(workload, model, torch, lm_eval, tokenizer) for workload in workloads]
     for one in numbers:
         print_table(one)
-    if memory:
+    memory = None
+    if peak is not None:
+        weights = weight_bytes(model)
+        memory = {"peak_bytes": peak, "weight_bytes": weights, "bound_bytes": 2 * weights + 10**9}
         print(memory_line(memory))
     document = {
         "benchmark": "bench_core",
@@ -138,7 +138,7 @@ def main(_: Sequence[str]) -> None:
 
 def memory_line(memory: dict[str, Any]) -> str:
     return (
-        f"peak host memory {memory['peak_bytes'] / 1e9:.2f} GB in a process of its own, weights "
+        f"peak host memory {memory['peak_bytes'] / 1e9:.2f} GB in `miron-jax eval`, weights "
         f"{memory['weight_bytes'] / 1e9:.2f} GB, bound (2 x weights + 1 GB) {memory['bound_bytes'] / 1e9:.2f} GB"
     )
 
@@ -396,19 +396,21 @@ def print_table(one: dict[str, Any]) -> None:
         print("\n".join([f"{title}: {len(lines)}", *(f"  {line}" for line in lines)]))
 
 
-def peak_memory_of_engine() -> dict[str, int]:
-    """A process of its own that runs this engine alone on the wide workload."""
-    done = subprocess.run([sys.executable, *sys.argv, "--engine_only"], stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+def peak_memory_of_eval() -> int:
+    """Bytes resident at most in a `miron-jax eval` of the wide workload, self-check included.
 
-
-def print_peak_memory(tokenizer: Any) -> None:
-    workload = make_workload("memory", read_tasks(FLAGS.data_dir, FLAGS.tasks), min(FLAGS.limit, 10), tokenizer)
-    model = load_model(Path(FLAGS.model), "float32")
-    run_engine(Engine(model), workload, tokenizer)
-    weights = weight_bytes(model)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"peak_bytes": peak, "weight_bytes": weights, "bound_bytes": 2 * weights + 10**9}))
+    Called first: a child's record begins with what its parent held.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        tasks = ",".join(f"core/{label}" for label in FLAGS.tasks) or "core"
+        what = [f"--model={FLAGS.model}", f"--tasks={tasks}", f"--data_dir={FLAGS.data_dir}", f"--limit={FLAGS.limit}"]
+        how = [f"--output={folder}/results", "--dtype=float32", "--allow_changed_data"]
+        done = subprocess.run(
+            [sys.executable, "-m", "miron_jax.cli", "eval", *what, *how], capture_output=True, text=True, check=False
+        )
+    if done.returncode:
+        sys.exit(f"miron-jax eval of the wide workload failed:\n{done.stderr}")
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
 if __name__ == "__main__":

@@ -72,7 +72,8 @@ def main(_: Sequence[str]) -> None:
     def one(i: int) -> None:
         jax.block_until_ready(program(model.state, packed[i]))
 
-    one(0), bare()
+    one(0)
+    bare()
     engine, alone = [], []
     for i in range(len(rows)):
         alone.append(seconds_of(bare)[0])

@@ -43,7 +43,7 @@ class TaskScores:
     """One task's examples, in the suite's own order."""
 
     source: Source
-    prompts: list[Prompt] = field(default_factory=list)
+    prompts: list[Prompt] = field(default_factory=list)  # without their worked examples
     options: list[list[Score]] = field(default_factory=list)  # one an example, one an option
     examples: list[ExampleScore] = field(default_factory=list)
     truncated: int = 0  # examples with an option that lost tokens to the length limit

@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from miron_jax.token_requests import Requests
+from miron_jax.token_requests import Requests, blocks, gather
 
 WORTH_SHARING = 1 / 8  # neighbours share a piece when that saves this share of the second one's tokens
 CUT_ABOVE = 512  # smaller pieces are never cut: a repeated prefix costs more than a shorter row saves
@@ -130,7 +130,7 @@ def _sort(requests: Requests) -> _Trie:
     order = np.asarray(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
     del keys
     by_token = asked[order]
-    tokens, offset = _gather(requests.token_ids, begin[by_token], (end - begin)[by_token])
+    tokens, offset = gather(requests.token_ids, begin[by_token], (end - begin)[by_token])
     common = _common_with_previous(tokens, offset)
     length = np.diff(offset)
     is_new = np.ones(len(length), bool)
@@ -141,31 +141,26 @@ def _sort(requests: Requests) -> _Trie:
     first = np.flatnonzero(is_new)
     span_start = np.minimum.reduceat(requests.span_start[by_token], first) if len(first) else np.zeros(0, np.int32)
     if len(first) < len(length):
-        tokens, offset = _gather(tokens, offset[first], length[first])
+        tokens, offset = gather(tokens, offset[first], length[first])
     common, length = common[first], length[first]
     shared = common.copy()
     shared[1:] = np.minimum(shared[1:], length[:-1] - 1)
     return _Trie(tokens, offset, span_start, common, shared, request_sequence)
 
 
-def _gather(values: np.ndarray, begin: np.ndarray, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """values[begin[i]:begin[i] + length[i]] for every i, end to end, and where each one starts."""
-    offset = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
-    return values[np.repeat(begin - offset[:-1], length) + np.arange(offset[-1])], offset
-
-
 def _common_with_previous(tokens: np.ndarray, offset: np.ndarray) -> np.ndarray:
     """Length of the common beginning of sequences u and u - 1; 0 for the first.  Depth d of u - 1 lies length(u-1) back."""
     length = np.diff(offset)
-    if not len(length):
-        return np.zeros(0, np.int32)
-    back = np.concatenate([[0], length[:-1]])
-    place = np.arange(len(tokens))
-    depth = place - np.repeat(offset[:-1], length)
-    back_each = np.repeat(back, length)
-    differs = (depth >= back_each) | (tokens != tokens[np.maximum(place - back_each, 0)])
-    end = np.where(differs, depth, np.repeat(length, length))
-    return np.minimum.reduceat(end, offset[:-1]).astype(np.int32)
+    back = np.concatenate([[0], length])[:-1]
+    common = np.empty(len(length), np.int32)
+    for a, b in blocks(offset):
+        place = np.arange(offset[a], offset[b])
+        depth = place - np.repeat(offset[a:b], length[a:b])
+        back_each = np.repeat(back[a:b], length[a:b])
+        differs = (depth >= back_each) | (tokens[place] != tokens[np.maximum(place - back_each, 0)])
+        end = np.where(differs, depth, np.repeat(length[a:b], length[a:b]))
+        common[a:b] = np.minimum.reduceat(end, offset[a:b] - offset[a])
+    return common
 
 
 def _cut(trie: _Trie, cost: CostModel) -> np.ndarray:

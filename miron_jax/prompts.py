@@ -6,7 +6,7 @@ It deliberately does not know tokens.
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from miron_jax.errors import InputError
 from miron_jax.task import Example, Profile, Task
@@ -33,6 +33,13 @@ def render(task: Task, examples: Sequence[Example], limit: int | None = None) ->
         _prompt(task, idx, example, "".join(shots[i] for i in draw_shots(profile, idx, len(pool))))
         for idx, example in enumerate(pool[:limit])
     ]
+
+
+def without_shots(prompt: Prompt) -> Prompt:
+    """Contexts cut to what tells options apart: the last line of each where they differ, nothing where they do not."""
+    same = all(context == prompt.contexts[0] for context in prompt.contexts)
+    contexts = tuple("" if same else context.rsplit("\n", 1)[-1] for context in prompt.contexts)
+    return replace(prompt, contexts=contexts)
 
 
 def item_order(profile: Profile, num_rows: int) -> list[int]:

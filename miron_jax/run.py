@@ -24,7 +24,7 @@ from miron_jax.model.config import ModelConfig, from_hf_config
 from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_reader import load_hf, resolve_model
 from miron_jax.plan import CostModel, choose_lengths
-from miron_jax.prompts import Prompt, render
+from miron_jax.prompts import Prompt, render, without_shots
 from miron_jax.scores import PART_TOKENS, TOLERANCE, Score, SelfCheck, Totals, plan_parts, score_parts
 from miron_jax.task import Task, data_state, read_examples
 from miron_jax.tasks import registry
@@ -123,7 +123,7 @@ def summarize_plan(config: RunConfig, inputs: Inputs) -> Totals:
     limit = length_limit(config, model_config)
     tokenizer = load_tokenizer(config.tokenizer or str(folder))
     totals = Totals()
-    parts = _join(_parts(inputs.sources, config.limit, tokenizer, limit), deque(), model_config)
+    parts = _join(_parts(inputs.sources, config.limit, tokenizer, limit), deque(maxlen=1), model_config)
     cost = cost_model(model_config)
     lengths = expected_lengths(inputs.sources, config, tokenizer, limit, cost)
     for planned in plan_parts(parts, cost, totals, lengths):
@@ -218,7 +218,7 @@ def _hand_out(task: TaskScores, piece: _Piece, scores: list[Score]) -> None:
         else:
             assert prompt.gold is not None
             example = score_choices([option.logprob for option in options], prompt.continuations, prompt.gold)
-        task.prompts.append(prompt)
+        task.prompts.append(without_shots(prompt))
         task.options.append(options)
         task.examples.append(example)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from miron_jax.forward import Forward, Model, PlainScore, score_plainly, useful_flops
 from miron_jax.plan import CostModel, Plan, make_plan
-from miron_jax.token_requests import Requests
+from miron_jax.token_requests import Requests, gather
 
 # Largest difference in nats a token that rounding may cause between a forest row and a plain row, by dtype.  float32 at
 # highest matmul precision: sums of a few thousand terms in another order.  bfloat16: operands keep 8 bits, and a
@@ -154,11 +154,9 @@ def digest(ids: np.ndarray, span_start: int) -> bytes:
 
 def select(requests: Requests, chosen: np.ndarray) -> Requests:
     """The requests at these indices, in this order."""
-    length = np.diff(requests.offsets)[chosen]
-    offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
-    token_at = np.repeat(requests.offsets[chosen] - offsets[:-1], length) + np.arange(offsets[-1])
+    token_ids, offsets = gather(requests.token_ids, requests.offsets[chosen], np.diff(requests.offsets)[chosen])
     return Requests(
-        requests.token_ids[token_at],
+        token_ids,
         offsets,
         requests.span_start[chosen],
         requests.truncated[chosen],

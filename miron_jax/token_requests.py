@@ -28,7 +28,9 @@ from miron_jax.task import Profile
 # A transformers tokenizer.  Its class is private to that library's version, so no type is named here.
 Tokenizer = Any
 
-_CHUNK_CHARS = 4_000_000  # text tokenized at a time: enough to feed every core, little enough to hold twice
+_CHUNK_CHARS = 1_000_000  # text tokenized at a time: enough to feed every core, little enough to hold twice
+
+BLOCK = 1_000_000  # tokens whose indices are held at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,25 @@ def concatenate(parts: Sequence[Requests]) -> Requests:
         truncated=np.concatenate([np.zeros(0, bool), *(part.truncated for part in parts)]),
         inexact_prefix=np.concatenate([np.zeros(0, bool), *(part.inexact_prefix for part in parts)]),
     )
+
+
+def gather(values: np.ndarray, begin: np.ndarray, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """values[begin[i]:begin[i] + length[i]] for every i, end to end, and where each one starts (int64 [n + 1])."""
+    offset = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
+    out = np.empty(offset[-1], values.dtype)
+    for a, b in blocks(offset):
+        at = np.repeat(begin[a:b] - offset[a:b], length[a:b]) + np.arange(offset[a], offset[b])
+        out[offset[a] : offset[b]] = values[at]
+    return out, offset
+
+
+def blocks(offset: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Runs [a, b) of sequences that hold about BLOCK tokens each: work that needs indices a token stays small."""
+    a = 0
+    while a < len(offset) - 1:
+        b = max(a + 1, int(np.searchsorted(offset, offset[a] + BLOCK, side="right")) - 1)
+        yield a, b
+        a = b
 
 
 def _chunks(prompts: Sequence[Prompt]) -> Iterator[Sequence[Prompt]]:

@@ -132,8 +132,7 @@ def samples(task: TaskScores) -> Iterator[dict[str, Any]]:
             "prediction": example.prediction if chosen else None,
             "correct": example.correct,
             "options": [
-                _option(prompt.contexts[i] if _differ(prompt.contexts) else "", prompt.continuations[i], option)
-                for i, option in enumerate(options)
+                _option(prompt.contexts[i] + prompt.continuations[i], option) for i, option in enumerate(options)
             ],
             "generated": None,
             "metrics": dict(example.metrics),
@@ -152,15 +151,10 @@ def _reason(options: list[Score]) -> str:
     return "the gold option has no scored token"
 
 
-def _differ(contexts: tuple[str, ...]) -> bool:
-    return any(context != contexts[0] for context in contexts)
-
-
-def _option(context: str, continuation: str, score: Score) -> dict[str, Any]:
-    """A schema's options differ in their contexts: the last line of each tells them apart."""
+def _option(text: str, score: Score) -> dict[str, Any]:
     scored = len(score.logprob) > 0
     option = {
-        "text": context.rsplit("\n", 1)[-1] + continuation,
+        "text": text,
         "logprob": float(score.logprob.sum(dtype=np.float64)) if scored else math.nan,
         "num_tokens": len(score.logprob),
         "token_logprobs": score.logprob.tolist(),
