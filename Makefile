@@ -62,8 +62,8 @@ real: install $(MIRON_MODELS)/smollm2-135m/model.safetensors
 	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=4
 
 parity: install $(MIRON_MODELS)/smollm2-135m/model.safetensors $(MIRON_MODELS)/gemma3-270m/model.safetensors
-	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=20
-	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/gemma3-270m --data_dir=$(BUNDLE) --limit=10
+	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=10
+	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/gemma3-270m --data_dir=$(BUNDLE) --limit=2
 
 bench: $(VENV)/.bench $(MIRON_MODELS)/smollm2-135m/model.safetensors
 	$(RUN) benchmarks/bench_core.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE)

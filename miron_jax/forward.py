@@ -310,8 +310,16 @@ class PlainVisibility(Visibility):
     """The same record; attention by the dense definition, for the self-check."""
 
     def attend(self, q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, **rules: Any) -> jax.Array:
-        q, k, v = (x.astype(jnp.float32) for x in (q_BTNH, k_BTKH, v_BTKH))
-        return reference.forest_attention(q, k, v, self.until_BT, self.position_BT, **rules)
+        """A key-value head at a time: the dense logits of all heads at once would be the run's highest use of memory."""
+        (b, t, n, h), kv_heads = q_BTNH.shape, k_BTKH.shape[2]
+        q_KBTGH = jnp.moveaxis(q_BTNH.astype(jnp.float32).reshape(b, t, kv_heads, n // kv_heads, h), 2, 0)
+        k_KBT1H, v_KBT1H = (jnp.moveaxis(x.astype(jnp.float32)[:, :, :, None], 2, 0) for x in (k_BTKH, v_BTKH))
+
+        def one_head(own: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+            return reference.forest_attention(*own, self.until_BT, self.position_BT, **rules)
+
+        out_KBTGH = jax.lax.map(one_head, (q_KBTGH, k_KBT1H, v_KBT1H))
+        return jnp.moveaxis(out_KBTGH, 0, 2).reshape(b, t, n, h)
 
 
 class PlainScore(NamedTuple):
