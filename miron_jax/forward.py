@@ -228,7 +228,7 @@ class Forward:
         while True:
             memory = self._program(Shape(self._rows[length], length, self._chunk)).memory_analysis()
             needs = memory.temp_size_in_bytes + memory.output_size_in_bytes if memory is not None else 0
-            if needs <= FREE_SHARE * _free_bytes(self.device) or self._rows[length] == 1:
+            if needs <= FREE_SHARE * free_bytes(self.device) or self._rows[length] == 1:
                 return
             self._rows[length] //= 2
 
@@ -298,7 +298,7 @@ def _score_batch(graphdef: Any, shape: Shape, state: Any, packed: jax.Array) -> 
     )
 
 
-def _free_bytes(device: Any) -> float:
+def free_bytes(device: Any) -> float:
     """Memory that a program may still take on the device; the host's free memory on CPU."""
     statistics = device.memory_stats()
     if statistics and "bytes_limit" in statistics:

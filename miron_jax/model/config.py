@@ -94,6 +94,19 @@ def from_hf_config(folder: Path | str) -> ModelConfig:
     return config
 
 
+def eos_token_ids(folder: Path | str) -> tuple[int, ...]:
+    """Tokens that end a text: generation_config.json's where it is there and names any, else config.json's."""
+    for name in ("generation_config.json", "config.json"):
+        path = Path(folder) / name
+        found = _read_json(path).get("eos_token_id") if path.exists() else None
+        if found is not None:
+            ids = found if isinstance(found, list) else [found]
+            if not all(isinstance(i, int) and i >= 0 for i in ids):
+                raise InputError(f"{path}: eos_token_id is {found!r}, expected a token id or a list of them")
+            return tuple(ids)
+    return ()
+
+
 class _Fields:
     """config.json with the family's defaults filled in by transformers, and a sentence ready for what is wrong."""
 

@@ -25,7 +25,7 @@ from jax.typing import DTypeLike
 
 from miron_jax.kernels.reductions import row_sum
 from miron_jax.model.config import Activation, ModelConfig, Rope
-from miron_jax.model.visibility import NO_WINDOW, Visibility
+from miron_jax.model.visibility import NO_WINDOW, Continuation, Visibility
 
 _ACTIVATE = {
     "silu": jax.nn.silu,
@@ -59,6 +59,13 @@ class Rotation(NamedTuple):
 
     cos_RBT1H: jax.Array
     sin_RBT1H: jax.Array
+
+
+class KeyValues(NamedTuple):
+    """Keys and values as attention reads them, after norm and rotation, in the run's dtype; one layer's lack the L."""
+
+    key_LBTKH: jax.Array
+    value_LBTKH: jax.Array
 
 
 class Linear(nnx.Module):
@@ -103,17 +110,25 @@ class Attention(nnx.Module):
         self.k_norm = Norm(config, stack, config.head_dim, rngs, rms=True) if config.qk_norm else None
 
     def __call__(
-        self, x_BTD: jax.Array, kind: LayerKind, rotation: Rotation | None, visibility: Visibility
-    ) -> jax.Array:
+        self,
+        x_BTD: jax.Array,
+        kind: LayerKind,
+        rotation: Rotation | None,
+        visibility: Visibility | Continuation,
+        past: KeyValues | None,
+    ) -> tuple[jax.Array, KeyValues]:
+        """Also returns the keys and values of these places; those of `past` stand before them as attention sees it."""
         dtype = self.q.kernel_IO[...].dtype
         q_BTNH = self._heads(self.q(x_BTD), self.q_norm, kind, rotation).astype(dtype)
         k_BTKH = self._heads(self.k(x_BTD), self.k_norm, kind, rotation).astype(dtype)
         v_BTKH = _split_heads(self.v(x_BTD), self.config.head_dim).astype(dtype)
+        own = KeyValues(k_BTKH, v_BTKH)
+        k, v = own if past is None else (jnp.concatenate(pair, axis=1) for pair in zip(past, own, strict=True))
         config = self.config
         o_BTNH = visibility.attend(
-            q_BTNH, k_BTKH, v_BTKH, window=kind.window, softcap=config.attn_softcap, scale=config.attn_scale
+            q_BTNH, k, v, window=kind.window, softcap=config.attn_softcap, scale=config.attn_scale
         )
-        return self.out(o_BTNH.reshape(*x_BTD.shape[:2], -1))
+        return self.out(o_BTNH.reshape(*x_BTD.shape[:2], -1)), own
 
     def _heads(self, x_BTO: jax.Array, norm: Norm | None, kind: LayerKind, rotation: Rotation | None) -> jax.Array:
         x_BTNH = _split_heads(x_BTO, self.config.head_dim)
@@ -149,12 +164,17 @@ class Layer(nnx.Module):
         self.mlp_post_norm = norm() if config.post_norms else None
 
     def __call__(
-        self, x_BTD: jax.Array, kind: LayerKind, rotation: Rotation | None, visibility: Visibility
-    ) -> jax.Array:
-        y_BTD = self.attn(self.attn_norm(x_BTD), kind, rotation, visibility)
+        self,
+        x_BTD: jax.Array,
+        kind: LayerKind,
+        rotation: Rotation | None,
+        visibility: Visibility | Continuation,
+        past: KeyValues | None,
+    ) -> tuple[jax.Array, KeyValues]:
+        y_BTD, own = self.attn(self.attn_norm(x_BTD), kind, rotation, visibility, past)
         x_BTD = x_BTD + (y_BTD if self.attn_post_norm is None else self.attn_post_norm(y_BTD))
         y_BTD = self.mlp(self.mlp_norm(x_BTD))
-        return x_BTD + (y_BTD if self.mlp_post_norm is None else self.mlp_post_norm(y_BTD))
+        return x_BTD + (y_BTD if self.mlp_post_norm is None else self.mlp_post_norm(y_BTD)), own
 
 
 class Decoder(nnx.Module):
@@ -174,15 +194,38 @@ class Decoder(nnx.Module):
 
     def __call__(self, token_ids_BT: jax.Array, position_BT: jax.Array, visibility: Visibility) -> jax.Array:
         """Rows -> hidden_BTD, float32, after the final norm."""
+        return self._run(token_ids_BT, position_BT, visibility, None, keep=False)[0]
+
+    def keeping(
+        self,
+        token_ids_BT: jax.Array,
+        position_BT: jax.Array,
+        visibility: Visibility | Continuation,
+        past: KeyValues | None = None,
+    ) -> tuple[jax.Array, KeyValues]:
+        """The same behind keys and values [L, B, S, K, H] computed before; also returns those of these places."""
+        hidden_BTD, own = self._run(token_ids_BT, position_BT, visibility, past, keep=True)
+        assert own is not None
+        return hidden_BTD, own
+
+    def _run(
+        self,
+        token_ids_BT: jax.Array,
+        position_BT: jax.Array,
+        visibility: Visibility | Continuation,
+        past: KeyValues | None,
+        keep: bool,
+    ) -> tuple[jax.Array, KeyValues | None]:
         graphdef, stacked = nnx.split(self.layers)
         kinds, rotation = self._layer_kinds(), self._rotation(position_BT)
 
-        def layer(x_BTD: jax.Array, own: tuple[Any, LayerKind]) -> tuple[jax.Array, None]:
-            weights, kind = own
-            return nnx.merge(graphdef, weights)(x_BTD, kind, rotation, visibility), None
+        def layer(x_BTD: jax.Array, own: Any) -> tuple[jax.Array, KeyValues | None]:
+            weights, kind, layer_past = own
+            x_BTD, kept = nnx.merge(graphdef, weights)(x_BTD, kind, rotation, visibility, layer_past)
+            return x_BTD, kept if keep else None
 
-        x_BTD, _ = jax.lax.scan(layer, self._embed(token_ids_BT, position_BT), (stacked, kinds))
-        return self.final_norm(x_BTD)
+        x_BTD, kept = jax.lax.scan(layer, self._embed(token_ids_BT, position_BT), (stacked, kinds, past))
+        return self.final_norm(x_BTD), kept
 
     def head(self) -> Head:
         weight = self.embedding_VD if self.head_VD is None else self.head_VD

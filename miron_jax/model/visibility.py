@@ -73,3 +73,38 @@ class Visibility:
             return self.bias_WBTT[0]
         wanted = NO_WINDOW if window is None else window
         return self.bias_WBTT[jnp.argmax(jnp.asarray(self.windows) == wanted)]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Continuation:
+    """One new token a row behind S places kept before: it sees the first `position` of these, and itself."""
+
+    position_B: jax.Array  # int32, places kept so far; the new token's own position
+    num_kept: int = field(metadata={"static": True})  # S
+
+    def attend(
+        self,
+        q_B1NH: jax.Array,
+        k_BSKH: jax.Array,
+        v_BSKH: jax.Array,
+        *,
+        scale: float,
+        window: jax.Array | int | None = None,
+        softcap: float | None = None,
+    ) -> jax.Array:
+        """[B, 1, N, H] float32.  Keys and values are the S kept ones and the new one, which stands last."""
+        b, _, n, h = q_B1NH.shape
+        kv_heads = k_BSKH.shape[2]
+        q_BKGH = (q_B1NH * jnp.asarray(scale, q_B1NH.dtype)).reshape(b, kv_heads, n // kv_heads, h)
+        logits = jnp.einsum("bkgh,bskh->bkgs", q_BKGH, k_BSKH, preferred_element_type=jnp.float32)
+        if softcap is not None:
+            logits = softcap * jnp.tanh(logits / softcap)
+        place_1S = jnp.arange(self.num_kept + 1, dtype=jnp.int32)[None]
+        position_B1 = self.position_B[:, None]
+        visible = (place_1S < position_B1) | (place_1S == self.num_kept)
+        if window is not None:
+            visible &= (position_B1 - place_1S < window) | (place_1S == self.num_kept)
+        weights = jax.nn.softmax(jnp.where(visible[:, None, None], logits, -jnp.inf), axis=-1)
+        mixed = jnp.einsum("bkgs,bskh->bkgh", weights.astype(v_BSKH.dtype), v_BSKH, preferred_element_type=jnp.float32)
+        return mixed.reshape(b, 1, n, h)

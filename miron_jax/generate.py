@@ -1,0 +1,583 @@
+"""Prompts + params -> greedy or sampled text.  Every jit of generation is here.
+
+Arrives: a model, tokenized prompts with their limits, a tokenizer.  Leaves: one `Generated` a request, in their order.
+It deliberately does not know tasks or metrics.
+
+A batch is a number of *slots*, each with room for a prompt and what follows it.  Prompts are prefilled as a forest (what
+they share at their beginnings is computed once, `plan.py`), and the keys and values along each one's path are copied
+into a slot.  All slots then take one token a step on the device, until some slot ends or shows a token that may
+complete a stop string; there the host looks, frees what has ended and lets waiting prompts in.
+
+    B slots, S places of a slot, P places of a prefilled batch, V vocabulary, N steps of a call, A prompts let in at once
+
+The last token of a prompt is not prefilled: it is the first that a slot takes.  A draw depends on the request's seed, the
+step and the logits alone: batch and order change it only where float rounding decides between two tokens.
+"""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from miron_jax.errors import InputError
+from miron_jax.forward import Model, cost_model, free_bytes
+from miron_jax.kernels.target_logprob.xla import head_logits
+from miron_jax.model.decoder import KeyValues
+from miron_jax.model.visibility import Continuation, Visibility
+from miron_jax.plan import Plan, make_plan
+from miron_jax.token_requests import Requests, Tokenizer
+
+STEPS = 32  # tokens a call takes at most before the host looks
+SMALLEST_SLOT = 64  # places; slot sizes double from here
+CPU_SLOTS, ACCELERATOR_SLOTS = 32, 256
+CPU_PREFILL, ACCELERATOR_PREFILL = 2048, 16384  # places of a prefilled batch
+LET_IN = 4  # prompts copied into slots by one call
+NOTHING, NOT_A_NUMBER = -1, -2  # in place of a drawn token: the slot was idle; the model answered NaN
+CONTEXT = 8  # prompt tokens that are decoded with the text, so that its first space is right
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a token is drawn.  Temperature 0 is greedy: the most probable token, the lowest id among equals."""
+
+    temperature: float = 0.0
+    top_k: int = 0  # only the k most probable tokens, and what equals the last of them; 0: all
+    top_p: float = 1.0  # only the fewest tokens that hold this much of the probability left by top_k
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        fits = 0 <= self.top_k < 2**31 and 0 < self.top_p <= 1 and 0 <= self.seed < 2**32
+        if not (fits and 0 <= self.temperature < math.inf):
+            raise InputError(
+                f"temperature {self.temperature}, top_k {self.top_k}, top_p {self.top_p}, seed {self.seed}: expected "
+                "temperature >= 0, top_k >= 0 (0: all tokens), 0 < top_p <= 1 and a seed from 0 to 2**32 - 1"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class TextRequest:
+    """A prompt to go on from.  The text ends before the first stop string, at EOS, or after `max_new_tokens`."""
+
+    token_ids: tuple[int, ...]  # at least one
+    max_new_tokens: int
+    stop: tuple[str, ...] = ()
+    sampling: Sampling = Sampling()
+
+
+class Generated(NamedTuple):
+    text: str  # without the stop string
+    token_ids: tuple[int, ...]  # all that were drawn, those of the stop string included, EOS not
+    ended: Literal["stop", "eos", "length", "nan"]  # nan: the model answered NaN, the text means nothing
+
+
+@dataclass(slots=True)
+class GenerationSpeed:
+    """Grows while requests run."""
+
+    slot_steps: int = 0  # slots x steps of all calls
+    busy_steps: int = 0  # those that drew a token, which somebody asked for
+    prompt_tokens: int = 0  # one row a request
+    prefilled_tokens: int = 0  # places computed, shared beginnings once
+    programs: int = 0
+    compile_seconds: float = 0.0
+    device_seconds: float = 0.0
+
+
+class _Draw(NamedTuple):
+    """How every slot draws; None stands for a batch that is greedy throughout."""
+
+    temperature_B: Any
+    seed_B: Any  # uint32
+    step_B: Any  # int32, tokens drawn before this call
+    cut: "_Cut | None"  # None where every slot draws from the whole vocabulary: no sort then
+
+
+class _Cut(NamedTuple):
+    top_k_B: Any
+    top_p_B: Any
+
+
+class _Prompt(NamedTuple):
+    """A request whose keys and values are on the device."""
+
+    request: int
+    kept: KeyValues  # [L, P, K, H] of its prefilled batch
+    path: np.ndarray  # int64, places of all its tokens but the last
+
+
+@dataclass(slots=True)
+class _Slot:
+    request: int
+    position: int  # of the token that goes in next
+    token: int
+    drawn: list[int] = field(default_factory=list)
+
+
+class Generator:
+    """The compiled programs of one model; they stay from call to call."""
+
+    def __init__(
+        self,
+        model: Model,
+        tokenizer: Tokenizer,
+        eos_ids: Sequence[int] = (),
+        slots: int | None = None,
+        say: Callable[[str], None] = lambda line: None,
+    ):
+        self.device = jax.tree.leaves(model.state)[0].devices().pop()
+        on_cpu = self.device.platform == "cpu"
+        self.model, self.tokenizer, self.say = model, tokenizer, say
+        self.eos_ids = frozenset(eos_ids)
+        self.num_slots = slots or (CPU_SLOTS if on_cpu else ACCELERATOR_SLOTS)
+        self.prefill_places = CPU_PREFILL if on_cpu else ACCELERATOR_PREFILL
+        self.speed = GenerationSpeed()
+        self._programs: dict[tuple[Any, ...], Any] = {}
+        self._texts: list[str] | None = None  # of every token alone, made when the first stop string comes
+
+    def run(self, requests: Sequence[TextRequest]) -> list[Generated]:
+        """Equal requests are generated once.  Raises InputError for a request that cannot be run, before any is."""
+        for i, request in enumerate(requests):
+            if wrong := self._wrong(request):
+                raise InputError(f"request {i} to generate from {wrong}")
+        self.speed.prompt_tokens += sum(len(request.token_ids) for request in requests)
+        unique = list(dict.fromkeys(requests))
+        found: dict[TextRequest, Generated] = {}
+        for size, members in self._by_slot_size(unique).items():
+            found.update(zip(members, self._run_slots(members, size), strict=True))
+        return [found[request] for request in requests]
+
+    def _wrong(self, request: TextRequest) -> str | None:
+        """What is wrong with a request, and what to do."""
+        ids, config = request.token_ids, self.model.config
+        if not ids:
+            return "has no token: an empty prompt needs a tokenizer with a BOS token"
+        if request.max_new_tokens < 1:
+            return f"asks for {request.max_new_tokens} new tokens, expected at least 1"
+        if isinstance(request.stop, str) or not all(request.stop):
+            return f"has stop strings {request.stop!r}: expected a tuple of strings, none of them empty"
+        if min(ids) < 0 or max(ids) >= config.vocab_size:
+            return (
+                f"has token ids from {min(ids)} to {max(ids)}, but the model's vocabulary has {config.vocab_size}: "
+                "name the model's own tokenizer with --tokenizer"
+            )
+        if config.num_positions and len(ids) + request.max_new_tokens - 1 > config.num_positions:
+            return (
+                f"has {len(ids)} tokens and asks for {request.max_new_tokens} more, but the model has "
+                f"{config.num_positions} learned positions: shorten the prompt or ask for fewer"
+            )
+        return None
+
+    def _by_slot_size(self, requests: Sequence[TextRequest]) -> dict[int, list[TextRequest]]:
+        """Slot sizes double; a size that would not fill its slots once joins the next larger one."""
+        sizes: dict[int, list[TextRequest]] = {}
+        for request in requests:
+            size = SMALLEST_SLOT
+            while size < len(request.token_ids) + request.max_new_tokens:
+                size *= 2
+            sizes.setdefault(size, []).append(request)
+        joined: dict[int, list[TextRequest]] = {}
+        waiting: list[TextRequest] = []
+        for size in sorted(sizes):
+            waiting += sizes[size]
+            if len(waiting) >= self.num_slots or size == max(sizes):
+                joined[size], waiting = waiting, []
+        return joined
+
+    def _run_slots(self, requests: Sequence[TextRequest], size: int) -> list[Generated]:
+        """One size of slot: prefill, let in, step, look, until every request has its text."""
+        found: dict[int, Generated] = {}
+        halts_V = self._halting_tokens(requests)
+        on_device = jax.device_put(halts_V, self.device)
+        prompts, waiting = self._prefilled(requests), deque[_Prompt]()
+        num_slots = min(self.num_slots, _power_of_two(len(requests)), self._slots_that_fit(size))
+        slots: list[_Slot | None] = [None] * num_slots
+        cache = self._empty_cache(num_slots, size)
+        while len(found) < len(requests):
+            cache = self._fill(cache, slots, requests, prompts, waiting)
+            cache, drawn_NB = self._step(cache, slots, requests, on_device, size)
+            for b, slot in enumerate(slots):
+                if slot is None:
+                    continue
+                slot.drawn += drawn_NB[:, b].tolist()  # a busy slot draws at every step
+                slot.position += len(drawn_NB)
+                slot.token = slot.drawn[-1]
+                if (text := self._ended(requests[slot.request], slot.drawn, halts_V)) is not None:
+                    found[slot.request], slots[b] = text, None
+        return [found[i] for i in range(len(requests))]
+
+    def _fill(
+        self,
+        cache: KeyValues,
+        slots: list[_Slot | None],
+        requests: Sequence[TextRequest],
+        prompts: Iterator[list[_Prompt]],
+        waiting: deque[_Prompt],
+    ) -> KeyValues:
+        """Let waiting prompts into free slots, one prefilled batch after another: its memory goes with its last prompt."""
+        while free := [b for b, slot in enumerate(slots) if slot is None]:
+            if not waiting:
+                waiting.extend(next(prompts, ()))
+            if not waiting:
+                break
+            taken = [(b, waiting.popleft()) for b in free[: len(waiting)]]
+            cache = self._let_in(cache, taken)
+            for b, prompt in taken:
+                ids = requests[prompt.request].token_ids
+                slots[b] = _Slot(prompt.request, len(ids) - 1, ids[-1])
+        return cache
+
+    # Prefill
+
+    def _prefilled(self, requests: Sequence[TextRequest]) -> Iterator[list[_Prompt]]:
+        """Batches of prompts with their keys and values, in the planner's order."""
+        ids = [np.asarray(request.token_ids, np.int32) for request in requests]
+        offsets = np.concatenate([[0], np.cumsum([len(own) for own in ids])]).astype(np.int64)
+        first, no = np.ones(len(ids), np.int32), np.zeros(len(ids), bool)
+        plan = make_plan(
+            Requests(np.concatenate(ids), offsets, first, no, no), cost_model(self.model.config, max_lengths=4)
+        )
+        # Every token but the first is asked for, so a request's edges start at the places of all its tokens but the last.
+        edge_row = np.repeat(np.arange(plan.num_rows), np.diff(plan.edge_offset))
+        paths = [
+            plan.request_edge[plan.request_edge_offset[r] : plan.request_edge_offset[r + 1]] for r in range(len(ids))
+        ]
+        row_of = [int(edge_row[path[0]]) if len(path) else -1 for path in paths]
+        # Those that may run longest go first: a long text that starts last keeps the other slots idle.
+        members: dict[int, list[int]] = {}
+        for r in sorted(range(len(requests)), key=lambda r: -requests[r].max_new_tokens):
+            members.setdefault(row_of[r], []).append(r)
+        if alone := members.pop(-1, []):  # prompts of one token have nothing to prefill
+            nothing = self._nothing()
+            yield [_Prompt(r, nothing, np.zeros(0, np.int64)) for r in alone]
+        rows_of: dict[int, list[int]] = {}
+        for row in members:
+            rows_of.setdefault(int(plan.row_length[row]), []).append(row)
+        for length, rows in rows_of.items():
+            rows_a_batch = min(max(1, self.prefill_places // length), _power_of_two(len(rows)))
+            for start in range(0, len(rows), rows_a_batch):
+                own = rows[start : start + rows_a_batch]
+                inside = sorted((r for row in own for r in members[row]), key=lambda r: -requests[r].max_new_tokens)
+                place = {row: i * length for i, row in enumerate(own)}
+                where = [(r, plan.edge_source[paths[r]].astype(np.int64) + place[row_of[r]]) for r in inside]
+                yield _with_paths(self._prefill(plan, own, rows_a_batch, length), where)
+
+    def _prefill(self, plan: Plan, rows: list[int], num_rows: int, length: int) -> KeyValues:
+        """Run rows of the plan; keys and values of every place, [L, P, K, H]."""
+        batch = np.zeros((3, num_rows, length), np.int32)
+        batch[2] = np.arange(1, length + 1)  # a padding place sees only itself
+        for i, row in enumerate(rows):
+            places = slice(plan.place_offset[row], plan.place_offset[row + 1])
+            used = places.stop - places.start
+            batch[0, i, :used] = plan.token_ids[places]
+            batch[1, i, :used] = plan.position[places]
+            batch[2, i, :used] = plan.until[places]
+            self.speed.prefilled_tokens += int(used)
+        return self._call(("prefill", num_rows, length), _prefill_batch, batch)
+
+    def _nothing(self) -> KeyValues:
+        config = self.model.config
+        empty = jnp.zeros((config.num_layers, 1, config.num_kv_heads, config.head_dim), self._dtype)
+        return KeyValues(empty, empty)
+
+    # Slots
+
+    @property
+    def _dtype(self) -> Any:
+        return jax.tree.leaves(self.model.state)[0].dtype
+
+    def _slots_that_fit(self, size: int) -> int:
+        """Slots of this size that half of the free memory holds; prefilled batches need some of the rest."""
+        config = self.model.config
+        place = 2 * config.num_layers * config.num_kv_heads * config.head_dim * self._dtype.itemsize
+        return 1 << max(0, int(free_bytes(self.device) / 2 / (place * size)).bit_length() - 1)
+
+    def _empty_cache(self, num_slots: int, size: int) -> KeyValues:
+        config = self.model.config
+        shape = (config.num_layers, num_slots, size, config.num_kv_heads, config.head_dim)
+        return KeyValues(*(jax.device_put(jnp.zeros(shape, self._dtype), self.device) for _ in range(2)))
+
+    def _let_in(self, cache: KeyValues, taken: list[tuple[int, _Prompt]]) -> KeyValues:
+        """Copy each prompt's path into its slot, prompts of one prefilled batch at a time."""
+        num_slots, size = cache.key_LBTKH.shape[1:3]
+        batches: dict[int, list[tuple[int, _Prompt]]] = {}
+        for b, prompt in taken:
+            batches.setdefault(id(prompt.kept.key_LBTKH), []).append((b, prompt))
+        for group in batches.values():
+            kept = group[0][1].kept
+            key = ("let in", num_slots, size, kept.key_LBTKH.shape[1])
+            for start in range(0, len(group), LET_IN):
+                slot_A, place_AS = np.full(LET_IN, num_slots, np.int32), np.zeros((LET_IN, size), np.int32)
+                for i, (b, prompt) in enumerate(group[start : start + LET_IN]):
+                    slot_A[i] = b
+                    # The rest is never seen, but multiplied by zero: a place of its own, whose values are as finite.
+                    place_AS[i] = prompt.path[-1] if len(prompt.path) else 0
+                    place_AS[i, : len(prompt.path)] = prompt.path
+                cache = self._call(key, _copy_paths, cache, kept, slot_A, place_AS, donate=(0,), with_model=False)
+        return cache
+
+    def _step(
+        self,
+        cache: KeyValues,
+        slots: Sequence[_Slot | None],
+        requests: Sequence[TextRequest],
+        halts_V: jax.Array,
+        size: int,
+    ) -> tuple[KeyValues, np.ndarray]:
+        """Draw up to STEPS tokens in every busy slot.  Returns the tokens, int32 [N, B], NOTHING in an idle slot."""
+        num = len(slots)
+        token, position, left = (np.zeros(num, np.int32) for _ in range(3))
+        sampling = [Sampling()] * num
+        step = np.zeros(num, np.int32)
+        for b, slot in enumerate(slots):
+            if slot is not None:
+                request = requests[slot.request]
+                token[b], position[b], step[b] = slot.token, slot.position, len(slot.drawn)
+                left[b], sampling[b] = request.max_new_tokens - len(slot.drawn), request.sampling
+        draw = None if all(own.temperature == 0 for own in sampling) else _draw_arrays(sampling, step)
+        key = ("step", num, size, "greedy" if draw is None else "sampled" if draw.cut is None else "cut")
+        cache, drawn, steps = self._call(key, _take_steps, cache, token, position, left, halts_V, draw, donate=(1,))
+        drawn_NB = np.asarray(drawn)[: int(steps)]
+        self.speed.slot_steps += num * int(steps)
+        self.speed.busy_steps += int((drawn_NB != NOTHING).sum())
+        return cache, drawn_NB
+
+    def _call(
+        self,
+        key: tuple[Any, ...],
+        function: Callable[..., Any],
+        *arrays: Any,
+        donate: tuple[int, ...] = (),
+        with_model: bool = True,
+    ) -> Any:
+        """Run the program of this key, compiled when it is first met."""
+        arguments = (self.model.state, *arrays) if with_model else arrays
+        start = time.perf_counter()
+        if key not in self._programs:
+            bound = partial(function, self.model.graphdef) if with_model else function
+            self._programs[key] = jax.jit(bound, donate_argnums=donate).lower(*arguments).compile()
+            self.speed.programs += 1
+            seconds = time.perf_counter() - start
+            self.speed.compile_seconds += seconds
+            self.say(f"compiled {' '.join(map(str, key))}, {seconds:.1f} s")
+            start = time.perf_counter()
+        result = jax.block_until_ready(self._programs[key](*arguments))
+        self.speed.device_seconds += time.perf_counter() - start
+        return result
+
+    # Text
+
+    def _halting_tokens(self, requests: Sequence[TextRequest]) -> np.ndarray:
+        """Bool [V]: EOS, and tokens that may complete a stop string, because they hold its last character."""
+        halts_V = np.zeros(self.model.config.vocab_size, bool)
+        halts_V[[i for i in self.eos_ids if i < len(halts_V)]] = True
+        last = {stop[-1] for request in requests for stop in request.stop}
+        if last:
+            if any(ord(c) > 127 for c in last):
+                last.add("\ufffd")  # what a part of a character shows as, alone
+            self._texts = self._texts or _texts_of_tokens(self.tokenizer, len(halts_V))
+            halts_V[: len(self._texts)] |= [any(c in text for c in last) for text in self._texts]
+        return halts_V
+
+    def _ended(self, request: TextRequest, drawn: list[int], halts_V: np.ndarray) -> Generated | None:
+        """The text of a request that is done, or None.  A token that halts stands last: the device stops at it."""
+        if drawn[-1] == NOT_A_NUMBER:
+            return Generated("", tuple(drawn[:-1]), "nan")
+        at_limit = len(drawn) >= request.max_new_tokens
+        if not halts_V[drawn[-1]] and not at_limit:
+            return None
+        at_eos = drawn[-1] in self.eos_ids
+        tokens = drawn[:-1] if at_eos else drawn
+        text = text_after(self.tokenizer, request.token_ids, tokens)
+        cuts = [at for stop in request.stop if (at := text.find(stop)) >= 0]
+        if cuts:
+            return Generated(text[: min(cuts)], tuple(tokens), "stop")
+        if at_eos or at_limit:
+            return Generated(text, tuple(tokens), "eos" if at_eos else "length")
+        return None
+
+
+def text_after(tokenizer: Tokenizer, prompt: Sequence[int], new: Sequence[int]) -> str:
+    """What `new` adds to the prompt's text, special tokens included; a character left unfinished shows as one U+FFFD.
+
+    Decoded behind the prompt's end, so that no space is lost or doubled: SentencePiece drops the first space of a text
+    that stands alone.  Its byte tokens decode run by run, one bad byte spoils its run: so the context begins with a whole
+    character, and what is unfinished at the end stays out.
+    """
+    size = CONTEXT
+    while size < len(prompt) and _decode(tokenizer, prompt[-size:]).startswith("\ufffd"):
+        size += CONTEXT
+    context = list(prompt[-size:])
+    before, whole, unfinished = _decode(tokenizer, context), _decode(tokenizer, [*context, *new]), ""
+    for cut in range(1, min(4, len(new) + 1) if whole.endswith("\ufffd") else 1):
+        shorter = _decode(tokenizer, [*context, *new[: len(new) - cut]])
+        if not shorter.endswith("\ufffd"):
+            whole, unfinished = shorter, "\ufffd"
+            break
+    while not whole.startswith(before):  # the prompt ends inside a character that `new` completes
+        before = before[:-1]
+    return whole[len(before) :] + unfinished
+
+
+def _decode(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """Ids beyond the tokenizer, which a model's padded vocabulary may draw, have no text."""
+    size = len(tokenizer)
+    known = [i for i in ids if i < size]
+    return tokenizer.decode(known, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+
+def _texts_of_tokens(tokenizer: Tokenizer, vocab_size: int) -> list[str]:
+    """Each token's text alone, behind its raw piece, whose word mark stands for the space that decoding may drop."""
+    ids = list(range(min(vocab_size, len(tokenizer))))
+    marks = str.maketrans({"\u2581": " ", "\u0120": " "})
+    pieces = [(piece or "").translate(marks) for piece in tokenizer.convert_ids_to_tokens(ids)]
+    texts = tokenizer.batch_decode([[i] for i in ids], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    return [piece + text for piece, text in zip(pieces, texts, strict=True)]
+
+
+def _with_paths(kept: KeyValues, where: list[tuple[int, np.ndarray]]) -> list[_Prompt]:
+    return [_Prompt(request, kept, path) for request, path in where]
+
+
+def _power_of_two(count: int) -> int:
+    """The least one that holds `count`: few shapes, few programs."""
+    return 1 << (count - 1).bit_length()
+
+
+def _draw_arrays(sampling: Sequence[Sampling], step: np.ndarray) -> _Draw:
+    cut = _Cut(
+        np.asarray([own.top_k for own in sampling], np.int32), np.asarray([own.top_p for own in sampling], np.float32)
+    )
+    return _Draw(
+        np.asarray([own.temperature for own in sampling], np.float32),
+        np.asarray([own.seed for own in sampling], np.uint32),
+        step,
+        cut if any(own.top_k or own.top_p < 1 for own in sampling) else None,
+    )
+
+
+# Programs
+
+
+def _prefill_batch(graphdef: Any, state: Any, batch_3BT: jax.Array) -> KeyValues:
+    decoder = nnx.merge(graphdef, state)
+    token_ids_BT, position_BT, until_BT = batch_3BT
+    visibility = Visibility.of_batch(until_BT, position_BT, decoder.config.layer_windows)
+    _, kept = decoder.keeping(token_ids_BT, position_BT, visibility)
+    return KeyValues(*(x.reshape(x.shape[0], -1, *x.shape[3:]) for x in kept))
+
+
+def _copy_paths(cache: KeyValues, kept: KeyValues, slot_A: jax.Array, place_AS: jax.Array) -> KeyValues:
+    """kept[:, place_AS[a]] goes to slot slot_A[a]; a slot past the last one is dropped."""
+    pairs = zip(cache, kept, strict=True)
+    return KeyValues(*(own.at[:, slot_A].set(new[:, place_AS], mode="drop") for own, new in pairs))
+
+
+class _Steps(NamedTuple):
+    """What a step hands to the next."""
+
+    index: jax.Array
+    cache: KeyValues
+    token_B: jax.Array
+    position_B: jax.Array
+    left_B: jax.Array
+    drawn_NB: jax.Array
+    halted: jax.Array
+
+
+def _take_steps(
+    graphdef: Any,
+    state: Any,
+    cache: KeyValues,
+    token_B: jax.Array,
+    position_B: jax.Array,
+    left_B: jax.Array,
+    halts_V: jax.Array,
+    draw: _Draw | None,
+) -> tuple[KeyValues, jax.Array, jax.Array]:
+    """Steps until a slot halts or has none left: (cache, drawn_NB, steps taken)."""
+    decoder = nnx.merge(graphdef, state)
+    num_slots, size = cache.key_LBTKH.shape[1:3]
+    slot_B = jnp.arange(num_slots, dtype=jnp.int32)
+
+    def going(steps: _Steps) -> jax.Array:
+        return (steps.index < STEPS) & ~steps.halted
+
+    def step(steps: _Steps) -> _Steps:
+        visibility = Continuation(steps.position_B, size)
+        hidden_B1D, own = decoder.keeping(
+            steps.token_B[:, None], steps.position_B[:, None], visibility, past=steps.cache
+        )
+        head = decoder.head()
+        logits_BV = head_logits(hidden_B1D[:, 0], head.weight_VD, head.bias_V, head.softcap, head.scale)
+        active_B, wrong_B = steps.left_B > 0, jnp.isnan(logits_BV).any(axis=1)
+        token_B = _choose(logits_BV, draw, steps.index)
+        step_B = active_B.astype(jnp.int32)
+        drawn_B = jnp.where(active_B, jnp.where(wrong_B, NOT_A_NUMBER, token_B), NOTHING)
+        pairs = zip(steps.cache, own, strict=True)
+        return _Steps(
+            steps.index + 1,
+            KeyValues(*(kept.at[:, slot_B, steps.position_B].set(new[:, :, 0], mode="drop") for kept, new in pairs)),
+            jnp.where(active_B, token_B, steps.token_B),
+            steps.position_B + step_B,
+            steps.left_B - step_B,
+            steps.drawn_NB.at[steps.index].set(drawn_B),
+            (active_B & (halts_V[token_B] | wrong_B | (steps.left_B == 1))).any(),
+        )
+
+    start = _Steps(
+        jnp.int32(0),
+        cache,
+        token_B,
+        position_B,
+        left_B,
+        jnp.full((STEPS, num_slots), NOTHING, jnp.int32),
+        jnp.asarray(False),
+    )
+    end = jax.lax.while_loop(going, step, start)
+    return end.cache, end.drawn_NB, end.index
+
+
+def _choose(logits_BV: jax.Array, draw: _Draw | None, index: jax.Array) -> jax.Array:
+    """int32 [B]"""
+    greedy_B = _first_largest(logits_BV)
+    if draw is None:
+        return greedy_B
+    temperature_B1 = draw.temperature_B[:, None]
+    below_BV = logits_BV - logits_BV.max(axis=1, keepdims=True)  # so that a tiny temperature does not overflow
+    scaled_BV = below_BV / jnp.where(temperature_B1 > 0, temperature_B1, 1.0)
+    if draw.cut is not None:
+        scaled_BV = keep_probable(scaled_BV, draw.cut.top_k_B, draw.cut.top_p_B)
+
+    def noise(seed: jax.Array, step: jax.Array) -> jax.Array:
+        key = jax.random.fold_in(jax.random.key(seed), step)
+        return jax.random.gumbel(key, logits_BV.shape[1:], jnp.float32)
+
+    sampled_B = _first_largest(scaled_BV + jax.vmap(noise)(draw.seed_B, draw.step_B + index))
+    return jnp.where(draw.temperature_B > 0, sampled_B, greedy_B)
+
+
+def _first_largest(x_BV: jax.Array) -> jax.Array:
+    """argmax with the lowest id among equals; jnp.argmax is slow on CPU."""
+    id_1V = jnp.arange(x_BV.shape[1], dtype=jnp.int32)[None]
+    return jnp.where(x_BV == x_BV.max(axis=1, keepdims=True), id_1V, x_BV.shape[1] - 1).min(axis=1)
+
+
+def keep_probable(logits_BV: jax.Array, top_k_B: jax.Array, top_p_B: jax.Array) -> jax.Array:
+    """-inf for tokens beyond top_k and, among the others, beyond the fewest that hold top_p.  The first always stays."""
+    size = logits_BV.shape[1]
+    rank_1V = jnp.arange(size, dtype=jnp.int32)[None]
+    falling_BV = -jnp.sort(-logits_BV, axis=1)
+    in_k_BV = (rank_1V < top_k_B[:, None]) | (top_k_B[:, None] == 0)
+    probability_BV = jax.nn.softmax(jnp.where(in_k_BV, falling_BV, -jnp.inf), axis=1)
+    before_BV = jnp.cumsum(probability_BV, axis=1) - probability_BV
+    in_p_BV = (before_BV < top_p_B[:, None]) | (top_p_B[:, None] >= 1) | (rank_1V == 0)
+    lowest_B = jnp.where(in_k_BV & in_p_BV, falling_BV, jnp.inf).min(axis=1)
+    return jnp.where(logits_BV >= lowest_B[:, None], logits_BV, -jnp.inf)
