@@ -68,6 +68,15 @@ class KeyValues(NamedTuple):
     value_LBTKH: jax.Array
 
 
+class Around(NamedTuple):
+    """What a layer works with beside its input."""
+
+    kind: LayerKind
+    rotation: Rotation | None
+    visibility: Visibility | Continuation
+    past: KeyValues | None  # places computed before, [B, S, K, H]
+
+
 class Linear(nnx.Module):
     def __init__(self, stack: tuple[int, ...], shape: tuple[int, int], bias: bool, dtype: DTypeLike, rngs: nnx.Rngs):
         self.kernel_IO = nnx.Param(_normal(rngs, (*stack, *shape), dtype, shape[0] ** -0.5))
@@ -109,31 +118,26 @@ class Attention(nnx.Module):
         self.q_norm = Norm(config, stack, config.head_dim, rngs, rms=True) if config.qk_norm else None
         self.k_norm = Norm(config, stack, config.head_dim, rngs, rms=True) if config.qk_norm else None
 
-    def __call__(
-        self,
-        x_BTD: jax.Array,
-        kind: LayerKind,
-        rotation: Rotation | None,
-        visibility: Visibility | Continuation,
-        past: KeyValues | None,
-    ) -> tuple[jax.Array, KeyValues]:
-        """Also returns the keys and values of these places; those of `past` stand before them as attention sees it."""
+    def __call__(self, x_BTD: jax.Array, around: Around) -> tuple[jax.Array, KeyValues]:
+        """Also returns the keys and values of these places; attention sees those of `around.past` before them."""
         dtype = self.q.kernel_IO[...].dtype
-        q_BTNH = self._heads(self.q(x_BTD), self.q_norm, kind, rotation).astype(dtype)
-        k_BTKH = self._heads(self.k(x_BTD), self.k_norm, kind, rotation).astype(dtype)
+        q_BTNH = self._heads(self.q(x_BTD), self.q_norm, around).astype(dtype)
+        k_BTKH = self._heads(self.k(x_BTD), self.k_norm, around).astype(dtype)
         v_BTKH = _split_heads(self.v(x_BTD), self.config.head_dim).astype(dtype)
         own = KeyValues(k_BTKH, v_BTKH)
-        k, v = own if past is None else (jnp.concatenate(pair, axis=1) for pair in zip(past, own, strict=True))
+        k, v = own
+        if around.past is not None:
+            k, v = (jnp.concatenate(pair, axis=1) for pair in zip(around.past, own, strict=True))
         config = self.config
-        o_BTNH = visibility.attend(
-            q_BTNH, k, v, window=kind.window, softcap=config.attn_softcap, scale=config.attn_scale
+        o_BTNH = around.visibility.attend(
+            q_BTNH, k, v, window=around.kind.window, softcap=config.attn_softcap, scale=config.attn_scale
         )
         return self.out(o_BTNH.reshape(*x_BTD.shape[:2], -1)), own
 
-    def _heads(self, x_BTO: jax.Array, norm: Norm | None, kind: LayerKind, rotation: Rotation | None) -> jax.Array:
+    def _heads(self, x_BTO: jax.Array, norm: Norm | None, around: Around) -> jax.Array:
         x_BTNH = _split_heads(x_BTO, self.config.head_dim)
         x_BTNH = x_BTNH if norm is None else norm(x_BTNH)
-        return x_BTNH if rotation is None else _rotate(x_BTNH, rotation, kind.rope_idx)
+        return x_BTNH if around.rotation is None else _rotate(x_BTNH, around.rotation, around.kind.rope_idx)
 
 
 class Mlp(nnx.Module):
@@ -163,15 +167,8 @@ class Layer(nnx.Module):
         self.mlp = Mlp(config, stack, dtype, rngs)
         self.mlp_post_norm = norm() if config.post_norms else None
 
-    def __call__(
-        self,
-        x_BTD: jax.Array,
-        kind: LayerKind,
-        rotation: Rotation | None,
-        visibility: Visibility | Continuation,
-        past: KeyValues | None,
-    ) -> tuple[jax.Array, KeyValues]:
-        y_BTD, own = self.attn(self.attn_norm(x_BTD), kind, rotation, visibility, past)
+    def __call__(self, x_BTD: jax.Array, around: Around) -> tuple[jax.Array, KeyValues]:
+        y_BTD, own = self.attn(self.attn_norm(x_BTD), around)
         x_BTD = x_BTD + (y_BTD if self.attn_post_norm is None else self.attn_post_norm(y_BTD))
         y_BTD = self.mlp(self.mlp_norm(x_BTD))
         return x_BTD + (y_BTD if self.mlp_post_norm is None else self.mlp_post_norm(y_BTD)), own
@@ -221,7 +218,8 @@ class Decoder(nnx.Module):
 
         def layer(x_BTD: jax.Array, own: Any) -> tuple[jax.Array, KeyValues | None]:
             weights, kind, layer_past = own
-            x_BTD, kept = nnx.merge(graphdef, weights)(x_BTD, kind, rotation, visibility, layer_past)
+            around = Around(kind, rotation, visibility, layer_past)
+            x_BTD, kept = nnx.merge(graphdef, weights)(x_BTD, around)
             return x_BTD, kept if keep else None
 
         x_BTD, kept = jax.lax.scan(layer, self._embed(token_ids_BT, position_BT), (stacked, kinds, past))
