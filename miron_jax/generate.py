@@ -27,8 +27,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from miron_jax.detokenize import text_after, texts_of_tokens
 from miron_jax.errors import InputError
 from miron_jax.forward import Model, cost_model, free_bytes
+from miron_jax.kernels.draw_token import Cut, Draw, draw_token
 from miron_jax.kernels.target_logprob.xla import head_logits
 from miron_jax.model.decoder import KeyValues
 from miron_jax.model.visibility import Continuation, Visibility
@@ -41,7 +43,6 @@ CPU_SLOTS, ACCELERATOR_SLOTS = 32, 256
 CPU_PREFILL, ACCELERATOR_PREFILL = 2048, 16384  # places of a prefilled batch
 LET_IN = 4  # prompts copied into slots by one call
 NOTHING, NOT_A_NUMBER = -1, -2  # in place of a drawn token: the slot was idle; the model answered NaN
-CONTEXT = 8  # prompt tokens that are decoded with the text, so that its first space is right
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +90,6 @@ class GenerationSpeed:
     programs: int = 0
     compile_seconds: float = 0.0
     device_seconds: float = 0.0
-
-
-class _Draw(NamedTuple):
-    """How every slot draws; None stands for a batch that is greedy throughout."""
-
-    temperature_B: Any
-    seed_B: Any  # uint32
-    step_B: Any  # int32, tokens drawn before this call
-    cut: "_Cut | None"  # None where every slot draws from the whole vocabulary: no sort then
-
-
-class _Cut(NamedTuple):
-    top_k_B: Any
-    top_p_B: Any
 
 
 class _Prompt(NamedTuple):
@@ -291,7 +278,8 @@ class Generator:
 
     @property
     def _dtype(self) -> Any:
-        return jax.tree.leaves(self.model.state)[0].dtype
+        """The run's dtype, which matrices have; norm weights and biases are float32 whatever it is."""
+        return nnx.merge(self.model.graphdef, self.model.state).embedding_VD[...].dtype
 
     def _slots_that_fit(self, size: int) -> int:
         """Slots of this size that half of the free memory holds; prefilled batches need some of the rest."""
@@ -382,7 +370,7 @@ class Generator:
         if last:
             if any(ord(c) > 127 for c in last):
                 last.add("\ufffd")  # what a part of a character shows as, alone
-            self._texts = self._texts or _texts_of_tokens(self.tokenizer, len(halts_V))
+            self._texts = self._texts or texts_of_tokens(self.tokenizer, len(halts_V))
             halts_V[: len(self._texts)] |= [any(c in text for c in last) for text in self._texts]
         return halts_V
 
@@ -404,44 +392,6 @@ class Generator:
         return None
 
 
-def text_after(tokenizer: Tokenizer, prompt: Sequence[int], new: Sequence[int]) -> str:
-    """What `new` adds to the prompt's text, special tokens included; a character left unfinished shows as one U+FFFD.
-
-    Decoded behind the prompt's end, so that no space is lost or doubled: SentencePiece drops the first space of a text
-    that stands alone.  Its byte tokens decode run by run, one bad byte spoils its run: so the context begins with a whole
-    character, and what is unfinished at the end stays out.
-    """
-    size = CONTEXT
-    while size < len(prompt) and _decode(tokenizer, prompt[-size:]).startswith("\ufffd"):
-        size += CONTEXT
-    context = list(prompt[-size:])
-    before, whole, unfinished = _decode(tokenizer, context), _decode(tokenizer, [*context, *new]), ""
-    for cut in range(1, min(4, len(new) + 1) if whole.endswith("\ufffd") else 1):
-        shorter = _decode(tokenizer, [*context, *new[: len(new) - cut]])
-        if not shorter.endswith("\ufffd"):
-            whole, unfinished = shorter, "\ufffd"
-            break
-    while not whole.startswith(before):  # the prompt ends inside a character that `new` completes
-        before = before[:-1]
-    return whole[len(before) :] + unfinished
-
-
-def _decode(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-    """Ids beyond the tokenizer, which a model's padded vocabulary may draw, have no text."""
-    size = len(tokenizer)
-    known = [i for i in ids if i < size]
-    return tokenizer.decode(known, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-
-
-def _texts_of_tokens(tokenizer: Tokenizer, vocab_size: int) -> list[str]:
-    """Each token's text alone, behind its raw piece, whose word mark stands for the space that decoding may drop."""
-    ids = list(range(min(vocab_size, len(tokenizer))))
-    marks = str.maketrans({"\u2581": " ", "\u0120": " "})
-    pieces = [(piece or "").translate(marks) for piece in tokenizer.convert_ids_to_tokens(ids)]
-    texts = tokenizer.batch_decode([[i] for i in ids], skip_special_tokens=False, clean_up_tokenization_spaces=False)
-    return [piece + text for piece, text in zip(pieces, texts, strict=True)]
-
-
 def _with_paths(kept: KeyValues, where: list[tuple[int, np.ndarray]]) -> list[_Prompt]:
     return [_Prompt(request, kept, path) for request, path in where]
 
@@ -451,11 +401,11 @@ def _power_of_two(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 
-def _draw_arrays(sampling: Sequence[Sampling], step: np.ndarray) -> _Draw:
-    cut = _Cut(
+def _draw_arrays(sampling: Sequence[Sampling], step: np.ndarray) -> Draw:
+    cut = Cut(
         np.asarray([own.top_k for own in sampling], np.int32), np.asarray([own.top_p for own in sampling], np.float32)
     )
-    return _Draw(
+    return Draw(
         np.asarray([own.temperature for own in sampling], np.float32),
         np.asarray([own.seed for own in sampling], np.uint32),
         step,
@@ -500,7 +450,7 @@ def _take_steps(
     position_B: jax.Array,
     left_B: jax.Array,
     halts_V: jax.Array,
-    draw: _Draw | None,
+    draw: Draw | None,
 ) -> tuple[KeyValues, jax.Array, jax.Array]:
     """Steps until a slot halts or has none left: (cache, drawn_NB, steps taken)."""
     decoder = nnx.merge(graphdef, state)
@@ -518,7 +468,7 @@ def _take_steps(
         head = decoder.head()
         logits_BV = head_logits(hidden_B1D[:, 0], head.weight_VD, head.bias_V, head.softcap, head.scale)
         active_B, wrong_B = steps.left_B > 0, jnp.isnan(logits_BV).any(axis=1)
-        token_B = _choose(logits_BV, draw, steps.index)
+        token_B = draw_token(logits_BV, draw, steps.index)
         step_B = active_B.astype(jnp.int32)
         drawn_B = jnp.where(active_B, jnp.where(wrong_B, NOT_A_NUMBER, token_B), NOTHING)
         pairs = zip(steps.cache, own, strict=True)
@@ -543,41 +493,3 @@ def _take_steps(
     )
     end = jax.lax.while_loop(going, step, start)
     return end.cache, end.drawn_NB, end.index
-
-
-def _choose(logits_BV: jax.Array, draw: _Draw | None, index: jax.Array) -> jax.Array:
-    """int32 [B]"""
-    greedy_B = _first_largest(logits_BV)
-    if draw is None:
-        return greedy_B
-    temperature_B1 = draw.temperature_B[:, None]
-    below_BV = logits_BV - logits_BV.max(axis=1, keepdims=True)  # so that a tiny temperature does not overflow
-    scaled_BV = below_BV / jnp.where(temperature_B1 > 0, temperature_B1, 1.0)
-    if draw.cut is not None:
-        scaled_BV = keep_probable(scaled_BV, draw.cut.top_k_B, draw.cut.top_p_B)
-
-    def noise(seed: jax.Array, step: jax.Array) -> jax.Array:
-        key = jax.random.fold_in(jax.random.key(seed), step)
-        return jax.random.gumbel(key, logits_BV.shape[1:], jnp.float32)
-
-    sampled_B = _first_largest(scaled_BV + jax.vmap(noise)(draw.seed_B, draw.step_B + index))
-    return jnp.where(draw.temperature_B > 0, sampled_B, greedy_B)
-
-
-def _first_largest(x_BV: jax.Array) -> jax.Array:
-    """argmax with the lowest id among equals; jnp.argmax is slow on CPU."""
-    id_1V = jnp.arange(x_BV.shape[1], dtype=jnp.int32)[None]
-    return jnp.where(x_BV == x_BV.max(axis=1, keepdims=True), id_1V, x_BV.shape[1] - 1).min(axis=1)
-
-
-def keep_probable(logits_BV: jax.Array, top_k_B: jax.Array, top_p_B: jax.Array) -> jax.Array:
-    """-inf for tokens beyond top_k and, among the others, beyond the fewest that hold top_p.  The first always stays."""
-    size = logits_BV.shape[1]
-    rank_1V = jnp.arange(size, dtype=jnp.int32)[None]
-    falling_BV = -jnp.sort(-logits_BV, axis=1)
-    in_k_BV = (rank_1V < top_k_B[:, None]) | (top_k_B[:, None] == 0)
-    probability_BV = jax.nn.softmax(jnp.where(in_k_BV, falling_BV, -jnp.inf), axis=1)
-    before_BV = jnp.cumsum(probability_BV, axis=1) - probability_BV
-    in_p_BV = (before_BV < top_p_B[:, None]) | (top_p_B[:, None] >= 1) | (rank_1V == 0)
-    lowest_B = jnp.where(in_k_BV & in_p_BV, falling_BV, jnp.inf).min(axis=1)
-    return jnp.where(logits_BV >= lowest_B[:, None], logits_BV, -jnp.inf)

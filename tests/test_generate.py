@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from miron_jax.detokenize import text_after
 from miron_jax.errors import InputError
 from miron_jax.forward import Model
-from miron_jax.generate import Generated, Generator, Sampling, TextRequest, keep_probable, text_after
+from miron_jax.generate import Generated, Generator, Sampling, TextRequest
+from miron_jax.kernels.draw_token import keep_probable
 from miron_jax.kernels.target_logprob.xla import head_logits
 from miron_jax.model.config import eos_token_ids, from_hf_config
 from miron_jax.model.decoder import Decoder, abstract, random_params
@@ -123,6 +125,27 @@ class _NoText:
 
     def decode(self, ids: list[int], **_: Any) -> str:
         return ""
+
+
+def test_bfloat16_keeps_its_keys_in_bfloat16(tiny: Tiny) -> None:
+    """Greedy until the slow twin's two best logits are closer than bfloat16 can tell apart."""
+    config, state = load_hf(tiny.folder, jnp.dtype("bfloat16"))
+    model = Model(config, abstract(config, jnp.dtype("bfloat16"))[0], state)
+    generator = Generator(model, tiny.tokenizer, slots=8)
+    assert generator._empty_cache(1, 8).key_LBTKH.dtype == jnp.bfloat16
+    asked = [TextRequest(ids, 6) for ids in prompts(8, 9, 320)]
+    compared = 0
+    for request, found in zip(asked, generator.run(asked), strict=True):
+        ids = list(request.token_ids)
+        for token in found.token_ids:
+            logits = slow_logits(model, ids)
+            second, best = np.sort(logits)[-2:]
+            if best - second < 0.1:
+                break
+            assert token == int(logits.argmax())
+            ids.append(token)
+            compared += 1
+    assert compared > 16
 
 
 def test_order_and_batch_change_no_draw(tiny: Tiny, shared: Generator) -> None:

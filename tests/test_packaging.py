@@ -29,6 +29,7 @@ STAGES = (
     "task",
     "prompts",
     "token_requests",
+    "detokenize",
     "plan",
     "parallel",
     "model",
