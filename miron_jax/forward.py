@@ -163,14 +163,14 @@ class Forward:
     def compile(self, plan: Plan, more: bool = False) -> None:
         """Compile a program for every row length of the plan that has none.
 
-        A length with fewer rows than fill a batch gets a batch of just these, unless `more` plans are to be expected.
+        Batches are of a size that leaves the last one fullest, unless `more` plans are to be expected.
         """
         lengths, counts = np.unique(plan.row_length, return_counts=True)
         new = [(t, n) for t, n in zip(lengths.tolist(), counts.tolist(), strict=True) if t not in self._rows]
         for i, (length, count) in enumerate(new):
             start = time.perf_counter()
             full = max(1, self.token_budget // length)
-            self._rows[length] = full if more else min(full, count)
+            self._rows[length] = full if more else _rows_a_batch(count, full)
             self._fit(length)
             seconds = time.perf_counter() - start
             self.speed.compile_seconds += seconds
@@ -241,6 +241,13 @@ class Forward:
         rows = self._rows[shape.length] = shape.rows // 2
         self.speed.halvings += 1
         self.say(f"out of memory: {rows} rows of {shape.length} tokens a batch from now on, not {shape.rows}")
+
+
+def _rows_a_batch(count: int, full: int) -> int:
+    """Rows of each batch, half of `full` to `full`, so that `count` rows leave fewest places of the last one empty."""
+    if count <= full:
+        return count
+    return min(range(full, full // 2, -1), key=lambda rows: -(-count // rows) * rows)
 
 
 def _fetch(outputs: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from miron_jax.forward import Forward, Model, Shape, cost_model, score_plainly, useful_flops
+from miron_jax.forward import Forward, Model, Shape, _rows_a_batch, cost_model, score_plainly, useful_flops
 from miron_jax.plan import make_plan
 from miron_jax.run import load_model
 from miron_jax.scores import TOLERANCE, Scores, SelfCheck, SelfCheckFailed, Totals, score_parts
@@ -99,6 +99,13 @@ def test_as_many_programs_as_row_lengths_and_none_for_a_second_plan(model):
     assert forward.speed.programs == len(forward.lengths)
 
 
+@pytest.mark.parametrize(
+    ("count", "full", "rows"), [(32, 5, 4), (39, 4, 3), (40, 4, 4), (3, 5, 3), (11, 3, 3), (7, 1, 1)]
+)
+def test_batches_leave_few_rows_empty(count: int, full: int, rows: int):
+    assert _rows_a_batch(count, full) == rows
+
+
 def test_out_of_memory_halves_the_batch_and_goes_on(model, monkeypatch):
     requests = some_requests(7)
     plan = make_plan(requests, replace(cost_model(model.config), max_lengths=1, length_multiple=16))
@@ -106,7 +113,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on(model, monkeypatch):
     lines: list[str] = []
     forward = Forward(model, 1024, lines.append)
     real: Callable[[Shape], Any] = forward._program
-    rows_at_first = min(1024 // int(plan.row_length[0]), plan.num_rows)
+    rows_at_first = _rows_a_batch(plan.num_rows, 1024 // int(plan.row_length[0]))
 
     def refuse_large(shape: Shape) -> Any:
         program = real(shape)
