@@ -70,10 +70,11 @@ def main(_: Sequence[str]) -> None:
     program = forward._program(shape)
     host, batches = zip(*(seconds_of(lambda own=own: _assemble(part.plan, own, shape)) for own in rows), strict=True)
     packed = [jax.device_put(batch.packed) for batch in batches]
+    no_sets = forward._sets_table(0)
     bare = bare_matmuls(layer_kernels(model), shape.places, FLAGS.dtype)
 
     def one(i: int) -> None:
-        jax.block_until_ready(program(model.state, packed[i]))
+        jax.block_until_ready(program(model.state, packed[i], no_sets))
 
     one(0)
     bare()

@@ -12,7 +12,7 @@ is placed while the last one runs, and results are fetched one batch late, so th
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from flax import nnx
 
 from miron_jax.kernels.forest_attention import reference
 from miron_jax.kernels.target_logprob.layout import lay_out
-from miron_jax.kernels.target_logprob.xla import head_logits, target_logprob
+from miron_jax.kernels.target_logprob.xla import head_logits, id_set_logprob, target_logprob
 from miron_jax.model.config import ModelConfig, attention_flops_per_pair, matmul_params
 from miron_jax.model.visibility import Visibility
 from miron_jax.plan import CostModel, Plan
@@ -51,6 +51,8 @@ class RowScores(NamedTuple):
     edges: np.ndarray  # int64 [n], the plan's edges that these are
     logprob: np.ndarray  # float32 [n], nats
     rank: np.ndarray  # int32 [n], tokens ahead of the target; 0 is greedy
+    asks: np.ndarray  # int64 [m], the plan's asks that these are
+    set_logprob: np.ndarray  # float32 [m], nats: log p of all ids of the ask's set together
     tokens: int  # places of the plan that this batch computed, padding apart
 
 
@@ -81,6 +83,9 @@ class _Arrays(NamedTuple):
     round_start_R: Any
     chunk_round_C: Any
     num_chunks_1: Any
+    ask_place_A: Any  # places in the flattened batch, first num_asks in use
+    ask_set_A: Any
+    num_asks_1: Any
 
 
 def cost_model(config: ModelConfig, max_lengths: int = 8) -> CostModel:
@@ -106,6 +111,7 @@ class Shape(NamedTuple):
     rows: int
     length: int
     chunk: int  # sources a pass through the head
+    num_sets: int = 0  # id sets that the program has room for; 0: no place asks
 
     @property
     def places(self) -> int:
@@ -115,8 +121,9 @@ class Shape(NamedTuple):
     def parts(self) -> _Arrays:
         """Shapes of a batch's arrays.  A row of T places has at most T edges: B * T hold all sources, edges and rounds."""
         square, chunks = (self.rows, self.length), -(-self.places // self.chunk)
-        one_more = (self.places + 1,)
-        return _Arrays(square, square, square, (chunks * self.chunk,), (self.places,), one_more, (chunks + 1,), (1,))
+        sources, asks = (chunks * self.chunk,), (chunks * self.chunk if self.num_sets else 0,)
+        layout = (sources, (self.places,), (self.places + 1,), (chunks + 1,), (1,))
+        return _Arrays(square, square, square, *layout, asks, asks, (1,))
 
     @property
     def packed_size(self) -> int:
@@ -135,23 +142,33 @@ class _Batch(NamedTuple):
     packed: np.ndarray  # int32, _Arrays end to end
     edges: np.ndarray  # int64, edges of the plan
     edge_place: np.ndarray  # int64, where each stands in the program's output
+    asks: np.ndarray  # int64, asks of the plan, in the order of the program's output
 
 
 class _Flight(NamedTuple):
     batch: _Batch
-    outputs: Any  # logprob and rank on their way to the host, or the error that the call raised
+    outputs: Any  # logprobs and ranks on their way to the host, or the error that the call raised
     started: float
 
 
 class Forward:
     """The compiled programs of one model.  Row lengths stay compiled from plan to plan."""
 
-    def __init__(self, model: Model, token_budget: int | None = None, say: Callable[[str], None] = lambda line: None):
+    def __init__(
+        self,
+        model: Model,
+        token_budget: int | None = None,
+        say: Callable[[str], None] = lambda line: None,
+        id_sets: Sequence[np.ndarray] = (),
+    ):
+        """`id_sets` are the token ids of each set that a plan may ask for; it may grow between plans."""
         self.device = jax.tree.leaves(model.state)[0].devices().pop()
         on_cpu = self.device.platform == "cpu"
         self.model, self.say, self.speed = model, say, Speed()
         self.token_budget = token_budget or (CPU_TOKENS if on_cpu else ACCELERATOR_TOKENS)
         self._chunk = CPU_CHUNK if on_cpu else CHUNK
+        self.id_sets = id_sets
+        self._tables: dict[tuple[int, int], jax.Array] = {}  # rows and sets in use -> bool [G, V] on the device
         self._programs: dict[Shape, Any] = {}
         self._rows: dict[int, int] = {}  # length -> rows a batch
 
@@ -166,12 +183,14 @@ class Forward:
         Batches are of a size that leaves the last one fullest, unless `more` plans are to be expected.
         """
         lengths, counts = np.unique(plan.row_length, return_counts=True)
-        new = [(t, n) for t, n in zip(lengths.tolist(), counts.tolist(), strict=True) if t not in self._rows]
+        num_sets = self._room_for_sets(plan)
+        needed = zip(lengths.tolist(), counts.tolist(), strict=True)
+        new = [(t, n) for t, n in needed if t not in self._rows or self._shape(t, num_sets) not in self._programs]
         for i, (length, count) in enumerate(new):
             start = time.perf_counter()
             full = max(1, self.token_budget // length)
-            self._rows[length] = full if more else _rows_a_batch(count, full)
-            self._fit(length)
+            self._rows.setdefault(length, full if more else _rows_a_batch(count, full))
+            self._fit(length, num_sets)
             seconds = time.perf_counter() - start
             self.speed.compile_seconds += seconds
             self.say(f"compiled {i + 1} of {len(new)}: {self._rows[length]} x {length} tokens, {seconds:.1f} s")
@@ -179,7 +198,7 @@ class Forward:
     def run(self, plan: Plan, more: bool = False) -> Iterator[RowScores]:
         """Score every row once, longest rows first.  Results come in batches, in any order."""
         self.compile(plan, more)
-        lengths = np.unique(plan.row_length)[::-1].tolist()
+        lengths, num_sets = np.unique(plan.row_length)[::-1].tolist(), self._room_for_sets(plan)
         waiting = {length: deque(np.flatnonzero(plan.row_length == length).tolist()) for length in lengths}
         flying: deque[_Flight] = deque()
         last_ready = 0.0
@@ -187,10 +206,11 @@ class Forward:
             while len(flying) < IN_FLIGHT and any(waiting.values()):
                 length = next(length for length, rows in waiting.items() if rows)
                 count = min(self._rows[length], len(waiting[length]))
-                flying.append(self._launch(plan, length, [waiting[length].popleft() for _ in range(count)]))
+                rows = [waiting[length].popleft() for _ in range(count)]
+                flying.append(self._launch(plan, rows, self._shape(length, num_sets)))
             batch, outputs, started = flying.popleft()
             try:
-                logprob_E, rank_E = _fetch(outputs)
+                logprob_E, rank_E, set_logprob_A = _fetch(outputs)
             except jax.errors.JaxRuntimeError as error:
                 self._halve(batch.shape, error)
                 waiting[batch.shape.length].extendleft(reversed(batch.rows))
@@ -200,15 +220,39 @@ class Forward:
             self.speed.batches[batch.shape] += 1
             last_ready = now
             yield RowScores(
-                batch.edges, logprob_E[batch.edge_place], rank_E[batch.edge_place], plan.places_of(batch.rows)
+                batch.edges,
+                logprob_E[batch.edge_place],
+                rank_E[batch.edge_place],
+                batch.asks,
+                set_logprob_A[: len(batch.asks)],
+                plan.places_of(batch.rows),
             )
 
-    def _launch(self, plan: Plan, length: int, rows: list[int]) -> _Flight:
-        batch = _assemble(plan, rows, Shape(self._rows[length], length, self._chunk))
-        program = self._program(batch.shape)
+    def _shape(self, length: int, num_sets: int) -> Shape:
+        return Shape(self._rows[length], length, self._chunk, num_sets)
+
+    def _room_for_sets(self, plan: Plan) -> int:
+        """Id sets of a program for this plan: a power of two, so that a later plan's new sets find room; 0: it asks none."""
+        return 1 << (len(self.id_sets) - 1).bit_length() if len(plan.ask_source) else 0
+
+    def _sets_table(self, num_sets: int) -> jax.Array:
+        """bool [num_sets, V]: which ids each set holds."""
+        key = (num_sets, len(self.id_sets))
+        if key not in self._tables:
+            table = np.zeros((num_sets, self.model.config.vocab_size), bool)
+            for row, ids in zip(table, self.id_sets, strict=False):
+                row[ids] = True
+            self._tables[key] = jax.device_put(table, self.device)
+        return self._tables[key]
+
+    def _launch(self, plan: Plan, rows: list[int], shape: Shape) -> _Flight:
+        batch = _assemble(plan, rows, shape)
+        program = self._program(shape)
         started = time.perf_counter()  # before the call: on CPU it may only return when the batch is done
         try:
-            outputs = program(self.model.state, jax.device_put(batch.packed, self.device))
+            outputs = program(
+                self.model.state, jax.device_put(batch.packed, self.device), self._sets_table(shape.num_sets)
+            )
             for output in outputs:
                 output.copy_to_host_async()
         except jax.errors.JaxRuntimeError as error:
@@ -218,15 +262,16 @@ class Forward:
     def _program(self, shape: Shape) -> Any:
         if shape not in self._programs:
             packed = jax.ShapeDtypeStruct((shape.packed_size,), jnp.int32)
+            sets_GV = jax.ShapeDtypeStruct((shape.num_sets, self.model.config.vocab_size), bool)
             score = jax.jit(_score_batch, static_argnums=(0, 1))
-            self._programs[shape] = score.lower(self.model.graphdef, shape, self.model.state, packed).compile()
+            self._programs[shape] = score.lower(self.model.graphdef, shape, self.model.state, packed, sets_GV).compile()
             self.speed.programs += 1
         return self._programs[shape]
 
-    def _fit(self, length: int) -> None:
+    def _fit(self, length: int, num_sets: int) -> None:
         """Compile this length, with half the rows as often as the program's own memory analysis says it cannot fit."""
         while True:
-            memory = self._program(Shape(self._rows[length], length, self._chunk)).memory_analysis()
+            memory = self._program(self._shape(length, num_sets)).memory_analysis()
             needs = memory.temp_size_in_bytes + memory.output_size_in_bytes if memory is not None else 0
             if needs <= FREE_SHARE * free_bytes(self.device) or self._rows[length] == 1:
                 return
@@ -250,11 +295,11 @@ def _rows_a_batch(count: int, full: int) -> int:
     return min(range(full, full // 2, -1), key=lambda rows: -(-count // rows) * rows)
 
 
-def _fetch(outputs: Any) -> tuple[np.ndarray, np.ndarray]:
+def _fetch(outputs: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if isinstance(outputs, Exception):
         raise outputs
-    logprob_E, rank_E = outputs
-    return np.asarray(logprob_E), np.asarray(rank_E)
+    logprob_E, rank_E, set_logprob_A = outputs
+    return np.asarray(logprob_E), np.asarray(rank_E), np.asarray(set_logprob_A)
 
 
 def _assemble(plan: Plan, rows: list[int], shape: Shape) -> _Batch:
@@ -262,7 +307,7 @@ def _assemble(plan: Plan, rows: list[int], shape: Shape) -> _Batch:
     packed = np.zeros(shape.packed_size, np.int32)
     arrays = shape.unpack(packed)
     arrays.until_BT[:] = np.arange(1, shape.length + 1, dtype=np.int32)
-    edges, sources = [], []
+    edges, sources, asks, ask_places = [], [], [], []
     for b, row in enumerate(rows):
         places = slice(plan.place_offset[row], plan.place_offset[row + 1])
         used = places.stop - places.start
@@ -271,6 +316,8 @@ def _assemble(plan: Plan, rows: list[int], shape: Shape) -> _Batch:
         arrays.until_BT[b, :used] = plan.until[places]
         edges.append(np.arange(plan.edge_offset[row], plan.edge_offset[row + 1]))
         sources.append(plan.edge_source[edges[-1]] + b * shape.length)
+        asks.append(np.arange(plan.ask_offset[row], plan.ask_offset[row + 1]))
+        ask_places.append(plan.ask_source[asks[-1]] + b * shape.length)
     edge = np.concatenate(edges)
     layout = lay_out(np.concatenate(sources), plan.edge_target[edge], shape.chunk)
     arrays.source_S[: len(layout.source_S)] = layout.source_S
@@ -280,29 +327,38 @@ def _assemble(plan: Plan, rows: list[int], shape: Shape) -> _Batch:
     arrays.round_start_R[num_rounds] = len(edge)
     arrays.chunk_round_C[: num_chunks + 1] = layout.chunk_round_C1
     arrays.num_chunks_1[0] = num_chunks
-    return _Batch(shape, rows, packed, edge, layout.edge_place_E)
+    ask = np.concatenate(asks)
+    arrays.ask_place_A[: len(ask)] = np.concatenate(ask_places)
+    arrays.ask_set_A[: len(ask)] = plan.ask_set[ask]
+    arrays.num_asks_1[0] = len(ask)
+    return _Batch(shape, rows, packed, edge, layout.edge_place_E, ask)
 
 
-def _score_batch(graphdef: Any, shape: Shape, state: Any, packed: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Log-probability and rank of every edge of a packed batch, in the layout's order."""
+def _score_batch(
+    graphdef: Any, shape: Shape, state: Any, packed: jax.Array, sets_GV: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Log-probability and rank of every edge of a packed batch, in the layout's order; log-probability of every ask."""
     arrays = shape.unpack(packed)
     decoder = nnx.merge(graphdef, state)
     visibility = Visibility.of_batch(arrays.until_BT, arrays.position_BT, decoder.config.layer_windows)
     hidden_BTD = decoder(arrays.token_ids_BT, arrays.position_BT, visibility)
     hidden_SD = hidden_BTD.reshape(shape.places, -1)[arrays.source_S]
     head = decoder.head()
-    return target_logprob(
+    rules = {"bias_V": head.bias_V, "softcap": head.softcap, "scale": head.scale, "chunk": shape.chunk}
+    logprob_E, rank_E = target_logprob(
         hidden_SD,
         head.weight_VD,
         arrays.target_E,
         arrays.round_start_R,
         arrays.chunk_round_C,
         arrays.num_chunks_1[0],
-        bias_V=head.bias_V,
-        softcap=head.softcap,
-        scale=head.scale,
-        chunk=shape.chunk,
+        **rules,
     )
+    if not shape.num_sets:
+        return logprob_E, rank_E, jnp.zeros(0, jnp.float32)
+    hidden_AD = hidden_BTD.reshape(shape.places, -1)[arrays.ask_place_A]
+    asked_A = id_set_logprob(hidden_AD, head.weight_VD, sets_GV, arrays.ask_set_A, arrays.num_asks_1[0], **rules)
+    return logprob_E, rank_E, asked_A
 
 
 def free_bytes(device: Any) -> float:

@@ -59,6 +59,10 @@ class Plan:
     request_edge: (
         np.ndarray
     )  # int64, edges of request r: request_edge[request_edge_offset[r]:request_edge_offset[r + 1]]
+    ask_offset: np.ndarray  # int64 [rows + 1]; an ask is a place whose distribution is summed over a set of ids
+    ask_source: np.ndarray  # int32 [A], row index of the place
+    ask_set: np.ndarray  # int32 [A], which set
+    request_ask: np.ndarray  # int64 [R], each request's ask, at the place before its span; -1: none
 
     @property
     def num_rows(self) -> int:
@@ -375,6 +379,10 @@ def _write(
     edge_place, edge_target = key >> 32, (key & 0xFFFFFFFF).astype(np.int32)
     edge_offset = np.searchsorted(edge_place, place_offset).astype(np.int64)
     edge_row = np.repeat(np.arange(num_rows), np.diff(edge_offset))
+    first_place = edge_place[request_edge[request_edge_offset[:-1][count > 0]]]
+    ask_place, ask_set, request_ask = _asks(requests, np.flatnonzero(count), first_place)
+    ask_offset = np.searchsorted(ask_place, place_offset).astype(np.int64)
+    ask_row = np.repeat(np.arange(num_rows), np.diff(ask_offset))
     return Plan(
         row_length=row_length,
         place_offset=place_offset,
@@ -386,7 +394,21 @@ def _write(
         edge_target=edge_target,
         request_edge_offset=request_edge_offset,
         request_edge=request_edge,
+        ask_offset=ask_offset,
+        ask_source=(ask_place - place_offset[ask_row]).astype(np.int32),
+        ask_set=ask_set,
+        request_ask=request_ask,
     )
+
+
+def _asks(requests: Requests, scored: np.ndarray, first_place: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(place, set, each request's ask), asks in order of place and set; `scored` requests' spans follow `first_place`."""
+    request_ask = np.full(len(requests), -1, np.int64)
+    id_set = np.zeros(0, np.int32) if requests.id_set is None else requests.id_set[scored]
+    asking = np.flatnonzero(id_set >= 0)
+    key, ask = np.unique(first_place[asking] * (1 << 32) + id_set[asking], return_inverse=True)
+    request_ask[scored[asking]] = ask
+    return key >> 32, (key & 0xFFFFFFFF).astype(np.int32), request_ask
 
 
 def _until(

@@ -38,6 +38,7 @@ class Scores:
     offsets: np.ndarray  # int64 [R + 1]
     logprob: np.ndarray  # float32 [N], nats
     rank: np.ndarray  # int32 [N], tokens ahead of the target
+    set_logprob: np.ndarray  # float32 [R], nats: log p of the request's id set before its span; 0 where it has none
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -47,7 +48,7 @@ class Scores:
 
     def __getitem__(self, request: int) -> "Score":
         span = slice(self.offsets[request], self.offsets[request + 1])
-        return Score(self.logprob[span], self.rank[span])
+        return Score(self.logprob[span], self.rank[span], float(self.set_logprob[request]))
 
 
 class Score(NamedTuple):
@@ -55,6 +56,7 @@ class Score(NamedTuple):
 
     logprob: np.ndarray  # float32, nats
     rank: np.ndarray  # int32, tokens ahead of the target; 0 is greedy
+    set_logprob: float = 0.0  # nats, see Scores
 
 
 @dataclass(slots=True)
@@ -73,7 +75,7 @@ class SelfCheck:
         start = time.perf_counter()
         scored = np.flatnonzero(np.diff(scores.offsets)).tolist()
         wanted = max(CHECKED_AT_LEAST, math.ceil(CHECKED_SHARE * len(scored)))
-        keys = {r: digest(requests.tokens(r), int(requests.span_start[r])) for r in scored}
+        keys = {r: digest(requests, r) for r in scored}
         chosen = sorted(scored, key=keys.__getitem__)[:wanted]
         plain, programs = score_plainly(
             model, [requests.tokens(r) for r in chosen], [int(requests.span_start[r]) for r in chosen]
@@ -139,17 +141,20 @@ class Ledger:
     def enter(self, requests: Requests) -> tuple[np.ndarray, np.ndarray]:
         """(place of every request among the run's distinct ones, indices of those met for the first time)."""
         places, fresh = np.empty(len(requests), np.int64), []
-        for r, (ids, start) in enumerate(requests):
+        for r in range(len(requests)):
             known = len(self._place)
-            places[r] = self._place.setdefault(digest(ids, start), known)
+            places[r] = self._place.setdefault(digest(requests, r), known)
             if places[r] == known:
                 fresh.append(r)
         return places, np.asarray(fresh, np.int64)
 
 
-def digest(ids: np.ndarray, span_start: int) -> bytes:
+def digest(requests: Requests, request: int) -> bytes:
     """128 bits that name a request's content."""
-    return blake2b(ids.tobytes() + span_start.to_bytes(4, "little"), digest_size=16).digest()
+    content = requests.tokens(request).tobytes() + int(requests.span_start[request]).to_bytes(4, "little")
+    if requests.id_set is not None and requests.id_set[request] >= 0:
+        content += b"set" + int(requests.id_set[request]).to_bytes(4, "little")
+    return blake2b(content, digest_size=16).digest()
 
 
 def select(requests: Requests, chosen: np.ndarray) -> Requests:
@@ -161,6 +166,7 @@ def select(requests: Requests, chosen: np.ndarray) -> Requests:
         requests.span_start[chosen],
         requests.truncated[chosen],
         requests.inexact_prefix[chosen],
+        None if requests.id_set is None else requests.id_set[chosen],
     )
 
 
@@ -222,11 +228,14 @@ def _score(part: _PlannedPart, forward: Forward, progress: Callable[[int], None]
     plan = part.plan
     logprob = np.full(len(plan.edge_source), np.nan, np.float32)
     rank = np.full(len(plan.edge_source), -1, np.int32)
+    of_ask = np.zeros(len(plan.ask_source) + 1, np.float32)  # the last one stands for no ask
     for scored in forward.run(plan, part.more):
         logprob[scored.edges], rank[scored.edges] = scored.logprob, scored.rank
+        of_ask[scored.asks] = scored.set_logprob
         progress(scored.tokens)
     assert not (rank < 0).any(), "an edge of the plan was never scored"
-    return Scores(plan.request_edge_offset, logprob[plan.request_edge], rank[plan.request_edge])
+    set_logprob = of_ask[plan.request_ask]
+    return Scores(plan.request_edge_offset, logprob[plan.request_edge], rank[plan.request_edge], set_logprob)
 
 
 class _Known:
@@ -251,4 +260,5 @@ class _Known:
             offsets,
             np.concatenate([score.logprob for score in taken] or empty[0]),
             np.concatenate([score.rank for score in taken] or empty[1]),
+            np.asarray([score.set_logprob for score in taken], np.float32),
         )

@@ -42,6 +42,7 @@ class Requests:
     span_start: np.ndarray  # int32 [R], first scored token, counted from the request's first token
     truncated: np.ndarray  # bool [R], lost tokens to the length limit
     inexact_prefix: np.ndarray  # bool [R], the context alone is no token prefix; scored from the longest common prefix
+    id_set: np.ndarray | None = None  # int32 [R], which set of ids is also summed before the span; -1, or None: none is
 
     def __len__(self) -> int:
         return len(self.span_start)
@@ -123,7 +124,14 @@ def concatenate(parts: Sequence[Requests]) -> Requests:
         span_start=np.concatenate([np.zeros(0, np.int32), *(part.span_start for part in parts)]),
         truncated=np.concatenate([np.zeros(0, bool), *(part.truncated for part in parts)]),
         inexact_prefix=np.concatenate([np.zeros(0, bool), *(part.inexact_prefix for part in parts)]),
+        id_set=_concatenate_sets(parts),
     )
+
+
+def _concatenate_sets(parts: Sequence[Requests]) -> np.ndarray | None:
+    if all(part.id_set is None for part in parts):
+        return None
+    return np.concatenate([np.full(len(part), -1, np.int32) if part.id_set is None else part.id_set for part in parts])
 
 
 def gather(values: np.ndarray, begin: np.ndarray, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

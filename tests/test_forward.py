@@ -13,8 +13,8 @@ import pytest
 from miron_jax.forward import Forward, Model, Shape, _rows_a_batch, cost_model, score_plainly, useful_flops
 from miron_jax.plan import make_plan
 from miron_jax.run import load_model
-from miron_jax.scores import TOLERANCE, Scores, SelfCheck, SelfCheckFailed, Totals, score_parts
-from miron_jax.token_requests import Requests
+from miron_jax.scores import TOLERANCE, Scores, SelfCheck, SelfCheckFailed, Totals, score_parts, select
+from miron_jax.token_requests import Requests, concatenate
 from tests.test_plan import requests_of
 from tests.tiny_model import make_model
 
@@ -49,7 +49,8 @@ def score_all(model: Model, requests: Requests, parts: int = 1, dtype: str = "fl
     found = list(score_parts(iter(split), forward, cost, Totals(), check))
     assert check.requests >= min(8, len(requests))
     offsets = np.concatenate([[0], np.cumsum([len(s.rank) for scores in found for s in scores])])
-    return Scores(offsets, np.concatenate([s.logprob for s in found]), np.concatenate([s.rank for s in found]))
+    columns = ([getattr(s, name) for s in found] for name in ("logprob", "rank", "set_logprob"))
+    return Scores(offsets, *(np.concatenate(column) for column in columns))
 
 
 def test_forest_rows_score_as_plain_rows(model):
@@ -97,6 +98,30 @@ def test_as_many_programs_as_row_lengths_and_none_for_a_second_plan(model):
     again = make_plan(some_requests(6), replace(cost, max_lengths=len(forward.lengths)), forward.lengths)
     list(forward.run(again))
     assert forward.speed.programs == len(forward.lengths)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_id_sets_are_summed_before_the_span(model: Model, parts: int):
+    """Equal tokens with different sets are different questions; the sum equals that of the members scored one by one."""
+    requests = some_requests(3, groups=4)
+    rng = np.random.default_rng(0)
+    id_sets = [rng.choice(331, size, replace=False) for size in (1, 7, 331, 20, 2)]
+    asked = rng.integers(-1, len(id_sets), len(requests)).astype(np.int32)
+    both = concatenate([replace(requests, id_set=asked), replace(requests, id_set=asked[::-1].copy())])
+    pieces = [select(both, piece) for piece in np.array_split(np.arange(len(both)), parts)]
+    cost = replace(cost_model(model.config), length_multiple=16, flops_per_program=1e6)
+    forward = Forward(model, token_budget=256, id_sets=id_sets)
+    found = list(score_parts(iter(pieces), forward, cost, Totals(), SelfCheck(TOLERANCE["float32"])))
+    set_logprob = np.concatenate([scores.set_logprob for scores in found])
+    assert both.id_set is not None
+    for r, own in enumerate(both.id_set.tolist()):
+        ids, start = both.tokens(r), int(both.span_start[r])
+        if own < 0 or start == len(ids):
+            assert set_logprob[r] == 0
+            continue
+        members = [np.asarray([*ids[:start], v], np.int32) for v in id_sets[own]]
+        plain, _ = score_plainly(model, members, [start] * len(members))
+        assert abs(set_logprob[r] - np.logaddexp.reduce([float(p.logprob[0]) for p in plain])) < CLOSE
 
 
 @pytest.mark.parametrize(
@@ -151,13 +176,13 @@ def test_other_device_errors_are_not_swallowed(model, monkeypatch):
 def test_the_self_check_fails_on_a_wrong_score(model):
     requests = some_requests()
     scores = score_all(model, requests)
-    wrong = Scores(scores.offsets, scores.logprob + np.float32(0.01), scores.rank)
+    wrong = replace(scores, logprob=scores.logprob + np.float32(0.01))
     with pytest.raises(SelfCheckFailed, match="differs by"):
         SelfCheck(TOLERANCE["float32"]).compare(model, requests, wrong)
-    broken = Scores(scores.offsets, np.full_like(scores.logprob, np.nan), scores.rank)
+    broken = replace(scores, logprob=np.full_like(scores.logprob, np.nan))
     with pytest.raises(SelfCheckFailed, match="nan"):
         SelfCheck(TOLERANCE["float32"]).compare(model, requests, broken)
-    misranked = Scores(scores.offsets, scores.logprob, np.where(scores.rank == 0, 1, 0))
+    misranked = replace(scores, rank=np.where(scores.rank == 0, 1, 0))
     with pytest.raises(SelfCheckFailed, match="contradicts"):
         SelfCheck(TOLERANCE["float32"]).compare(model, requests, misranked)
 

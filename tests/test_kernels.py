@@ -131,6 +131,22 @@ def test_target_logprob_equals_its_definition(name, chunk):
     assert (rank != expected_rank).mean() <= (0.0 if case.levels else 0.02)
 
 
+@pytest.mark.parametrize("num_asks", [0, 1, 8, 13])
+def test_id_set_logprob_equals_its_definition(num_asks):
+    rng = np.random.default_rng(num_asks)
+    hidden, weight = rng.normal(size=(16, 24)), rng.normal(size=(503, 24))
+    sets, own = rng.random((4, 503)) < np.asarray([[0.9], [0.1], [0.004], [0.0]]), rng.integers(0, 4, 16)
+    with jax.enable_x64(True):
+        expected = head_reference.id_set_logprob(
+            jnp.asarray(hidden), jnp.asarray(weight), jnp.asarray(sets), jnp.asarray(own), softcap=3.0, scale=0.5
+        )
+    found = head_xla.id_set_logprob(
+        jnp.asarray(hidden, jnp.float32), jnp.asarray(weight, jnp.float32), jnp.asarray(sets),
+        jnp.asarray(own, jnp.int32), jnp.int32(num_asks), softcap=3.0, scale=0.5, chunk=8,
+    )  # fmt: skip
+    np.testing.assert_allclose(np.asarray(found)[:num_asks], np.asarray(expected)[:num_asks], atol=1e-4)
+
+
 def test_rank_and_logprob_by_hand():
     # Logits 0, ln 3, ln 3, ln 1 = 0: probabilities 1/8, 3/8, 3/8, 1/8.  Token 2 ties with 1, which has the lower id.
     weight = jnp.log(jnp.asarray([[1.0], [3.0], [3.0], [1.0]]))

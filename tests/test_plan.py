@@ -1,6 +1,7 @@
 """The planner against a slow obvious twin: what a row shows each place, read off `until` alone."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -50,6 +51,15 @@ def check(plan: Plan, requests: Requests) -> None:
             seen = plan.token_ids[plan.place_offset[row] + np.asarray(path)]
             assert seen.tolist() == ids[:depth].tolist(), "the source does not see just the tokens before its target"
             assert plan.position[plan.place_offset[row] + np.asarray(path)].tolist() == list(range(depth))
+    assert (requests.id_set is None) == (len(plan.ask_source) == 0) or not (requests.id_set >= 0).any()
+    for request, own in enumerate([] if requests.id_set is None else requests.id_set.tolist()):
+        ask, edges = int(plan.request_ask[request]), plan.request_edge[slice(*plan.request_edge_offset[request:][:2])]
+        if own < 0 or not len(edges):
+            assert ask == -1
+            continue
+        row = int(np.searchsorted(plan.edge_offset, edges[0], side="right")) - 1
+        assert plan.ask_offset[row] <= ask < plan.ask_offset[row + 1], "an ask stands in another row than its edges"
+        assert (plan.ask_source[ask], plan.ask_set[ask]) == (plan.edge_source[edges[0]], own)
     for row in range(plan.num_rows):
         used = plan.place_offset[row + 1] - plan.place_offset[row]
         edges = slice(plan.edge_offset[row], plan.edge_offset[row + 1])
@@ -86,6 +96,8 @@ def forests(draw: st.DrawFn) -> list[tuple[list[int], int]]:
 )
 def test_every_request_lies_along_one_path_with_all_its_edges(items, cost, cut_above, lengths):
     requests = requests_of(items)
+    if cut_above:
+        requests = replace(requests, id_set=np.asarray([(len(ids) + start) % 3 - 1 for ids, start in items], np.int32))
     with patch("miron_jax.plan.CUT_ABOVE", cut_above):  # small: even these tries are cut where it pays
         plan = make_plan(requests, cost, lengths)
     check(plan, requests)

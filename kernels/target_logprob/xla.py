@@ -57,6 +57,37 @@ def target_logprob(
     return logprob_P[:length], rank_P[:length]
 
 
+@jax.named_scope("id_set_logprob")
+def id_set_logprob(
+    hidden_AD: jax.Array,
+    weight_VD: jax.Array,
+    sets_GV: jax.Array,
+    set_A: jax.Array,
+    num_asks: jax.Array,
+    *,
+    bias_V: jax.Array | None = None,
+    softcap: float | None = None,
+    scale: float = 1.0,
+    chunk: int,
+) -> jax.Array:
+    """Log of the probability (nats, float32 [A]) that the next token is any of the set's: row set_A of sets_GV (bool).
+
+    A is a multiple of `chunk`; the first `num_asks` (int32 scalar) are in use, the others stay 0.
+    """
+
+    def one_chunk(c: jax.Array, asked_A: jax.Array) -> jax.Array:
+        hidden_CD = jax.lax.dynamic_slice_in_dim(hidden_AD, c * chunk, chunk)
+        logits_CV = head_logits(hidden_CD, weight_VD, bias_V, softcap, scale)
+        chosen_CV = sets_GV[jax.lax.dynamic_slice_in_dim(set_A, c * chunk, chunk)]
+        weights_CV = jnp.exp(logits_CV - row_max(logits_CV)[:, None])
+        in_set_C = jnp.log(row_sum(jnp.where(chosen_CV, weights_CV, 0.0)))
+        own_C = in_set_C - jnp.log(row_sum(weights_CV))
+        return jax.lax.dynamic_update_slice_in_dim(asked_A, own_C, c * chunk, axis=0)
+
+    num_chunks = (num_asks + chunk - 1) // chunk
+    return jax.lax.fori_loop(jnp.int32(0), num_chunks, one_chunk, jnp.zeros(set_A.shape, jnp.float32))
+
+
 def head_logits(
     hidden_CD: jax.Array, weight_VD: jax.Array, bias_V: jax.Array | None, softcap: float | None, scale: float
 ) -> jax.Array:
