@@ -264,8 +264,8 @@ def matmul_rates(model: Model, torch: PlainTorch, batches: Counter[Shape]) -> Ra
     """Both libraries at the places a batch that were run, each shape weighted by how often it was."""
     kernels = layer_kernels(model)
     count: Counter[int] = Counter()
-    for (rows, length, _), number in batches.items():
-        count[rows * length] += number
+    for shape, number in batches.items():
+        count[shape.places] += number
     flops = {places: 2.0 * places * sum(kernel.size for kernel in kernels) for places in count}
     total = sum(flops[places] * number for places, number in count.items())
     ours = {places: median_of(bare_matmuls(kernels, places)) for places in count}

@@ -12,11 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from miron_jax.cloze_requests import Asked
 from miron_jax.forward import Speed
+from miron_jax.generate import GenerationSpeed
 from miron_jax.metrics.choices import PROPORTIONS, ExampleScore
+from miron_jax.metrics.cloze import CLOZE_PROPORTIONS
 from miron_jax.prompts import Prompt
 from miron_jax.scores import Score, SelfCheck, Totals
-from miron_jax.task import Composite, DataState, Example, Suite, Task
+from miron_jax.task import Cloze, ClozeTask, Composite, DataState, Example, Suite, Task
 from miron_jax.token_requests import Bos
 
 _Z = 1.96  # standard errors to either side of a 95 % interval
@@ -30,10 +33,18 @@ class Source(NamedTuple):
     data: DataState
 
 
+class ClozeSource(NamedTuple):
+    """The same of a cloze task."""
+
+    task: ClozeTask
+    examples: list[Cloze]
+    data: DataState
+
+
 class Inputs(NamedTuple):
     """What a run scores, found and checked."""
 
-    sources: list[Source]
+    sources: list[Source | ClozeSource]
     missing: dict[str, Path]  # tasks of a suite whose data file is absent, and where it was looked for
     suites: list[Suite]  # those that the tasks come from
 
@@ -51,17 +62,36 @@ class TaskScores:
     beyond_trained: int = 0  # examples with an option longer than the length the model was trained at
 
 
+@dataclass(slots=True)
+class ClozeScores:
+    """One cloze task's items, in file order.  Those that the tokenizer cannot spell have no scores and no example."""
+
+    source: ClozeSource
+    items: list[Cloze] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)  # as the other lists, one an item
+    spans: list[dict[int, Score]] = field(default_factory=list)  # by place among the requests that `asked` names
+    generated: list[str] = field(default_factory=list)
+    examples: list[ExampleScore | None] = field(default_factory=list)
+    truncated: int = 0
+    beyond_trained: int = 0
+
+    @property
+    def unspelled(self) -> int:
+        return sum(asked.target is None for asked in self.asked)
+
+
 class Outcome(NamedTuple):
     """All that a run has scored, and what it took."""
 
-    tasks: list[TaskScores]
+    tasks: Sequence[TaskScores | ClozeScores]
     inputs: Inputs
     length_limit: int | None  # tokens a request may have, BOS included; None: no limit
-    bos: Bos
+    bos: Bos | None  # None: no task puts one of its own
     totals: Totals
     speed: Speed
     check: SelfCheck
     load_seconds: float  # model and tokenizer
+    generation: GenerationSpeed | None = None  # None: nothing was generated
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +128,24 @@ def wilson(p: float, n: int) -> tuple[float, float]:
     return min(max(center - half, 0.0), p), max(min(center + half, 1.0), p)
 
 
-def estimates(task: TaskScores) -> dict[str, Estimate]:
-    """Every metric of a task."""
-    names = dict.fromkeys(name for example in task.examples for name in example.metrics)
-    return {name: estimate([example.metrics[name] for example in task.examples], name in PROPORTIONS) for name in names}
+def estimates(examples: Sequence[ExampleScore]) -> dict[str, Estimate]:
+    """Every metric over the examples that have it."""
+    names = dict.fromkeys(name for example in examples for name in example.metrics)
+    values = {name: [example.metrics[name] for example in examples if name in example.metrics] for name in names}
+    return {name: estimate(own, name in PROPORTIONS or name in CLOZE_PROPORTIONS) for name, own in values.items()}
 
 
-def skipped(task: TaskScores) -> int:
-    """Examples that have no accuracy: a model that answers NaN."""
-    return sum(example.correct is None for example in task.examples)
+def macro(groups: Sequence[Estimate]) -> Estimate:
+    """Mean of groups that count alike, their errors independent: sqrt(sum of stderr²) / groups."""
+    value = math.fsum(group.value for group in groups) / len(groups) if groups else math.nan
+    stderr = math.hypot(*(group.stderr for group in groups)) / len(groups) if groups else math.nan
+    counted = sum(group.num_examples for group in groups), sum(group.num_undefined for group in groups)
+    return Estimate(value, stderr, _symmetric(value, stderr), *counted)
+
+
+def skipped(task: TaskScores | ClozeScores) -> int:
+    """Examples that have no score: a model that answers NaN, a tokenizer that cannot spell them."""
+    return sum(example is None or example.correct is None for example in task.examples)
 
 
 def suite_composites(suite: Suite, outcome: Outcome) -> dict[str, tuple[Composite, Estimate | None]]:
@@ -114,7 +153,9 @@ def suite_composites(suite: Suite, outcome: Outcome) -> dict[str, tuple[Composit
     accuracy: dict[str, float | None] = {}
     stderr: dict[str, float] = {}
     for task in outcome.tasks:
-        found = estimates(task)["accuracy"]
+        if isinstance(task, ClozeScores):
+            continue
+        found = estimates(task.examples)["accuracy"]
         sound = not skipped(task) and task.source.data.state == "as published"
         accuracy[task.source.task.name] = found.value if sound else None
         stderr[task.source.task.name] = found.stderr

@@ -28,11 +28,13 @@ flags.DEFINE_string(
     "data_dir", None, "Folder with the data files, or suite=folder pairs; fetched and cached when absent."
 )
 flags.DEFINE_integer("limit", None, "First n examples of each task, after the suite's own shuffle.")
+flags.DEFINE_integer("items_per_category", 500, "Items of each language and category of miron-gen.")
 flags.DEFINE_string("output", "miron-results", "Folder for results.json and samples.")
 flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Dtype of weights and matmuls; sums are float32.")
 flags.DEFINE_integer("max_length", None, "Tokens a request may have; absent: the suite's own rule.")
 flags.DEFINE_integer("token_budget", None, "Places of a batch; absent: sized from the device.")
 flags.DEFINE_integer("seed", 0, "For draws that no protocol fixes.")
+flags.DEFINE_string("export", None, "tasks: write miron-gen's items as parquet files into this folder.")
 flags.DEFINE_bool(
     "resume",
     True,
@@ -109,6 +111,7 @@ def _run_config() -> RunConfig:
         tokenizer=_local(FLAGS.tokenizer),
         data_dir=_data_dir(),
         limit=FLAGS.limit,
+        items_per_category=FLAGS.items_per_category,
         output=str(Path(FLAGS.output).expanduser()),
         dtype=FLAGS.dtype,
         max_length=FLAGS.max_length,
@@ -166,7 +169,13 @@ def _plan() -> None:
 
 def _tasks() -> None:
     from miron_jax.report.task_table import print_tasks
+    from miron_jax.tasks import miron
     from miron_jax.tasks.registry import SUITES
+
+    if FLAGS.export is not None:
+        for path in miron.export(Path(FLAGS.export).expanduser(), FLAGS.items_per_category):
+            print(path)
+        return
 
     print_tasks(SUITES.values(), _data_dir())
 

@@ -25,6 +25,7 @@ class RunConfig:
     dtype: Dtype = "float32"
     max_length: int | None = None  # tokens of a request; None: the suite's own rule
     token_budget: int | None = None  # places of a batch; None: sized from the device
+    items_per_category: int = 500  # of each language of a generated benchmark
     seed: int = 0  # for draws that no protocol fixes: today none
     resume: bool = True  # continue a folder that holds a run of this configuration
     allow_changed_data: bool = False  # score files whose hash is not the published one; no composite then
@@ -32,6 +33,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         for flag, value, low in (
             ("--limit", self.limit, 1),
+            ("--items_per_category", self.items_per_category, 1),
             ("--max_length", self.max_length, 2),
             ("--token_budget", self.token_budget, 1),
         ):

@@ -5,7 +5,7 @@ are checked before weights are loaded.  It deliberately does not know flags or f
 """
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -15,19 +15,23 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from miron_jax.aggregate import Inputs, Outcome, Source, TaskScores
+from miron_jax.aggregate import ClozeScores, ClozeSource, Inputs, Outcome, Source, TaskScores
+from miron_jax.cloze_requests import Asked, cloze_requests
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.forward import Forward, Model, cost_model, useful_flops
-from miron_jax.metrics.choices import score_choices, score_continuation
-from miron_jax.model.config import ModelConfig, from_hf_config
+from miron_jax.generate import GenerationSpeed, Generator, TextRequest
+from miron_jax.metrics.choices import ExampleScore, score_choices, score_continuation
+from miron_jax.metrics.cloze import ClozeAnswers, Fragments, Span, score_cloze
+from miron_jax.model.config import ModelConfig, eos_token_ids, from_hf_config
 from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_reader import load_hf, resolve_model
 from miron_jax.plan import CostModel, choose_lengths
 from miron_jax.prompts import Prompt, render, without_shots
 from miron_jax.scores import PART_TOKENS, TOLERANCE, Score, SelfCheck, Totals, plan_parts, score_parts
-from miron_jax.task import Task, data_state, read_examples
+from miron_jax.task import Cloze, ClozeTask, Task, data_state, read_examples
 from miron_jax.tasks import registry
+from miron_jax.token_bytes import TokenBytes
 from miron_jax.token_requests import Requests, concatenate, load_tokenizer, resolve_bos, tokenize
 
 LONGEST_TRIED, SAMPLED = 8, 32  # examples of each task tokenized ahead: its longest, and some of every size
@@ -38,6 +42,15 @@ class _Piece(NamedTuple):
 
     task: int  # place in Inputs.sources
     prompts: list[Prompt]
+    requests: Requests
+
+
+class _ClozePiece(NamedTuple):
+    """The items of one cloze task, tokenized."""
+
+    task: int
+    items: list[Cloze]
+    asked: list[Asked]
     requests: Requests
 
 
@@ -53,12 +66,31 @@ def find_inputs(config: RunConfig) -> Inputs:
         for task in (task for task in suite.tasks if task.name in names):
             data = data_state(task, folder)
             if data.state == "missing" and task.name not in selection.by_name:
-                missing[task.name] = folder / task.file.path
-                continue
-            sources.append(Source(task, read_examples(task, folder, config.allow_changed_data), data))
+                missing[task.name] = task_file(task, folder)
+            elif isinstance(task, ClozeTask):
+                items = task.read(folder, config.items_per_category)
+                sources.append(ClozeSource(task, _first_of_each(items, config.limit), data))
+            else:
+                sources.append(Source(task, read_examples(task, folder, config.allow_changed_data), data))
     if not sources:
         raise InputError(f"none of the tasks asked for has its data file: {next(iter(missing.values()))} and others")
     return Inputs(sources, missing, suites)
+
+
+def _first_of_each(items: list[Cloze], limit: int | None) -> list[Cloze]:
+    """The first `limit` items of each category, in file order."""
+    met: Counter[str] = Counter()
+    chosen = []
+    for item in items:
+        met[item.category] += 1
+        if limit is None or met[item.category] <= limit:
+            chosen.append(item)
+    return chosen
+
+
+def task_file(task: Task | ClozeTask, folder: Path) -> Path:
+    assert task.file is not None
+    return folder / (task.file if isinstance(task, ClozeTask) else task.file.path)
 
 
 def length_limit(config: RunConfig, model: ModelConfig) -> int | None:
@@ -83,14 +115,15 @@ def evaluate(
     model_config = from_hf_config(folder)
     limit = length_limit(config, model_config)
     tokenizer = load_tokenizer(config.tokenizer or str(folder))
-    bos = resolve_bos(tokenizer)
+    bos = resolve_bos(tokenizer) if any(isinstance(source, Source) for source in inputs.sources) else None
+    table = TokenBytes(tokenizer)
     model = load_model(folder, config.dtype)
     load_seconds = time.perf_counter() - start
     say(f"loaded {config.model} in {load_seconds:.1f} s")
 
-    forward = Forward(model, config.token_budget, say)
+    forward = Forward(model, config.token_budget, say, table.id_sets)
     totals, check = Totals(), SelfCheck(TOLERANCE[config.dtype])
-    tasks = [TaskScores(source) for source in inputs.sources]
+    tasks = [TaskScores(own) if isinstance(own, Source) else ClozeScores(own) for own in inputs.sources]
     done = 0
 
     def advance(tokens: int) -> None:
@@ -98,17 +131,70 @@ def evaluate(
         done += tokens
         progress(done, totals.unique_tokens)
 
-    waiting: deque[list[_Piece]] = deque()  # parts that are tokenized and not yet scored
-    parts = _parts(inputs.sources, config.limit, tokenizer, limit)
+    waiting: deque[list[_Piece | _ClozePiece]] = deque()  # parts that are tokenized and not yet scored
+    parts = _parts(inputs.sources, config.limit, tokenizer, table, limit)
     cost = cost_model(model_config)
     lengths = expected_lengths(inputs.sources, config, tokenizer, limit, cost)
     joined = _join(parts, waiting, model_config)
     for scores in score_parts(joined, forward, cost, totals, check, advance, lengths):
         taken = iter(scores)
         for piece in waiting.popleft():
-            _hand_out(tasks[piece.task], piece, list(islice(taken, len(piece.requests))))
-            _count(tasks[piece.task], piece, model_config.trained_length)
-    return Outcome(tasks, inputs, limit, bos, totals, forward.speed, check, load_seconds)
+            own, task = list(islice(taken, len(piece.requests))), tasks[piece.task]
+            if isinstance(piece, _ClozePiece):
+                assert isinstance(task, ClozeScores)
+                _hand_out_cloze(task, piece, own, model_config.trained_length)
+            else:
+                assert isinstance(task, TaskScores)
+                _hand_out(task, piece, own)
+                _count(task, piece, model_config.trained_length)
+    cloze = [task for task in tasks if isinstance(task, ClozeScores)]
+    generation = _generate(cloze, model, tokenizer, eos_token_ids(folder), say) if cloze else None
+    for task in cloze:
+        task.examples = [
+            _score_item(*item) for item in zip(task.items, task.asked, task.spans, task.generated, strict=True)
+        ]
+    return Outcome(tasks, inputs, limit, bos, totals, forward.speed, check, load_seconds, generation)
+
+
+def _generate(
+    tasks: list[ClozeScores], model: Model, tokenizer: Any, eos_ids: Sequence[int], say: Callable[[str], None]
+) -> GenerationSpeed:
+    """A text for every item that is scored, the items of all tasks in one go."""
+    asked = [(task, asked) for task in tasks for asked in task.asked]
+    wanted = [
+        TextRequest(
+            own.prompt, own.num_tokens + task.source.task.profile.extra_tokens, (task.source.task.profile.stop,)
+        )
+        for task, own in asked
+        if own.target is not None
+    ]
+    generator = Generator(model, tokenizer, eos_ids, say=say)
+    texts = iter([found.text for found in generator.run(wanted)])
+    for task, own in asked:
+        task.generated.append("" if own.target is None else next(texts))
+    return generator.speed
+
+
+def _score_item(item: Cloze, asked: Asked, spans: dict[int, Score], generated: str) -> ExampleScore | None:
+    if asked.target is None:
+        return None
+
+    def span(place: int | None) -> Span | None:
+        return None if place is None else Span(*spans[place])
+
+    target = span(asked.target)
+    assert target is not None
+    answers = ClozeAnswers(
+        target=target,
+        card=None if asked.card is None else spans[asked.card].logprob,
+        unprefixed=span(asked.unprefixed),
+        clean=span(asked.clean),
+        distractors=[span(place) for place in asked.distractors],
+        segmentations=[Span(*spans[place]) for place in asked.segmentations],
+        generated=generated,
+    )
+    fragments = Fragments(asked.num_tokens, asked.num_prefix_tokens, asked.num_clean_tokens, asked.seam, asked.regress)
+    return score_cloze(item.prefix, item.target, item.distractors, answers, fragments)
 
 
 def load_model(folder: Path, dtype: str) -> Model:
@@ -123,7 +209,8 @@ def summarize_plan(config: RunConfig, inputs: Inputs) -> Totals:
     limit = length_limit(config, model_config)
     tokenizer = load_tokenizer(config.tokenizer or str(folder))
     totals = Totals()
-    parts = _join(_parts(inputs.sources, config.limit, tokenizer, limit), deque(maxlen=1), model_config)
+    parts = _parts(inputs.sources, config.limit, tokenizer, TokenBytes(tokenizer), limit)
+    parts = _join(parts, deque(maxlen=1), model_config)
     cost = cost_model(model_config)
     lengths = expected_lengths(inputs.sources, config, tokenizer, limit, cost)
     for planned in plan_parts(parts, cost, totals, lengths):
@@ -132,7 +219,7 @@ def summarize_plan(config: RunConfig, inputs: Inputs) -> Totals:
 
 
 def expected_lengths(
-    sources: Sequence[Source], config: RunConfig, tokenizer: Any, max_length: int | None, cost: CostModel
+    sources: Sequence[Source | ClozeSource], config: RunConfig, tokenizer: Any, max_length: int | None, cost: CostModel
 ) -> tuple[int, ...]:
     """Row lengths for a run of several parts, () for a run of one, which chooses from the data themselves.
 
@@ -141,6 +228,8 @@ def expected_lengths(
     """
     plain_tokens, longest, guessed = 0.0, 0, []
     for source in sources:
+        if isinstance(source, ClozeSource):
+            continue
         prompts = render(source.task, source.examples, config.limit)
         sizes = np.asarray([len((prompt.contexts[0] + "".join(prompt.continuations)).encode()) for prompt in prompts])
         by_size = np.argsort(sizes, kind="stable")
@@ -164,17 +253,19 @@ def _places(prompt: Prompt, task: Task, tokenizer: Any, max_length: int | None) 
 
 
 def _parts(
-    sources: Sequence[Source], limit: int | None, tokenizer: Any, max_length: int | None
-) -> Iterator[list[_Piece]]:
+    sources: Sequence[Source | ClozeSource],
+    limit: int | None,
+    tokenizer: Any,
+    table: TokenBytes,
+    max_length: int | None,
+) -> Iterator[list[_Piece | _ClozePiece]]:
     """Tokenized examples in runs of about PART_TOKENS tokens, over the tasks' borders."""
-    part: list[_Piece] = []
+    part: list[_Piece | _ClozePiece] = []
     tokens = 0
     for index, source in enumerate(sources):
-        prompts = render(source.task, source.examples, limit)
-        for chunk in _chunks(prompts):
-            requests = tokenize(chunk, source.task.profile, tokenizer, max_length, source.task.name)
-            part.append(_Piece(index, chunk, requests))
-            tokens += len(requests.token_ids)
+        for piece in _pieces(index, source, limit, tokenizer, table, max_length):
+            part.append(piece)
+            tokens += len(piece.requests.token_ids)
             if tokens >= PART_TOKENS:
                 yield part
                 part, tokens = [], 0
@@ -182,7 +273,28 @@ def _parts(
         yield part
 
 
-def _join(parts: Iterable[list[_Piece]], waiting: deque[list[_Piece]], model: ModelConfig) -> Iterator[Requests]:
+def _pieces(
+    index: int,
+    source: Source | ClozeSource,
+    limit: int | None,
+    tokenizer: Any,
+    table: TokenBytes,
+    max_length: int | None,
+) -> Iterator[_Piece | _ClozePiece]:
+    if isinstance(source, ClozeSource):
+        task, items = source.task, source.examples
+        requests, asked = cloze_requests(items, task.profile, tokenizer, table, max_length, task.name)
+        yield _ClozePiece(index, items, asked, requests)
+        return
+    prompts = render(source.task, source.examples, limit)
+    for chunk in _chunks(prompts):
+        requests = tokenize(chunk, source.task.profile, tokenizer, max_length, source.task.name)
+        yield _Piece(index, chunk, requests)
+
+
+def _join(
+    parts: Iterable[list[_Piece | _ClozePiece]], waiting: deque[list[_Piece | _ClozePiece]], model: ModelConfig
+) -> Iterator[Requests]:
     """Each part's requests end to end; the part itself goes to `waiting` for the scores to come."""
     for part in parts:
         waiting.append(part)
@@ -221,6 +333,19 @@ def _hand_out(task: TaskScores, piece: _Piece, scores: list[Score]) -> None:
         task.prompts.append(without_shots(prompt))
         task.options.append(options)
         task.examples.append(example)
+
+
+def _hand_out_cloze(task: ClozeScores, piece: _ClozePiece, scores: list[Score], trained_length: int) -> None:
+    """Give each item the scores that it asked for; its text is generated later."""
+    task.items += piece.items
+    task.asked += piece.asked
+    length = np.diff(piece.requests.offsets)
+    for asked in piece.asked:
+        optional = (asked.target, asked.card, asked.unprefixed, asked.clean, *asked.distractors)
+        places = [place for place in (*optional, *asked.segmentations) if place is not None]
+        task.spans.append({place: scores[place] for place in places})
+        task.truncated += bool(piece.requests.truncated[places].any())
+        task.beyond_trained += bool((length[places] - 1 > trained_length).any())
 
 
 def _count(task: TaskScores, piece: _Piece, trained_length: int) -> None:

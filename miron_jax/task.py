@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from miron_jax.errors import InputError
 
@@ -71,9 +71,55 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Suite:
+class Cloze:
+    """A beginning and the text that truly goes on from it."""
+
+    row: int  # line in the data file, from 0
+    name: str  # the item's own name, or its row
+    prefix: str
+    target: str
+    category: str
+    distractors: tuple[str, ...] = ()  # other continuations, all wrong
+    clean_prefix: str | None = None  # the same beginning before it was made noisy
+    operator: str | None = None  # how it was made noisy
+    num_edits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClozeProfile:
+    """Every rule that can move a cloze score, printed whole in the result."""
+
+    num_fewshot: int = 0
+    card: Literal["token_counts"] = "token_counts"  # the card's target: what follows len(tokenizer(prefix)) tokens
+    bos: Literal["as_tokenizer"] = "as_tokenizer"  # special tokens stand before a text where the tokenizer puts them
+    boundary: Literal["joint"] = "joint"  # prefix and target are tokenized as one text
+    span: Literal["healed"] = "healed"  # tokens that end in the target, less log p of what they hold of the prefix
+    empty_prefix: Literal["bos"] = "bos"  # of pmi: the declared BOS, else <|bos|>, else <|endoftext|>
+    num_segmentations: int = 8  # tokenizations of a target that the marginal sums over, its own among them
+    decoding: Literal["greedy"] = "greedy"
+    extra_tokens: int = 8  # a text may have this many tokens more than its target
+    stop: str = "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ClozeTask:
+    """Items of a beginning and its continuation, in categories."""
+
+    name: str  # "miron/en"
+    profile: ClozeProfile
+    file: str | None  # below the suite's data folder; None: the items are generated
+    read: Callable[[Path | None, int], list[Cloze]]  # its file, items of each category to generate -> all items
+    citation: str
+    kind: Literal["cloze"] = "cloze"
+
+
+TaskKind = TypeVar("TaskKind", bound=Task | ClozeTask, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Suite(Generic[TaskKind]):
     name: str
-    tasks: tuple[Task, ...]  # in published order
+    tasks: tuple[TaskKind, ...]  # in published order
     composites: Callable[[Mapping[str, float | None]], Mapping[str, "Composite"]]  # accuracies by task name
     locate: Callable[
         [Path | None, bool], Path
@@ -93,16 +139,20 @@ class Composite:
 class DataState(NamedTuple):
     """Whether a task's file is there and is the published one; only the published one may bear the suite's name."""
 
-    state: Literal["missing", "as published", "changed"]
+    state: Literal["missing", "as published", "changed", "no published hash", "generated"]
     git_blob_sha1: str | None  # of the file found
 
 
-def data_state(task: Task, folder: Path) -> DataState:
+def data_state(task: Task | ClozeTask, folder: Path | None) -> DataState:
     """Compares the file under `folder` with the hash it was published under."""
-    path = folder / task.file.path
+    if task.file is None:
+        return DataState("generated", None)
+    path = (folder or Path()) / (task.file if isinstance(task, ClozeTask) else task.file.path)
     if not path.is_file():
         return DataState("missing", None)
     found = git_blob_sha1(_read_bytes(task, path))
+    if isinstance(task, ClozeTask):
+        return DataState("no published hash", found)
     return DataState("as published" if found == task.file.git_blob_sha1 else "changed", found)
 
 
@@ -129,7 +179,7 @@ def git_blob_sha1(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
-def _read_bytes(task: Task, path: Path) -> bytes:
+def _read_bytes(task: Task | ClozeTask, path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -10,14 +10,16 @@ from typing import NamedTuple
 from rapidfuzz import process
 
 from miron_jax.errors import InputError
-from miron_jax.task import Suite, Task
-from miron_jax.tasks import core
+from miron_jax.task import ClozeTask, Suite, Task
+from miron_jax.tasks import core, miron
 
-SUITES: dict[str, Suite] = {suite.name: suite for suite in (core.SUITE,)}
+SUITES: dict[str, Suite[Task | ClozeTask]] = {
+    suite.name: suite for suite in (core.SUITE, miron.MIRON, miron.MIRON_GEN, miron.MIRON_GEN_PREFIXSPACE)
+}
 
 
 class Selection(NamedTuple):
-    tasks: list[Task]  # published order, each once
+    tasks: list[Task | ClozeTask]  # published order, each once
     by_name: frozenset[str]  # tasks asked for by full name: these must have their data
 
 
@@ -29,7 +31,7 @@ def select(patterns: str) -> Selection:
     return Selection([task for name, task in every.items() if name in chosen], frozenset(wanted) & every.keys())
 
 
-def _matches(pattern: str, every: dict[str, Task]) -> list[str]:
+def _matches(pattern: str, every: dict[str, Task | ClozeTask]) -> list[str]:
     if pattern in SUITES:
         return [task.name for task in SUITES[pattern].tasks]
     found = [name for name in every if fnmatchcase(name, pattern)]

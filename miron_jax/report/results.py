@@ -20,9 +20,11 @@ import jax
 import numpy as np
 
 from miron_jax import __version__
-from miron_jax.aggregate import Estimate, Outcome, TaskScores, estimates, skipped, suite_composites
+from miron_jax.aggregate import ClozeScores, Outcome, TaskScores, estimates, skipped, suite_composites
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
+from miron_jax.report.cloze import cloze_entry, cloze_samples
+from miron_jax.report.entries import estimate_entry, option_entry
 from miron_jax.scores import Score
 from miron_jax.task import Suite
 
@@ -99,7 +101,7 @@ def write_results(config: RunConfig, outcome: Outcome, wall_seconds: float) -> d
 
 def results_of(config: RunConfig, outcome: Outcome, wall_seconds: float) -> dict[str, Any]:
     """The whole of results.json as a dict."""
-    tasks = {task.source.task.name: _task(task, outcome, config.limit) for task in outcome.tasks}
+    tasks = {task.source.task.name: _entry(task, outcome, config.limit) for task in outcome.tasks}
     return {
         "schema": SCHEMA,
         "config": _config(config),
@@ -117,12 +119,17 @@ def results_of(config: RunConfig, outcome: Outcome, wall_seconds: float) -> dict
             for suite in outcome.inputs.suites
         },
         "speed": _speed(outcome, wall_seconds),
+        "generation": None if outcome.generation is None else asdict(outcome.generation),
         "self_check": asdict(outcome.check),
     }
 
 
-def samples(task: TaskScores) -> Iterator[dict[str, Any]]:
+def samples(task: TaskScores | ClozeScores) -> Iterator[dict[str, Any]]:
     """One record an example, in the suite's own order."""
+    return cloze_samples(task) if isinstance(task, ClozeScores) else _samples(task)
+
+
+def _samples(task: TaskScores) -> Iterator[dict[str, Any]]:
     chosen = task.source.task.kind != "language_modeling"
     for prompt, options, example in zip(task.prompts, task.options, task.examples, strict=True):
         sample = {
@@ -132,7 +139,7 @@ def samples(task: TaskScores) -> Iterator[dict[str, Any]]:
             "prediction": example.prediction if chosen else None,
             "correct": example.correct,
             "options": [
-                _option(prompt.contexts[i] + prompt.continuations[i], option) for i, option in enumerate(options)
+                option_entry(prompt.contexts[i] + prompt.continuations[i], option) for i, option in enumerate(options)
             ],
             "generated": None,
             "metrics": dict(example.metrics),
@@ -151,26 +158,22 @@ def _reason(options: list[Score]) -> str:
     return "the gold option has no scored token"
 
 
-def _option(text: str, score: Score) -> dict[str, Any]:
-    scored = len(score.logprob) > 0
-    option = {
-        "text": text,
-        "logprob": float(score.logprob.sum(dtype=np.float64)) if scored else math.nan,
-        "num_tokens": len(score.logprob),
-        "token_logprobs": score.logprob.tolist(),
-        "greedy": bool((score.rank == 0).all()) if scored and not np.isnan(score.logprob).any() else None,
-    }
-    return option if scored else {**option, "reason": "no scored token"}
+def _entry(task: TaskScores | ClozeScores, outcome: Outcome, limit: int | None) -> dict[str, Any]:
+    return cloze_entry(task, outcome, limit) if isinstance(task, ClozeScores) else _task(task, outcome, limit)
 
 
 def _task(task: TaskScores, outcome: Outcome, limit: int | None) -> dict[str, Any]:
     definition = task.source.task
     entry: dict[str, Any] = {
         "n": len(task.examples) - skipped(task),
-        "metrics": {name: _estimate(found) for name, found in estimates(task).items()},
+        "metrics": {name: estimate_entry(found) for name, found in estimates(task.examples).items()},
         "groups": {},
         "baselines": dict(definition.baselines),
-        "profile": {**asdict(definition.profile), "bos_token": outcome.bos.how, "max_length": outcome.length_limit},
+        "profile": {
+            **asdict(definition.profile),
+            "bos_token": outcome.bos.how if outcome.bos else None,
+            "max_length": outcome.length_limit,
+        },
         "kind": definition.kind,
         "skipped": skipped(task),
         "tied": sum(example.tied for example in task.examples),
@@ -182,19 +185,6 @@ def _task(task: TaskScores, outcome: Outcome, limit: int | None) -> dict[str, An
         "citation": definition.citation,
     }
     return entry if limit is None else {**entry, "limit": limit}
-
-
-def _estimate(found: Estimate) -> dict[str, Any]:
-    entry: dict[str, Any] = {"value": found.value, "stderr": found.stderr, "ci95": list(found.ci95)}
-    if found.num_undefined:
-        entry |= {"n": found.num_examples, "undefined": found.num_undefined}
-    if not found.num_examples:
-        entry["reason"] = "no example has a defined value"
-    elif not math.isfinite(found.value):
-        entry["reason"] = "an example is infinite"
-    elif not math.isfinite(found.stderr):
-        entry["reason"] = "one example has no deviation"
-    return entry
 
 
 def _composites(suite: Suite, outcome: Outcome) -> dict[str, Any]:

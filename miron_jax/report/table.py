@@ -9,21 +9,32 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from miron_jax.report.cloze import cloze_notes, cloze_table
+
 
 def print_results(console: Console, results: Mapping[str, Any]) -> None:
     """Tasks with their accuracy and its 95 % interval, then composites, notes and speed."""
+    cloze = {name: task for name, task in results["tasks"].items() if task["kind"] == "cloze"}
+    choices = {name: task for name, task in results["tasks"].items() if name not in cloze}
+    if cloze:
+        console.print(cloze_table(cloze))
+    if choices:
+        console.print(_choices_table(choices))
+    for suite in results["suites"].values():
+        for name, composite in suite["composites"].items():
+            console.print(_composite(name, composite), markup=False, soft_wrap=True)
+    for line in (*cloze_notes(cloze), *_notes(results), _speed(results)):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _choices_table(tasks: Mapping[str, Any]) -> Table:
     table = Table(title=None, header_style="bold")
     table.add_column("task", no_wrap=True)
     for name in ("n", "accuracy", "95 % interval", "baseline", "by sum", "by bytes", "bits/byte"):
         table.add_column(name, justify="right", no_wrap=True)
-    for name, task in results["tasks"].items():
+    for name, task in tasks.items():
         table.add_row(*_row(name, task))
-    console.print(table)
-    for suite in results["suites"].values():
-        for name, composite in suite["composites"].items():
-            console.print(_composite(name, composite), markup=False, soft_wrap=True)
-    for line in (*_notes(results), _speed(results)):
-        console.print(line, markup=False, soft_wrap=True)
+    return table
 
 
 def _row(name: str, task: Mapping[str, Any]) -> tuple[str, ...]:
@@ -64,12 +75,12 @@ def _notes(results: Mapping[str, Any]) -> list[str]:
         ("inexact_prefix", "examples whose context is no token prefix, scored from the longest common one"),
         ("beyond_trained_length", "examples longer than the length the model was trained at"),
     ):
-        if total := sum(task[key] for task in tasks.values()):
+        if total := sum(task.get(key, 0) for task in tasks.values()):
             notes.append(f"{total} {text}")
     limits = {task["limit"] for task in tasks.values() if "limit" in task}
     if limits:
         notes.append(
-            f"--limit {limits.pop()}: the first examples of each task; worked examples are drawn from them too"
+            f"--limit {limits.pop()}: the first examples of each task or category; worked examples are drawn from them too"
         )
     changed = [name for name, task in tasks.items() if task["data"]["state"] == "changed"]
     if changed:

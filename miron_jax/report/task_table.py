@@ -10,7 +10,7 @@ from rich.table import Table
 
 from miron_jax.errors import InputError
 from miron_jax.report.console import console
-from miron_jax.task import Suite, data_state
+from miron_jax.task import ClozeTask, Suite, data_state
 
 
 def print_tasks(suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...]) -> None:
@@ -24,9 +24,12 @@ def print_tasks(suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...]) 
         named = folders.get(suite.name, folders.get(""))
         folder = _folder(suite, Path(named) if named else None)
         for task in suite.tasks:
-            state = data_state(task, folder).state if folder else "missing"
-            random = task.baselines["random"]
+            state = data_state(task, folder).state if folder or not task.file else "missing"
             shots = str(task.profile.num_fewshot)
+            if isinstance(task, ClozeTask):
+                table.add_row(task.name, task.kind, shots, "", "", task.file or "made by this program", state)
+                continue
+            random = task.baselines["random"]
             baseline = "" if random is None else f"{random:.3f}"
             table.add_row(task.name, task.kind, shots, baseline, str(task.file.rows), task.file.path, state)
     out.print(table)

@@ -1,0 +1,110 @@
+"""Examples of a cloze task -> groups, macro means, how scores fall with fragmentation, and what noise does.
+
+Arrives: `ClozeScores`.  Leaves: plain dicts of `Estimate`s and numbers for the report.  It deliberately does not know how
+a metric is made.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from miron_jax.aggregate import ClozeScores, Estimate, estimates, macro
+from miron_jax.metrics.choices import ExampleScore
+
+RESAMPLES = 2000  # of the paired bootstrap
+MANY_TOKENS = 4  # targets of at least this many tokens form one group
+
+
+class Median(NamedTuple):
+    """A median with the 95 % interval of a bootstrap over items."""
+
+    value: float
+    ci95: tuple[float, float]
+    num_examples: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClozeGroups:
+    """What stands beside a cloze task's plain means."""
+
+    categories: Mapping[str, Mapping[str, Estimate]]
+    sizes: Mapping[str, int]  # scored items of each category
+    macro: Mapping[str, Estimate]  # mean of the categories
+    by_target_tokens: Mapping[str, Mapping[str, Estimate]]  # "1", "2", "3", "4+"
+    spearman: float  # of target tokens and bits a character; NaN where either is constant
+    drift: Mapping[str, Median]  # percent of P that noise takes: all pairs, then by operator and by number of edits
+    flips: Mapping[str, Mapping[str, Estimate]]  # the same groups: flip rates and drift in bits
+
+
+def cloze_groups(task: ClozeScores) -> ClozeGroups:
+    pairs = zip(task.items, task.examples, strict=True)
+    scored = [(item, example) for item, example in pairs if example is not None and example.correct is not None]
+    categories = _grouped([(item.category, example) for item, example in scored])
+    means = {name: estimates(examples) for name, examples in categories.items()}
+    everywhere = [name for name in _names(scored) if all(name in own for own in means.values())]
+    tokens = [(_tokens(example), example) for _, example in scored]
+    noisy = [
+        (key, example)
+        for item, example in scored
+        if item.operator
+        for key in _noise_keys(item.operator, item.num_edits)
+    ]
+    by_noise = _grouped([pair for pair in noisy if "drift_percent" in pair[1].metrics])
+    return ClozeGroups(
+        categories=means,
+        sizes={name: len(examples) for name, examples in categories.items()},
+        macro={name: macro([own[name] for own in means.values()]) for name in everywhere},
+        by_target_tokens={name: estimates(examples) for name, examples in sorted(_grouped(tokens).items())},
+        spearman=_spearman([example for _, example in scored]),
+        drift={name: _median([example.metrics["drift_percent"] for example in own]) for name, own in by_noise.items()},
+        flips={
+            name: _only(estimates(own), ("drift_bits", "flip_to_wrong", "flip_to_right"))
+            for name, own in by_noise.items()
+        },
+    )
+
+
+def _grouped(pairs: Sequence[tuple[str, ExampleScore]]) -> dict[str, list[ExampleScore]]:
+    """Groups in the order in which they are met."""
+    groups: dict[str, list[ExampleScore]] = {}
+    for key, example in pairs:
+        groups.setdefault(key, []).append(example)
+    return groups
+
+
+def _names(scored: Sequence[tuple[object, ExampleScore]]) -> list[str]:
+    return list(dict.fromkeys(name for _, example in scored for name in example.metrics))
+
+
+def _tokens(example: ExampleScore) -> str:
+    count = int(example.metrics["target_tokens"])
+    return str(count) if count < MANY_TOKENS else f"{MANY_TOKENS}+"
+
+
+def _noise_keys(operator: str, num_edits: int) -> tuple[str, ...]:
+    return "all", f"operator {operator}", f"edits {num_edits}"
+
+
+def _only(found: Mapping[str, Estimate], names: Sequence[str]) -> dict[str, Estimate]:
+    return {name: found[name] for name in names if name in found}
+
+
+def _spearman(examples: Sequence[ExampleScore]) -> float:
+    tokens, bits = ([example.metrics[name] for example in examples] for name in ("target_tokens", "bits_per_char"))
+    if len(set(tokens)) < 2 or len(set(bits)) < 2:
+        return math.nan
+    return float(np.asarray(spearmanr(tokens, bits))[0])
+
+
+def _median(values: Sequence[float]) -> Median:
+    """Median of a few heavy-tailed shares; whole pairs are drawn again, by a generator of a fixed seed."""
+    every = np.asarray([value for value in values if math.isfinite(value)], np.float64)
+    if not len(every):
+        return Median(math.nan, (math.nan, math.nan), 0)
+    drawn = every[np.random.default_rng(0).integers(0, len(every), (RESAMPLES, len(every)))]
+    low, high = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
+    return Median(float(np.median(every)), (float(low), float(high)), len(every))

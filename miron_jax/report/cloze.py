@@ -1,0 +1,137 @@
+"""A cloze task's scores -> its entry in results.json, its samples, its rows on screen.
+
+Arrives: `ClozeScores`.  Leaves: plain dicts and rows.  It deliberately does not know how a metric is made.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.table import Table
+
+from miron_jax.aggregate import ClozeScores, Outcome, estimates, skipped
+from miron_jax.cloze_groups import cloze_groups
+from miron_jax.report.entries import estimate_entry, option_entry
+
+SHOWN = ("lev_score", "target_confidence", "bits_per_char", "bits_per_byte", "greedy_exact", "contrast_accuracy")
+HEADINGS = ("Levenshtein", "confidence", "bits/char", "bits/byte", "greedy exact", "contrast")
+
+
+def cloze_entry(task: ClozeScores, outcome: Outcome, limit: int | None) -> dict[str, Any]:
+    """The task's part of results.json: DESIGN section 4's keys, and what only a cloze task has."""
+    definition, groups = task.source.task, cloze_groups(task)
+    scored = [example for example in task.examples if example is not None and example.correct is not None]
+    entry: dict[str, Any] = {
+        "n": len(scored),
+        "metrics": {name: estimate_entry(found) for name, found in estimates(scored).items()},
+        "groups": {
+            name: {"n": groups.sizes[name], "metrics": {key: estimate_entry(own) for key, own in found.items()}}
+            for name, found in groups.categories.items()
+        },
+        "macro": {name: estimate_entry(found) for name, found in groups.macro.items()},
+        "fragmentation": {
+            "spearman_tokens_bits_per_char": groups.spearman,
+            "by_target_tokens": {
+                name: {key: estimate_entry(found[key]) for key in SHOWN if key in found}
+                for name, found in groups.by_target_tokens.items()
+            },
+            "segmentation_tokens": sum(asked.added_tokens for asked in task.asked),
+        },
+        "drift": {
+            name: {
+                "median_percent": found.value,
+                "ci95": list(found.ci95),
+                "n": found.num_examples,
+                **{key: estimate_entry(own) for key, own in groups.flips[name].items()},
+            }
+            for name, found in groups.drift.items()
+        },
+        "baselines": {"random": None, "human": None},
+        "profile": {**asdict(definition.profile), "max_length": outcome.length_limit},
+        "kind": definition.kind,
+        "skipped": skipped(task),
+        "unspelled": task.unspelled,
+        "truncated": task.truncated,
+        "beyond_trained_length": task.beyond_trained,
+        "prefixes_end_in_space": sum(item.prefix[-1:].isspace() for item in task.items),
+        "targets_begin_with_space": sum(item.target[:1].isspace() for item in task.items),
+        "data": {"file": definition.file, **task.source.data._asdict()},
+        "citation": definition.citation,
+    }
+    return entry if limit is None else {**entry, "limit": limit}
+
+
+def cloze_samples(task: ClozeScores) -> Iterator[dict[str, Any]]:
+    """One record an item, in file order."""
+    columns = (task.items, task.asked, task.spans, task.generated, task.examples)
+    for place, (item, asked, spans, generated, example) in enumerate(zip(*columns, strict=True)):
+        options = [] if asked.target is None else [option_entry(item.prefix + item.target, spans[asked.target])]
+        sample = {
+            "id": place,
+            "row": item.row,
+            "name": item.name,
+            "category": item.category,
+            "gold": None,
+            "prediction": None,
+            "correct": example.correct if example else None,
+            "options": options,
+            "generated": generated if example else None,
+            "metrics": dict(example.metrics) if example else {},
+        }
+        if example is None:
+            sample["reason"] = "the tokenizer has no tokens that spell this item"
+        elif example.correct is None:
+            sample["reason"] = "the model answers NaN"
+        elif not all(map(math.isfinite, example.metrics.values())):
+            sample["reason"] = "a metric that is null is not defined for this item"
+        yield sample
+
+
+def cloze_table(tasks: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Categories, then their macro mean, of every cloze task."""
+    table = Table(title=None, header_style="bold")
+    table.add_column("task", no_wrap=True)
+    for heading in ("category", "n", *HEADINGS):
+        table.add_column(heading, justify="left" if heading == "category" else "right", no_wrap=True)
+    for name, task in tasks.items():
+        for category, group in task["groups"].items():
+            table.add_row(name, category, str(group["n"]), *_cells(group["metrics"]))
+        table.add_row(name, "macro mean", str(task["n"]), *_cells(task["macro"]), end_section=True)
+    return table
+
+
+def cloze_notes(tasks: Mapping[str, Mapping[str, Any]]) -> Sequence[str]:
+    """What a reader has to know about these numbers."""
+    notes = []
+    for name, task in tasks.items():
+        metrics = task["metrics"]
+        seam, zero = (100 * (metrics[key]["value"] or 0.0) for key in ("seam", "card_zero"))
+        notes.append(
+            f"{name}: a token spans the border of prefix and target in {seam:.1f} % of the items, and the card's formula "
+            f"gives a forced 0 in {zero:.1f} %; {task['unspelled']} items cannot be spelled with this tokenizer"
+        )
+        if "all" in task["drift"]:
+            drift = task["drift"]["all"]
+            low, high = (f"{bound:.1f}" for bound in drift["ci95"])
+            notes.append(
+                f"{name}: noise in the prefix takes a median {drift['median_percent']:.1f} % ({low} to {high}) of "
+                f"P(target); share of items turned wrong {_number(drift['flip_to_wrong'])}, turned right "
+                f"{_number(drift['flip_to_right'])}"
+            )
+    if tasks:
+        notes.append("confidence is a mean a token: compare bits/char, not confidence, between tokenizers")
+    return notes
+
+
+def _cells(metrics: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    return [_number(metrics.get(name, {})) for name in SHOWN]
+
+
+def _number(entry: Mapping[str, Any]) -> str:
+    """Value and standard error."""
+    value, stderr = entry.get("value"), entry.get("stderr")
+    if value is None:
+        return ""
+    digits = 1 if abs(value) >= 10 else 2
+    return f"{value:.{digits}f}" if stderr is None else f"{value:.{digits}f} \u00b1 {stderr:.{digits}f}"

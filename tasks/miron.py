@@ -1,0 +1,141 @@
+"""MIRON: does a base model process its input soundly?  The published data, and this project's own generated items.
+
+Arrives: miron_en.parquet and miron_ru.parquet of the hub data set apsua/MIRON_Benchmark, given or fetched.  Leaves:
+`MIRON` and `MIRON_GEN`.  It deliberately does not know tokenizers or models.
+
+The published files have columns prefix, target and category, no more; how many rows is stated nowhere, so it is reported
+and not asserted.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from miron_jax.errors import InputError
+from miron_jax.task import Cloze, ClozeProfile, ClozeTask, Composite, Suite
+from miron_jax.tasks.miron_gen.items import VERSION, items_of
+
+HUB_ID = "apsua/MIRON_Benchmark"
+LANGUAGES = ("en", "ru")
+COLUMNS = ("prefix", "target", "category")
+CITATION = "apsua/MIRON_Benchmark on the Hugging Face hub (MIT): the data and the two formulas of its card"
+GENERATED = "miron-gen, this project's own items in the manner of MIRON; never the published data"
+
+
+def read_parquet(path: Path, task_name: str) -> list[Cloze]:
+    """Every row in file order; columns beyond prefix, target and category are read where miron-gen has written them."""
+    import pyarrow.parquet as parquet
+    from pyarrow import ArrowException
+
+    try:
+        columns = parquet.read_table(path).to_pydict()
+    except (ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"{task_name}: {path} is no parquet file that can be read ({reason:.120}): fetch it again"
+        ) from None
+    missing = [name for name in COLUMNS if name not in columns]
+    if missing:
+        raise InputError(
+            f"{task_name}: {path} has no column {missing[0]!r}, only {', '.join(columns)}; expected {', '.join(COLUMNS)}: "
+            "fetch the file again"
+        )
+    num_rows = len(columns["prefix"])
+    if not num_rows:
+        raise InputError(f"{task_name}: {path} has no rows: fetch the file again")
+    return [_cloze({name: own[row] for name, own in columns.items()}, row, path, task_name) for row in range(num_rows)]
+
+
+def _cloze(fields: Mapping[str, Any], row: int, path: Path, task_name: str) -> Cloze:
+    for name in COLUMNS:
+        if not isinstance(fields[name], str):
+            found = "null" if fields[name] is None else repr(fields[name])
+            raise InputError(
+                f"{task_name}: {path}, row {row}: {name} is {found:.40}, expected a text: mend or remove the row"
+            )
+    if not fields["target"]:
+        raise InputError(f"{task_name}: {path}, row {row}: target is empty, expected a text: mend or remove the row")
+    return Cloze(
+        row=row,
+        name=str(fields.get("id") or row),
+        prefix=fields["prefix"],
+        target=fields["target"],
+        category=fields["category"],
+        distractors=tuple(fields.get("distractors") or ()),
+        clean_prefix=fields.get("clean_prefix"),
+        operator=fields.get("operator"),
+        num_edits=int(fields.get("num_edits") or 0),
+    )
+
+
+def locate(data_dir: Path | None, fetch: bool = True) -> Path:
+    """The folder of the two files: `data_dir`, or one of the files itself, or the hub's cache, fetched where allowed."""
+    if data_dir is not None:
+        return data_dir.parent if data_dir.is_file() else data_dir
+    from huggingface_hub import hf_hub_download
+
+    try:
+        paths = [
+            hf_hub_download(HUB_ID, f"miron_{language}.parquet", repo_type="dataset", local_files_only=not fetch)
+            for language in LANGUAGES
+        ]
+    except (OSError, ValueError) as error:  # the hub's own errors are kinds of these
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"MIRON's files are not here and cannot be fetched ({reason:.120}): download miron_en.parquet and "
+            f"miron_ru.parquet of the data set {HUB_ID} and pass --data_dir=miron=FOLDER"
+        ) from None
+    return Path(paths[0]).parent
+
+
+def _published(language: str) -> ClozeTask:
+    name, file = f"miron/{language}", f"miron_{language}.parquet"
+
+    def read(folder: Path | None, items_per_category: int) -> list[Cloze]:
+        assert folder is not None
+        return read_parquet(folder / file, name)
+
+    return ClozeTask(name, ClozeProfile(), file, read, CITATION)
+
+
+def _generated(language: str, suite: str) -> ClozeTask:
+    def read(folder: Path | None, items_per_category: int) -> list[Cloze]:
+        items = items_of(language, items_per_category)
+        shown = items if suite == "miron-gen" else [item.space_in_prefix for item in items]
+        return [item.cloze(row) for row, item in enumerate(shown)]
+
+    return ClozeTask(f"{suite}/{language}", ClozeProfile(), None, read, GENERATED)
+
+
+def export(folder: Path, items_per_category: int) -> list[Path]:
+    """miron-gen as parquet, a file a language, with everything that is known of an item; returns the files."""
+    import pyarrow
+    import pyarrow.parquet as parquet
+
+    paths = []
+    for language in LANGUAGES:
+        rows = [
+            asdict(item) | {"meta": dict(item.meta), "version": VERSION}
+            for item in items_of(language, items_per_category)
+        ]
+        table = pyarrow.Table.from_pylist(
+            [{**row, "meta": json.dumps(row["meta"], ensure_ascii=False)} for row in rows]
+        )
+        paths.append(folder / f"miron_gen_{language}.parquet")
+        folder.mkdir(parents=True, exist_ok=True)
+        parquet.write_table(table.replace_schema_metadata({"source": GENERATED}), paths[-1])
+    return paths
+
+
+def no_composites(values: Mapping[str, float | None]) -> Mapping[str, Composite]:
+    """Macro means stand in each task's entry; no number of MIRON is meant to be averaged over more."""
+    return {}
+
+
+MIRON = Suite("miron", tuple(_published(language) for language in LANGUAGES), no_composites, locate)
+MIRON_GEN, MIRON_GEN_PREFIXSPACE = (
+    Suite(suite, tuple(_generated(own, suite) for own in LANGUAGES), no_composites, lambda data_dir, fetch: Path())
+    for suite in ("miron-gen", "miron-gen-prefixspace")
+)

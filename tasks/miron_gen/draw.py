@@ -1,0 +1,34 @@
+"""A key -> draws that are the same on every machine, Python version and hash seed.
+
+Arrives: a key of words and numbers.  Leaves: numbers below a bound, choices, samples, orders.  It deliberately does not
+use `random`, whose streams are no contract: each draw is the SHA-256 of the key and of how many draws came before it.
+"""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Draw:
+    def __init__(self, *key: str | int):
+        self._key = "/".join(str(part) for part in key)
+        self._count = 0
+
+    def below(self, n: int) -> int:
+        """0 to n - 1, uniform: 128 bits modulo n favour no number by more than n / 2**128."""
+        digest = sha256(f"{self._key}#{self._count}".encode()).digest()
+        self._count += 1
+        return int.from_bytes(digest[:16], "big") % n
+
+    def choice(self, options: Sequence[T]) -> T:
+        return options[self.below(len(options))]
+
+    def sample(self, options: Sequence[T], k: int) -> list[T]:
+        """k of the options, none twice, in the order drawn."""
+        left = list(options)
+        return [left.pop(self.below(len(left))) for _ in range(k)]
+
+    def shuffled(self, options: Sequence[T]) -> list[T]:
+        return self.sample(options, len(options))

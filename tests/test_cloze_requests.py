@@ -1,0 +1,219 @@
+"""Where tokens meet characters: against literal and brute-force twins, for byte-level and SentencePiece-like tokenizers."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+from miron_jax.cloze_requests import Asked, ClozeRequests, cloze_requests, special_tokens
+from miron_jax.errors import InputError
+from miron_jax.task import Cloze, ClozeProfile
+from miron_jax.token_bytes import TokenBytes
+from miron_jax.token_requests import Tokenizer
+
+TEXT = [
+    "one wug two wugs three wug",
+    "the sun is hot and the rain is cold",
+    "вот глок а там два глока",
+    "a b a b a b 12 13 14",
+] * 5
+SPECIALS = ["<s>", "</s>"]
+
+
+def byte_level(before: bool = False, after: bool = False) -> Tokenizer:
+    backend = Backend(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=340,
+        special_tokens=SPECIALS,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(TEXT, trainer)
+    return _wrapped(backend, before, after)
+
+
+def sentence_piece(before: bool = False, after: bool = False) -> Tokenizer:
+    """Word marks, a space put before every text, single bytes for what no piece spells."""
+    pieces = sorted(
+        {w[:n] for line in TEXT for w in line.replace(" ", " \u2581").split() for n in range(1, 5)} | {"\u2581"}
+    )
+    vocabulary = {
+        piece: i for i, piece in enumerate(["<unk>", *SPECIALS, *(f"<0x{b:02X}>" for b in range(256)), *pieces])
+    }
+    merges = [
+        (p[:-1], p[-1]) for p in sorted(pieces, key=len) if len(p) > 1 and p[:-1] in vocabulary and p[-1] in vocabulary
+    ]
+    for character in {c for piece in pieces for c in piece}:
+        vocabulary.setdefault(character, len(vocabulary))
+    merges = [(p[:-1], p[-1]) for p in sorted(pieces, key=len) if len(p) > 1]
+    backend = Backend(models.BPE(vocabulary, merges, byte_fallback=True, unk_token="<unk>"))
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    backend.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    backend.add_special_tokens(SPECIALS)
+    return _wrapped(backend, before, after)
+
+
+def _wrapped(backend: Backend, before: bool, after: bool) -> Tokenizer:
+    if before or after:
+        single = f"{'<s> ' if before else ''}$A{' </s>' if after else ''}"
+        ids = [(token, backend.token_to_id(token)) for token in SPECIALS]
+        backend.post_processor = processors.TemplateProcessing(single=single, special_tokens=ids)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>")
+
+
+TOKENIZERS = {
+    f"{name}{', bos' if before else ''}{', eos' if after else ''}": make(before, after)
+    for name, make in (("bytes", byte_level), ("pieces", sentence_piece))
+    for before, after in ((False, False), (True, False), (True, True))
+}
+every = pytest.mark.parametrize("name", TOKENIZERS)
+
+
+def items(*pairs: tuple[str, str], **more: object) -> list[Cloze]:
+    return [Cloze(row, str(row), prefix, target, "Facts", **more) for row, (prefix, target) in enumerate(pairs)]  # type: ignore[arg-type]
+
+
+def ask(
+    tokenizer: Tokenizer, own: list[Cloze], table: TokenBytes | None = None, most: int | None = None
+) -> ClozeRequests:
+    return cloze_requests(own, ClozeProfile(), tokenizer, table or TokenBytes(tokenizer), most, "miron/en")
+
+
+words = st.text(alphabet="wugs aотглк12\n", max_size=12)
+
+
+@every
+@settings(max_examples=120, deadline=None)
+@given(prefix=words, target=words.filter(bool))
+def test_spans_against_literal_twins(name: str, prefix: str, target: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    before = tokenizer("x")["input_ids"][:1] if "bos" in name else []
+    if not (prefix or before):
+        return
+    table = TokenBytes(tokenizer)
+    try:
+        requests, [asked] = ask(tokenizer, items((prefix, target)), table)
+    except InputError:
+        assert not before, "a text behind a BOS can always be scored"
+        return
+    # The card, as its own code goes: two tokenizer calls and a count.
+    whole, count = tokenizer(prefix + target)["input_ids"], len(tokenizer(prefix)["input_ids"])
+    if len(whole) <= count:
+        assert asked.card is None
+    else:
+        assert asked.card is not None
+        assert requests.tokens(asked.card).tolist() == whole
+        assert requests.span_start[asked.card] == count
+    # The safe span: every token that reaches into the target, and no other; held: what its first token has of the prefix.
+    assert asked.target is not None
+    ids, start = requests.tokens(asked.target).tolist(), int(requests.span_start[asked.target])
+    spelled = b"".join(table.of[i] or b"" for i in ids[start:])
+    set_of = int(requests.id_set[asked.target])  # type: ignore[index]
+    held = spelled[: len(spelled) - len(target.encode())]
+    assert spelled.endswith(target.encode())
+    assert len(table.of[ids[start]] or b"") > len(held), "a token that ends in the prefix is scored"
+    assert asked.seam == (set_of >= 0)
+    assert prefix.encode().endswith(held) or held == b" " + prefix.encode() or (not prefix and held == b" ")
+    if set_of >= 0:
+        expected = [i for i, own in enumerate(table.of) if own and (own.startswith(held) or held.startswith(own))]
+        assert table.id_sets[set_of].tolist() == expected
+
+
+@every
+def test_a_target_behind_a_space_is_one_and_the_same_question(name: str) -> None:
+    """Then the card and the safe span agree to the token, so nothing is computed twice."""
+    for asked in ask(TOKENIZERS[name], items(("the sun is", " hot"), ("вот глок", " а"))).asked:
+        assert not asked.seam
+        assert not asked.regress
+        assert (asked.card == asked.target) == ("eos" not in name)
+
+
+def test_the_seam_by_hand() -> None:
+    tokenizer = TOKENIZERS["bytes, bos"]
+    table = TokenBytes(tokenizer)
+    spelled = [table.of[i] for i in tokenizer("two wugs")["input_ids"][1:]]
+    assert spelled == [b"tw", b"o", b" wugs"]
+    requests, [asked] = ask(tokenizer, items(("two wug", "s")), table)
+    assert (asked.seam, asked.card, asked.num_tokens) == (True, None, 1)  # the card: 4 tokens less 4 leave none
+    assert table.id_sets[int(requests.id_set[asked.target])].tolist() == [  # type: ignore[index]
+        i for i, own in enumerate(table.of) if own and (own.startswith(b" wug") or b" wug".startswith(own))
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from([" wugs", " глока", " 12 13", "aba"]), st.integers(1, 9))
+def test_segmentations_against_every_way_to_cut(text: str, most: int) -> None:
+    table = TokenBytes(TOKENIZERS["bytes"])
+    known = {own: i for i, own in reversed(list(enumerate(table.of))) if own}
+    raw = text.encode()
+    ways = []
+    for cuts in itertools.product([False, True], repeat=len(raw) - 1):
+        edges = [0, *(i + 1 for i, cut in enumerate(cuts) if cut), len(raw)]
+        pieces = [raw[a:b] for a, b in itertools.pairwise(edges)]
+        if all(piece in known for piece in pieces):
+            ways.append([known[piece] for piece in pieces])
+    assert table.segmentations(raw, most) == sorted(ways, key=lambda ids: (len(ids), ids))[:most]
+
+
+@every
+def test_segmentations_spell_the_target_and_count_what_they_add(name: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    table = TokenBytes(tokenizer)
+    requests, [asked] = ask(tokenizer, items(("two", " wugs")), table)
+    assert 1 <= len(asked.segmentations) <= 7
+    own = requests.tokens(asked.target)[requests.span_start[asked.target] :].tolist()  # type: ignore[index]
+    found = [requests.tokens(r)[requests.span_start[r] :].tolist() for r in asked.segmentations]
+    assert own not in found
+    assert {b"".join(table.of[i] or b"" for i in ids) for ids in [own, *found]} == {b" wugs"}
+    inner = {tuple(ids[:n]) for ids in [own, *found] for n in range(1, len(ids))}
+    assert asked.added_tokens == len(inner) - (len(own) - 1)
+
+
+def test_what_cannot_be_spelled_is_not_scored() -> None:
+    backend = Backend(models.WordLevel({"<unk>": 0, "<s>": 1, "</s>": 2, "the": 3, "sun": 4}, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.add_special_tokens(SPECIALS)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", unk_token="<unk>")
+    requests, asked = ask(tokenizer, items(("the", " moon")))
+    assert len(requests) == 0
+    assert asked[0].target is None
+
+
+def test_an_empty_prefix_needs_a_bos() -> None:
+    requests, [asked] = ask(TOKENIZERS["bytes, bos"], items(("", "hot")))
+    assert asked.target is not None
+    assert requests.span_start[asked.target] == 1
+    with pytest.raises(InputError, match=r"miron/en, item 0 \(row 0\).*nothing stands before"):
+        ask(TOKENIZERS["bytes"], items(("", "hot")))
+
+
+def test_the_length_limit_keeps_the_end() -> None:
+    requests, [asked] = ask(TOKENIZERS["bytes"], items(("the sun is", " hot")), most=3)
+    assert requests.truncated[asked.target]  # type: ignore[index]
+    assert max(np.diff(requests.offsets)) <= 3
+    with pytest.raises(InputError, match="raise --max_length"):
+        ask(TOKENIZERS["bytes"], items(("the sun is", " hot and the rain is cold")), most=3)
+
+
+@every
+def test_requests_of_pairs_distractors_and_null_prefix(name: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    special = special_tokens(tokenizer)
+    assert special.before == (
+        (1,) if False else tuple(tokenizer.convert_tokens_to_ids(["<s>"])) if "bos" in name else ()
+    )
+    more = {"distractors": (" cold", " sun"), "clean_prefix": "the sun is", "operator": "swap", "num_edits": 1}
+    requests, [asked] = ask(tokenizer, items(("teh sun is", " hot"), **more))
+    assert isinstance(asked, Asked)
+    assert None not in (asked.clean, asked.unprefixed, *asked.distractors)
+    null = requests.tokens(asked.unprefixed)  # type: ignore[arg-type]
+    assert null[0] == tokenizer.bos_token_id
+    assert null[1:].tolist() == requests.tokens(asked.target)[-asked.num_tokens :].tolist()  # type: ignore[arg-type]
+    assert list(asked.prompt) == [*special.before, *tokenizer("teh sun is", add_special_tokens=False)["input_ids"]]

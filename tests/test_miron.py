@@ -1,0 +1,235 @@
+"""MIRON's files, miron-gen's guarantees (../shared/spec section F.5), and both through the command's own stages."""
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import unicodedata
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+
+from miron_jax.config import RunConfig
+from miron_jax.errors import InputError
+from miron_jax.metrics.cloze import lev_score
+from miron_jax.report.results import results_of, samples
+from miron_jax.run import evaluate, find_inputs, load_model
+from miron_jax.tasks.miron import LANGUAGES, MIRON, read_parquet
+from miron_jax.tasks.miron_gen.items import CATEGORIES, Item, items_of
+from tests.test_generate import slow_logits
+from tests.tiny_model import make_model
+
+ROWS = [
+    {"prefix": "the sun is", "target": " hot", "category": "Facts"},
+    {"prefix": "a green hi", "target": "ll", "category": "Morphology"},
+    {"prefix": "rain falls on a small", "target": " hill where the sun is cold", "category": "Facts"},
+    {"prefix": "the su ", "target": "n", "category": "A category nobody knows"},
+]
+
+
+def write(folder: Path, rows: list[dict[str, Any]], language: str = "en") -> Path:
+    path = folder / f"miron_{language}.parquet"
+    parquet.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def test_rows_are_read_in_order_and_unknown_categories_stay(tmp_path: Path) -> None:
+    found = read_parquet(write(tmp_path, ROWS), "miron/en")
+    assert [(item.row, item.prefix, item.target, item.category) for item in found] == [
+        (row, own["prefix"], own["target"], own["category"]) for row, own in enumerate(ROWS)
+    ]
+    assert MIRON.locate(tmp_path / "miron_en.parquet", False) == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"prefix": "a", "category": "b"}], "no column 'target', only prefix, category"),
+        ([{**ROWS[0], "target": None}, ROWS[1]], "row 0: target is null"),
+        ([ROWS[0], {**ROWS[1], "prefix": None}], "row 1: prefix is null"),
+        ([{**ROWS[0], "target": ""}], "row 0: target is empty"),
+        ([{**ROWS[0], "category": None}, ROWS[1]], "row 0: category is null"),
+        ([{**ROWS[0], "target": 3}], "row 0: target is 3, expected a text"),
+    ],
+)
+def test_bad_rows_are_named(tmp_path: Path, rows: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_parquet(write(tmp_path, rows), "miron/en")
+
+
+def test_bad_files_are_named(tmp_path: Path) -> None:
+    broken = tmp_path / "miron_en.parquet"
+    broken.write_bytes(b"no parquet")
+    with pytest.raises(InputError, match="no parquet file that can be read"):
+        read_parquet(broken, "miron/en")
+    parquet.write_table(pa.table({"prefix": [], "target": [], "category": []}), broken)
+    with pytest.raises(InputError, match="has no rows"):
+        read_parquet(broken, "miron/en")
+    with pytest.raises(InputError, match="pass --data_dir=miron=FOLDER"):  # HF_HUB_OFFLINE
+        MIRON.locate(None, True)
+
+
+def run(tmp_path: Path, tasks: str, **more: Any) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
+    model = make_model(tmp_path / "model")
+    config = RunConfig(str(model), (tasks,), data_dir=(("", str(tmp_path)),), **more)
+    outcome = evaluate(config, find_inputs(config), lambda line: None)
+    return results_of(config, outcome, 0.0), {t.source.task.name: list(samples(t)) for t in outcome.tasks}
+
+
+def test_the_cards_numbers_against_its_own_loop(tmp_path: Path) -> None:
+    """One item a forward, tokens and slices as the card has them, text by a slow greedy loop."""
+    write(tmp_path, ROWS)
+    results, found = run(tmp_path, "miron/en")
+    model = load_model(tmp_path / "model", "float32")
+    from miron_jax.token_requests import load_tokenizer
+
+    tokenizer = load_tokenizer(str(tmp_path / "model"))
+    for row, sample in zip(ROWS, found["miron/en"], strict=True):
+        before = tokenizer(row["prefix"])["input_ids"]
+        whole = tokenizer(row["prefix"] + row["target"])["input_ids"]
+        logprobs = []
+        for i in range(len(before), len(whole)):
+            logits = slow_logits(model, whole[:i])
+            logprobs.append(logits[whole[i]] - np.logaddexp.reduce(logits))
+        confidence = 100 * np.exp(np.mean(logprobs)) if logprobs else 0.0
+        assert sample["metrics"]["target_confidence"] == pytest.approx(confidence, abs=1e-3)
+        ids, text = list(before), ""
+        for _ in range(int(sample["metrics"]["target_tokens"]) + 8):
+            ids.append(int(slow_logits(model, ids).argmax()))
+            text = tokenizer.decode([i for i in ids if i < len(tokenizer)])[len(row["prefix"]) :]
+            if "\n" in text:
+                break
+        assert sample["generated"] == text.split("\n")[0]
+        assert sample["metrics"]["lev_score"] == lev_score(text.split("\n")[0], row["target"])
+        assert sample["options"][0]["num_tokens"] == sample["metrics"]["target_tokens"]
+    entry = results["tasks"]["miron/en"]
+    assert (entry["n"], entry["skipped"], entry["data"]["state"]) == (4, 0, "no published hash")
+    assert {name: group["n"] for name, group in entry["groups"].items()} == Counter(row["category"] for row in ROWS)
+    assert (entry["prefixes_end_in_space"], entry["targets_begin_with_space"]) == (1, 2)
+    facts, others = (entry["groups"][name]["metrics"]["lev_score"]["value"] for name in ("Facts", "Morphology"))
+    rest = entry["groups"]["A category nobody knows"]["metrics"]["lev_score"]["value"]
+    assert entry["macro"]["lev_score"]["value"] == pytest.approx((facts + others + rest) / 3)
+
+
+def test_generated_items_run_with_pairs_and_contrast(tmp_path: Path) -> None:
+    results, found = run(tmp_path, "miron-gen/ru", limit=2, items_per_category=12)
+    entry = results["tasks"]["miron-gen/ru"]
+    assert {name: group["n"] for name, group in entry["groups"].items()} == dict.fromkeys(CATEGORIES, 2)
+    assert entry["data"]["state"] == "generated"
+    assert entry["limit"] == 2
+    assert entry["drift"]["all"]["n"] == 2
+    assert 0 <= entry["groups"]["Logic"]["metrics"]["contrast_accuracy"]["value"] <= 1
+    assert all(sample["gold"] is None and sample["prediction"] is None for sample in found["miron-gen/ru"])
+    json.dumps(found["miron-gen/ru"])
+
+
+@pytest.fixture(scope="module", params=LANGUAGES)
+def generated(request: pytest.FixtureRequest) -> tuple[Item, ...]:
+    return items_of(request.param, 500)
+
+
+def test_prefixes_are_unique_and_categories_full(generated: tuple[Item, ...]) -> None:
+    assert len({item.prefix for item in generated}) == len(generated) == 2000
+    assert len({item.id for item in generated}) == 2000
+    assert Counter(item.category for item in generated) == dict.fromkeys(CATEGORIES, 500)
+
+
+def test_every_item_is_well_formed(generated: tuple[Item, ...]) -> None:
+    for item in generated:
+        assert item.target[0] == " " != item.target[1]
+        assert item.target == item.target.rstrip()
+        assert item.prefix == item.prefix.strip()
+        assert unicodedata.is_normalized("NFC", item.prefix + item.target)
+        assert item.target not in item.distractors
+        assert len(set(item.distractors)) == len(item.distractors) >= 2
+        words = [
+            item.target,
+            *item.distractors,
+            *(re.findall(r"\w+", item.prefix) if item.operator != "homoglyph" else ()),
+        ]
+        for word in words:  # Russian items name chemical symbols, which are Latin
+            assert len({unicodedata.name(c).split()[0] for c in word if c.isalpha()}) <= 1, f"two scripts in {word}"
+
+
+def test_noise_is_paired_with_a_clean_item(generated: tuple[Item, ...]) -> None:
+    by_id = {item.id: item for item in generated}
+    for item in (own for own in generated if own.category == "Noise"):
+        clean = by_id[item.pair_id or ""]
+        assert clean.category in ("Facts", "Logic")
+        assert (clean.prefix, clean.target) == (item.clean_prefix, item.target)
+        assert item.prefix != item.clean_prefix
+        assert item.operator is not None
+        assert 1 <= item.num_edits <= 3
+
+
+def test_a_smaller_set_begins_the_larger_one() -> None:
+    small, large = items_of("en", 20), items_of("en", 500)
+    for category in CATEGORIES[:3]:
+        own = [item for item in small if item.category == category]
+        assert own == [item for item in large if item.category == category][:20]
+
+
+def test_too_many_items_are_refused() -> None:
+    with pytest.raises(InputError, match="--items_per_category: miron-gen has no more than"):
+        items_of("en", 100_000)
+
+
+def content_hash(language: str) -> str:
+    return hashlib.sha256(json.dumps([repr(item) for item in items_of(language, 500)]).encode()).hexdigest()
+
+
+def test_items_are_the_same_everywhere() -> None:
+    """Other interpreters and hash seeds make the same bytes; a change of these needs a new VERSION."""
+    code = "from tests.test_miron import content_hash, LANGUAGES; print(*map(content_hash, LANGUAGES))"
+    root = Path(__file__).resolve().parent.parent
+    for seed in ("0", "1"):
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=root, env={"PYTHONHASHSEED": seed, "PATH": "", "HF_HUB_OFFLINE": "1"},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert tuple(done.stdout.split()) == GOLDEN
+
+
+GOLDEN = (
+    "98b0f686f7eecbb47c58725c48ebc5c6565f830612a075d8aeb51e7ae7938445",
+    "47df4f73f930a9dc39049cdfef2b376cf8240ee5041cd5644fb9cb8693f23e64",
+)
+
+
+def test_trivial_answers_stay_low(generated: tuple[Item, ...]) -> None:
+    """Whoever repeats the last word, gives each category's most common target, or picks by letters knows nothing."""
+    for category in CATEGORIES:
+        own = [item for item in generated if item.category == category]
+        half = len(own) // 2
+        common = Counter(item.target for item in own[:half]).most_common(1)[0][0]
+        copied = np.mean([item.target == " " + item.prefix.split()[-1].strip(".,:;!?»«") for item in own])
+        majority = np.mean([item.target == common for item in own[half:]])
+        assert copied <= 0.10, (category, copied)
+        assert majority <= 0.10, (category, majority)
+        assert _chosen_by_letters(own[:half], own[half:]) <= 0.60, category
+
+
+def _chosen_by_letters(seen: list[Item], asked: list[Item]) -> float:
+    """Share of items in which a letter-trigram model of other items' targets likes the target best, by mean log p."""
+    counts: Counter[str] = Counter()
+    before: Counter[str] = Counter()
+    for item in seen:
+        text = f"\n{item.target}\n"
+        counts.update(text[i : i + 3] for i in range(len(text) - 2))
+        before.update(text[i : i + 2] for i in range(len(text) - 2))
+
+    def score(target: str) -> float:
+        text = f"\n{target}\n"
+        return float(
+            np.mean(
+                [np.log((counts[text[i : i + 3]] + 0.1) / (before[text[i : i + 2]] + 10)) for i in range(len(text) - 2)]
+            )
+        )
+
+    return float(np.mean([all(score(item.target) > score(other) for other in item.distractors) for item in asked]))

@@ -1,0 +1,202 @@
+"""miron-gen's Facts: the tables against what every item must be, the drawing against a golden and a toy table."""
+
+import re
+import unicodedata
+from collections import Counter
+from hashlib import sha256
+from string import Formatter
+
+import pytest
+
+from miron_jax.tasks.miron_gen import english_facts, russian_facts
+from miron_jax.tasks.miron_gen.draft import Draft
+from miron_jax.tasks.miron_gen.draw import Draw
+from miron_jax.tasks.miron_gen.facts import (
+    NUM_DISTRACTORS,
+    Facts,
+    Table,
+    clozes,
+    draft,
+    entity_pool,
+    gives_away,
+    rows,
+    training_sentence,
+    training_sentences,
+)
+
+LANGUAGES = [pytest.param(english_facts.FACTS, id="en"), pytest.param(russian_facts.FACTS, id="ru")]
+SCRIPT = {"en": "LATIN", "ru": "CYRILLIC"}
+
+# sha256 of the first 200 drafts.  A new sum means new items: raise the benchmark's version with it.
+GOLDEN = {
+    "en": "ee25b434882b138ec03ae1df458aaf87fd4aa89402e69400e3c015e773c5d91c",
+    "ru": "3b3708dc3abc399f76e2e2f31e32fb1491de2c3c32d9ce40c90e55ebbd5cda32",
+}
+
+
+def _drafts(facts: Facts, num_drafts: int) -> list[Draft]:
+    found = [draft(Draw("test", facts.lang, i), facts) for i in range(num_drafts)]
+    return [one for one in found if one is not None]
+
+
+def _scripts(text: str) -> set[str]:
+    return {unicodedata.name(letter).split()[0] for letter in text if letter.isalpha()}
+
+
+def _fields(template: str) -> list[str]:
+    return [field for _, field, _, _ in Formatter().parse(template) if field is not None]
+
+
+@pytest.mark.parametrize("facts", LANGUAGES)
+def test_every_row_reads_well_in_every_template(facts: Facts) -> None:
+    texts = [cloze.prefix for cloze in clozes(facts)] + list(training_sentences(facts))
+    for text in texts:
+        assert not re.search(r"[{}]|\s\s|[^\S ]|^\s|\s$", text), text
+        assert unicodedata.is_normalized("NFC", text), text
+        assert text[0].isupper() or not text[0].isalpha(), text
+        assert all(len(_scripts(word)) < 2 for word in re.findall(r"\w+", text)), f"a word of two scripts: {text}"
+    assert all(sentence.endswith(".") for sentence in training_sentences(facts))
+
+
+@pytest.mark.parametrize("facts", LANGUAGES)
+def test_answers_are_plain_words_of_the_language(facts: Facts) -> None:
+    answers = {answer for table in facts.tables for answer in table.more_answers}
+    answers |= {cloze.answer for cloze in clozes(facts)}
+    for answer in answers:
+        assert answer.isalpha(), answer  # one word, no digit, hyphen or space
+        assert _scripts(answer) == {SCRIPT[facts.lang]}, answer
+        assert unicodedata.is_normalized("NFC", answer), answer
+        assert "ё" not in answer.casefold(), f"{answer}: many write е there"
+
+
+@pytest.mark.parametrize("facts", LANGUAGES)
+def test_no_prefix_holds_its_answer_and_all_prefixes_differ(facts: Facts) -> None:
+    found = list(clozes(facts))
+    assert [cloze for cloze in found if gives_away(cloze.prefix, cloze.answer)] == []
+    assert [prefix for prefix, count in Counter(cloze.prefix.casefold() for cloze in found).items() if count > 1] == []
+
+
+def test_long_answers_are_found_inside_words_and_short_ones_on_their_own() -> None:
+    assert gives_away("The capital of Panama is", "Panama")
+    assert gives_away("Ein Stern über MEXICOS Karte:", "Mexico")
+    assert gives_away("The symbol H stands for", "H")
+    assert not gives_away("The chemical symbol for hydrogen is", "H")
+    assert not gives_away("The opposite of yes is", "no")
+
+
+@pytest.mark.parametrize("facts", LANGUAGES)
+def test_an_entity_stands_once_in_its_prefix_and_in_the_pool(facts: Facts) -> None:
+    pool = entity_pool(facts)
+    assert len(set(pool)) == len(pool)
+    for cloze in clozes(facts):
+        assert cloze.prefix.count(cloze.entity) == 1, cloze
+        assert cloze.entity in pool
+
+
+@pytest.mark.parametrize("facts", LANGUAGES)
+def test_tables_agree_with_themselves(facts: Facts) -> None:
+    assert len({table.name for table in facts.tables}) == len(facts.tables)
+    for table in facts.tables:
+        for place in range(len(table.form_names)):  # one entity has one answer, whichever form shows it
+            assert len({row.forms[place].casefold() for row in table.rows}) == len(table.rows), table.name
+        entities, right = {row.forms[0] for row in table.rows}, {(row.forms[0], row.answer) for row in table.rows}
+        answers = {row.answer for row in table.rows} | {*table.more_answers}
+        assert {entity for entity, _ in table.arguable} <= entities, table.name
+        assert {answer for _, answer in table.arguable} <= answers, table.name
+        assert right.isdisjoint(table.arguable), table.name
+        assert len(set(table.arguable)) == len(table.arguable), table.name
+        assert {row.answer for row in table.rows}.isdisjoint(table.more_answers), table.name
+
+
+@pytest.mark.parametrize("facts", LANGUAGES)
+def test_wordings_show_one_form_or_tell_the_answer(facts: Facts) -> None:
+    for table in facts.tables:
+        names = {*table.form_names, *(name.capitalize() for name in table.form_names)}
+        assert len(table.templates) >= 4, table.name
+        assert len(table.training_templates) >= 3, table.name
+        assert len({*table.templates, *table.training_templates}) == len(table.templates + table.training_templates)
+        for template in table.templates:
+            assert len(_fields(template)) == 1, template
+            assert set(_fields(template)) <= names, template
+        for template in table.training_templates:
+            told = {*_fields(template)} & {"answer", "Answer"}
+            assert len(told) == 1, template
+            assert {*_fields(template)} - told <= names, template
+            assert {*_fields(template)} - told, template
+
+
+@pytest.mark.parametrize("facts", LANGUAGES)
+def test_training_never_shows_a_benchmark_prefix(facts: Facts) -> None:
+    """Stronger than "prefix and answer": no training text goes even up to where an answer would follow."""
+    text = "\n".join(training_sentences(facts)).casefold()
+    assert [cloze.prefix for cloze in clozes(facts) if cloze.prefix.casefold() in text] == []
+
+
+@pytest.mark.parametrize("facts", LANGUAGES)
+def test_capacity(facts: Facts) -> None:
+    capacity = Counter(cloze.template.partition("/")[0] for cloze in clozes(facts))
+    assert capacity.total() >= 2000
+    assert max(capacity.values()) <= capacity.total() / 8  # no table is most of the category
+
+
+@pytest.mark.parametrize("facts", LANGUAGES)
+def test_500_distinct_prefixes_spread_over_the_tables(facts: Facts) -> None:
+    drafts = {one.prefix: one for one in _drafts(facts, 600)}
+    first = Counter(dict(one.meta)["table"] for one in list(drafts.values())[:500])
+    assert first.total() == 500  # 600 draws do: few prefixes come twice
+    assert {*first} == {table.name for table in facts.tables}
+    assert min(first.values()) >= 3
+    assert max(first.values()) <= 75
+
+
+@pytest.mark.parametrize("facts", LANGUAGES)
+def test_drafts_are_sound(facts: Facts) -> None:
+    tables = {table.name: table for table in facts.tables}
+    known = {(cloze.prefix, cloze.answer): cloze for cloze in clozes(facts)}
+    for one in _drafts(facts, 600):
+        meta = dict(one.meta)
+        cloze, table = known[one.prefix, one.target[1:]], tables[meta["table"]]
+        assert one.target == f" {cloze.answer}"
+        assert one.template == cloze.template
+        assert meta["entity"] == cloze.entity
+        offered = (one.target, *one.distractors)
+        assert len({text.casefold() for text in offered}) == len(offered) == NUM_DISTRACTORS + 1
+        assert {text[1:] for text in offered} <= {row.answer for row in table.rows} | {*table.more_answers}
+        (row,) = (row for row in table.rows if meta["entity"].casefold() in map(str.casefold, row.forms))
+        assert {(row.forms[0], text[1:]) for text in one.distractors}.isdisjoint(table.arguable)
+
+
+@pytest.mark.parametrize("facts", LANGUAGES)
+def test_drafts_are_the_same_everywhere(facts: Facts) -> None:
+    drafts = "\n".join("|".join([*one[:2], *one[2], one[3], *sum(one[4], ())]) for one in _drafts(facts, 200))
+    assert sha256(drafts.encode()).hexdigest() == GOLDEN[facts.lang]
+
+
+def test_a_toy_table_by_hand() -> None:
+    """Of red, blue, blue, pink, green and gray, a rose may be offered three: not red, not pink, one blue."""
+    colors = rows(("rose", "red"), ("sky", "blue"), ("sea", "blue"), ("pig", "pink"), ("pea", "green"))
+    table = Table(
+        "color",
+        ("thing",),
+        colors,
+        ("{Thing}:",),
+        ("{Answer} {thing}.",),
+        more_answers=("gray",),
+        arguable=(("rose", "pink"),),
+    )
+    toy = Facts("en", (table,))
+    drafts = {one.prefix: one for one in _drafts(toy, 50)}
+    assert drafts["Rose:"][:2] == ("Rose:", " red")
+    assert {*drafts["Rose:"].distractors} == {" blue", " green", " gray"}
+    assert drafts["Rose:"][3:] == ("color/0", (("entity", "Rose"), ("table", "color")))
+    assert {training_sentence(Draw("toy", i), toy) for i in range(50)} == {
+        "Red rose.", "Blue sky.", "Blue sea.", "Pink pig.", "Green pea."
+    }  # fmt: skip
+
+
+def test_a_prefix_that_holds_its_answer_is_no_draft() -> None:
+    cities = rows(("Panama", "Panama"), ("Peru", "Lima"), ("Cuba", "Havana"), ("Mali", "Bamako"), ("Iraq", "Baghdad"))
+    toy = Facts("en", (Table("capital", ("country",), cities, ("The capital of {country} is",), ("{answer}",)),))
+    found = [draft(Draw("toy", i), toy) for i in range(60)]
+    assert None in found
+    assert {one.target for one in found if one is not None} == {" Lima", " Havana", " Bamako", " Baghdad"}

@@ -1,0 +1,269 @@
+"""Slips: every operator on a few words, what they may not touch, and the guarantees over many drawn items."""
+
+import re
+import unicodedata
+from collections import Counter
+from functools import cache
+from hashlib import sha256
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rapidfuzz.distance import OSA
+
+from miron_jax.tasks.miron_gen import english_logic, logic, noise, russian_logic
+from miron_jax.tasks.miron_gen.draft import Draft
+from miron_jax.tasks.miron_gen.draw import Draw
+from miron_jax.tasks.miron_gen.noise import MAX_EDITS, NoiseRules, Noisy, Operator, Turn, perturb, turn_of
+
+WORDS = {"en": english_logic.WORDS, "ru": russian_logic.WORDS}
+RULES = {"en": noise.ENGLISH, "ru": noise.RUSSIAN}
+POOLS = {language: logic.pool(words) for language, words in WORDS.items()}
+GOLDEN = {
+    "en": "40a9b0e44c62709162d454b2d196e4ccd523c062034c87b0fb36e49399db96e2",
+    "ru": "dcc2ff1763bff60846d59125846ac5b0c4f78c8ba19f0dccfb8a5027dddc28b4",
+}
+
+
+def fact(prefix: str, target: str = " 0", entity: str | None = None) -> Draft:
+    return Draft(prefix, target, (" 1", " 2", " 3"), "fact/0", (("entity", entity),) if entity else ())
+
+
+def reached(
+    rules: NoiseRules, clean: Draft, operator: Operator, num_edits: int = 1, pool: tuple[str, ...] = ()
+) -> set[str]:
+    """Every prefix that 400 draws come to: for these short texts, every prefix there is."""
+    turn = Turn(operator, num_edits)
+    drawn = (perturb(Draw("reached", i), clean, rules, pool, turn) for i in range(400))
+    return {noisy.prefix for noisy in drawn if noisy is not None}
+
+
+@pytest.mark.parametrize(
+    ("language", "operator", "prefix", "expected"),
+    [
+        ("en", "swap", "bell is", {"ebll is", "blel is"}),  # not the equal letters
+        ("en", "drop", "cat is", {"at is", "ct is", "ca is"}),
+        ("en", "double", "Cat is", {"Ccat is", "Caat is", "Catt is"}),
+        ("en", "keyboard", "Sum is", None),
+        ("en", "homoglyph", "Dog is", {"Dоg is"}),
+        ("en", "case", "Sun is", {"sun is", "SUn is", "SuN is"}),
+        ("en", "extra_space", "a bird is", {"a bird  is", "a bi rd is"}),
+        ("en", "missing_space", "the big cat is", {"thebig cat is", "the bigcat is", "the big catis"}),
+        ("en", "punctuation", "Yes, look: it is", {"Yes look: it is", "Yes, look it is"}),
+        ("ru", "swap", "дом тут", {"одм тут", "дмо тут"}),
+        ("ru", "homoglyph", "Мох тут", {"Mох тут", "Мoх тут", "Моx тут"}),
+        ("ru", "yo", "Ёж пьёт тут", {"Ёж пьет тут"}),  # "Ёж" is too short a word
+        ("ru", "yo", "Ёжик тут", {"Ежик тут"}),
+        ("ru", "tsya", "Он учится петь", {"Он учиться петь"}),
+        ("ru", "tsya", "Он хочет учиться тут", {"Он хочет учится тут"}),
+        ("ru", "tsya", "Он поёт тут", set()),
+    ],
+)
+def test_operators_by_hand(language: str, operator: Operator, prefix: str, expected: set[str] | None):
+    if expected is None:  # s: w e a d z x; u: y i j h; m: n j k
+        expected = {f"{key}um is" for key in "WEADZX"} | {f"S{key}m is" for key in "yihj"}
+        expected |= {f"Su{key} is" for key in "njk"}
+    assert reached(RULES[language], fact(prefix), operator) == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "letter", "keys"),
+    [
+        ("en", "q", "wa"),
+        ("en", "g", "tyfhvb"),
+        ("en", "P", "OL"),
+        ("ru", "а", "кевпсм"),
+        ("ru", "Й", "ЦФ"),
+        ("ru", "ё", ""),
+    ],
+)
+def test_neighbouring_keys(language: str, letter: str, keys: str):
+    assert set(noise.neighbours(letter, RULES[language].keyboard)) == set(keys)
+
+
+def test_edits_come_together_and_stay_apart():
+    # two doubled letters of "abcd" with one between them: a and c, a and d, b and d
+    assert reached(noise.ENGLISH, fact("abcd x"), "double", 2) == {"aabccd x", "aabcdd x", "abbcdd x"}
+    assert reached(noise.ENGLISH, fact("abcd x"), "double", 3) == set()
+
+
+@pytest.mark.parametrize(
+    ("language", "prefix"),
+    [
+        ("en", "2, 5, 8, 11,"),  # "2,5" or "2 5" would be other numbers
+        ("en", "IV, VI, VIII, X,"),
+        ("en", "twenty, five, ten,"),  # "twenty five"
+        ("en", "a, c, e, g,"),
+        ("en", "not of"),
+        ("ru", "не до"),
+        ("ru", "трёх, двух,"),
+    ],
+)
+def test_frozen_words_and_what_is_between_them(language: str, prefix: str):
+    assert not any(reached(RULES[language], fact(prefix), operator) for operator in RULES[language].operators)
+
+
+def test_words_do_not_grow_together_with_frozen_ones():
+    assert reached(noise.ENGLISH, fact("take 2 plums now"), "missing_space") == {"take 2 plumsnow"}
+    assert reached(noise.ENGLISH, fact("he is not here now"), "missing_space") == {
+        "heis not here now",
+        "he is not herenow",
+    }
+
+
+def test_last_word_and_join_stay():
+    for operator in noise.ENGLISH.operators:
+        for prefix in reached(noise.ENGLISH, fact("Look, there it goes, and now"), operator):
+            assert prefix.endswith("now")
+
+
+def test_ends_of_the_entity_stay_from_two_edits_on():
+    clean = fact("Peru has", entity="Peru")
+    assert reached(noise.ENGLISH, clean, "drop") == {"eru has", "Pru has", "Peu has", "Per has"}
+    assert reached(noise.ENGLISH, clean, "drop", 2) == set()  # e and r touch
+    assert reached(noise.ENGLISH, fact("Chile has", entity="Chile"), "drop", 2) == {"Cie has"}  # not h, i nor i, l
+
+
+def test_an_entity_that_could_be_another_is_not_left_so():
+    # "Nigr" lies one letter from Niger and three from Nigeria; "Iran" and "Iraq" differ in their last letter alone
+    clean = fact("Iran has", entity="Iran")
+    assert reached(noise.ENGLISH, clean, "drop", pool=("Iran", "Iraq")) == {"ran has", "Ian has", "Irn has"}
+    clean = fact("Niger has", entity="Niger")
+    assert "Nigr has" in reached(noise.ENGLISH, clean, "drop", pool=("Niger", "Nigeria"))
+    clean = fact("Austria has", entity="Austria")
+    both = reached(noise.ENGLISH, clean, "drop", 3, ("Austria", "Australia"))
+    assert all(OSA.distance(text.split()[0], "Australia") > 3 for text in both)
+
+
+def test_no_edit_makes_a_pool_word_a_negation_or_the_answer():
+    assert "not is" not in reached(noise.ENGLISH, fact("hot is"), "keyboard")
+    assert "form is" not in reached(noise.ENGLISH, fact("from is"), "swap", pool=("form",))
+    assert "nothing" not in " ".join(reached(noise.ENGLISH, fact("notthing is"), "drop"))
+    assert reached(noise.ENGLISH, fact("cart is", " car"), "drop") == {"art is", "crt is", "cat is"}
+    assert reached(noise.ENGLISH, fact("cat is", " caat"), "double") == {"ccat is", "catt is"}
+
+
+def test_what_an_exact_copy_would_repeat_stays():
+    clean = fact("Copy: lamp, kite. Copy: lamp,", " kite")
+    for operator in noise.ENGLISH.operators:
+        assert all("kite" in prefix for prefix in reached(noise.ENGLISH, clean, operator))
+    assert reached(noise.RUSSIAN, fact("Семён выше Фёдора. Ниже всех", " Фёдор"), "yo") == set()
+
+
+def test_an_entity_must_stand_in_the_prefix():
+    with pytest.raises(AssertionError, match="as the prefix has it"):
+        reached(noise.ENGLISH, fact("It has", entity="Peru"), "drop")
+
+
+def test_turns_are_even():
+    for rules in RULES.values():
+        cycle = [turn_of(i, rules) for i in range(MAX_EDITS * len(rules.operators))]
+        assert set(Counter(turn.operator for turn in cycle).values()) == {MAX_EDITS}
+        common = Counter(turn.num_edits for turn in cycle if turn.operator not in ("yo", "tsya"))
+        assert set(common.values()) == {9}
+        assert all(turn.num_edits == 1 for turn in cycle if turn.operator in ("yo", "tsya"))
+
+
+def drawn(language: str, *key: str | int, turn: Turn | None = None) -> Noisy:
+    rules = RULES[language]
+    for attempt in range(300):
+        draw = Draw("noise tests", language, *key, attempt)
+        clean = logic.draft(draw, WORDS[language])
+        noisy = clean and perturb(draw, clean, rules, POOLS[language], turn)
+        if noisy:
+            return noisy
+    raise AssertionError((language, key, turn))
+
+
+@cache
+def items(language: str) -> tuple[Noisy, ...]:
+    return tuple(drawn(language, i, turn=turn_of(i, RULES[language])) for i in range(300))
+
+
+@pytest.mark.parametrize("language", ["en", "ru"])
+def test_operators_and_edits_spread_evenly(language: str):
+    num_operators = len(RULES[language].operators)
+    operators = Counter(item.operator for item in items(language))
+    assert set(operators) == set(RULES[language].operators)
+    assert max(operators.values()) - min(operators.values()) <= 1
+    edits = Counter(item.num_edits for item in items(language) if item.operator not in ("yo", "tsya"))
+    assert max(edits.values()) - min(edits.values()) <= num_operators
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(language=st.sampled_from(["en", "ru"]), key=st.integers(0, 10**9))
+def test_guarantees_of_every_drawn_item(language: str, key: int):
+    check_noisy(drawn(language, "free", key), RULES[language], POOLS[language])
+
+
+def check_noisy(item: Noisy, rules: NoiseRules, pool: tuple[str, ...]):
+    clean, noisy = item.clean.prefix, item.prefix
+    assert noisy != clean
+    assert noisy == noisy.rstrip()
+    assert noisy.split(" ")[-1].endswith(clean.split(" ")[-1])
+    assert unicodedata.is_normalized("NFC", noisy)
+    assert re.findall(r"\d+", noisy) == re.findall(r"\d+", clean)
+    # one edit is one step of OSA distance, a flipped or replaced letter too
+    assert OSA.distance(noisy, clean) == item.num_edits
+    assert 1 <= item.num_edits <= MAX_EDITS
+    answer = item.clean.target.strip().casefold()
+    assert noisy.casefold().count(answer) <= clean.casefold().count(answer)
+    before, after = (Counter(re.findall(r"\w+", text)) for text in (clean, noisy))
+    assert all(after[word] <= before[word] for word in pool)
+    frozen_before, frozen_after = (
+        sorted(w for word in words.elements() if (w := word.casefold()) in rules.frozen) for words in (before, after)
+    )
+    assert frozen_before == frozen_after
+
+
+@pytest.mark.parametrize("language", ["en", "ru"])
+def test_another_script_only_by_homoglyphs(language: str):
+    script = "LATIN" if language == "en" else "CYRILLIC"
+    for item in items(language):
+        scripts = {unicodedata.name(letter).split()[0] for letter in item.prefix if letter.isalpha()}
+        assert scripts == ({"LATIN", "CYRILLIC"} if item.operator == "homoglyph" else {script})
+
+
+def test_spoilt_words_of_the_pool_are_nearest_to_themselves():
+    """Words are cut at the same places before and after, so this leaves out the operators on spaces and marks."""
+    num_spoilt = 0
+    for language, pool in POOLS.items():
+        for item in items(language):
+            if "space" in item.operator or item.operator == "punctuation":
+                continue
+            pairs = zip(re.findall(r"\w+", item.clean.prefix), re.findall(r"\w+", item.prefix), strict=True)
+            for word, spoilt in pairs:
+                if word in pool and word != spoilt:
+                    num_spoilt += 1
+                    first, second = sorted((OSA.distance(spoilt, other), other) for other in pool)[:2]
+                    assert first[1] == word
+                    assert first[0] < second[0]
+                    assert item.num_edits == 1 or (word[0], word[-1]) == (spoilt[0], spoilt[-1])
+    assert num_spoilt > 50
+
+
+def test_homoglyphs_look_alike_and_go_both_ways():
+    for latin, cyrillic in noise.ENGLISH.homoglyphs.items():
+        assert unicodedata.name(latin).startswith("LATIN")
+        assert unicodedata.name(cyrillic).startswith("CYRILLIC")
+        assert latin.isupper() == cyrillic.isupper()
+        assert latin == "i" or noise.RUSSIAN.homoglyphs[cyrillic] == latin
+
+
+def test_frozen_words_hold_the_numbers_of_logic():
+    for language, words in WORDS.items():
+        assert {*words.numbers, *words.tens, *words.ordinals} <= RULES[language].frozen
+        assert not set(words.nouns) & RULES[language].frozen
+
+
+def test_rows_of_keys_have_no_letter_twice():
+    for rules in RULES.values():
+        letters = "".join(rules.keyboard)
+        assert all(a != b for a, b in pairwise(sorted(letters)))
+
+
+@pytest.mark.parametrize("language", ["en", "ru"])
+def test_the_same_noise_everywhere(language: str):
+    lines = [repr((item.prefix, item.operator, item.num_edits)) for item in items(language)[:200]]
+    assert sha256("\n".join(lines).encode()).hexdigest() == GOLDEN[language]
