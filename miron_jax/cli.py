@@ -21,9 +21,15 @@ from miron_jax.parallel import set_backend_flags
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 75
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("model", "", "Hugging Face folder or hub id.")
+flags.DEFINE_string(
+    "model", "demo", "Hugging Face folder or hub id; demo: the small model that comes with the package."
+)
 flags.DEFINE_string("tokenizer", None, "Tokenizer folder or hub id; the model's own when absent.")
-flags.DEFINE_list("tasks", ["core"], "Suites, tasks or globs: core, core/arc_easy, core/arc_*.")
+flags.DEFINE_list(
+    "tasks",
+    None,
+    "Suites, tasks or globs: core, core/arc_easy, core/arc_*; absent: core, miron-gen for the demo model.",
+)
 flags.DEFINE_string(
     "data_dir", None, "Folder with the data files, or suite=folder pairs; fetched and cached when absent."
 )
@@ -107,7 +113,7 @@ def _interrupt(*_: Any) -> None:
 def _run_config() -> RunConfig:
     return RunConfig(
         model=FLAGS.model,
-        tasks=tuple(name for name in FLAGS.tasks if name),
+        tasks=_tasks_asked(),
         tokenizer=_local(FLAGS.tokenizer),
         data_dir=_data_dir(),
         limit=FLAGS.limit,
@@ -120,6 +126,12 @@ def _run_config() -> RunConfig:
         resume=FLAGS.resume,
         allow_changed_data=FLAGS.allow_changed_data,
     )
+
+
+def _tasks_asked() -> tuple[str, ...]:
+    if FLAGS.tasks is None:
+        return ("miron-gen",) if FLAGS.model == "demo" else ("core",)
+    return tuple(name for name in FLAGS.tasks if name)
 
 
 def _local(name: str | None) -> str | None:
@@ -136,10 +148,11 @@ def _eval() -> None:
     start = time.perf_counter()
     config = _run_config()
     _start_jax()
+    from miron_jax.report.curves import curves_table, draw_curves
     from miron_jax.report.progress import Progress
-    from miron_jax.report.results import check_output, write_results
+    from miron_jax.report.results import CURVES, check_output, write_results
     from miron_jax.report.table import print_results
-    from miron_jax.run import evaluate, find_inputs
+    from miron_jax.run import evaluate_checkpoints, find_inputs
     from miron_jax.scores import SelfCheckFailed
 
     check_output(config)
@@ -147,13 +160,21 @@ def _eval() -> None:
     with Progress() as progress:
         for name, path in inputs.missing.items():
             progress.say(f"{name} is left out: {path} is missing")
+        outcome, of_step = None, {}
         try:
-            outcome = evaluate(config, inputs, progress.say, progress.advance)
+            for step, outcome in evaluate_checkpoints(config, inputs, progress.say, progress.advance):
+                if step is not None:
+                    of_step[step] = write_results(config, outcome, time.perf_counter() - start, step)
         except SelfCheckFailed as error:
             progress.say(f"miron-jax: {error}")
             sys.exit(FAILED)
-    results = write_results(config, outcome, time.perf_counter() - start)
+    assert outcome is not None
+    results = write_results(config, outcome, time.perf_counter() - start, steps=tuple(of_step))
     print_results(progress.tables, results)
+    if of_step:
+        draw_curves(of_step, Path(config.output) / CURVES)
+        progress.tables.print(curves_table(of_step))
+        progress.tables.print(f"curves: {Path(config.output) / CURVES}", markup=False, soft_wrap=True)
     progress.tables.print(f"written to {Path(config.output) / 'results.json'}", markup=False, soft_wrap=True)
 
 

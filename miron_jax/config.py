@@ -42,7 +42,7 @@ class RunConfig:
         if self.dtype not in get_args(Dtype):
             raise InputError(f"--dtype is {self.dtype!r}, expected one of {', '.join(get_args(Dtype))}")
         if not self.model:
-            raise InputError("--model is missing: give a Hugging Face folder or a hub id")
+            raise InputError("--model is empty: give a Hugging Face folder or a hub id, or demo")
         if not self.tasks:
             raise InputError("--tasks is empty: give suites, tasks or globs, such as --tasks=core or core/arc_*")
 

@@ -8,6 +8,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,24 +16,26 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from miron_jax import demo
 from miron_jax.aggregate import ClozeScores, ClozeSource, Inputs, Outcome, Source, TaskScores
 from miron_jax.cloze_requests import Asked, cloze_requests
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
-from miron_jax.forward import Forward, Model, cost_model, useful_flops
+from miron_jax.forward import Forward, Model, Speed, cost_model, useful_flops
 from miron_jax.generate import GenerationSpeed, Generator, TextRequest
 from miron_jax.metrics.choices import ExampleScore, score_choices, score_continuation
 from miron_jax.metrics.cloze import ClozeAnswers, Fragments, Span, score_cloze
 from miron_jax.model.config import ModelConfig, eos_token_ids, from_hf_config
 from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_reader import load_hf, resolve_model
+from miron_jax.model.orbax_reader import checkpoint_steps, load_orbax
 from miron_jax.plan import CostModel, choose_lengths
 from miron_jax.prompts import Prompt, render, without_shots
 from miron_jax.scores import PART_TOKENS, TOLERANCE, Score, SelfCheck, Totals, plan_parts, score_parts
 from miron_jax.task import Cloze, ClozeTask, Task, data_state, read_examples
 from miron_jax.tasks import registry
 from miron_jax.token_bytes import TokenBytes
-from miron_jax.token_requests import Requests, concatenate, load_tokenizer, resolve_bos, tokenize
+from miron_jax.token_requests import Bos, Requests, concatenate, load_tokenizer, resolve_bos, tokenize
 
 LONGEST_TRIED, SAMPLED = 8, 32  # examples of each task tokenized ahead: its longest, and some of every size
 
@@ -103,28 +106,98 @@ def length_limit(config: RunConfig, model: ModelConfig) -> int | None:
     return config.max_length or learned
 
 
+class Checkpoint(NamedTuple):
+    """Weights to score."""
+
+    step: int | None  # of the training run it comes from; None: a model that has no steps
+    load: Callable[[ModelConfig, Any], Any]  # config and dtype -> state on the device
+
+
+def find_model(config: RunConfig, weights: bool = True) -> tuple[Path, list[Checkpoint]]:
+    """(folder of config.json and tokenizer, its checkpoints in order of training)."""
+    if config.model == demo.NAME:
+        steps = checkpoint_steps(demo.FOLDER / "steps")
+        return demo.FOLDER, [Checkpoint(step, partial(load_orbax, path)) for step, path in steps]
+    folder = resolve_model(config.model, weights=weights)
+    return folder, [Checkpoint(None, lambda model_config, dtype: load_hf(folder, dtype)[1])]
+
+
 def evaluate(
     config: RunConfig,
     inputs: Inputs,
     say: Callable[[str], None],
     progress: Callable[[int, int], None] = lambda done, planned: None,
 ) -> Outcome:
-    """Score every task.  `progress` hears of tokens computed and tokens planned so far."""
+    """Score every task with a model that has one checkpoint, or with the last of its checkpoints."""
+    return list(evaluate_checkpoints(config, inputs, say, progress))[-1][1]
+
+
+def evaluate_checkpoints(
+    config: RunConfig,
+    inputs: Inputs,
+    say: Callable[[str], None],
+    progress: Callable[[int, int], None] = lambda done, planned: None,
+) -> Iterator[tuple[int | None, Outcome]]:
+    """(step, what it scored) for every checkpoint; all run the same programs, and text is tokenized once.
+
+    `progress` hears of tokens computed and tokens planned so far.
+    """
     start = time.perf_counter()
-    folder = resolve_model(config.model)
+    folder, checkpoints = find_model(config)
     model_config = from_hf_config(folder)
     limit = length_limit(config, model_config)
     tokenizer = load_tokenizer(config.tokenizer or str(folder))
     bos = resolve_bos(tokenizer) if any(isinstance(source, Source) for source in inputs.sources) else None
-    table = TokenBytes(tokenizer)
-    model = load_model(folder, config.dtype)
-    load_seconds = time.perf_counter() - start
-    say(f"loaded {config.model} in {load_seconds:.1f} s")
+    table, eos_ids = TokenBytes(tokenizer), eos_token_ids(folder)
+    graphdef = abstract(model_config, jnp.dtype(config.dtype))[0]
+    parts = _parts(inputs.sources, config.limit, tokenizer, table, limit)
+    tokenized = list(parts) if len(checkpoints) > 1 else None
+    engine: _Engine | None = None
+    for step, load in checkpoints:
+        model = Model(model_config, graphdef, load(model_config, jnp.dtype(config.dtype)))
+        load_seconds = time.perf_counter() - start
+        say(f"loaded {config.model}{'' if step is None else f' at step {step}'} in {load_seconds:.1f} s")
+        engine = engine or _Engine(
+            Forward(model, config.token_budget, say, table.id_sets), Generator(model, tokenizer, eos_ids, say=say)
+        )
+        engine.take(model)
+        scored = _Scored(inputs, limit, bos, load_seconds, SelfCheck(TOLERANCE[config.dtype]))
+        lengths = expected_lengths(inputs.sources, config, tokenizer, limit, cost_model(model_config))
+        yield step, _evaluate(engine, scored, tokenized or parts, lengths, progress)
+        start = time.perf_counter()
 
-    forward = Forward(model, config.token_budget, say, table.id_sets)
-    totals, check = Totals(), SelfCheck(TOLERANCE[config.dtype])
-    tasks = [TaskScores(own) if isinstance(own, Source) else ClozeScores(own) for own in inputs.sources]
-    done = 0
+
+class _Engine(NamedTuple):
+    """Compiled programs, which serve any checkpoint of the model."""
+
+    forward: Forward
+    generator: Generator
+
+    def take(self, model: Model) -> None:
+        """Other weights, and speeds counted anew."""
+        self.forward.model = self.generator.model = model
+        self.forward.speed, self.generator.speed = Speed(), GenerationSpeed()
+
+
+class _Scored(NamedTuple):
+    """What an outcome holds beside scores and speeds."""
+
+    inputs: Inputs
+    length_limit: int | None
+    bos: Bos | None
+    load_seconds: float
+    check: SelfCheck
+
+
+def _evaluate(
+    engine: _Engine,
+    scored: _Scored,
+    parts: Iterable[list[_Piece | _ClozePiece]],
+    lengths: tuple[int, ...],
+    progress: Callable[[int, int], None],
+) -> Outcome:
+    model, totals, done = engine.forward.model, Totals(), 0
+    tasks = [TaskScores(own) if isinstance(own, Source) else ClozeScores(own) for own in scored.inputs.sources]
 
     def advance(tokens: int) -> None:
         nonlocal done
@@ -132,47 +205,40 @@ def evaluate(
         progress(done, totals.unique_tokens)
 
     waiting: deque[list[_Piece | _ClozePiece]] = deque()  # parts that are tokenized and not yet scored
-    parts = _parts(inputs.sources, config.limit, tokenizer, table, limit)
-    cost = cost_model(model_config)
-    lengths = expected_lengths(inputs.sources, config, tokenizer, limit, cost)
-    joined = _join(parts, waiting, model_config)
-    for scores in score_parts(joined, forward, cost, totals, check, advance, lengths):
+    joined = _join(parts, waiting, model.config)
+    cost = cost_model(model.config)
+    for scores in score_parts(joined, engine.forward, cost, totals, scored.check, advance, lengths):
         taken = iter(scores)
         for piece in waiting.popleft():
             own, task = list(islice(taken, len(piece.requests))), tasks[piece.task]
             if isinstance(piece, _ClozePiece):
                 assert isinstance(task, ClozeScores)
-                _hand_out_cloze(task, piece, own, model_config.trained_length)
+                _hand_out_cloze(task, piece, own, model.config.trained_length)
             else:
                 assert isinstance(task, TaskScores)
                 _hand_out(task, piece, own)
-                _count(task, piece, model_config.trained_length)
+                _count(task, piece, model.config.trained_length)
     cloze = [task for task in tasks if isinstance(task, ClozeScores)]
-    generation = _generate(cloze, model, tokenizer, eos_token_ids(folder), say) if cloze else None
+    _generate(cloze, engine.generator)
     for task in cloze:
-        task.examples = [
-            _score_item(*item) for item in zip(task.items, task.asked, task.spans, task.generated, strict=True)
-        ]
-    return Outcome(tasks, inputs, limit, bos, totals, forward.speed, check, load_seconds, generation)
+        columns = (task.items, task.asked, task.spans, task.generated)
+        task.examples = [_score_item(*item) for item in zip(*columns, strict=True)]
+    generation = engine.generator.speed if cloze else None
+    inputs, limit, bos, load_seconds, check = scored
+    return Outcome(tasks, inputs, limit, bos, totals, engine.forward.speed, check, load_seconds, generation)
 
 
-def _generate(
-    tasks: list[ClozeScores], model: Model, tokenizer: Any, eos_ids: Sequence[int], say: Callable[[str], None]
-) -> GenerationSpeed:
+def _generate(tasks: list[ClozeScores], generator: Generator) -> None:
     """A text for every item that is scored, the items of all tasks in one go."""
     asked = [(task, asked) for task in tasks for asked in task.asked]
-    wanted = [
-        TextRequest(
-            own.prompt, own.num_tokens + task.source.task.profile.extra_tokens, (task.source.task.profile.stop,)
-        )
-        for task, own in asked
-        if own.target is not None
-    ]
-    generator = Generator(model, tokenizer, eos_ids, say=say)
+    wanted = []
+    for task, own in asked:
+        profile = task.source.task.profile
+        if own.target is not None:
+            wanted.append(TextRequest(own.prompt, own.num_tokens + profile.extra_tokens, (profile.stop,)))
     texts = iter([found.text for found in generator.run(wanted)])
     for task, own in asked:
         task.generated.append("" if own.target is None else next(texts))
-    return generator.speed
 
 
 def _score_item(item: Cloze, asked: Asked, spans: dict[int, Score], generated: str) -> ExampleScore | None:
@@ -204,7 +270,7 @@ def load_model(folder: Path, dtype: str) -> Model:
 
 def summarize_plan(config: RunConfig, inputs: Inputs) -> Totals:
     """Tokenize and plan without a device or weights."""
-    folder = resolve_model(config.model, weights=False)
+    folder, _ = find_model(config, weights=False)
     model_config = from_hf_config(folder)
     limit = length_limit(config, model_config)
     tokenizer = load_tokenizer(config.tokenizer or str(folder))

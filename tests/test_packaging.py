@@ -43,6 +43,7 @@ STAGES = (
     "cloze_groups",
     "tasks",
     "report",
+    "demo",
     "run",
     "cli",
     "__init__",

@@ -10,7 +10,7 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -30,6 +30,8 @@ from miron_jax.task import Suite
 
 SCHEMA = 1
 RESULTS, SAMPLES = "results.json", "samples"
+STEP = "step_"  # folders of the checkpoints of one training run
+CURVES = "curves.svg"
 PARTIAL = ".partial"  # what is being written; whole or absent elsewhere
 _PACKAGES = ("jax", "jaxlib", "flax", "transformers", "tokenizers", "numpy")
 
@@ -50,7 +52,10 @@ def check_output(config: RunConfig) -> None:
         raise InputError(f"--output={folder} is not empty, and --noresume asks for a fresh folder: name another one")
     if RESULTS in entries:
         _check_same_run(config, folder)
-    elif entries - {PARTIAL, SAMPLES}:  # what an interrupted write may leave
+    elif {entry for entry in entries if not entry.startswith(STEP)} - {
+        PARTIAL,
+        SAMPLES,
+    }:  # what an interrupted run leaves
         raise InputError(f"--output={folder} is not empty and holds no {RESULTS}: name another folder")
 
 
@@ -80,10 +85,20 @@ def _resolved(value: Any) -> Any:
     return os.path.realpath(value) if isinstance(value, str) and os.path.exists(value) else value
 
 
-def write_results(config: RunConfig, outcome: Outcome, wall_seconds: float) -> dict[str, Any]:
-    """Write samples and results.json, which is returned.  All is written aside first, then put in place at once."""
-    folder, partial = Path(config.output), Path(config.output) / PARTIAL
+def write_results(
+    config: RunConfig, outcome: Outcome, wall_seconds: float, step: int | None = None, steps: Sequence[int] = ()
+) -> dict[str, Any]:
+    """Write samples and results.json, which is returned.  All is written aside first, then put in place at once.
+
+    A checkpoint of several goes into a folder of its own, the last one also to the top, with `steps` naming all.
+    """
+    folder = Path(config.output) if step is None else Path(config.output) / f"{STEP}{step}"
+    partial = folder / PARTIAL
     results = _strict(results_of(config, outcome, wall_seconds))
+    if step is not None:
+        results["step"] = step
+    if steps:
+        results["steps"] = {str(own): f"{STEP}{own}/{RESULTS}" for own in steps}
     shutil.rmtree(partial, ignore_errors=True)
     for task in outcome.tasks:
         path = partial / SAMPLES / f"{task.source.task.name}.jsonl"

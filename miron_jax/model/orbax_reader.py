@@ -1,0 +1,165 @@
+"""An Orbax checkpoint -> the decoder's weights; and which steps of a training run lie in a folder.
+
+Arrives: a checkpoint folder and the ModelConfig it belongs to.  Leaves: a state that fits `decoder.abstract`, as
+hf_reader leaves it.  It deliberately does not know config.json, tokenizers, meshes or optimizers.
+
+The tree on disk is `nnx.to_pure_dict` of a Decoder's state.  Orbax hands back the placeholder, without a word, for a key
+that a checkpoint lacks, and reshapes on demand: so keys, shapes and kinds of number are compared here before anything
+is read.  The format is JSON and arrays; nothing is ever unpickled.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+from jax.typing import DTypeLike
+
+from miron_jax.errors import InputError
+from miron_jax.model.config import ModelConfig
+from miron_jax.model.decoder import abstract
+
+_TREE_FILE = "_METADATA"  # every checkpoint has one
+_ITEM = "default"  # where CheckpointManager puts it inside the folder of a step
+_FLOATS = ("float64", "float32", "float16", "bfloat16")
+_SAVE = "save nnx.to_pure_dict(state) of a Decoder with orbax.checkpoint, or name the folder of one step"
+
+
+class Stored(NamedTuple):
+    """One array as the checkpoint describes it."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def load_orbax(folder: Path, config: ModelConfig, dtype: DTypeLike) -> Any:
+    """Weights as an nnx.State on the default device, matrices in `dtype`, norms and biases in float32."""
+    item = _item(folder)
+    stored = _stored(item)
+    leaves, treedef = jax.tree_util.tree_flatten_with_path(abstract(config, dtype)[1])
+    wanted = {jax.tree_util.keystr(path[:-1], simple=True, separator="/"): leaf for path, leaf in leaves}
+    _check_keys(folder, stored, wanted)
+    for path, leaf in wanted.items():
+        _check_array(folder, path, stored[path], leaf)
+    arrays = _restore(folder, item, wanted)
+    return jax.tree_util.tree_unflatten(treedef, [arrays[path] for path in wanted])
+
+
+def checkpoint_steps(folder: Path) -> list[tuple[int, Path]]:
+    """(step, its folder) for each checkpoint in a folder that holds one a step, named by its number; in order."""
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder, expected one with a checkpoint for each step; check the path")
+    named = ((int(path.name), path) for path in folder.iterdir() if path.name.isascii() and path.name.isdigit())
+    steps = sorted(step for step in named if _find_item(step[1]) is not None)
+    if not steps:
+        raise InputError(
+            f"{folder}: holds {_listed(path.name for path in folder.iterdir())}, expected folders named by a step, "
+            "each with an Orbax checkpoint; name the folder that holds them"
+        )
+    return steps
+
+
+def _find_item(folder: Path) -> Path | None:
+    return next((path for path in (folder, folder / _ITEM) if (path / _TREE_FILE).is_file()), None)
+
+
+def _item(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder, expected an Orbax checkpoint; check the path")
+    item = _find_item(folder)
+    if item is None:
+        raise InputError(
+            f"{folder}: holds {_listed(path.name for path in folder.iterdir())} and no {_TREE_FILE}, expected a "
+            f"finished Orbax checkpoint; {_SAVE}"
+        )
+    return item
+
+
+def _stored(item: Path) -> dict[str, Stored]:
+    """Leaf path -> what the checkpoint holds there, from its metadata alone."""
+    try:
+        found = ocp.PyTreeCheckpointHandler().metadata(epath.Path(item.absolute()))
+    except (json.JSONDecodeError, UnicodeDecodeError, ValueError, KeyError, OSError) as error:
+        raise _damaged(item, error) from None
+    return dict(_flat(getattr(found, "tree", found), ""))
+
+
+def _flat(tree: Any, path: str) -> Iterable[tuple[str, Stored]]:
+    if isinstance(tree, Mapping):
+        for key, below in tree.items():
+            yield from _flat(below, f"{path}/{key}" if path else str(key))
+    elif isinstance(tree, list | tuple):
+        for i, below in enumerate(tree):
+            yield from _flat(below, f"{path}/{i}")
+    else:  # a leaf that is no array has neither shape nor number
+        shape, dtype = getattr(tree, "shape", None), getattr(tree, "dtype", None)
+        yield path, Stored(tuple(shape or ()), "no array" if dtype is None else np.dtype(dtype).name)
+
+
+def _check_keys(folder: Path, stored: Mapping[str, Stored], wanted: Mapping[str, Any]) -> None:
+    missing, extra = sorted(wanted.keys() - stored.keys()), sorted(stored.keys() - wanted.keys())
+    if missing or extra:
+        raise InputError(
+            f"{folder}: lacks {_listed(missing)} and has {_listed(extra)} besides, expected the {len(wanted)} arrays "
+            "that config.json describes; use the config.json of this checkpoint, and save the model's weights alone"
+        )
+
+
+def _check_array(folder: Path, path: str, stored: Stored, leaf: jax.ShapeDtypeStruct) -> None:
+    if stored.dtype not in _FLOATS:
+        raise InputError(
+            f"{folder}: {path} holds {stored.dtype}, expected one of {', '.join(_FLOATS)}; save the weights unquantized"
+        )
+    if stored.shape != leaf.shape:
+        raise InputError(
+            f"{folder}: {path} has shape {list(stored.shape)}, expected {list(leaf.shape)}; use the config.json that "
+            "belongs to this checkpoint"
+        )
+
+
+def _restore(folder: Path, item: Path, wanted: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """Every wanted leaf, whole and in its wanted dtype, wherever the checkpoint was made."""
+    asked = _nested({path: ocp.RestoreArgs(restore_type=np.ndarray) for path in wanted})
+    try:
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+            tree = checkpointer.restore(item.absolute(), args=ocp.args.PyTreeRestore(restore_args=asked))
+    except (ValueError, KeyError, OSError) as error:
+        raise _damaged(folder, error) from None
+    found = {path: _at(tree, path) for path in wanted}
+    assert all(isinstance(array, np.ndarray) for array in found.values()), "the keys were compared before"
+    return {path: jnp.asarray(array.astype(wanted[path].dtype)) for path, array in found.items()}
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """{"layers/attn/q": x} -> {"layers": {"attn": {"q": x}}}"""
+    tree: dict[str, Any] = {}
+    for path, leaf in flat.items():
+        *above, last = path.split("/")
+        node = tree
+        for key in above:
+            node = node.setdefault(key, {})
+        node[last] = leaf
+    return tree
+
+
+def _at(tree: Any, path: str) -> Any:
+    for key in path.split("/"):
+        tree = tree[key]
+    return tree
+
+
+def _damaged(folder: Path, error: Exception) -> InputError:
+    reason = " ".join(str(error).split())
+    return InputError(
+        f"{folder}: Orbax cannot read it ({reason:.200}), expected a whole checkpoint; copy or save it again"
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = sorted(names)
+    return ", ".join(every[:3]) + (f" and {len(every) - 3} more" if len(every) > 3 else "") if every else "nothing"
