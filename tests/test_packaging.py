@@ -41,6 +41,8 @@ STAGES = (
     "metrics",
     "aggregate",
     "cloze_groups",
+    "parts",
+    "hand_out",
     "tasks",
     "report",
     "demo",
@@ -49,7 +51,7 @@ STAGES = (
     "__init__",
 )
 TASKS_MAY_IMPORT = {"errors", "task", "prompts", "metrics", "tasks"}
-COMPOSES_TASKS = {"run", "cli", "__init__"}
+COMPOSES_TASKS = {"demo", "run", "cli", "__init__"}
 
 
 def run_python(code: str, cwd: Path, *options: str, path: Path | None = None) -> str:

@@ -1,0 +1,97 @@
+"""Scores + texts -> each task's examples, scored.
+
+Arrives: a piece of a part with its scores; generated texts.  Leaves: `TaskScores` and `ClozeScores` filled in.  It
+deliberately does not know plans, devices or files.
+"""
+
+from itertools import islice
+
+import numpy as np
+
+from miron_jax.aggregate import ClozeScores, TaskScores
+from miron_jax.cloze_requests import Asked
+from miron_jax.metrics.choices import ExampleScore, score_choices, score_continuation
+from miron_jax.metrics.cloze import ClozeAnswers, Fragments, Span, score_cloze
+from miron_jax.parts import ClozePiece, Piece
+from miron_jax.prompts import without_shots
+from miron_jax.scores import Score
+from miron_jax.task import Cloze
+
+
+def hand_out(
+    task: TaskScores | ClozeScores, piece: Piece | ClozePiece, scores: list[Score], trained_length: int
+) -> None:
+    """Give a task the scores of some of its examples, in order."""
+    if isinstance(piece, ClozePiece):
+        assert isinstance(task, ClozeScores)
+        _hand_out_items(task, piece, scores, trained_length)
+    else:
+        assert isinstance(task, TaskScores)
+        _hand_out_options(task, piece, scores)
+        _count(task, piece, trained_length)
+
+
+def score_items(task: ClozeScores) -> None:
+    """Score a cloze task once its texts are there."""
+    columns = (task.items, task.asked, task.spans, task.generated)
+    task.examples = [_score_item(*item) for item in zip(*columns, strict=True)]
+
+
+def _hand_out_options(task: TaskScores, piece: Piece, scores: list[Score]) -> None:
+    """Give each example its options' scores and score it."""
+    taken = iter(scores)
+    for prompt in piece.prompts:
+        options = list(islice(taken, len(prompt.continuations)))
+        if task.source.task.kind == "language_modeling":
+            example = score_continuation(options[0].logprob, options[0].rank, prompt.continuations[0])
+        else:
+            assert prompt.gold is not None
+            example = score_choices([option.logprob for option in options], prompt.continuations, prompt.gold)
+        task.prompts.append(without_shots(prompt))
+        task.options.append(options)
+        task.examples.append(example)
+
+
+def _hand_out_items(task: ClozeScores, piece: ClozePiece, scores: list[Score], trained_length: int) -> None:
+    """Give each item the scores that it asked for; its text is generated later."""
+    task.items += piece.items
+    task.asked += piece.asked
+    length = np.diff(piece.requests.offsets)
+    for asked in piece.asked:
+        optional = (asked.target, asked.card, asked.unprefixed, asked.clean, *asked.distractors)
+        places = [place for place in (*optional, *asked.segmentations) if place is not None]
+        task.spans.append({place: scores[place] for place in places})
+        task.truncated += bool(piece.requests.truncated[places].any())
+        task.beyond_trained += bool((length[places] - 1 > trained_length).any())
+
+
+def _count(task: TaskScores, piece: Piece, trained_length: int) -> None:
+    """Count examples that the length limit, the tokenizer or the model's training length touched."""
+    first = np.cumsum([0, *(len(prompt.continuations) for prompt in piece.prompts)])[:-1]
+    requests = piece.requests
+    task.truncated += int(np.logical_or.reduceat(requests.truncated, first).sum())
+    task.inexact_prefix += int(np.logical_or.reduceat(requests.inexact_prefix, first).sum())
+    too_long = np.diff(requests.offsets) - 1 > trained_length
+    task.beyond_trained += int(np.logical_or.reduceat(too_long, first).sum())
+
+
+def _score_item(item: Cloze, asked: Asked, spans: dict[int, Score], generated: str) -> ExampleScore | None:
+    if asked.target is None:
+        return None
+
+    def span(place: int | None) -> Span | None:
+        return None if place is None else Span(*spans[place])
+
+    target = span(asked.target)
+    assert target is not None
+    answers = ClozeAnswers(
+        target=target,
+        card=None if asked.card is None else spans[asked.card].logprob,
+        unprefixed=span(asked.unprefixed),
+        clean=span(asked.clean),
+        distractors=[span(place) for place in asked.distractors],
+        segmentations=[Span(*spans[place]) for place in asked.segmentations],
+        generated=generated,
+    )
+    fragments = Fragments(asked.num_tokens, asked.num_prefix_tokens, asked.num_clean_tokens, asked.seam, asked.regress)
+    return score_cloze(item.prefix, item.target, item.distractors, answers, fragments)

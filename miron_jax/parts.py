@@ -1,0 +1,146 @@
+"""Sources + tokenizer -> the run's parts: tokenized examples of about PART_TOKENS tokens, over the tasks' borders.
+
+Arrives: tasks with their examples.  Leaves: parts of `Piece`s and `ClozePiece`s, and the row lengths that a run of many
+parts should compile.  It deliberately does not know models' weights or scores.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from miron_jax.aggregate import ClozeSource, Source
+from miron_jax.cloze_requests import Asked, cloze_requests
+from miron_jax.config import RunConfig
+from miron_jax.errors import InputError
+from miron_jax.model.config import ModelConfig
+from miron_jax.plan import CostModel, choose_lengths
+from miron_jax.prompts import Prompt, render
+from miron_jax.scores import PART_TOKENS
+from miron_jax.task import Cloze, Task
+from miron_jax.token_bytes import TokenBytes
+from miron_jax.token_requests import Requests, concatenate, tokenize
+
+LONGEST_TRIED, SAMPLED = 8, 32  # examples of each task tokenized ahead: its longest, and some of every size
+
+
+class Piece(NamedTuple):
+    """Some examples of one task, tokenized."""
+
+    task: int  # place in Inputs.sources
+    prompts: list[Prompt]
+    requests: Requests
+
+
+class ClozePiece(NamedTuple):
+    """The items of one cloze task, tokenized."""
+
+    task: int
+    items: list[Cloze]
+    asked: list[Asked]
+    requests: Requests
+
+
+Part = list[Piece | ClozePiece]
+
+
+def parts_of(
+    sources: Sequence[Source | ClozeSource],
+    limit: int | None,
+    tokenizer: Any,
+    table: TokenBytes,
+    max_length: int | None,
+) -> Iterator[Part]:
+    """Tokenized examples in runs of about PART_TOKENS tokens, over the tasks' borders."""
+    part: Part = []
+    tokens = 0
+    for index, source in enumerate(sources):
+        for piece in _pieces(index, source, limit, tokenizer, table, max_length):
+            part.append(piece)
+            tokens += len(piece.requests.token_ids)
+            if tokens >= PART_TOKENS:
+                yield part
+                part, tokens = [], 0
+    if part:
+        yield part
+
+
+def _pieces(
+    index: int,
+    source: Source | ClozeSource,
+    limit: int | None,
+    tokenizer: Any,
+    table: TokenBytes,
+    max_length: int | None,
+) -> Iterator[Piece | ClozePiece]:
+    if isinstance(source, ClozeSource):
+        task, items = source.task, source.examples
+        requests, asked = cloze_requests(items, task.profile, tokenizer, table, max_length, task.name)
+        yield ClozePiece(index, items, asked, requests)
+        return
+    prompts = render(source.task, source.examples, limit)
+    for chunk in _chunks(prompts):
+        requests = tokenize(chunk, source.task.profile, tokenizer, max_length, source.task.name)
+        yield Piece(index, chunk, requests)
+
+
+def join(parts: Iterable[Part], waiting: deque[Part], model: ModelConfig) -> Iterator[Requests]:
+    """Each part's requests end to end; the part itself goes to `waiting` for the scores to come."""
+    for part in parts:
+        waiting.append(part)
+        requests = concatenate([piece.requests for piece in part])
+        highest = int(requests.token_ids.max(initial=0))
+        if highest >= model.vocab_size:  # an embedding lookup on the device would silently take another row
+            raise InputError(
+                f"the tokenizer gives token id {highest}, but the model's vocabulary has {model.vocab_size}: "
+                "name the model's own tokenizer with --tokenizer"
+            )
+        yield requests
+
+
+def expected_lengths(
+    sources: Sequence[Source | ClozeSource], config: RunConfig, tokenizer: Any, max_length: int | None, cost: CostModel
+) -> tuple[int, ...]:
+    """Row lengths for a run of several parts, () for a run of one, which chooses from the data themselves.
+
+    Sizes of all examples are guessed from their UTF-8 bytes; the rate of each task comes from a few that are tokenized,
+    the longest among them.  One program is left to an example that is longer than guessed.
+    """
+    plain_tokens, longest, guessed = 0.0, 0, []
+    for source in sources:
+        if isinstance(source, ClozeSource):
+            continue
+        prompts = render(source.task, source.examples, config.limit)
+        sizes = np.asarray([len((prompt.contexts[0] + "".join(prompt.continuations)).encode()) for prompt in prompts])
+        by_size = np.argsort(sizes, kind="stable")
+        tried = np.unique([*by_size[-LONGEST_TRIED:], *by_size[:: max(1, len(prompts) // SAMPLED)]])
+        measured = np.asarray([_places(prompts[i], source.task, tokenizer, max_length) for i in tried])
+        longest = max(longest, int(measured.max()))
+        guessed.append(np.minimum(sizes * (measured.sum() / sizes[tried].sum()), measured.max()))
+        plain_tokens += float(guessed[-1].sum()) * len(prompts[0].contexts)
+    if plain_tokens < PART_TOKENS:
+        return ()
+    longest = -(-longest // cost.length_multiple) * cost.length_multiple
+    spare = replace(cost, max_lengths=max(1, cost.max_lengths - 1))
+    return choose_lengths(np.ceil(np.concatenate(guessed)).astype(np.int64), spare, (longest,))
+
+
+def _places(prompt: Prompt, task: Task, tokenizer: Any, max_length: int | None) -> int:
+    """Places that an example's options take together, their common beginning shared."""
+    requests = tokenize([prompt], task.profile, tokenizer, max_length, task.name)
+    length = np.diff(requests.offsets)
+    return int(length.max() + np.sort(length - requests.span_start)[:-1].sum())
+
+
+def _chunks(prompts: list[Prompt]) -> Iterator[list[Prompt]]:
+    """Prompts in runs that hold about half a part's text, at four characters a token."""
+    start = num_chars = 0
+    for i, prompt in enumerate(prompts):
+        num_chars += sum(map(len, prompt.contexts)) + sum(map(len, prompt.continuations))
+        if num_chars >= 2 * PART_TOKENS:
+            yield prompts[start : i + 1]
+            start, num_chars = i + 1, 0
+    if start < len(prompts):
+        yield prompts[start:]
