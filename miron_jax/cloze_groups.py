@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import spearmanr
 
-from miron_jax.aggregate import ClozeScores, Estimate, estimates, macro
+from miron_jax.aggregate import ClozeScores, Estimate, estimates, macro, skipped
 from miron_jax.metrics.choices import ExampleScore
+from miron_jax.task import ClozeTask, Suite
 
 RESAMPLES = 2000  # of the paired bootstrap
 MANY_TOKENS = 4  # targets of at least this many tokens form one group
@@ -27,6 +28,13 @@ class Median(NamedTuple):
     num_examples: int
 
 
+class Overall(NamedTuple):
+    """One number over a suite's languages."""
+
+    mean: Estimate | None
+    missing: tuple[str, ...]  # tasks without which there is none
+
+
 @dataclass(frozen=True, slots=True)
 class ClozeGroups:
     """What stands beside a cloze task's plain means."""
@@ -38,6 +46,17 @@ class ClozeGroups:
     spearman: float  # of target tokens and bits a character; NaN where either is constant
     drift: Mapping[str, Median]  # percent of P that noise takes: all pairs, then by operator and by number of edits
     flips: Mapping[str, Mapping[str, Estimate]]  # the same groups: flip rates and drift in bits
+
+
+def overall(suite: Suite[ClozeTask], tasks: Sequence[ClozeScores], names: Sequence[str]) -> dict[str, Overall]:
+    """Mean over a suite's languages of their macro means; none while a language is missing or has skipped items."""
+    found = {task.source.task.name: task for task in tasks}
+    missing = tuple(task.name for task in suite.tasks if task.name not in found or skipped(found[task.name]))
+    macros = [] if missing else [cloze_groups(found[task.name]).macro for task in suite.tasks]
+    return {
+        f"{suite.name} overall {name}": Overall(macro([own[name] for own in macros]) if macros else None, missing)
+        for name in names
+    }
 
 
 def cloze_groups(task: ClozeScores) -> ClozeGroups:

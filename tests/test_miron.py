@@ -127,6 +127,16 @@ def test_generated_items_run_with_pairs_and_contrast(tmp_path: Path) -> None:
     assert 0 <= entry["groups"]["Logic"]["metrics"]["contrast_accuracy"]["value"] <= 1
     assert all(sample["gold"] is None and sample["prediction"] is None for sample in found["miron-gen/ru"])
     json.dumps(found["miron-gen/ru"])
+    composite = results["suites"]["miron-gen"]["composites"]["miron-gen overall lev_score"]
+    assert (composite["value"], composite["missing"]) == (None, ["miron-gen/en"])
+
+
+def test_overall_is_the_mean_of_the_languages(tmp_path: Path) -> None:
+    results, _ = run(tmp_path, "miron-gen", limit=1, items_per_category=6)
+    tasks, composites = results["tasks"], results["suites"]["miron-gen"]["composites"]
+    for name in ("lev_score", "target_confidence", "bits_per_char", "bits_per_byte", "greedy_exact"):
+        macros = [tasks[f"miron-gen/{language}"]["macro"][name]["value"] for language in LANGUAGES]
+        assert composites[f"miron-gen overall {name}"]["value"] == pytest.approx(sum(macros) / 2)
 
 
 @pytest.fixture(scope="module", params=LANGUAGES)

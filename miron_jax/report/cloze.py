@@ -11,10 +11,12 @@ from typing import Any
 from rich.table import Table
 
 from miron_jax.aggregate import ClozeScores, Outcome, estimates, skipped
-from miron_jax.cloze_groups import cloze_groups
+from miron_jax.cloze_groups import cloze_groups, overall
 from miron_jax.report.entries import estimate_entry, option_entry
+from miron_jax.task import ClozeTask, Suite
 
 SHOWN = ("lev_score", "target_confidence", "bits_per_char", "bits_per_byte", "greedy_exact", "contrast_accuracy")
+OVERALL = SHOWN[:5]
 HEADINGS = ("Levenshtein", "confidence", "bits/char", "bits/byte", "greedy exact", "contrast")
 
 
@@ -60,6 +62,21 @@ def cloze_entry(task: ClozeScores, outcome: Outcome, limit: int | None) -> dict[
         "citation": definition.citation,
     }
     return entry if limit is None else {**entry, "limit": limit}
+
+
+def cloze_composites(suite: Suite[ClozeTask], outcome: Outcome) -> dict[str, Any]:
+    """Means over the suite's languages of their macro means, in the form of any composite."""
+    tasks = [task for task in outcome.tasks if isinstance(task, ClozeScores)]
+    return {
+        name: {
+            "value": found.mean.value if found.mean else None,
+            "stderr": found.mean.stderr if found.mean else None,
+            "ci95": list(found.mean.ci95) if found.mean else None,
+            "complete": found.mean is not None,
+            "missing": list(found.missing),
+        }
+        for name, found in overall(suite, tasks, OVERALL).items()
+    }
 
 
 def cloze_samples(task: ClozeScores) -> Iterator[dict[str, Any]]:

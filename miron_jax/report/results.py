@@ -23,10 +23,10 @@ from miron_jax import __version__
 from miron_jax.aggregate import ClozeScores, Outcome, TaskScores, estimates, skipped, suite_composites
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
-from miron_jax.report.cloze import cloze_entry, cloze_samples
+from miron_jax.report.cloze import cloze_composites, cloze_entry, cloze_samples
 from miron_jax.report.entries import estimate_entry, option_entry
 from miron_jax.scores import Score
-from miron_jax.task import Suite
+from miron_jax.task import ClozeTask, Suite, Task
 
 SCHEMA = 1
 RESULTS, SAMPLES = "results.json", "samples"
@@ -202,7 +202,10 @@ def _task(task: TaskScores, outcome: Outcome, limit: int | None) -> dict[str, An
     return entry if limit is None else {**entry, "limit": limit}
 
 
-def _composites(suite: Suite, outcome: Outcome) -> dict[str, Any]:
+def _composites(suite: Suite[Task | ClozeTask], outcome: Outcome) -> dict[str, Any]:
+    tasks = [task for task in suite.tasks if isinstance(task, ClozeTask)]
+    if tasks:
+        return cloze_composites(Suite(suite.name, tuple(tasks), suite.composites, suite.locate), outcome)
     return {
         name: {
             "value": composite.value,
