@@ -1,6 +1,7 @@
 # Everything runs on CPU from .venv, which plain pip fills; `make test` on a fresh machine does what CI does.
 #
 #   make test          environment, lint, type check, tests
+#   make demo          the package alone in another venv, then `miron-jax eval` with no flags
 #   make real          SmolLM2-135M against torch on a few real CORE items (about five minutes on two cores)
 #   make parity        SmolLM2-135M and Gemma-3-270M against torch on many
 #   make bench         this engine beside torch and lm-eval
@@ -12,12 +13,13 @@ SHARED ?= ../shared
 BUNDLE := $(SHARED)/data/eval_bundle
 VENV := .venv
 BARE := .venv-bare
+PLAIN := .venv-plain
 RUN := $(VENV)/bin/python
 
 export MIRON_MODELS
 export TRANSFORMERS_VERBOSITY ?= error
 
-.PHONY: venv install lint test test-bare real parity bench
+.PHONY: venv install lint test test-bare demo real parity bench
 
 venv: $(VENV)/bin/pip
 install: $(VENV)/.installed
@@ -40,6 +42,15 @@ $(BARE)/.installed: pyproject.toml
 	$(BARE)/bin/pip install --quiet --upgrade "setuptools>=77" build hypothesis pytest
 	$(BARE)/bin/pip install --quiet -e .
 	touch $@
+
+$(PLAIN)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(PLAIN)
+	$(PLAIN)/bin/pip install --quiet --upgrade "setuptools>=77"
+	$(PLAIN)/bin/pip install --quiet -e .
+	touch $@
+
+demo: $(PLAIN)/.installed
+	$(PLAIN)/bin/miron-jax eval
 
 lint: install
 	$(VENV)/bin/ruff format --check
