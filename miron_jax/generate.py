@@ -454,14 +454,14 @@ def _take_steps(
 ) -> tuple[KeyValues, jax.Array, jax.Array]:
     """Steps until a slot halts or has none left: (cache, drawn_NB, steps taken)."""
     decoder = nnx.merge(graphdef, state)
-    num_slots, size = cache.key_LBTKH.shape[1:3]
+    num_slots = cache.key_LBTKH.shape[1]
     slot_B = jnp.arange(num_slots, dtype=jnp.int32)
 
     def going(steps: _Steps) -> jax.Array:
         return (steps.index < STEPS) & ~steps.halted
 
     def step(steps: _Steps) -> _Steps:
-        visibility = Continuation(steps.position_B, size)
+        visibility = Continuation(steps.position_B)
         hidden_B1D, own = decoder.keeping(
             steps.token_B[:, None], steps.position_B[:, None], visibility, past=steps.cache
         )

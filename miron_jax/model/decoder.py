@@ -119,20 +119,22 @@ class Attention(nnx.Module):
         self.k_norm = Norm(config, stack, config.head_dim, rngs, rms=True) if config.qk_norm else None
 
     def __call__(self, x_BTD: jax.Array, around: Around) -> tuple[jax.Array, KeyValues]:
-        """Also returns the keys and values of these places; attention sees those of `around.past` before them."""
+        """Also returns the keys and values of these places; attention sees those of `around.past` too."""
         dtype = self.q.kernel_IO[...].dtype
         q_BTNH = self._heads(self.q(x_BTD), self.q_norm, around).astype(dtype)
         k_BTKH = self._heads(self.k(x_BTD), self.k_norm, around).astype(dtype)
         v_BTKH = _split_heads(self.v(x_BTD), self.config.head_dim).astype(dtype)
-        own = KeyValues(k_BTKH, v_BTKH)
-        k, v = own
-        if around.past is not None:
-            k, v = (jnp.concatenate(pair, axis=1) for pair in zip(around.past, own, strict=True))
-        config = self.config
-        o_BTNH = around.visibility.attend(
-            q_BTNH, k, v, window=around.kind.window, softcap=config.attn_softcap, scale=config.attn_scale
+        attend, past = around.visibility.attend, around.past or ()
+        o_BTNH = attend(
+            q_BTNH,
+            k_BTKH,
+            v_BTKH,
+            *past,
+            window=around.kind.window,
+            softcap=self.config.attn_softcap,
+            scale=self.config.attn_scale,
         )
-        return self.out(o_BTNH.reshape(*x_BTD.shape[:2], -1)), own
+        return self.out(o_BTNH.reshape(*x_BTD.shape[:2], -1)), KeyValues(k_BTKH, v_BTKH)
 
     def _heads(self, x_BTO: jax.Array, norm: Norm | None, around: Around) -> jax.Array:
         x_BTNH = _split_heads(x_BTO, self.config.head_dim)

@@ -3,9 +3,8 @@
 Arrives: a checkpoint folder and the ModelConfig it belongs to.  Leaves: a state that fits `decoder.abstract`, as
 hf_reader leaves it.  It deliberately does not know config.json, tokenizers, meshes or optimizers.
 
-The tree on disk is `nnx.to_pure_dict` of a Decoder's state.  Orbax hands back the placeholder, without a word, for a key
-that a checkpoint lacks, and reshapes on demand: so keys, shapes and kinds of number are compared here before anything
-is read.  The format is JSON and arrays; nothing is ever unpickled.
+The tree on disk is `nnx.to_pure_dict` of a Decoder's state.  Orbax hands a placeholder back, without a word, for a key
+that a checkpoint lacks: so keys, shapes and kinds of number are compared here before an array is read.  The format is JSON and arrays; nothing is ever unpickled.
 """
 
 import json

@@ -78,33 +78,39 @@ class Visibility:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Continuation:
-    """One new token a row behind S places kept before: it sees the first `position` of these, and itself."""
+    """One new token a row behind places kept before: it sees the first `position` of these, and itself."""
 
     position_B: jax.Array  # int32, places kept so far; the new token's own position
-    num_kept: int = field(metadata={"static": True})  # S
 
     def attend(
         self,
         q_B1NH: jax.Array,
-        k_BSKH: jax.Array,
-        v_BSKH: jax.Array,
+        k_B1KH: jax.Array,
+        v_B1KH: jax.Array,
+        kept_key_BSKH: jax.Array,
+        kept_value_BSKH: jax.Array,
         *,
         scale: float,
         window: jax.Array | int | None = None,
         softcap: float | None = None,
     ) -> jax.Array:
-        """[B, 1, N, H] float32.  Keys and values are the S kept ones and the new one, which stands last."""
+        """[B, 1, N, H] float32.  Kept places and the new one meet in the softmax only: joining them would copy the kept."""
         b, _, n, h = q_B1NH.shape
-        kv_heads = k_BSKH.shape[2]
-        q_BKGH = (q_B1NH * jnp.asarray(scale, q_B1NH.dtype)).reshape(b, kv_heads, n // kv_heads, h)
-        logits = jnp.einsum("bkgh,bskh->bkgs", q_BKGH, k_BSKH, preferred_element_type=jnp.float32)
+        kv_heads, dtype = k_B1KH.shape[2], q_B1NH.dtype
+        q_BKGH = (q_B1NH * jnp.asarray(scale, dtype)).reshape(b, kv_heads, n // kv_heads, h)
+        kept = jnp.einsum("bkgh,bskh->bkgs", q_BKGH, kept_key_BSKH, preferred_element_type=jnp.float32)
+        new = jnp.einsum("bkgh,bkh->bkg", q_BKGH, k_B1KH[:, 0], preferred_element_type=jnp.float32)[..., None]
         if softcap is not None:
-            logits = softcap * jnp.tanh(logits / softcap)
-        place_1S = jnp.arange(self.num_kept + 1, dtype=jnp.int32)[None]
+            kept, new = (softcap * jnp.tanh(logits / softcap) for logits in (kept, new))
+        place_1S = jnp.arange(kept.shape[3], dtype=jnp.int32)[None]
         position_B1 = self.position_B[:, None]
-        visible = (place_1S < position_B1) | (place_1S == self.num_kept)
+        visible_BS = place_1S < position_B1
         if window is not None:
-            visible &= (position_B1 - place_1S < window) | (place_1S == self.num_kept)
-        weights = jax.nn.softmax(jnp.where(visible[:, None, None], logits, -jnp.inf), axis=-1)
-        mixed = jnp.einsum("bkgs,bskh->bkgh", weights.astype(v_BSKH.dtype), v_BSKH, preferred_element_type=jnp.float32)
+            visible_BS &= position_B1 - place_1S < window
+        kept = jnp.where(visible_BS[:, None, None], kept, -jnp.inf)
+        highest = jnp.maximum(kept.max(axis=-1, keepdims=True), new)
+        kept, new = jnp.exp(kept - highest), jnp.exp(new - highest)
+        mixed = jnp.einsum("bkgs,bskh->bkgh", kept.astype(dtype), kept_value_BSKH, preferred_element_type=jnp.float32)
+        own_BK1H = v_B1KH[:, 0, :, None].astype(jnp.float32)
+        mixed = (mixed + new.astype(dtype).astype(jnp.float32) * own_BK1H) / (kept.sum(axis=-1, keepdims=True) + new)
         return mixed.reshape(b, 1, n, h)
