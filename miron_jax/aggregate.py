@@ -16,7 +16,7 @@ from miron_jax.cloze_requests import Asked
 from miron_jax.forward import Speed
 from miron_jax.generate import GenerationSpeed
 from miron_jax.metrics.choices import PROPORTIONS, ExampleScore
-from miron_jax.metrics.cloze import CLOZE_PROPORTIONS
+from miron_jax.metrics.cloze import CLOZE_PROPORTIONS, NOT_AVERAGED
 from miron_jax.prompts import Prompt
 from miron_jax.scores import Score, SelfCheck, Totals
 from miron_jax.task import Cloze, ClozeTask, Composite, DataState, Example, Suite, Task
@@ -70,14 +70,22 @@ class ClozeScores:
     items: list[Cloze] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)  # as the other lists, one an item
     spans: list[dict[int, Score]] = field(default_factory=list)  # by place among the requests that `asked` names
-    generated: list[str] = field(default_factory=list)
+    generated: list[str | None] = field(default_factory=list)  # None: not scored, or the model answered NaN
     examples: list[ExampleScore | None] = field(default_factory=list)
     truncated: int = 0
     beyond_trained: int = 0
 
+    empty_prefix: str | None = None  # the token that stands for an empty prefix
+
     @property
     def unspelled(self) -> int:
         return sum(asked.target is None for asked in self.asked)
+
+    @property
+    def scored(self) -> list[tuple[Cloze, ExampleScore]]:
+        """Items that the tokenizer could spell and the model answered."""
+        pairs = zip(self.items, self.examples, strict=True)
+        return [(item, example) for item, example in pairs if example and not math.isnan(example.metrics["logprob"])]
 
 
 class Outcome(NamedTuple):
@@ -132,12 +140,17 @@ def estimates(examples: Sequence[ExampleScore]) -> dict[str, Estimate]:
     """Every metric over the examples that have it."""
     names = dict.fromkeys(name for example in examples for name in example.metrics)
     values = {name: [example.metrics[name] for example in examples if name in example.metrics] for name in names}
-    return {name: estimate(own, name in PROPORTIONS or name in CLOZE_PROPORTIONS) for name, own in values.items()}
+    return {
+        name: estimate(own, name in PROPORTIONS or name in CLOZE_PROPORTIONS)
+        for name, own in values.items()
+        if name not in NOT_AVERAGED
+    }
 
 
 def macro(groups: Sequence[Estimate]) -> Estimate:
     """Mean of groups that count alike, their errors independent: sqrt(sum of stderr²) / groups."""
-    value = math.fsum(group.value for group in groups) / len(groups) if groups else math.nan
+    with np.errstate(invalid="ignore"):  # infinite groups of both signs have no mean
+        value = float(np.mean([group.value for group in groups])) if groups else math.nan
     stderr = math.hypot(*(group.stderr for group in groups)) / len(groups) if groups else math.nan
     counted = sum(group.num_examples for group in groups), sum(group.num_undefined for group in groups)
     return Estimate(value, stderr, _symmetric(value, stderr), *counted)
@@ -145,7 +158,9 @@ def macro(groups: Sequence[Estimate]) -> Estimate:
 
 def skipped(task: TaskScores | ClozeScores) -> int:
     """Examples that have no score: a model that answers NaN, a tokenizer that cannot spell them."""
-    return sum(example is None or example.correct is None for example in task.examples)
+    if isinstance(task, ClozeScores):
+        return len(task.examples) - len(task.scored)
+    return sum(example.correct is None for example in task.examples)
 
 
 def suite_composites(suite: Suite, outcome: Outcome) -> dict[str, tuple[Composite, Estimate | None]]:

@@ -160,11 +160,12 @@ def _eval() -> None:
     with Progress() as progress:
         for name, path in inputs.missing.items():
             progress.say(f"{name} is left out: {path} is missing")
-        outcome, of_step = None, {}
+        outcome, of_step, lap = None, {}, start
         try:
             for step, outcome in evaluate_checkpoints(config, inputs, progress.say, progress.advance):
                 if step is not None:
-                    of_step[step] = write_results(config, outcome, time.perf_counter() - start, step)
+                    of_step[step] = write_results(config, outcome, time.perf_counter() - lap, step)
+                    lap = time.perf_counter()
         except SelfCheckFailed as error:
             progress.say(f"miron-jax: {error}")
             sys.exit(FAILED)

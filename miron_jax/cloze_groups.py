@@ -60,8 +60,7 @@ def overall(suite: Suite[ClozeTask], tasks: Sequence[ClozeScores], names: Sequen
 
 
 def cloze_groups(task: ClozeScores) -> ClozeGroups:
-    pairs = zip(task.items, task.examples, strict=True)
-    scored = [(item, example) for item, example in pairs if example is not None and example.correct is not None]
+    scored = task.scored
     categories = _grouped([(item.category, example) for item, example in scored])
     means = {name: estimates(examples) for name, examples in categories.items()}
     everywhere = [name for name in _names(scored) if all(name in own for own in means.values())]
@@ -124,6 +123,7 @@ def _median(values: Sequence[float]) -> Median:
     every = np.asarray([value for value in values if math.isfinite(value)], np.float64)
     if not len(every):
         return Median(math.nan, (math.nan, math.nan), 0)
-    drawn = every[np.random.default_rng(0).integers(0, len(every), (RESAMPLES, len(every)))]
-    low, high = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
+    generator = np.random.default_rng(0)
+    medians = [float(np.median(every[generator.integers(0, len(every), len(every))])) for _ in range(RESAMPLES)]
+    low, high = np.quantile(medians, [0.025, 0.975])
     return Median(float(np.median(every)), (float(low), float(high)), len(every))

@@ -42,11 +42,16 @@ class Asked:
     clean: int | None
     distractors: tuple[int | None, ...]
     segmentations: tuple[int, ...]  # others than the target's own
+    segmented: bool  # others were looked for
     prompt: tuple[int, ...]  # what a text is generated from
+    prompt_cut: bool  # it lost tokens to the length limit
     num_tokens: int  # scored tokens of the target
     num_prefix_tokens: int
     num_clean_tokens: int  # 0 where the item has no clean prefix
     added_tokens: int  # places that the other segmentations add to the forest
+    bos_added: (
+        bool  # its first token stands at the text's beginning: a BOS that the tokenizer does not put is its context
+    )
     seam: bool  # a token holds the end of the prefix and the beginning of the target
     regress: bool  # the prefix alone has other tokens than in front of the target
 
@@ -70,7 +75,13 @@ class _Spelled(NamedTuple):
 
 def special_tokens(tokenizer: Tokenizer) -> Special:
     with_specials, alone = tokenizer("a")["input_ids"], tokenizer("a", add_special_tokens=False)["input_ids"]
-    at = next(i for i in range(len(with_specials)) if with_specials[i : i + len(alone)] == alone)
+    places = range(len(with_specials))
+    at = next((i for i in places if alone and with_specials[i : i + len(alone)] == alone), None)
+    if at is None:
+        raise InputError(
+            f"the tokenizer makes {with_specials} of 'a' with special tokens and {alone} without, expected the same tokens "
+            "between them: name another with --tokenizer"
+        )
     try:
         empty = (resolve_bos(tokenizer).id,)
     except InputError:
@@ -129,7 +140,8 @@ class _Desk:
         prefix_ids = self.ids[item.prefix]
         inside = spelled.ids[len(self.special.before) : spelled.span_start]
         own, others = tuple(scored), ()
-        if not spelled.held and len(item.target) <= LONGEST_SEGMENTED:
+        segmented = not spelled.held and len(item.target) <= LONGEST_SEGMENTED
+        if segmented:
             bytes_of_scored = b"".join(self.table.of[i] or b"" for i in own)
             every = map(tuple, self.table.segmentations(bytes_of_scored, profile.num_segmentations))
             fitting = (way for way in every if way != own and (not self.max_length or len(way) < self.max_length))
@@ -137,6 +149,9 @@ class _Desk:
         context = spelled.ids[: spelled.span_start]
         alone = _Spelled((*empty, *scored), len(empty), spelled.held)
         distractors = [self._spell(item.prefix, other) for other in item.distractors]
+        prompt = (*self.special.before, *prefix_ids) or empty
+        room = len(prompt) if self.max_length is None else self.max_length - len(scored) - profile.extra_tokens
+        cut = min(max(0, len(prompt) - room), len(prompt) - 1)
         return Asked(
             target=self._add(spelled, where),
             card=self._add_card(item, where),
@@ -144,12 +159,17 @@ class _Desk:
             clean=None if clean is None else self._add(clean, where),
             distractors=tuple(None if other is None else self._add(other, where) for other in distractors),
             segmentations=tuple(self._add(_Spelled((*context, *way), len(context), b""), where) for way in others),
-            prompt=(*self.special.before, *prefix_ids) or empty,
+            segmented=segmented,
+            prompt=prompt[cut:],
+            prompt_cut=cut > 0,
             num_tokens=len(scored),
             num_prefix_tokens=len(prefix_ids),
             num_clean_tokens=0 if item.clean_prefix is None else len(self.ids[item.clean_prefix]),
             added_tokens=_places_added(own, others),
             seam=bool(spelled.held),
+            bos_added=not self.special.before
+            and spelled.ids[: len(empty)] == empty
+            and spelled.span_start == len(empty),
             regress=inside != prefix_ids[: len(inside)],
         )
 
@@ -164,21 +184,24 @@ class _Desk:
         added = len(spelled) - len(text.encode())  # 1 where the tokenizer put a space before the text
         start = int(ends[first - 1]) if first else -added
         held = spelled[start + added : seam + added] if prefix else b""
-        return _Spelled((*before, *ids), len(before) + first, held)
+        context = before if before or first else self.special.empty
+        return _Spelled((*context, *ids), len(context) + first, held)
 
     def _add_card(self, item: Cloze, where: str) -> int | None:
         before, after = self.special.before, self.special.after
         whole = (*before, *self.ids[item.prefix + item.target], *after)
         num_before = len(before) + len(self.ids[item.prefix]) + len(after)
-        return None if num_before >= len(whole) else self._add(_Spelled(whole, num_before, b""), where)
+        if not 0 < num_before < len(whole):  # of a text without any token before it the card's own code makes an error
+            return None
+        return self._add(_Spelled(whole, num_before, b""), where)
 
     def _add(self, spelled: _Spelled, where: str) -> int:
         ids, start = spelled.ids, spelled.span_start
         cut = 0 if self.max_length is None else max(0, len(ids) - self.max_length)
         if start < 1:
             raise InputError(
-                f"{where}: nothing stands before its target, and the tokenizer puts no token before a text, so its first "
-                "token cannot be scored: give the item a prefix, or the tokenizer a BOS that it adds"
+                f"{where}: no token stands before its target, and the vocabulary has no BOS to put there, so its first "
+                "token cannot be scored: give the item a prefix, or the tokenizer a bos_token"
             )
         if start - cut < 1:
             raise InputError(
@@ -194,7 +217,8 @@ class _Desk:
 
 def _not_asked(item: Cloze) -> Asked:
     """The tokenizer has no tokens that spell the item: it is counted, and not scored."""
-    return Asked(None, None, None, None, (None,) * len(item.distractors), (), (), 0, 0, 0, 0, False, False)
+    nothing = (None,) * len(item.distractors)
+    return Asked(None, None, None, None, nothing, (), False, (), False, 0, 0, 0, 0, False, False, False)
 
 
 def _places_added(own: tuple[int, ...], others: Sequence[tuple[int, ...]]) -> int:

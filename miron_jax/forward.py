@@ -112,6 +112,7 @@ class Shape(NamedTuple):
     length: int
     chunk: int  # sources a pass through the head
     num_sets: int = 0  # id sets that the program has room for; 0: no place asks
+    asks_a_row: int = 0  # asks of one row that it has room for
 
     @property
     def places(self) -> int:
@@ -121,7 +122,7 @@ class Shape(NamedTuple):
     def parts(self) -> _Arrays:
         """Shapes of a batch's arrays.  A row of T places has at most T edges: B * T hold all sources, edges and rounds."""
         square, chunks = (self.rows, self.length), -(-self.places // self.chunk)
-        sources, asks = (chunks * self.chunk,), (chunks * self.chunk if self.num_sets else 0,)
+        sources, asks = (chunks * self.chunk,), (-(-self.rows * self.asks_a_row // self.chunk) * self.chunk,)
         layout = (sources, (self.places,), (self.places + 1,), (chunks + 1,), (1,))
         return _Arrays(square, square, square, *layout, asks, asks, (1,))
 
@@ -168,7 +169,7 @@ class Forward:
         self.token_budget = token_budget or (CPU_TOKENS if on_cpu else ACCELERATOR_TOKENS)
         self._chunk = CPU_CHUNK if on_cpu else CHUNK
         self.id_sets = id_sets
-        self._tables: dict[tuple[int, int], jax.Array] = {}  # rows and sets in use -> bool [G, V] on the device
+        self._tables: dict[tuple[int, int], jax.Array] = {}  # rows and sets in use -> bool [G, V], the last one only
         self._programs: dict[Shape, Any] = {}
         self._rows: dict[int, int] = {}  # length -> rows a batch
 
@@ -183,14 +184,14 @@ class Forward:
         Batches are of a size that leaves the last one fullest, unless `more` plans are to be expected.
         """
         lengths, counts = np.unique(plan.row_length, return_counts=True)
-        num_sets = self._room_for_sets(plan)
+        room = self._room_for_asks(plan)
         needed = zip(lengths.tolist(), counts.tolist(), strict=True)
-        new = [(t, n) for t, n in needed if t not in self._rows or self._shape(t, num_sets) not in self._programs]
+        new = [(t, n) for t, n in needed if t not in self._rows or self._shape(t, room) not in self._programs]
         for i, (length, count) in enumerate(new):
             start = time.perf_counter()
             full = max(1, self.token_budget // length)
             self._rows.setdefault(length, full if more else _rows_a_batch(count, full))
-            self._fit(length, num_sets)
+            self._fit(length, room)
             seconds = time.perf_counter() - start
             self.speed.compile_seconds += seconds
             self.say(f"compiled {i + 1} of {len(new)}: {self._rows[length]} x {length} tokens, {seconds:.1f} s")
@@ -198,7 +199,7 @@ class Forward:
     def run(self, plan: Plan, more: bool = False) -> Iterator[RowScores]:
         """Score every row once, longest rows first.  Results come in batches, in any order."""
         self.compile(plan, more)
-        lengths, num_sets = np.unique(plan.row_length)[::-1].tolist(), self._room_for_sets(plan)
+        lengths, room = np.unique(plan.row_length)[::-1].tolist(), self._room_for_asks(plan)
         waiting = {length: deque(np.flatnonzero(plan.row_length == length).tolist()) for length in lengths}
         flying: deque[_Flight] = deque()
         last_ready = 0.0
@@ -207,7 +208,7 @@ class Forward:
                 length = next(length for length, rows in waiting.items() if rows)
                 count = min(self._rows[length], len(waiting[length]))
                 rows = [waiting[length].popleft() for _ in range(count)]
-                flying.append(self._launch(plan, rows, self._shape(length, num_sets)))
+                flying.append(self._launch(plan, rows, self._shape(length, room)))
             batch, outputs, started = flying.popleft()
             try:
                 logprob_E, rank_E, set_logprob_A = _fetch(outputs)
@@ -228,12 +229,15 @@ class Forward:
                 plan.places_of(batch.rows),
             )
 
-    def _shape(self, length: int, num_sets: int) -> Shape:
-        return Shape(self._rows[length], length, self._chunk, num_sets)
+    def _shape(self, length: int, room: tuple[int, int]) -> Shape:
+        return Shape(self._rows[length], length, self._chunk, *room)
 
-    def _room_for_sets(self, plan: Plan) -> int:
-        """Id sets of a program for this plan: a power of two, so that a later plan's new sets find room; 0: it asks none."""
-        return 1 << (len(self.id_sets) - 1).bit_length() if len(plan.ask_source) else 0
+    def _room_for_asks(self, plan: Plan) -> tuple[int, int]:
+        """Id sets and asks a row of a program for this plan: powers of two, so that a later plan finds room; or none."""
+        if not len(plan.ask_source):
+            return 0, 0
+        most = int(np.diff(plan.ask_offset).max())
+        return 1 << (len(self.id_sets) - 1).bit_length(), 1 << (most - 1).bit_length()
 
     def _sets_table(self, num_sets: int) -> jax.Array:
         """bool [num_sets, V]: which ids each set holds."""
@@ -242,7 +246,7 @@ class Forward:
             table = np.zeros((num_sets, self.model.config.vocab_size), bool)
             for row, ids in zip(table, self.id_sets, strict=False):
                 row[ids] = True
-            self._tables[key] = jax.device_put(table, self.device)
+            self._tables = {key: jax.device_put(table, self.device)}
         return self._tables[key]
 
     def _launch(self, plan: Plan, rows: list[int], shape: Shape) -> _Flight:
@@ -268,10 +272,10 @@ class Forward:
             self.speed.programs += 1
         return self._programs[shape]
 
-    def _fit(self, length: int, num_sets: int) -> None:
+    def _fit(self, length: int, room: tuple[int, int]) -> None:
         """Compile this length, with half the rows as often as the program's own memory analysis says it cannot fit."""
         while True:
-            memory = self._program(self._shape(length, num_sets)).memory_analysis()
+            memory = self._program(self._shape(length, room)).memory_analysis()
             needs = memory.temp_size_in_bytes + memory.output_size_in_bytes if memory is not None else 0
             if needs <= FREE_SHARE * free_bytes(self.device) or self._rows[length] == 1:
                 return

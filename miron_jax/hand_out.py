@@ -56,12 +56,13 @@ def _hand_out_items(task: ClozeScores, piece: ClozePiece, scores: list[Score], t
     """Give each item the scores that it asked for; its text is generated later."""
     task.items += piece.items
     task.asked += piece.asked
+    task.empty_prefix = piece.empty_prefix
     length = np.diff(piece.requests.offsets)
     for asked in piece.asked:
         optional = (asked.target, asked.card, asked.unprefixed, asked.clean, *asked.distractors)
         places = [place for place in (*optional, *asked.segmentations) if place is not None]
         task.spans.append({place: scores[place] for place in places})
-        task.truncated += bool(piece.requests.truncated[places].any())
+        task.truncated += bool(piece.requests.truncated[places].any()) or asked.prompt_cut
         task.beyond_trained += bool((length[places] - 1 > trained_length).any())
 
 
@@ -75,7 +76,7 @@ def _count(task: TaskScores, piece: Piece, trained_length: int) -> None:
     task.beyond_trained += int(np.logical_or.reduceat(too_long, first).sum())
 
 
-def _score_item(item: Cloze, asked: Asked, spans: dict[int, Score], generated: str) -> ExampleScore | None:
+def _score_item(item: Cloze, asked: Asked, spans: dict[int, Score], generated: str | None) -> ExampleScore | None:
     if asked.target is None:
         return None
 
@@ -90,7 +91,7 @@ def _score_item(item: Cloze, asked: Asked, spans: dict[int, Score], generated: s
         unprefixed=span(asked.unprefixed),
         clean=span(asked.clean),
         distractors=[span(place) for place in asked.distractors],
-        segmentations=[Span(*spans[place]) for place in asked.segmentations],
+        segmentations=[Span(*spans[place]) for place in asked.segmentations] if asked.segmented else None,
         generated=generated,
     )
     fragments = Fragments(asked.num_tokens, asked.num_prefix_tokens, asked.num_clean_tokens, asked.seam, asked.regress)

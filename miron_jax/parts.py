@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from miron_jax.aggregate import ClozeSource, Source
-from miron_jax.cloze_requests import Asked, cloze_requests
+from miron_jax.cloze_requests import Asked, cloze_requests, special_tokens
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.model.config import ModelConfig
@@ -40,6 +40,7 @@ class ClozePiece(NamedTuple):
     task: int
     items: list[Cloze]
     asked: list[Asked]
+    empty_prefix: str | None  # the token that stands for one
     requests: Requests
 
 
@@ -78,7 +79,8 @@ def _pieces(
     if isinstance(source, ClozeSource):
         task, items = source.task, source.examples
         requests, asked = cloze_requests(items, task.profile, tokenizer, table, max_length, task.name)
-        yield ClozePiece(index, items, asked, requests)
+        empty = special_tokens(tokenizer).empty
+        yield ClozePiece(index, items, asked, tokenizer.convert_ids_to_tokens(empty[0]) if empty else None, requests)
         return
     prompts = render(source.task, source.examples, limit)
     for chunk in _chunks(prompts):

@@ -124,7 +124,7 @@ def evaluate_checkpoints(
     limit = length_limit(config, model_config)
     tokenizer = load_tokenizer(config.tokenizer or str(folder))
     bos = resolve_bos(tokenizer) if any(isinstance(source, Source) for source in inputs.sources) else None
-    table, eos_ids = TokenBytes(tokenizer), eos_token_ids(folder)
+    table, eos_ids = TokenBytes(tokenizer, model_config.vocab_size), eos_token_ids(folder)
     graphdef = abstract(model_config, jnp.dtype(config.dtype))[0]
     parts = parts_of(inputs.sources, config.limit, tokenizer, table, limit)
     tokenized = list(parts) if len(checkpoints) > 1 else None
@@ -205,9 +205,9 @@ def _generate(tasks: list[ClozeScores], generator: Generator) -> None:
         profile = task.source.task.profile
         if own.target is not None:
             wanted.append(TextRequest(own.prompt, own.num_tokens + profile.extra_tokens, (profile.stop,)))
-    texts = iter([found.text for found in generator.run(wanted)])
+    texts = iter([None if found.ended == "nan" else found.text for found in generator.run(wanted)])
     for task, own in asked:
-        task.generated.append("" if own.target is None else next(texts))
+        task.generated.append(None if own.target is None else next(texts))
 
 
 def load_model(folder: Path, dtype: str) -> Model:
@@ -222,7 +222,7 @@ def summarize_plan(config: RunConfig, inputs: Inputs) -> Totals:
     limit = length_limit(config, model_config)
     tokenizer = load_tokenizer(config.tokenizer or str(folder))
     totals = Totals()
-    parts = parts_of(inputs.sources, config.limit, tokenizer, TokenBytes(tokenizer), limit)
+    parts = parts_of(inputs.sources, config.limit, tokenizer, TokenBytes(tokenizer, model_config.vocab_size), limit)
     parts = join(parts, deque(maxlen=1), model_config)
     cost = cost_model(model_config)
     lengths = expected_lengths(inputs.sources, config, tokenizer, limit, cost)

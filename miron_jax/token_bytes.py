@@ -4,6 +4,7 @@ Arrives: a tokenizer.  Leaves: `TokenBytes`.  It deliberately does not know mode
 bytes of a text's tokens, end to end, are the text's own bytes or the text is said not to be representable.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cache
 
@@ -15,23 +16,25 @@ _WORD_MARK = "\u2581"  # SentencePiece's space
 
 
 class TokenBytes:
-    """Bytes of each token id, None where it stands for none (special tokens, unknown)."""
+    """Bytes of each token id, None where it stands for none (special tokens, unknown, ids that the model lacks)."""
 
-    def __init__(self, tokenizer: Tokenizer):
-        size = len(tokenizer)
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int | None = None):
+        size = min(len(tokenizer), vocab_size or len(tokenizer))
         pieces = tokenizer.convert_ids_to_tokens(list(range(size)))
         byte_level = "ByteLevel" in _decoder(tokenizer)
-        special = set(tokenizer.all_special_ids)
+        special, added = set(tokenizer.all_special_ids), set(tokenizer.get_added_vocab().values())
         self.of = [
-            None if i in special or piece is None else _bytes_of(piece, byte_level) for i, piece in enumerate(pieces)
+            None if i in special or piece is None else piece.encode() if i in added else _bytes_of(piece, byte_level)
+            for i, piece in enumerate(pieces)
         ]
         self.id_sets: list[np.ndarray] = []  # grows: token ids of every set asked for so far
         self._set_of: dict[bytes, int] = {}
         self._ids: dict[bytes, int] = {}
-        for i, own in enumerate(self.of):
-            if own:
+        for i in sorted(range(size), key=lambda i: _is_byte(pieces[i] or "")):  # byte tokens last: a piece goes before
+            if own := self.of[i]:
                 self._ids.setdefault(own, i)
         self._longest = max(map(len, self._ids), default=0)
+        self._sorted = sorted((own, i) for i, own in enumerate(self.of) if own)
 
     def ends(self, ids: Sequence[int], text: str) -> np.ndarray | None:
         """Byte of the text at which each token ends, int64 [T]; None where the tokens do not spell the text.
@@ -54,10 +57,20 @@ class TokenBytes:
         text's, exact but for beginnings that several tokens make up.
         """
         if beginning not in self._set_of:
-            members = [i for piece, i in self._every() if piece.startswith(beginning) or beginning.startswith(piece)]
+            members = [i for n in range(1, len(beginning)) for i in self._starting(beginning[:n], exactly=True)]
             self._set_of[beginning] = len(self.id_sets)
-            self.id_sets.append(np.asarray(sorted(members), np.int32))
+            self.id_sets.append(np.asarray(sorted([*members, *self._starting(beginning)]), np.int32))
         return self._set_of[beginning]
+
+    def _starting(self, beginning: bytes, exactly: bool = False) -> list[int]:
+        """Ids of the tokens whose bytes begin with these, or are these."""
+        found, at = [], bisect_left(self._sorted, (beginning, -1))
+        while at < len(self._sorted) and self._sorted[at][0].startswith(beginning):
+            if exactly and self._sorted[at][0] != beginning:
+                break
+            found.append(self._sorted[at][1])
+            at += 1
+        return found
 
     def segmentations(self, text: bytes, most: int) -> list[list[int]]:
         """At most `most` ways to spell the text, those of fewest tokens first, then by token ids."""
@@ -75,9 +88,6 @@ class TokenBytes:
 
         return ways(0)
 
-    def _every(self) -> list[tuple[bytes, int]]:
-        return [(piece, i) for i, piece in enumerate(self.of) if piece]
-
 
 def _decoder(tokenizer: Tokenizer) -> str:
     backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -90,9 +100,13 @@ def _bytes_of(piece: str, byte_level: bool) -> bytes:
         if all(character in table for character in piece):
             return bytes(table[character] for character in piece)
         return piece.encode()  # a token added as plain text
-    if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
+    if _is_byte(piece):
         return bytes([int(piece[3:5], 16)])
     return piece.replace(_WORD_MARK, " ").encode()
+
+
+def _is_byte(piece: str) -> bool:
+    return len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">")
 
 
 @cache

@@ -57,6 +57,9 @@ def _cloze(fields: Mapping[str, Any], row: int, path: Path, task_name: str) -> C
             )
     if not fields["target"]:
         raise InputError(f"{task_name}: {path}, row {row}: target is empty, expected a text: mend or remove the row")
+    wrong = _wrong_extra(fields)
+    if wrong is not None:
+        raise InputError(f"{task_name}: {path}, row {row}: {wrong}: mend or remove the row")
     return Cloze(
         row=row,
         name=str(fields.get("id") or row),
@@ -66,14 +69,34 @@ def _cloze(fields: Mapping[str, Any], row: int, path: Path, task_name: str) -> C
         distractors=tuple(fields.get("distractors") or ()),
         clean_prefix=fields.get("clean_prefix"),
         operator=fields.get("operator"),
-        num_edits=int(fields.get("num_edits") or 0),
+        num_edits=fields.get("num_edits") or 0,
     )
+
+
+def _wrong_extra(fields: Mapping[str, Any]) -> str | None:
+    """What is wrong with the columns that miron-gen's files have beside the published three."""
+    others, clean = fields.get("distractors"), fields.get("clean_prefix")
+    if others is not None and not (isinstance(others, list) and all(isinstance(own, str) and own for own in others)):
+        return f"distractors is {others!r:.40}, expected a list of texts or null"
+    if others and fields["target"] in others:
+        return f"distractors holds the target {fields['target']!r:.40}, expected wrong continuations only"
+    if clean is not None and not (isinstance(clean, str) and clean):
+        return f"clean_prefix is {clean!r:.40}, expected a text or null"
+    operator, edits = fields.get("operator"), fields.get("num_edits") or 0
+    if not isinstance(operator, str | None) or not isinstance(edits, int):
+        return f"operator is {operator!r:.40} and num_edits {edits!r:.40}, expected a text and a whole number"
+    return None
 
 
 def locate(data_dir: Path | None, fetch: bool = True) -> Path:
     """The folder of the two files: `data_dir`, or one of the files itself, or the hub's cache, fetched where allowed."""
+    if data_dir is not None and data_dir.is_file():
+        names = [f"miron_{language}.parquet" for language in LANGUAGES]
+        if data_dir.name not in names:
+            raise InputError(f"--data_dir=miron={data_dir}: expected a folder, or a file named {' or '.join(names)}")
+        return data_dir.parent
     if data_dir is not None:
-        return data_dir.parent if data_dir.is_file() else data_dir
+        return data_dir
     from huggingface_hub import hf_hub_download
 
     try:

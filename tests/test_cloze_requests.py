@@ -186,12 +186,27 @@ def test_what_cannot_be_spelled_is_not_scored() -> None:
     assert asked[0].target is None
 
 
-def test_an_empty_prefix_needs_a_bos() -> None:
-    requests, [asked] = ask(TOKENIZERS["bytes, bos"], items(("", "hot")))
-    assert asked.target is not None
-    assert requests.span_start[asked.target] == 1
-    with pytest.raises(InputError, match=r"miron/en, item 0 \(row 0\).*nothing stands before"):
-        ask(TOKENIZERS["bytes"], items(("", "hot")))
+def test_a_target_at_the_beginning_needs_a_bos() -> None:
+    """Of the tokenizer's own putting, or declared at least; the latter is counted."""
+    for name, added in (("bytes, bos", False), ("bytes", True)):
+        tokenizer = TOKENIZERS[name]
+        requests, [asked] = ask(tokenizer, items(("", "hot")))
+        assert asked.target is not None
+        assert requests.tokens(asked.target)[0] == tokenizer.bos_token_id
+        assert requests.span_start[asked.target] == 1
+        assert asked.bos_added == added
+    nothing = byte_level()
+    nothing.bos_token = None
+    with pytest.raises(InputError, match=r"miron/en, item 0 \(row 0\): no token stands before its target"):
+        ask(nothing, items(("", "hot")))
+
+
+def test_pieces_go_before_byte_tokens() -> None:
+    """A SentencePiece vocabulary spells one byte in two ways; only the piece is a way that the model was trained on."""
+    tokenizer = TOKENIZERS["pieces"]
+    table = TokenBytes(tokenizer)
+    found = {i for way in table.segmentations(b"wugs", 20) for i in way}
+    assert not any(piece.startswith("<0x") for piece in tokenizer.convert_ids_to_tokens(sorted(found)))
 
 
 def test_the_length_limit_keeps_the_end() -> None:

@@ -124,6 +124,15 @@ def test_id_sets_are_summed_before_the_span(model: Model, parts: int):
         assert abs(set_logprob[r] - np.logaddexp.reduce([float(p.logprob[0]) for p in plain])) < CLOSE
 
 
+def test_more_asks_than_places(model: Model):
+    """Forty tokens after one context, each asked for with three sets: 120 asks at one place of a row of 64."""
+    items = [([0, 5, 9, token], 3) for token in range(10, 50) for _ in range(3)]
+    requests = replace(requests_of(items), id_set=np.tile(np.arange(3, dtype=np.int32), 40))
+    forward = Forward(model, token_budget=64, id_sets=[np.asarray(own) for own in ([1], [1, 2], [7, 8, 9])])
+    [scores] = score_parts(iter([requests]), forward, cost_model(model.config), Totals(), SelfCheck(1e-3))
+    assert len(set(scores.set_logprob.tolist())) == 3
+
+
 @pytest.mark.parametrize(
     ("count", "full", "rows"), [(32, 5, 4), (39, 4, 3), (40, 4, 4), (3, 5, 3), (11, 3, 3), (7, 1, 1)]
 )

@@ -50,6 +50,11 @@ def test_rows_are_read_in_order_and_unknown_categories_stay(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
+        ([{**ROWS[0], "distractors": "wugs"}], "distractors is 'wugs', expected a list of texts"),
+        ([{**ROWS[0], "distractors": [" a", None]}], "distractors is"),
+        ([{**ROWS[0], "distractors": [" hot"]}], "holds the target ' hot'"),
+        ([{**ROWS[0], "clean_prefix": ""}], "clean_prefix is ''"),
+        ([{**ROWS[0], "num_edits": "two"}], "num_edits 'two'"),
         ([{"prefix": "a", "category": "b"}], "no column 'target', only prefix, category"),
         ([{**ROWS[0], "target": None}, ROWS[1]], "row 0: target is null"),
         ([ROWS[0], {**ROWS[1], "prefix": None}], "row 1: prefix is null"),
@@ -71,6 +76,10 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"prefix": [], "target": [], "category": []}), broken)
     with pytest.raises(InputError, match="has no rows"):
         read_parquet(broken, "miron/en")
+    other = tmp_path / "mine.parquet"
+    other.write_bytes(b"")
+    with pytest.raises(InputError, match=r"a folder, or a file named miron_en\.parquet"):
+        MIRON.locate(other, False)
     with pytest.raises(InputError, match="pass --data_dir=miron=FOLDER"):  # HF_HUB_OFFLINE
         MIRON.locate(None, True)
 
@@ -186,7 +195,7 @@ def test_a_smaller_set_begins_the_larger_one() -> None:
 
 
 def test_too_many_items_are_refused() -> None:
-    with pytest.raises(InputError, match="--items_per_category: miron-gen has no more than"):
+    with pytest.raises(InputError, match="--items_per_category is 100000, miron-gen has no more than 2000"):
         items_of("en", 100_000)
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from miron_jax.kernels.reductions import row_max, row_sum
 
+LOWEST = -1e30  # stands for the maximum of nothing
 NARROW = 8  # rounds of at most this many targets pass over as many rows of logits instead of the whole chunk
 
 
@@ -39,8 +40,7 @@ def target_logprob(
     def one_chunk(c: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         hidden_CD = jax.lax.dynamic_slice_in_dim(hidden_SD, c * chunk, chunk)
         logits_CV = head_logits(hidden_CD, weight_VD, bias_V, softcap, scale)
-        highest_C = row_max(logits_CV)
-        logsumexp_C = highest_C + jnp.log(row_sum(jnp.exp(logits_CV - highest_C[:, None])))
+        logsumexp_C = _logsumexp(logits_CV)
 
         def one_round(r: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             start, stop = round_start_R[r], round_start_R[r + 1]
@@ -79,13 +79,18 @@ def id_set_logprob(
         hidden_CD = jax.lax.dynamic_slice_in_dim(hidden_AD, c * chunk, chunk)
         logits_CV = head_logits(hidden_CD, weight_VD, bias_V, softcap, scale)
         chosen_CV = sets_GV[jax.lax.dynamic_slice_in_dim(set_A, c * chunk, chunk)]
-        weights_CV = jnp.exp(logits_CV - row_max(logits_CV)[:, None])
-        in_set_C = jnp.log(row_sum(jnp.where(chosen_CV, weights_CV, 0.0)))
-        own_C = in_set_C - jnp.log(row_sum(weights_CV))
+        in_set_C = _logsumexp(jnp.where(chosen_CV, logits_CV, -jnp.inf))  # by its own maximum, so that it cannot vanish
+        own_C = in_set_C - _logsumexp(logits_CV)
         return jax.lax.dynamic_update_slice_in_dim(asked_A, own_C, c * chunk, axis=0)
 
     num_chunks = (num_asks + chunk - 1) // chunk
     return jax.lax.fori_loop(jnp.int32(0), num_chunks, one_chunk, jnp.zeros(set_A.shape, jnp.float32))
+
+
+def _logsumexp(x_CV: jax.Array) -> jax.Array:
+    """-inf where every entry is."""
+    highest_C = jnp.maximum(row_max(x_CV), LOWEST)
+    return highest_C + jnp.log(row_sum(jnp.exp(x_CV - highest_C[:, None])))
 
 
 def head_logits(

@@ -23,6 +23,9 @@ CLOZE_PROPORTIONS = frozenset(
 )  # fmt: skip
 
 
+NOT_AVERAGED = frozenset({"drift_percent"})  # heavy tails: its median is reported, its mean means nothing
+
+
 class Span(NamedTuple):
     """A scored text: log p (nats) and rank of its tokens, and log p of what its first token holds of the prefix."""
 
@@ -44,8 +47,8 @@ class ClozeAnswers(NamedTuple):
     unprefixed: Span | None
     clean: Span | None
     distractors: Sequence[Span | None]  # None: the tokenizer cannot spell it
-    segmentations: Sequence[Span]
-    generated: str
+    segmentations: Sequence[Span] | None  # None: not looked for
+    generated: str | None  # None: the model answered NaN while it wrote
 
 
 class Fragments(NamedTuple):
@@ -62,19 +65,20 @@ def score_cloze(
     prefix: str, target: str, distractors: Sequence[str], answers: ClozeAnswers, fragments: Fragments
 ) -> ExampleScore:
     """Every number of one item."""
-    own = answers.target
+    own, generated = answers.target, answers.generated or ""
     sound = not any(np.isnan(span.logprob).any() or math.isnan(span.held) for span in _spans(answers))
+    sound &= answers.generated is not None
     metrics = {
-        "lev_score": lev_score(answers.generated, target),
+        "lev_score": lev_score(generated, target),
         "target_confidence": target_confidence(answers.card),
         "logprob": own.total,
         "bits_per_char": _bits(own.total) / len(target),
         "bits_per_byte": _bits(own.total) / len(target.encode()),
-        "greedy_exact": _greedy(own),
-        "first_token_rank": float(own.rank[0]),
+        "greedy_exact": _greedy(own, fragments.seam),
+        "first_token_rank": math.nan if fragments.seam else float(own.rank[0]),
         "pmi": own.total - answers.unprefixed.total if answers.unprefixed else math.nan,
-        "marginal_gap": marginal_gap(own, answers.segmentations),
-        **text_scores(answers.generated, target),
+        "marginal_gap": math.nan if answers.segmentations is None else marginal_gap(own, answers.segmentations),
+        **text_scores(generated, target),
         "card_zero": float(answers.card is None),
         "seam": float(fragments.seam),
         "regress": float(fragments.regress),
@@ -85,11 +89,12 @@ def score_cloze(
     if distractors:
         metrics["contrast_accuracy"] = contrast_accuracy(own, target, answers.distractors, distractors)
     if answers.clean is not None:
-        metrics |= drift(own, answers.clean)
+        metrics |= drift(own, answers.clean, fragments.seam)
         metrics["token_inflation"] = fragments.prefix_tokens / fragments.clean_tokens
     if not sound:
         metrics = dict.fromkeys(metrics, math.nan)
-    return ExampleScore(None, bool(metrics["greedy_exact"]) if sound else None, False, False, metrics)
+    exact = metrics["greedy_exact"]
+    return ExampleScore(None, None if math.isnan(exact) else bool(exact), False, False, metrics)
 
 
 def lev_score(generated: str, target: str) -> float:
@@ -135,26 +140,27 @@ def contrast_accuracy(own: Span, target: str, others: Sequence[Span | None], dis
     return float(all(own.total / len(target) > total / len(text) for total, text in pairs))
 
 
-def drift(noisy: Span, clean: Span) -> dict[str, float]:
+def drift(noisy: Span, clean: Span, seam: bool = False) -> dict[str, float]:
     """What noise in the prefix does to one target: bits it adds, share of P it takes, answers it turns."""
-    right_before, right_after = _greedy(clean), _greedy(noisy)
+    right_before, right_after = _greedy(clean, seam), _greedy(noisy, seam)
     return {
         "clean_greedy_exact": right_before,
         "drift_bits": _bits(noisy.total) - _bits(clean.total),
         "drift_percent": 100 * -math.expm1(min(noisy.total - clean.total, 700.0)),
-        "flip_to_wrong": float(right_before and not right_after),
-        "flip_to_right": float(right_after and not right_before),
+        "flip_to_wrong": right_before * (1 - right_after),
+        "flip_to_right": right_after * (1 - right_before),
     }
 
 
 def _spans(answers: ClozeAnswers) -> list[Span]:
     card = [] if answers.card is None else [Span(answers.card, np.zeros(0, np.int32))]
     maybe = [answers.unprefixed, answers.clean, *answers.distractors]
-    return [answers.target, *card, *answers.segmentations, *(span for span in maybe if span is not None)]
+    return [answers.target, *card, *(answers.segmentations or ()), *(span for span in maybe if span is not None)]
 
 
-def _greedy(span: Span) -> float:
-    return float(bool(np.all(span.rank == 0)))
+def _greedy(span: Span, seam: bool) -> float:
+    """1 if every token is the most probable one.  NaN on a seam: the first token would have to say the prefix's end too."""
+    return math.nan if seam else float(bool(np.all(span.rank == 0)))
 
 
 def _bits(nats: float) -> float:

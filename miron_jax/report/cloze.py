@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
-from miron_jax.aggregate import ClozeScores, Outcome, estimates, skipped
+from miron_jax.aggregate import ClozeScores, Estimate, Outcome, estimates, skipped
 from miron_jax.cloze_groups import cloze_groups, overall
 from miron_jax.report.entries import estimate_entry, option_entry
 from miron_jax.task import ClozeTask, Suite
@@ -23,19 +24,19 @@ HEADINGS = ("Levenshtein", "confidence", "bits/char", "bits/byte", "greedy exact
 def cloze_entry(task: ClozeScores, outcome: Outcome, limit: int | None) -> dict[str, Any]:
     """The task's part of results.json: DESIGN section 4's keys, and what only a cloze task has."""
     definition, groups = task.source.task, cloze_groups(task)
-    scored = [example for example in task.examples if example is not None and example.correct is not None]
+    scored = [example for _, example in task.scored]
     entry: dict[str, Any] = {
         "n": len(scored),
-        "metrics": {name: estimate_entry(found) for name, found in estimates(scored).items()},
+        "metrics": _entries(estimates(scored)),
         "groups": {
-            name: {"n": groups.sizes[name], "metrics": {key: estimate_entry(own) for key, own in found.items()}}
-            for name, found in groups.categories.items()
+            name: {"n": groups.sizes[name], "metrics": _entries(found)} for name, found in groups.categories.items()
         },
-        "macro": {name: estimate_entry(found) for name, found in groups.macro.items()},
+        "macro": _entries(groups.macro),
         "fragmentation": {
             "spearman_tokens_bits_per_char": groups.spearman,
+            **({"reason": "tokens or bits are the same for all items"} if math.isnan(groups.spearman) else {}),
             "by_target_tokens": {
-                name: {key: estimate_entry(found[key]) for key in SHOWN if key in found}
+                name: _entries({key: found[key] for key in SHOWN if key in found})
                 for name, found in groups.by_target_tokens.items()
             },
             "segmentation_tokens": sum(asked.added_tokens for asked in task.asked),
@@ -45,15 +46,22 @@ def cloze_entry(task: ClozeScores, outcome: Outcome, limit: int | None) -> dict[
                 "median_percent": found.value,
                 "ci95": list(found.ci95),
                 "n": found.num_examples,
-                **{key: estimate_entry(own) for key, own in groups.flips[name].items()},
+                **({} if found.num_examples else {"reason": "no pair has a defined value"}),
+                **_entries(groups.flips[name]),
             }
             for name, found in groups.drift.items()
         },
         "baselines": {"random": None, "human": None},
-        "profile": {**asdict(definition.profile), "max_length": outcome.length_limit},
+        "profile": {
+            **asdict(definition.profile),
+            "empty_prefix_token": task.empty_prefix,
+            "max_length": outcome.length_limit,
+        },
         "kind": definition.kind,
         "skipped": skipped(task),
         "unspelled": task.unspelled,
+        "bos_added": sum(asked.bos_added for asked in task.asked),
+        "targets_with_newline": sum("\n" in item.target for item in task.items),
         "truncated": task.truncated,
         "beyond_trained_length": task.beyond_trained,
         "prefixes_end_in_space": sum(item.prefix[-1:].isspace() for item in task.items),
@@ -83,22 +91,26 @@ def cloze_samples(task: ClozeScores) -> Iterator[dict[str, Any]]:
     """One record an item, in file order."""
     columns = (task.items, task.asked, task.spans, task.generated, task.examples)
     for place, (item, asked, spans, generated, example) in enumerate(zip(*columns, strict=True)):
-        options = [] if asked.target is None else [option_entry(item.prefix + item.target, spans[asked.target])]
+        options = []
+        if asked.target is not None:
+            held = spans[asked.target].set_logprob
+            options = [{**option_entry(item.target, spans[asked.target]), "held_logprob": held}]
         sample = {
             "id": place,
             "row": item.row,
             "name": item.name,
             "category": item.category,
+            "prefix": item.prefix,
             "gold": None,
             "prediction": None,
             "correct": example.correct if example else None,
             "options": options,
-            "generated": generated if example else None,
+            "generated": generated,
             "metrics": dict(example.metrics) if example else {},
         }
         if example is None:
             sample["reason"] = "the tokenizer has no tokens that spell this item"
-        elif example.correct is None:
+        elif math.isnan(example.metrics["logprob"]):
             sample["reason"] = "the model answers NaN"
         elif not all(map(math.isfinite, example.metrics.values())):
             sample["reason"] = "a metric that is null is not defined for this item"
@@ -113,7 +125,7 @@ def cloze_table(tasks: Mapping[str, Mapping[str, Any]]) -> Table:
         table.add_column(heading, justify="left" if heading == "category" else "right", no_wrap=True)
     for name, task in tasks.items():
         for category, group in task["groups"].items():
-            table.add_row(name, category, str(group["n"]), *_cells(group["metrics"]))
+            table.add_row(name, escape(category), str(group["n"]), *_cells(group["metrics"]))
         table.add_row(name, "macro mean", str(task["n"]), *_cells(task["macro"]), end_section=True)
     return table
 
@@ -123,7 +135,10 @@ def cloze_notes(tasks: Mapping[str, Mapping[str, Any]]) -> Sequence[str]:
     notes = []
     for name, task in tasks.items():
         metrics = task["metrics"]
-        seam, zero = (100 * (metrics[key]["value"] or 0.0) for key in ("seam", "card_zero"))
+        if not task["n"]:
+            notes.append(f"{name}: no item is scored, {task['unspelled']} cannot be spelled with this tokenizer")
+            continue
+        seam, zero = (100 * metrics[key]["value"] for key in ("seam", "card_zero"))
         notes.append(
             f"{name}: a token spans the border of prefix and target in {seam:.1f} % of the items, and the card's formula "
             f"gives a forced 0 in {zero:.1f} %; {task['unspelled']} items cannot be spelled with this tokenizer"
@@ -139,6 +154,11 @@ def cloze_notes(tasks: Mapping[str, Mapping[str, Any]]) -> Sequence[str]:
     if tasks:
         notes.append("confidence is a mean a token: compare bits/char, not confidence, between tokenizers")
     return notes
+
+
+def _entries(found: Mapping[str, Estimate]) -> dict[str, Any]:
+    """Each with its own n: some numbers exist for some items only."""
+    return {name: {**estimate_entry(own), "n": own.num_examples} for name, own in found.items()}
 
 
 def _cells(metrics: Mapping[str, Mapping[str, Any]]) -> list[str]:

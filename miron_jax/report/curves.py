@@ -33,8 +33,8 @@ def curves_of(results: Mapping[int, Mapping[str, Any]]) -> list[Curve]:
     for task, entry in last["tasks"].items():
         every = [own["tasks"][task] for _, own in sorted(results.items())]
         if entry["kind"] == "cloze":
-            for category in entry["groups"]:
-                groups = [own["groups"][category]["metrics"] for own in every]
+            for category in dict.fromkeys(name for own in every for name in own["groups"]):
+                groups = [own["groups"].get(category, {}).get("metrics", {}) for own in every]
                 found += [Curve(task, category, name, _values(groups, name, scale)) for name, _, scale in SHOWN]
         else:
             found.append(Curve(task, "", "accuracy", _values([own["metrics"] for own in every], "accuracy", 100.0)))
@@ -74,6 +74,8 @@ def draw_curves(results: Mapping[int, Mapping[str, Any]], path: Path) -> None:
     curves, steps = curves_of(results), sorted(results)
     tasks = list(dict.fromkeys(curve.task for curve in curves))
     metrics = list(dict.fromkeys(curve.metric for curve in curves))
+    if not curves:
+        return
     figure = Figure(figsize=(4.2 * len(metrics), 3.2 * len(tasks)), layout="constrained")
     panels = figure.subplots(len(tasks), len(metrics), squeeze=False)
     labels = {name: label for name, label, _ in SHOWN}
@@ -82,7 +84,7 @@ def draw_curves(results: Mapping[int, Mapping[str, Any]], path: Path) -> None:
             panel = panels[i][j]
             for curve in (own for own in curves if (own.task, own.metric) == (task, metric)):
                 panel.plot(steps, curve.values, marker="o", markersize=3, label=curve.category or None)
-            panel.set_xscale("log")
+            panel.set_xscale("symlog", linthresh=1)  # a step 0 has its place
             panel.set_title(f"{task}: {labels.get(metric, metric)}", fontsize=9)
             panel.set_xlabel("training step", fontsize=8)
             panel.grid(alpha=0.3)

@@ -50,6 +50,9 @@ def check_output(config: RunConfig) -> None:
         raise InputError(f"--output={folder} cannot be written to ({reason}): name another folder") from None
     if not config.resume and entries:
         raise InputError(f"--output={folder} is not empty, and --noresume asks for a fresh folder: name another one")
+    for step in sorted(entry for entry in entries if entry.startswith(STEP)):
+        if (folder / step / RESULTS).is_file():
+            _check_same_run(config, folder / step)
     if RESULTS in entries:
         _check_same_run(config, folder)
     elif {entry for entry in entries if not entry.startswith(STEP)} - {

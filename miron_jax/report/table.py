@@ -75,13 +75,13 @@ def _notes(results: Mapping[str, Any]) -> list[str]:
         ("inexact_prefix", "examples whose context is no token prefix, scored from the longest common one"),
         ("beyond_trained_length", "examples longer than the length the model was trained at"),
     ):
-        if total := sum(task.get(key, 0) for task in tasks.values()):
+        if total := sum(task.get(key, 0) - task.get("unspelled", 0) * (key == "skipped") for task in tasks.values()):
             notes.append(f"{total} {text}")
     limits = {task["limit"] for task in tasks.values() if "limit" in task}
     if limits:
-        notes.append(
-            f"--limit {limits.pop()}: the first examples of each task or category; worked examples are drawn from them too"
-        )
+        shots = any(task["profile"]["num_fewshot"] for task in tasks.values())
+        drawn = "; worked examples are drawn from them too" if shots else ""
+        notes.append(f"--limit {limits.pop()}: the first examples of each task or category{drawn}")
     changed = [name for name, task in tasks.items() if task["data"]["state"] == "changed"]
     if changed:
         notes.append(f"not the published data: {', '.join(changed)}")

@@ -28,6 +28,7 @@ from miron_jax.tasks.miron_gen.draw import Draw
 
 VERSION = "1"  # another version, other items
 CATEGORIES = ("Morphology", "Facts", "Logic", "Noise")
+MOST = 2000  # Facts has 2,254 prefixes in Russian
 TRIES = 2000  # draws of one place before its category is said to be used up
 
 
@@ -90,6 +91,8 @@ _LANGUAGES = {
 @cache
 def items_of(language: str, per_category: int) -> tuple[Item, ...]:
     """Morphology, Facts, Logic, then Noise.  Raises InputError where a category has fewer items than are asked for."""
+    if per_category > MOST:
+        raise InputError(f"--items_per_category is {per_category}, miron-gen has no more than {MOST}: ask for fewer")
     own, taken = _LANGUAGES[language], set[str]()
     clean: list[Item] = []
     for category, draft in (("Morphology", own.morphology), ("Facts", own.facts), ("Logic", own.logic)):
