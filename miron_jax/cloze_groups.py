@@ -5,6 +5,7 @@ a metric is made.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from miron_jax.aggregate import ClozeScores, Estimate, estimates, macro, skipped
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.task import ClozeTask, Suite
 
-RESAMPLES = 2000  # of the paired bootstrap
+RESAMPLES, BLOCK = 1000, 50  # of the paired bootstrap; drawn at once
 MANY_TOKENS = 4  # targets of at least this many tokens form one group
 
 
@@ -52,7 +53,7 @@ def overall(suite: Suite[ClozeTask], tasks: Sequence[ClozeScores], names: Sequen
     """Mean over a suite's languages of their macro means; none while a language is missing or has skipped items."""
     found = {task.source.task.name: task for task in tasks}
     missing = tuple(task.name for task in suite.tasks if task.name not in found or skipped(found[task.name]))
-    macros = [] if missing else [cloze_groups(found[task.name]).macro for task in suite.tasks]
+    macros = [] if missing else [_macro(_by_category(found[task.name])) for task in suite.tasks]
     return {
         f"{suite.name} overall {name}": Overall(macro([own[name] for own in macros]) if macros else None, missing)
         for name in names
@@ -61,9 +62,7 @@ def overall(suite: Suite[ClozeTask], tasks: Sequence[ClozeScores], names: Sequen
 
 def cloze_groups(task: ClozeScores) -> ClozeGroups:
     scored = task.scored
-    categories = _grouped([(item.category, example) for item, example in scored])
-    means = {name: estimates(examples) for name, examples in categories.items()}
-    everywhere = [name for name in _names(scored) if all(name in own for own in means.values())]
+    means = _by_category(task)
     tokens = [(_tokens(example), example) for _, example in scored]
     noisy = [
         (key, example)
@@ -74,8 +73,8 @@ def cloze_groups(task: ClozeScores) -> ClozeGroups:
     by_noise = _grouped([pair for pair in noisy if "drift_percent" in pair[1].metrics])
     return ClozeGroups(
         categories=means,
-        sizes={name: len(examples) for name, examples in categories.items()},
-        macro={name: macro([own[name] for own in means.values()]) for name in everywhere},
+        sizes=Counter(item.category for item, _ in scored),
+        macro=_macro(means),
         by_target_tokens={name: estimates(examples) for name, examples in sorted(_grouped(tokens).items())},
         spearman=_spearman([example for _, example in scored]),
         drift={name: _median([example.metrics["drift_percent"] for example in own]) for name, own in by_noise.items()},
@@ -86,16 +85,24 @@ def cloze_groups(task: ClozeScores) -> ClozeGroups:
     )
 
 
+def _by_category(task: ClozeScores) -> dict[str, dict[str, Estimate]]:
+    groups = _grouped([(item.category, example) for item, example in task.scored])
+    return {name: estimates(examples) for name, examples in groups.items()}
+
+
+def _macro(means: Mapping[str, Mapping[str, Estimate]]) -> dict[str, Estimate]:
+    """Every metric that all categories have."""
+    first = next(iter(means.values()), {})
+    everywhere = [name for name in first if all(name in own for own in means.values())]
+    return {name: macro([own[name] for own in means.values()]) for name in everywhere}
+
+
 def _grouped(pairs: Sequence[tuple[str, ExampleScore]]) -> dict[str, list[ExampleScore]]:
     """Groups in the order in which they are met."""
     groups: dict[str, list[ExampleScore]] = {}
     for key, example in pairs:
         groups.setdefault(key, []).append(example)
     return groups
-
-
-def _names(scored: Sequence[tuple[object, ExampleScore]]) -> list[str]:
-    return list(dict.fromkeys(name for _, example in scored for name in example.metrics))
 
 
 def _tokens(example: ExampleScore) -> str:
@@ -124,6 +131,6 @@ def _median(values: Sequence[float]) -> Median:
     if not len(every):
         return Median(math.nan, (math.nan, math.nan), 0)
     generator = np.random.default_rng(0)
-    medians = [float(np.median(every[generator.integers(0, len(every), len(every))])) for _ in range(RESAMPLES)]
-    low, high = np.quantile(medians, [0.025, 0.975])
+    blocks = (generator.integers(0, len(every), (BLOCK, len(every))) for _ in range(RESAMPLES // BLOCK))
+    low, high = np.quantile([np.median(every[block], axis=1) for block in blocks], [0.025, 0.975])
     return Median(float(np.median(every)), (float(low), float(high)), len(every))

@@ -30,7 +30,7 @@ from flax import nnx  # noqa: E402
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers  # noqa: E402
 from transformers import PreTrainedTokenizerFast  # noqa: E402
 
-from miron_jax.demo.text import documents, words_known_to_all  # noqa: E402
+from miron_jax.demo.text import Document, documents, words_known_to_all  # noqa: E402
 from miron_jax.errors import InputError  # noqa: E402
 from miron_jax.model.config import from_hf_config  # noqa: E402
 from miron_jax.model.decoder import abstract, random_params  # noqa: E402
@@ -49,10 +49,11 @@ class Recipe:
     heads: int = 4
     kv_heads: int = 2
     d_ff: int = 320
-    row_length: int = 256  # tokens
-    rows: int = 10  # a batch
-    steps: int = 6000
-    save_at: tuple[int, ...] = (60, 200, 600, 1500, 3500)  # and after the last step
+    row_length: int = 96  # tokens; the longest document has about 70
+    rows: int = 24  # a batch
+    steps: int = 4500
+    save_at: tuple[int, ...] = (60, 200, 600, 1500, 3000)  # and after the last step
+    drawn_weight: float = 0.3  # of a target that nobody could know, beside 1: an invented stem, the terms of a series
     peak_rate: float = 3e-3
     warm_up: int = 100  # steps
     weight_decay: float = 0.1  # of matmul kernels alone
@@ -61,12 +62,20 @@ class Recipe:
 
 
 class Batch(NamedTuple):
-    """int32, [B, T] each: rows of whole documents."""
+    """[B, T] each: rows of whole documents."""
 
-    token_ids_BT: np.ndarray
-    target_BT: np.ndarray  # the next token of the document; -1 after its last and on padding
-    position_BT: np.ndarray
-    until_BT: np.ndarray
+    token_ids_BT: np.ndarray  # int32
+    target_BT: np.ndarray  # int32, the next token of the document
+    weight_BT: np.ndarray  # float32, of that target in the loss; 0 after a document's last token and on padding
+    position_BT: np.ndarray  # int32
+    until_BT: np.ndarray  # int32
+
+
+class Tokens(NamedTuple):
+    """One document."""
+
+    ids: list[int]  # BOS and EOS included
+    weight: list[float]  # of each but the first as a target
 
 
 def train(recipe: Recipe, out: Path, say: Callable[[str], None]) -> None:
@@ -86,7 +95,7 @@ def train(recipe: Recipe, out: Path, say: Callable[[str], None]) -> None:
     report = Progress(recipe, say)
     for i, batch in enumerate(islice(batches(recipe, tokenizer), recipe.steps), start=1):
         state, memory, loss = step(state, memory, batch)
-        report(i, loss, int((batch.target_BT >= 0).sum()))
+        report(i, loss, int((batch.weight_BT > 0).sum()))
         if i in recipe.save_at or i == recipe.steps:
             save(steps / str(i), jax.tree.map(lambda x, y: x.astype(y.dtype), state, like))
 
@@ -111,9 +120,12 @@ class Progress:
 
 
 def make_tokenizer(recipe: Recipe) -> Tokenizer:
-    """Byte-level BPE.  It is trained without invented stems: merged whole, they would teach nothing about new ones."""
+    """Byte-level BPE, every digit a token.  Trained without invented stems: merged whole, they teach nothing about new
+    ones."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=recipe.vocabulary,
@@ -160,35 +172,40 @@ def write_config(recipe: Recipe, tokenizer: Tokenizer, out: Path) -> None:
 
 def batches(recipe: Recipe, tokenizer: Tokenizer) -> Iterator[Batch]:
     """Endless.  A document goes into the first row with room; where none has any, the batch is full."""
-    texts = documents("training", recipe.seed)
-    eos = tokenizer.token_to_id(EOS)
-    rows: list[list[list[int]]] = [[] for _ in range(recipe.rows)]
-    while chunk := [document.text for document in islice(texts, 1000)]:
-        for encoding in tokenizer.encode_batch(chunk):
-            ids = [*encoding.ids, eos][: recipe.row_length]
-            row = _first_with_room(rows, len(ids), recipe.row_length)
+    texts, eos = documents("training", recipe.seed), tokenizer.token_to_id(EOS)
+    assert eos is not None, "make_tokenizer added it"
+    rows: list[list[Tokens]] = [[] for _ in range(recipe.rows)]
+    while chunk := list(islice(texts, 1000)):
+        for encoding, document in zip(tokenizer.encode_batch([d.text for d in chunk]), chunk, strict=True):
+            tokens = _tokens(encoding, document, eos, recipe)
+            row = _first_with_room(rows, len(tokens.ids), recipe.row_length)
             if row is None:
                 yield _batch(rows, recipe.row_length)
                 rows = [[] for _ in range(recipe.rows)]
                 row = rows[0]
-            row.append(ids)
+            row.append(tokens)
 
 
-def _first_with_room(rows: list[list[list[int]]], size: int, row_length: int) -> list[list[int]] | None:
-    return next((row for row in rows if sum(map(len, row)) + size <= row_length), None)
+def _tokens(encoding: Any, document: Document, eos: int, recipe: Recipe) -> Tokens:
+    weight = [1.0 if stop > document.asked else recipe.drawn_weight for _, stop in encoding.offsets[1:]]
+    return Tokens([*encoding.ids, eos][: recipe.row_length], [*weight, 1.0][: recipe.row_length - 1])
 
 
-def _batch(rows: list[list[list[int]]], row_length: int) -> Batch:
-    shape = (len(rows), row_length)
-    batch = Batch(*(np.zeros(shape, np.int32) for _ in Batch._fields))
-    batch.target_BT[:] = -1
+def _first_with_room(rows: list[list[Tokens]], size: int, row_length: int) -> list[Tokens] | None:
+    return next((row for row in rows if sum(len(t.ids) for t in row) + size <= row_length), None)
+
+
+def _batch(rows: list[list[Tokens]], row_length: int) -> Batch:
+    ints, floats = (np.zeros((len(rows), row_length), dtype) for dtype in (np.int32, np.float32))
+    batch = Batch(ints, ints.copy(), floats, ints.copy(), ints.copy())
     batch.until_BT[:] = np.arange(1, row_length + 1)  # padding sees only itself
     for b, row in enumerate(rows):
         start = 0
-        for ids in row:
+        for ids, weight in row:
             stop = start + len(ids)
             batch.token_ids_BT[b, start:stop] = ids
             batch.target_BT[b, start : stop - 1] = ids[1:]
+            batch.weight_BT[b, start : stop - 1] = weight
             batch.position_BT[b, start:stop] = np.arange(len(ids))
             batch.until_BT[b, start:stop] = stop
             start = stop
@@ -231,14 +248,13 @@ def make_step(graphdef: Any, optimizer: optax.GradientTransformation) -> Callabl
 
 
 def mean_loss(state: Any, graphdef: Any, batch: Any) -> jax.Array:
-    """Nats a target, float32."""
+    """Weighted mean of nats a target, float32."""
     decoder = nnx.merge(graphdef, state)
     visibility = Visibility.of_batch(batch.until_BT, batch.position_BT)
     hidden_BTD = decoder(batch.token_ids_BT, batch.position_BT, visibility)
     logits_BTV = hidden_BTD @ decoder.head().weight_VD.T
-    asked_BT = batch.target_BT >= 0
-    loss_BT = optax.softmax_cross_entropy_with_integer_labels(logits_BTV, jnp.maximum(batch.target_BT, 0))
-    return jnp.where(asked_BT, loss_BT, 0.0).sum() / asked_BT.sum().astype(jnp.float32)
+    loss_BT = optax.softmax_cross_entropy_with_integer_labels(logits_BTV, batch.target_BT)
+    return (batch.weight_BT * loss_BT).sum() / batch.weight_BT.sum()
 
 
 def save(folder: Path, state: Any) -> None:

@@ -4,7 +4,8 @@ Arrives: a checkpoint folder and the ModelConfig it belongs to.  Leaves: a state
 hf_reader leaves it.  It deliberately does not know config.json, tokenizers, meshes or optimizers.
 
 The tree on disk is `nnx.to_pure_dict` of a Decoder's state.  Orbax hands a placeholder back, without a word, for a key
-that a checkpoint lacks: so keys, shapes and kinds of number are compared here before an array is read.  The format is JSON and arrays; nothing is ever unpickled.
+that a checkpoint lacks: so keys, shapes and kinds of number are compared here before an array is read.  The
+format is JSON and arrays; nothing is ever unpickled.
 """
 
 import json
@@ -121,29 +122,35 @@ def _check_array(folder: Path, path: str, stored: Stored, leaf: jax.ShapeDtypeSt
         )
 
 
-def _restore(folder: Path, item: Path, wanted: Mapping[str, Any]) -> dict[str, jax.Array]:
-    """Every wanted leaf, whole and in its wanted dtype, wherever the checkpoint was made."""
-    asked = _nested({path: ocp.RestoreArgs(restore_type=np.ndarray) for path in wanted})
-    try:
-        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-            tree = checkpointer.restore(item.absolute(), args=ocp.args.PyTreeRestore(restore_args=asked))
-    except (ValueError, KeyError, OSError) as error:
-        raise _damaged(folder, error) from None
-    found = {path: _at(tree, path) for path in wanted}
-    assert all(isinstance(array, np.ndarray) for array in found.values()), "the keys were compared before"
-    return {path: jnp.asarray(array.astype(wanted[path].dtype)) for path, array in found.items()}
+def _restore(folder: Path, item: Path, wanted: Mapping[str, jax.ShapeDtypeStruct]) -> dict[str, jax.Array]:
+    """Every wanted leaf, whole and in its wanted dtype, wherever the checkpoint was made.
+
+    One at a time: the host holds one leaf beyond what the device keeps, and where an array is damaged no other is on its
+    way, whose failure asyncio would print.
+    """
+    arrays = {}
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+        for path, leaf in wanted.items():
+            try:
+                tree = checkpointer.restore(item.absolute(), args=_only(path, leaf))
+            except (ValueError, KeyError, OSError) as error:
+                raise _damaged(folder, error) from None
+            array = _at(tree, path)
+            assert isinstance(array, np.ndarray), "the keys were compared before"
+            arrays[path] = jnp.asarray(array.astype(leaf.dtype))
+    return arrays
 
 
-def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """{"layers/attn/q": x} -> {"layers": {"attn": {"q": x}}}"""
-    tree: dict[str, Any] = {}
-    for path, leaf in flat.items():
-        *above, last = path.split("/")
-        node = tree
-        for key in above:
-            node = node.setdefault(key, {})
-        node[last] = leaf
-    return tree
+def _only(path: str, leaf: jax.ShapeDtypeStruct) -> ocp.args.PyTreeRestore:
+    as_numpy = _nested(path, ocp.RestoreArgs(restore_type=np.ndarray))
+    return ocp.args.PyTreeRestore(item=_nested(path, leaf), restore_args=as_numpy, partial_restore=True)
+
+
+def _nested(path: str, leaf: Any) -> Any:
+    """("layers/attn/q", x) -> {"layers": {"attn": {"q": x}}}"""
+    for key in reversed(path.split("/")):
+        leaf = {key: leaf}
+    return leaf
 
 
 def _at(tree: Any, path: str) -> Any:

@@ -1,0 +1,319 @@
+"""The demo: its text against the benchmark, its reader against every bad input, its training for three steps."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from flax import nnx
+
+from miron_jax.demo import FOLDER, text
+from miron_jax.demo.train import Recipe, batches, make_tokenizer, save, train
+from miron_jax.errors import InputError
+from miron_jax.model.config import ModelConfig, Rope, eos_token_ids, from_hf_config
+from miron_jax.model.decoder import abstract, random_params
+from miron_jax.model.orbax_reader import checkpoint_steps, load_orbax
+from miron_jax.tasks.miron_gen import (
+    english_facts,
+    english_logic,
+    english_morphology,
+    facts,
+    russian_facts,
+    russian_logic,
+    russian_morphology,
+)
+from miron_jax.tasks.miron_gen.items import items_of
+from miron_jax.token_requests import load_tokenizer, resolve_bos
+
+CONFIG = ModelConfig(
+    family="llama", vocab_size=31, d_model=12, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=6, d_ff=14,
+    trained_length=32, num_positions=None, layer_ropes=(Rope(1e4),) * 2, layer_windows=(None,) * 2, norm="rms",
+    norm_eps=1e-5, norm_offset=0.0, post_norms=False, qk_norm=False, activation="silu", gated_mlp=True, qkv_bias=False,
+    attn_out_bias=False, mlp_bias=False, head_bias=False, tied_head=True, attn_scale=6**-0.5, attn_softcap=None,
+    final_softcap=None, embedding_scale=1.0, logit_scale=1.0,
+)  # fmt: skip
+TINY = Recipe(
+    vocabulary=300, width=16, layers=1, heads=2, kv_heads=1, d_ff=16, row_length=97, rows=2, steps=3, save_at=(1,),
+    tokenizer_documents=60,
+)  # fmt: skip
+# sha256 of the first 500 texts; a new sum means that the shipped weights come from another text.
+GOLDEN = "bfc1601ca7f4162bf5dd821b4b1918195f7e6154efafa6ee523067debfc68e95"
+Tree = dict[str, Any]
+
+
+def weights(dtype: Any = jnp.bfloat16) -> Any:
+    return random_params(CONFIG, dtype, seed=3)
+
+
+def write_tree(folder: Path, change: Callable[[Tree], object]) -> Path:
+    """A checkpoint of a tree that `change` has spoilt."""
+    tree = nnx.to_pure_dict(weights())
+    change(tree)
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+        checkpointer.save(folder, args=ocp.args.PyTreeSave(tree))
+    return folder
+
+
+def same_bits(a: Any, b: Any) -> bool:
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return all(x.dtype == y.dtype and np.asarray(x).tobytes() == np.asarray(y).tobytes() for x, y in pairs)
+
+
+# The reader.
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
+def test_a_state_comes_back_bit_for_bit(tmp_path: Path, dtype: Any) -> None:
+    state = weights(dtype)
+    save(tmp_path / "7", state)
+    found = load_orbax(tmp_path / "7", CONFIG, dtype)
+    assert jax.tree.structure(found) == jax.tree.structure(state) == jax.tree.structure(abstract(CONFIG, dtype)[1])
+    assert same_bits(found, state)
+
+
+def test_matrices_come_in_the_dtype_asked_for_and_norms_in_float32(tmp_path: Path) -> None:
+    save(tmp_path / "7", weights(jnp.bfloat16))
+    found = load_orbax(tmp_path / "7", CONFIG, jnp.float32)
+    assert {x.dtype for x in jax.tree.leaves(found)} == {np.dtype(np.float32)}
+    # bfloat16 is the upper half of float32, so widening loses nothing
+    assert same_bits(jax.tree.map(lambda x, y: x.astype(y.dtype), found, weights(jnp.bfloat16)), weights(jnp.bfloat16))
+
+
+def test_reads_what_a_checkpoint_manager_keeps(tmp_path: Path) -> None:
+    with ocp.CheckpointManager(tmp_path) as manager:
+        manager.save(5, args=ocp.args.StandardSave(nnx.to_pure_dict(weights())))
+        manager.wait_until_finished()
+    [(step, folder)] = checkpoint_steps(tmp_path)
+    assert step == 5
+    assert same_bits(load_orbax(folder, CONFIG, jnp.bfloat16), weights())
+
+
+BROKEN: dict[str, tuple[Callable[[Tree], object], str]] = {
+    "a key is missing": (
+        lambda tree: tree["layers"]["attn"].pop("q"),
+        r"lacks layers/attn/q/kernel_IO and has nothing besides.*config\.json",
+    ),
+    "a key too many": (
+        lambda tree: tree.update(head_VD=np.zeros((31, 12), np.float32)),
+        r"lacks nothing and has head_VD besides.*expected the \d+ arrays",
+    ),
+    "weights below another key": (
+        lambda tree: tree.update(params={"embedding_VD": tree.pop("embedding_VD")}),
+        r"lacks embedding_VD and has params/embedding_VD besides",
+    ),
+    "another shape": (
+        lambda tree: tree.update(embedding_VD=np.zeros((30, 12), np.float32)),
+        r"embedding_VD has shape \[30, 12\], expected \[31, 12\]",
+    ),
+    "the right size in another shape": (
+        lambda tree: tree.update(embedding_VD=np.zeros((12, 31), np.float32)),
+        r"embedding_VD has shape \[12, 31\], expected \[31, 12\]",
+    ),
+    "whole numbers": (
+        lambda tree: tree.update(embedding_VD=np.zeros((31, 12), np.int8)),
+        r"embedding_VD holds int8, expected one of float64, float32, float16, bfloat16; save the weights unquantized",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_tree_of_another_form_is_refused(tmp_path: Path, case: str) -> None:
+    change, sentence = BROKEN[case]
+    folder = write_tree(tmp_path / "7", change)
+    with pytest.raises(InputError, match=rf"^{re.escape(str(folder))}: .*{sentence}"):
+        load_orbax(folder, CONFIG, jnp.bfloat16)
+
+
+def spoil_tree_file(folder: Path) -> None:
+    (folder / "_METADATA").write_text("{")
+
+
+def spoil_arrays(folder: Path) -> None:
+    for path in folder.rglob("d/*"):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def drop_manifest(folder: Path) -> None:
+    (folder / "manifest.ocdbt").unlink()
+
+
+@pytest.mark.parametrize("damage", [spoil_tree_file, spoil_arrays, drop_manifest])
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    save(tmp_path / "7", weights())
+    damage(tmp_path / "7")
+    with pytest.raises(InputError, match=r"/7: Orbax cannot read it \(.*expected a whole checkpoint; copy or save it"):
+        load_orbax(tmp_path / "7", CONFIG, jnp.bfloat16)
+
+
+def test_no_folder_and_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "weights.pkl").write_bytes(b"never opened")
+    with pytest.raises(InputError, match=r"/8: no such folder, expected an Orbax checkpoint; check the path"):
+        load_orbax(tmp_path / "8", CONFIG, jnp.bfloat16)
+    with pytest.raises(InputError, match=r"/7: holds weights\.pkl and no _METADATA, expected a finished Orbax"):
+        load_orbax(tmp_path / "7", CONFIG, jnp.bfloat16)
+    with pytest.raises(InputError, match=r"holds 7, expected folders named by a step"):
+        checkpoint_steps(tmp_path)
+    with pytest.raises(InputError, match=r"/8: no such folder, expected one with a checkpoint for each step"):
+        checkpoint_steps(tmp_path / "8")
+
+
+def test_steps_come_in_order_and_unfinished_ones_not_at_all(tmp_path: Path) -> None:
+    for step in (9, 100, 20):
+        save(tmp_path / str(step), weights())
+    (tmp_path / "100").rename(tmp_path / "0100")
+    (tmp_path / "20.orbax-checkpoint-tmp-3").mkdir()
+    (tmp_path / "30").mkdir()
+    (tmp_path / "best").symlink_to(tmp_path / "9")
+    assert checkpoint_steps(tmp_path) == [(9, tmp_path / "9"), (20, tmp_path / "20"), (100, tmp_path / "0100")]
+
+
+# The text.
+
+
+@pytest.fixture(scope="module")
+def documents() -> list[text.Document]:
+    return list(islice(text.documents("test", 0), 6000))
+
+
+def test_the_text_is_the_same_everywhere() -> None:
+    first = [document.text for document in islice(text.documents("training", 0), 500)]
+    assert sha256("\n".join(first).encode()).hexdigest() == GOLDEN
+
+
+def test_every_document_reads_as_a_sentence(documents: list[text.Document]) -> None:
+    for document in documents:
+        assert not re.search(r"[{}\[\]|]|\s\s|[^\S ]|^\s|\s$", document.text), document
+        assert document.text[0].isupper() or not document.text[0].isalpha(), document
+        assert document.text.endswith("."), document
+        assert 0 <= document.asked < len(document.text)
+        if document.root:
+            assert document.text.count(document.root) >= 2, document
+            assert document.root not in text.words_known_to_all(document), document
+
+
+def test_all_categories_and_languages_have_their_share(documents: list[text.Document]) -> None:
+    shares = Counter((document.language, document.category) for document in documents)
+    assert len(shares) == 6
+    assert min(shares.values()) > 0.08 * len(documents)  # Russian facts: 5/12 * 3/12 = 0.104
+
+
+@pytest.mark.parametrize("language", ["en", "ru"])
+def test_no_document_holds_an_item_of_the_benchmark(language: str, documents: list[text.Document]) -> None:
+    whole = "\n".join(document.text for document in documents)
+    for item in items_of(language, 500):
+        assert f"\n{item.prefix}" not in whole, item
+        assert item.prefix + item.target not in whole, item
+
+
+def test_no_stem_is_one_of_the_benchmark(documents: list[text.Document]) -> None:
+    own = {
+        *text.ENGLISH_MATERIAL.stems,
+        *(lemma for lemmas in text.RUSSIAN_MATERIAL.stems.values() for lemma in lemmas),
+    }
+    asked = {*english_morphology.BENCHMARK.stems, *sum(russian_morphology.BENCHMARK.stems.values(), ())}
+    assert not own & asked
+    words = {word for document in documents for word in re.findall(r"\w+", document.text)}
+    assert not words & asked
+
+
+def opening(wording: str) -> str:
+    """Up to the answer, every field alike: "The capital of {country} is {answer}." -> "the capital of {} is"."""
+    return re.sub(r"\{\w+\}", "{}", re.split(r"\{answer\}", wording, flags=re.I)[0]).strip().casefold()
+
+
+@pytest.mark.parametrize("language", ["en", "ru"])
+def test_no_wording_is_one_of_the_benchmark(language: str) -> None:
+    is_english = language == "en"
+    morphology = english_morphology if is_english else russian_morphology
+    stems = text.ENGLISH_MATERIAL if is_english else text.RUSSIAN_MATERIAL
+    own = {opening(frame) for frames in stems.frames.values() for frame in frames}
+    assert not own & {opening(frame) for frames in morphology.BENCHMARK.frames.values() for frame in frames}
+    words = english_logic.WORDS if is_english else russian_logic.WORDS
+    own = {opening(frame) for family in text.LOGIC[language].families for frame in family.training}
+    assert not own & {opening(frame) for family in words.families for frame in family.frames}
+    asked = (english_facts if is_english else russian_facts).FACTS
+    own = {opening(wording) for table in text.FACTS[language].tables for wording in table.training_templates}
+    assert not own & {opening(template) for table in asked.tables for template in table.templates}
+    told = "\n".join(facts.training_sentences(text.FACTS[language]))
+    for cloze in facts.clozes(asked):
+        assert f"{cloze.prefix} {cloze.answer}" not in told, cloze
+
+
+def test_a_choice_is_written_out_and_an_empty_one_takes_its_space_along() -> None:
+    assert text.expanded("[We|I] sing[| now]") == ("We sing", "We sing now", "I sing", "I sing now")
+    assert text.expanded("She [|often] {stem}") == ("She {stem}", "She often {stem}")
+
+
+# Training.
+
+
+def test_rows_hold_whole_documents_that_do_not_see_one_another() -> None:
+    tokenizer = make_tokenizer(TINY)
+    bos, eos = tokenizer.token_to_id("<s>"), tokenizer.token_to_id("</s>")
+    batch = next(batches(TINY, tokenizer))
+    for ids, target, weight, position, until in zip(*batch, strict=True):
+        place = 0
+        while place < TINY.row_length and weight[place] > 0:
+            stop = until[place]
+            assert ids[place] == bos
+            assert ids[stop - 1] == eos
+            assert weight[stop - 1] == 0
+            np.testing.assert_array_equal(until[place:stop], stop)
+            np.testing.assert_array_equal(position[place:stop], np.arange(stop - place))
+            np.testing.assert_array_equal(target[place : stop - 1], ids[place + 1 : stop])
+            assert weight[stop - 2] == 1.0
+            place = stop
+        assert place > TINY.row_length // 2
+        np.testing.assert_array_equal(until[place:], np.arange(place, TINY.row_length) + 1)
+        assert not weight[place:].any()
+
+
+def test_three_steps_leave_a_model_folder_the_same_each_time(tmp_path: Path) -> None:
+    lines: list[str] = []
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # optax relies on both
+        for name in ("a", "b"):
+            train(TINY, tmp_path / name, lines.append)
+    config = from_hf_config(tmp_path / "a")
+    (one, first), (three, last) = checkpoint_steps(tmp_path / "a" / "steps")
+    assert (one, three) == (1, 3)
+    states = [load_orbax(folder, config, jnp.bfloat16) for folder in (first, last, tmp_path / "b" / "steps" / "3")]
+    assert not same_bits(states[0], states[1])
+    assert same_bits(states[1], states[2])
+    assert all(np.isfinite(np.asarray(x, np.float32)).all() for x in jax.tree.leaves(states))
+    assert re.fullmatch(r"step 3 of 3: loss \d\.\d+ nats a token, \d+ tokens/s", lines[-1])
+    with pytest.raises(InputError, match=r"has checkpoints in steps already.*delete them or name another"):
+        train(TINY, tmp_path / "a", lines.append)
+
+
+# What ships.
+
+
+def test_the_shipped_tokenizer_takes_every_byte_and_begins_with_bos() -> None:
+    tokenizer = load_tokenizer(str(FOLDER))
+    every = "".join(map(chr, range(1, 0x500))) + "  Жук\t№7 🙂\n"
+    ids = tokenizer.encode(every)
+    assert tokenizer.decode(ids[1:]) == every
+    assert resolve_bos(tokenizer) == (ids[0], "declared <s>")
+    assert tokenizer.encode("") == [ids[0]]
+    assert eos_token_ids(FOLDER) == (tokenizer.eos_token_id,)
+    assert len(tokenizer) == json.loads((FOLDER / "config.json").read_text())["vocab_size"]
+
+
+def test_the_shipped_checkpoints_are_read_and_small() -> None:
+    config = from_hf_config(FOLDER)
+    steps = checkpoint_steps(FOLDER / "steps")
+    assert [step for step, _ in steps] == [*Recipe().save_at, Recipe().steps]
+    for _, folder in steps:
+        state = load_orbax(folder, config, jnp.bfloat16)
+        assert sum(x.size for x in jax.tree.leaves(state)) < 900_000
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 11e6
