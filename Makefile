@@ -75,6 +75,9 @@ real: install $(MIRON_MODELS)/smollm2-135m/model.safetensors
 parity: install $(MIRON_MODELS)/smollm2-135m/model.safetensors $(MIRON_MODELS)/gemma3-270m/model.safetensors
 	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=10
 	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/gemma3-270m --data_dir=$(BUNDLE) --limit=2
+	$(RUN) benchmarks/parity_miron.py --model=$(MIRON_MODELS)/smollm2-135m
+	$(RUN) benchmarks/parity_miron.py --model=$(MIRON_MODELS)/gemma3-270m
 
 bench: $(VENV)/.bench $(MIRON_MODELS)/smollm2-135m/model.safetensors
 	$(RUN) benchmarks/bench_core.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE)
+	$(RUN) benchmarks/bench_miron.py --model=$(MIRON_MODELS)/smollm2-135m

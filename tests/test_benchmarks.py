@@ -111,6 +111,24 @@ def test_bench_core_smoke(tiny: Tiny) -> None:
     assert found["memory"]["peak_bytes"] > found["memory"]["weight_bytes"]
 
 
+def test_parity_of_miron_on_a_tiny_model(tiny: Tiny) -> None:
+    found = run("parity_miron.py", f"--model={tiny.model}", "--items=8")
+    assert [task["items"] for task in found["tasks"].values()] == [4, 4, 4, 4]  # two suites, two languages
+    assert found["wrong"] == []
+    for task in found["tasks"].values():
+        assert task["largest_difference"]["target_confidence"] < 1e-4
+
+
+def test_bench_miron_smoke(tiny: Tiny) -> None:
+    found = run("bench_miron.py", f"--model={tiny.model}", "--items_per_category=12", "--peer_items=8", "--repeats=1")
+    assert (found["items"], found["peer_items"]) == (96, 8)
+    assert found["wrong"] == []
+    assert found["card"]["unique_tokens"] < found["full"]["unique_tokens"]
+    assert found["full"]["segmentation_tokens"] > 0
+    for peer in ("one_by_one", "batched"):
+        assert found[peer]["ratio"]["card"] > 0
+
+
 def test_every_instruction_of_a_traced_batch_has_a_part(tiny: Tiny) -> None:
     flags = ("--limit=12", "--batches=2", "--instructions=3")
     found = run("trace_forward.py", f"--model={tiny.model}", f"--data_dir={tiny.bundle}", *flags)
