@@ -39,7 +39,7 @@ from miron_jax.token_requests import Requests, Tokenizer
 
 STEPS = 32  # tokens a call takes at most before the host looks
 SMALLEST_SLOT = 64  # places; slot sizes double from here
-CPU_SLOTS, ACCELERATOR_SLOTS = 32, 256
+CPU_SLOTS, ACCELERATOR_SLOTS = 128, 256
 CPU_PREFILL, ACCELERATOR_PREFILL = 2048, 16384  # places of a prefilled batch
 LET_IN = 4  # prompts copied into slots by one call
 NOTHING, NOT_A_NUMBER = -1, -2  # in place of a drawn token: the slot was idle; the model answered NaN
