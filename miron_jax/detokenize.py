@@ -16,14 +16,15 @@ def text_after(tokenizer: Tokenizer, prompt: Sequence[int], new: Sequence[int]) 
 
     Decoded behind the prompt's end, so that no space is lost or doubled: SentencePiece drops the first space of a text
     that stands alone.  Its byte tokens decode run by run, one bad byte spoils its run: so the context begins with a whole
-    character, and what is unfinished at the end stays out.
+    character, and what is unfinished at the end stays out.  A lone U+FFFD at the end is as it should be: a byte-level token
+    may hold the last byte of one character and the first of another.
     """
     size = CONTEXT
     while size < len(prompt) and _decode(tokenizer, prompt[-size:]).startswith("\ufffd"):
         size += CONTEXT
     context = list(prompt[-size:])
     before, whole, unfinished = _decode(tokenizer, context), _decode(tokenizer, [*context, *new]), ""
-    for cut in range(1, min(4, len(new) + 1) if whole.endswith("\ufffd") else 1):
+    for cut in range(1, min(4, len(new) + 1) if whole.endswith("\ufffd\ufffd") else 1):
         shorter = _decode(tokenizer, [*context, *new[: len(new) - cut]])
         if not shorter.endswith("\ufffd"):
             whole, unfinished = shorter, "\ufffd"

@@ -311,6 +311,24 @@ def test_programs_do_not_follow_the_number_of_requests(tiny: Tiny) -> None:
     assert generator.speed.programs == programs
 
 
+def test_a_token_may_end_one_character_and_begin_the_next() -> None:
+    """A byte-level token of the last byte of one letter and the first of another: the whole letter is kept."""
+    from tokenizers import Tokenizer, decoders, models
+    from transformers import PreTrainedTokenizerFast
+
+    from miron_jax.token_bytes import _byte_of_character
+
+    half = "\u0451".encode()  # two bytes; byte-level tokenizers write them as these two characters
+    table = {byte: character for character, byte in _byte_of_character().items()}
+    first, both = table[half[0]], table[half[1]] + table[half[0]]
+    backend = Tokenizer(models.BPE({"<s>": 0, first: 1, table[half[1]]: 2, both: 3}, []))
+    backend.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>")
+    assert text_after(tokenizer, (1, 2), (1, 3)) == "\u0451\ufffd"
+    assert text_after(tokenizer, (1, 2), (1, 3, 2)) == "\u0451\u0451"
+    assert text_after(tokenizer, (1,), (3,)) == "\u0451\ufffd"
+
+
 def test_text_behind_a_prompt_keeps_its_space() -> None:
     """A SentencePiece-like tokenizer drops the first space of a text that stands alone, not of one that goes on."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
