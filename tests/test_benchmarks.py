@@ -125,7 +125,7 @@ def test_bench_miron_smoke(tiny: Tiny) -> None:
     assert found["wrong"] == []
     assert found["card"]["unique_tokens"] < found["full"]["unique_tokens"]
     assert found["full"]["segmentation_tokens"] > 0
-    for peer in ("one_by_one", "batched"):
+    for peer in ("one_by_one", "batched", "batched_tightly"):
         assert found[peer]["ratio"]["card"] > 0
 
 
