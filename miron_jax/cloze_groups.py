@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from miron_jax.aggregate import ClozeScores, Estimate, estimates, macro, skipped
 from miron_jax.metrics.choices import ExampleScore
@@ -119,6 +118,8 @@ def _only(found: Mapping[str, Estimate], names: Sequence[str]) -> dict[str, Esti
 
 
 def _spearman(examples: Sequence[ExampleScore]) -> float:
+    from scipy.stats import spearmanr  # takes a second and 60 MB, which runs without cloze tasks need not
+
     tokens, bits = ([example.metrics[name] for example in examples] for name in ("target_tokens", "bits_per_char"))
     if len(set(tokens)) < 2 or len(set(bits)) < 2:
         return math.nan

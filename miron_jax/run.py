@@ -24,7 +24,6 @@ from miron_jax.hand_out import hand_out, score_items
 from miron_jax.model.config import ModelConfig, eos_token_ids, from_hf_config
 from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_reader import load_hf, resolve_model
-from miron_jax.model.orbax_reader import checkpoint_steps, load_orbax
 from miron_jax.parts import Part, expected_lengths, join, parts_of
 from miron_jax.scores import TOLERANCE, SelfCheck, Totals, plan_parts, score_parts
 from miron_jax.task import Cloze, ClozeTask, Task, data_state, read_examples
@@ -92,6 +91,8 @@ class Checkpoint(NamedTuple):
 def find_model(config: RunConfig, weights: bool = True) -> tuple[Path, list[Checkpoint]]:
     """(folder of config.json and tokenizer, its checkpoints in order of training)."""
     if config.model == demo.NAME:
+        from miron_jax.model.orbax_reader import checkpoint_steps, load_orbax  # orbax takes half a second to import
+
         steps = checkpoint_steps(demo.FOLDER / "steps")
         return demo.FOLDER, [Checkpoint(step, partial(load_orbax, path)) for step, path in steps]
     folder = resolve_model(config.model, weights=weights)
