@@ -25,6 +25,7 @@ from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract
 
 _TREE_FILE = "_METADATA"  # every checkpoint has one
+_DATA_FOLDER, _MANIFEST = "d", "manifest.ocdbt"  # all arrays in a few files, and what tells where each one lies
 _ITEM = "default"  # where CheckpointManager puts it inside the folder of a step
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
 _SAVE = "save nnx.to_pure_dict(state) of a Decoder with orbax.checkpoint, or name the folder of one step"
@@ -128,6 +129,8 @@ def _restore(folder: Path, item: Path, wanted: Mapping[str, jax.ShapeDtypeStruct
     One at a time: the host holds one leaf beyond what the device keeps, and where an array is damaged no other is on its
     way, whose failure asyncio would print.
     """
+    if (item / _DATA_FOLDER).is_dir() and not (item / _MANIFEST).is_file():
+        raise _damaged(folder, FileNotFoundError(f"{_MANIFEST} is missing"))
     arrays = {}
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
         for path, leaf in wanted.items():
