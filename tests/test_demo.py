@@ -34,6 +34,10 @@ from miron_jax.tasks.miron_gen import (
 from miron_jax.tasks.miron_gen.items import items_of
 from miron_jax.token_requests import load_tokenizer, resolve_bos
 
+# After a damaged array Orbax's event loop is gone before its last reads are: on a busy machine asyncio tells so later, while
+# the next test runs.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 CONFIG = ModelConfig(
     family="llama", vocab_size=31, d_model=12, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=6, d_ff=14,
     trained_length=32, num_positions=None, layer_ropes=(Rope(1e4),) * 2, layer_windows=(None,) * 2, norm="rms",
@@ -146,8 +150,6 @@ def drop_manifest(folder: Path) -> None:
     (folder / "manifest.ocdbt").unlink()
 
 
-# On a busy machine Orbax's own event loop may be gone before its last reads are, which asyncio then tells.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("damage", [spoil_tree_file, spoil_arrays, drop_manifest])
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     save(tmp_path / "7", weights())
