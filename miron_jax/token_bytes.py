@@ -24,7 +24,11 @@ class TokenBytes:
         byte_level = "ByteLevel" in _decoder(tokenizer)
         special, added = set(tokenizer.all_special_ids), set(tokenizer.get_added_vocab().values())
         self.of = [
-            None if i in special or piece is None else piece.encode() if i in added else _bytes_of(piece, byte_level)
+            None
+            if i in special or piece is None
+            else piece.encode()
+            if byte_level and i in added
+            else _bytes_of(piece, byte_level)
             for i, piece in enumerate(pieces)
         ]
         self.id_sets: list[np.ndarray] = []  # grows: token ids of every set asked for so far
