@@ -260,6 +260,7 @@ def mean_loss(state: Any, graphdef: Any, batch: Any) -> jax.Array:
 def save(folder: Path, state: Any) -> None:
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
         checkpointer.save(folder.absolute(), args=ocp.args.PyTreeSave(nnx.to_pure_dict(state)))
+    (folder / "commit_success.txt").unlink(missing_ok=True)  # says no more than where this machine has the folder
 
 
 def _define_flags() -> None:

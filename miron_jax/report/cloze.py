@@ -143,7 +143,7 @@ def cloze_notes(tasks: Mapping[str, Mapping[str, Any]]) -> Sequence[str]:
             f"{name}: a token spans the border of prefix and target in {seam:.1f} % of the items, and the card's formula "
             f"gives a forced 0 in {zero:.1f} %; {task['unspelled']} items cannot be spelled with this tokenizer"
         )
-        if "all" in task["drift"]:
+        if task["drift"].get("all", {}).get("n"):
             drift = task["drift"]["all"]
             low, high = (f"{bound:.1f}" for bound in drift["ci95"])
             notes.append(
