@@ -14,13 +14,25 @@ import numpy as np
 
 from miron_jax.cloze_requests import Asked
 from miron_jax.forward import Speed
-from miron_jax.generate import GenerationSpeed
+from miron_jax.generate import Ended, GenerationSpeed
 from miron_jax.metrics.choices import PROPORTIONS, ExampleScore
 from miron_jax.metrics.cloze import CLOZE_PROPORTIONS, NOT_AVERAGED
 from miron_jax.prompts import Prompt
 from miron_jax.scores import Score, SelfCheck, Totals
-from miron_jax.task import Cloze, ClozeTask, Composite, DataState, Example, Suite, Task
-from miron_jax.token_requests import Bos
+from miron_jax.task import (
+    AnswerTask,
+    AnyTask,
+    Cloze,
+    ClozeTask,
+    Composite,
+    DataState,
+    Example,
+    Measured,
+    Question,
+    Suite,
+    Task,
+)
+from miron_jax.token_requests import Bos, LengthLimit
 
 _Z = 1.96  # standard errors to either side of a 95 % interval
 
@@ -33,6 +45,14 @@ class Source(NamedTuple):
     data: DataState
 
 
+class AnswerSource(NamedTuple):
+    """The same of a task whose questions are answered in the model's own words."""
+
+    task: AnswerTask
+    examples: list[Question]
+    data: DataState
+
+
 class ClozeSource(NamedTuple):
     """The same of a cloze task."""
 
@@ -41,12 +61,15 @@ class ClozeSource(NamedTuple):
     data: DataState
 
 
+AnySource = Source | AnswerSource | ClozeSource
+
+
 class Inputs(NamedTuple):
     """What a run scores, found and checked."""
 
-    sources: list[Source | ClozeSource]
+    sources: list[AnySource]
     missing: dict[str, Path]  # tasks of a suite whose data file is absent, and where it was looked for
-    suites: list[Suite]  # those that the tasks come from
+    suites: Sequence[Suite[AnyTask]]  # those that the tasks come from
 
 
 @dataclass(slots=True)
@@ -60,6 +83,22 @@ class TaskScores:
     truncated: int = 0  # examples with an option that lost tokens to the length limit
     inexact_prefix: int = 0  # examples whose context is no token prefix; scored from the longest common one
     beyond_trained: int = 0  # examples with an option longer than the length the model was trained at
+
+
+@dataclass(slots=True)
+class AnswerScores:
+    """One task's questions, in the suite's own order."""
+
+    source: AnswerSource
+    prompts: list[Prompt] = field(default_factory=list)
+    accepted: list[tuple[str, ...]] = field(default_factory=list)  # right answers, one entry a question
+    max_new_tokens: int = 0  # that a text may have
+    truncated: int = 0  # questions that lost tokens to the length limit
+    beyond_trained: int = 0  # questions that with their text may exceed the length the model was trained at
+    ended: list[Ended] = field(default_factory=list)  # what ended each text
+    drawn: list[tuple[int, ...]] = field(default_factory=list)  # its tokens, EOS not
+    generated: list[str] = field(default_factory=list)
+    examples: list[ExampleScore] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -88,12 +127,15 @@ class ClozeScores:
         return [(item, example) for item, example in pairs if example and not math.isnan(example.metrics["logprob"])]
 
 
+AnyScores = TaskScores | AnswerScores | ClozeScores
+
+
 class Outcome(NamedTuple):
     """All that a run has scored, and what it took."""
 
-    tasks: Sequence[TaskScores | ClozeScores]
+    tasks: Sequence[AnyScores]
     inputs: Inputs
-    length_limit: int | None  # tokens a request may have, BOS included; None: no limit
+    length_limit: LengthLimit
     bos: Bos | None  # None: no task puts one of its own
     totals: Totals
     speed: Speed
@@ -147,6 +189,29 @@ def estimates(examples: Sequence[ExampleScore]) -> dict[str, Estimate]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class TaskEstimates:
+    """A task's metrics; where its categories count apart, the macro means over them, and each one's own."""
+
+    metrics: dict[str, Estimate]
+    categories: dict[str, dict[str, Estimate]]  # empty: the task has none
+    sizes: dict[str, int]  # scored examples of each category
+
+
+def task_estimates(task: TaskScores | AnswerScores) -> TaskEstimates:
+    """Every metric of a task by its own rule: over all examples, or category by category and then their plain mean."""
+    if task.source.task.profile.categories == "pooled":
+        return TaskEstimates(estimates(task.examples), {}, {})
+    members: dict[str, list[ExampleScore]] = {}
+    for prompt, example in zip(task.prompts, task.examples, strict=True):
+        members.setdefault(prompt.category or "", []).append(example)
+    categories = {name: estimates(own) for name, own in members.items()}
+    names = dict.fromkeys(name for found in categories.values() for name in found)
+    metrics = {name: macro([found[name] for found in categories.values() if name in found]) for name in names}
+    sizes = {name: sum(example.correct is not None for example in own) for name, own in members.items()}
+    return TaskEstimates(metrics, categories, sizes)
+
+
 def macro(groups: Sequence[Estimate]) -> Estimate:
     """Mean of groups that count alike, their errors independent: sqrt(sum of stderr²) / groups."""
     with np.errstate(invalid="ignore"):  # infinite groups of both signs have no mean
@@ -156,27 +221,27 @@ def macro(groups: Sequence[Estimate]) -> Estimate:
     return Estimate(value, stderr, _symmetric(value, stderr), *counted)
 
 
-def skipped(task: TaskScores | ClozeScores) -> int:
+def skipped(task: AnyScores) -> int:
     """Examples that have no score: a model that answers NaN, a tokenizer that cannot spell them."""
     if isinstance(task, ClozeScores):
         return len(task.examples) - len(task.scored)
     return sum(example.correct is None for example in task.examples)
 
 
-def suite_composites(suite: Suite, outcome: Outcome) -> dict[str, tuple[Composite, Estimate | None]]:
+def suite_composites(suite: Suite[AnyTask], outcome: Outcome) -> dict[str, tuple[Composite, Estimate | None]]:
     """A suite's composites.  A task with skipped examples or changed data counts as missing: no name without the data."""
-    accuracy: dict[str, float | None] = {}
+    measured: dict[str, Measured] = {}
     stderr: dict[str, float] = {}
     for task in outcome.tasks:
         if isinstance(task, ClozeScores):
             continue
-        found = estimates(task.examples)["accuracy"]
-        sound = not skipped(task) and task.source.data.state == "as published"
-        accuracy[task.source.task.name] = found.value if sound else None
+        found = task_estimates(task).metrics["accuracy"]
+        sound = not skipped(task) and task.source.data.state in ("as published", "no published hash")
+        measured[task.source.task.name] = Measured(found.value if sound else None, len(task.examples))
         stderr[task.source.task.name] = found.stderr
     return {
         name: (composite, estimate_composite(composite, stderr))
-        for name, composite in suite.composites(accuracy).items()
+        for name, composite in suite.composites(measured).items()
     }
 
 

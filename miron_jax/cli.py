@@ -28,11 +28,14 @@ flags.DEFINE_string("tokenizer", None, "Tokenizer folder or hub id; the model's 
 flags.DEFINE_list(
     "tasks",
     None,
-    "Suites, tasks or globs: core, core/arc_easy, core/arc_*; absent: core, miron-gen for the demo model.",
+    "Suites, tasks or globs: core, core/arc_easy, core/arc_*; absent: core, miron-gen for the demo model, own-gauntlet with "
+    "--icl_tasks.",
 )
 flags.DEFINE_string(
     "data_dir", None, "Folder with the data files, or suite=folder pairs; fetched and cached when absent."
 )
+flags.DEFINE_string("icl_tasks", None, "A gauntlet of your own: llm-foundry's tasks.yaml; its suite is own-gauntlet.")
+flags.DEFINE_string("eval_gauntlet", None, "The eval_gauntlet.yaml that averages the tasks of --icl_tasks.")
 flags.DEFINE_integer("limit", None, "First n examples of each task, after the suite's own shuffle.")
 flags.DEFINE_integer("items_per_category", 500, "Items of each language and category of miron-gen.")
 flags.DEFINE_string("output", "miron-results", "Folder for results.json and samples.")
@@ -116,6 +119,8 @@ def _run_config() -> RunConfig:
         tasks=_tasks_asked(),
         tokenizer=_local(FLAGS.tokenizer),
         data_dir=_data_dir(),
+        icl_tasks=_local(FLAGS.icl_tasks),
+        eval_gauntlet=_local(FLAGS.eval_gauntlet),
         limit=FLAGS.limit,
         items_per_category=FLAGS.items_per_category,
         output=str(Path(FLAGS.output).expanduser()),
@@ -129,6 +134,8 @@ def _run_config() -> RunConfig:
 
 
 def _tasks_asked() -> tuple[str, ...]:
+    if FLAGS.tasks is None and FLAGS.icl_tasks:
+        return ("own-gauntlet",)
     if FLAGS.tasks is None:
         return ("miron-gen",) if FLAGS.model == "demo" else ("core",)
     return tuple(name for name in FLAGS.tasks if name)
@@ -139,9 +146,9 @@ def _local(name: str | None) -> str | None:
 
 
 def _data_dir() -> tuple[tuple[str, str], ...]:
-    from miron_jax.tasks.registry import SUITES
+    from miron_jax.tasks.registry import SUITE_NAMES
 
-    return parse_data_dir(FLAGS.data_dir, SUITES.keys())
+    return parse_data_dir(FLAGS.data_dir, SUITE_NAMES)
 
 
 def _eval() -> None:
@@ -192,14 +199,14 @@ def _plan() -> None:
 def _tasks() -> None:
     from miron_jax.report.task_table import print_tasks
     from miron_jax.tasks import miron
-    from miron_jax.tasks.registry import SUITES
+    from miron_jax.tasks.registry import suites
 
     if FLAGS.export is not None:
         for path in miron.export(Path(FLAGS.export).expanduser(), FLAGS.items_per_category):
             print(path)
         return
 
-    print_tasks(SUITES.values(), _data_dir())
+    print_tasks(suites(_local(FLAGS.icl_tasks), _local(FLAGS.eval_gauntlet)).values(), _data_dir())
 
 
 def _start_jax() -> None:

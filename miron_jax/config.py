@@ -20,6 +20,8 @@ class RunConfig:
     tasks: tuple[str, ...]  # suites, tasks or globs
     tokenizer: str | None = None  # folder or hub id; the model's own when absent
     data_dir: tuple[tuple[str, str], ...] = ()  # (suite, folder); suite "" stands for every suite
+    icl_tasks: str | None = None  # yaml file of the user's own gauntlet, and the one that averages it
+    eval_gauntlet: str | None = None
     limit: int | None = None  # examples of each task, after the suite's own shuffle
     output: str = "miron-results"
     dtype: Dtype = "float32"
@@ -43,6 +45,8 @@ class RunConfig:
             raise InputError(f"--dtype is {self.dtype!r}, expected one of {', '.join(get_args(Dtype))}")
         if not self.model:
             raise InputError("--model is empty: give a Hugging Face folder or a hub id, or demo")
+        if self.eval_gauntlet and not self.icl_tasks:
+            raise InputError("--eval_gauntlet averages the tasks of --icl_tasks, which is absent: give both")
         if not self.tasks:
             raise InputError("--tasks is empty: give suites, tasks or globs, such as --tasks=core or core/arc_*")
 

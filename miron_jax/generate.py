@@ -73,10 +73,13 @@ class TextRequest:
     sampling: Sampling = Sampling()
 
 
+Ended = Literal["stop", "eos", "length", "nan"]  # nan: the model answered NaN, the text means nothing
+
+
 class Generated(NamedTuple):
     text: str  # without the stop string
     token_ids: tuple[int, ...]  # all that were drawn, those of the stop string included, EOS not
-    ended: Literal["stop", "eos", "length", "nan"]  # nan: the model answered NaN, the text means nothing
+    ended: Ended
 
 
 @dataclass(slots=True)
@@ -390,6 +393,14 @@ class Generator:
         if at_eos or at_limit:
             return Generated(text, tuple(tokens), "eos" if at_eos else "length")
         return None
+
+
+def plain_text(tokenizer: Tokenizer, prompt: Sequence[int], generated: Generated) -> str:
+    """A text without its special tokens; one that a stop string ended is taken as it is."""
+    if generated.ended == "stop":
+        return generated.text
+    special = set(tokenizer.all_special_ids)
+    return text_after(tokenizer, prompt, [token for token in generated.token_ids if token not in special])
 
 
 def _with_paths(kept: KeyValues, where: list[tuple[int, np.ndarray]]) -> list[_Prompt]:

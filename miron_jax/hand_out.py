@@ -4,12 +4,14 @@ Arrives: a piece of a part with its scores; generated texts.  Leaves: `TaskScore
 deliberately does not know plans, devices or files.
 """
 
+import math
 from itertools import islice
 
 import numpy as np
 
-from miron_jax.aggregate import ClozeScores, TaskScores
+from miron_jax.aggregate import AnswerScores, ClozeScores, TaskScores
 from miron_jax.cloze_requests import Asked
+from miron_jax.metrics.answers import score_answer
 from miron_jax.metrics.choices import ExampleScore, score_choices, score_continuation
 from miron_jax.metrics.cloze import ClozeAnswers, Fragments, Span, score_cloze
 from miron_jax.parts import ClozePiece, Piece
@@ -37,6 +39,14 @@ def score_items(task: ClozeScores) -> None:
     task.examples = [_score_item(*item) for item in zip(*columns, strict=True)]
 
 
+def score_answers(task: AnswerScores) -> None:
+    """Score a task of questions once its texts are there; where the model answered NaN, nothing is right or wrong."""
+    after = task.source.task.profile.answer_after
+    for text, ended, accepted in zip(task.generated, task.ended, task.accepted, strict=True):
+        nothing = ExampleScore(None, None, False, False, {"accuracy": math.nan})
+        task.examples.append(nothing if ended == "nan" else score_answer(text, accepted, after))
+
+
 def _hand_out_options(task: TaskScores, piece: Piece, scores: list[Score]) -> None:
     """Give each example its options' scores and score it."""
     taken = iter(scores)
@@ -46,7 +56,8 @@ def _hand_out_options(task: TaskScores, piece: Piece, scores: list[Score]) -> No
             example = score_continuation(options[0].logprob, options[0].rank, prompt.continuations[0])
         else:
             assert prompt.gold is not None
-            example = score_choices([option.logprob for option in options], prompt.continuations, prompt.gold)
+            logprobs = [option.logprob for option in options]
+            example = score_choices(logprobs, prompt.continuations, prompt.gold, task.source.task.profile.normalizer)
         task.prompts.append(without_shots(prompt))
         task.options.append(options)
         task.examples.append(example)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from miron_jax.aggregate import ClozeSource, Source
+from miron_jax.aggregate import AnswerSource, AnySource, ClozeSource, Source
 from miron_jax.cloze_requests import Asked, cloze_requests, special_tokens
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
@@ -21,7 +21,7 @@ from miron_jax.prompts import Prompt, render
 from miron_jax.scores import PART_TOKENS
 from miron_jax.task import Cloze, Task
 from miron_jax.token_bytes import TokenBytes
-from miron_jax.token_requests import Requests, concatenate, tokenize
+from miron_jax.token_requests import LengthLimit, Requests, concatenate, tokenize
 
 LONGEST_TRIED, SAMPLED = 8, 32  # examples of each task tokenized ahead: its longest, and some of every size
 
@@ -48,17 +48,19 @@ Part = list[Piece | ClozePiece]
 
 
 def parts_of(
-    sources: Sequence[Source | ClozeSource],
+    sources: Sequence[AnySource],
     limit: int | None,
     tokenizer: Any,
     table: TokenBytes,
-    max_length: int | None,
+    max_length: LengthLimit,
 ) -> Iterator[Part]:
     """Tokenized examples in runs of about PART_TOKENS tokens, over the tasks' borders."""
     part: Part = []
     tokens = 0
     for index, source in enumerate(sources):
-        for piece in _pieces(index, source, limit, tokenizer, table, max_length):
+        if isinstance(source, AnswerSource):
+            continue  # nothing of it is scored
+        for piece in _pieces(index, source, limit, tokenizer, table, max_length.of(source.task.profile)):
             part.append(piece)
             tokens += len(piece.requests.token_ids)
             if tokens >= PART_TOKENS:
@@ -103,7 +105,7 @@ def join(parts: Iterable[Part], waiting: deque[Part], model: ModelConfig) -> Ite
 
 
 def expected_lengths(
-    sources: Sequence[Source | ClozeSource], config: RunConfig, tokenizer: Any, max_length: int | None, cost: CostModel
+    sources: Sequence[AnySource], config: RunConfig, tokenizer: Any, max_length: LengthLimit, cost: CostModel
 ) -> tuple[int, ...]:
     """Row lengths for a run of several parts, () for a run of one, which chooses from the data themselves.
 
@@ -112,13 +114,13 @@ def expected_lengths(
     """
     plain_tokens, longest, guessed = 0.0, 0, []
     for source in sources:
-        if isinstance(source, ClozeSource):
+        if not isinstance(source, Source):
             continue
-        prompts = render(source.task, source.examples, config.limit)
-        sizes = np.asarray([len((prompt.contexts[0] + "".join(prompt.continuations)).encode()) for prompt in prompts])
+        prompts, most = render(source.task, source.examples, config.limit), max_length.of(source.task.profile)
+        sizes = np.asarray([_num_bytes(prompt) for prompt in prompts])
         by_size = np.argsort(sizes, kind="stable")
         tried = np.unique([*by_size[-LONGEST_TRIED:], *by_size[:: max(1, len(prompts) // SAMPLED)]])
-        measured = np.asarray([_places(prompts[i], source.task, tokenizer, max_length) for i in tried])
+        measured = np.asarray([_places(prompts[i], source.task, tokenizer, most) for i in tried])
         longest = max(longest, int(measured.max()))
         guessed.append(np.minimum(sizes * (measured.sum() / sizes[tried].sum()), measured.max()))
         plain_tokens += float(guessed[-1].sum()) * len(prompts[0].contexts)
@@ -127,6 +129,11 @@ def expected_lengths(
     longest = -(-longest // cost.length_multiple) * cost.length_multiple
     spare = replace(cost, max_lengths=max(1, cost.max_lengths - 1))
     return choose_lengths(np.ceil(np.concatenate(guessed)).astype(np.int64), spare, (longest,))
+
+
+def _num_bytes(prompt: Prompt) -> int:
+    """UTF-8 bytes of a prompt with all its options."""
+    return len("".join((prompt.preamble, prompt.contexts[0], *prompt.continuations)).encode())
 
 
 def _places(prompt: Prompt, task: Task, tokenizer: Any, max_length: int | None) -> int:
@@ -140,7 +147,7 @@ def _chunks(prompts: list[Prompt]) -> Iterator[list[Prompt]]:
     """Prompts in runs that hold about half a part's text, at four characters a token."""
     start = num_chars = 0
     for i, prompt in enumerate(prompts):
-        num_chars += sum(map(len, prompt.contexts)) + sum(map(len, prompt.continuations))
+        num_chars += prompt.num_chars
         if num_chars >= 2 * PART_TOKENS:
             yield prompts[start : i + 1]
             start, num_chars = i + 1, 0

@@ -15,28 +15,41 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from miron_jax import demo
-from miron_jax.aggregate import ClozeScores, ClozeSource, Inputs, Outcome, Source, TaskScores
+from miron_jax.aggregate import (
+    AnswerScores,
+    AnswerSource,
+    AnyScores,
+    ClozeScores,
+    ClozeSource,
+    Inputs,
+    Outcome,
+    Source,
+    TaskScores,
+)
+from miron_jax.answer_requests import AnswerRequests, answer_requests
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.forward import Forward, Model, Speed, cost_model, useful_flops
-from miron_jax.generate import GenerationSpeed, Generator, TextRequest
-from miron_jax.hand_out import hand_out, score_items
+from miron_jax.generate import GenerationSpeed, Generator, TextRequest, plain_text
+from miron_jax.hand_out import hand_out, score_answers, score_items
 from miron_jax.model.config import ModelConfig, eos_token_ids, from_hf_config
 from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_reader import load_hf, resolve_model
 from miron_jax.parts import Part, expected_lengths, join, parts_of
+from miron_jax.prompts import Prompt, render, without_shots
 from miron_jax.scores import TOLERANCE, SelfCheck, Totals, plan_parts, score_parts
-from miron_jax.task import Cloze, ClozeTask, Task, data_state, read_examples
+from miron_jax.task import AnswerTask, AnyTask, Cloze, ClozeTask, data_state, read_examples
 from miron_jax.tasks import registry
 from miron_jax.token_bytes import TokenBytes
-from miron_jax.token_requests import Bos, load_tokenizer, resolve_bos
+from miron_jax.token_requests import Bos, LengthLimit, Tokenizer, load_tokenizer, resolve_bos
 
 
 def find_inputs(config: RunConfig) -> Inputs:
     """Find and read the data of every task asked for.  A suite goes on without a file; a task asked for by name does not."""
-    selection = registry.select(",".join(config.tasks))
+    every = registry.suites(config.icl_tasks, config.eval_gauntlet)
+    selection = registry.select(",".join(config.tasks), every)
     names = {task.name for task in selection.tasks}
-    suites = [suite for suite in registry.SUITES.values() if any(task.name in names for task in suite.tasks)]
+    suites = [suite for suite in every.values() if any(task.name in names for task in suite.tasks)]
     sources, missing = [], {}
     for suite in suites:
         named = config.folder_of(suite.name)
@@ -48,6 +61,8 @@ def find_inputs(config: RunConfig) -> Inputs:
             elif isinstance(task, ClozeTask):
                 items = task.read(folder, config.items_per_category)
                 sources.append(ClozeSource(task, _first_of_each(items, config.limit), data))
+            elif isinstance(task, AnswerTask):
+                sources.append(AnswerSource(task, read_examples(task, folder, config.allow_changed_data), data))
             else:
                 sources.append(Source(task, read_examples(task, folder, config.allow_changed_data), data))
     if not sources:
@@ -66,19 +81,19 @@ def _first_of_each(items: list[Cloze], limit: int | None) -> list[Cloze]:
     return chosen
 
 
-def task_file(task: Task | ClozeTask, folder: Path) -> Path:
+def task_file(task: AnyTask, folder: Path) -> Path:
     assert task.file is not None
     return folder / (task.file if isinstance(task, ClozeTask) else task.file.path)
 
 
-def length_limit(config: RunConfig, model: ModelConfig) -> int | None:
-    """Tokens a request may have, BOS included: the user's limit, and never more than the model's learned positions."""
-    learned = model.num_positions
+def length_limit(config: RunConfig, model: ModelConfig) -> LengthLimit:
+    """The user's limit, or each suite's own, and never more than the model's learned positions."""
+    learned = model.num_positions or None
     if config.max_length and learned and config.max_length > learned:
         raise InputError(
             f"--max_length is {config.max_length}, but the model has {learned} learned positions: lower it"
         )
-    return config.max_length or learned
+    return LengthLimit(config.max_length, learned)
 
 
 class Checkpoint(NamedTuple):
@@ -124,11 +139,17 @@ def evaluate_checkpoints(
     model_config = from_hf_config(folder)
     limit = length_limit(config, model_config)
     tokenizer = load_tokenizer(config.tokenizer or str(folder))
-    bos = resolve_bos(tokenizer) if any(isinstance(source, Source) for source in inputs.sources) else None
+    always = any(isinstance(own, Source) and own.task.profile.bos == "always" for own in inputs.sources)
+    bos = resolve_bos(tokenizer) if always else None
     table, eos_ids = TokenBytes(tokenizer, model_config.vocab_size), eos_token_ids(folder)
     graphdef = abstract(model_config, jnp.dtype(config.dtype))[0]
     parts = parts_of(inputs.sources, config.limit, tokenizer, table, limit)
     tokenized = list(parts) if len(checkpoints) > 1 else None
+    answers = [
+        _AskedAnswers.of(source, config, tokenizer, limit)
+        for source in inputs.sources
+        if isinstance(source, AnswerSource)
+    ]
     engine: _Engine | None = None
     for step, load in checkpoints:
         model = Model(model_config, graphdef, load(model_config, jnp.dtype(config.dtype)))
@@ -140,7 +161,7 @@ def evaluate_checkpoints(
         engine.take(model)
         scored = _Scored(inputs, limit, bos, load_seconds, SelfCheck(TOLERANCE[config.dtype]))
         lengths = expected_lengths(inputs.sources, config, tokenizer, limit, cost_model(model_config))
-        yield step, _evaluate(engine, scored, tokenized or parts, lengths, progress)
+        yield step, _evaluate(engine, scored, tokenized or parts, answers, lengths, progress)
         start = time.perf_counter()
 
 
@@ -156,11 +177,39 @@ class _Engine(NamedTuple):
         self.forward.speed, self.generator.speed = Speed(), GenerationSpeed()
 
 
+class _AskedAnswers(NamedTuple):
+    """A task of questions, tokenized."""
+
+    source: AnswerSource
+    prompts: list[Prompt]
+    accepted: list[tuple[str, ...]]
+    requests: AnswerRequests
+
+    @classmethod
+    def of(cls, source: AnswerSource, config: RunConfig, tokenizer: Tokenizer, limit: LengthLimit) -> "_AskedAnswers":
+        task, of_row = source.task, {question.row: question for question in source.examples}
+        prompts = render(task, source.examples, config.limit)
+        most = limit.of(task.profile)
+        requests = answer_requests(prompts, source.examples, task.profile, tokenizer, most, task.name)
+        return cls(source, prompts, [of_row[prompt.row].accepted for prompt in prompts], requests)
+
+    def scores(self, trained_length: int) -> AnswerScores:
+        """Nothing generated yet."""
+        asked = self.requests
+        beyond = sum(len(ids) + asked.max_new_tokens - 1 > trained_length for ids in asked.prompts)
+        prompts = [without_shots(prompt) for prompt in self.prompts]
+        return AnswerScores(self.source, prompts, self.accepted, asked.max_new_tokens, asked.truncated, beyond)
+
+    def texts(self) -> list[TextRequest]:
+        stop = self.source.task.profile.stop
+        return [TextRequest(ids, self.requests.max_new_tokens, stop) for ids in self.requests.prompts]
+
+
 class _Scored(NamedTuple):
     """What an outcome holds beside scores and speeds."""
 
     inputs: Inputs
-    length_limit: int | None
+    length_limit: LengthLimit
     bos: Bos | None
     load_seconds: float
     check: SelfCheck
@@ -170,11 +219,18 @@ def _evaluate(
     engine: _Engine,
     scored: _Scored,
     parts: Iterable[Part],
+    answers: list[_AskedAnswers],
     lengths: tuple[int, ...],
     progress: Callable[[int, int], None],
 ) -> Outcome:
     model, totals, done = engine.forward.model, Totals(), 0
-    tasks = [TaskScores(own) if isinstance(own, Source) else ClozeScores(own) for own in scored.inputs.sources]
+    asked = iter(answers)
+    tasks: list[AnyScores] = []
+    for own in scored.inputs.sources:
+        if isinstance(own, AnswerSource):
+            tasks.append(next(asked).scores(model.config.trained_length))
+        else:
+            tasks.append(TaskScores(own) if isinstance(own, Source) else ClozeScores(own))
 
     def advance(tokens: int) -> None:
         nonlocal done
@@ -188,27 +244,43 @@ def _evaluate(
         taken = iter(scores)
         for piece in waiting.popleft():
             own = list(islice(taken, len(piece.requests)))
-            hand_out(tasks[piece.task], piece, own, model.config.trained_length)
-    cloze = [task for task in tasks if isinstance(task, ClozeScores)]
-    _generate(cloze, engine.generator)
-    for task in cloze:
-        score_items(task)
-    generation = engine.generator.speed if cloze else None
+            task = tasks[piece.task]
+            assert not isinstance(task, AnswerScores)
+            hand_out(task, piece, own, model.config.trained_length)
+    _generate(tasks, answers, engine.generator)
+    for task in tasks:
+        if isinstance(task, ClozeScores):
+            score_items(task)
+        elif isinstance(task, AnswerScores):
+            score_answers(task)
+    generation = None if all(isinstance(task, TaskScores) for task in tasks) else engine.generator.speed
     inputs, limit, bos, load_seconds, check = scored
     return Outcome(tasks, inputs, limit, bos, totals, engine.forward.speed, check, load_seconds, generation)
 
 
-def _generate(tasks: list[ClozeScores], generator: Generator) -> None:
-    """A text for every item that is scored, the items of all tasks in one go."""
-    asked = [(task, asked) for task in tasks for asked in task.asked]
-    wanted = []
-    for task, own in asked:
-        profile = task.source.task.profile
-        if own.target is not None:
-            wanted.append(TextRequest(own.prompt, own.num_tokens + profile.extra_tokens, (profile.stop,)))
-    texts = iter([None if found.ended == "nan" else found.text for found in generator.run(wanted)])
-    for task, own in asked:
-        task.generated.append(None if own.target is None else next(texts))
+def _generate(tasks: list[AnyScores], answers: list[_AskedAnswers], generator: Generator) -> None:
+    """A text for every question and for every item that is scored, those of all tasks in one go."""
+    cloze = [task for task in tasks if isinstance(task, ClozeScores)]
+    questions = [task for task in tasks if isinstance(task, AnswerScores)]
+    wanted = [request for task in cloze for request in _cloze_texts(task)]
+    texts = iter(generator.run([*wanted, *(request for own in answers for request in own.texts())]))
+    for task in cloze:
+        found = [next(texts) if asked.target is not None else None for asked in task.asked]
+        task.generated += [None if own is None or own.ended == "nan" else own.text for own in found]
+    for task, own in zip(questions, answers, strict=True):
+        for ids, generated in zip(own.requests.prompts, texts, strict=False):
+            task.ended.append(generated.ended)
+            task.drawn.append(generated.token_ids)
+            task.generated.append(plain_text(generator.tokenizer, ids, generated))
+
+
+def _cloze_texts(task: ClozeScores) -> list[TextRequest]:
+    profile = task.source.task.profile
+    return [
+        TextRequest(asked.prompt, asked.num_tokens + profile.extra_tokens, (profile.stop,))
+        for asked in task.asked
+        if asked.target is not None
+    ]
 
 
 def load_model(folder: Path, dtype: str) -> Model:

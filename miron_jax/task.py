@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from miron_jax.errors import InputError
 
@@ -24,30 +24,76 @@ class Example:
     contexts: tuple[str, ...]  # one, or one an option (schema)
     continuations: tuple[str, ...]  # one, or one an option (multiple choice)
     gold: int  # index of the right option; 0 where there is one option
+    category: str | None = None  # where the file has categories
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """Every rule that can move a score, printed whole in the result.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question(Example):
+    """An example that the model answers in its own words; its continuation is what a worked example shows."""
+
+    accepted: tuple[str, ...]  # right answers
+    room_for: tuple[str, ...]  # texts that the model must have tokens enough to write
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wording:
+    """Every rule that makes a prompt.
 
     A field of one possible value names a rule that all suites share so far; the stage that a second value would change
     is where it will be read.
     """
 
+    protocol: str  # whose rules these are
     num_fewshot: int  # worked examples before each question
+    documented_num_fewshot: int | None = None  # where the suite's document says another number
+    prompt_string: str = ""  # before the worked examples
+    prelimiter: str = ""  # before every context
     delimiter: str  # between a context and its continuation
-    shot_separator: str  # after each worked example
-    strip_context: bool  # contexts lose white space at both ends
-    item_order: Literal["shuffle_1337"]  # random.Random(1337).shuffle of the file's lines, before any limit
-    fewshot_draw: Literal["per_item_1234"]  # random.Random(1234 + place).sample over the others, drawn order kept
-    fewshot_pool: Literal["limited_items"]  # the pool is what --limit leaves, at least num_fewshot + 1 items
-    bos: Literal["always"]  # one BOS: the declared bos_token, else <|bos|>, else <|endoftext|>, else an error
-    boundary: Literal["joint"]  # context and continuation are tokenized as one text
-    span: Literal["after_common_prefix", "common_suffix", "after_stripped_context"]  # which tokens are scored
+    question_delimiter: Literal["whole", "right_stripped"]  # as it ends the question itself; right_stripped: a schema's
+    # context without worked examples goes without one
+    shot_separator: str  # between worked examples, and between the last one and the question
+    strip: Literal["nothing", "context", "fields"]  # what loses white space at both ends; fields: texts outside lists
+    item_order: Literal[
+        "shuffle_1337", "file"
+    ]  # shuffle_1337: random.Random(1337).shuffle of the lines, before any limit
+    fewshot_draw: Literal["per_item_1234", "stream_1234"]  # per_item_1234: random.Random(1234 + place).sample over the
+    # others, drawn order kept; stream_1234: one random.Random(1234) for all, the item itself replaced, in set order
+    fewshot_pool: Literal["limited_items", "whole_file"]  # limited_items: what --limit leaves, at least num_fewshot + 1
+    categories: Literal["pooled", "macro"]  # macro: drawn and averaged within each category, then the mean of those
+    bos: Literal["always", "as_tokenizer"]  # always: the declared bos_token, else <|bos|>, else <|endoftext|>, else an
+    # error; as_tokenizer: what the tokenizer puts before the worked examples
+    boundary: Literal["joint", "segments"]  # joint: one text; segments: worked examples, context, continuation apart
     truncation: Literal["keep_last"]  # the last max_length tokens stay; BOS and early shots go first
-    normalizer: Literal["mean"]  # options are compared by mean log-probability a token, float32
+    max_length: int | None  # tokens of a request without --max_length; None: as many as the model takes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile(Wording):
+    """And every rule that scores options, printed whole in the result."""
+
+    continuation_space: Literal["as_written", "where_one_token"]  # where_one_token: a continuation begins with a space
+    # where " a" is one token
+    span: Literal["after_common_prefix", "common_suffix", "after_stripped_context", "continuation"]  # tokens scored
+    normalizer: Literal[
+        "mean", "exp_mean"
+    ]  # options are compared by mean log-probability a token, float32; exp_mean: by
+    # exp of it, whose rounding makes ties
     tie: Literal["first"]  # equal options: the first wins
-    empty_span: Literal["nan_first_wins"]  # no scored token: NaN, which wins in first place and loses elsewhere
+    empty_span: Literal[
+        "nan_first_wins", "error"
+    ]  # no scored token: NaN, which wins in first place and loses elsewhere
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerProfile(Wording):
+    """And every rule that draws and judges a text, printed whole in the result."""
+
+    decoding: Literal["greedy"]
+    extra_tokens: int  # a text may have this many tokens more than the longest accepted answer of the whole file
+    stop: tuple[str, ...]  # a text ends before the first of these
+    answer_after: str  # the answer is what stands behind the last of these; "": the whole text
+    answer_normalizer: Literal["gauntlet"]  # lower case, no punctuation or articles, white space squeezed
+    match: Literal["prefix"]  # right where the answer begins with an accepted one
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +101,8 @@ class DataFile:
     """A data file as published; its hash decides whether a score may bear the suite's name."""
 
     path: str  # below the suite's data folder
-    rows: int
-    git_blob_sha1: str  # as `git hash-object` prints it
+    rows: int | None  # None: a file of the user's own
+    git_blob_sha1: str | None  # as `git hash-object` prints it
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +114,21 @@ class Task:
     baselines: Mapping[str, float | None]  # "random", "human"; shares of 1
     parse: Callable[[dict[str, Any], int], Example]  # one JSON object and its row -> Example; ValueError on bad content
     citation: str
+    section: str | None = None  # the heading under which the suite counts it
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerTask:
+    """Questions that the model answers in its own words."""
+
+    name: str  # "gauntlet/gsm8k"
+    profile: AnswerProfile
+    file: DataFile
+    baselines: Mapping[str, float | None]
+    parse: Callable[[dict[str, Any], int], Question]
+    citation: str
+    section: str | None = None
+    kind: Literal["generation"] = "generation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +151,7 @@ class ClozeProfile:
     """Every rule that can move a cloze score, printed whole in the result."""
 
     num_fewshot: int = 0
+    max_length: int | None = None  # tokens of a request without --max_length; None: as many as the model takes
     card: Literal["token_counts"] = "token_counts"  # the card's target: what follows len(tokenizer(prefix)) tokens
     bos: Literal["as_tokenizer"] = "as_tokenizer"  # special tokens stand before a text where the tokenizer puts them
     boundary: Literal["joint"] = "joint"  # prefix and target are tokenized as one text
@@ -113,17 +175,25 @@ class ClozeTask:
     kind: Literal["cloze"] = "cloze"
 
 
-TaskKind = TypeVar("TaskKind", bound=Task | ClozeTask, covariant=True)
+AnyTask = Task | AnswerTask | ClozeTask
+TaskKind = TypeVar("TaskKind", bound=AnyTask, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Suite(Generic[TaskKind]):
     name: str
     tasks: tuple[TaskKind, ...]  # in published order
-    composites: Callable[[Mapping[str, float | None]], Mapping[str, "Composite"]]  # accuracies by task name
+    composites: Callable[[Mapping[str, "Measured"]], Mapping[str, "Composite"]]  # by task name
     locate: Callable[
         [Path | None, bool], Path
     ]  # --data_dir or None, may fetch -> folder; InputError says how to get it
+
+
+class Measured(NamedTuple):
+    """What a composite needs of a task."""
+
+    accuracy: float | None  # None: it may not count
+    num_examples: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +213,7 @@ class DataState(NamedTuple):
     git_blob_sha1: str | None  # of the file found
 
 
-def data_state(task: Task | ClozeTask, folder: Path | None) -> DataState:
+def data_state(task: AnyTask, folder: Path | None) -> DataState:
     """Compares the file under `folder` with the hash it was published under."""
     if task.file is None:
         return DataState("generated", None)
@@ -151,17 +221,31 @@ def data_state(task: Task | ClozeTask, folder: Path | None) -> DataState:
     if not path.is_file():
         return DataState("missing", None)
     found = git_blob_sha1(_read_bytes(task, path))
-    if isinstance(task, ClozeTask):
+    if isinstance(task, ClozeTask) or task.file.git_blob_sha1 is None:
         return DataState("no published hash", found)
     return DataState("as published" if found == task.file.git_blob_sha1 else "changed", found)
 
 
-def read_examples(task: Task, folder: Path, allow_changed: bool = False) -> list[Example]:
+ExampleKind = TypeVar("ExampleKind", bound=Example, covariant=True)
+
+
+class _OfExamples(Protocol[ExampleKind]):
+    """A task whose file has one example a line."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def file(self) -> DataFile: ...
+    @property
+    def parse(self) -> Callable[[dict[str, Any], int], ExampleKind]: ...
+
+
+def read_examples(task: _OfExamples[ExampleKind], folder: Path, allow_changed: bool = False) -> list[ExampleKind]:
     """All examples of a task in file order; a file that is not as published is refused unless `allow_changed`."""
     path = folder / task.file.path
     content = _read_bytes(task, path)
     found = git_blob_sha1(content)
-    if found != task.file.git_blob_sha1 and not allow_changed:
+    if found != (task.file.git_blob_sha1 or found) and not allow_changed:
         raise InputError(
             f"{task.name}: {path} is not the published file (git blob {found}, expected {task.file.git_blob_sha1}): "
             "fetch the file again, or pass --allow_changed_data to score it without the suite's name"
@@ -170,7 +254,8 @@ def read_examples(task: Task, folder: Path, allow_changed: bool = False) -> list
     if lines[-1] == b"":
         lines.pop()  # the newline that ends the last line
     if not lines:
-        raise InputError(f"{task.name}: {path} is empty, expected {task.file.rows} lines: fetch the file again")
+        expected = task.file.rows or "at least 1"
+        raise InputError(f"{task.name}: {path} is empty, expected {expected} lines: fetch the file again")
     return [_example(task, path, row, line) for row, line in enumerate(lines)]
 
 
@@ -179,7 +264,7 @@ def git_blob_sha1(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
-def _read_bytes(task: Task | ClozeTask, path: Path) -> bytes:
+def _read_bytes(task: AnyTask | _OfExamples[Any], path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -191,7 +276,7 @@ def _read_bytes(task: Task | ClozeTask, path: Path) -> bytes:
         ) from error
 
 
-def _example(task: Task, path: Path, row: int, line: bytes) -> Example:
+def _example(task: _OfExamples[ExampleKind], path: Path, row: int, line: bytes) -> ExampleKind:
     try:
         fields = _json_object(line)
         return task.parse(fields, row)

@@ -14,16 +14,16 @@ it, so every span ends where its request ends:
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from miron_jax.errors import InputError
 from miron_jax.prompts import Prompt
-from miron_jax.task import Profile
+from miron_jax.task import AnswerProfile, ClozeProfile, Profile, Wording
 
 # A transformers tokenizer.  Its class is private to that library's version, so no type is named here.
 Tokenizer = Any
@@ -54,6 +54,18 @@ class Requests:
         return ((self.tokens(r), int(self.span_start[r])) for r in range(len(self)))
 
 
+class LengthLimit(NamedTuple):
+    """How many tokens a request may have, BOS included."""
+
+    asked: int | None  # --max_length, instead of a suite's own rule
+    learned: int | None  # positions of the model, which nothing exceeds
+
+    def of(self, profile: Wording | ClozeProfile) -> int | None:
+        """None: no limit."""
+        limits = [limit for limit in (self.asked or profile.max_length, self.learned) if limit is not None]
+        return min(limits, default=None)
+
+
 class Bos(NamedTuple):
     """The token every request begins with."""
 
@@ -66,6 +78,10 @@ class _Ragged(NamedTuple):
 
     token_ids: np.ndarray  # int32 [N]
     offsets: np.ndarray  # int64 [R+1]
+
+
+class _Encode(Protocol):
+    def __call__(self, texts: list[str], special: bool = False) -> list[list[int]]: ...
 
 
 def load_tokenizer(folder_or_id: str) -> Tokenizer:
@@ -108,10 +124,27 @@ def tokenize(
 
     A span depends on its own prompt alone, so a long task may be tokenized slice by slice.
     """
-    bos = resolve_bos(tokenizer).id
-    encode = _encoder(tokenizer)
-    parts = [_tokenize_chunk(chunk, profile, encode, bos, max_length, task_name) for chunk in _chunks(prompts)]
+    rules = _Rules(profile, tokenizer, task_name, max_length)
+    parts = [_tokenize_chunk(chunk, rules) for chunk in _chunks(prompts)]
     return concatenate(parts)
+
+
+def tokenize_questions(
+    prompts: Sequence[Prompt], profile: AnswerProfile, tokenizer: Tokenizer
+) -> list[tuple[int, ...]]:
+    """Every prompt's whole token ids, up to where its answer begins."""
+    assert profile.boundary == "segments"
+    encode = _encoder(tokenizer)
+    return [
+        tuple(int(token) for token in before)
+        for chunk in _chunks(prompts)
+        for before in _before_answers(chunk, encode, tokenizer)
+    ]
+
+
+def longest_answer(texts: Sequence[str], tokenizer: Tokenizer) -> int:
+    """Tokens of the longest text, with the special tokens that the tokenizer puts around it."""
+    return max((len(ids) for ids in _encoder(tokenizer)(list(texts), True)), default=0)
 
 
 def concatenate(parts: Sequence[Requests]) -> Requests:
@@ -157,7 +190,7 @@ def _chunks(prompts: Sequence[Prompt]) -> Iterator[Sequence[Prompt]]:
     """Prompts in runs of about _CHUNK_CHARS characters, none torn."""
     start = num_chars = 0
     for i, prompt in enumerate(prompts):
-        num_chars += sum(map(len, prompt.contexts)) + sum(map(len, prompt.continuations))
+        num_chars += prompt.num_chars
         if num_chars >= _CHUNK_CHARS:
             yield prompts[start : i + 1]
             start, num_chars = i + 1, 0
@@ -165,41 +198,100 @@ def _chunks(prompts: Sequence[Prompt]) -> Iterator[Sequence[Prompt]]:
         yield prompts[start:]
 
 
-def _tokenize_chunk(
-    prompts: Sequence[Prompt],
-    profile: Profile,
-    encode: Callable[[list[str]], list[list[int]]],
-    bos: int,
-    max_length: int | None,
-    task_name: str,
-) -> Requests:
-    texts = [c + k for prompt in prompts for c, k in zip(prompt.contexts, prompt.continuations, strict=True)]
-    stripped = profile.span == "after_stripped_context"
-    contexts = [context.strip() for prompt in prompts for context in prompt.contexts] if stripped else []
-    whole, before = _encode_unique(encode, bos, texts, contexts)
+class _Rules(NamedTuple):
+    """What turns prompts into requests."""
+
+    profile: Profile
+    tokenizer: Tokenizer
+    task_name: str
+    max_length: int | None
+
+
+def _tokenize_chunk(prompts: Sequence[Prompt], rules: _Rules) -> Requests:
     num_options = np.array([len(prompt.contexts) for prompt in prompts])
-    span_start = _span_starts(profile, whole, before, num_options)
+    found = (_joint if rules.profile.boundary == "joint" else _segments)(prompts, rules, num_options)
+    may_be_empty = (num_options > 1) & (rules.profile.empty_span != "error")
+    return _keep_last(*found, rules.max_length, _Names(rules.task_name, prompts, num_options, may_be_empty))
+
+
+class _Spanned(NamedTuple):
+    """Requests before any cut."""
+
+    whole: _Ragged
+    span_start: np.ndarray
+    inexact: np.ndarray  # bool
+
+
+def _joint(prompts: Sequence[Prompt], rules: _Rules, num_options: np.ndarray) -> _Spanned:
+    """Preamble, context and continuation are one text, with one BOS in front."""
+    bos, encode = resolve_bos(rules.tokenizer).id, _encoder(rules.tokenizer)
+    texts = [p.preamble + c + k for p in prompts for c, k in zip(p.contexts, p.continuations, strict=True)]
+    stripped = rules.profile.span == "after_stripped_context"
+    contexts = [(p.preamble + context).strip() for p in prompts for context in p.contexts] if stripped else []
+    each = _encode_each(encode, texts + contexts, first=(bos,))
+    whole, before = _ragged(each[: len(texts)]), _ragged(each[len(texts) :])
+    span_start = _span_starts(rules.profile, whole, before, num_options)
     inexact = span_start < np.diff(before.offsets) if stripped else np.zeros(len(texts), bool)
-    return _keep_last(whole, span_start, inexact, max_length, _Names(task_name, prompts, num_options))
+    return _Spanned(whole, span_start, inexact)
 
 
-def _encoder(tokenizer: Tokenizer) -> Callable[[list[str]], list[list[int]]]:
-    """Texts -> token ids without special tokens at either end."""
+def _segments(prompts: Sequence[Prompt], rules: _Rules, num_options: np.ndarray) -> _Spanned:
+    """Preamble, context and continuation are tokenized apart and laid end to end; the continuation is scored.
+
+    A SentencePiece tokenizer may put a stray space before each.
+    """
+    encode = _encoder(rules.tokenizer)
+    spaced = rules.profile.continuation_space == "where_one_token" and writes_space_into_words(rules.tokenizer)
+    texts = [_with_space(text) if spaced else text for prompt in prompts for text in prompt.continuations]
+    before = _before_answers(prompts, encode, rules.tokenizer)
+    after = _encode_each(encode, texts)
+    whole = _ragged([np.concatenate(pair) for pair in zip(before, after, strict=True)])
+    return _Spanned(whole, np.asarray([len(own) for own in before], np.int64), np.zeros(len(texts), bool))
+
+
+def _before_answers(prompts: Sequence[Prompt], encode: _Encode, tokenizer: Tokenizer) -> list[np.ndarray]:
+    """Token ids of preamble and context, tokenized apart, one an option; an EOS behind the preamble is dropped."""
+    eos = tokenizer.eos_token_id
+    opened = [
+        own[:-1] if len(own) > 1 and own[-1] == eos else own
+        for own in _encode_each(encode, [prompt.preamble for prompt in prompts], special=True)
+    ]
+    contexts = iter(_encode_each(encode, [context for prompt in prompts for context in prompt.contexts]))
+    return [
+        np.concatenate([own, next(contexts)])
+        for prompt, own in zip(prompts, opened, strict=True)
+        for _ in prompt.contexts
+    ]
+
+
+def writes_space_into_words(tokenizer: Tokenizer) -> bool:
+    """Whether " a" is one token, as composer asks; never told from the tokenizer's class."""
+    return len(tokenizer(" a", add_special_tokens=False)["input_ids"]) == 1
+
+
+def _with_space(text: str) -> str:
+    return text if text.startswith(" ") else f" {text}"
+
+
+def _encoder(tokenizer: Tokenizer) -> _Encode:
+    """Texts -> token ids; `special`: with the tokens that the tokenizer puts at either end."""
     if not getattr(tokenizer, "is_fast", False):
-        return lambda texts: tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+        return lambda texts, special=False: tokenizer(texts, add_special_tokens=special, verbose=False)["input_ids"]
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()  # a tokenizer.json may ask for either; transformers resets both on each of its own calls too
     backend.no_padding()
     # encode_batch_fast leaves character offsets out and runs on all cores (TOKENIZERS_PARALLELISM=false: on one).
-    return lambda texts: [e.ids for e in backend.encode_batch_fast(texts, add_special_tokens=False)]
+    return lambda texts, special=False: [e.ids for e in backend.encode_batch_fast(texts, add_special_tokens=special)]
 
 
-def _encode_unique(encode: Callable[[list[str]], list[list[int]]], bos: int, *groups: list[str]) -> tuple[_Ragged, ...]:
-    """Each group's texts with one BOS in front; a text that comes twice in a chunk is tokenized once."""
+def _encode_each(
+    encode: _Encode, texts: list[str], special: bool = False, first: tuple[int, ...] = ()
+) -> list[np.ndarray]:
+    """Each text's tokens behind `first`; a text that comes twice is tokenized once."""
     place: dict[str, int] = {}
-    indices = [[place.setdefault(text, len(place)) for text in group] for group in groups]
-    encoded = [np.array([bos, *ids], np.int32) for ids in encode(list(place))]
-    return tuple(_ragged([encoded[i] for i in index]) for index in indices)
+    index = [place.setdefault(text, len(place)) for text in texts]
+    encoded = [np.array([*first, *ids], np.int32) for ids in encode(list(place), special)]
+    return [encoded[i] for i in index]
 
 
 def _ragged(sequences: Sequence[np.ndarray]) -> _Ragged:
@@ -223,6 +315,8 @@ def _span_starts(profile: Profile, whole: _Ragged, before: _Ragged, num_options:
         case "common_suffix":
             shared = _common_length(whole, requests, whole, first, from_end=True)
             return np.diff(whole.offsets) - np.repeat(np.minimum.reduceat(shared, first_of_prompt), num_options)
+        case "continuation":
+            raise AssertionError("a joint text has no seam before its continuation")
 
 
 def _common_length(a: _Ragged, a_rows: np.ndarray, b: _Ragged, b_rows: np.ndarray, from_end: bool) -> np.ndarray:
@@ -251,6 +345,7 @@ class _Names(NamedTuple):
     task: str
     prompts: Sequence[Prompt]
     num_options: np.ndarray
+    may_be_empty: np.ndarray  # bool, as num_options: an option may have no scored token
 
     def of(self, request: int) -> str:
         ends = np.cumsum(self.num_options)
@@ -278,8 +373,8 @@ def _check_spans(
     length: np.ndarray, span_start: np.ndarray, shifted: np.ndarray, max_length: int | None, names: _Names
 ) -> None:
     """A scored token needs a token before it; only a choice that begins another may have no scored token."""
-    single = np.repeat(names.num_options, names.num_options) == 1
-    wrong = np.flatnonzero(np.where(span_start < length, shifted < 1, single))
+    refused = ~np.repeat(names.may_be_empty, names.num_options)
+    wrong = np.flatnonzero(np.where(span_start < length, shifted < 1, refused))
     if not len(wrong):
         return
     request = int(wrong[0])
@@ -287,7 +382,10 @@ def _check_spans(
     if num_scored == 0:
         found = "the continuation adds no token to its context, so there is nothing to score: mend or remove the line"
     elif span_start[request] < 1:
-        found = "the scored span has no token before it, since all options read the same: mend or remove the line"
+        found = (
+            "the scored span has no token before it: all options read the same, or the context is empty and the tokenizer "
+            "puts no BOS there; mend or remove the line"
+        )
     else:
         found = (
             f"the scored span has {num_scored} tokens and needs one more before it, but the length limit is "

@@ -7,23 +7,17 @@ DCLM scores the same files by other rules (file order, one stream of draws, "\\n
 choice as span), so its numbers are not these.
 """
 
-import os
-import shutil
-import tempfile
-import urllib.request
-import zipfile
-import zlib
-from collections.abc import Callable, Mapping
-from http.client import HTTPException
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import yaml
 
 from miron_jax.errors import InputError
-from miron_jax.task import Composite, DataFile, Example, Kind, Profile, Suite, Task
+from miron_jax.task import Composite, DataFile, Kind, Measured, Profile, Suite, Task
+from miron_jax.tasks.eval_bundle import locate_files
+from miron_jax.tasks.icl_rows import PARSE
 
-BUNDLE_URL = "https://karpathy-public.s3.us-west-2.amazonaws.com/eval_bundle.zip"
 CITATION = (
     "CORE of DataComp-LM, Li et al. 2024, arXiv:2406.11794; data of MosaicML llm-foundry; rules of karpathy/nanochat"
 )
@@ -103,69 +97,6 @@ _LARGE = frozenset({"core/hellaswag_zeroshot", "core/hellaswag", "core/squad", "
 BASELINES_18: dict[str, float] = {name: b for name, b in BASELINES_V1.items() if name not in _LARGE}
 
 
-def _text(fields: dict[str, Any], key: str) -> str:
-    if key not in fields:
-        raise ValueError(f"field {key!r} is missing, expected a text")
-    return _checked_text(fields[key], f"field {key!r}")
-
-
-def _checked_text(value: object, where: str) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{where} holds {value!r:.40}, expected a text")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{where} holds half a surrogate pair at character {error.start + 1}, expected text") from None
-    return value
-
-
-def _answer_text(value: object, where: str) -> str:
-    text = _checked_text(value, where)
-    if not text.strip():
-        raise ValueError(f"{where} is empty ({text!r}), expected a text to score")
-    return text
-
-
-def _options(fields: dict[str, Any], key: str, check: Callable[[object, str], str]) -> tuple[str, ...]:
-    options = fields.get(key)
-    if not isinstance(options, list) or len(options) < 2:
-        found = "is missing" if key not in fields else f"holds {options!r:.40}"
-        raise ValueError(f"field {key!r} {found}, expected a list of at least 2 texts")
-    return tuple(check(option, f"{key}[{i}]") for i, option in enumerate(options))
-
-
-def _gold(fields: dict[str, Any], num_options: int) -> int:
-    gold = fields.get("gold")
-    expected = f"expected a whole number from 0 to {num_options - 1}"
-    if gold is None:
-        raise ValueError(f"field 'gold' (the right answer) is missing, {expected}")
-    if not isinstance(gold, int) or isinstance(gold, bool) or not 0 <= gold < num_options:
-        raise ValueError(f"field 'gold' holds {gold!r:.40}, {expected}")
-    return gold
-
-
-def parse_multiple_choice(fields: dict[str, Any], row: int) -> Example:
-    choices = _options(fields, "choices", _answer_text)
-    return Example(row, (_text(fields, "query"),), choices, _gold(fields, len(choices)))
-
-
-def parse_schema(fields: dict[str, Any], row: int) -> Example:
-    contexts = _options(fields, "context_options", _answer_text)
-    continuation = _answer_text(_text(fields, "continuation"), "field 'continuation'")
-    return Example(row, contexts, (continuation,), _gold(fields, len(contexts)))
-
-
-def parse_language_modeling(fields: dict[str, Any], row: int) -> Example:
-    continuation = _answer_text(_text(fields, "continuation"), "field 'continuation'")
-    return Example(row, (_text(fields, "context"),), (continuation,), 0)
-
-
-_PARSE: dict[Kind, Callable[[dict[str, Any], int], Example]] = {
-    "multiple_choice": parse_multiple_choice,
-    "schema": parse_schema,
-    "language_modeling": parse_language_modeling,
-}
-
 _SPAN: dict[Kind, Literal["after_common_prefix", "common_suffix", "after_stripped_context"]] = {
     "multiple_choice": "after_common_prefix",
     "schema": "common_suffix",
@@ -175,20 +106,25 @@ _SPAN: dict[Kind, Literal["after_common_prefix", "common_suffix", "after_strippe
 
 def _profile(row: _Row) -> Profile:
     return Profile(
+        protocol="core (nanochat)",
         num_fewshot=row.num_fewshot,
         delimiter=row.delimiter,
+        question_delimiter="whole",
         shot_separator="\n\n",
-        strip_context=row.kind == "language_modeling",
+        strip="context" if row.kind == "language_modeling" else "nothing",
         item_order="shuffle_1337",
         fewshot_draw="per_item_1234",
         fewshot_pool="limited_items",
         bos="always",
         boundary="joint",
+        continuation_space="as_written",
         span=_SPAN[row.kind],
         truncation="keep_last",
+        max_length=None,
         normalizer="mean",
         tie="first",
         empty_span="nan_first_wins",
+        categories="pooled",
     )
 
 
@@ -199,13 +135,14 @@ def _task(row: _Row) -> Task:
         profile=_profile(row),
         file=DataFile(row.file, row.rows, row.git_blob_sha1),
         baselines={"random": 0.01 * row.baseline_v1, "human": None},
-        parse=_PARSE[row.kind],
+        parse=PARSE[row.kind],
         citation=CITATION,
     )
 
 
-def composites(accuracies: Mapping[str, float | None]) -> dict[str, Composite]:
+def composites(measured: Mapping[str, Measured]) -> dict[str, Composite]:
     """CORE and CORE_v2 over all 22 tasks, CORE-18 over the 18 small ones; a task without an accuracy leaves a null."""
+    accuracies = {name: own.accuracy for name, own in measured.items()}
     return {
         "CORE": _centered_mean(accuracies, BASELINES_V1),
         "CORE_v2": _centered_mean(accuracies, BASELINES_V2),
@@ -224,13 +161,7 @@ def _centered_mean(accuracies: Mapping[str, float | None], baselines: Mapping[st
 
 def locate(data_dir: Path | None, fetch: bool = True) -> Path:
     """The folder that holds the task files: in `data_dir`, or in the cache, where the bundle is fetched once."""
-    bundle = _cached_bundle(fetch) if data_dir is None else data_dir
-    folder = bundle / "eval_data" if (bundle / "eval_data").is_dir() else bundle
-    if not any((folder / row.file).is_file() for row in _TABLE):
-        raise InputError(
-            f"{bundle}: no CORE data there, expected an eval bundle (core.yaml, eval_data/{_TABLE[0].file} and so on): "
-            f"unpack {BUNDLE_URL} and pass --data_dir=FOLDER"
-        )
+    folder = locate_files(data_dir, fetch, (row.file for row in _TABLE), "CORE")
     table = (folder.parent if folder.name == "eval_data" else folder) / "core.yaml"
     if table.is_file():
         _check_table(table)
@@ -279,48 +210,6 @@ def _read_table(path: Path) -> dict[object, _YamlRow]:
             f"{path}: cannot be read as a list of tasks under 'icl_tasks' ({type(error).__name__}: {error!s:.80}): "
             "restore the published core.yaml or remove it"
         ) from error
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("MIRON_JAX_DATA") or Path.home() / ".cache" / "miron_jax")
-
-
-def _cached_bundle(fetch: bool) -> Path:
-    bundle = _cache() / "eval_bundle"
-    if fetch and not bundle.is_dir():
-        try:
-            _fetch(bundle)
-        except (OSError, EOFError, HTTPException, zipfile.BadZipFile, zlib.error) as error:
-            raise InputError(
-                f"CORE data are neither in {bundle} nor to be had from {BUNDLE_URL} ({error!s:.120}): "
-                "unpack that archive on a machine with a network and pass --data_dir=FOLDER"
-            ) from error
-    return bundle
-
-
-def _fetch(bundle: Path) -> None:
-    """Downloads and unpacks beside `bundle`; it appears under its own name only when it is whole."""
-    bundle.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".eval_bundle-", dir=bundle.parent) as scratch:
-        archive = Path(scratch) / "eval_bundle.zip"
-        with urllib.request.urlopen(BUNDLE_URL, timeout=60) as response, archive.open("wb") as file:
-            shutil.copyfileobj(response, file)
-        unpacked = Path(scratch) / "unpacked"
-        _unpack(archive, unpacked)
-        inner = unpacked / "eval_bundle"
-        try:
-            os.rename(inner if inner.is_dir() else unpacked, bundle)
-        except OSError:
-            if not bundle.is_dir():  # else another process was first, with the same bytes
-                raise
-
-
-def _unpack(archive: Path, target: Path) -> None:
-    with zipfile.ZipFile(archive) as content:
-        for name in content.namelist():
-            if not (target / name).resolve().is_relative_to(target.resolve()):
-                raise zipfile.BadZipFile(f"the archive wants to write outside its folder: {name!r}")
-        content.extractall(target)
 
 
 SUITE = Suite("core", tuple(_task(row) for row in _TABLE), composites, locate)

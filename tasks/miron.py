@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from miron_jax.errors import InputError
-from miron_jax.task import Cloze, ClozeProfile, ClozeTask, Composite, Suite
+from miron_jax.task import Cloze, ClozeProfile, ClozeTask, Composite, Measured, Suite
 from miron_jax.tasks.miron_gen.items import VERSION, items_of
 
 HUB_ID = "apsua/MIRON_Benchmark"
@@ -152,7 +152,7 @@ def export(folder: Path, items_per_category: int) -> list[Path]:
     return paths
 
 
-def no_composites(values: Mapping[str, float | None]) -> Mapping[str, Composite]:
+def no_composites(measured: Mapping[str, Measured]) -> Mapping[str, Composite]:
     """Macro means stand in each task's entry; no number of MIRON is meant to be averaged over more."""
     return {}
 

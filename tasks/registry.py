@@ -4,39 +4,58 @@ Arrives: patterns such as `core`, `core/arc_easy`, `core/arc_*`.  Leaves: `Task`
 It deliberately does not know whether a task's data are there.
 """
 
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import NamedTuple
 
 from rapidfuzz import process
 
 from miron_jax.errors import InputError
-from miron_jax.task import ClozeTask, Suite, Task
+from miron_jax.task import AnyTask, Suite
 from miron_jax.tasks import core, miron
+from miron_jax.tasks.gauntlet import suite as gauntlet
+from miron_jax.tasks.gauntlet import yaml_files
 
-SUITES: dict[str, Suite[Task | ClozeTask]] = {
-    suite.name: suite for suite in (core.SUITE, miron.MIRON, miron.MIRON_GEN, miron.MIRON_GEN_PREFIXSPACE)
-}
+_SUITES: tuple[Suite[AnyTask], ...] = (
+    core.SUITE,
+    gauntlet.SUITE,
+    gauntlet.COT_FIX,
+    miron.MIRON,
+    miron.MIRON_GEN,
+    miron.MIRON_GEN_PREFIXSPACE,
+)
+SUITES: dict[str, Suite[AnyTask]] = {suite.name: suite for suite in _SUITES}
+SUITE_NAMES = (*SUITES, yaml_files.NAME)
 
 
 class Selection(NamedTuple):
-    tasks: list[Task | ClozeTask]  # published order, each once
+    tasks: list[AnyTask]  # published order, each once
     by_name: frozenset[str]  # tasks asked for by full name: these must have their data
 
 
-def select(patterns: str) -> Selection:
+def suites(icl_tasks: str | None = None, eval_gauntlet: str | None = None) -> dict[str, Suite[AnyTask]]:
+    """All suites; with a gauntlet of the user's own, read from these yaml files."""
+    if icl_tasks is None:
+        return SUITES
+    own = yaml_files.read_suite(Path(icl_tasks), Path(eval_gauntlet) if eval_gauntlet else None)
+    return {**SUITES, own.name: own}
+
+
+def select(patterns: str, among: Mapping[str, Suite[AnyTask]] = SUITES) -> Selection:
     """Tasks that a comma list of suites, task names or globs asks for."""
     wanted = [pattern.strip() for pattern in patterns.split(",")]
-    every = {task.name: task for suite in SUITES.values() for task in suite.tasks}
-    chosen = {name for pattern in wanted for name in _matches(pattern, every)}
+    every = {task.name: task for suite in among.values() for task in suite.tasks}
+    chosen = {name for pattern in wanted for name in _matches(pattern, every, among)}
     return Selection([task for name, task in every.items() if name in chosen], frozenset(wanted) & every.keys())
 
 
-def _matches(pattern: str, every: dict[str, Task | ClozeTask]) -> list[str]:
-    if pattern in SUITES:
-        return [task.name for task in SUITES[pattern].tasks]
+def _matches(pattern: str, every: dict[str, AnyTask], among: Mapping[str, Suite[AnyTask]]) -> list[str]:
+    if pattern in among:
+        return [task.name for task in among[pattern].tasks]
     found = [name for name in every if fnmatchcase(name, pattern)]
     if not found:
-        nearest = process.extractOne(pattern, [*SUITES, *every]) if pattern else None
+        nearest = process.extractOne(pattern, [*among, *every]) if pattern else None
         hint = f"did you mean {nearest[0]}? " if nearest else ""
         raise InputError(f"--tasks: {pattern!r} is no suite, task or matching glob: {hint}`miron-jax tasks` lists them")
     return found

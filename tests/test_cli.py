@@ -98,6 +98,80 @@ def test_a_whole_run(miron, place, tmp_path):
     assert "not the published data" in ran.out
 
 
+def write_gauntlet(folder: Path) -> list[str]:
+    """Four benchmarks of the user's own, one of each kind, and the two yaml files; returns their flags."""
+    lines: dict[str, list[dict[str, Any]]] = {
+        "choices": [
+            {"query": f"{i} sun", "choices": ["hot", "cold"], "gold": i % 2, "category": "ab"[i % 2]} for i in range(6)
+        ],
+        "schemas": [{"context_options": ["sun", "rain"], "continuation": "is hot", "gold": 0} for _ in range(3)],
+        "texts": [{"context": f"the {i}", "continuation": "hill"} for i in range(4)],
+        "questions": [
+            {
+                "context": f"how much is {i}?",
+                "chain_of_thought": "it is",
+                "answer": str(i),
+                "aliases": ["(a"] * (i == 2),
+            }
+            for i in range(4)
+        ],
+    }
+    kinds = ("multiple_choice", "schema", "language_modeling", "generation_task_with_answers")
+    tasks: list[dict[str, Any]] = []
+    for (label, rows), kind in zip(lines.items(), kinds, strict=True):
+        (folder / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        tasks.append(
+            {"label": label, "dataset_uri": f"{label}.jsonl", "num_fewshot": [1], "icl_task_type": kind}
+            | ({"has_categories": True} if label == "choices" else {})
+            | ({"cot_delimiter": " #### "} if label == "questions" else {})
+        )
+    benchmarks = [{"name": label, "num_fewshot": 1, "random_baseline": 0.0} for label in lines]
+    (folder / "tasks.yaml").write_text(json.dumps({"icl_tasks": tasks}))  # JSON is yaml
+    averages = {"categories": [{"name": "all", "benchmarks": benchmarks}]}
+    (folder / "gauntlet.yaml").write_text(json.dumps({"eval_gauntlet": averages}))
+    return [f"--icl_tasks={folder / 'tasks.yaml'}", f"--eval_gauntlet={folder / 'gauntlet.yaml'}"]
+
+
+def test_a_gauntlet_of_ones_own(miron, place, tmp_path):
+    flags = [*write_gauntlet(tmp_path), f"--data_dir={tmp_path}", f"--model={place.model}", "--compilation_cache="]
+    ran = miron("eval", *flags, f"--output={tmp_path / 'out'}")
+    assert ran.status == 0, ran.err
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert finite_or_null(results)
+    tasks = results["tasks"]
+    assert {name: task["n"] for name, task in tasks.items()} == {
+        "own-gauntlet/choices": 6,
+        "own-gauntlet/schemas": 3,
+        "own-gauntlet/texts": 4,
+        "own-gauntlet/questions": 4,
+    }
+    choices = tasks["own-gauntlet/choices"]
+    assert {name: group["n"] for name, group in choices["groups"].items()} == {"a": 3, "b": 3}
+    means = [group["metrics"]["accuracy"]["value"] for group in choices["groups"].values()]
+    assert choices["metrics"]["accuracy"]["value"] == pytest.approx(sum(means) / 2)
+    questions = tasks["own-gauntlet/questions"]
+    assert questions["always_right_rows"] == [2]
+    assert sum(questions["ended"].values()) == 4
+    samples = (tmp_path / "out" / "samples" / "own-gauntlet" / "questions.jsonl").read_text().splitlines()
+    lines = [json.loads(line) for line in samples]
+    assert lines[2]["correct"] is True
+    assert [line["accepted"] for line in lines] == [["0"], ["1"], ["2", "(a"], ["3"]]
+    right = sum(line["correct"] for line in lines)
+    assert questions["metrics"]["accuracy"]["value"] == pytest.approx(right / 4)
+    composite = results["suites"]["own-gauntlet"]["composites"]["all"]
+    accuracies = [task["metrics"]["accuracy"]["value"] for task in tasks.values()]
+    assert composite["value"] == pytest.approx(sum(accuracies) / 4)
+    errors = [task["metrics"]["accuracy"]["stderr"] for task in tasks.values()]
+    assert composite["stderr"] == pytest.approx(math.hypot(*errors) / 4)
+    assert "any text is right in row 2" in ran.out
+    # Questions alone: nothing is scored, all is generated.
+    alone = miron("eval", *flags, "--tasks=own-gauntlet/questions", "--limit=2", f"--output={tmp_path / 'alone'}")
+    assert alone.status == 0, alone.err
+    assert miron("tasks", *flags).status == 0
+    assert miron("plan", *flags).status == 0
+    assert "--icl_tasks" in miron("eval", flags[1], f"--model={place.model}").err
+
+
 def test_the_same_run_again_and_another_one(miron, place, tmp_path):
     first = miron("eval", *common(place, tmp_path / "out", "--limit=11"))
     before = json.loads((tmp_path / "out" / "results.json").read_text())["tasks"]

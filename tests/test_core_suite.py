@@ -5,18 +5,23 @@ import io
 import json
 import os
 import zipfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from miron_jax.errors import InputError
-from miron_jax.task import DataFile, data_state, git_blob_sha1, read_examples
-from miron_jax.tasks import core
+from miron_jax.task import Composite, DataFile, Measured, data_state, git_blob_sha1, read_examples
+from miron_jax.tasks import core, eval_bundle
 from miron_jax.tasks.registry import SUITES, select
 
 TASKS = {task.name: task for task in core.SUITE.tasks}
 LARGE = ["core/hellaswag_zeroshot", "core/hellaswag", "core/squad", "core/coqa"]
+
+
+def composites_of(accuracies: Mapping[str, float | None]) -> dict[str, Composite]:
+    return core.composites({name: Measured(accuracy, 10) for name, accuracy in accuracies.items()})
 
 
 def small_task(name: str, lines: list[str], folder: Path):
@@ -35,9 +40,9 @@ def test_git_blob_sha1_is_gits():
 def test_table_has_the_published_shape():
     assert len(core.SUITE.tasks) == 22
     assert len({task.file.path for task in core.SUITE.tasks}) == 21
-    assert sum(task.file.rows for task in core.SUITE.tasks) == 91_037
+    assert sum(task.file.rows or 0 for task in core.SUITE.tasks) == 91_037
     assert {task.profile.span for task in core.SUITE.tasks if task.kind == "schema"} == {"common_suffix"}
-    assert all(task.profile.strip_context == (task.kind == "language_modeling") for task in core.SUITE.tasks)
+    assert all((task.profile.strip == "context") == (task.kind == "language_modeling") for task in core.SUITE.tasks)
 
 
 def test_table_equals_manifest_and_every_local_file_has_its_hash(shared_data: Path):
@@ -84,7 +89,7 @@ def test_composites_reproduce_the_published_csvs(shared_data: Path, model: str, 
     text = (shared_data / "goldens" / f"openai-community-{model}.csv").read_text()
     rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()[1:]]
     accuracies = {f"core/{label}": float(accuracy) for label, accuracy, _ in rows[:-1]}
-    composites = core.composites(accuracies)
+    composites = composites_of(accuracies)
     value = composites["CORE"].value
     assert value is not None
     assert value == pytest.approx(float(rows[-1][2]), abs=1e-6)
@@ -97,24 +102,24 @@ def test_composites_reproduce_the_published_csvs(shared_data: Path, model: str, 
 
 def test_composite_without_all_22_is_null_and_names_the_missing():
     accuracies: dict[str, float | None] = {name: 0.5 for name in TASKS if name not in LARGE}
-    composites = core.composites({**accuracies, "core/coqa": None})
+    composites = composites_of({**accuracies, "core/coqa": None})
     for name in ("CORE", "CORE_v2"):
         assert (composites[name].value, composites[name].complete) == (None, False)
         assert sorted(composites[name].missing) == sorted(LARGE)
     assert composites["CORE-18"].complete
     assert composites["CORE-18"].value is not None
-    assert core.composites({**accuracies, "core/copa": None})["CORE-18"].missing == ("core/copa",)
+    assert composites_of({**accuracies, "core/copa": None})["CORE-18"].missing == ("core/copa",)
 
 
 def test_composite_by_hand():
     # All at their baseline: 0.  One task then gains .1: copa (b = .5) adds .1 / .5 / 22; boolq (b = .62) .1 / .38 / 22.
     at_baseline: dict[str, float | None] = dict(core.BASELINES_V1)
-    assert core.composites(at_baseline)["CORE"].value == pytest.approx(0, abs=1e-12)
-    up = core.composites({**at_baseline, "core/copa": 0.6})["CORE"]
+    assert composites_of(at_baseline)["CORE"].value == pytest.approx(0, abs=1e-12)
+    up = composites_of({**at_baseline, "core/copa": 0.6})["CORE"]
     assert up.value == pytest.approx(0.1 / 0.5 / 22)
     assert up.weights["core/copa"] == pytest.approx(1 / 0.5 / 22)
     # Not clipped: boolq at 0 is .62 below a baseline of .62, that is -.62 / .38.
-    assert core.composites({**at_baseline, "core/boolq": 0.0})["CORE"].value == pytest.approx(-0.62 / 0.38 / 22)
+    assert composites_of({**at_baseline, "core/boolq": 0.0})["CORE"].value == pytest.approx(-0.62 / 0.38 / 22)
 
 
 GOOD = {"query": "q", "choices": ["a", "b"], "gold": 1}
@@ -229,7 +234,9 @@ def archive(path: Path, names: list[str]) -> str:
 @pytest.mark.parametrize("top", ["eval_bundle/", ""])
 def test_bundle_is_fetched_once_and_appears_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, top: str):
     source = tmp_path / "source.zip"
-    monkeypatch.setattr(core, "BUNDLE_URL", archive(source, [f"{top}eval_data/commonsense_reasoning/copa.jsonl"]))
+    monkeypatch.setattr(
+        eval_bundle, "BUNDLE_URL", archive(source, [f"{top}eval_data/commonsense_reasoning/copa.jsonl"])
+    )
     monkeypatch.setenv("MIRON_JAX_DATA", str(tmp_path / "cache"))
     folder = core.locate(None)
     assert folder == tmp_path / "cache" / "eval_bundle" / "eval_data"
@@ -241,7 +248,7 @@ def test_bundle_is_fetched_once_and_appears_whole(tmp_path: Path, monkeypatch: p
 def test_a_failed_fetch_says_what_to_do_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MIRON_JAX_DATA", str(tmp_path / "cache"))
     source = tmp_path / "source.zip"
-    monkeypatch.setattr(core, "BUNDLE_URL", source.as_uri())
+    monkeypatch.setattr(eval_bundle, "BUNDLE_URL", source.as_uri())
     with pytest.raises(InputError, match="--data_dir=FOLDER"):
         core.locate(None)
     source.write_bytes(b"PK, but cut short")
@@ -255,7 +262,7 @@ def test_a_failed_fetch_says_what_to_do_and_leaves_nothing(tmp_path: Path, monke
 
 
 def test_select_keeps_published_order_without_duplicates():
-    assert list(SUITES) == ["core", "miron", "miron-gen", "miron-gen-prefixspace"]
+    assert list(SUITES) == ["core", "gauntlet", "gauntlet-cot-fix", "miron", "miron-gen", "miron-gen-prefixspace"]
     assert [task.name for task in select("core").tasks] == list(TASKS)
     chosen = select("core/copa, core/arc_*,core/arc_easy")
     assert [task.name for task in chosen.tasks] == ["core/arc_easy", "core/arc_challenge", "core/copa"]

@@ -29,6 +29,7 @@ STAGES = (
     "task",
     "prompts",
     "token_requests",
+    "answer_requests",
     "token_bytes",
     "cloze_requests",
     "detokenize",

@@ -4,13 +4,14 @@ import json
 import random
 import time
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from miron_jax.errors import InputError
-from miron_jax.prompts import draw_shots, item_order, pool_size, render
-from miron_jax.task import Example, Task, read_examples
+from miron_jax.prompts import Prompt, draw_shots, item_order, pool_size, render
+from miron_jax.task import Example, Profile, Task, read_examples
 from miron_jax.tasks import core
 
 TASKS = {task.name: task for task in core.SUITE.tasks}
@@ -19,6 +20,15 @@ TASKS = {task.name: task for task in core.SUITE.tasks}
 @pytest.fixture(scope="module")
 def goldens(shared_data: Path) -> dict:
     return json.loads((shared_data / "goldens" / "core_gauntlet.json").read_text())
+
+
+def drawn(profile: Profile, idx: int, num_pool: int) -> list[int]:
+    return next(islice(draw_shots(profile, num_pool), idx, None))
+
+
+def read(prompt: Prompt) -> list[str]:
+    """What stands before each option's continuation."""
+    return [prompt.preamble + context for context in prompt.contexts]
 
 
 def test_order_is_the_published_shuffle(goldens: dict):
@@ -36,8 +46,9 @@ def test_draws_are_the_published_ones(goldens: dict):
             if not key.startswith("idx"):
                 continue
             idx, _, limit = key.removeprefix("idx").partition("_max_per_task_")
-            num_pool = min(task.file.rows, int(limit)) if limit else task.file.rows
-            assert draw_shots(task.profile, int(idx), num_pool) == shots, (label, key)
+            rows = task.file.rows or 0
+            num_pool = min(rows, int(limit)) if limit else rows
+            assert drawn(task.profile, int(idx), num_pool) == shots, (label, key)
 
 
 def test_prompts_are_the_published_ones(goldens: dict, shared_data: Path):
@@ -46,9 +57,9 @@ def test_prompts_are_the_published_ones(goldens: dict, shared_data: Path):
         task = TASKS[f"core/{label}"]
         prompts = render(task, read_examples(task, folder))
         for prompt, expected in zip(prompts, golden, strict=False):
-            texts = [c + k for c, k in zip(prompt.contexts, prompt.continuations, strict=True)]
+            texts = [prompt.preamble + c + k for c, k in zip(prompt.contexts, prompt.continuations, strict=True)]
             if task.kind == "language_modeling":
-                texts = [prompt.contexts[0].strip(), *texts]
+                texts = [(prompt.preamble + prompt.contexts[0]).strip(), *texts]
             assert texts == expected["prompts"]
             assert prompt.gold == expected["gold"]
 
@@ -58,7 +69,7 @@ def test_prompts_are_the_published_ones(goldens: dict, shared_data: Path):
 def test_draw_equals_sampling_a_list_without_the_item(num_pool: int, idx: int):
     profile = TASKS["core/arc_easy"].profile
     others = [i for i in range(num_pool) if i != idx]
-    assert draw_shots(profile, idx, num_pool) == random.Random(1234 + idx).sample(others, 10)
+    assert drawn(profile, idx, num_pool) == random.Random(1234 + idx).sample(others, 10)
 
 
 def few(task: Task, num_fewshot: int) -> Task:
@@ -70,22 +81,22 @@ def test_wording_of_multiple_choice_by_hand():
     task = few(TASKS["core/arc_easy"], 1)
     examples = [Example(0, (" q0 ",), ("a0", "b0"), 1), Example(1, ("q1",), ("a1", "b1", "c1"), 0)]
     prompts = {prompt.row: prompt for prompt in render(task, examples)}
-    assert prompts[0].contexts == ("q1\nAnswer: a1\n\n q0 \nAnswer: ",) * 2  # the query keeps its blanks
+    assert read(prompts[0]) == ["q1\nAnswer: a1\n\n q0 \nAnswer: "] * 2  # the query keeps its blanks
     assert prompts[0].continuations == ("a0", "b0")
     assert prompts[0].gold == 1
-    assert prompts[1].contexts == (" q0 \nAnswer: b0\n\nq1\nAnswer: ",) * 3
+    assert read(prompts[1]) == [" q0 \nAnswer: b0\n\nq1\nAnswer: "] * 3
     assert prompts[1].contexts[0] is prompts[1].contexts[2]  # one string in memory
 
 
 def test_wording_of_schema_and_language_modeling_by_hand():
     schema = [Example(0, ("the cat", "the dog"), ("ran",), 1), Example(1, ("a", "b"), ("c",), 0)]
     prompt = next(p for p in render(few(TASKS["core/winograd"], 1), schema) if p.row == 0)
-    assert prompt.contexts == ("a c\n\nthe cat ", "a c\n\nthe dog ")
+    assert read(prompt) == ["a c\n\nthe cat ", "a c\n\nthe dog "]
     assert prompt.continuations == ("ran", "ran")
     assert prompt.gold == 1
     texts = [Example(0, (" x \n",), ("y ",), 0), Example(1, ("u",), ("v",), 0)]
     prompts = {p.row: p for p in render(few(TASKS["core/jeopardy"], 1), texts)}
-    assert prompts[1].contexts == ("x\nAnswer: y \n\nu\nAnswer: ",)  # contexts are stripped, continuations never
+    assert read(prompts[1]) == ["x\nAnswer: y \n\nu\nAnswer: "]  # contexts are stripped, continuations never
     assert prompts[1].gold is None
 
 
@@ -100,7 +111,7 @@ def test_limit_cuts_the_pool_but_leaves_enough_for_a_draw():
     assert [prompt.row for prompt in three] == order[:3]
     pool = {f"q{row}" for row in order[:11]}  # max(3, 10 + 1) rows
     for prompt in three:
-        shown = prompt.contexts[0].split("\n\n")[:-1]
+        shown = read(prompt)[0].split("\n\n")[:-1]
         assert {text.partition("\n")[0] for text in shown} == pool - {f"q{prompt.row}"}
     assert (pool_size(task.profile, None), pool_size(task.profile, 3), pool_size(task.profile, 20)) == (None, 11, 20)
     assert len(render(task, examples, limit=1000)) == 50
@@ -108,7 +119,7 @@ def test_limit_cuts_the_pool_but_leaves_enough_for_a_draw():
 
 def test_no_example_is_its_own_shot():
     profile = TASKS["core/arc_easy"].profile
-    assert all(idx not in draw_shots(profile, idx, 30) for idx in range(30))
+    assert all(idx not in shots for idx, shots in enumerate(draw_shots(profile, 30)))
 
 
 def test_bad_sizes_are_refused():

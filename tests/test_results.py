@@ -14,7 +14,7 @@ from miron_jax.report.results import samples
 from miron_jax.scores import Score, SelfCheck, Totals
 from miron_jax.task import DataState
 from miron_jax.tasks import core
-from miron_jax.token_requests import Bos
+from miron_jax.token_requests import Bos, LengthLimit
 
 
 def scored(task_name: str, logprobs: list[list[float]], state: str = "as published") -> TaskScores:
@@ -31,7 +31,9 @@ def scored(task_name: str, logprobs: list[list[float]], state: str = "as publish
 
 def outcome(tasks: list[TaskScores]) -> Outcome:
     inputs = Inputs([task.source for task in tasks], {}, [core.SUITE])
-    return Outcome(tasks, inputs, None, Bos(0, "declared <s>"), Totals(), Speed(), SelfCheck(1e-3), 0.0)
+    return Outcome(
+        tasks, inputs, LengthLimit(None, None), Bos(0, "declared <s>"), Totals(), Speed(), SelfCheck(1e-3), 0.0
+    )
 
 
 def every_small_task(changed: str = "", broken: str = "") -> list[TaskScores]:

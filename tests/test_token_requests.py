@@ -62,7 +62,7 @@ def twin(prompt: Prompt, profile: Profile, tokenizer: Any, max_length: int | Non
     def ids(text: str) -> list[int]:
         return [resolve_bos(tokenizer).id, *tokenizer.encode(text, add_special_tokens=False)]
 
-    options = [ids(c + k) for c, k in zip(prompt.contexts, prompt.continuations, strict=True)]
+    options = [ids(prompt.preamble + c + k) for c, k in zip(prompt.contexts, prompt.continuations, strict=True)]
     shortest = min(map(len, options))
     if profile.span == "after_common_prefix":
         shared = 0
@@ -75,7 +75,7 @@ def twin(prompt: Prompt, profile: Profile, tokenizer: Any, max_length: int | Non
             shared += 1
         starts = [len(option) - shared for option in options]
     else:
-        without = ids(prompt.contexts[0].strip())
+        without = ids((prompt.preamble + prompt.contexts[0]).strip())
         starts = [0]
         while starts[0] < min(len(without), shortest) and without[starts[0]] == options[0][starts[0]]:
             starts[0] += 1

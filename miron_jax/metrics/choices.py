@@ -11,6 +11,7 @@ every number of its example NaN, never 0, and no option is chosen.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -28,20 +29,28 @@ class ExampleScore:
     tied: bool  # another option equals the chosen one, which won by coming first
     empty_span: bool  # some option has no scored token
     metrics: Mapping[str, float]
+    rounded: bool = False  # the mean losses alone would have chosen another option: exp of them rounded to a tie
 
 
-def score_choices(token_logprobs: Sequence[np.ndarray], continuations: Sequence[str], gold: int) -> ExampleScore:
+def score_choices(
+    token_logprobs: Sequence[np.ndarray],
+    continuations: Sequence[str],
+    gold: int,
+    normalizer: Literal["mean", "exp_mean"] = "mean",
+) -> ExampleScore:
     """Multiple choice and schema: one entry an option in both sequences."""
     empty = any(len(logprobs) == 0 for logprobs in token_logprobs)
     if any(np.isnan(logprobs).any() for logprobs in token_logprobs):
         return ExampleScore(None, None, False, empty, dict.fromkeys(CHOICE_METRICS, math.nan))
-    losses = mean_losses(token_logprobs)
+    means = mean_losses(token_logprobs)
+    losses = perplexities(means) if normalizer == "exp_mean" else means
     prediction = first_smallest(losses)
     return ExampleScore(
         prediction=prediction,
         correct=prediction == gold,
         tied=sum(bool(loss == losses[prediction]) for loss in losses) > 1,
         empty_span=empty,
+        rounded=prediction != first_smallest(means),
         metrics={
             "accuracy": float(prediction == gold),
             "accuracy_sum": accuracy_sum(token_logprobs, gold),
@@ -77,6 +86,15 @@ def mean_losses(token_logprobs: Sequence[np.ndarray]) -> list[np.float32]:
     return [
         -np.mean(logprobs, dtype=np.float32) if len(logprobs) else np.float32(np.nan) for logprobs in token_logprobs
     ]
+
+
+def perplexities(losses: Sequence[np.float32]) -> list[np.float32]:
+    """exp(loss), float32, which the Gauntlet compares: above 88.7 nats all are infinite, tiny losses all become 1.
+
+    Elsewhere it orders options as the losses do, and where it makes equals of them the first wins.
+    """
+    with np.errstate(over="ignore"):
+        return [np.exp(loss) for loss in losses]
 
 
 def first_smallest(losses: Sequence[np.float32]) -> int:

@@ -55,7 +55,7 @@ def cloze_entry(task: ClozeScores, outcome: Outcome, limit: int | None) -> dict[
         "profile": {
             **asdict(definition.profile),
             "empty_prefix_token": task.empty_prefix,
-            "max_length": outcome.length_limit,
+            "max_length": outcome.length_limit.of(definition.profile),
         },
         "kind": definition.kind,
         "skipped": skipped(task),

@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
@@ -20,13 +21,25 @@ import jax
 import numpy as np
 
 from miron_jax import __version__
-from miron_jax.aggregate import ClozeScores, Outcome, TaskScores, estimates, skipped, suite_composites
+from miron_jax.aggregate import (
+    AnswerScores,
+    AnyScores,
+    ClozeScores,
+    Estimate,
+    Outcome,
+    TaskScores,
+    skipped,
+    suite_composites,
+    task_estimates,
+)
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
+from miron_jax.metrics.answers import answer_of, normalize
+from miron_jax.prompts import Prompt
 from miron_jax.report.cloze import cloze_composites, cloze_entry, cloze_samples
 from miron_jax.report.entries import estimate_entry, option_entry
 from miron_jax.scores import Score
-from miron_jax.task import ClozeTask, Suite, Task
+from miron_jax.task import AnyTask, ClozeTask, Suite
 
 SCHEMA = 1
 RESULTS, SAMPLES = "results.json", "samples"
@@ -142,9 +155,35 @@ def results_of(config: RunConfig, outcome: Outcome, wall_seconds: float) -> dict
     }
 
 
-def samples(task: TaskScores | ClozeScores) -> Iterator[dict[str, Any]]:
+def samples(task: AnyScores) -> Iterator[dict[str, Any]]:
     """One record an example, in the suite's own order."""
-    return cloze_samples(task) if isinstance(task, ClozeScores) else _samples(task)
+    if isinstance(task, ClozeScores):
+        return cloze_samples(task)
+    return _answer_samples(task) if isinstance(task, AnswerScores) else _samples(task)
+
+
+def _answer_samples(task: AnswerScores) -> Iterator[dict[str, Any]]:
+    after = task.source.task.profile.answer_after
+    for i, (prompt, example) in enumerate(zip(task.prompts, task.examples, strict=True)):
+        sample = {
+            "id": prompt.id,
+            "row": prompt.row,
+            **_category(prompt),
+            "gold": None,
+            "prediction": None,
+            "correct": example.correct,
+            "options": [],
+            "generated": task.generated[i],
+            "ended": task.ended[i],
+            "answer": normalize(answer_of(task.generated[i], after)),
+            "accepted": list(task.accepted[i]),
+            "metrics": dict(example.metrics),
+        }
+        yield {**sample, "reason": "the model answers NaN"} if example.correct is None else sample
+
+
+def _category(prompt: Prompt) -> dict[str, str]:
+    return {} if prompt.category is None else {"category": prompt.category}
 
 
 def _samples(task: TaskScores) -> Iterator[dict[str, Any]]:
@@ -153,6 +192,7 @@ def _samples(task: TaskScores) -> Iterator[dict[str, Any]]:
         sample = {
             "id": prompt.id,
             "row": prompt.row,
+            **_category(prompt),
             "gold": prompt.gold,
             "prediction": example.prediction if chosen else None,
             "correct": example.correct,
@@ -176,28 +216,28 @@ def _reason(options: list[Score]) -> str:
     return "the gold option has no scored token"
 
 
-def _entry(task: TaskScores | ClozeScores, outcome: Outcome, limit: int | None) -> dict[str, Any]:
+def _entry(task: AnyScores, outcome: Outcome, limit: int | None) -> dict[str, Any]:
     return cloze_entry(task, outcome, limit) if isinstance(task, ClozeScores) else _task(task, outcome, limit)
 
 
-def _task(task: TaskScores, outcome: Outcome, limit: int | None) -> dict[str, Any]:
-    definition = task.source.task
+def _task(task: TaskScores | AnswerScores, outcome: Outcome, limit: int | None) -> dict[str, Any]:
+    definition, found = task.source.task, task_estimates(task)
     entry: dict[str, Any] = {
         "n": len(task.examples) - skipped(task),
-        "metrics": {name: estimate_entry(found) for name, found in estimates(task.examples).items()},
-        "groups": {},
+        "metrics": _metrics(found.metrics),
+        "groups": {name: {"n": found.sizes[name], "metrics": _metrics(own)} for name, own in found.categories.items()},
         "baselines": dict(definition.baselines),
+        "rescaled": _rescaled(found.metrics["accuracy"], definition.baselines["random"]),
         "profile": {
             **asdict(definition.profile),
-            "bos_token": outcome.bos.how if outcome.bos else None,
-            "max_length": outcome.length_limit,
+            "bos_token": outcome.bos.how if outcome.bos and definition.profile.bos == "always" else None,
+            "max_length": outcome.length_limit.of(definition.profile),
         },
         "kind": definition.kind,
+        "section": definition.section,
         "skipped": skipped(task),
-        "tied": sum(example.tied for example in task.examples),
-        "empty_span": sum(example.empty_span for example in task.examples),
+        **(_of_answers(task) if isinstance(task, AnswerScores) else _of_options(task)),
         "truncated": task.truncated,
-        "inexact_prefix": task.inexact_prefix,
         "beyond_trained_length": task.beyond_trained,
         "data": {"file": definition.file.path, **task.source.data._asdict()},
         "citation": definition.citation,
@@ -205,7 +245,42 @@ def _task(task: TaskScores, outcome: Outcome, limit: int | None) -> dict[str, An
     return entry if limit is None else {**entry, "limit": limit}
 
 
-def _composites(suite: Suite[Task | ClozeTask], outcome: Outcome) -> dict[str, Any]:
+def _metrics(found: Mapping[str, Estimate]) -> dict[str, Any]:
+    return {name: estimate_entry(own) for name, own in found.items()}
+
+
+def _rescaled(accuracy: Estimate, baseline: float | None) -> dict[str, float] | None:
+    """(accuracy - b) / (1 - b): 0 is chance, 1 perfect, below chance negative."""
+    if baseline is None:
+        return None
+    scale = 1 / (1 - baseline)
+    return {"value": (accuracy.value - baseline) * scale, "stderr": accuracy.stderr * scale}
+
+
+def _of_options(task: TaskScores) -> dict[str, Any]:
+    golds = [prompt.gold for prompt in task.prompts if prompt.gold is not None]
+    return {
+        "tied": sum(example.tied for example in task.examples),
+        "rounded_to_a_tie": sum(example.rounded for example in task.examples),
+        # What a model scores that finds all options equal: the first one wins.
+        "first_option_accuracy": sum(gold == 0 for gold in golds) / len(golds) if golds else None,
+        "empty_span": sum(example.empty_span for example in task.examples),
+        "inexact_prefix": task.inexact_prefix,
+    }
+
+
+def _of_answers(task: AnswerScores) -> dict[str, Any]:
+    empty = [
+        prompt.row for prompt, own in zip(task.prompts, task.accepted, strict=True) if not all(map(normalize, own))
+    ]
+    return {
+        "max_new_tokens": task.max_new_tokens,
+        "ended": dict(Counter(task.ended)),
+        "always_right_rows": empty,  # an accepted answer that normalizes to nothing begins every text
+    }
+
+
+def _composites(suite: Suite[AnyTask], outcome: Outcome) -> dict[str, Any]:
     tasks = [task for task in suite.tasks if isinstance(task, ClozeTask)]
     if tasks:
         return cloze_composites(Suite(suite.name, tuple(tasks), suite.composites, suite.locate), outcome)

@@ -7,24 +7,63 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from miron_jax.report.cloze import cloze_notes, cloze_table
+
+PARTIAL = "partial_"
+FIRST_OPTION = 0.9  # gold stands first in so many examples that a tie wins
 
 
 def print_results(console: Console, results: Mapping[str, Any]) -> None:
     """Tasks with their accuracy and its 95 % interval, then composites, notes and speed."""
     cloze = {name: task for name, task in results["tasks"].items() if task["kind"] == "cloze"}
-    choices = {name: task for name, task in results["tasks"].items() if name not in cloze}
     if cloze:
         console.print(cloze_table(cloze))
-    if choices:
-        console.print(_choices_table(choices))
+    for suite in results["suites"]:
+        tasks = {name: task for name, task in results["tasks"].items() if name.startswith(f"{suite}/")}
+        if tasks and not tasks.keys() <= cloze.keys():
+            sectioned = any(task["section"] for task in tasks.values())
+            console.print(sections_table(tasks) if sectioned else _choices_table(tasks))
     for suite in results["suites"].values():
+        if any(name.startswith(PARTIAL) for name in suite["composites"]):
+            console.print(partials_table(suite["composites"]))
+            console.print(_left_out(suite["composites"]), markup=False, soft_wrap=True)
+            continue
         for name, composite in suite["composites"].items():
             console.print(_composite(name, composite), markup=False, soft_wrap=True)
     for line in (*cloze_notes(cloze), *_notes(results), _speed(results)):
         console.print(line, markup=False, soft_wrap=True)
+
+
+def sections_table(tasks: Mapping[str, Any]) -> Table:
+    """Tasks under their section's heading, with what they add to it: (accuracy - baseline) / (1 - baseline)."""
+    table = Table(title=None, header_style="bold")
+    table.add_column("task", no_wrap=True)
+    for name in ("n", "accuracy", "stderr", "baseline", "rescaled", "stderr", "bits/byte"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for section in dict.fromkeys(task["section"] for task in tasks.values()):
+        table.add_section()
+        table.add_row(f"[bold]{escape(section or 'in no section')}[/bold]")
+        for name, task in tasks.items():
+            if task["section"] == section:
+                table.add_row(*_section_row(name, task))
+    return table
+
+
+def _section_row(name: str, task: Mapping[str, Any]) -> tuple[str, ...]:
+    accuracy, rescaled = task["metrics"]["accuracy"], task["rescaled"] or {}
+    return (
+        f"  {escape(name.partition('/')[2])}",
+        str(task["n"]),
+        _number(accuracy["value"]),
+        _number(accuracy["stderr"]),
+        _number(task["baselines"]["random"]),
+        _number(rescaled.get("value")),
+        _number(rescaled.get("stderr")),
+        _number(task["metrics"].get("bits_per_byte", {}).get("value")),
+    )
 
 
 def _choices_table(tasks: Mapping[str, Any]) -> Table:
@@ -60,7 +99,30 @@ def _composite(name: str, composite: Mapping[str, Any]) -> str:
         names = f"{', '.join(missing[:4])}{' ...' if missing[4:] else ''}"
         return f"{name}: none, {len(missing)} tasks have no score on published data: {names}"
     low, high = composite["ci95"]
-    return f"{name}: {composite['value']:.4f} (95 % interval {low:.4f} to {high:.4f})"
+    error = f"standard error {composite['stderr']:.4f}"
+    return f"{name}: {composite['value']:.4f}, {error} (95 % interval {low:.4f} to {high:.4f})"
+
+
+def partials_table(composites: Mapping[str, Any]) -> Table:
+    """Composites, and beside those that lack a task their value over the tasks that are there."""
+    table = Table(title=None, header_style="bold")
+    table.add_column("composite", no_wrap=True)
+    for name in ("value", "stderr", "partial", "stderr", "tasks without a score"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, composite in composites.items():
+        if not name.startswith(PARTIAL):
+            partial = composites.get(PARTIAL + name, {})
+            numbers = (composite["value"], composite["stderr"], partial.get("value"), partial.get("stderr"))
+            table.add_row(name, *map(_number, numbers), str(len(composite["missing"])))
+    return table
+
+
+def _left_out(composites: Mapping[str, Any]) -> str:
+    names = dict.fromkeys(task for composite in composites.values() for task in composite["missing"])
+    return (
+        "a composite that lacks a task has no value; a partial one compares only with runs over the same tasks; "
+        f"without a score on published data: {', '.join(names)}"
+    )
 
 
 def _notes(results: Mapping[str, Any]) -> list[str]:
@@ -70,6 +132,7 @@ def _notes(results: Mapping[str, Any]) -> list[str]:
     for key, text in (
         ("skipped", "examples without a score: the model answers NaN; no composite counts their tasks"),
         ("tied", "examples where another option equals the chosen one (the first wins)"),
+        ("rounded_to_a_tie", "examples decided by exp() rounding two losses to the same number, as the reference does"),
         ("empty_span", "examples with an option that scores no token"),
         ("truncated", "examples cut to the length limit (BOS and early shots go first)"),
         ("inexact_prefix", "examples whose context is no token prefix, scored from the longest common one"),
@@ -77,9 +140,21 @@ def _notes(results: Mapping[str, Any]) -> list[str]:
     ):
         if total := sum(task.get(key, 0) - task.get("unspelled", 0) * (key == "skipped") for task in tasks.values()):
             notes.append(f"{total} {text}")
+    for name, task in tasks.items():
+        if (task.get("first_option_accuracy") or 0) > FIRST_OPTION:
+            notes.append(
+                f"{name}: a model that finds all options equal scores {task['first_option_accuracy']:.3f} here"
+            )
+        if rows := task.get("always_right_rows"):
+            notes.append(
+                f"{name}: any text is right in row {', '.join(map(str, rows))} (the answer is punctuation only)"
+            )
     limits = {task["limit"] for task in tasks.values() if "limit" in task}
     if limits:
-        shots = any(task["profile"]["num_fewshot"] for task in tasks.values())
+        shots = any(
+            task["profile"]["num_fewshot"] and task["profile"].get("fewshot_pool") == "limited_items"
+            for task in tasks.values()
+        )
         drawn = "; worked examples are drawn from them too" if shots else ""
         notes.append(f"--limit {limits.pop()}: the first examples of each task or category{drawn}")
     changed = [name for name, task in tasks.items() if task["data"]["state"] == "changed"]

@@ -22,7 +22,7 @@ def print_tasks(suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...]) 
     folders = dict(data_dir)
     for suite in suites:
         named = folders.get(suite.name, folders.get(""))
-        folder = _folder(suite, Path(named) if named else None)
+        folder = _folder(suite, Path(named) if named else None, suite.name in folders)
         for task in suite.tasks:
             state = data_state(task, folder).state if folder or not task.file else "missing"
             shots = str(task.profile.num_fewshot)
@@ -31,15 +31,18 @@ def print_tasks(suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...]) 
                 continue
             random = task.baselines["random"]
             baseline = "" if random is None else f"{random:.3f}"
-            table.add_row(task.name, task.kind, shots, baseline, str(task.file.rows), task.file.path, state)
+            documented = task.profile.documented_num_fewshot
+            shots += "" if documented is None else f" (document: {documented})"
+            table.add_row(task.name, task.kind, shots, baseline, str(task.file.rows or ""), task.file.path, state)
     out.print(table)
     out.print("data are looked for in --data_dir, else in the cache; `miron-jax eval` fetches what it can")
 
 
-def _folder(suite: Suite, data_dir: Path | None) -> Path | None:
+def _folder(suite: Suite, data_dir: Path | None, by_name: bool) -> Path | None:
+    """A folder that serves all suites may hold nothing of this one; one given for it alone must."""
     try:
         return suite.locate(data_dir, False)
     except InputError:
-        if data_dir is not None:
+        if by_name:
             raise
         return None

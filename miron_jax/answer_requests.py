@@ -1,0 +1,52 @@
+"""Questions + tokenizer -> prompts to generate from, in tokens.
+
+Arrives: Prompts, their Questions, an AnswerProfile.  Leaves: `AnswerRequests`.  It deliberately does not know models or
+what makes an answer right.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from miron_jax.errors import InputError
+from miron_jax.prompts import Prompt
+from miron_jax.task import AnswerProfile, Question
+from miron_jax.token_requests import Tokenizer, longest_answer, tokenize_questions
+
+
+class AnswerRequests(NamedTuple):
+    """One task's prompts."""
+
+    prompts: list[tuple[int, ...]]  # token ids, the last ones where a prompt was too long
+    max_new_tokens: int  # that each text may have
+    truncated: int  # prompts that lost tokens
+
+
+def answer_requests(
+    prompts: Sequence[Prompt],
+    questions: Sequence[Question],
+    profile: AnswerProfile,
+    tokenizer: Tokenizer,
+    max_length: int | None,
+    task_name: str,
+) -> AnswerRequests:
+    """`questions` are those of the whole file: every text has room for the longest of their answers.
+
+    A prompt keeps the last tokens that leave this room within `max_length`.
+    """
+    room = longest_answer([text for question in questions for text in question.room_for], tokenizer)
+    max_new_tokens = room + profile.extra_tokens
+    window = None if max_length is None else max_length - max_new_tokens
+    if window is not None and window < 1:
+        raise InputError(
+            f"{task_name}: its longest answer takes {max_new_tokens} tokens, which leaves no room for a prompt within the "
+            f"length limit of {max_length}: raise --max_length to at least {max_new_tokens + 1}"
+        )
+    whole = tokenize_questions(prompts, profile, tokenizer)
+    kept = whole if window is None else [ids[-window:] for ids in whole]
+    truncated = sum(len(a) < len(b) for a, b in zip(kept, whole, strict=True))
+    if empty := [prompt for prompt, ids in zip(prompts, kept, strict=True) if not ids]:
+        raise InputError(
+            f"{task_name}, row {empty[0].row}: its prompt has no token and the tokenizer puts no BOS there: "
+            "mend or remove the line"
+        )
+    return AnswerRequests(kept, max_new_tokens, truncated)

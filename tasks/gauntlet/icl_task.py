@@ -1,0 +1,146 @@
+"""One entry of a gauntlet's task list -> the task that scores it.
+
+Arrives: an `IclTask`, from the published table or from a yaml file.  Leaves: a `Task` or an `AnswerTask` with every rule
+of MosaicML's composer 0.17.2 and llm-foundry v0.4.0 spelled out.  It deliberately does not know where data files lie.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from miron_jax.task import AnswerProfile, AnswerTask, DataFile, Example, Kind, Profile, Question, Task
+from miron_jax.tasks.icl_rows import PARSE, answer_text, checked_text, text_field
+
+CITATION = "Mosaic Eval Gauntlet v0.1.0, MosaicML llm-foundry v0.4.0, scripts/eval/local_data/EVAL_GAUNTLET.md"
+PROTOCOL = "gauntlet-v0.1.0"
+MAX_LENGTH = 1024  # max_seq_len of llm-foundry v0.4.0's hf_eval.yaml
+REASONING_ROOM = 10  # tokens beyond the longest answer where answers come with their reasoning
+
+
+@dataclass(frozen=True, slots=True)
+class IclTask:
+    """What a task list says of a benchmark, under this program's names."""
+
+    label: str
+    kind: Kind | Literal["generation"]
+    num_fewshot: int
+    baseline: float | None  # accuracy of random answers, a share of 1
+    file: str
+    rows: int | None = None  # None, as the hash: a file of the user's own
+    git_blob_sha1: str | None = None
+    delimiter: str = " "
+    prelimiter: str = ""
+    answer_after: str = ""  # cot_delimiter
+    prompt_string: str = ""
+    shot_separator: str = "\n"
+    has_categories: bool = False
+    documented_num_fewshot: int | None = None
+
+
+def task_of(entry: IclTask, name: str, section: str | None, stop: tuple[str, ...] = ()) -> Task | AnswerTask:
+    """The task of this entry under this name; `stop` ends its texts, where it has any."""
+    file = DataFile(entry.file, entry.rows, entry.git_blob_sha1)
+    baselines = {"random": entry.baseline, "human": None}
+    if entry.kind == "generation":
+        return AnswerTask(name, _answers(entry, stop), file, baselines, _parse_question(entry), CITATION, section)
+    return Task(name, entry.kind, _options(entry), file, baselines, _parse(entry), CITATION, section)
+
+
+def _wording(entry: IclTask) -> dict[str, Any]:
+    return {
+        "protocol": PROTOCOL,
+        "num_fewshot": entry.num_fewshot,
+        "documented_num_fewshot": entry.documented_num_fewshot,
+        "prompt_string": entry.prompt_string,
+        "prelimiter": entry.prelimiter,
+        "delimiter": entry.delimiter,
+        "question_delimiter": "right_stripped",
+        "shot_separator": entry.shot_separator,
+        "strip": "fields",
+        "item_order": "file",
+        "fewshot_draw": "stream_1234",
+        "fewshot_pool": "whole_file",
+        "categories": "macro" if entry.has_categories else "pooled",
+        "bos": "as_tokenizer",
+        "boundary": "segments",
+        "truncation": "keep_last",
+        "max_length": MAX_LENGTH,
+    }
+
+
+def _options(entry: IclTask) -> Profile:
+    return Profile(
+        **_wording(entry),
+        continuation_space="where_one_token",
+        span="continuation",
+        normalizer="exp_mean",
+        tie="first",
+        empty_span="error",
+    )
+
+
+def _answers(entry: IclTask, stop: tuple[str, ...]) -> AnswerProfile:
+    return AnswerProfile(
+        **_wording(entry),
+        decoding="greedy",
+        extra_tokens=REASONING_ROOM if entry.answer_after else 0,
+        stop=stop,
+        answer_after=entry.answer_after,
+        answer_normalizer="gauntlet",
+        match="prefix",
+    )
+
+
+def _parse(entry: IclTask) -> Callable[[dict[str, Any], int], Example]:
+    assert entry.kind != "generation"
+    of_kind = PARSE[entry.kind]
+
+    def parse(fields: dict[str, Any], row: int) -> Example:
+        return replace(of_kind(_stripped(fields), row), category=_category(entry, fields))
+
+    return parse
+
+
+def _stripped(fields: dict[str, Any]) -> dict[str, Any]:
+    """Texts outside lists lose white space at both ends; texts in lists keep theirs."""
+    return {key: value.strip() if isinstance(value, str) else value for key, value in fields.items()}
+
+
+def _category(entry: IclTask, fields: dict[str, Any]) -> str | None:
+    if not entry.has_categories:
+        return None
+    if "category" not in fields:
+        raise ValueError("field 'category' is missing, expected a text, as the task's has_categories asks for one")
+    return answer_text(_stripped(fields)["category"], "field 'category'")
+
+
+def _parse_question(entry: IclTask) -> Callable[[dict[str, Any], int], Question]:
+    def parse(fields: dict[str, Any], row: int) -> Question:
+        stripped = _stripped(fields)
+        answer = answer_text(text_field(stripped, "answer"), "field 'answer'")
+        aliases = _aliases(stripped)
+        reasoning = checked_text(stripped.get("chain_of_thought", ""), "field 'chain_of_thought'")
+        if reasoning and not entry.answer_after:
+            raise ValueError(
+                "field 'chain_of_thought' holds a text, but the task has no cot_delimiter to tell the answer from it: "
+                "expected a cot_delimiter, such as ' #### '"
+            )
+        before = f"{reasoning}{entry.answer_after}" if reasoning else ""
+        return Question(
+            row,
+            (text_field(stripped, "context"),),
+            (before + answer,),
+            0,
+            _category(entry, fields),
+            accepted=tuple(dict.fromkeys([text_field(fields, "answer"), *aliases])),
+            room_for=tuple(before + text for text in (answer, *aliases)),
+        )
+
+    return parse
+
+
+def _aliases(fields: dict[str, Any]) -> list[str]:
+    aliases = fields.get("aliases", [])
+    if not isinstance(aliases, list):
+        raise ValueError(f"field 'aliases' holds {aliases!r:.40}, expected a list of texts")
+    return [checked_text(alias, f"aliases[{i}]") for i, alias in enumerate(aliases)]

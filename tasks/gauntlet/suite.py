@@ -1,0 +1,51 @@
+"""The published Gauntlet, and the same reasoning tasks with stop strings.
+
+Arrives: the table.  Leaves: `SUITE` and `COT_FIX`.  It deliberately does not know tokenizers or models.
+
+`gauntlet` takes what stands behind the last " #### " of a text that nothing but EOS or its length ends, as v0.1.0 does: a
+model that goes on to invent and answer another question is judged by that.  `gauntlet-cot-fix` ends a text at a blank line
+or at "Q:", which later versions of llm-foundry also do; its scores stand under its own name and count in no composite.
+"""
+
+from pathlib import Path
+
+from miron_jax.task import AnswerTask, Suite, Task
+from miron_jax.tasks.eval_bundle import locate_files
+from miron_jax.tasks.gauntlet.averages import Averages
+from miron_jax.tasks.gauntlet.icl_task import task_of
+from miron_jax.tasks.gauntlet.table import CATEGORIES
+
+STOP = ("\n\n", "Q:")
+
+AVERAGES = Averages(
+    categories={
+        category: {f"gauntlet/{entry.label}": entry.baseline or 0.0 for entry in entries}
+        for category, entries in CATEGORIES.items()
+    },
+    averages={"core_average": tuple(category for category in CATEGORIES if category != "safety")},
+)
+
+_ENTRIES = [(category, entry) for category, entries in CATEGORIES.items() for entry in entries]
+
+
+def locate(data_dir: Path | None, fetch: bool = True) -> Path:
+    """The folder that holds the task files: llm-foundry's local_data, or an eval bundle."""
+    return locate_files(data_dir, fetch, (entry.file for _, entry in _ENTRIES), "Gauntlet")
+
+
+SUITE: Suite[Task | AnswerTask] = Suite(
+    "gauntlet",
+    tuple(task_of(entry, f"gauntlet/{entry.label}", category) for category, entry in _ENTRIES),
+    AVERAGES.composites,
+    locate,
+)
+COT_FIX: Suite[Task | AnswerTask] = Suite(
+    "gauntlet-cot-fix",
+    tuple(
+        task_of(entry, f"gauntlet-cot-fix/{entry.label}", category, STOP)
+        for category, entry in _ENTRIES
+        if entry.answer_after
+    ),
+    lambda measured: {},
+    locate,
+)

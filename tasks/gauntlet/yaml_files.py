@@ -1,0 +1,207 @@
+"""llm-foundry's yaml files -> a suite of the user's own.
+
+Arrives: the file that lists tasks (`icl_tasks`) and, if there is one, the file that averages them (`eval_gauntlet`).
+Leaves: a `Suite` under the rules of Gauntlet v0.1.0.  It deliberately does not know what is published.
+
+Files are looked for below --data_dir under the `dataset_uri`, or under what stands behind its `local_data/`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from miron_jax.errors import InputError
+from miron_jax.task import AnswerTask, Suite, Task
+from miron_jax.tasks.gauntlet.averages import WEIGHTINGS, Averages
+from miron_jax.tasks.gauntlet.icl_task import IclTask, task_of
+
+NAME = "own-gauntlet"
+_KINDS = {
+    "multiple_choice": "multiple_choice",
+    "schema": "schema",
+    "language_modeling": "language_modeling",
+    "question_answering": "generation",  # its name in v0.4.0
+    "generation_task_with_answers": "generation",  # and later
+}
+_TEXTS = {  # yaml key -> field
+    "continuation_delimiter": "delimiter",
+    "example_delimiter": "shot_separator",
+    "question_prelimiter": "prelimiter",
+    "prompt_string": "prompt_string",
+    "cot_delimiter": "answer_after",
+}
+_OTHER_KEYS = (
+    "label", "dataset_uri", "num_fewshot", "icl_task_type", "has_categories", "early_stopping_criteria",
+    "batch_size", "metric_names",
+)  # fmt: skip
+
+
+def read_suite(tasks_file: Path, gauntlet_file: Path | None) -> Suite[Task | AnswerTask]:
+    """Raises InputError for what cannot be honoured to the letter."""
+    entries = [
+        entry
+        for i, fields in enumerate(_listed(tasks_file, "icl_tasks"))
+        for entry in _entries(fields, f"{tasks_file}, task {i + 1}")
+    ]
+    names = _names([entry for entry, _ in entries], tasks_file)
+    averages = _averages(gauntlet_file, names) if gauntlet_file else None
+    baselines = _baselines(averages)
+    tasks = []
+    for (entry, stop), name in zip(entries, names.values(), strict=True):
+        section, baseline = baselines.get(name, (None, None))
+        tasks.append(task_of(replace(entry, baseline=baseline), name, section, stop))
+    return Suite(NAME, tuple(tasks), averages.composites if averages else lambda measured: {}, _locate)
+
+
+def _locate(data_dir: Path | None, fetch: bool = True) -> Path:
+    folder = data_dir or Path()
+    return next((folder / inner for inner in ("eval/local_data", "eval_data") if (folder / inner).is_dir()), folder)
+
+
+def _load(path: Path) -> Any:
+    remedy = "name a file as llm-foundry's eval/yamls/tasks.yaml or eval_gauntlet.yaml"
+    try:
+        return yaml.safe_load(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}): {remedy}") from None
+    except (yaml.YAMLError, UnicodeError) as error:
+        raise InputError(f"{path} is no yaml ({' '.join(str(error).split()):.120}): {remedy}") from None
+
+
+def _listed(path: Path, key: str) -> Sequence[Any]:
+    content = _load(path)
+    found = content.get(key) if isinstance(content, Mapping) else content
+    if not isinstance(found, list) or not found:
+        raise InputError(f"{path}: no list of tasks under {key!r}, expected one as in llm-foundry's tasks.yaml")
+    return found
+
+
+def _entries(fields: Any, where: str) -> list[tuple[IclTask, tuple[str, ...]]]:
+    """One entry for each number of worked examples, and the strings that end its texts."""
+    if not isinstance(fields, Mapping):
+        raise InputError(f"{where}: found {fields!r:.60}, expected keys such as label, dataset_uri, icl_task_type")
+    label = _text(fields, "label", where)
+    where = f"{where} ({label})"
+    known = (*_OTHER_KEYS, *_TEXTS)
+    if unknown := [str(key) for key in fields if key not in known]:
+        raise InputError(
+            f"{where}: key {unknown[0]!r} is not known here, expected one of {', '.join(known)}: remove it"
+        )
+    kind = _text(fields, "icl_task_type", where)
+    if kind not in _KINDS:
+        raise InputError(
+            f"{where}: icl_task_type is {kind!r}, expected one of {', '.join(_KINDS)}: mend or remove the task"
+        )
+    _check_metrics(fields.get("metric_names", []), where)
+    stop = fields.get("early_stopping_criteria", [])
+    if not (isinstance(stop, list) and all(isinstance(own, str) and own for own in stop)):
+        raise InputError(f"{where}: early_stopping_criteria is {stop!r:.60}, expected a list of texts")
+    texts = {field: _text(fields, key, where) for key, field in _TEXTS.items() if key in fields}
+    uri = _text(fields, "dataset_uri", where)
+    return [
+        (
+            IclTask(
+                label,
+                _KINDS[kind],  # pyright: ignore[reportArgumentType]
+                shots,
+                None,
+                uri.partition("local_data/")[2] or uri,
+                has_categories=fields.get("has_categories", False) is True,
+                **texts,
+            ),
+            tuple(stop),
+        )
+        for shots in _shots(fields, where)
+    ]
+
+
+def _text(fields: Mapping[Any, Any], key: str, where: str) -> str:
+    value = fields.get(key)
+    if not isinstance(value, str) or "${" in value:
+        raise InputError(f"{where}: {key} is {value!r:.60}, expected a text without ${{...}}")
+    return value
+
+
+def _shots(fields: Mapping[Any, Any], where: str) -> list[int]:
+    value = fields.get("num_fewshot", [0])
+    shots = value if isinstance(value, list) else [value]
+    if not shots or not all(isinstance(own, int) and not isinstance(own, bool) and own >= 0 for own in shots):
+        raise InputError(f"{where}: num_fewshot is {value!r:.60}, expected whole numbers from 0, such as [10]")
+    return shots
+
+
+def _check_metrics(names: Any, where: str) -> None:
+    """Accuracy is what is scored, always; another metric is asked for in vain."""
+    wrong = [str(name) for name in names if "Accuracy" not in str(name)] if isinstance(names, list) else [repr(names)]
+    if wrong:
+        raise InputError(f"{where}: metric_names asks for {wrong[0]:.60}, expected names of accuracies: remove it")
+
+
+def _names(entries: Sequence[IclTask], path: Path) -> dict[tuple[str, int], str]:
+    """(label, worked examples) -> task name; the number stands in it where a label has several."""
+    labels = [entry.label for entry in entries]
+    names: dict[tuple[str, int], str] = {}
+    for entry in entries:
+        key = (entry.label, entry.num_fewshot)
+        if key in names:
+            raise InputError(f"{path}: task {entry.label!r} with {entry.num_fewshot} shots is listed twice: keep one")
+        several = labels.count(entry.label) > 1
+        names[key] = f"{NAME}/{entry.label}{f'/{entry.num_fewshot}-shot' if several else ''}"
+    return names
+
+
+def _averages(path: Path, names: Mapping[tuple[str, int], str]) -> Averages:
+    content = _load(path)
+    fields = content.get("eval_gauntlet", content) if isinstance(content, Mapping) else None
+    listed = fields.get("categories") if isinstance(fields, Mapping) else None
+    if not isinstance(fields, Mapping) or not isinstance(listed, list):
+        raise InputError(f"{path}: no categories under 'eval_gauntlet', expected them as llm-foundry's file has them")
+    weighting = fields.get("weighting", "EQUAL")
+    if weighting not in WEIGHTINGS:
+        raise InputError(f"{path}: weighting is {weighting!r}, expected one of {', '.join(WEIGHTINGS)}")
+    subtract, rescale = fields.get("subtract_random_baseline", True), fields.get("rescale_accuracy", True)
+    if rescale and not subtract:
+        raise InputError(f"{path}: rescale_accuracy needs subtract_random_baseline: set both, or neither")
+    categories = _categories(listed, names, path)
+    averages = fields.get("averages") or {"default_average": list(categories)}
+    if not isinstance(averages, Mapping) or not all(isinstance(members, list) for members in averages.values()):
+        raise InputError(f"{path}: averages are {averages!r:.60}, expected a name and a list of categories each")
+    if both := sorted(averages.keys() & categories.keys()):
+        raise InputError(f"{path}: {both[0]!r} names an average and a category: give one of them another name")
+    return Averages(
+        categories, {str(k): tuple(map(str, v)) for k, v in averages.items()}, weighting, bool(subtract), bool(rescale)
+    )
+
+
+def _categories(listed: Sequence[Any], names: Mapping[tuple[str, int], str], path: Path) -> dict[str, dict[str, float]]:
+    categories: dict[str, dict[str, float]] = {}
+    for category in listed:
+        try:
+            own = {
+                names.get(key := (b["name"], b["num_fewshot"]), f"{NAME}/{key[0]}/{key[1]}-shot"): float(
+                    b["random_baseline"]
+                )
+                for b in category["benchmarks"]
+            }
+            name = str(category["name"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{path}: category {category!r:.60} cannot be read ({type(error).__name__}: {error}), expected a name and "
+                "benchmarks with name, num_fewshot and random_baseline each"
+            ) from None
+        if wrong := [task for task, b in own.items() if not 0 <= b < 1]:
+            raise InputError(f"{path}: random_baseline of {wrong[0]} is {own[wrong[0]]}, expected 0 or more, below 1")
+        if name in categories:
+            raise InputError(f"{path}: category {name!r} is listed twice: keep one")
+        categories[name] = own
+    return categories
+
+
+def _baselines(averages: Averages | None) -> dict[str, tuple[str, float]]:
+    """Task name -> its category and baseline."""
+    if averages is None:
+        return {}
+    return {task: (name, b) for name, own in averages.categories.items() for task, b in own.items()}

@@ -1,0 +1,493 @@
+"""The Gauntlet: its table, draws, wording, token ids, averages and answers, against the published files and slow twins."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from miron_jax.answer_requests import answer_requests
+from miron_jax.errors import InputError
+from miron_jax.metrics.answers import answer_of, normalize, score_answer
+from miron_jax.metrics.choices import score_choices
+from miron_jax.prompts import Prompt, draw_shots, render
+from miron_jax.task import AnswerTask, Example, Measured, Question, Task, data_state, git_blob_sha1, read_examples
+from miron_jax.tasks.gauntlet import suite
+from miron_jax.tasks.gauntlet.averages import Averages
+from miron_jax.tasks.gauntlet.icl_task import IclTask, task_of
+from miron_jax.tasks.gauntlet.table import CATEGORIES
+from miron_jax.token_requests import LengthLimit, tokenize, tokenize_questions
+from tests.test_token_requests import TINY
+
+TASKS = {task.name.partition("/")[2]: task for task in suite.SUITE.tasks}
+LARGE = {"hellaswag", "squad", "coqa", "mmlu", "bigbench_elementary_math_qa", "bbq"}
+
+
+@pytest.fixture(scope="module")
+def goldens(shared_data: Path) -> dict[str, Any]:
+    return json.loads((shared_data / "goldens" / "core_gauntlet.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def folder(shared_data: Path) -> Path:
+    return suite.locate(shared_data / "eval_bundle")
+
+
+def options_task(label: str) -> Task:
+    task = TASKS[label]
+    assert isinstance(task, Task)
+    return task
+
+
+def answer_task(label: str) -> AnswerTask:
+    task = TASKS[label]
+    assert isinstance(task, AnswerTask)
+    return task
+
+
+# The table
+
+
+def test_table_says_what_the_published_yamls_say(shared_data: Path):
+    yamls = shared_data / "gauntlet_v0_1"
+    published = yaml.safe_load((yamls / "tasks_v0.1.yaml").read_text())["icl_tasks"]
+    gauntlet = yaml.safe_load((yamls / "eval_gauntlet_v0.1.yaml").read_text())["eval_gauntlet"]
+    by_label = {entry["label"]: entry for entry in published}
+    assert by_label.keys() == TASKS.keys()
+    assert len(TASKS) == 49
+    kinds = {"question_answering": "generation"}
+    for label, entry in by_label.items():
+        task, found = TASKS[label], dict(entry)
+        expected = {
+            "label": label,
+            "dataset_uri": f"eval/local_data/{task.file.path}",
+            "num_fewshot": [task.profile.num_fewshot],
+            "icl_task_type": task.kind,
+        }
+        found["icl_task_type"] = kinds.get(found["icl_task_type"], found["icl_task_type"])
+        delimiter, prelimiter = found.pop("continuation_delimiter", " "), found.pop("question_prelimiter", "")
+        after, categories = found.pop("cot_delimiter", ""), found.pop("has_categories", False)
+        assert found == expected
+        assert task.profile.delimiter == delimiter
+        assert task.profile.prelimiter == ("Q: " if label == "aqua" else prelimiter)  # aqua's file lost its own
+        assert (task.profile.categories == "macro") == categories
+        if isinstance(task, AnswerTask):
+            assert task.profile.answer_after == after
+    categories = {
+        category["name"]: {f"gauntlet/{b['name']}": float(b["random_baseline"]) for b in category["benchmarks"]}
+        for category in gauntlet["categories"]
+    }
+    assert suite.AVERAGES.categories == categories
+    assert suite.AVERAGES.averages.keys() == gauntlet["averages"].keys()
+    assert set(suite.AVERAGES.averages["core_average"]) == set(gauntlet["averages"]["core_average"])
+    for entries in CATEGORIES.values():
+        for entry in entries:
+            shots = {b["name"]: b["num_fewshot"] for c in gauntlet["categories"] for b in c["benchmarks"]}
+            assert shots[entry.label] == entry.num_fewshot
+
+
+def test_files_are_the_published_ones_and_six_are_missing(folder: Path):
+    states = {label: data_state(task, folder).state for label, task in TASKS.items()}
+    assert {label for label, state in states.items() if state == "missing"} == LARGE
+    assert {state for label, state in states.items() if label not in LARGE} == {"as published"}
+    for label in sorted(TASKS.keys() - LARGE):
+        task = TASKS[label]
+        examples = read_examples(task, folder)
+        assert len(examples) == task.file.rows, label
+
+
+def test_degenerate_and_categorized_files_are_as_described(folder: Path):
+    golds = {label: {e.gold for e in read_examples(options_task(label), folder)} for label in ("boolq", "siqa")}
+    assert golds == {"boolq": {0, 1}, "siqa": {0, 1}}  # siqa of v0.4.0 said 0 throughout
+    for label in ("bigbench_novel_concepts", "bigbench_strange_stories"):
+        assert {example.gold for example in read_examples(options_task(label), folder)} == {0}
+    sizes: dict[str | None, int] = {}
+    for example in read_examples(options_task("jeopardy"), folder):
+        sizes[example.category] = sizes.get(example.category, 0) + 1
+    assert sizes == {
+        "american_history": 413,
+        "literature": 490,
+        "science": 476,
+        "word_origins": 365,
+        "world_history": 373,
+    }
+
+
+# Draws and wording
+
+
+def test_draws_are_the_published_ones(goldens: dict[str, Any]):
+    for name, golden in goldens["composer_fewshot"].items():
+        profile = TASKS[name.partition("/")[0]].profile
+        assert profile.num_fewshot == golden["k"]
+        drawn = list(draw_shots(profile, golden["N"]))
+        for idx, shots in golden["rows_as_iterated"]:
+            assert drawn[idx] == shots, (name, idx)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 40), st.integers(0, 12))
+def test_draws_never_show_the_item_itself(num_pool: int, num_fewshot: int):
+    profile = replace(TASKS["arc_easy"].profile, num_fewshot=num_fewshot)
+    drawn = list(draw_shots(profile, num_pool))
+    assert len(drawn) == num_pool
+    for idx, shots in enumerate(drawn):
+        assert idx not in shots
+        assert len(set(shots)) == len(shots)
+        # One short where all others were drawn with the item: the reference then has no other to put in its place.
+        assert len(shots) in {min(num_pool - 1, num_fewshot), min(num_pool - 1, num_fewshot) - 1}
+
+
+def test_segments_are_the_published_ones(goldens: dict[str, Any], folder: Path):
+    for label, golden in goldens["composer_rendered_segments_prefix_space_tokenizer"]["tasks"].items():
+        task = TASKS[label]
+        for prompt, expected in zip(render(task, read_examples(task, folder)), golden, strict=False):
+            assert prompt.preamble == expected["preamble"]
+            contexts = expected.get("contexts") or [expected["context"]] * len(prompt.contexts)
+            assert list(prompt.contexts) == contexts, label
+            spaced = [text if text.startswith(" ") else f" {text}" for text in prompt.continuations]
+            if isinstance(task, Task):
+                of_each = expected["continuations"]
+                assert spaced == (of_each * len(spaced) if len(of_each) == 1 else of_each), label
+
+
+def test_wording_by_hand():
+    entry = IclTask("x", "schema", 1, 0.5, "x.jsonl")
+    task = task_of(entry, "x", None)
+    rows = [
+        {"context_options": ["a ", "b"], "continuation": " c ", "gold": 1},
+        {"context_options": ["d", "e"], "continuation": "f", "gold": 0},
+    ]
+    examples = [task.parse(fields, row) for row, fields in enumerate(rows)]
+    first = render(task, examples)[0]
+    assert (first.preamble, first.contexts, first.continuations) == ("d f", ("\na ", "\nb"), ("c", "c"))
+    alone = render(task_of(replace(entry, num_fewshot=0, delimiter=" so "), "x", None), examples)[0]
+    assert (alone.preamble, alone.contexts) == ("", ("a ", "b"))  # no delimiter at all without worked examples
+    opened = render(task_of(replace(entry, num_fewshot=0, prompt_string="P:", delimiter=" so "), "x", None), examples)[
+        0
+    ]
+    assert (opened.preamble, opened.contexts) == ("P:", ("\na  so", "\nb so"))
+    question = IclTask("q", "generation", 1, 0.0, "q.jsonl", delimiter="\nA: ", prelimiter="Q: ", answer_after=" #### ")
+    task = task_of(question, "q", None)
+    rows = [{"context": " one? ", "answer": " 1 ", "chain_of_thought": "since"}, {"context": "two?", "answer": "2"}]
+    questions = [task.parse(fields, row) for row, fields in enumerate(rows)]
+    prompts = render(task, questions)
+    assert (prompts[0].preamble, prompts[0].contexts) == ("Q: two?\nA: 2", ("\nQ: one?\nA:",))
+    assert prompts[1].preamble == "Q: one?\nA: since #### 1"
+    assert isinstance(questions[0], Question)
+    assert questions[0].accepted == (" 1 ",)  # as it stands in the file; worked examples show it stripped
+
+
+def test_a_limit_leaves_draws_as_they_are_and_counts_in_each_category(folder: Path):
+    task = options_task("jeopardy")
+    examples = read_examples(task, folder)
+    everything, few = render(task, examples), render(task, examples, limit=3)
+    assert [prompt.id for prompt in few] == list(range(15))
+    assert {p.category for p in few} == {p.category for p in everything}
+    by_row = {prompt.row: prompt for prompt in everything}
+    assert all(replace(by_row[prompt.row], id=prompt.id) == prompt for prompt in few)
+    categories = {example.row: example.category for example in examples}
+    shown = {example.contexts[0]: example.category for example in examples}
+    for prompt in few:
+        for line in prompt.preamble.split("\nAnswer: "):
+            text = line.split("\n")[-1]
+            if text in shown:
+                assert shown[text] == categories[prompt.row]
+
+
+# Tokens
+
+
+class Prefixing:
+    """A tokenizer of words that puts BOS in front, EOS behind, and a space into words, or does not."""
+
+    is_fast = False
+    eos_token_id = 1
+
+    def __init__(self, spaced: bool):
+        self.spaced = spaced
+
+    def __call__(self, text: str | list[str], add_special_tokens: bool = True, verbose: bool = True) -> dict[str, Any]:
+        if isinstance(text, list):
+            return {"input_ids": [self(own, add_special_tokens)["input_ids"] for own in text]}
+        pieces = [text[i : i + 2] for i in range(0, len(text), 2)] if self.spaced else list(text)
+        ids = [2 + sum(ord(c) << 8 * i for i, c in enumerate(piece)) % 60000 for piece in pieces]
+        return {"input_ids": [0, *ids, 1] if add_special_tokens else ids}
+
+
+@pytest.mark.parametrize("spaced", [True, False])
+def test_segments_are_tokenized_apart(spaced: bool):
+    tokenizer = Prefixing(spaced)
+    profile = options_task("arc_easy").profile
+    prompt = Prompt(0, 0, ("\nquest", "\nquest"), ("an", " ans"), 0, "shots")
+    requests = tokenize([prompt], profile, tokenizer, None, "t")
+
+    def ids(text: str) -> list[int]:
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    before = [0, *ids("shots"), *ids("\nquest")]  # the EOS behind the worked examples is dropped
+    texts = (" an", " ans") if spaced else ("an", " ans")
+    assert [tokens.tolist() for tokens, _ in requests] == [before + ids(text) for text in texts]
+    assert requests.span_start.tolist() == [len(before)] * 2
+    # Cut from the left, each option for itself, whatever the spans are.
+    cut = tokenize([prompt], profile, tokenizer, 6, "t")
+    assert [tokens.tolist() for tokens, _ in cut] == [(before + ids(text))[-6:] for text in texts]
+    assert cut.truncated.tolist() == [True, True]
+    with pytest.raises(InputError, match="needs one more before it"):
+        tokenize([prompt], profile, tokenizer, len(ids(texts[1])), "t")
+
+
+WORDS = st.text(alphabet="ab .\n", max_size=6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(WORDS, WORDS.filter(bool), st.lists(WORDS.filter(lambda text: bool(text.strip())), min_size=1, max_size=3))
+def test_segments_equal_the_twin(preamble: str, context: str, continuations: list[str]):
+    profile = options_task("arc_easy").profile
+    prompt = Prompt(0, 0, (context,) * len(continuations), tuple(continuations), 0, preamble)
+    requests = tokenize([prompt], profile, TINY, None, "t")
+    spaced = len(TINY(" a", add_special_tokens=False)["input_ids"]) == 1
+    for (tokens, start), text in zip(requests, continuations, strict=True):
+        opened = TINY(preamble)["input_ids"]
+        opened = opened[:-1] if len(opened) > 1 and opened[-1] == TINY.eos_token_id else opened
+        before = [*opened, *TINY(context, add_special_tokens=False)["input_ids"]]
+        text = f" {text}" if spaced and not text.startswith(" ") else text
+        assert tokens.tolist() == [*before, *TINY(text, add_special_tokens=False)["input_ids"]]
+        assert start == len(before)
+
+
+def test_no_token_before_a_span_is_an_error():
+    class Bare(Prefixing):
+        def __call__(self, text: Any, add_special_tokens: bool = True, verbose: bool = True) -> dict[str, Any]:
+            return super().__call__(text, add_special_tokens=False)
+
+    prompt = Prompt(0, 7, ("", ""), ("a", "b"), 0)
+    with pytest.raises(InputError, match=r"row 7.*no token before it.*no BOS"):
+        tokenize([prompt], options_task("copa").profile, Bare(True), None, "t")
+
+
+def test_answers_have_room_and_prompts_keep_their_end():
+    task = answer_task("triviaqa_sm_sub")
+    questions = [
+        Question(0, ("who?",), ("abcd",), 0, accepted=("abcd",), room_for=("abcd", "abcdefgh")),
+        Question(1, ("x?",), ("a",), 0, accepted=("a",), room_for=("a",)),
+    ]
+    prompts = render(task, questions, limit=1)
+    asked = answer_requests(prompts, questions, task.profile, Prefixing(True), None, "t")
+    assert asked.max_new_tokens == 4 + 2  # eight characters in pairs, BOS and EOS counted as the reference counts them
+    whole = tokenize_questions(prompts, task.profile, Prefixing(True))[0]
+    assert asked.prompts == [whole]
+    cut = answer_requests(prompts, questions, task.profile, Prefixing(True), 9, "t")
+    assert (cut.prompts, cut.truncated) == ([whole[-3:]], 1)
+    with pytest.raises(InputError, match="longest answer takes 6 tokens"):
+        answer_requests(prompts, questions, task.profile, Prefixing(True), 6, "t")
+    reasoning = replace(task.profile, extra_tokens=10)
+    assert answer_requests(prompts, questions, reasoning, Prefixing(True), None, "t").max_new_tokens == 16
+
+
+def test_the_length_limit_is_the_suites_unless_asked_otherwise():
+    profile = TASKS["copa"].profile
+    assert profile.max_length == 1024
+    assert LengthLimit(None, None).of(profile) == 1024
+    assert LengthLimit(2048, None).of(profile) == 2048
+    assert LengthLimit(None, 512).of(profile) == 512
+    assert LengthLimit(None, None).of(replace(profile, max_length=None)) is None
+
+
+# Scores
+
+
+def test_exp_makes_ties_that_the_first_option_wins():
+    def options(*losses: float) -> list[np.ndarray]:
+        return [np.asarray([-loss], np.float32) for loss in losses]
+
+    # Both above 88.7 nats: exp is infinite for both.  Both tiny: exp is 1 for both.
+    for losses in ((120.0, 90.0), (2e-9, 1e-9)):
+        by_exp = score_choices(options(*losses), ("a", "b"), 0, "exp_mean")
+        assert (by_exp.prediction, by_exp.tied, by_exp.rounded) == (0, True, True)
+        assert score_choices(options(*losses), ("a", "b"), 0, "mean").prediction == 1
+    plain = score_choices(options(2.0, 1.0), ("a", "b"), 0, "exp_mean")
+    assert (plain.prediction, plain.tied, plain.rounded) == (1, False, False)
+
+
+def test_a_uniform_model_scores_the_share_of_first_options(folder: Path):
+    # Equal losses: the first option wins.  The shares are those that the published files imply.
+    for label, (right, total) in {
+        "bigbench_novel_concepts": (32, 32),
+        "bigbench_strange_stories": (174, 174),
+        "boolq": (1237, 3270),
+        "piqa": (910, 1838),
+        "copa": (55, 100),
+        "winograd": (137, 273),
+    }.items():
+        examples = read_examples(options_task(label), folder)
+        same = [np.full(3, -2.0, np.float32)] * 2
+        scores = [
+            score_choices(
+                same * (len(e.continuations) // 2 or 1),
+                ("a", "b") * (len(e.continuations) // 2 or 1),
+                e.gold,
+                "exp_mean",
+            )
+            for e in examples
+        ]
+        assert (sum(bool(score.correct) for score in scores), len(scores)) == (right, total), label
+        assert all(score.tied for score in scores)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The answer", "answer"),
+        ("an Apple_pie, a  day!", "apple pie day"),
+        ("3.5", "3 5"),
+        ("-5", "5"),
+        ("\u2018Theory\u2019 of the\tcase`s", "theory of case s"),
+        ("(a", ""),
+        ("$a$", ""),
+    ],
+)
+def test_normalized_answers_by_hand(text: str, expected: str):
+    assert normalize(text) == expected
+
+
+def test_answers_by_hand():
+    def right(text: str, *accepted: str, after: str = "") -> bool | None:
+        return score_answer(text, accepted, after).correct
+
+    assert right(" Paris, of course", "London", "paris")
+    assert not right("In Paris", "paris")
+    assert right("12", "1")  # a prefix is enough
+    assert right("10\nQ: another?", "1", after=" #### ")
+    assert right("so 3 #### 4", "4", after=" #### ")
+    assert not right("so #### 4\nQ: x\nA: y #### 5", "4", after=" #### ")  # behind the last delimiter
+    assert right("anything", "(a")  # normalizes to nothing
+    assert answer_of("a #### b #### c", " #### ") == "c"
+
+
+def test_answers_that_are_nothing_are_the_two_known_ones(folder: Path):
+    found = {
+        label: [q.row for q in read_examples(answer_task(label), folder) if not all(map(normalize, q.accepted))]
+        for label in ("triviaqa_sm_sub", "gsm8k", "svamp", "aqua", "agi_eval_sat_math")
+    }
+    assert found == {"triviaqa_sm_sub": [2102], "gsm8k": [], "svamp": [], "aqua": [], "agi_eval_sat_math": [130]}
+
+
+# Averages
+
+
+def measured(accuracies: dict[str, float], num_examples: int = 100) -> dict[str, Measured]:
+    return {name: Measured(value, num_examples) for name, value in accuracies.items()}
+
+
+def test_core_average_of_a_published_run_from_its_categories():
+    # llm-foundry, pull request 674, mpt-7b-instruct: five categories and their average.  One benchmark a category here,
+    # whose accuracy is the category's own score: without a baseline the score is the accuracy.
+    published = {
+        "world_knowledge": 0.409036,
+        "commonsense_reasoning": 0.311075,
+        "language_understanding": 0.371509,
+        "symbolic_problem_solving": 0.139737,
+        "reading_comprehension": 0.264042,
+        "safety": 0.158681,
+    }
+    averages = Averages({name: {f"t/{name}": 0.0} for name in published}, suite.AVERAGES.averages)
+    found = averages.composites(measured({f"t/{name}": value for name, value in published.items()}))
+    assert found["core_average"].value == pytest.approx(0.29908, abs=5e-6)
+    assert found.keys() == {*published, "core_average"}  # nothing partial where nothing is missing
+
+
+def every(accuracy: float) -> dict[str, float]:
+    return {name: accuracy for baselines in suite.AVERAGES.categories.values() for name in baselines}
+
+
+def test_composites_by_hand():
+    perfect = suite.AVERAGES.composites(measured(every(1.0)))
+    assert {name: composite.value for name, composite in perfect.items()} == pytest.approx(dict.fromkeys(perfect, 1.0))
+    assert len(perfect) == 7
+    # At its baseline every benchmark adds nothing; one step above moves its category by 1 / (1 - b) / benchmarks, and
+    # core_average by a fifth of that.
+    chance = {name: b for baselines in suite.AVERAGES.categories.values() for name, b in baselines.items()}
+    moved = suite.AVERAGES.composites(measured({**chance, "gauntlet/copa": 0.6}))
+    assert moved["commonsense_reasoning"].value == pytest.approx(0.1 / 0.5 / 8)
+    assert moved["core_average"].value == pytest.approx(0.1 / 0.5 / 8 / 5)
+    assert moved["commonsense_reasoning"].weights["gauntlet/copa"] == pytest.approx(1 / 0.5 / 8)
+    assert moved["core_average"].weights["gauntlet/copa"] == pytest.approx(1 / 0.5 / 8 / 5)
+    assert "gauntlet/winogender_mc_male" not in moved["core_average"].weights  # safety is out
+
+
+def test_a_missing_benchmark_leaves_null_and_a_partial_value():
+    accuracies = every(0.5)
+    del accuracies["gauntlet/copa"]
+    found = suite.AVERAGES.composites(measured(accuracies))
+    for name in ("commonsense_reasoning", "core_average"):
+        assert (found[name].value, found[name].complete, found[name].missing) == (None, False, ("gauntlet/copa",))
+        assert found[f"partial_{name}"].value is not None
+        assert found[f"partial_{name}"].missing == ("gauntlet/copa",)
+    assert found["world_knowledge"].complete
+    assert "partial_world_knowledge" not in found
+    assert found["safety"].complete
+    # Seven of eight commonsense tasks at 0.5: four with a baseline of 0.5 add 0, three of 0.25 add a third each.
+    assert found["partial_commonsense_reasoning"].value == pytest.approx(3 * (0.25 / 0.75) / 7)
+    nothing = suite.AVERAGES.composites({})
+    assert all(composite.value is None for composite in nothing.values())
+
+
+def test_weights_by_size():
+    baselines = {"t/a": 0.0, "t/b": 0.5}
+    sizes = {"t/a": Measured(0.5, 300), "t/b": Measured(1.0, 100)}
+
+    def value(**rules: Any) -> float | None:
+        return Averages({"c": baselines}, {}, **rules).composites(sizes)["c"].value
+
+    assert value() == pytest.approx((0.5 + 1.0) / 2)
+    assert value(weighting="SAMPLE_SZ") == pytest.approx((300 * 0.5 + 100 * 1.0) / 400)
+    a, b = math.log2(300), math.log2(100)
+    assert value(weighting="LOG_SAMPLE_SZ") == pytest.approx((a * 0.5 + b) / (a + b))
+    assert value(rescale=False) == pytest.approx((0.5 + 0.5) / 2)
+    assert value(rescale=False, subtract_baseline=False) == pytest.approx((0.5 + 1.0) / 2)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("entry", "fields", "message"),
+    [
+        (
+            IclTask("x", "language_modeling", 0, 0.0, "x.jsonl", has_categories=True),
+            {"context": "a", "continuation": "b"},
+            "'category' is missing",
+        ),
+        (IclTask("x", "generation", 0, 0.0, "x.jsonl"), {"context": "a"}, "'answer' is missing"),
+        (IclTask("x", "generation", 0, 0.0, "x.jsonl"), {"context": "a", "answer": 3}, "'answer' holds 3"),
+        (
+            IclTask("x", "generation", 0, 0.0, "x.jsonl"),
+            {"context": "a", "answer": "b", "chain_of_thought": "c"},
+            "no cot_delimiter",
+        ),
+        (
+            IclTask("x", "generation", 0, 0.0, "x.jsonl"),
+            {"context": "a", "answer": "b", "aliases": "c"},
+            "'aliases' holds 'c'",
+        ),
+    ],
+)
+def test_bad_lines_are_refused(tmp_path: Path, entry: IclTask, fields: dict[str, Any], message: str):
+    (tmp_path / "x.jsonl").write_text(json.dumps(fields) + "\n")
+    with pytest.raises(InputError, match=rf"t: .*line 1: .*{message}"):
+        read_examples(task_of(entry, "t", None), tmp_path)
+
+
+def test_a_users_own_file_has_no_published_hash(tmp_path: Path):
+    content = json.dumps({"context": "a", "continuation": "b"}) + "\n"
+    (tmp_path / "x.jsonl").write_text(content)
+    task = task_of(IclTask("x", "language_modeling", 0, 0.0, "x.jsonl"), "t", None)
+    assert data_state(task, tmp_path) == ("no published hash", git_blob_sha1(content.encode()))
+    assert read_examples(task, tmp_path) == [Example(0, ("a",), ("b",), 0)]

@@ -1,0 +1,144 @@
+"""A gauntlet of the user's own: llm-foundry's yaml files, read to the letter or refused in one sentence."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from miron_jax.errors import InputError
+from miron_jax.task import AnswerTask, Measured
+from miron_jax.tasks import registry
+from miron_jax.tasks.gauntlet import suite
+from miron_jax.tasks.gauntlet.yaml_files import read_suite
+
+TASK = {"label": "a", "dataset_uri": "eval/local_data/x/a.jsonl", "num_fewshot": [0], "icl_task_type": "schema"}
+
+
+def written(path: Path, content: Any) -> Path:
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    return path
+
+
+def test_the_published_files_make_the_published_suite(shared_data: Path):
+    yamls = shared_data / "gauntlet_v0_1"
+    own = read_suite(yamls / "tasks_v0.1.yaml", yamls / "eval_gauntlet_v0.1.yaml")
+    found = {task.name.partition("/")[2]: task for task in own.tasks}
+    assert len(found) == 49
+    for task in suite.SUITE.tasks:
+        label = task.name.partition("/")[2]
+        twin = found[label]
+        assert (twin.kind, twin.file.path, twin.section, twin.baselines) == (
+            task.kind, task.file.path, task.section, task.baselines,
+        )  # fmt: skip
+        ours, theirs = task.profile, twin.profile
+        if label == "aqua":  # its file has lost the "Q: " that v0.1.0's questions began with; the yaml does not say so
+            assert (ours.prelimiter, theirs.prelimiter) == ("Q: ", "")
+        else:
+            differ = {k for k in ours.__dataclass_fields__ if getattr(ours, k) != getattr(theirs, k)}
+            assert differ <= {"documented_num_fewshot"}, label
+    everything = {name: Measured(0.7, 10) for names in suite.AVERAGES.categories.values() for name in names}
+    renamed = {name.replace("gauntlet/", "own-gauntlet/"): value for name, value in everything.items()}
+    expected = suite.SUITE.composites(everything)
+    assert {name: composite.value for name, composite in own.composites(renamed).items()} == pytest.approx(
+        {name: composite.value for name, composite in expected.items()}
+    )
+    assert own.locate(shared_data / "eval_bundle", False) == shared_data / "eval_bundle" / "eval_data"
+
+
+def test_every_key_reaches_its_rule(tmp_path: Path):
+    fields = {
+        "label": "a",
+        "dataset_uri": "mine/a.jsonl",
+        "num_fewshot": [0, 5],
+        "icl_task_type": "generation_task_with_answers",
+        "continuation_delimiter": "\nA:",
+        "example_delimiter": "\n\n",
+        "question_prelimiter": "Q: ",
+        "prompt_string": "Answer.\n",
+        "cot_delimiter": " ## ",
+        "has_categories": True,
+        "early_stopping_criteria": ["\n\n"],
+        "batch_size": 4,
+        "metric_names": ["InContextLearningQAAccuracy"],
+    }
+    own = read_suite(written(tmp_path / "t.yaml", [fields]), None)
+    assert [task.name for task in own.tasks] == ["own-gauntlet/a/0-shot", "own-gauntlet/a/5-shot"]
+    task = own.tasks[1]
+    assert isinstance(task, AnswerTask)
+    profile = task.profile
+    assert (profile.num_fewshot, profile.delimiter, profile.shot_separator) == (5, "\nA:", "\n\n")
+    assert (profile.prelimiter, profile.prompt_string, profile.answer_after) == ("Q: ", "Answer.\n", " ## ")
+    assert (profile.categories, profile.stop, profile.extra_tokens) == ("macro", ("\n\n",), 10)
+    assert (task.file.path, task.file.git_blob_sha1, task.baselines["random"]) == ("mine/a.jsonl", None, None)
+    assert dict(own.composites({})) == {}
+    chosen = registry.select("own-gauntlet/a/5*", registry.suites(str(tmp_path / "t.yaml")))
+    assert [task.name for task in chosen.tasks] == ["own-gauntlet/a/5-shot"]
+
+
+ONE = {"name": "a", "num_fewshot": 0, "random_baseline": 0.5}
+
+
+def gauntlet(**changes: Any) -> dict[str, Any]:
+    return {"eval_gauntlet": {"categories": [{"name": "c", "benchmarks": [ONE]}], **changes}}
+
+
+def test_averages_of_ones_own(tmp_path: Path):
+    tasks = written(tmp_path / "t.yaml", {"icl_tasks": [TASK]})
+    own = read_suite(tasks, written(tmp_path / "g.yaml", gauntlet()))
+    found = own.composites({"own-gauntlet/a": Measured(0.75, 10)})
+    assert {name: composite.value for name, composite in found.items()} == {"c": 0.5, "default_average": 0.5}
+    # Another number of worked examples is another benchmark: the category lacks it.
+    other = [{"name": "a", "num_fewshot": 5, "random_baseline": 0.5}]
+    own = read_suite(tasks, written(tmp_path / "g.yaml", gauntlet(categories=[{"name": "c", "benchmarks": other}])))
+    assert own.composites({"own-gauntlet/a": Measured(0.75, 10)})["c"].missing == ("own-gauntlet/a/5-shot",)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "sentence"),
+    [
+        ("icl_tasks: [", "is no yaml"),
+        ({"other": 1}, "no list of tasks under 'icl_tasks'"),
+        ([3], "task 1: found 3, expected keys"),
+        (
+            [{**TASK, "icl_task_type": "riddle"}],
+            r"task 1 \(a\): icl_task_type is 'riddle', expected one of multiple_choice",
+        ),
+        ([{**TASK, "tempo": 3}], "key 'tempo' is not known here"),
+        ([{**TASK, "dataset_uri": "${root}/a"}], r"dataset_uri is .* without \$"),
+        ([{**TASK, "num_fewshot": ["ten"]}], "num_fewshot is"),
+        ([{**TASK, "metric_names": ["InContextLearningMCExpectedCalibrationError"]}], "metric_names asks for"),
+        ([{**TASK, "early_stopping_criteria": "x"}], "early_stopping_criteria is 'x'"),
+        ([TASK, TASK], "listed twice"),
+    ],
+)
+def test_bad_task_lists_are_refused(tmp_path: Path, tasks: Any, sentence: str):
+    with pytest.raises(InputError, match=sentence):
+        read_suite(written(tmp_path / "t.yaml", tasks), None)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ([1], "no categories under 'eval_gauntlet'"),
+        (gauntlet(weighting="HEAVY"), "weighting is 'HEAVY'"),
+        (gauntlet(subtract_random_baseline=False), "rescale_accuracy needs subtract_random_baseline"),
+        (gauntlet(averages={"c": ["c"]}), "'c' names an average and a category"),
+        (gauntlet(averages={"d": "c"}), "averages are"),
+        (gauntlet(categories=[{"name": "c"}]), "category .* cannot be read"),
+        (
+            gauntlet(categories=[{"name": "c", "benchmarks": [{"name": "a", "num_fewshot": 0, "random_baseline": 1}]}]),
+            "below 1",
+        ),
+        (gauntlet(categories=[{"name": "c", "benchmarks": []}] * 2), "listed twice"),
+    ],
+)
+def test_bad_averages_are_refused(tmp_path: Path, content: Any, sentence: str):
+    tasks = written(tmp_path / "t.yaml", [TASK])
+    with pytest.raises(InputError, match=sentence):
+        read_suite(tasks, written(tmp_path / "g.yaml", content))
+
+
+def test_an_absent_file_is_named(tmp_path: Path):
+    with pytest.raises(InputError, match=r"absent.yaml cannot be read"):
+        read_suite(tmp_path / "absent.yaml", None)
