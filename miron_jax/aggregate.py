@@ -17,6 +17,7 @@ from miron_jax.forward import Speed
 from miron_jax.generate import Ended, GenerationSpeed
 from miron_jax.metrics.choices import PROPORTIONS, ExampleScore
 from miron_jax.metrics.cloze import CLOZE_PROPORTIONS, NOT_AVERAGED
+from miron_jax.programs import Verdict
 from miron_jax.prompts import Prompt
 from miron_jax.scores import Score, SelfCheck, Totals
 from miron_jax.task import (
@@ -28,6 +29,8 @@ from miron_jax.task import (
     DataState,
     Example,
     Measured,
+    Problem,
+    ProgramTask,
     Question,
     Suite,
     Task,
@@ -61,7 +64,15 @@ class ClozeSource(NamedTuple):
     data: DataState
 
 
-AnySource = Source | AnswerSource | ClozeSource
+class ProgramSource(NamedTuple):
+    """The same of a task whose problems are answered with programs."""
+
+    task: ProgramTask
+    examples: list[Problem]
+    data: DataState
+
+
+AnySource = Source | AnswerSource | ProgramSource | ClozeSource
 
 
 class Inputs(NamedTuple):
@@ -102,6 +113,21 @@ class AnswerScores:
 
 
 @dataclass(slots=True)
+class ProgramScores:
+    """One task's problems, in file order."""
+
+    source: ProgramSource
+    sandboxed: bool  # else its programs ran under limits alone
+    problems: list[Problem] = field(default_factory=list)
+    max_new_tokens: int = 0  # that a program may have
+    beyond_trained: int = 0  # problems that with their program may exceed the length the model was trained at
+    programs: list[list[str]] = field(default_factory=list)  # of each problem, behind its prompt
+    verdicts: list[list[Verdict]] = field(default_factory=list)
+    ceiling: list[Verdict] = field(default_factory=list)  # of the authors' own solutions
+    examples: list[ExampleScore] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class ClozeScores:
     """One cloze task's items, in file order.  Those that the tokenizer cannot spell have no scores and no example."""
 
@@ -127,7 +153,7 @@ class ClozeScores:
         return [(item, example) for item, example in pairs if example and not math.isnan(example.metrics["logprob"])]
 
 
-AnyScores = TaskScores | AnswerScores | ClozeScores
+AnyScores = TaskScores | AnswerScores | ProgramScores | ClozeScores
 
 
 class Outcome(NamedTuple):
@@ -182,11 +208,13 @@ def estimates(examples: Sequence[ExampleScore]) -> dict[str, Estimate]:
     """Every metric over the examples that have it."""
     names = dict.fromkeys(name for example in examples for name in example.metrics)
     values = {name: [example.metrics[name] for example in examples if name in example.metrics] for name in names}
-    return {
-        name: estimate(own, name in PROPORTIONS or name in CLOZE_PROPORTIONS)
-        for name, own in values.items()
-        if name not in NOT_AVERAGED
-    }
+    return {name: estimate(own, _is_proportion(name, own)) for name, own in values.items() if name not in NOT_AVERAGED}
+
+
+def _is_proportion(name: str, values: Sequence[float]) -> bool:
+    """0 or 1 an example; of several programs drawn for one problem, a share of them may pass."""
+    known = name in PROPORTIONS or name in CLOZE_PROPORTIONS
+    return known and all(value in (0, 1) or math.isnan(value) for value in values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +226,9 @@ class TaskEstimates:
     sizes: dict[str, int]  # scored examples of each category
 
 
-def task_estimates(task: TaskScores | AnswerScores) -> TaskEstimates:
+def task_estimates(task: TaskScores | AnswerScores | ProgramScores) -> TaskEstimates:
     """Every metric of a task by its own rule: over all examples, or category by category and then their plain mean."""
-    if task.source.task.profile.categories == "pooled":
+    if isinstance(task, ProgramScores) or task.source.task.profile.categories == "pooled":
         return TaskEstimates(estimates(task.examples), {}, {})
     members: dict[str, list[ExampleScore]] = {}
     for prompt, example in zip(task.prompts, task.examples, strict=True):

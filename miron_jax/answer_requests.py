@@ -1,6 +1,6 @@
-"""Questions + tokenizer -> prompts to generate from, in tokens.
+"""Questions or problems + tokenizer -> prompts to generate from, in tokens.
 
-Arrives: Prompts, their Questions, an AnswerProfile.  Leaves: `AnswerRequests`.  It deliberately does not know models or
+Arrives: Prompts and their Questions, or Problems.  Leaves: `AnswerRequests`.  It deliberately does not know models or
 what makes an answer right.
 """
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from miron_jax.errors import InputError
 from miron_jax.prompts import Prompt
-from miron_jax.task import AnswerProfile, Question
+from miron_jax.task import AnswerProfile, Problem, ProgramProfile, Question
 from miron_jax.token_requests import Tokenizer, longest_answer, tokenize_questions
 
 
@@ -41,7 +41,7 @@ def answer_requests(
             f"{task_name}: its longest answer takes {max_new_tokens} tokens, which leaves no room for a prompt within the "
             f"length limit of {max_length}: raise --max_length to at least {max_new_tokens + 1}"
         )
-    whole = tokenize_questions(prompts, profile, tokenizer)
+    whole = tokenize_questions(prompts, tokenizer)
     kept = whole if window is None else [ids[-window:] for ids in whole]
     truncated = sum(len(a) < len(b) for a, b in zip(kept, whole, strict=True))
     if empty := [prompt for prompt, ids in zip(prompts, kept, strict=True) if not ids]:
@@ -50,3 +50,29 @@ def answer_requests(
             "mend or remove the line"
         )
     return AnswerRequests(kept, max_new_tokens, truncated)
+
+
+def program_requests(
+    problems: Sequence[Problem],
+    limit: int | None,
+    profile: ProgramProfile,
+    tokenizer: Tokenizer,
+    max_length: int | None,
+    task_name: str,
+) -> AnswerRequests:
+    """The prompts of the first `limit` problems; all of the file count for the room that each program has.
+
+    That is the longest solution and `extra_tokens`, or what the longest prompt leaves of `max_length`.
+    """
+    room = longest_answer([problem.solution for problem in problems], tokenizer) + profile.extra_tokens
+    prompts = [Prompt(problem.row, problem.row, (problem.prompt,), ("",), None) for problem in problems]
+    ids = tokenize_questions(prompts, tokenizer)
+    longest = max(map(len, ids))
+    if max_length is not None:
+        room = min(room, max_length - longest)
+    if room < 1:
+        raise InputError(
+            f"{task_name}: its longest prompt takes {longest} tokens, which leaves no room for a program within the length "
+            f"limit of {max_length}: raise --max_length to at least {longest + 1}"
+        )
+    return AnswerRequests(ids[:limit], room, 0)

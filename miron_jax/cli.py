@@ -49,6 +49,12 @@ flags.DEFINE_bool(
     True,
     "Use a folder that holds a run of this configuration; --noresume wants an empty one.",
 )
+flags.DEFINE_bool("allow_code_execution", False, "Run programs that the model writes, in a sandbox (bubblewrap).")
+flags.DEFINE_bool(
+    "allow_unsandboxed_code",
+    False,
+    "Run them where there is no sandbox too, under limits alone: the machine may be lost.",
+)
 flags.DEFINE_bool(
     "allow_changed_data", False, "Score data files that are not as published; then no composite is named."
 )
@@ -129,6 +135,8 @@ def _run_config() -> RunConfig:
         token_budget=FLAGS.token_budget,
         seed=FLAGS.seed,
         resume=FLAGS.resume,
+        allow_code_execution=FLAGS.allow_code_execution,
+        allow_unsandboxed_code=FLAGS.allow_unsandboxed_code,
         allow_changed_data=FLAGS.allow_changed_data,
     )
 

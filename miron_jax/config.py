@@ -30,6 +30,8 @@ class RunConfig:
     items_per_category: int = 500  # of each language of a generated benchmark
     seed: int = 0  # for draws that no protocol fixes: today none
     resume: bool = True  # continue a folder that holds a run of this configuration
+    allow_code_execution: bool = False  # run programs that the model writes, in a sandbox
+    allow_unsandboxed_code: bool = False  # or, where there is none, under limits alone
     allow_changed_data: bool = False  # score files whose hash is not the published one; no composite then
 
     def __post_init__(self) -> None:

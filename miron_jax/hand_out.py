@@ -9,11 +9,12 @@ from itertools import islice
 
 import numpy as np
 
-from miron_jax.aggregate import AnswerScores, ClozeScores, TaskScores
+from miron_jax.aggregate import AnswerScores, ClozeScores, ProgramScores, TaskScores
 from miron_jax.cloze_requests import Asked
 from miron_jax.metrics.answers import score_answer
 from miron_jax.metrics.choices import ExampleScore, score_choices, score_continuation
 from miron_jax.metrics.cloze import ClozeAnswers, Fragments, Span, score_cloze
+from miron_jax.metrics.programs import score_programs
 from miron_jax.parts import ClozePiece, Piece
 from miron_jax.prompts import without_shots
 from miron_jax.scores import Score
@@ -45,6 +46,16 @@ def score_answers(task: AnswerScores) -> None:
     for text, ended, accepted in zip(task.generated, task.ended, task.accepted, strict=True):
         nothing = ExampleScore(None, None, False, False, {"accuracy": math.nan})
         task.examples.append(nothing if ended == "nan" else score_answer(text, accepted, after))
+
+
+def score_problems(task: ProgramScores) -> None:
+    """Score a task of problems once its programs have run."""
+    for verdicts in task.verdicts:
+        if any(verdict.ended == "nan" for verdict in verdicts):
+            task.examples.append(ExampleScore(None, None, False, False, {"accuracy": math.nan}))
+            continue
+        passed = [verdict.passed for verdict in verdicts]
+        task.examples.append(score_programs(passed, task.source.task.profile.pass_at_k))
 
 
 def _hand_out_options(task: TaskScores, piece: Piece, scores: list[Score]) -> None:

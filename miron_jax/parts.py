@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from miron_jax.aggregate import AnswerSource, AnySource, ClozeSource, Source
+from miron_jax.aggregate import AnswerSource, AnySource, ClozeSource, ProgramSource, Source
 from miron_jax.cloze_requests import Asked, cloze_requests, special_tokens
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
@@ -58,7 +58,7 @@ def parts_of(
     part: Part = []
     tokens = 0
     for index, source in enumerate(sources):
-        if isinstance(source, AnswerSource):
+        if isinstance(source, AnswerSource | ProgramSource):
             continue  # nothing of it is scored
         for piece in _pieces(index, source, limit, tokenizer, table, max_length.of(source.task.profile)):
             part.append(piece)

@@ -6,8 +6,9 @@ are checked before weights are loaded.  It deliberately does not know flags or f
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,22 +24,26 @@ from miron_jax.aggregate import (
     ClozeSource,
     Inputs,
     Outcome,
+    ProgramScores,
+    ProgramSource,
     Source,
     TaskScores,
 )
-from miron_jax.answer_requests import AnswerRequests, answer_requests
+from miron_jax.answer_requests import AnswerRequests, answer_requests, program_requests
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.forward import Forward, Model, Speed, cost_model, useful_flops
-from miron_jax.generate import GenerationSpeed, Generator, TextRequest, plain_text
-from miron_jax.hand_out import hand_out, score_answers, score_items
+from miron_jax.generate import Generated, GenerationSpeed, Generator, Sampling, TextRequest, plain_text
+from miron_jax.hand_out import hand_out, score_answers, score_items, score_problems
 from miron_jax.model.config import ModelConfig, eos_token_ids, from_hf_config
 from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_reader import load_hf, resolve_model
 from miron_jax.parts import Part, expected_lengths, join, parts_of
+from miron_jax.programs import Verdict, check_tools, cut_program, judge, solution_of
 from miron_jax.prompts import Prompt, render, without_shots
+from miron_jax.sandbox import Sandbox
 from miron_jax.scores import TOLERANCE, SelfCheck, Totals, plan_parts, score_parts
-from miron_jax.task import AnswerTask, AnyTask, Cloze, ClozeTask, data_state, read_examples
+from miron_jax.task import AnswerTask, AnyTask, Cloze, ClozeTask, Problem, ProgramTask, data_state, read_examples
 from miron_jax.tasks import registry
 from miron_jax.token_bytes import TokenBytes
 from miron_jax.token_requests import Bos, LengthLimit, Tokenizer, load_tokenizer, resolve_bos
@@ -61,6 +66,9 @@ def find_inputs(config: RunConfig) -> Inputs:
             elif isinstance(task, ClozeTask):
                 items = task.read(folder, config.items_per_category)
                 sources.append(ClozeSource(task, _first_of_each(items, config.limit), data))
+            elif isinstance(task, ProgramTask):
+                _check_allowed(task, config)
+                sources.append(ProgramSource(task, read_examples(task, folder, config.allow_changed_data), data))
             elif isinstance(task, AnswerTask):
                 sources.append(AnswerSource(task, read_examples(task, folder, config.allow_changed_data), data))
             else:
@@ -68,6 +76,14 @@ def find_inputs(config: RunConfig) -> Inputs:
     if not sources:
         raise InputError(f"none of the tasks asked for has its data file: {next(iter(missing.values()))} and others")
     return Inputs(sources, missing, suites)
+
+
+def _check_allowed(task: ProgramTask, config: RunConfig) -> None:
+    if not config.allow_code_execution:
+        raise InputError(
+            f"{task.name} runs programs that the model writes: add --allow_code_execution to run them in a sandbox, or "
+            "leave the task out"
+        )
 
 
 def _first_of_each(items: list[Cloze], limit: int | None) -> list[Cloze]:
@@ -143,12 +159,18 @@ def evaluate_checkpoints(
     bos = resolve_bos(tokenizer) if always else None
     table, eos_ids = TokenBytes(tokenizer, model_config.vocab_size), eos_token_ids(folder)
     graphdef = abstract(model_config, jnp.dtype(config.dtype))[0]
+    sandbox = _sandbox(config, inputs)
     parts = parts_of(inputs.sources, config.limit, tokenizer, table, limit)
     tokenized = list(parts) if len(checkpoints) > 1 else None
     answers = [
         _AskedAnswers.of(source, config, tokenizer, limit)
         for source in inputs.sources
         if isinstance(source, AnswerSource)
+    ]
+    programs = [
+        _AskedPrograms.of(source, config, tokenizer, limit, sandbox)
+        for source in inputs.sources
+        if sandbox is not None and isinstance(source, ProgramSource)
     ]
     engine: _Engine | None = None
     for step, load in checkpoints:
@@ -161,7 +183,7 @@ def evaluate_checkpoints(
         engine.take(model)
         scored = _Scored(inputs, limit, bos, load_seconds, SelfCheck(TOLERANCE[config.dtype]))
         lengths = expected_lengths(inputs.sources, config, tokenizer, limit, cost_model(model_config))
-        yield step, _evaluate(engine, scored, tokenized or parts, answers, lengths, progress)
+        yield step, _evaluate(engine, scored, tokenized or parts, [*answers, *programs], lengths, progress)
         start = time.perf_counter()
 
 
@@ -204,6 +226,85 @@ class _AskedAnswers(NamedTuple):
         stop = self.source.task.profile.stop
         return [TextRequest(ids, self.requests.max_new_tokens, stop) for ids in self.requests.prompts]
 
+    def take(self, task: AnswerScores, texts: Iterator[Generated], tokenizer: Tokenizer) -> None:
+        """Keep what was generated."""
+        for ids in self.requests.prompts:
+            generated = next(texts)
+            task.ended.append(generated.ended)
+            task.drawn.append(generated.token_ids)
+            task.generated.append(plain_text(tokenizer, ids, generated))
+
+
+class _AskedPrograms(NamedTuple):
+    """A task of problems, tokenized, and where its programs will run."""
+
+    source: ProgramSource
+    problems: list[Problem]
+    requests: AnswerRequests
+    seed: int
+    sandbox: Sandbox
+    ceiling: list[Verdict]  # of the authors' own solutions
+
+    @classmethod
+    def of(
+        cls, source: ProgramSource, config: RunConfig, tokenizer: Tokenizer, limit: LengthLimit, sandbox: Sandbox
+    ) -> "_AskedPrograms":
+        task, problems = source.task, source.examples[: config.limit]
+        requests = program_requests(
+            source.examples, config.limit, task.profile, tokenizer, limit.of(task.profile), task.name
+        )
+        solutions = [(problem, solution_of(problem)) for problem in problems]
+        ceiling = judge(sandbox, solutions, task.profile.test_seconds)
+        return cls(source, problems, requests, config.seed, sandbox, ceiling)
+
+    def scores(self, trained_length: int) -> ProgramScores:
+        """Nothing generated yet."""
+        room = self.requests.max_new_tokens
+        beyond = sum(len(ids) + room - 1 > trained_length for ids in self.requests.prompts)
+        return ProgramScores(
+            self.source, self.sandbox.bwrap is not None, self.problems, room, beyond, ceiling=self.ceiling
+        )
+
+    def texts(self) -> list[TextRequest]:
+        """Every sample's draw depends on the run's seed, its problem and its number alone."""
+        profile, name = self.source.task.profile, self.source.task.name
+        rules = (profile.temperature, profile.top_k, profile.top_p)
+        return [
+            TextRequest(ids, self.requests.max_new_tokens, (), Sampling(*rules, _seed(self.seed, name, problem.row, i)))
+            for ids, problem in zip(self.requests.prompts, self.problems, strict=True)
+            for i in range(profile.num_samples)
+        ]
+
+    def take(self, task: ProgramScores, texts: Iterator[Generated], tokenizer: Tokenizer) -> None:
+        """Cut and run what was generated."""
+        profile = self.source.task.profile
+        drawn = [list(islice(texts, profile.num_samples)) for _ in self.problems]
+        task.programs = [
+            [cut_program(plain_text(tokenizer, ids, text)) for text in own]
+            for ids, own in zip(self.requests.prompts, drawn, strict=True)
+        ]
+        pairs = [(problem, text) for problem, own in zip(self.problems, task.programs, strict=True) for text in own]
+        verdicts = iter(judge(self.sandbox, pairs, profile.test_seconds))
+        task.verdicts = [
+            [
+                Verdict(False, "nan") if text.ended == "nan" else verdict
+                for text, verdict in zip(own, verdicts, strict=False)
+            ]
+            for own in drawn
+        ]
+
+
+def _seed(*names: object) -> int:
+    return int.from_bytes(blake2b(" ".join(map(str, names)).encode(), digest_size=4).digest(), "little")
+
+
+def _sandbox(config: RunConfig, inputs: Inputs) -> Sandbox | None:
+    """Where programs will run, tried before weights are loaded; None: there are none to run."""
+    sources = [source for source in inputs.sources if isinstance(source, ProgramSource)]
+    for source in sources:
+        check_tools(source.examples, source.task.name)
+    return Sandbox.find(config.allow_unsandboxed_code) if sources else None
+
 
 class _Scored(NamedTuple):
     """What an outcome holds beside scores and speeds."""
@@ -219,16 +320,16 @@ def _evaluate(
     engine: _Engine,
     scored: _Scored,
     parts: Iterable[Part],
-    answers: list[_AskedAnswers],
+    asked: list[_AskedAnswers | _AskedPrograms],
     lengths: tuple[int, ...],
     progress: Callable[[int, int], None],
 ) -> Outcome:
     model, totals, done = engine.forward.model, Totals(), 0
-    asked = iter(answers)
+    empty = {own.source.task.name: own.scores(model.config.trained_length) for own in asked}
     tasks: list[AnyScores] = []
     for own in scored.inputs.sources:
-        if isinstance(own, AnswerSource):
-            tasks.append(next(asked).scores(model.config.trained_length))
+        if isinstance(own, AnswerSource | ProgramSource):
+            tasks.append(empty[own.task.name])
         else:
             tasks.append(TaskScores(own) if isinstance(own, Source) else ClozeScores(own))
 
@@ -245,33 +346,41 @@ def _evaluate(
         for piece in waiting.popleft():
             own = list(islice(taken, len(piece.requests)))
             task = tasks[piece.task]
-            assert not isinstance(task, AnswerScores)
+            assert isinstance(task, TaskScores | ClozeScores)
             hand_out(task, piece, own, model.config.trained_length)
-    _generate(tasks, answers, engine.generator)
+    _generate([task for task in tasks if isinstance(task, ClozeScores)], asked, empty, engine.generator)
     for task in tasks:
         if isinstance(task, ClozeScores):
             score_items(task)
         elif isinstance(task, AnswerScores):
             score_answers(task)
+        elif isinstance(task, ProgramScores):
+            score_problems(task)
     generation = None if all(isinstance(task, TaskScores) for task in tasks) else engine.generator.speed
     inputs, limit, bos, load_seconds, check = scored
     return Outcome(tasks, inputs, limit, bos, totals, engine.forward.speed, check, load_seconds, generation)
 
 
-def _generate(tasks: list[AnyScores], answers: list[_AskedAnswers], generator: Generator) -> None:
-    """A text for every question and for every item that is scored, those of all tasks in one go."""
-    cloze = [task for task in tasks if isinstance(task, ClozeScores)]
-    questions = [task for task in tasks if isinstance(task, AnswerScores)]
+def _generate(
+    cloze: list[ClozeScores],
+    asked: list[_AskedAnswers | _AskedPrograms],
+    scores: Mapping[str, AnswerScores | ProgramScores],
+    generator: Generator,
+) -> None:
+    """A text for every item that is scored, question and sample of a problem, those of all tasks in one go."""
     wanted = [request for task in cloze for request in _cloze_texts(task)]
-    texts = iter(generator.run([*wanted, *(request for own in answers for request in own.texts())]))
+    texts = iter(generator.run([*wanted, *(request for own in asked for request in own.texts())]))
     for task in cloze:
-        found = [next(texts) if asked.target is not None else None for asked in task.asked]
+        found = [next(texts) if own.target is not None else None for own in task.asked]
         task.generated += [None if own is None or own.ended == "nan" else own.text for own in found]
-    for task, own in zip(questions, answers, strict=True):
-        for ids, generated in zip(own.requests.prompts, texts, strict=False):
-            task.ended.append(generated.ended)
-            task.drawn.append(generated.token_ids)
-            task.generated.append(plain_text(generator.tokenizer, ids, generated))
+    for own in asked:
+        task = scores[own.source.task.name]
+        if isinstance(own, _AskedPrograms):
+            assert isinstance(task, ProgramScores)
+            own.take(task, texts, generator.tokenizer)
+        else:
+            assert isinstance(task, AnswerScores)
+            own.take(task, texts, generator.tokenizer)
 
 
 def _cloze_texts(task: ClozeScores) -> list[TextRequest]:

@@ -97,6 +97,41 @@ class AnswerProfile(Wording):
 
 
 @dataclass(frozen=True, slots=True)
+class Problem:
+    """A program to go on with, and what it must then compute."""
+
+    row: int  # line in the data file, from 0
+    name: str
+    prompt: str
+    entry_point: str  # the function that is called
+    language: Literal["python", "c++", "javascript"]
+    inputs: tuple[str, ...]  # arguments of each test, as text of that language
+    outputs: tuple[str, ...]  # what it must return, one a test
+    solution: str  # one that the file's authors wrote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramProfile:
+    """Every rule that draws and judges programs, printed whole in the result."""
+
+    protocol: str
+    num_fewshot: int = 0
+    documented_num_fewshot: int | None = None
+    categories: Literal["pooled"] = "pooled"
+    bos: Literal["as_tokenizer"] = "as_tokenizer"
+    max_length: int | None  # tokens of prompt and program without --max_length
+    num_samples: int  # programs drawn for each problem
+    pass_at_k: int  # accuracy is the chance that one of so many passes
+    temperature: float
+    top_k: int
+    top_p: float
+    extra_tokens: int  # a program may have this many tokens more than the longest solution of the file
+    cut: Literal["next_top_level_line"]  # a program ends before a line that begins with a letter, digit, # or `
+    judge: Literal["all_tests"]  # passes if every test does; the file's own check function is not used
+    test_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class DataFile:
     """A data file as published; its hash decides whether a score may bear the suite's name."""
 
@@ -175,7 +210,21 @@ class ClozeTask:
     kind: Literal["cloze"] = "cloze"
 
 
-AnyTask = Task | AnswerTask | ClozeTask
+@dataclass(frozen=True, slots=True)
+class ProgramTask:
+    """Programs to go on with, judged by what they then do."""
+
+    name: str  # "gauntlet-programming/human_eval"
+    profile: ProgramProfile
+    file: DataFile
+    baselines: Mapping[str, float | None]
+    parse: Callable[[dict[str, Any], int], Problem]
+    citation: str
+    section: str | None = None
+    kind: Literal["code"] = "code"
+
+
+AnyTask = Task | AnswerTask | ProgramTask | ClozeTask
 TaskKind = TypeVar("TaskKind", bound=AnyTask, covariant=True)
 
 
@@ -226,7 +275,7 @@ def data_state(task: AnyTask, folder: Path | None) -> DataState:
     return DataState("as published" if found == task.file.git_blob_sha1 else "changed", found)
 
 
-ExampleKind = TypeVar("ExampleKind", bound=Example, covariant=True)
+ExampleKind = TypeVar("ExampleKind", bound=Example | Problem, covariant=True)
 
 
 class _OfExamples(Protocol[ExampleKind]):

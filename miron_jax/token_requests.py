@@ -23,7 +23,7 @@ import numpy as np
 
 from miron_jax.errors import InputError
 from miron_jax.prompts import Prompt
-from miron_jax.task import AnswerProfile, ClozeProfile, Profile, Wording
+from miron_jax.task import ClozeProfile, Profile, ProgramProfile, Wording
 
 # A transformers tokenizer.  Its class is private to that library's version, so no type is named here.
 Tokenizer = Any
@@ -60,7 +60,7 @@ class LengthLimit(NamedTuple):
     asked: int | None  # --max_length, instead of a suite's own rule
     learned: int | None  # positions of the model, which nothing exceeds
 
-    def of(self, profile: Wording | ClozeProfile) -> int | None:
+    def of(self, profile: Wording | ProgramProfile | ClozeProfile) -> int | None:
         """None: no limit."""
         limits = [limit for limit in (self.asked or profile.max_length, self.learned) if limit is not None]
         return min(limits, default=None)
@@ -129,11 +129,8 @@ def tokenize(
     return concatenate(parts)
 
 
-def tokenize_questions(
-    prompts: Sequence[Prompt], profile: AnswerProfile, tokenizer: Tokenizer
-) -> list[tuple[int, ...]]:
-    """Every prompt's whole token ids, up to where its answer begins."""
-    assert profile.boundary == "segments"
+def tokenize_questions(prompts: Sequence[Prompt], tokenizer: Tokenizer) -> list[tuple[int, ...]]:
+    """Every prompt's whole token ids by segments, up to where its answer begins."""
     encode = _encoder(tokenizer)
     return [
         tuple(int(token) for token in before)

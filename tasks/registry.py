@@ -14,13 +14,14 @@ from rapidfuzz import process
 from miron_jax.errors import InputError
 from miron_jax.task import AnyTask, Suite
 from miron_jax.tasks import core, miron
+from miron_jax.tasks.gauntlet import programming, yaml_files
 from miron_jax.tasks.gauntlet import suite as gauntlet
-from miron_jax.tasks.gauntlet import yaml_files
 
 _SUITES: tuple[Suite[AnyTask], ...] = (
     core.SUITE,
     gauntlet.SUITE,
     gauntlet.COT_FIX,
+    programming.SUITE,
     miron.MIRON,
     miron.MIRON_GEN,
     miron.MIRON_GEN_PREFIXSPACE,

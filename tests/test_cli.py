@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -170,6 +171,46 @@ def test_a_gauntlet_of_ones_own(miron, place, tmp_path):
     assert miron("tasks", *flags).status == 0
     assert miron("plan", *flags).status == 0
     assert "--icl_tasks" in miron("eval", flags[1], f"--model={place.model}").err
+
+
+def test_programs_run_only_where_allowed(miron, place, tmp_path):
+    rows = [
+        {
+            "task_id": f"t/{i}", "prompt": "def f(a):\n", "entry_point": "f", "language": "python",
+            "test_inputs": ["(1,)"], "test_outputs": ["1"], "canonical_solution": "    return a\n" * (1 - i) + "    x" * i,
+        }
+        for i in range(2)
+    ]  # fmt: skip
+    (tmp_path / "programming").mkdir()
+    (tmp_path / "programming" / "human_eval.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = [
+        "--tasks=gauntlet-programming/human_eval", f"--data_dir={tmp_path}", f"--model={place.model}",
+        "--compilation_cache=", "--allow_changed_data", f"--output={tmp_path / 'out'}",
+    ]  # fmt: skip
+    refused = miron("eval", *flags)
+    assert refused.status == 2
+    assert (
+        "gauntlet-programming/human_eval runs programs that the model writes: add --allow_code_execution" in refused.err
+    )
+    assert not (tmp_path / "out").exists()
+    if shutil.which("bwrap") is None:
+        pytest.skip("needs bubblewrap (apt-get install bubblewrap), which is absent here")
+    ran = miron("eval", *flags, "--allow_code_execution")
+    assert ran.status == 0, ran.err
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert finite_or_null(results)
+    task = results["tasks"]["gauntlet-programming/human_eval"]
+    assert (task["n"], task["ceiling"], task["sandboxed"]) == (2, {"passed": 1, "n": 2}, True)
+    assert sum(task["ended"].values()) == 10  # five programs a problem
+    lines = (tmp_path / "out/samples/gauntlet-programming/human_eval.jsonl").read_text().splitlines()
+    samples = [json.loads(line) for line in lines]
+    assert [sample["ceiling"] for sample in samples] == ["passed", "error"]
+    texts = [program["text"] for sample in samples for program in sample["programs"]]
+    assert len(set(texts)) > 5  # drawn apart, with seeds of their own
+    assert "solutions pass 1 of 2" in ran.out
+    again = miron("eval", *flags, "--allow_code_execution", "--token_budget=64")
+    assert again.status == 0
+    assert (tmp_path / "out/samples/gauntlet-programming/human_eval.jsonl").read_text().splitlines() == lines
 
 
 def test_the_same_run_again_and_another_one(miron, place, tmp_path):

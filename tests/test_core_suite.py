@@ -262,7 +262,15 @@ def test_a_failed_fetch_says_what_to_do_and_leaves_nothing(tmp_path: Path, monke
 
 
 def test_select_keeps_published_order_without_duplicates():
-    assert list(SUITES) == ["core", "gauntlet", "gauntlet-cot-fix", "miron", "miron-gen", "miron-gen-prefixspace"]
+    assert list(SUITES) == [
+        "core",
+        "gauntlet",
+        "gauntlet-cot-fix",
+        "gauntlet-programming",
+        "miron",
+        "miron-gen",
+        "miron-gen-prefixspace",
+    ]
     assert [task.name for task in select("core").tasks] == list(TASKS)
     chosen = select("core/copa, core/arc_*,core/arc_easy")
     assert [task.name for task in chosen.tasks] == ["core/arc_easy", "core/arc_challenge", "core/copa"]

@@ -281,7 +281,7 @@ def test_answers_have_room_and_prompts_keep_their_end():
     prompts = render(task, questions, limit=1)
     asked = answer_requests(prompts, questions, task.profile, Prefixing(True), None, "t")
     assert asked.max_new_tokens == 4 + 2  # eight characters in pairs, BOS and EOS counted as the reference counts them
-    whole = tokenize_questions(prompts, task.profile, Prefixing(True))[0]
+    whole = tokenize_questions(prompts, Prefixing(True))[0]
     assert asked.prompts == [whole]
     cut = answer_requests(prompts, questions, task.profile, Prefixing(True), 9, "t")
     assert (cut.prompts, cut.truncated) == ([whole[-3:]], 1)

@@ -26,7 +26,9 @@ PACKAGE_FOLDERS = ("miron_jax", "kernels", "tasks")
 STAGES = (
     "errors",
     "config",
+    "sandbox",
     "task",
+    "programs",
     "prompts",
     "token_requests",
     "answer_requests",

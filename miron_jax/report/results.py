@@ -27,6 +27,7 @@ from miron_jax.aggregate import (
     ClozeScores,
     Estimate,
     Outcome,
+    ProgramScores,
     TaskScores,
     skipped,
     suite_composites,
@@ -159,7 +160,30 @@ def samples(task: AnyScores) -> Iterator[dict[str, Any]]:
     """One record an example, in the suite's own order."""
     if isinstance(task, ClozeScores):
         return cloze_samples(task)
+    if isinstance(task, ProgramScores):
+        return _program_samples(task)
     return _answer_samples(task) if isinstance(task, AnswerScores) else _samples(task)
+
+
+def _program_samples(task: ProgramScores) -> Iterator[dict[str, Any]]:
+    columns = (task.problems, task.programs, task.verdicts, task.ceiling, task.examples)
+    for i, (problem, programs, verdicts, ceiling, example) in enumerate(zip(*columns, strict=True)):
+        yield {
+            "id": i,
+            "row": problem.row,
+            "name": problem.name,
+            "gold": None,
+            "prediction": None,
+            "correct": example.correct,
+            "options": [],
+            "generated": None,
+            "programs": [
+                {"text": text, "ended": verdict.ended} for text, verdict in zip(programs, verdicts, strict=True)
+            ],
+            "ceiling": ceiling.ended,
+            "metrics": dict(example.metrics),
+            **({"reason": "the model answers NaN"} if example.correct is None else {}),
+        }
 
 
 def _answer_samples(task: AnswerScores) -> Iterator[dict[str, Any]]:
@@ -220,7 +244,7 @@ def _entry(task: AnyScores, outcome: Outcome, limit: int | None) -> dict[str, An
     return cloze_entry(task, outcome, limit) if isinstance(task, ClozeScores) else _task(task, outcome, limit)
 
 
-def _task(task: TaskScores | AnswerScores, outcome: Outcome, limit: int | None) -> dict[str, Any]:
+def _task(task: TaskScores | AnswerScores | ProgramScores, outcome: Outcome, limit: int | None) -> dict[str, Any]:
     definition, found = task.source.task, task_estimates(task)
     entry: dict[str, Any] = {
         "n": len(task.examples) - skipped(task),
@@ -236,8 +260,7 @@ def _task(task: TaskScores | AnswerScores, outcome: Outcome, limit: int | None) 
         "kind": definition.kind,
         "section": definition.section,
         "skipped": skipped(task),
-        **(_of_answers(task) if isinstance(task, AnswerScores) else _of_options(task)),
-        "truncated": task.truncated,
+        **_of_kind(task),
         "beyond_trained_length": task.beyond_trained,
         "data": {"file": definition.file.path, **task.source.data._asdict()},
         "citation": definition.citation,
@@ -257,6 +280,27 @@ def _rescaled(accuracy: Estimate, baseline: float | None) -> dict[str, float] | 
     return {"value": (accuracy.value - baseline) * scale, "stderr": accuracy.stderr * scale}
 
 
+def _of_kind(task: TaskScores | AnswerScores | ProgramScores) -> dict[str, Any]:
+    """What only tasks of this kind have."""
+    match task:
+        case AnswerScores():
+            return _of_answers(task)
+        case ProgramScores():
+            return _of_programs(task)
+        case _:
+            return _of_options(task)
+
+
+def _of_programs(task: ProgramScores) -> dict[str, Any]:
+    return {
+        "max_new_tokens": task.max_new_tokens,
+        "ended": dict(Counter(verdict.ended for own in task.verdicts for verdict in own)),
+        "sandboxed": task.sandboxed,
+        # Problems that the authors' own solutions pass: no program can be expected to score more.
+        "ceiling": {"passed": sum(verdict.passed for verdict in task.ceiling), "n": len(task.ceiling)},
+    }
+
+
 def _of_options(task: TaskScores) -> dict[str, Any]:
     golds = [prompt.gold for prompt in task.prompts if prompt.gold is not None]
     return {
@@ -266,6 +310,7 @@ def _of_options(task: TaskScores) -> dict[str, Any]:
         "first_option_accuracy": sum(gold == 0 for gold in golds) / len(golds) if golds else None,
         "empty_span": sum(example.empty_span for example in task.examples),
         "inexact_prefix": task.inexact_prefix,
+        "truncated": task.truncated,
     }
 
 
@@ -277,6 +322,7 @@ def _of_answers(task: AnswerScores) -> dict[str, Any]:
         "max_new_tokens": task.max_new_tokens,
         "ended": dict(Counter(task.ended)),
         "always_right_rows": empty,  # an accepted answer that normalizes to nothing begins every text
+        "truncated": task.truncated,
     }
 
 

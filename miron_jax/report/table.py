@@ -145,6 +145,10 @@ def _notes(results: Mapping[str, Any]) -> list[str]:
             notes.append(
                 f"{name}: a model that finds all options equal scores {task['first_option_accuracy']:.3f} here"
             )
+        if ceiling := task.get("ceiling"):
+            notes.append(f"{name}: the authors' own solutions pass {ceiling['passed']} of {ceiling['n']}")
+        if task.get("sandboxed") is False:
+            notes.append(f"{name}: its programs ran without a sandbox")
         if rows := task.get("always_right_rows"):
             notes.append(
                 f"{name}: any text is right in row {', '.join(map(str, rows))} (the answer is punctuation only)"

@@ -1,0 +1,212 @@
+"""A problem and programs that a model wrote for it -> which of them pass.
+
+Arrives: `Problem`s and texts.  Leaves: a verdict a text.  It deliberately does not know models or scores.
+
+A program passes when every test of its problem does, each in a process of its own (composer 0.17.2, code evaluation):
+
+    python      f(*eval(input)) == eval(output), exactly; an output that is no expression is compared as text
+    c++         g++ -std=c++11; results are equal, floats to 1e-4, doubles to 1e-3
+    javascript  node; JSON.stringify of both is equal
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal, NamedTuple
+
+from miron_jax.errors import InputError
+from miron_jax.sandbox import Limits, Sandbox
+from miron_jax.task import Problem
+
+COMPILE_SECONDS = 60.0
+TOOLS = {"c++": "g++", "javascript": "node"}
+
+
+class Verdict(NamedTuple):
+    """What became of a program."""
+
+    passed: bool
+    ended: Literal[
+        "passed", "wrong", "error", "time", "memory", "nan"
+    ]  # wrong: it ran and returned something else; nan:
+    # the model answered NaN, there is no program
+
+
+def cut_program(text: str) -> str:
+    """A text up to the first line that begins at the margin: what follows the function is not part of it."""
+    return re.split(r"\n[A-Za-z0-9#`]", text, maxsplit=1)[0]
+
+
+def solution_of(problem: Problem) -> str:
+    """The authors' solution as a text that goes on from the prompt, on a line of its own."""
+    joined = problem.prompt.endswith("\n") or problem.solution.startswith("\n")
+    return problem.solution if joined else f"\n{problem.solution}"
+
+
+def check_tools(problems: Sequence[Problem], task_name: str) -> None:
+    """Raises InputError where a compiler or interpreter is missing."""
+    for language in {problem.language for problem in problems}:
+        tool = TOOLS.get(language)
+        if tool and shutil.which(tool) is None:
+            raise InputError(f"{task_name}: its programs are {language}, and {tool} is not on PATH: install {tool}")
+
+
+def judge(sandbox: Sandbox, programs: Sequence[tuple[Problem, str]], test_seconds: float) -> list[Verdict]:
+    """One verdict a program (its problem, its text behind the prompt); equal ones are run once, several at a time."""
+    unique = list(dict.fromkeys(programs))
+    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+        found = threads.map(lambda pair: _judge(sandbox, pair[0], pair[1], test_seconds), unique)
+        verdicts = dict(zip(unique, found, strict=True))
+    return [verdicts[pair] for pair in programs]
+
+
+def _judge(sandbox: Sandbox, problem: Problem, text: str, test_seconds: float) -> Verdict:
+    code = problem.prompt + text
+    compiling = COMPILE_SECONDS if problem.language == "c++" else 0.0
+    limits = Limits(seconds=compiling + (test_seconds + 1) * len(problem.inputs))
+    files = {"driver.py": _DRIVER, "program": _FILES[problem.language](problem, code)}
+    job = {
+        "language": problem.language,
+        "entry_point": problem.entry_point,
+        "tests": list(zip(problem.inputs, problem.outputs, strict=True)),
+        "test_seconds": test_seconds,
+        "compile_seconds": compiling,
+    }
+    ran = sandbox.run([sandbox.python, "-I", "driver.py"], files, limits, json.dumps(job))
+    if ran.ended != "exit":
+        return Verdict(False, ran.ended)
+    said = ran.out.strip().rsplit("\n", 1)[-1]
+    if said in ("wrong", "error", "time"):
+        return Verdict(False, said)
+    # The driver's last word counts its tests: a program that ends the driver, or prints in its place, has not passed.
+    return Verdict(True, "passed") if said == f"passed {len(problem.inputs)}" and ran.good else Verdict(False, "error")
+
+
+def _python_file(problem: Problem, code: str) -> str:
+    return code
+
+
+def _cpp_file(problem: Problem, code: str) -> str:
+    pairs = enumerate(zip(problem.inputs, problem.outputs, strict=True))
+    cases = "".join(f"case {i}: same = issame({problem.entry_point}({a}), {b}); break;\n" for i, (a, b) in pairs)
+    return f"""{_CPP_SAME}
+{code}
+int main(int argc, char** argv) {{
+bool same = false;
+switch (std::atoi(argv[1])) {{
+{cases}}}
+std::cout << same;
+return 0;
+}}
+"""
+
+
+def _javascript_file(problem: Problem, code: str) -> str:
+    pairs = zip(problem.inputs, problem.outputs, strict=True)
+    tests = "".join(f"() => JSON.stringify({problem.entry_point}({a})) === JSON.stringify({b}),\n" for a, b in pairs)
+    return f"{code}\nconsole.log(Number([\n{tests}][Number(process.argv[2])]()))\n"
+
+
+_FILES = {"python": _python_file, "c++": _cpp_file, "javascript": _javascript_file}
+
+# The result's type alone chooses the comparison; the expected value converts to it, braces included.
+_CPP_SAME = """#include <cmath>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <vector>
+namespace same_as_result { template <class T> struct of { typedef T type; }; }
+template <class T> bool issame(const T& a, const typename same_as_result::of<T>::type& b) { return a == b; }
+template <> bool issame<float>(const float& a, const float& b) { return std::fabs(a - b) < 1e-4; }
+template <> bool issame<double>(const double& a, const double& b) { return std::fabs(a - b) < 1e-3; }
+template <class T> bool issame_all(const std::vector<T>& a, const std::vector<T>& b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i) if (!issame<T>(a[i], b[i])) return false;
+  return true;
+}
+typedef std::vector<float> issame_floats;
+typedef std::vector<double> issame_doubles;
+template <> bool issame<issame_floats>(const issame_floats& a, const issame_floats& b) { return issame_all(a, b); }
+template <> bool issame<issame_doubles>(const issame_doubles& a, const issame_doubles& b) { return issame_all(a, b); }
+"""
+
+# Runs inside the sandbox: every test in a process of its own, until one fails.
+_DRIVER = """
+import json, os, signal, subprocess, sys, time
+
+job = json.load(sys.stdin)
+
+
+def end(word):
+    print(word)
+    sys.exit(0)
+
+
+def python_test(given, wanted):
+    word = os.pipe()
+    child = os.fork()
+    if child == 0:
+        silent = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silent, 1), os.dup2(silent, 2)
+        os.setpgid(0, 0)
+        try:
+            scope = {}
+            exec(code, scope)
+            result = scope[job["entry_point"]](*eval(given, {}))
+            try:
+                expected = eval(wanted, {})
+            except Exception:
+                expected = wanted
+            os.write(word[1], b"1" if result == expected else b"0")
+        finally:
+            os._exit(0)
+    os.close(word[1])
+    try:
+        until = time.monotonic() + job["test_seconds"]
+        while os.waitpid(child, os.WNOHANG)[0] == 0:
+            if time.monotonic() > until:
+                return "time"
+            time.sleep(0.002)
+        return {b"1": "passed", b"0": "wrong"}.get(os.read(word[0], 2), "error")
+    finally:
+        os.close(word[0])
+        for kill, target in ((os.killpg, child), (os.kill, child)):
+            try:
+                kill(target, signal.SIGKILL)
+            except OSError:
+                pass
+
+
+def command_test(command):
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=job["test_seconds"], stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        return "time"
+    if done.returncode != 0:
+        return "error"
+    return "passed" if done.stdout.strip() == b"1" else "wrong"
+
+
+if job["language"] == "python":
+    code = open("program").read()
+if job["language"] == "c++":
+    compiler = ["g++", "-std=c++11", "-x", "c++", "program", "-o", "compiled"]
+    try:
+        built = subprocess.run(compiler, capture_output=True, timeout=job["compile_seconds"])
+    except subprocess.TimeoutExpired:
+        end("time")
+    if built.returncode != 0:
+        end("error")
+for i, (given, wanted) in enumerate(job["tests"]):
+    if job["language"] == "python":
+        word = python_test(given, wanted)
+    else:
+        start = ["node", "program"] if job["language"] == "javascript" else ["./compiled"]
+        word = command_test([*start, str(i)])
+    if word != "passed":
+        end(word)
+end("passed %d" % len(job["tests"]))
+"""

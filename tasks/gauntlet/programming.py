@@ -1,0 +1,99 @@
+"""The Gauntlet's programming category: HumanEval in Python, C++ and JavaScript, whole and begun.
+
+Arrives: the same data folder as the Gauntlet's.  Leaves: `SUITE`.  It deliberately does not know how programs are run.
+
+v0.1.0 lists the category and comments it out, so core_average never holds it; here it is a suite of its own, which runs
+only where code execution is allowed.  Samples are drawn as composer 0.17.2 draws them for coding_tasks.yaml: 5 a problem.
+
+No correct program passes some of the problems: outputs such as 010010 or 0 1 2 3 are read as Python.  How many the
+authors' own solutions pass stands beside every score (`ceiling`).
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from miron_jax.task import DataFile, Problem, ProgramProfile, ProgramTask, Suite
+from miron_jax.tasks.eval_bundle import locate_files
+from miron_jax.tasks.gauntlet.averages import Averages
+from miron_jax.tasks.gauntlet.icl_task import CITATION, MAX_LENGTH, PROTOCOL
+from miron_jax.tasks.icl_rows import text_field
+
+NAME = "gauntlet-programming"
+_LANGUAGES = ("python", "c++", "javascript")
+
+
+class _Row(NamedTuple):
+    label: str
+    file: str
+    rows: int
+    git_blob_sha1: str
+
+
+# fmt: off
+_TABLE = (
+    _Row("human_eval", "human_eval.jsonl", 164, "68b4df436b4ee66b5a6bf4005d51129653207295"),
+    _Row("human_eval_cpp", "processed_human_eval_cpp.jsonl", 161, "35b875fd7ee3d39e78ba7b66e17c4c4a4cd67865"),
+    _Row("human_eval_js", "processed_human_eval_js.jsonl", 164, "bd50048d717ff77f4d128a44bae72a236e174442"),
+    _Row("human_eval_return_simple", "human_eval_return_simple.jsonl", 37, "e29b1989bd62d677843a594c8c48d7b72e3898e3"),
+    _Row("human_eval_return_complex", "human_eval_return_complex.jsonl", 127, "4c3fc4eb0500b5da87b1ba1033aafbadd053b783"),
+    _Row("human_eval_25", "human_eval-0.25.jsonl", 164, "3bbc7db64f7383a39a84d5e60054921225e718c6"),
+    _Row("human_eval_50", "human_eval-0.5.jsonl", 164, "acbe3d1eba1415f7751ab3101b0440f4d2cca57b"),
+    _Row("human_eval_75", "human_eval-0.75.jsonl", 164, "2a4b90743c857fea16ae5a4d90ef8a0c23389673"),
+)
+# fmt: on
+
+PROFILE = ProgramProfile(
+    protocol=PROTOCOL,
+    max_length=MAX_LENGTH,
+    num_samples=5,
+    pass_at_k=1,
+    temperature=1.0,
+    top_k=40,
+    top_p=0.95,
+    extra_tokens=10,
+    cut="next_top_level_line",
+    judge="all_tests",
+    test_seconds=5.0,
+)
+
+
+def parse_problem(fields: dict[str, Any], row: int) -> Problem:
+    """Nothing is stripped."""
+    language = text_field(fields, "language")
+    if language not in _LANGUAGES:
+        raise ValueError(f"field 'language' holds {language!r:.40}, expected one of {', '.join(_LANGUAGES)}")
+    inputs, outputs = _tests(fields, "test_inputs"), _tests(fields, "test_outputs")
+    if len(inputs) != len(outputs):
+        raise ValueError(f"{len(inputs)} test_inputs and {len(outputs)} test_outputs, expected as many of both")
+    return Problem(
+        row,
+        text_field(fields, "task_id"),
+        text_field(fields, "prompt"),
+        text_field(fields, "entry_point"),
+        language,
+        inputs,
+        outputs,
+        text_field(fields, "canonical_solution"),
+    )
+
+
+def _tests(fields: dict[str, Any], key: str) -> tuple[str, ...]:
+    tests = fields.get(key)
+    if not isinstance(tests, list) or not tests or not all(isinstance(own, str) for own in tests):
+        raise ValueError(f"field {key!r} holds {tests!r:.40}, expected a list of texts")
+    return tuple(tests)
+
+
+def _task(row: _Row) -> ProgramTask:
+    file = DataFile(f"programming/{row.file}", row.rows, row.git_blob_sha1)
+    baselines = {"random": 0.0, "human": None}
+    return ProgramTask(f"{NAME}/{row.label}", PROFILE, file, baselines, parse_problem, CITATION, "programming")
+
+
+def locate(data_dir: Path | None, fetch: bool = True) -> Path:
+    """The folder that holds programming/human_eval.jsonl and its like."""
+    return locate_files(data_dir, fetch, (f"programming/{row.file}" for row in _TABLE), "programming")
+
+
+_AVERAGES = Averages({"programming": {f"{NAME}/{row.label}": 0.0 for row in _TABLE}}, {})
+SUITE: Suite[ProgramTask] = Suite(NAME, tuple(_task(row) for row in _TABLE), _AVERAGES.composites, locate)
