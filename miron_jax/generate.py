@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -41,6 +42,7 @@ STEPS = 32  # tokens a call takes at most before the host looks
 SMALLEST_SLOT = 64  # places; slot sizes double from here
 CPU_SLOTS, ACCELERATOR_SLOTS = 128, 256
 CPU_PREFILL, ACCELERATOR_PREFILL = 2048, 16384  # places of a prefilled batch
+WORTH_SHRINKING = 4 * STEPS  # steps still to come that pay for a program with fewer slots
 LET_IN = 4  # prompts copied into slots by one call
 NOTHING, NOT_A_NUMBER = -1, -2  # in place of a drawn token: the slot was idle; the model answered NaN
 
@@ -166,20 +168,24 @@ class Generator:
         return None
 
     def _by_slot_size(self, requests: Sequence[TextRequest]) -> dict[int, list[TextRequest]]:
-        """Slot sizes double; a size that would not fill its slots once joins the next larger one."""
+        """Slot sizes double; a size that would not fill its slots once joins the next larger one where that pays."""
         sizes: dict[int, list[TextRequest]] = {}
         for request in requests:
             size = SMALLEST_SLOT
             while size < len(request.token_ids) + request.max_new_tokens:
                 size *= 2
             sizes.setdefault(size, []).append(request)
-        joined: dict[int, list[TextRequest]] = {}
-        waiting: list[TextRequest] = []
-        for size in sorted(sizes):
-            waiting += sizes[size]
-            if len(waiting) >= self.num_slots or size == max(sizes):
-                joined[size], waiting = waiting, []
-        return joined
+        for size, larger in pairwise(sorted(sizes)):
+            if len(sizes[size]) < self.num_slots and self._worth_joining(sizes[size], larger - size):
+                sizes[larger] = sizes.pop(size) + sizes[larger]
+        return sizes
+
+    def _worth_joining(self, requests: Sequence[TextRequest], more_places: int) -> bool:
+        """In bytes read: steps of their own read the weights anew, slots of more places read more for every token."""
+        config, most = self.model.config, [request.max_new_tokens for request in requests]
+        weights = sum(leaf.nbytes for leaf in jax.tree.leaves(self.model.state))
+        place = 2 * config.num_layers * config.num_kv_heads * config.head_dim * self._dtype.itemsize
+        return max(most) * weights > sum(most) * more_places * place
 
     def _run_slots(self, requests: Sequence[TextRequest], size: int) -> list[Generated]:
         """One size of slot: prefill, let in, step, look, until every request has its text."""
@@ -192,6 +198,7 @@ class Generator:
         cache = self._empty_cache(num_slots, size)
         while len(found) < len(requests):
             cache = self._fill(cache, slots, requests, prompts, waiting)
+            cache, slots = self._shrunk(cache, slots, requests)
             cache, drawn_NB = self._step(cache, slots, requests, on_device, size)
             for b, slot in enumerate(slots):
                 if slot is None:
@@ -313,6 +320,20 @@ class Generator:
                     place_AS[i, : len(prompt.path)] = prompt.path
                 cache = self._call(key, _copy_paths, cache, kept, slot_A, place_AS, donate=(0,), with_model=False)
         return cache
+
+    def _shrunk(
+        self, cache: KeyValues, slots: list[_Slot | None], requests: Sequence[TextRequest]
+    ) -> tuple[KeyValues, list[_Slot | None]]:
+        """Long texts that outlast the others go on in fewer slots: idle ones cost as much as busy ones."""
+        busy = [b for b, slot in enumerate(slots) if slot is not None]
+        left = [requests[slot.request].max_new_tokens - len(slot.drawn) for slot in slots if slot is not None]
+        num = _power_of_two(len(busy))
+        if num > len(slots) // 2 or max(left) < WORTH_SHRINKING:
+            return cache, slots
+        kept_B = np.asarray([*busy, *[busy[0]] * (num - len(busy))], np.int32)
+        key = ("shrink", len(slots), num, cache.key_LBTKH.shape[2])
+        cache = self._call(key, _take_slots, cache, kept_B, with_model=False)
+        return cache, [slots[b] for b in busy] + [None] * (num - len(busy))
 
     def _step(
         self,
@@ -439,6 +460,10 @@ def _copy_paths(cache: KeyValues, kept: KeyValues, slot_A: jax.Array, place_AS: 
     """kept[:, place_AS[a]] goes to slot slot_A[a]; a slot past the last one is dropped."""
     pairs = zip(cache, kept, strict=True)
     return KeyValues(*(own.at[:, slot_A].set(new[:, place_AS], mode="drop") for own, new in pairs))
+
+
+def _take_slots(cache: KeyValues, slot_B: jax.Array) -> KeyValues:
+    return KeyValues(*(own[:, slot_B] for own in cache))
 
 
 class _Steps(NamedTuple):

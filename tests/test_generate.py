@@ -148,6 +148,34 @@ def test_bfloat16_keeps_its_keys_in_bfloat16(tiny: Tiny) -> None:
     assert compared > 16
 
 
+def test_long_texts_go_on_in_fewer_slots(tiny: Tiny) -> None:
+    generator = Generator(tiny.model, tiny.tokenizer, slots=8)
+    counts = (210, 20, 200, 30, 20, 25, 24, 23)
+    # All of one slot size, 256: prompts of short texts are long.
+    asked = [
+        TextRequest(tuple(range(1, 231 - count)) if count < 100 else ids, count, sampling=Sampling(0.8, seed=i))
+        for i, (ids, count) in enumerate(zip(prompts(8, 3, 320), counts, strict=True))
+    ]
+    found = generator.run(asked)
+    alone = Generator(tiny.model, tiny.tokenizer, slots=1)
+    assert found == [alone.run([request])[0] for request in asked]
+    # Eight slots until the short ones have ended, then two: far from eight times the longest.
+    assert generator.speed.slot_steps < 8 * 64 + 2 * 210
+    assert generator.speed.busy_steps == sum(counts)
+
+
+def test_small_slots_join_larger_ones_only_where_that_pays(tiny: Tiny) -> None:
+    generator = Generator(tiny.model, tiny.tokenizer, slots=8)
+    weights = sum(leaf.nbytes for leaf in jax.tree.leaves(tiny.model.state))
+    place = 2 * 2 * 1 * 8 * 4  # keys and values, layers, key-value heads, head size, bytes
+    few = [TextRequest((1,) * 8, 10)] * 2
+    # Two texts of 10 tokens: 10 steps more, or 20 tokens that read more places.
+    assert generator._worth_joining(few, weights // (2 * place) - 1)
+    assert not generator._worth_joining(few, weights // (2 * place) + 1)
+    sizes = generator._by_slot_size([TextRequest((1,) * 8, 10), TextRequest((1,) * 100, 10)])
+    assert {size: len(members) for size, members in sizes.items()} == {128: 2}
+
+
 def test_order_and_batch_change_no_draw(tiny: Tiny, shared: Generator) -> None:
     rules = [Sampling(0.9, seed=5), Sampling(1.3, top_k=7, seed=6), Sampling(0.7, top_p=0.8, seed=7), Sampling()]
     asked = [TextRequest(ids, 8, sampling=rules[i % 4]) for i, ids in enumerate(prompts(12, 2, 320))]
