@@ -2,7 +2,7 @@
 #
 #   make test          environment, lint, type check, tests
 #   make demo          the package alone in another venv, then `miron-jax eval` with no flags
-#   make real          SmolLM2-135M against torch on a few real CORE items (about five minutes on two cores)
+#   make real          SmolLM2-135M against torch on a few real CORE and Gauntlet items (about ten minutes on two cores)
 #   make parity        SmolLM2-135M and Gemma-3-270M against torch on many
 #   make bench         this engine beside torch and lm-eval
 #   make test-bare     the tests without torch, in another venv: make test-bare PYTHON=python3.12
@@ -15,6 +15,8 @@ VENV := .venv
 BARE := .venv-bare
 PLAIN := .venv-plain
 RUN := $(VENV)/bin/python
+GAUNTLET = $(RUN) benchmarks/parity_gauntlet.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) \
+	--yamls=$(SHARED)/data/gauntlet_v0_1
 
 export MIRON_MODELS
 export TRANSFORMERS_VERBOSITY ?= error
@@ -71,13 +73,16 @@ $(MIRON_MODELS)/%/model.safetensors: | $(VENV)/.installed
 
 real: install $(MIRON_MODELS)/smollm2-135m/model.safetensors
 	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=4
+	$(GAUNTLET) --limit=2
 
 parity: install $(MIRON_MODELS)/smollm2-135m/model.safetensors $(MIRON_MODELS)/gemma3-270m/model.safetensors
 	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=10
 	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/gemma3-270m --data_dir=$(BUNDLE) --limit=2
+	$(GAUNTLET) --limit=20
 	$(RUN) benchmarks/parity_miron.py --model=$(MIRON_MODELS)/smollm2-135m
 	$(RUN) benchmarks/parity_miron.py --model=$(MIRON_MODELS)/gemma3-270m
 
 bench: $(VENV)/.bench $(MIRON_MODELS)/smollm2-135m/model.safetensors
 	$(RUN) benchmarks/bench_core.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE)
 	$(RUN) benchmarks/bench_miron.py --model=$(MIRON_MODELS)/smollm2-135m
+	$(RUN) benchmarks/bench_gauntlet.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE)

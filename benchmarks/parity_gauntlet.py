@@ -261,6 +261,8 @@ def compare(
         theirs = reference.answer(asked, torch)
         if isinstance(task, TaskScores):
             ours = [-float(option.logprob.mean(dtype=np.float32)) for option in task.options[i]]
+            if not np.isfinite([*ours, *theirs.losses]).all():
+                wrong.append(f"{reference.label}, item {i}: a loss is not finite")
             largest = max([largest, *(abs(a - b) for a, b in zip(ours, theirs.losses, strict=True))])
         line, is_close = differ(task, i, theirs, reference)
         if line:
@@ -275,7 +277,7 @@ def compare(
 
 def _choices(task: TaskScores, i: int, theirs: Answered, reference: Reference) -> tuple[str | None, bool]:
     example = task.examples[i]
-    if bool(example.correct) == theirs.right and example.prediction == theirs.chosen:
+    if example.correct is theirs.right and example.prediction == theirs.chosen:
         return None, False
     if theirs.chosen is None or example.prediction is None:
         return f"right {example.correct} here, {theirs.right} there", False
@@ -288,7 +290,7 @@ def _texts(task: AnswerScores, i: int, theirs: Answered, reference: Reference) -
     eos = reference.tokenizer.eos_token_id
     other = theirs.tokens[:-1] if theirs.tokens and theirs.tokens[-1] == eos else theirs.tokens
     if ours == other:
-        if bool(task.examples[i].correct) != theirs.right:
+        if task.examples[i].correct is not theirs.right:
             return f"the same text is judged {task.examples[i].correct} here, {theirs.right} there", False
         return None, False
     step = next((k for k, (a, b) in enumerate(zip(ours, other, strict=False)) if a != b), min(len(ours), len(other)))

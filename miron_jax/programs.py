@@ -5,27 +5,30 @@ Arrives: `Problem`s and texts.  Leaves: a verdict a text.  It deliberately does 
 A program passes when every test of its problem does, each in a process of its own (composer 0.17.2, code evaluation):
 
     python      f(*eval(input)) == eval(output), exactly; an output that is no expression is compared as text
-    c++         g++ -std=c++11; results are equal, floats to 1e-4, doubles to 1e-3
+    c++         g++ -std=c++11; results are equal, floats and doubles to 1e-3, vectors of floats to 1e-4
     javascript  node; JSON.stringify of both is equal
 """
 
 import json
 import os
 import re
-import shutil
+import secrets
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from miron_jax.errors import InputError
-from miron_jax.sandbox import Limits, Sandbox
+from miron_jax.sandbox import SYSTEM_PATH, Limits, Sandbox
 from miron_jax.task import Problem
 
-COMPILE_SECONDS = 60.0
+COMPILE_SECONDS, TRIAL_SECONDS = 60.0, 10.0
+COMPILED_BYTES = 64 << 20  # of each file that the compiler writes
 TOOLS = {"c++": "g++", "javascript": "node"}
 
 
-class Verdict(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Verdict:
     """What became of a program."""
 
     passed: bool
@@ -33,6 +36,7 @@ class Verdict(NamedTuple):
         "passed", "wrong", "error", "time", "memory", "nan"
     ]  # wrong: it ran and returned something else; nan:
     # the model answered NaN, there is no program
+    why: str = field(default="", compare=False)  # what the judge itself printed, where it could not judge
 
 
 def cut_program(text: str) -> str:
@@ -46,12 +50,32 @@ def solution_of(problem: Problem) -> str:
     return problem.solution if joined else f"\n{problem.solution}"
 
 
-def check_tools(problems: Sequence[Problem], task_name: str) -> None:
-    """Raises InputError where a compiler or interpreter is missing."""
-    for language in {problem.language for problem in problems}:
+def check_languages(sandbox: Sandbox, problems: Sequence[Problem], task_name: str) -> None:
+    """Raises InputError where a compiler or interpreter is missing, or a program that is right does not pass."""
+    for language, own in {problem.language: problem for problem in problems}.items():
         tool = TOOLS.get(language)
-        if tool and shutil.which(tool) is None:
-            raise InputError(f"{task_name}: its programs are {language}, and {tool} is not on PATH: install {tool}")
+        if tool and sandbox.which(tool) is None:
+            where = SYSTEM_PATH if sandbox.bwrap else "PATH"
+            raise InputError(
+                f"{task_name}: its programs are {language}, and {tool} is not in {where}: install it there"
+            )
+        prompt, solution = _TRIAL[language]
+        inputs = ("(1,)" if language == "python" else "1",)
+        trial = replace(own, prompt=prompt, entry_point="f", inputs=inputs, outputs=("1",), solution=solution)
+        verdict = judge(sandbox, [(trial, solution)], TRIAL_SECONDS)[0]
+        if not verdict.passed:
+            reason = f"{verdict.ended}: {verdict.why}"
+            raise InputError(
+                f"{task_name}: a {language} program that is right does not pass here ({reason}): mend what that names, or "
+                "leave the task out"
+            )
+
+
+_TRIAL = {
+    "python": ("def f(a):\n", "    return a\n"),
+    "c++": ("int f(int a) {\n", "    return a;\n}\n"),
+    "javascript": ("const f = (a) => {\n", "  return a\n}\n"),
+}
 
 
 def judge(sandbox: Sandbox, programs: Sequence[tuple[Problem, str]], test_seconds: float) -> list[Verdict]:
@@ -66,9 +90,12 @@ def judge(sandbox: Sandbox, programs: Sequence[tuple[Problem, str]], test_second
 def _judge(sandbox: Sandbox, problem: Problem, text: str, test_seconds: float) -> Verdict:
     code = problem.prompt + text
     compiling = COMPILE_SECONDS if problem.language == "c++" else 0.0
-    limits = Limits(seconds=compiling + (test_seconds + 1) * len(problem.inputs))
-    files = {"driver.py": _DRIVER, "program": _FILES[problem.language](problem, code)}
+    most = COMPILED_BYTES if problem.language == "c++" else Limits().output_bytes  # g++ writes its assembly to a file
+    limits = Limits(seconds=compiling + (test_seconds + 1) * len(problem.inputs), output_bytes=most)
+    word = secrets.token_hex(8)
+    files = {"driver.py": _DRIVER, "program": _FILES[problem.language](problem, code, word)}
     job = {
+        "word": word,
         "language": problem.language,
         "entry_point": problem.entry_point,
         "tests": list(zip(problem.inputs, problem.outputs, strict=True)),
@@ -79,17 +106,20 @@ def _judge(sandbox: Sandbox, problem: Problem, text: str, test_seconds: float) -
     if ran.ended != "exit":
         return Verdict(False, ran.ended)
     said = ran.out.strip().rsplit("\n", 1)[-1]
-    if said in ("wrong", "error", "time"):
+    if said in ("wrong", "time"):
         return Verdict(False, said)
-    # The driver's last word counts its tests: a program that ends the driver, or prints in its place, has not passed.
-    return Verdict(True, "passed") if said == f"passed {len(problem.inputs)}" and ran.good else Verdict(False, "error")
+    # Every test, and the driver at its end, says a word that is made for this run: a program that ends early, or prints
+    # in their place, has not passed.  One that looks for the word can find it: this is no judge of cheats.
+    if said == f"{word} {len(problem.inputs)}" and ran.good:
+        return Verdict(True, "passed")
+    return Verdict(False, "error", " ".join(ran.err.split())[-200:])
 
 
-def _python_file(problem: Problem, code: str) -> str:
+def _python_file(problem: Problem, code: str, word: str) -> str:
     return code
 
 
-def _cpp_file(problem: Problem, code: str) -> str:
+def _cpp_file(problem: Problem, code: str, word: str) -> str:
     pairs = enumerate(zip(problem.inputs, problem.outputs, strict=True))
     cases = "".join(f"case {i}: same = issame({problem.entry_point}({a}), {b}); break;\n" for i, (a, b) in pairs)
     return f"""{_CPP_SAME}
@@ -98,39 +128,46 @@ int main(int argc, char** argv) {{
 bool same = false;
 switch (std::atoi(argv[1])) {{
 {cases}}}
-std::cout << same;
+std::cout << (same ? "{word}" : "0");
 return 0;
 }}
 """
 
 
-def _javascript_file(problem: Problem, code: str) -> str:
+def _javascript_file(problem: Problem, code: str, word: str) -> str:
     pairs = zip(problem.inputs, problem.outputs, strict=True)
     tests = "".join(f"() => JSON.stringify({problem.entry_point}({a})) === JSON.stringify({b}),\n" for a, b in pairs)
-    return f"{code}\nconsole.log(Number([\n{tests}][Number(process.argv[2])]()))\n"
+    return f"{code}\nconsole.log([\n{tests}][Number(process.argv[2])]() ? {word!r} : 0)\n"
 
 
 _FILES = {"python": _python_file, "c++": _cpp_file, "javascript": _javascript_file}
 
-# The result's type alone chooses the comparison; the expected value converts to it, braces included.
-_CPP_SAME = """#include <cmath>
+# The reference puts these headers and this `using` before every program.  The result's type alone chooses the comparison;
+# the expected value converts to it, braces included.  A float meets a literal that is a double: to 1e-3, as doubles.
+_CPP_SAME = """#include <algorithm>
+#include <map>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmath>
 #include <cstdlib>
 #include <iostream>
 #include <string>
 #include <vector>
+using namespace std;
 namespace same_as_result { template <class T> struct of { typedef T type; }; }
 template <class T> bool issame(const T& a, const typename same_as_result::of<T>::type& b) { return a == b; }
-template <> bool issame<float>(const float& a, const float& b) { return std::fabs(a - b) < 1e-4; }
+template <> bool issame<float>(const float& a, const float& b) { return std::fabs(a - b) < 1e-3; }
 template <> bool issame<double>(const double& a, const double& b) { return std::fabs(a - b) < 1e-3; }
-template <class T> bool issame_all(const std::vector<T>& a, const std::vector<T>& b) {
+template <class T> bool issame_all(const std::vector<T>& a, const std::vector<T>& b, double most) {
   if (a.size() != b.size()) return false;
-  for (std::size_t i = 0; i < a.size(); ++i) if (!issame<T>(a[i], b[i])) return false;
+  for (std::size_t i = 0; i < a.size(); ++i) if (!(std::fabs(a[i] - b[i]) < most)) return false;
   return true;
 }
 typedef std::vector<float> issame_floats;
 typedef std::vector<double> issame_doubles;
-template <> bool issame<issame_floats>(const issame_floats& a, const issame_floats& b) { return issame_all(a, b); }
-template <> bool issame<issame_doubles>(const issame_doubles& a, const issame_doubles& b) { return issame_all(a, b); }
+template <> bool issame<issame_floats>(const issame_floats& a, const issame_floats& b) { return issame_all(a, b, 1e-4); }
+template <> bool issame<issame_doubles>(const issame_doubles& a, const issame_doubles& b) { return issame_all(a, b, 1e-3); }
 """
 
 # Runs inside the sandbox: every test in a process of its own, until one fails.
@@ -146,33 +183,35 @@ def end(word):
 
 
 def python_test(given, wanted):
-    word = os.pipe()
+    told = os.pipe()
+    word, entry_point = job["word"].encode(), job["entry_point"]
     child = os.fork()
     if child == 0:
-        silent = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(silent, 1), os.dup2(silent, 2)
+        silent = os.open(os.devnull, os.O_RDWR)
+        os.dup2(silent, 0), os.dup2(silent, 1), os.dup2(silent, 2)
+        job.clear()
         os.setpgid(0, 0)
         try:
             scope = {}
             exec(code, scope)
-            result = scope[job["entry_point"]](*eval(given, {}))
+            result = scope[entry_point](*eval(given, {}))
             try:
                 expected = eval(wanted, {})
             except Exception:
                 expected = wanted
-            os.write(word[1], b"1" if result == expected else b"0")
+            os.write(told[1], word if result == expected else b"0")
         finally:
             os._exit(0)
-    os.close(word[1])
+    os.close(told[1])
     try:
         until = time.monotonic() + job["test_seconds"]
         while os.waitpid(child, os.WNOHANG)[0] == 0:
             if time.monotonic() > until:
                 return "time"
             time.sleep(0.002)
-        return {b"1": "passed", b"0": "wrong"}.get(os.read(word[0], 2), "error")
+        return {word: "passed", b"0": "wrong"}.get(os.read(told[0], 99), "error")
     finally:
-        os.close(word[0])
+        os.close(told[0])
         for kill, target in ((os.killpg, child), (os.kill, child)):
             try:
                 kill(target, signal.SIGKILL)
@@ -187,7 +226,7 @@ def command_test(command):
         return "time"
     if done.returncode != 0:
         return "error"
-    return "passed" if done.stdout.strip() == b"1" else "wrong"
+    return "passed" if done.stdout.strip() == job["word"].encode() else "wrong"
 
 
 if job["language"] == "python":
@@ -199,6 +238,7 @@ if job["language"] == "c++":
     except subprocess.TimeoutExpired:
         end("time")
     if built.returncode != 0:
+        sys.stderr.write(built.stderr.decode(errors="replace"))
         end("error")
 for i, (given, wanted) in enumerate(job["tests"]):
     if job["language"] == "python":
@@ -208,5 +248,5 @@ for i, (given, wanted) in enumerate(job["tests"]):
         word = command_test([*start, str(i)])
     if word != "passed":
         end(word)
-end("passed %d" % len(job["tests"]))
+end("%s %d" % (job["word"], len(job["tests"])))
 """

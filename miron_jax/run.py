@@ -6,9 +6,8 @@ are checked before weights are loaded.  It deliberately does not know flags or f
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,24 +28,21 @@ from miron_jax.aggregate import (
     Source,
     TaskScores,
 )
-from miron_jax.answer_requests import AnswerRequests, answer_requests, program_requests
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.forward import Forward, Model, Speed, cost_model, useful_flops
-from miron_jax.generate import Generated, GenerationSpeed, Generator, Sampling, TextRequest, plain_text
+from miron_jax.generate import GenerationSpeed, Generator
 from miron_jax.hand_out import hand_out, score_answers, score_items, score_problems
 from miron_jax.model.config import ModelConfig, eos_token_ids, from_hf_config
 from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_reader import load_hf, resolve_model
 from miron_jax.parts import Part, expected_lengths, join, parts_of
-from miron_jax.programs import Verdict, check_tools, cut_program, judge, solution_of
-from miron_jax.prompts import Prompt, render, without_shots
-from miron_jax.sandbox import Sandbox
 from miron_jax.scores import TOLERANCE, SelfCheck, Totals, plan_parts, score_parts
-from miron_jax.task import AnswerTask, AnyTask, Cloze, ClozeTask, Problem, ProgramTask, data_state, read_examples
+from miron_jax.task import AnswerTask, AnyTask, Cloze, ClozeTask, ProgramTask, data_state, read_examples
 from miron_jax.tasks import registry
+from miron_jax.texts import AskedAnswers, AskedPrograms, asked_texts, generate_texts
 from miron_jax.token_bytes import TokenBytes
-from miron_jax.token_requests import Bos, LengthLimit, Tokenizer, load_tokenizer, resolve_bos
+from miron_jax.token_requests import Bos, LengthLimit, load_tokenizer, resolve_bos
 
 
 def find_inputs(config: RunConfig) -> Inputs:
@@ -155,24 +151,16 @@ def evaluate_checkpoints(
     model_config = from_hf_config(folder)
     limit = length_limit(config, model_config)
     tokenizer = load_tokenizer(config.tokenizer or str(folder))
+    tokenizer_seconds = time.perf_counter() - start
     always = any(isinstance(own, Source) and own.task.profile.bos == "always" for own in inputs.sources)
     bos = resolve_bos(tokenizer) if always else None
     table, eos_ids = TokenBytes(tokenizer, model_config.vocab_size), eos_token_ids(folder)
     graphdef = abstract(model_config, jnp.dtype(config.dtype))[0]
-    sandbox = _sandbox(config, inputs)
+    asked = asked_texts(config, inputs, tokenizer, limit)
     parts = parts_of(inputs.sources, config.limit, tokenizer, table, limit)
     tokenized = list(parts) if len(checkpoints) > 1 else None
-    answers = [
-        _AskedAnswers.of(source, config, tokenizer, limit)
-        for source in inputs.sources
-        if isinstance(source, AnswerSource)
-    ]
-    programs = [
-        _AskedPrograms.of(source, config, tokenizer, limit, sandbox)
-        for source in inputs.sources
-        if sandbox is not None and isinstance(source, ProgramSource)
-    ]
     engine: _Engine | None = None
+    start = time.perf_counter() - tokenizer_seconds
     for step, load in checkpoints:
         model = Model(model_config, graphdef, load(model_config, jnp.dtype(config.dtype)))
         load_seconds = time.perf_counter() - start
@@ -183,7 +171,7 @@ def evaluate_checkpoints(
         engine.take(model)
         scored = _Scored(inputs, limit, bos, load_seconds, SelfCheck(TOLERANCE[config.dtype]))
         lengths = expected_lengths(inputs.sources, config, tokenizer, limit, cost_model(model_config))
-        yield step, _evaluate(engine, scored, tokenized or parts, [*answers, *programs], lengths, progress)
+        yield step, _evaluate(engine, scored, tokenized or parts, asked, lengths, progress)
         start = time.perf_counter()
 
 
@@ -197,113 +185,6 @@ class _Engine(NamedTuple):
         """Other weights, and speeds counted anew."""
         self.forward.model = self.generator.model = model
         self.forward.speed, self.generator.speed = Speed(), GenerationSpeed()
-
-
-class _AskedAnswers(NamedTuple):
-    """A task of questions, tokenized."""
-
-    source: AnswerSource
-    prompts: list[Prompt]
-    accepted: list[tuple[str, ...]]
-    requests: AnswerRequests
-
-    @classmethod
-    def of(cls, source: AnswerSource, config: RunConfig, tokenizer: Tokenizer, limit: LengthLimit) -> "_AskedAnswers":
-        task, of_row = source.task, {question.row: question for question in source.examples}
-        prompts = render(task, source.examples, config.limit)
-        most = limit.of(task.profile)
-        requests = answer_requests(prompts, source.examples, task.profile, tokenizer, most, task.name)
-        return cls(source, prompts, [of_row[prompt.row].accepted for prompt in prompts], requests)
-
-    def scores(self, trained_length: int) -> AnswerScores:
-        """Nothing generated yet."""
-        asked = self.requests
-        beyond = sum(len(ids) + asked.max_new_tokens - 1 > trained_length for ids in asked.prompts)
-        prompts = [without_shots(prompt) for prompt in self.prompts]
-        return AnswerScores(self.source, prompts, self.accepted, asked.max_new_tokens, asked.truncated, beyond)
-
-    def texts(self) -> list[TextRequest]:
-        stop = self.source.task.profile.stop
-        return [TextRequest(ids, self.requests.max_new_tokens, stop) for ids in self.requests.prompts]
-
-    def take(self, task: AnswerScores, texts: Iterator[Generated], tokenizer: Tokenizer) -> None:
-        """Keep what was generated."""
-        for ids in self.requests.prompts:
-            generated = next(texts)
-            task.ended.append(generated.ended)
-            task.drawn.append(generated.token_ids)
-            task.generated.append(plain_text(tokenizer, ids, generated))
-
-
-class _AskedPrograms(NamedTuple):
-    """A task of problems, tokenized, and where its programs will run."""
-
-    source: ProgramSource
-    problems: list[Problem]
-    requests: AnswerRequests
-    seed: int
-    sandbox: Sandbox
-    ceiling: list[Verdict]  # of the authors' own solutions
-
-    @classmethod
-    def of(
-        cls, source: ProgramSource, config: RunConfig, tokenizer: Tokenizer, limit: LengthLimit, sandbox: Sandbox
-    ) -> "_AskedPrograms":
-        task, problems = source.task, source.examples[: config.limit]
-        requests = program_requests(
-            source.examples, config.limit, task.profile, tokenizer, limit.of(task.profile), task.name
-        )
-        solutions = [(problem, solution_of(problem)) for problem in problems]
-        ceiling = judge(sandbox, solutions, task.profile.test_seconds)
-        return cls(source, problems, requests, config.seed, sandbox, ceiling)
-
-    def scores(self, trained_length: int) -> ProgramScores:
-        """Nothing generated yet."""
-        room = self.requests.max_new_tokens
-        beyond = sum(len(ids) + room - 1 > trained_length for ids in self.requests.prompts)
-        return ProgramScores(
-            self.source, self.sandbox.bwrap is not None, self.problems, room, beyond, ceiling=self.ceiling
-        )
-
-    def texts(self) -> list[TextRequest]:
-        """Every sample's draw depends on the run's seed, its problem and its number alone."""
-        profile, name = self.source.task.profile, self.source.task.name
-        rules = (profile.temperature, profile.top_k, profile.top_p)
-        return [
-            TextRequest(ids, self.requests.max_new_tokens, (), Sampling(*rules, _seed(self.seed, name, problem.row, i)))
-            for ids, problem in zip(self.requests.prompts, self.problems, strict=True)
-            for i in range(profile.num_samples)
-        ]
-
-    def take(self, task: ProgramScores, texts: Iterator[Generated], tokenizer: Tokenizer) -> None:
-        """Cut and run what was generated."""
-        profile = self.source.task.profile
-        drawn = [list(islice(texts, profile.num_samples)) for _ in self.problems]
-        task.programs = [
-            [cut_program(plain_text(tokenizer, ids, text)) for text in own]
-            for ids, own in zip(self.requests.prompts, drawn, strict=True)
-        ]
-        pairs = [(problem, text) for problem, own in zip(self.problems, task.programs, strict=True) for text in own]
-        verdicts = iter(judge(self.sandbox, pairs, profile.test_seconds))
-        task.verdicts = [
-            [
-                Verdict(False, "nan") if text.ended == "nan" else verdict
-                for text, verdict in zip(own, verdicts, strict=False)
-            ]
-            for own in drawn
-        ]
-
-
-def _seed(*names: object) -> int:
-    return int.from_bytes(blake2b(" ".join(map(str, names)).encode(), digest_size=4).digest(), "little")
-
-
-def _sandbox(config: RunConfig, inputs: Inputs) -> Sandbox | None:
-    """Where programs will run, tried before weights are loaded; None: there are none to run."""
-    sources = [source for source in inputs.sources if isinstance(source, ProgramSource)]
-    for source in sources:
-        check_tools(source.examples, source.task.name)
-    return Sandbox.find(config.allow_unsandboxed_code) if sources else None
 
 
 class _Scored(NamedTuple):
@@ -320,7 +201,7 @@ def _evaluate(
     engine: _Engine,
     scored: _Scored,
     parts: Iterable[Part],
-    asked: list[_AskedAnswers | _AskedPrograms],
+    asked: list[AskedAnswers | AskedPrograms],
     lengths: tuple[int, ...],
     progress: Callable[[int, int], None],
 ) -> Outcome:
@@ -348,7 +229,7 @@ def _evaluate(
             task = tasks[piece.task]
             assert isinstance(task, TaskScores | ClozeScores)
             hand_out(task, piece, own, model.config.trained_length)
-    _generate([task for task in tasks if isinstance(task, ClozeScores)], asked, empty, engine.generator)
+    generate_texts([task for task in tasks if isinstance(task, ClozeScores)], asked, empty, engine.generator)
     for task in tasks:
         if isinstance(task, ClozeScores):
             score_items(task)
@@ -359,37 +240,6 @@ def _evaluate(
     generation = None if all(isinstance(task, TaskScores) for task in tasks) else engine.generator.speed
     inputs, limit, bos, load_seconds, check = scored
     return Outcome(tasks, inputs, limit, bos, totals, engine.forward.speed, check, load_seconds, generation)
-
-
-def _generate(
-    cloze: list[ClozeScores],
-    asked: list[_AskedAnswers | _AskedPrograms],
-    scores: Mapping[str, AnswerScores | ProgramScores],
-    generator: Generator,
-) -> None:
-    """A text for every item that is scored, question and sample of a problem, those of all tasks in one go."""
-    wanted = [request for task in cloze for request in _cloze_texts(task)]
-    texts = iter(generator.run([*wanted, *(request for own in asked for request in own.texts())]))
-    for task in cloze:
-        found = [next(texts) if own.target is not None else None for own in task.asked]
-        task.generated += [None if own is None or own.ended == "nan" else own.text for own in found]
-    for own in asked:
-        task = scores[own.source.task.name]
-        if isinstance(own, _AskedPrograms):
-            assert isinstance(task, ProgramScores)
-            own.take(task, texts, generator.tokenizer)
-        else:
-            assert isinstance(task, AnswerScores)
-            own.take(task, texts, generator.tokenizer)
-
-
-def _cloze_texts(task: ClozeScores) -> list[TextRequest]:
-    profile = task.source.task.profile
-    return [
-        TextRequest(asked.prompt, asked.num_tokens + profile.extra_tokens, (profile.stop,))
-        for asked in task.asked
-        if asked.target is not None
-    ]
 
 
 def load_model(folder: Path, dtype: str) -> Model:

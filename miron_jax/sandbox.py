@@ -10,9 +10,11 @@ container is the sandbox.
 """
 
 import os
+import platform
 import shutil
 import signal
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -29,6 +31,7 @@ from miron_jax.errors import InputError
 
 NOBODY = 65534  # user and group that own nothing
 WATCH_SECONDS = 0.02  # between two looks at a run
+READ_BYTES = 1 << 20  # of what a run printed
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 FOLDER = "/box"  # the run's own folder, inside
 
@@ -82,21 +85,27 @@ class Sandbox:
     def find(cls, without: bool = False) -> "Sandbox":
         """Raises InputError where there is no working sandbox, unless runs may do `without`."""
         python = _interpreter()
-        if without:
-            return cls(None, python)
         remedy = (
             "install bubblewrap (Debian: apt-get install bubblewrap) on a machine that lets users make namespaces, or pass "
             "--allow_unsandboxed_code where the machine itself may be lost"
         )
         bwrap = shutil.which("bwrap")
         if bwrap is None:
-            raise InputError(f"programs that a model writes are run in a sandbox, and bwrap is not on PATH: {remedy}")
-        sandbox = cls(bwrap, python)
-        tried = sandbox.run([python, "-I", "-c", "print('works')"], {})
-        if tried.out != "works\n":
+            wrong = "programs that a model writes are run in a sandbox, and bwrap is not on PATH"
+        else:
+            sandbox = cls(bwrap, python)
+            tried = sandbox.run([python, "-I", "try.py"], {"try.py": "print('works')"})
+            if tried.out == "works\n":
+                return sandbox
             reason = " ".join((tried.err or f"{tried.ended}, status {tried.status}").split())
-            raise InputError(f"the sandbox {bwrap} does not work here ({reason:.200}): {remedy}")
-        return sandbox
+            wrong = f"the sandbox {bwrap} does not work here ({reason:.200})"
+        if without:
+            return cls(None, python)
+        raise InputError(f"{wrong}: {remedy}")
+
+    def which(self, tool: str) -> str | None:
+        """Where a program of the system is, as a run sees it."""
+        return shutil.which(tool, path=SYSTEM_PATH if self.bwrap else None)
 
     def run(self, command: Sequence[str], files: Mapping[str, str], limits: Limits = Limits(), stdin: str = "") -> Ran:
         """Run a command among these files, in their folder."""
@@ -107,21 +116,26 @@ class Sandbox:
             tempfile.TemporaryFile() as given,
             tempfile.TemporaryFile() as out,
             tempfile.TemporaryFile() as err,
+            tempfile.TemporaryFile() as rules,
         ):
             for name, text in files.items():
                 (Path(folder) / name).write_bytes(text.encode("utf-8", "replace"))
+                (Path(folder) / name).chmod(0o644)  # whatever the umask: another user reads it
             if somebody is not None:
                 os.chown(folder, somebody, somebody)
             given.write(stdin.encode("utf-8", "replace"))
             given.seek(0)
+            rules.write(_system_calls() if self.bwrap else b"")
+            rules.seek(0)
             home = FOLDER if self.bwrap else folder
             process = subprocess.Popen(
-                self._launch(command, files, Path(folder), limits),
+                self._launch(command, files, Path(folder), limits, rules.fileno()),
                 cwd=folder,
                 env={"PATH": SYSTEM_PATH if self.bwrap else os.environ.get("PATH", ""), "HOME": home, "TMPDIR": home},
                 stdin=given,
                 stdout=out,
                 stderr=err,
+                pass_fds=(rules.fileno(),),
                 start_new_session=True,
                 user=somebody,
                 group=somebody,
@@ -131,15 +145,19 @@ class Sandbox:
                 ended = _watch(process, limits)
             finally:
                 _kill(process)
-            texts = [_start_of(stream, limits.output_bytes) for stream in (out, err)]
+            texts = [_start_of(stream) for stream in (out, err)]
             return Ran(ended, process.returncode, *texts)
 
-    def _launch(self, command: Sequence[str], files: Mapping[str, str], folder: Path, limits: Limits) -> list[str]:
-        numbers = (limits.memory_bytes, limits.processes, limits.output_bytes, int(limits.seconds) + 1)
+    def _launch(
+        self, command: Sequence[str], files: Mapping[str, str], folder: Path, limits: Limits, rules: int
+    ) -> list[str]:
+        # Without namespaces the kernel counts all threads of the user, this process's own among them.
+        processes = limits.processes + (0 if self.bwrap else _threads_of_user())
+        numbers = (limits.memory_bytes, processes, limits.output_bytes, int(limits.seconds) + 1)
         inside = [self.python, "-I", "-c", _LAUNCHER, *map(str, numbers), *command]
-        return [*self._walls(files, folder, limits), *inside] if self.bwrap else inside
+        return [*self._walls(files, folder, limits, rules), *inside] if self.bwrap else inside
 
-    def _walls(self, files: Mapping[str, str], folder: Path, limits: Limits) -> list[str]:
+    def _walls(self, files: Mapping[str, str], folder: Path, limits: Limits, rules: int) -> list[str]:
         """bubblewrap's own arguments."""
         assert self.bwrap
         walls = [
@@ -151,7 +169,8 @@ class Sandbox:
             "--cap-drop",
             "ALL",
         ]
-        walls += ["--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "box"]
+        walls += ["--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "box", "--disable-userns"]
+        walls += ["--seccomp", str(rules)]
         for path in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache"):
             if Path(path).is_symlink():
                 walls += ["--symlink", os.readlink(path), path]
@@ -181,9 +200,50 @@ def _interpreter() -> str:
     )
 
 
-def _start_of(stream: IO[bytes], most: int) -> str:
+def _start_of(stream: IO[bytes]) -> str:
     stream.seek(0)
-    return stream.read(most).decode("utf-8", "replace")
+    return stream.read(READ_BYTES).decode("utf-8", "replace")
+
+
+def _threads_of_user() -> int:
+    """Threads that the run's user has already."""
+    user = NOBODY if os.geteuid() == 0 else os.geteuid()
+    total = 0
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.uids().real == user:
+                total += process.num_threads()
+    return total
+
+
+# System calls that take memory which no limit counts, or make namespaces and mounts, by machine: numbers of shmget,
+# memfd_create, memfd_secret, mount, fsopen, unshare, setns, pivot_root, ptrace, bpf, userfaultfd, io_uring_setup.
+_REFUSED = {
+    "x86_64": (0xC000003E, (29, 319, 447, 165, 430, 272, 308, 155, 101, 321, 323, 425)),
+    "aarch64": (0xC00000B7, (194, 279, 447, 40, 430, 97, 268, 41, 117, 280, 282, 425)),
+}
+
+
+def _system_calls() -> bytes:
+    """A seccomp filter: these calls fail with EPERM, calls of another architecture kill.
+
+    Classic BPF, 8 bytes an instruction (code, jump if true, jump if false, operand; linux/filter.h).  seccomp_data holds
+    the call's number at byte 0 and the architecture at byte 4.
+    """
+    machine = platform.machine()
+    if machine not in _REFUSED:
+        raise InputError(
+            f"the sandbox knows no system calls of a {machine}, expected {' or '.join(_REFUSED)}: run the tasks there, or "
+            "leave them out"
+        )
+    audit, numbers = _REFUSED[machine]
+    load, equal, at_least, answer = 0x20, 0x15, 0x35, 0x06
+    allow, refuse, kill = 0x7FFF0000, 0x00050001, 0x80000000  # refuse: SECCOMP_RET_ERRNO with EPERM
+    program = [(load, 0, 0, 4), (equal, 1, 0, audit), (answer, 0, 0, kill), (load, 0, 0, 0)]
+    program += [(at_least, 0, 1, 0x40000000), (answer, 0, 0, kill)]  # x86's other numbering
+    for number in numbers:
+        program += [(equal, 0, 1, number), (answer, 0, 0, refuse)]
+    return b"".join(struct.pack("=HBBI", *own) for own in [*program, (answer, 0, 0, allow)])
 
 
 def _watch(process: subprocess.Popen[bytes], limits: Limits) -> Literal["exit", "time", "memory"]:

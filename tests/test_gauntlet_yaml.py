@@ -15,6 +15,9 @@ from miron_jax.tasks.gauntlet.yaml_files import read_suite
 TASK = {"label": "a", "dataset_uri": "eval/local_data/x/a.jsonl", "num_fewshot": [0], "icl_task_type": "schema"}
 
 
+TEXTS = {**TASK, "icl_task_type": "question_answering"}
+
+
 def written(path: Path, content: Any) -> Path:
     path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
     return path
@@ -108,7 +111,13 @@ def test_averages_of_ones_own(tmp_path: Path):
         ([{**TASK, "dataset_uri": "${root}/a"}], r"dataset_uri is .* without \$"),
         ([{**TASK, "num_fewshot": ["ten"]}], "num_fewshot is"),
         ([{**TASK, "metric_names": ["InContextLearningMCExpectedCalibrationError"]}], "metric_names asks for"),
-        ([{**TASK, "early_stopping_criteria": "x"}], "early_stopping_criteria is 'x'"),
+        ([{**TEXTS, "early_stopping_criteria": "x"}], "early_stopping_criteria is 'x'"),
+        ([{**TASK, "early_stopping_criteria": ["x"]}], "'early_stopping_criteria' is of tasks that generate"),
+        ([{**TASK, "cot_delimiter": "#"}], "'cot_delimiter' is of tasks that generate"),
+        ([{**TASK, "has_categories": "true"}], "has_categories is 'true', expected true or false"),
+        ([{**TASK, "label": "../../x"}], "expected a name that can be part of a file's path"),
+        ([{**TASK, "num_fewshot": [0, 5]}, {**TASK, "label": "a/5-shot"}], "both be called own-gauntlet/a/5-shot"),
+        ("[" * 3000, "is no yaml"),
         ([TASK, TASK], "listed twice"),
     ],
 )
@@ -130,7 +139,14 @@ def test_bad_task_lists_are_refused(tmp_path: Path, tasks: Any, sentence: str):
             gauntlet(categories=[{"name": "c", "benchmarks": [{"name": "a", "num_fewshot": 0, "random_baseline": 1}]}]),
             "below 1",
         ),
-        (gauntlet(categories=[{"name": "c", "benchmarks": []}] * 2), "listed twice"),
+        (gauntlet(categories=[{"name": "c", "benchmarks": [ONE]}] * 2), "listed twice"),
+        (gauntlet(categories=[{"name": "c", "benchmarks": []}]), "lists no benchmark, or one twice"),
+        (gauntlet(categories=[{"name": "c", "benchmarks": [ONE, ONE]}]), "lists no benchmark, or one twice"),
+        (gauntlet(categories=[{"name": "c", "benchmarks": [{**ONE, "weight": 5}]}]), "key 'weight' is not known"),
+        (gauntlet(subtract_random_baselin=False), "key 'subtract_random_baselin' is not known"),
+        (gauntlet(rescale_accuracy="false"), "rescale_accuracy is 'false', expected true or false"),
+        (gauntlet(weighting=["EQUAL"]), r"weighting is \['EQUAL'\]"),
+        (gauntlet(averages={"core": ["c", "dd"]}), "average 'core' names the category 'dd'"),
     ],
 )
 def test_bad_averages_are_refused(tmp_path: Path, content: Any, sentence: str):

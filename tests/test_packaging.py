@@ -46,6 +46,7 @@ STAGES = (
     "cloze_groups",
     "parts",
     "hand_out",
+    "texts",
     "tasks",
     "report",
     "demo",

@@ -13,7 +13,7 @@ import pytest
 from miron_jax import programs, sandbox
 from miron_jax.errors import InputError
 from miron_jax.metrics.programs import pass_at, score_programs
-from miron_jax.programs import Verdict, check_tools, cut_program, judge, solution_of
+from miron_jax.programs import Verdict, check_languages, cut_program, judge, solution_of
 from miron_jax.sandbox import Limits, Ran, Sandbox
 from miron_jax.task import Problem, read_examples
 from miron_jax.tasks.gauntlet import programming
@@ -129,15 +129,20 @@ def test_output_is_bounded(box: Sandbox):
     assert "No space left" in filled.err
 
 
+def test_a_working_sandbox_is_used_whatever_is_allowed(box: Sandbox):
+    assert Sandbox.find(without=True) == box
+
+
 def test_no_sandbox_is_refused_unless_asked_for(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sandbox.shutil, "which", lambda name: None)
+    monkeypatch.setattr(sandbox.shutil, "which", lambda name, path=None: None)
     with pytest.raises(InputError, match=r"bwrap is not on PATH.*--allow_unsandboxed_code"):
         Sandbox.find()
     bare = Sandbox.find(without=True)
+    assert bare.bwrap is None
     assert run(bare, "print(1)").out == "1\n"
     assert run(bare, "while True: pass", Limits(seconds=1.0)).ended == "time"
     assert "MemoryError" in run(bare, "x = bytearray(10 << 30)").err
-    monkeypatch.setattr(sandbox.shutil, "which", lambda name: "/bin/false")
+    monkeypatch.setattr(sandbox.shutil, "which", lambda name, path=None: "/bin/false")
     with pytest.raises(InputError, match="does not work here"):
         Sandbox.find()
 
@@ -166,13 +171,13 @@ def problem(language: str = "python", **changes: Any) -> Problem:
             "solution": "  return [a + b]\n}\n",
         },
     }[language] | changes
-    return Problem(row=0, name="t", entry_point="f", language=language, **fields)  # type: ignore[arg-type]
+    return Problem(row=0, name="t", entry_point="f", language=language, **fields)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("language", ["python", "c++", "javascript"])
 def test_verdicts_in_each_language(box: Sandbox, language: str):
     own = problem(language)
-    check_tools([own], "t")
+    check_languages(box, [own], "t")
     wrong = own.solution.replace("+", "-")
     endless = {"python": "    while True: pass\n", "c++": "    for(;;){}\n}\n", "javascript": "  for(;;){}\n}\n"}[
         language
@@ -206,6 +211,8 @@ def test_python_outputs_are_values_or_text(box: Sandbox):
         "    import os, signal; os.kill(os.getppid(), signal.SIGKILL)\n",
         "    import sys; sys.stdout.write('passed 2'); sys.stdout.flush(); import os; os._exit(0)\n",
         "    open('/box/driver.py', 'w')\n",
+        "    import os\n    try:\n        for d in range(3, 9): os.write(d, b'1')\n    finally: os._exit(0)",
+        "    return __import__('json').load(__import__('sys').stdin)\n",
     ],
 )
 def test_a_program_that_only_ends_or_prints_has_not_passed(box: Sandbox, solution: str):
@@ -232,13 +239,60 @@ def test_pass_at_k_by_hand():
     )
 
 
-def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(programs.shutil, "which", lambda name: None)
-    check_tools([problem()], "t")
-    with pytest.raises(InputError, match=r"t: its programs are c\+\+, and g\+\+ is not on PATH"):
-        check_tools([problem("c++")], "t")
-    with pytest.raises(InputError, match="node is not on PATH"):
-        check_tools([problem("javascript")], "t")
+def test_programs_in_other_languages_that_end_early_have_not_passed(box: Sandbox):
+    for language, solution in {
+        "c++": "std::cout << 1 << std::flush; std::_Exit(0); }\n",
+        "javascript": "console.log(1); process.exit(0) }\n",
+    }.items():
+        assert not judge(box, [(problem(language), solution)], 5.0)[0].passed
+
+
+def test_cpp_programs_have_the_references_headers_and_tolerance(box: Sandbox):
+    def passed(prompt: str, solution: str, output: str) -> bool:
+        own = problem("c++", prompt=prompt, inputs=("1",), outputs=(output,))
+        return judge(box, [(own, solution)], 5.0)[0].passed
+
+    assert passed("int f(int a) {\n", "map<int, int> seen; seen[a] = 3; return seen[1];\n}\n", "3")
+    assert passed("float f(int a) {\n", "return 3.0005f;\n}\n", "3.0")
+    assert not passed("float f(int a) {\n", "return 3.005f;\n}\n", "3.0")
+    assert passed("#include <regex>\nint f(int a) {\n", 'return regex_match("a", regex("a+"));\n}\n', "1")
+
+
+def test_a_missing_or_broken_language_is_named(box: Sandbox, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sandbox, "SYSTEM_PATH", "/nowhere")
+    check_languages(box, [problem()], "t")
+    with pytest.raises(InputError, match=r"t: its programs are c\+\+, and g\+\+ is not in"):
+        check_languages(box, [problem("c++")], "t")
+    with pytest.raises(InputError, match="node is not in"):
+        check_languages(box, [problem("javascript")], "t")
+    monkeypatch.setattr(programs, "_DRIVER", "raise RuntimeError('broken harness')")
+    with pytest.raises(
+        InputError, match=r"a python program that is right does not pass here \(error: .*broken harness"
+    ):
+        check_languages(box, [problem()], "t")
+
+
+def test_a_strict_umask_changes_no_verdict(box: Sandbox):
+    before = os.umask(0o077)
+    try:
+        assert judge(box, [(problem(), problem().solution)], 5.0)[0].passed
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import ctypes\nassert ctypes.CDLL(None).shmget(0, 1 << 20, 0o1777) < 0\n",
+        "import os\ntry: os.memfd_create('x')\nexcept PermissionError: pass\nelse: raise AssertionError\n",
+        "import ctypes\nassert ctypes.CDLL(None).unshare(0x10000000) < 0\n",
+        "import ctypes\nassert ctypes.CDLL(None).mount(b'x', b'/box', b'tmpfs', 0, None) < 0\n",
+        "import ctypes\nassert ctypes.CDLL(None).syscall(56, 0x10000000 | 17, 0, 0, 0, 0) < 0\n",  # clone with CLONE_NEWUSER
+    ],
+)
+def test_memory_that_no_limit_counts_and_new_namespaces_are_refused(box: Sandbox, code: str):
+    ran = run(box, code)
+    assert ran.good, ran.err
 
 
 # Rows whose tests no correct program passes: a text of digits is read as a number, row 70's inputs are spent lists.

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from miron_jax.aggregate import Inputs
+from miron_jax.aggregate import Inputs, Source
 from miron_jax.report.console import console
 from miron_jax.scores import Totals
 
@@ -22,8 +22,10 @@ def print_plan(inputs: Inputs, totals: Totals) -> None:
     shared = totals.plain_tokens / max(1, totals.unique_tokens)
     rate = host_matmul_rate()
     rows = ", ".join(f"{count} x {length}" for length, count in sorted(totals.lengths.items()))
+    texts = sum(not isinstance(source, Source) for source in inputs.sources)
     for line in (
         f"tasks          {len(inputs.sources)}",
+        *([f"               {texts} of them generate texts, which are not planned here"] if texts else []),
         f"requests       {totals.requests}",
         f"plain tokens   {totals.plain_tokens} (one row a request)",
         f"unique tokens  {totals.unique_tokens} ({shared:.2f} times fewer)",

@@ -98,6 +98,10 @@ def _composite(name: str, composite: Mapping[str, Any]) -> str:
         missing = composite["missing"]
         names = f"{', '.join(missing[:4])}{' ...' if missing[4:] else ''}"
         return f"{name}: none, {len(missing)} tasks have no score on published data: {names}"
+    if composite["stderr"] is None:
+        return (
+            f"{name}: {composite['value']:.4f} (one example of a task has no deviation, so there is no standard error)"
+        )
     low, high = composite["ci95"]
     error = f"standard error {composite['stderr']:.4f}"
     return f"{name}: {composite['value']:.4f}, {error} (95 % interval {low:.4f} to {high:.4f})"

@@ -6,7 +6,8 @@ Leaves: a `Suite` under the rules of Gauntlet v0.1.0.  It deliberately does not 
 Files are looked for below --data_dir under the `dataset_uri`, or under what stands behind its `local_data/`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ _TEXTS = {  # yaml key -> field
     "prompt_string": "prompt_string",
     "cot_delimiter": "answer_after",
 }
+_OF_TEXTS = ("cot_delimiter", "early_stopping_criteria")
+_GAUNTLET_KEYS = ("weighting", "subtract_random_baseline", "rescale_accuracy", "averages", "categories")
 _OTHER_KEYS = (
     "label", "dataset_uri", "num_fewshot", "icl_task_type", "has_categories", "early_stopping_criteria",
     "batch_size", "metric_names",
@@ -67,7 +70,7 @@ def _load(path: Path) -> Any:
         return yaml.safe_load(path.read_bytes())
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}): {remedy}") from None
-    except (yaml.YAMLError, UnicodeError) as error:
+    except (yaml.YAMLError, UnicodeError, RecursionError) as error:
         raise InputError(f"{path} is no yaml ({' '.join(str(error).split()):.120}): {remedy}") from None
 
 
@@ -85,11 +88,9 @@ def _entries(fields: Any, where: str) -> list[tuple[IclTask, tuple[str, ...]]]:
         raise InputError(f"{where}: found {fields!r:.60}, expected keys such as label, dataset_uri, icl_task_type")
     label = _text(fields, "label", where)
     where = f"{where} ({label})"
-    known = (*_OTHER_KEYS, *_TEXTS)
-    if unknown := [str(key) for key in fields if key not in known]:
-        raise InputError(
-            f"{where}: key {unknown[0]!r} is not known here, expected one of {', '.join(known)}: remove it"
-        )
+    _known(fields, (*_OTHER_KEYS, *_TEXTS), where)
+    if label.startswith("/") or ".." in label.split("/") or not label.isprintable():
+        raise InputError(f"{where}: label is {label!r}, expected a name that can be part of a file's path")
     kind = _text(fields, "icl_task_type", where)
     if kind not in _KINDS:
         raise InputError(
@@ -99,6 +100,8 @@ def _entries(fields: Any, where: str) -> list[tuple[IclTask, tuple[str, ...]]]:
     stop = fields.get("early_stopping_criteria", [])
     if not (isinstance(stop, list) and all(isinstance(own, str) and own for own in stop)):
         raise InputError(f"{where}: early_stopping_criteria is {stop!r:.60}, expected a list of texts")
+    if unused := [key for key in _OF_TEXTS if key in fields and _KINDS[kind] != "generation"]:
+        raise InputError(f"{where}: key {unused[0]!r} is of tasks that generate, not of {kind}: remove it")
     texts = {field: _text(fields, key, where) for key, field in _TEXTS.items() if key in fields}
     uri = _text(fields, "dataset_uri", where)
     return [
@@ -109,7 +112,7 @@ def _entries(fields: Any, where: str) -> list[tuple[IclTask, tuple[str, ...]]]:
                 shots,
                 None,
                 uri.partition("local_data/")[2] or uri,
-                has_categories=fields.get("has_categories", False) is True,
+                has_categories=_bool(fields, "has_categories", False, where),
                 **texts,
             ),
             tuple(stop),
@@ -123,6 +126,20 @@ def _text(fields: Mapping[Any, Any], key: str, where: str) -> str:
     if not isinstance(value, str) or "${" in value:
         raise InputError(f"{where}: {key} is {value!r:.60}, expected a text without ${{...}}")
     return value
+
+
+def _bool(fields: Mapping[Any, Any], key: str, default: bool, where: str) -> bool:
+    value = fields.get(key, default)
+    if not isinstance(value, bool):
+        raise InputError(f"{where}: {key} is {value!r:.60}, expected true or false")
+    return value
+
+
+def _known(fields: Any, keys: Sequence[str], where: str) -> None:
+    """Refuse what would change a score in the reference and is not read here, misspelt keys among it."""
+    unknown = [str(key) for key in fields if key not in keys] if isinstance(fields, Mapping) else []
+    if unknown:
+        raise InputError(f"{where}: key {unknown[0]!r} is not known here, expected one of {', '.join(keys)}: remove it")
 
 
 def _shots(fields: Mapping[Any, Any], where: str) -> list[int]:
@@ -150,7 +167,14 @@ def _names(entries: Sequence[IclTask], path: Path) -> dict[tuple[str, int], str]
             raise InputError(f"{path}: task {entry.label!r} with {entry.num_fewshot} shots is listed twice: keep one")
         several = labels.count(entry.label) > 1
         names[key] = f"{NAME}/{entry.label}{f'/{entry.num_fewshot}-shot' if several else ''}"
+    if len(set(names.values())) < len(names):
+        raise InputError(f"{path}: two tasks would both be called {_twice(names.values())}: give one another label")
     return names
+
+
+def _twice(names: Iterable[str]) -> str:
+    met: Counter[str] = Counter(names)
+    return met.most_common(1)[0][0]
 
 
 def _averages(path: Path, names: Mapping[tuple[str, int], str]) -> Averages:
@@ -159,27 +183,35 @@ def _averages(path: Path, names: Mapping[tuple[str, int], str]) -> Averages:
     listed = fields.get("categories") if isinstance(fields, Mapping) else None
     if not isinstance(fields, Mapping) or not isinstance(listed, list):
         raise InputError(f"{path}: no categories under 'eval_gauntlet', expected them as llm-foundry's file has them")
+    _known(fields, _GAUNTLET_KEYS, str(path))
     weighting = fields.get("weighting", "EQUAL")
-    if weighting not in WEIGHTINGS:
+    if not isinstance(weighting, str) or weighting not in WEIGHTINGS:
         raise InputError(f"{path}: weighting is {weighting!r}, expected one of {', '.join(WEIGHTINGS)}")
-    subtract, rescale = fields.get("subtract_random_baseline", True), fields.get("rescale_accuracy", True)
+    subtract = _bool(fields, "subtract_random_baseline", True, str(path))
+    rescale = _bool(fields, "rescale_accuracy", True, str(path))
     if rescale and not subtract:
         raise InputError(f"{path}: rescale_accuracy needs subtract_random_baseline: set both, or neither")
     categories = _categories(listed, names, path)
     averages = fields.get("averages") or {"default_average": list(categories)}
     if not isinstance(averages, Mapping) or not all(isinstance(members, list) for members in averages.values()):
         raise InputError(f"{path}: averages are {averages!r:.60}, expected a name and a list of categories each")
+    for name, members in averages.items():
+        if absent := [member for member in members if member not in categories]:
+            raise InputError(
+                f"{path}: average {name!r} names the category {absent[0]!r}, which is not listed: mend the name"
+            )
     if both := sorted(averages.keys() & categories.keys()):
         raise InputError(f"{path}: {both[0]!r} names an average and a category: give one of them another name")
-    return Averages(
-        categories, {str(k): tuple(map(str, v)) for k, v in averages.items()}, weighting, bool(subtract), bool(rescale)
-    )
+    return Averages(categories, {str(k): tuple(map(str, v)) for k, v in averages.items()}, weighting, subtract, rescale)
 
 
 def _categories(listed: Sequence[Any], names: Mapping[tuple[str, int], str], path: Path) -> dict[str, dict[str, float]]:
     categories: dict[str, dict[str, float]] = {}
     for category in listed:
+        _known(category, ("name", "benchmarks"), f"{path}, category {category!r:.60}")
         try:
+            for benchmark in category["benchmarks"]:
+                _known(benchmark, ("name", "num_fewshot", "random_baseline"), f"{path}, benchmark {benchmark!r:.60}")
             own = {
                 names.get(key := (b["name"], b["num_fewshot"]), f"{NAME}/{key[0]}/{key[1]}-shot"): float(
                     b["random_baseline"]
@@ -194,6 +226,8 @@ def _categories(listed: Sequence[Any], names: Mapping[tuple[str, int], str], pat
             ) from None
         if wrong := [task for task, b in own.items() if not 0 <= b < 1]:
             raise InputError(f"{path}: random_baseline of {wrong[0]} is {own[wrong[0]]}, expected 0 or more, below 1")
+        if len(own) < max(1, len(category["benchmarks"])):
+            raise InputError(f"{path}: category {name!r} lists no benchmark, or one twice: list each once")
         if name in categories:
             raise InputError(f"{path}: category {name!r} is listed twice: keep one")
         categories[name] = own

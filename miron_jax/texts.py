@@ -1,0 +1,176 @@
+"""Tasks whose answers are texts: what to generate for them, and what comes back.
+
+Arrives: sources of questions, problems and cloze items, a tokenizer, a Generator.  Leaves: `AnswerScores`, `ProgramScores`
+and `ClozeScores` with their texts.  It deliberately does not know what makes a text right.
+"""
+
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from itertools import islice
+from typing import NamedTuple
+
+from miron_jax.aggregate import AnswerScores, AnswerSource, ClozeScores, Inputs, ProgramScores, ProgramSource
+from miron_jax.answer_requests import AnswerRequests, answer_requests, program_requests
+from miron_jax.config import RunConfig
+from miron_jax.generate import Generated, Generator, Sampling, TextRequest, plain_text
+from miron_jax.programs import Verdict, check_languages, cut_program, judge, solution_of
+from miron_jax.prompts import Prompt, render, without_shots
+from miron_jax.sandbox import Sandbox
+from miron_jax.task import Problem
+from miron_jax.token_requests import LengthLimit, Tokenizer
+
+
+def asked_texts(
+    config: RunConfig, inputs: Inputs, tokenizer: Tokenizer, limit: LengthLimit
+) -> "list[AskedAnswers | AskedPrograms]":
+    """Every task of questions or problems, tokenized.  Raises InputError where programs could not run."""
+    sandbox = _sandbox(config, inputs)
+    asked: list[AskedAnswers | AskedPrograms] = []
+    for source in inputs.sources:
+        if isinstance(source, AnswerSource):
+            asked.append(AskedAnswers.of(source, config, tokenizer, limit))
+        elif isinstance(source, ProgramSource):
+            assert sandbox is not None
+            asked.append(AskedPrograms.of(source, config, tokenizer, limit, sandbox))
+    return asked
+
+
+def _sandbox(config: RunConfig, inputs: Inputs) -> Sandbox | None:
+    """Where programs will run, tried before weights are loaded; None: there are none to run."""
+    sources = [source for source in inputs.sources if isinstance(source, ProgramSource)]
+    if not sources:
+        return None
+    sandbox = Sandbox.find(config.allow_unsandboxed_code)
+    for source in sources:
+        check_languages(sandbox, source.examples, source.task.name)
+    return sandbox
+
+
+class AskedAnswers(NamedTuple):
+    """A task of questions, tokenized."""
+
+    source: AnswerSource
+    prompts: list[Prompt]
+    accepted: list[tuple[str, ...]]
+    requests: AnswerRequests
+
+    @classmethod
+    def of(cls, source: AnswerSource, config: RunConfig, tokenizer: Tokenizer, limit: LengthLimit) -> "AskedAnswers":
+        task, of_row = source.task, {question.row: question for question in source.examples}
+        prompts = render(task, source.examples, config.limit)
+        most = limit.of(task.profile)
+        requests = answer_requests(prompts, source.examples, task.profile, tokenizer, most, task.name)
+        return cls(source, prompts, [of_row[prompt.row].accepted for prompt in prompts], requests)
+
+    def scores(self, trained_length: int) -> AnswerScores:
+        """Nothing generated yet."""
+        asked = self.requests
+        beyond = sum(len(ids) + asked.max_new_tokens - 1 > trained_length for ids in asked.prompts)
+        prompts = [without_shots(prompt) for prompt in self.prompts]
+        return AnswerScores(self.source, prompts, self.accepted, asked.max_new_tokens, asked.truncated, beyond)
+
+    def texts(self) -> list[TextRequest]:
+        stop = self.source.task.profile.stop
+        return [TextRequest(ids, self.requests.max_new_tokens, stop) for ids in self.requests.prompts]
+
+    def take(self, task: AnswerScores, texts: Iterator[Generated], tokenizer: Tokenizer) -> None:
+        """Keep what was generated."""
+        for ids in self.requests.prompts:
+            generated = next(texts)
+            task.ended.append(generated.ended)
+            task.drawn.append(generated.token_ids)
+            task.generated.append(plain_text(tokenizer, ids, generated))
+
+
+class AskedPrograms(NamedTuple):
+    """A task of problems, tokenized, and where its programs will run."""
+
+    source: ProgramSource
+    problems: list[Problem]
+    requests: AnswerRequests
+    seed: int
+    sandbox: Sandbox
+    ceiling: list[Verdict]  # of the authors' own solutions
+
+    @classmethod
+    def of(
+        cls, source: ProgramSource, config: RunConfig, tokenizer: Tokenizer, limit: LengthLimit, sandbox: Sandbox
+    ) -> "AskedPrograms":
+        task, problems = source.task, source.examples[: config.limit]
+        requests = program_requests(
+            source.examples, config.limit, task.profile, tokenizer, limit.of(task.profile), task.name
+        )
+        solutions = [(problem, solution_of(problem)) for problem in problems]
+        ceiling = judge(sandbox, solutions, task.profile.test_seconds)
+        return cls(source, problems, requests, config.seed, sandbox, ceiling)
+
+    def scores(self, trained_length: int) -> ProgramScores:
+        """Nothing generated yet."""
+        room = self.requests.max_new_tokens
+        beyond = sum(len(ids) + room - 1 > trained_length for ids in self.requests.prompts)
+        return ProgramScores(
+            self.source, self.sandbox.bwrap is not None, self.problems, room, beyond, ceiling=self.ceiling
+        )
+
+    def texts(self) -> list[TextRequest]:
+        """Every sample's draw depends on the run's seed, its problem and its number alone."""
+        profile, name = self.source.task.profile, self.source.task.name
+        rules = (profile.temperature, profile.top_k, profile.top_p)
+        return [
+            TextRequest(ids, self.requests.max_new_tokens, (), Sampling(*rules, _seed(self.seed, name, problem.row, i)))
+            for ids, problem in zip(self.requests.prompts, self.problems, strict=True)
+            for i in range(profile.num_samples)
+        ]
+
+    def take(self, task: ProgramScores, texts: Iterator[Generated], tokenizer: Tokenizer) -> None:
+        """Cut and run what was generated."""
+        profile = self.source.task.profile
+        drawn = [list(islice(texts, profile.num_samples)) for _ in self.problems]
+        task.programs = [
+            [cut_program(plain_text(tokenizer, ids, text)) for text in own]
+            for ids, own in zip(self.requests.prompts, drawn, strict=True)
+        ]
+        pairs = [(problem, text) for problem, own in zip(self.problems, task.programs, strict=True) for text in own]
+        verdicts = iter(judge(self.sandbox, pairs, profile.test_seconds))
+        task.verdicts = [
+            [
+                Verdict(False, "nan") if text.ended == "nan" else verdict
+                for text, verdict in zip(own, verdicts, strict=False)
+            ]
+            for own in drawn
+        ]
+
+
+def _seed(*names: object) -> int:
+    return int.from_bytes(blake2b(" ".join(map(str, names)).encode(), digest_size=4).digest(), "little")
+
+
+def generate_texts(
+    cloze: list[ClozeScores],
+    asked: list[AskedAnswers | AskedPrograms],
+    scores: Mapping[str, AnswerScores | ProgramScores],
+    generator: Generator,
+) -> None:
+    """A text for every item that is scored, question and sample of a problem, those of all tasks in one go."""
+    wanted = [request for task in cloze for request in _cloze_texts(task)]
+    texts = iter(generator.run([*wanted, *(request for own in asked for request in own.texts())]))
+    for task in cloze:
+        found = [next(texts) if own.target is not None else None for own in task.asked]
+        task.generated += [None if own is None or own.ended == "nan" else own.text for own in found]
+    for own in asked:
+        task = scores[own.source.task.name]
+        if isinstance(own, AskedPrograms):
+            assert isinstance(task, ProgramScores)
+            own.take(task, texts, generator.tokenizer)
+        else:
+            assert isinstance(task, AnswerScores)
+            own.take(task, texts, generator.tokenizer)
+
+
+def _cloze_texts(task: ClozeScores) -> list[TextRequest]:
+    profile = task.source.task.profile
+    return [
+        TextRequest(asked.prompt, asked.num_tokens + profile.extra_tokens, (profile.stop,))
+        for asked in task.asked
+        if asked.target is not None
+    ]
