@@ -43,6 +43,9 @@ SMALLEST_SLOT = 64  # places; slot sizes double from here
 CPU_SLOTS, ACCELERATOR_SLOTS = 128, 256
 CPU_PREFILL, ACCELERATOR_PREFILL = 2048, 16384  # places of a prefilled batch
 WORTH_SHRINKING = 4 * STEPS  # steps still to come that pay for a program with fewer slots
+CPU_BLOCK = (
+    64  # places of a slot that attention reads at a time, at most the smallest slot; an accelerator reads them all
+)
 LET_IN = 4  # prompts copied into slots by one call
 NOTHING, NOT_A_NUMBER = -1, -2  # in place of a drawn token: the slot was idle; the model answered NaN
 
@@ -491,13 +494,15 @@ def _take_steps(
     """Steps until a slot halts or has none left: (cache, drawn_NB, steps taken)."""
     decoder = nnx.merge(graphdef, state)
     num_slots = cache.key_LBTKH.shape[1]
+    size = cache.key_LBTKH.shape[2]
+    block = CPU_BLOCK if jax.default_backend() == "cpu" else size
     slot_B = jnp.arange(num_slots, dtype=jnp.int32)
 
     def going(steps: _Steps) -> jax.Array:
         return (steps.index < STEPS) & ~steps.halted
 
     def step(steps: _Steps) -> _Steps:
-        visibility = Continuation(steps.position_B)
+        visibility = Continuation(steps.position_B, block)
         hidden_B1D, own = decoder.keeping(
             steps.token_B[:, None], steps.position_B[:, None], visibility, past=steps.cache
         )

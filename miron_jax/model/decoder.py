@@ -68,13 +68,21 @@ class KeyValues(NamedTuple):
     value_LBTKH: jax.Array
 
 
+class Past(NamedTuple):
+    """Places computed before: those of all layers, and which layer reads them.  No layer's part is ever copied out whole."""
+
+    key_LBSKH: jax.Array
+    value_LBSKH: jax.Array
+    layer: jax.Array  # int32
+
+
 class Around(NamedTuple):
     """What a layer works with beside its input."""
 
     kind: LayerKind
     rotation: Rotation | None
     visibility: Visibility | Continuation
-    past: KeyValues | None  # places computed before, [B, S, K, H]
+    past: Past | None
 
 
 class Linear(nnx.Module):
@@ -219,12 +227,13 @@ class Decoder(nnx.Module):
         kinds, rotation = self._layer_kinds(), self._rotation(position_BT)
 
         def layer(x_BTD: jax.Array, own: Any) -> tuple[jax.Array, KeyValues | None]:
-            weights, kind, layer_past = own
-            around = Around(kind, rotation, visibility, layer_past)
+            weights, kind, index = own
+            around = Around(kind, rotation, visibility, None if past is None else Past(*past, index))
             x_BTD, kept = nnx.merge(graphdef, weights)(x_BTD, around)
             return x_BTD, kept if keep else None
 
-        x_BTD, kept = jax.lax.scan(layer, self._embed(token_ids_BT, position_BT), (stacked, kinds, past))
+        indices = jnp.arange(self.config.num_layers, dtype=jnp.int32)
+        x_BTD, kept = jax.lax.scan(layer, self._embed(token_ids_BT, position_BT), (stacked, kinds, indices))
         return self.final_norm(x_BTD), kept
 
     def head(self) -> Head:

@@ -5,11 +5,13 @@ layers; a user's own model needs one of the two methods.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from miron_jax.kernels.forest_attention import reference, xla
+from miron_jax.kernels.reductions import row_max, row_sum
 
 AHEAD_UP_TO = 4096  # rows of at most this many places have their masks built once a batch; longer ones block by block
 NO_WINDOW = 2**30  # a window wider than any row
@@ -81,36 +83,76 @@ class Continuation:
     """One new token a row behind places kept before: it sees the first `position` of these, and itself."""
 
     position_B: jax.Array  # int32, places kept so far; the new token's own position
+    block: int = field(metadata={"static": True})  # places read at a time; the number of places is a multiple of it
 
     def attend(
         self,
         q_B1NH: jax.Array,
         k_B1KH: jax.Array,
         v_B1KH: jax.Array,
-        kept_key_BSKH: jax.Array,
-        kept_value_BSKH: jax.Array,
+        kept_key_LBSKH: jax.Array,
+        kept_value_LBSKH: jax.Array,
+        layer: jax.Array,
         *,
         scale: float,
         window: jax.Array | int | None = None,
         softcap: float | None = None,
     ) -> jax.Array:
-        """[B, 1, N, H] float32.  Kept places and the new one meet in the softmax only: joining them would copy the kept."""
+        """[B, 1, N, H] float32.
+
+        Block after block of kept places, as far as any row has come, with a running softmax that begins with the new token:
+        nothing is copied but the block, which stays in the processor's cache.  A block that a row does not see adds exact
+        zeros to it.
+        """
         b, _, n, h = q_B1NH.shape
         kv_heads, dtype = k_B1KH.shape[2], q_B1NH.dtype
         q_BKGH = (q_B1NH * jnp.asarray(scale, dtype)).reshape(b, kv_heads, n // kv_heads, h)
-        kept = jnp.einsum("bkgh,bskh->bkgs", q_BKGH, kept_key_BSKH, preferred_element_type=jnp.float32)
-        new = jnp.einsum("bkgh,bkh->bkg", q_BKGH, k_B1KH[:, 0], preferred_element_type=jnp.float32)[..., None]
-        if softcap is not None:
-            kept, new = (softcap * jnp.tanh(logits / softcap) for logits in (kept, new))
-        place_1S = jnp.arange(kept.shape[3], dtype=jnp.int32)[None]
-        position_B1 = self.position_B[:, None]
-        visible_BS = place_1S < position_B1
-        if window is not None:
-            visible_BS &= position_B1 - place_1S < window
-        kept = jnp.where(visible_BS[:, None, None], kept, -jnp.inf)
-        highest = jnp.maximum(kept.max(axis=-1, keepdims=True), new)
-        kept, new = jnp.exp(kept - highest), jnp.exp(new - highest)
-        mixed = jnp.einsum("bkgs,bskh->bkgh", kept.astype(dtype), kept_value_BSKH, preferred_element_type=jnp.float32)
-        own_BK1H = v_B1KH[:, 0, :, None].astype(jnp.float32)
-        mixed = (mixed + new.astype(dtype).astype(jnp.float32) * own_BK1H) / (kept.sum(axis=-1, keepdims=True) + new)
-        return mixed.reshape(b, 1, n, h)
+
+        def capped(logits: jax.Array) -> jax.Array:
+            return logits if softcap is None else softcap * jnp.tanh(logits / softcap)
+
+        def of_block(kept_LBSKH: jax.Array, start: jax.Array) -> jax.Array:
+            zero = jnp.int32(0)
+            sizes = (1, b, self.block, kv_heads, h)
+            return jax.lax.dynamic_slice(kept_LBSKH, (layer, zero, start, zero, zero), sizes)[0]
+
+        def add_block(i: jax.Array, running: _Running) -> _Running:
+            start = i * self.block
+            logits = capped(_logits(q_BKGH, of_block(kept_key_LBSKH, start)))
+            logits = jnp.where(self._visible(start, window)[:, None, None], logits, -jnp.inf)
+            highest = jnp.maximum(running.highest, row_max(logits))
+            weights, before = jnp.exp(logits - highest[..., None]), jnp.exp(running.highest - highest)
+            mixed = jnp.einsum(
+                "bkgs,bskh->bkgh",
+                weights.astype(dtype),
+                of_block(kept_value_LBSKH, start),
+                preferred_element_type=jnp.float32,
+            )
+            return _Running(
+                highest, running.total * before + row_sum(weights), running.mixed * before[..., None] + mixed
+            )
+
+        new = capped(jnp.einsum("bkgh,bkh->bkg", q_BKGH, k_B1KH[:, 0], preferred_element_type=jnp.float32))
+        own = jnp.broadcast_to(v_B1KH[:, 0, :, None].astype(jnp.float32), q_BKGH.shape)
+        blocks = (self.position_B.max() + (self.block - 1)) // self.block
+        running = jax.lax.fori_loop(0, blocks, add_block, _Running(new, jnp.ones_like(new), own))
+        return (running.mixed / running.total[..., None]).reshape(b, 1, n, h)
+
+    def _visible(self, start: jax.Array, window: jax.Array | int | None) -> jax.Array:
+        """Bool [B, block]."""
+        place = (start + jnp.arange(self.block, dtype=jnp.int32))[None]
+        position = self.position_B[:, None]
+        visible = place < position
+        return visible if window is None else visible & (position - place < window)
+
+
+class _Running(NamedTuple):
+    """A softmax over the places met so far, float32."""
+
+    highest: jax.Array  # [B, K, G]
+    total: jax.Array  # [B, K, G], of exp(logit - highest)
+    mixed: jax.Array  # [B, K, G, H], values weighted by the same
+
+
+def _logits(q_BKGH: jax.Array, key_BSKH: jax.Array) -> jax.Array:
+    return jnp.einsum("bkgh,bskh->bkgs", q_BKGH, key_BSKH, preferred_element_type=jnp.float32)
