@@ -28,7 +28,7 @@ class RunConfig:
     max_length: int | None = None  # tokens of a request; None: the suite's own rule
     token_budget: int | None = None  # places of a batch; None: sized from the device
     items_per_category: int = 500  # of each language of a generated benchmark
-    seed: int = 0  # for draws that no protocol fixes: today none
+    seed: int = 0  # for draws that no protocol fixes: sampled programs
     resume: bool = True  # continue a folder that holds a run of this configuration
     allow_code_execution: bool = False  # run programs that the model writes, in a sandbox
     allow_unsandboxed_code: bool = False  # or, where there is none, under limits alone

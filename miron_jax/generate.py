@@ -43,9 +43,7 @@ SMALLEST_SLOT = 64  # places; slot sizes double from here
 CPU_SLOTS, ACCELERATOR_SLOTS = 128, 256
 CPU_PREFILL, ACCELERATOR_PREFILL = 2048, 16384  # places of a prefilled batch
 WORTH_SHRINKING = 4 * STEPS  # steps still to come that pay for a program with fewer slots
-CPU_BLOCK = (
-    64  # places of a slot that attention reads at a time, at most the smallest slot; an accelerator reads them all
-)
+CPU_BLOCK = SMALLEST_SLOT  # places that attention reads at a time; every slot holds a whole number of them
 LET_IN = 4  # prompts copied into slots by one call
 NOTHING, NOT_A_NUMBER = -1, -2  # in place of a drawn token: the slot was idle; the model answered NaN
 
