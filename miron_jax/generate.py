@@ -1,14 +1,12 @@
-"""Prompts + params -> greedy or sampled text.  Every jit of generation is here.
+"""Prompts + params -> greedy or sampled text.
 
 Arrives: a model, tokenized prompts with their limits, a tokenizer.  Leaves: one `Generated` a request, in their order.
-It deliberately does not know tasks or metrics.
+It deliberately does not know tasks or metrics; what runs on the device is in `decode.py`.
 
 A batch is a number of *slots*, each with room for a prompt and what follows it.  Prompts are prefilled as a forest (what
 they share at their beginnings is computed once, `plan.py`), and the keys and values along each one's path are copied
-into a slot.  All slots then take one token a step on the device, until some slot ends or shows a token that may
-complete a stop string; there the host looks, frees what has ended and lets waiting prompts in.
-
-    B slots, S places of a slot, P places of a prefilled batch, V vocabulary, N steps of a call, A prompts let in at once
+into a slot.  All slots then take steps on the device, until some slot ends or shows a token that may complete a stop
+string; there the host looks, frees what has ended and lets waiting prompts in.
 
 The last token of a prompt is not prefilled: it is the first that a slot takes.  A draw depends on the request's seed, the
 step and the logits alone: batch and order change it only where float rounding decides between two tokens.
@@ -28,24 +26,25 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from miron_jax.decode import NOT_A_NUMBER, NOTHING, let_in, prefill, take_steps
 from miron_jax.detokenize import text_after, texts_of_tokens
 from miron_jax.errors import InputError
 from miron_jax.forward import Model, cost_model, free_bytes
-from miron_jax.kernels.draw_token import Cut, Draw, draw_token
-from miron_jax.kernels.target_logprob.xla import head_logits
+from miron_jax.kernels.draw_token import Cut, Draw
+from miron_jax.model.cache import Cache
 from miron_jax.model.decoder import KeyValues
-from miron_jax.model.visibility import Continuation, Visibility
 from miron_jax.plan import Plan, make_plan
 from miron_jax.token_requests import Requests, Tokenizer
 
-STEPS = 32  # tokens a call takes at most before the host looks
 SMALLEST_SLOT = 64  # places; slot sizes double from here
 CPU_SLOTS, ACCELERATOR_SLOTS = 128, 256
+CPU_TURNS, ACCELERATOR_TURNS = 2, 1  # of the longest text; a CPU pays for idle slots what it pays for busy ones
 CPU_PREFILL, ACCELERATOR_PREFILL = 2048, 16384  # places of a prefilled batch
-WORTH_SHRINKING = 4 * STEPS  # steps still to come that pay for a program with fewer slots
+PREFILL_LENGTHS = 2  # row lengths of prefilled batches: what more of them save in padding, their programs cost
+CPU_PROGRAM, ACCELERATOR_PROGRAM = 2 * 10**10, 10**13  # bytes that could be read while one more program is compiled
 CPU_BLOCK = SMALLEST_SLOT  # places that attention reads at a time; every slot holds a whole number of them
-LET_IN = 4  # prompts copied into slots by one call
-NOTHING, NOT_A_NUMBER = -1, -2  # in place of a drawn token: the slot was idle; the model answered NaN
+WIDTH = 4  # tokens that a step takes in where texts may be long
+LONG_TEXT = 64  # tokens; shorter texts seldom repeat themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,8 @@ class GenerationSpeed:
     """Grows while requests run."""
 
     slot_steps: int = 0  # slots x steps of all calls
-    busy_steps: int = 0  # those that drew a token, which somebody asked for
+    busy_steps: int = 0  # those of a slot with a text
+    drawn_tokens: int = 0  # a step may draw several
     prompt_tokens: int = 0  # one row a request
     prefilled_tokens: int = 0  # places computed, shared beginnings once
     programs: int = 0
@@ -109,8 +109,6 @@ class _Prompt(NamedTuple):
 @dataclass(slots=True)
 class _Slot:
     request: int
-    position: int  # of the token that goes in next
-    token: int
     drawn: list[int] = field(default_factory=list)
 
 
@@ -126,11 +124,12 @@ class Generator:
         say: Callable[[str], None] = lambda line: None,
     ):
         self.device = jax.tree.leaves(model.state)[0].devices().pop()
-        on_cpu = self.device.platform == "cpu"
+        self.on_cpu = self.device.platform == "cpu"
         self.model, self.tokenizer, self.say = model, tokenizer, say
         self.eos_ids = frozenset(eos_ids)
-        self.num_slots = slots or (CPU_SLOTS if on_cpu else ACCELERATOR_SLOTS)
-        self.prefill_places = CPU_PREFILL if on_cpu else ACCELERATOR_PREFILL
+        self.num_slots = slots or (CPU_SLOTS if self.on_cpu else ACCELERATOR_SLOTS)
+        self.prefill_places = CPU_PREFILL if self.on_cpu else ACCELERATOR_PREFILL
+        self._prefill_rows: dict[int, int] = {}  # of each row length compiled
         self.speed = GenerationSpeed()
         self._programs: dict[tuple[Any, ...], Any] = {}
         self._texts: list[str] | None = None  # of every token alone, made when the first stop string comes
@@ -143,8 +142,10 @@ class Generator:
         self.speed.prompt_tokens += sum(len(request.token_ids) for request in requests)
         unique = list(dict.fromkeys(requests))
         found: dict[TextRequest, Generated] = {}
-        for size, members in self._by_slot_size(unique).items():
-            found.update(zip(members, self._run_slots(members, size), strict=True))
+        for greedy in (True, False):  # sampled texts seldom repeat themselves, and take one token a step
+            kind = [request for request in unique if (request.sampling.temperature == 0) == greedy]
+            for size, members in self._by_slot_size(kind).items():
+                found.update(zip(members, self._run_slots(members, size), strict=True))
         return [found[request] for request in requests]
 
     def _wrong(self, request: TextRequest) -> str | None:
@@ -182,11 +183,19 @@ class Generator:
         return sizes
 
     def _worth_joining(self, requests: Sequence[TextRequest], more_places: int) -> bool:
-        """In bytes read: steps of their own read the weights anew, slots of more places read more for every token."""
-        config, most = self.model.config, [request.max_new_tokens for request in requests]
+        """In bytes read: steps of their own read the weights anew and need a program, slots of more places read more for
+        every token."""
+        most = [request.max_new_tokens for request in requests]
         weights = sum(leaf.nbytes for leaf in jax.tree.leaves(self.model.state))
-        place = 2 * config.num_layers * config.num_kv_heads * config.head_dim * self._dtype.itemsize
-        return max(most) * weights > sum(most) * more_places * place
+        program = CPU_PROGRAM if self.on_cpu else ACCELERATOR_PROGRAM
+        return max(most) * weights + program > sum(most) * more_places * self._place_bytes
+
+    def _slots_for(self, requests: Sequence[TextRequest], size: int) -> int:
+        """Slots that the texts fill: each one takes `turns` of the longest, or as much of shorter ones."""
+        most = [request.max_new_tokens for request in requests]
+        filled = -(-sum(most) // (max(most) * (CPU_TURNS if self.on_cpu else ACCELERATOR_TURNS)))
+        few = 1 << (filled - 1).bit_length()
+        return min(few if few < 8 else -(-filled // 8) * 8, self.num_slots, self._slots_that_fit(size))
 
     def _run_slots(self, requests: Sequence[TextRequest], size: int) -> list[Generated]:
         """One size of slot: prefill, let in, step, look, until every request has its text."""
@@ -194,31 +203,29 @@ class Generator:
         halts_V = self._halting_tokens(requests)
         on_device = jax.device_put(halts_V, self.device)
         prompts, waiting = self._prefilled(requests), deque[_Prompt]()
-        num_slots = min(self.num_slots, _power_of_two(len(requests)), self._slots_that_fit(size))
+        num_slots = self._slots_for(requests, size)
         slots: list[_Slot | None] = [None] * num_slots
         cache = self._empty_cache(num_slots, size)
         while len(found) < len(requests):
             cache = self._fill(cache, slots, requests, prompts, waiting)
-            cache, slots = self._shrunk(cache, slots, requests)
-            cache, drawn_NB = self._step(cache, slots, requests, on_device, size)
+            cache, drawn_NBT = self._step(cache, slots, requests, on_device, size)
             for b, slot in enumerate(slots):
                 if slot is None:
                     continue
-                slot.drawn += drawn_NB[:, b].tolist()  # a busy slot draws at every step
-                slot.position += len(drawn_NB)
-                slot.token = slot.drawn[-1]
+                drawn = drawn_NBT[:, b].ravel()
+                slot.drawn += drawn[drawn != NOTHING].tolist()
                 if (text := self._ended(requests[slot.request], slot.drawn, halts_V)) is not None:
                     found[slot.request], slots[b] = text, None
         return [found[i] for i in range(len(requests))]
 
     def _fill(
         self,
-        cache: KeyValues,
+        cache: Cache,
         slots: list[_Slot | None],
         requests: Sequence[TextRequest],
         prompts: Iterator[list[_Prompt]],
         waiting: deque[_Prompt],
-    ) -> KeyValues:
+    ) -> Cache:
         """Let waiting prompts into free slots, one prefilled batch after another: its memory goes with its last prompt."""
         while free := [b for b, slot in enumerate(slots) if slot is None]:
             if not waiting:
@@ -228,8 +235,7 @@ class Generator:
             taken = [(b, waiting.popleft()) for b in free[: len(waiting)]]
             cache = self._let_in(cache, taken)
             for b, prompt in taken:
-                ids = requests[prompt.request].token_ids
-                slots[b] = _Slot(prompt.request, len(ids) - 1, ids[-1])
+                slots[b] = _Slot(prompt.request)
         return cache
 
     # Prefill
@@ -240,7 +246,9 @@ class Generator:
         offsets = np.concatenate([[0], np.cumsum([len(own) for own in ids])]).astype(np.int64)
         first, no = np.ones(len(ids), np.int32), np.zeros(len(ids), bool)
         plan = make_plan(
-            Requests(np.concatenate(ids), offsets, first, no, no), cost_model(self.model.config, max_lengths=4)
+            Requests(np.concatenate(ids), offsets, first, no, no),
+            cost_model(self.model.config, max_lengths=PREFILL_LENGTHS),
+            tuple(self._prefill_rows),
         )
         # Every token but the first is asked for, so a request's edges start at the places of all its tokens but the last.
         edge_row = np.repeat(np.arange(plan.num_rows), np.diff(plan.edge_offset))
@@ -259,7 +267,8 @@ class Generator:
         for row in members:
             rows_of.setdefault(int(plan.row_length[row]), []).append(row)
         for length, rows in rows_of.items():
-            rows_a_batch = min(max(1, self.prefill_places // length), _power_of_two(len(rows)))
+            few = 1 << (len(rows) - 1).bit_length()
+            rows_a_batch = self._prefill_rows.setdefault(length, min(max(1, self.prefill_places // length), few))
             for start in range(0, len(rows), rows_a_batch):
                 own = rows[start : start + rows_a_batch]
                 inside = sorted((r for row in own for r in members[row]), key=lambda r: -requests[r].max_new_tokens)
@@ -278,7 +287,8 @@ class Generator:
             batch[1, i, :used] = plan.position[places]
             batch[2, i, :used] = plan.until[places]
             self.speed.prefilled_tokens += int(used)
-        return self._call(("prefill", num_rows, length), _prefill_batch, batch)
+        program = partial(prefill, places=max(self.prefill_places, num_rows * length))
+        return self._call(("prefill", num_rows, length), program, batch)
 
     def _nothing(self) -> KeyValues:
         config = self.model.config
@@ -292,75 +302,70 @@ class Generator:
         """The run's dtype, which matrices have; norm weights and biases are float32 whatever it is."""
         return nnx.merge(self.model.graphdef, self.model.state).embedding_VD[...].dtype
 
+    @property
+    def _place_bytes(self) -> int:
+        """Keys and values of one place."""
+        config = self.model.config
+        return 2 * config.num_layers * config.num_kv_heads * config.head_dim * self._dtype.itemsize
+
     def _slots_that_fit(self, size: int) -> int:
         """Slots of this size that half of the free memory holds; prefilled batches need some of the rest."""
-        config = self.model.config
-        place = 2 * config.num_layers * config.num_kv_heads * config.head_dim * self._dtype.itemsize
-        return 1 << max(0, int(free_bytes(self.device) / 2 / (place * size)).bit_length() - 1)
+        return max(1, int(free_bytes(self.device) / 2 / (self._place_bytes * size)))
 
-    def _empty_cache(self, num_slots: int, size: int) -> KeyValues:
-        config = self.model.config
-        shape = (config.num_layers, num_slots, size, config.num_kv_heads, config.head_dim)
-        return KeyValues(*(jax.device_put(jnp.zeros(shape, self._dtype), self.device) for _ in range(2)))
+    def _empty_cache(self, num_slots: int, size: int) -> Cache:
+        block = CPU_BLOCK if self.on_cpu else size  # on an accelerator, many small blocks would be many launches
+        return jax.device_put(Cache.zeros(self.model.config, num_slots, size // block, block, self._dtype), self.device)
 
-    def _let_in(self, cache: KeyValues, taken: list[tuple[int, _Prompt]]) -> KeyValues:
+    def _let_in(self, cache: Cache, taken: list[tuple[int, _Prompt]]) -> Cache:
         """Copy each prompt's path into its slot, prompts of one prefilled batch at a time."""
-        num_slots, size = cache.key_LBTKH.shape[1:3]
+        num, size = cache.num_slots, cache.num_places
         batches: dict[int, list[tuple[int, _Prompt]]] = {}
         for b, prompt in taken:
             batches.setdefault(id(prompt.kept.key_LBTKH), []).append((b, prompt))
         for group in batches.values():
             kept = group[0][1].kept
-            key = ("let in", num_slots, size, kept.key_LBTKH.shape[1])
-            for start in range(0, len(group), LET_IN):
-                slot_A, place_AS = np.full(LET_IN, num_slots, np.int32), np.zeros((LET_IN, size), np.int32)
-                for i, (b, prompt) in enumerate(group[start : start + LET_IN]):
-                    slot_A[i] = b
-                    # The rest is never seen, but multiplied by zero: a place of its own, whose values are as finite.
-                    place_AS[i] = prompt.path[-1] if len(prompt.path) else 0
-                    place_AS[i, : len(prompt.path)] = prompt.path
-                cache = self._call(key, _copy_paths, cache, kept, slot_A, place_AS, donate=(0,), with_model=False)
+            slot_B, place_BS = np.zeros(num, np.int32), np.zeros((num, size), np.int32)
+            for i, (b, prompt) in enumerate(group):
+                slot_B[i] = b
+                # The rest is never seen, but multiplied by zero: a place of its own, whose values are as finite.
+                place_BS[i] = prompt.path[-1] if len(prompt.path) else 0
+                place_BS[i, : len(prompt.path)] = prompt.path
+            key = ("let in", num, size, kept.key_LBTKH.shape[1])
+            count = np.int32(len(group))
+            cache = self._call(key, let_in, cache, kept, slot_B, place_BS, count, donate=(0,), with_model=False)
         return cache
-
-    def _shrunk(
-        self, cache: KeyValues, slots: list[_Slot | None], requests: Sequence[TextRequest]
-    ) -> tuple[KeyValues, list[_Slot | None]]:
-        """Long texts that outlast the others go on in fewer slots: idle ones cost as much as busy ones."""
-        busy = [b for b, slot in enumerate(slots) if slot is not None]
-        left = [requests[slot.request].max_new_tokens - len(slot.drawn) for slot in slots if slot is not None]
-        num = _power_of_two(len(busy))
-        if num > len(slots) // 2 or max(left) < WORTH_SHRINKING:
-            return cache, slots
-        kept_B = np.asarray([*busy, *[busy[0]] * (num - len(busy))], np.int32)
-        key = ("shrink", len(slots), num, cache.key_LBTKH.shape[2])
-        cache = self._call(key, _take_slots, cache, kept_B, with_model=False)
-        return cache, [slots[b] for b in busy] + [None] * (num - len(busy))
 
     def _step(
         self,
-        cache: KeyValues,
+        cache: Cache,
         slots: Sequence[_Slot | None],
         requests: Sequence[TextRequest],
         halts_V: jax.Array,
         size: int,
-    ) -> tuple[KeyValues, np.ndarray]:
-        """Draw up to STEPS tokens in every busy slot.  Returns the tokens, int32 [N, B], NOTHING in an idle slot."""
+    ) -> tuple[Cache, np.ndarray]:
+        """Draw tokens in every busy slot.  Returns them, int32 [N, B, T], NOTHING beside them."""
         num = len(slots)
-        token, position, left = (np.zeros(num, np.int32) for _ in range(3))
+        tokens_BS = np.zeros((num, size), np.int32)
+        position, left, step = (np.zeros(num, np.int32) for _ in range(3))
         sampling = [Sampling()] * num
-        step = np.zeros(num, np.int32)
         for b, slot in enumerate(slots):
             if slot is not None:
                 request = requests[slot.request]
-                token[b], position[b], step[b] = slot.token, slot.position, len(slot.drawn)
+                known = (*request.token_ids, *slot.drawn)
+                tokens_BS[b, : len(known)] = known
+                position[b], step[b] = len(known) - 1, len(slot.drawn)
                 left[b], sampling[b] = request.max_new_tokens - len(slot.drawn), request.sampling
         draw = None if all(own.temperature == 0 for own in sampling) else _draw_arrays(sampling, step)
-        key = ("step", num, size, "greedy" if draw is None else "sampled" if draw.cut is None else "cut")
-        cache, drawn, steps = self._call(key, _take_steps, cache, token, position, left, halts_V, draw, donate=(1,))
-        drawn_NB = np.asarray(drawn)[: int(steps)]
+        long = any(request.max_new_tokens >= LONG_TEXT for request in requests)
+        width = WIDTH if draw is None and long else 1
+        program = partial(take_steps, width=width)
+        key = ("step", num, size, width, "greedy" if draw is None else "sampled" if draw.cut is None else "cut")
+        cache, drawn, steps = self._call(key, program, cache, tokens_BS, position, left, halts_V, draw, donate=(1,))
+        drawn_NBT = np.asarray(drawn)[: int(steps)]
         self.speed.slot_steps += num * int(steps)
-        self.speed.busy_steps += int((drawn_NB != NOTHING).sum())
-        return cache, drawn_NB
+        self.speed.busy_steps += int((drawn_NBT[:, :, 0] != NOTHING).sum())
+        self.speed.drawn_tokens += int((drawn_NBT != NOTHING).sum())
+        return cache, drawn_NBT
 
     def _call(
         self,
@@ -429,11 +434,6 @@ def _with_paths(kept: KeyValues, where: list[tuple[int, np.ndarray]]) -> list[_P
     return [_Prompt(request, kept, path) for request, path in where]
 
 
-def _power_of_two(count: int) -> int:
-    """The least one that holds `count`: few shapes, few programs."""
-    return 1 << (count - 1).bit_length()
-
-
 def _draw_arrays(sampling: Sequence[Sampling], step: np.ndarray) -> Draw:
     cut = Cut(
         np.asarray([own.top_k for own in sampling], np.int32), np.asarray([own.top_p for own in sampling], np.float32)
@@ -444,91 +444,3 @@ def _draw_arrays(sampling: Sequence[Sampling], step: np.ndarray) -> Draw:
         step,
         cut if any(own.top_k or own.top_p < 1 for own in sampling) else None,
     )
-
-
-# Programs
-
-
-def _prefill_batch(graphdef: Any, state: Any, batch_3BT: jax.Array) -> KeyValues:
-    decoder = nnx.merge(graphdef, state)
-    token_ids_BT, position_BT, until_BT = batch_3BT
-    visibility = Visibility.of_batch(until_BT, position_BT, decoder.config.layer_windows)
-    _, kept = decoder.keeping(token_ids_BT, position_BT, visibility)
-    return KeyValues(*(x.reshape(x.shape[0], -1, *x.shape[3:]) for x in kept))
-
-
-def _copy_paths(cache: KeyValues, kept: KeyValues, slot_A: jax.Array, place_AS: jax.Array) -> KeyValues:
-    """kept[:, place_AS[a]] goes to slot slot_A[a]; a slot past the last one is dropped."""
-    pairs = zip(cache, kept, strict=True)
-    return KeyValues(*(own.at[:, slot_A].set(new[:, place_AS], mode="drop") for own, new in pairs))
-
-
-def _take_slots(cache: KeyValues, slot_B: jax.Array) -> KeyValues:
-    return KeyValues(*(own[:, slot_B] for own in cache))
-
-
-class _Steps(NamedTuple):
-    """What a step hands to the next."""
-
-    index: jax.Array
-    cache: KeyValues
-    token_B: jax.Array
-    position_B: jax.Array
-    left_B: jax.Array
-    drawn_NB: jax.Array
-    halted: jax.Array
-
-
-def _take_steps(
-    graphdef: Any,
-    state: Any,
-    cache: KeyValues,
-    token_B: jax.Array,
-    position_B: jax.Array,
-    left_B: jax.Array,
-    halts_V: jax.Array,
-    draw: Draw | None,
-) -> tuple[KeyValues, jax.Array, jax.Array]:
-    """Steps until a slot halts or has none left: (cache, drawn_NB, steps taken)."""
-    decoder = nnx.merge(graphdef, state)
-    num_slots = cache.key_LBTKH.shape[1]
-    size = cache.key_LBTKH.shape[2]
-    block = CPU_BLOCK if jax.default_backend() == "cpu" else size
-    slot_B = jnp.arange(num_slots, dtype=jnp.int32)
-
-    def going(steps: _Steps) -> jax.Array:
-        return (steps.index < STEPS) & ~steps.halted
-
-    def step(steps: _Steps) -> _Steps:
-        visibility = Continuation(steps.position_B, block)
-        hidden_B1D, own = decoder.keeping(
-            steps.token_B[:, None], steps.position_B[:, None], visibility, past=steps.cache
-        )
-        head = decoder.head()
-        logits_BV = head_logits(hidden_B1D[:, 0], head.weight_VD, head.bias_V, head.softcap, head.scale)
-        active_B, wrong_B = steps.left_B > 0, jnp.isnan(logits_BV).any(axis=1)
-        token_B = draw_token(logits_BV, draw, steps.index)
-        step_B = active_B.astype(jnp.int32)
-        drawn_B = jnp.where(active_B, jnp.where(wrong_B, NOT_A_NUMBER, token_B), NOTHING)
-        pairs = zip(steps.cache, own, strict=True)
-        return _Steps(
-            steps.index + 1,
-            KeyValues(*(kept.at[:, slot_B, steps.position_B].set(new[:, :, 0], mode="drop") for kept, new in pairs)),
-            jnp.where(active_B, token_B, steps.token_B),
-            steps.position_B + step_B,
-            steps.left_B - step_B,
-            steps.drawn_NB.at[steps.index].set(drawn_B),
-            (active_B & (halts_V[token_B] | wrong_B | (steps.left_B == 1))).any(),
-        )
-
-    start = _Steps(
-        jnp.int32(0),
-        cache,
-        token_B,
-        position_B,
-        left_B,
-        jnp.full((STEPS, num_slots), NOTHING, jnp.int32),
-        jnp.asarray(False),
-    )
-    end = jax.lax.while_loop(going, step, start)
-    return end.cache, end.drawn_NB, end.index

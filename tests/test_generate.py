@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from miron_jax.decode import with_guesses
 from miron_jax.detokenize import text_after
 from miron_jax.errors import InputError
 from miron_jax.forward import Model
-from miron_jax.generate import Generated, Generator, Sampling, TextRequest
+from miron_jax.generate import CPU_PROGRAM, Generated, Generator, Sampling, TextRequest
 from miron_jax.kernels.draw_token import keep_probable
 from miron_jax.kernels.target_logprob.xla import head_logits
 from miron_jax.model.config import eos_token_ids, from_hf_config
@@ -40,6 +41,14 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
 
 
 @pytest.fixture(scope="module")
+def repeating(tiny: Tiny) -> Tiny:
+    """Its texts soon repeat themselves: with larger embeddings the token before decides most."""
+    decoder = nnx.merge(tiny.model.graphdef, jax.tree.map(jnp.copy, tiny.model.state))
+    decoder.embedding_VD[...] = decoder.embedding_VD[...] * 3
+    return tiny._replace(model=tiny.model._replace(state=nnx.split(decoder)[1]))
+
+
+@pytest.fixture(scope="module")
 def shared(tiny: Tiny) -> Generator:
     """One generator, whose programs are compiled once."""
     return Generator(tiny.model, tiny.tokenizer, slots=8)
@@ -50,7 +59,7 @@ def load(folder: Path) -> Tiny:
     return Tiny(Model(config, abstract(config, jnp.dtype("float32"))[0], state), load_tokenizer(str(folder)), folder)
 
 
-LONGEST = 64  # places of the slow twin's one row, padded on the right
+LONGEST = 160  # places of the slow twin's one row, padded on the right
 
 
 @partial(jax.jit, static_argnums=0)
@@ -132,7 +141,7 @@ def test_bfloat16_keeps_its_keys_in_bfloat16(tiny: Tiny) -> None:
     config, state = load_hf(tiny.folder, jnp.dtype("bfloat16"))
     model = Model(config, abstract(config, jnp.dtype("bfloat16"))[0], state)
     generator = Generator(model, tiny.tokenizer, slots=8)
-    assert generator._empty_cache(1, 8).key_LBTKH.dtype == jnp.bfloat16
+    assert generator._empty_cache(1, 64).key_LJBKHC.dtype == jnp.bfloat16
     asked = [TextRequest(ids, 6) for ids in prompts(8, 9, 320)]
     compared = 0
     for request, found in zip(asked, generator.run(asked), strict=True):
@@ -148,20 +157,81 @@ def test_bfloat16_keeps_its_keys_in_bfloat16(tiny: Tiny) -> None:
     assert compared > 16
 
 
-def test_long_texts_go_on_in_fewer_slots(tiny: Tiny) -> None:
-    generator = Generator(tiny.model, tiny.tokenizer, slots=8)
-    counts = (210, 20, 200, 30, 20, 25, 24, 23)
-    # All of one slot size, 256: prompts of short texts are long.
-    asked = [
-        TextRequest(tuple(range(1, 231 - count)) if count < 100 else ids, count, sampling=Sampling(0.8, seed=i))
-        for i, (ids, count) in enumerate(zip(prompts(8, 3, 320), counts, strict=True))
-    ]
-    found = generator.run(asked)
-    alone = Generator(tiny.model, tiny.tokenizer, slots=1)
-    assert found == [alone.run([request])[0] for request in asked]
-    # Eight slots until the short ones have ended, then two: far from eight times the longest.
-    assert generator.speed.slot_steps < 8 * 64 + 2 * 210
-    assert generator.speed.busy_steps == sum(counts)
+@pytest.mark.parametrize("slots", [1, 3, 16])
+def test_guessed_tokens_change_no_text(repeating: Tiny, slots: int) -> None:
+    """Long greedy texts take several tokens a step: every one is the slow twin's, and texts that repeat need few steps."""
+    generator = Generator(repeating.model, repeating.tokenizer, slots=slots)
+    counts = (100, 90, 64, 3, 1, 2, 97)
+    asked = [TextRequest(ids, count) for ids, count in zip(prompts(7, 3, 320), counts, strict=True)]
+    for request, found in zip(asked, generator.run(asked), strict=True):
+        assert list(found.token_ids) == slow_greedy(repeating.model, request.token_ids, request.max_new_tokens)
+    assert generator.speed.drawn_tokens == sum(counts)
+    assert generator.speed.busy_steps < 0.7 * sum(counts)
+
+
+def test_a_text_may_end_inside_what_a_step_draws(repeating: Tiny) -> None:
+    """EOS or a stop string among guessed tokens: nothing behind it counts."""
+    generator = Generator(repeating.model, repeating.tokenizer, slots=4)
+    ids = prompts(1, 3, 320)[0]
+    [whole] = generator.run([TextRequest(ids, 100)])
+    assert generator.speed.busy_steps < 70
+    drawn = list(whole.token_ids)
+    for token in set(drawn):
+        generator.eos_ids = frozenset({token})
+        [ended] = generator.run([TextRequest(ids, 100)])
+        assert (list(ended.token_ids), ended.ended) == (drawn[: drawn.index(token)], "eos")
+    generator.eos_ids = frozenset()
+    ends = {whole.text[i : i + 5] for i in range(len(whole.text) - 5) if "\ufffd" not in whole.text[i : i + 5]}
+    assert len(ends) > 4
+    asked = [TextRequest(ids, 100, stop=(end,)) for end in sorted(ends)]
+    for end, found in zip(sorted(ends), generator.run(asked), strict=True):
+        assert (found.text, found.ended) == (whole.text[: whole.text.find(end)], "stop")
+
+
+def test_what_is_guessed() -> None:
+    """The longest match of three tokens at most, the last among equals, repeated; without one, the token itself."""
+    cases = {
+        (5, 6, 7, 8, 9, 6, 7): (8, 9, 6),  # what followed 6 7
+        (1, 2, 3, 9, 2, 3, 8, 1, 2, 3): (9, 2, 3),  # three tokens match further back than two
+        (4, 1, 4, 2, 4): (2, 4, 2),  # the later 4, and on from it again
+        (4, 4): (4, 4, 4),
+        (1, 2, 3): (3, 3, 3),  # nothing was met before
+        (7,): (7, 7, 7),
+    }
+    tokens = np.full((len(cases), 12), 330, np.int32)  # what lies behind the last token is never looked at
+    for row, known in zip(tokens, cases, strict=True):
+        row[: len(known)] = known
+    position = np.asarray([len(known) - 1 for known in cases], np.int32)
+    guessed = np.asarray(with_guesses(jnp.asarray(tokens), jnp.asarray(position), 4))
+    assert guessed.tolist() == [[known[-1], *guess] for known, guess in cases.items()]
+
+
+def test_a_text_of_nan_spoils_no_other_in_its_slot(tiny: Tiny) -> None:
+    """One slot, and a token whose embedding is NaN: prompts with it come first, others after them."""
+    config = replace(tiny.model.config, tied_head=False)
+    decoder = nnx.merge(*nnx.split(Decoder(config, dtype=jnp.float32, rngs=nnx.Rngs(0))))
+    nnx.update(decoder, tiny.model.state)
+    assert decoder.head_VD is not None
+    decoder.head_VD[...] = decoder.embedding_VD[...]
+    decoder.embedding_VD[...] = decoder.embedding_VD[...].at[330].set(jnp.nan)
+    generator = Generator(Model(config, *nnx.split(decoder)), _NoText(), slots=1)
+    wrong = [TextRequest((*range(1, 290), 330, 5 + i), 70) for i in range(3)]
+    right = [TextRequest((*range(2, 291), 5 + i), 66 - i) for i in range(3)]  # in a row of their own
+    found = generator.run(right + wrong)
+    assert [own.ended for own in found] == ["length"] * 3 + ["nan"] * 3
+    clean = Generator(tiny.model, _NoText(), slots=1).run(right)
+    assert [own.token_ids for own in found[:3]] == [own.token_ids for own in clean]
+
+
+def test_as_many_slots_as_texts_fill(tiny: Tiny) -> None:
+    generator = Generator(tiny.model, tiny.tokenizer, slots=100)
+
+    def slots(*counts: int) -> int:
+        return generator._slots_for([TextRequest((1,), count) for count in counts], 64)
+
+    assert [slots(5), slots(5, 5, 5), slots(*[5] * 8), slots(*[5] * 17)] == [1, 2, 4, 16]
+    assert slots(40, *[5] * 16) == 2  # 120 tokens, 40 one after the other: two slots take two turns of 40
+    assert slots(*[5] * 1000) == 100
 
 
 def test_small_slots_join_larger_ones_only_where_that_pays(tiny: Tiny) -> None:
@@ -169,9 +239,10 @@ def test_small_slots_join_larger_ones_only_where_that_pays(tiny: Tiny) -> None:
     weights = sum(leaf.nbytes for leaf in jax.tree.leaves(tiny.model.state))
     place = 2 * 2 * 1 * 8 * 4  # keys and values, layers, key-value heads, head size, bytes
     few = [TextRequest((1,) * 8, 10)] * 2
-    # Two texts of 10 tokens: 10 steps more, or 20 tokens that read more places.
-    assert generator._worth_joining(few, weights // (2 * place) - 1)
-    assert not generator._worth_joining(few, weights // (2 * place) + 1)
+    # Two texts of 10 tokens: 10 steps more and a program, or 20 tokens that read more places.
+    even = (10 * weights + CPU_PROGRAM) // (20 * place)
+    assert generator._worth_joining(few, even - 1)
+    assert not generator._worth_joining(few, even + 1)
     sizes = generator._by_slot_size([TextRequest((1,) * 8, 10), TextRequest((1,) * 100, 10)])
     assert {size: len(members) for size, members in sizes.items()} == {128: 2}
 

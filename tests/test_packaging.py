@@ -39,6 +39,7 @@ STAGES = (
     "parallel",
     "model",
     "forward",
+    "decode",
     "generate",
     "scores",
     "metrics",

@@ -24,6 +24,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from miron_jax.kernels.reductions import row_sum
+from miron_jax.model.cache import Cache
 from miron_jax.model.config import Activation, ModelConfig, Rope
 from miron_jax.model.visibility import NO_WINDOW, Continuation, Visibility
 
@@ -71,8 +72,7 @@ class KeyValues(NamedTuple):
 class Past(NamedTuple):
     """Places computed before: those of all layers, and which layer reads them.  No layer's part is ever copied out whole."""
 
-    key_LBSKH: jax.Array
-    value_LBSKH: jax.Array
+    cache: Cache
     layer: jax.Array  # int32
 
 
@@ -208,9 +208,9 @@ class Decoder(nnx.Module):
         token_ids_BT: jax.Array,
         position_BT: jax.Array,
         visibility: Visibility | Continuation,
-        past: KeyValues | None = None,
+        past: Cache | None = None,
     ) -> tuple[jax.Array, KeyValues]:
-        """The same behind keys and values [L, B, S, K, H] computed before; also returns those of these places."""
+        """The same behind keys and values computed before; also returns those of these places."""
         hidden_BTD, own = self._run(token_ids_BT, position_BT, visibility, past, keep=True)
         assert own is not None
         return hidden_BTD, own
@@ -220,7 +220,7 @@ class Decoder(nnx.Module):
         token_ids_BT: jax.Array,
         position_BT: jax.Array,
         visibility: Visibility | Continuation,
-        past: KeyValues | None,
+        past: Cache | None,
         keep: bool,
     ) -> tuple[jax.Array, KeyValues | None]:
         graphdef, stacked = nnx.split(self.layers)
@@ -228,7 +228,7 @@ class Decoder(nnx.Module):
 
         def layer(x_BTD: jax.Array, own: Any) -> tuple[jax.Array, KeyValues | None]:
             weights, kind, index = own
-            around = Around(kind, rotation, visibility, None if past is None else Past(*past, index))
+            around = Around(kind, rotation, visibility, None if past is None else Past(past, index))
             x_BTD, kept = nnx.merge(graphdef, weights)(x_BTD, around)
             return x_BTD, kept if keep else None
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from miron_jax.kernels.forest_attention import reference, xla
 from miron_jax.kernels.reductions import row_max, row_sum
+from miron_jax.model.cache import Cache
 
 AHEAD_UP_TO = 4096  # rows of at most this many places have their masks built once a batch; longer ones block by block
 NO_WINDOW = 2**30  # a window wider than any row
@@ -80,79 +81,80 @@ class Visibility:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Continuation:
-    """One new token a row behind places kept before: it sees the first `position` of these, and itself."""
+    """T new tokens a row behind places kept before: each sees the first `position` of these and those up to itself."""
 
-    position_B: jax.Array  # int32, places kept so far; the new token's own position
-    block: int = field(metadata={"static": True})  # places read at a time; the number of places is a multiple of it
+    position_B: jax.Array  # int32, places kept so far: the position of a row's first new token
 
     def attend(
         self,
-        q_B1NH: jax.Array,
-        k_B1KH: jax.Array,
-        v_B1KH: jax.Array,
-        kept_key_LBSKH: jax.Array,
-        kept_value_LBSKH: jax.Array,
+        q_BTNH: jax.Array,
+        k_BTKH: jax.Array,
+        v_BTKH: jax.Array,
+        cache: Cache,
         layer: jax.Array,
         *,
         scale: float,
         window: jax.Array | int | None = None,
         softcap: float | None = None,
     ) -> jax.Array:
-        """[B, 1, N, H] float32.
+        """[B, T, N, H] float32.
 
-        Block after block of kept places, as far as any row has come, with a running softmax that begins with the new token:
-        nothing is copied but the block, which stays in the processor's cache.  A block that a row does not see adds exact
-        zeros to it.
+        Block after block of kept places, as far as any row has come, with a running softmax that begins with the new
+        tokens: nothing is copied but the block, which stays in the processor's cache.  A block that a row does not see
+        adds exact zeros to it.
         """
-        b, _, n, h = q_B1NH.shape
-        kv_heads, dtype = k_B1KH.shape[2], q_B1NH.dtype
-        q_BKGH = (q_B1NH * jnp.asarray(scale, dtype)).reshape(b, kv_heads, n // kv_heads, h)
+        b, t, n, h = q_BTNH.shape
+        kv_heads, dtype = k_BTKH.shape[2], q_BTNH.dtype
+        group = n // kv_heads
+        # R: the queries of one key/value head, those of all new tokens
+        q_BTKGH = (q_BTNH * jnp.asarray(scale, dtype)).reshape(b, t, kv_heads, group, h)
+        q_BKRH = q_BTKGH.transpose(0, 2, 1, 3, 4).reshape(b, kv_heads, t * group, h)
 
-        def capped(logits: jax.Array) -> jax.Array:
-            return logits if softcap is None else softcap * jnp.tanh(logits / softcap)
+        def logits(key_BKHS: jax.Array, visible_BTS: jax.Array) -> jax.Array:
+            found = jnp.einsum("bkrh,bkhs->bkrs", q_BKRH, key_BKHS, preferred_element_type=jnp.float32)
+            found = found if softcap is None else softcap * jnp.tanh(found / softcap)
+            return jnp.where(jnp.repeat(visible_BTS, group, axis=1)[:, None], found, -jnp.inf)
 
-        def of_block(kept_LBSKH: jax.Array, start: jax.Array) -> jax.Array:
-            zero = jnp.int32(0)
-            sizes = (1, b, self.block, kv_heads, h)
-            return jax.lax.dynamic_slice(kept_LBSKH, (layer, zero, start, zero, zero), sizes)[0]
+        def mixed(weights_BKRS: jax.Array, value_BKSH: jax.Array) -> jax.Array:
+            weights_BKRS = weights_BKRS.astype(dtype)
+            return jnp.einsum("bkrs,bksh->bkrh", weights_BKRS, value_BKSH, preferred_element_type=jnp.float32)
 
         def add_block(i: jax.Array, running: _Running) -> _Running:
-            start = i * self.block
-            logits = capped(_logits(q_BKGH, of_block(kept_key_LBSKH, start)))
-            logits = jnp.where(self._visible(start, window)[:, None, None], logits, -jnp.inf)
-            highest = jnp.maximum(running.highest, row_max(logits))
-            weights, before = jnp.exp(logits - highest[..., None]), jnp.exp(running.highest - highest)
-            mixed = jnp.einsum(
-                "bkgs,bskh->bkgh",
-                weights.astype(dtype),
-                of_block(kept_value_LBSKH, start),
-                preferred_element_type=jnp.float32,
-            )
-            return _Running(
-                highest, running.total * before + row_sum(weights), running.mixed * before[..., None] + mixed
-            )
+            key_BKHC, value_BKCH = cache.read(layer, i)
+            place_C = i * cache.block + jnp.arange(cache.block, dtype=jnp.int32)
+            found = logits(key_BKHC, self._visible_kept(place_C, t, window))
+            highest = jnp.maximum(running.highest, row_max(found))
+            weights, before = jnp.exp(found - highest[..., None]), jnp.exp(running.highest - highest)
+            total = running.total * before + row_sum(weights)
+            return _Running(highest, total, running.mixed * before[..., None] + mixed(weights, value_BKCH))
 
-        new = capped(jnp.einsum("bkgh,bkh->bkg", q_BKGH, k_B1KH[:, 0], preferred_element_type=jnp.float32))
-        own = jnp.broadcast_to(v_B1KH[:, 0, :, None].astype(jnp.float32), q_BKGH.shape)
-        blocks = (self.position_B.max() + (self.block - 1)) // self.block
-        running = jax.lax.fori_loop(0, blocks, add_block, _Running(new, jnp.ones_like(new), own))
-        return (running.mixed / running.total[..., None]).reshape(b, 1, n, h)
+        new = logits(k_BTKH.transpose(0, 2, 3, 1), _visible_new(t, window))
+        highest = row_max(new)
+        weights = jnp.exp(new - highest[..., None])
+        start = _Running(highest, row_sum(weights), mixed(weights, v_BTKH.transpose(0, 2, 1, 3)))
+        blocks = (self.position_B.max() + (cache.block - 1)) // cache.block
+        running = jax.lax.fori_loop(0, blocks, add_block, start)
+        o_BKRH = running.mixed / running.total[..., None]
+        return o_BKRH.reshape(b, kv_heads, t, group, h).transpose(0, 2, 1, 3, 4).reshape(b, t, n, h)
 
-    def _visible(self, start: jax.Array, window: jax.Array | int | None) -> jax.Array:
-        """Bool [B, block]."""
-        place = (start + jnp.arange(self.block, dtype=jnp.int32))[None]
-        position = self.position_B[:, None]
-        visible = place < position
+    def _visible_kept(self, place_C: jax.Array, new: int, window: jax.Array | int | None) -> jax.Array:
+        """Bool [B, T, C]."""
+        place, first = place_C[None, None], self.position_B[:, None, None]
+        position = first + jnp.arange(new, dtype=jnp.int32)[None, :, None]
+        visible = jnp.broadcast_to(place < first, (first.shape[0], new, len(place_C)))
         return visible if window is None else visible & (position - place < window)
+
+
+def _visible_new(new: int, window: jax.Array | int | None) -> jax.Array:
+    """Bool [1, T, T], query by key."""
+    index = jnp.arange(new, dtype=jnp.int32)
+    back = index[None, :, None] - index[None, None]
+    return (back >= 0) if window is None else (back >= 0) & (back < window)
 
 
 class _Running(NamedTuple):
     """A softmax over the places met so far, float32."""
 
-    highest: jax.Array  # [B, K, G]
-    total: jax.Array  # [B, K, G], of exp(logit - highest)
-    mixed: jax.Array  # [B, K, G, H], values weighted by the same
-
-
-def _logits(q_BKGH: jax.Array, key_BSKH: jax.Array) -> jax.Array:
-    return jnp.einsum("bkgh,bskh->bkgs", q_BKGH, key_BSKH, preferred_element_type=jnp.float32)
+    highest: jax.Array  # [B, K, R]
+    total: jax.Array  # [B, K, R], of exp(logit - highest)
+    mixed: jax.Array  # [B, K, R, H], values weighted by the same
