@@ -104,7 +104,7 @@ def take_steps(
         shown_BT = jnp.where(wrong_BT, NOT_A_NUMBER, token_BT)
         return _Steps(
             steps.index + 1,
-            steps.cache.with_tokens(*own, kept_BT),
+            steps.cache.with_tokens(own.key_LBTKH, own.value_LBTKH, kept_BT),
             steps.tokens_BS.at[slot_B1, kept_BT + 1].set(token_BT, mode="drop"),
             steps.position_B + step_B,
             steps.left_B - step_B,

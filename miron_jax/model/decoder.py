@@ -132,12 +132,12 @@ class Attention(nnx.Module):
         q_BTNH = self._heads(self.q(x_BTD), self.q_norm, around).astype(dtype)
         k_BTKH = self._heads(self.k(x_BTD), self.k_norm, around).astype(dtype)
         v_BTKH = _split_heads(self.v(x_BTD), self.config.head_dim).astype(dtype)
-        attend, past = around.visibility.attend, around.past or ()
+        attend: Any = around.visibility.attend  # of a Continuation where there is a past, of a Visibility where not
         o_BTNH = attend(
             q_BTNH,
             k_BTKH,
             v_BTKH,
-            *past,
+            *(around.past or ()),
             window=around.kind.window,
             softcap=self.config.attn_softcap,
             scale=self.config.attn_scale,
