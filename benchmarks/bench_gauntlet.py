@@ -109,6 +109,7 @@ def summary(whole: Outcome, seconds: float, alone: Outcome, texts: float, peer: 
             "seconds": texts,
             "device_seconds": generation.device_seconds,
             "drawn": drawn,
+            "slot_steps": generation.slot_steps,
             "busy_percent": 100 * generation.busy_steps / max(1, generation.slot_steps),
             "prompt_tokens": generation.prompt_tokens,
             "prefilled_tokens": generation.prefilled_tokens,

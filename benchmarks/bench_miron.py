@@ -453,7 +453,7 @@ def work(unique_tokens: int, places: int, generation: GenerationSpeed) -> dict[s
         "padding_percent": 100 * (places / unique_tokens - 1),
         "prompt_tokens": generation.prompt_tokens,
         "prefilled_tokens": generation.prefilled_tokens,
-        "new_tokens": generation.busy_steps,
+        "new_tokens": generation.drawn_tokens,
         "busy_slots_percent": 100 * generation.busy_steps / generation.slot_steps,
         "generation_device_seconds": generation.device_seconds,
     }

@@ -37,12 +37,16 @@ from miron_jax.model.config import ModelConfig, eos_token_ids, from_hf_config
 from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_reader import load_hf, resolve_model
 from miron_jax.parts import Part, expected_lengths, join, parts_of
+from miron_jax.plan import CostModel
 from miron_jax.scores import TOLERANCE, SelfCheck, Totals, plan_parts, score_parts
 from miron_jax.task import AnswerTask, AnyTask, Cloze, ClozeTask, ProgramTask, data_state, read_examples
 from miron_jax.tasks import registry
 from miron_jax.texts import AskedAnswers, AskedPrograms, asked_texts, generate_texts
 from miron_jax.token_bytes import TokenBytes
 from miron_jax.token_requests import Bos, LengthLimit, load_tokenizer, resolve_bos
+
+SCORING_PROGRAMS = 8  # row lengths of a run at most, each compiled once
+GENERATION_PROGRAMS = 2  # of these, what a run that draws long texts leaves to prefill and steps
 
 
 def find_inputs(config: RunConfig) -> Inputs:
@@ -170,7 +174,7 @@ def evaluate_checkpoints(
         )
         engine.take(model)
         scored = _Scored(inputs, limit, bos, load_seconds, SelfCheck(TOLERANCE[config.dtype]))
-        lengths = expected_lengths(inputs.sources, config, tokenizer, limit, cost_model(model_config))
+        lengths = expected_lengths(inputs.sources, config, tokenizer, limit, _costs(model_config, inputs))
         yield step, _evaluate(engine, scored, tokenized or parts, asked, lengths, progress)
         start = time.perf_counter()
 
@@ -221,7 +225,7 @@ def _evaluate(
 
     waiting: deque[Part] = deque()  # parts that are tokenized and not yet scored
     joined = join(parts, waiting, model.config)
-    cost = cost_model(model.config)
+    cost = _costs(model.config, scored.inputs)
     for scores in score_parts(joined, engine.forward, cost, totals, scored.check, advance, lengths):
         taken = iter(scores)
         for piece in waiting.popleft():
@@ -256,8 +260,14 @@ def summarize_plan(config: RunConfig, inputs: Inputs) -> Totals:
     totals = Totals()
     parts = parts_of(inputs.sources, config.limit, tokenizer, TokenBytes(tokenizer, model_config.vocab_size), limit)
     parts = join(parts, deque(maxlen=1), model_config)
-    cost = cost_model(model_config)
+    cost = _costs(model_config, inputs)
     lengths = expected_lengths(inputs.sources, config, tokenizer, limit, cost)
     for planned in plan_parts(parts, cost, totals, lengths):
         totals.useful_flops += useful_flops(model_config, planned.plan)
     return totals
+
+
+def _costs(model: ModelConfig, inputs: Inputs) -> CostModel:
+    """What rows cost; a run that draws long texts leaves some programs to generation."""
+    texts = any(isinstance(source, AnswerSource | ProgramSource) for source in inputs.sources)
+    return cost_model(model, SCORING_PROGRAMS - (GENERATION_PROGRAMS if texts else 0))
