@@ -58,7 +58,7 @@ from common import (
 
 from miron_jax.forward import Model, Shape
 from miron_jax.metrics.choices import mean_losses
-from miron_jax.model.config import from_hf_config
+from miron_jax.model.hf_config import from_hf_config
 from miron_jax.run import load_model
 from miron_jax.token_requests import Requests, load_tokenizer
 

@@ -49,8 +49,8 @@ from common import (
 )
 
 from miron_jax.forward import Model
-from miron_jax.model.config import from_hf_config
 from miron_jax.model.decoder import abstract, random_params
+from miron_jax.model.hf_config import from_hf_config
 from miron_jax.run import load_model
 from miron_jax.token_requests import Requests
 

@@ -19,7 +19,7 @@ from absl import flags
 from common import PlainTorch, environment, prepare, read_tasks, run, say, seconds_of
 
 from miron_jax.generate import Generator, TextRequest
-from miron_jax.model.config import eos_token_ids
+from miron_jax.model.hf_config import eos_token_ids
 from miron_jax.run import load_model
 from miron_jax.token_requests import load_tokenizer
 

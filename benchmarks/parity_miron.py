@@ -36,7 +36,7 @@ from miron_jax.aggregate import ClozeScores, ClozeSource, Inputs
 from miron_jax.cloze_requests import Asked
 from miron_jax.config import RunConfig
 from miron_jax.generate import Generated, Generator, TextRequest
-from miron_jax.model.config import eos_token_ids
+from miron_jax.model.hf_config import eos_token_ids
 from miron_jax.model.hf_reader import resolve_model
 from miron_jax.run import evaluate, find_inputs, load_model
 from miron_jax.task import Cloze, ClozeProfile

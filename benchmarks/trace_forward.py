@@ -27,7 +27,8 @@ from absl import flags
 from common import bare_matmuls, environment, joined, layer_kernels, prepare, read_tasks, run, say, seconds_of
 
 from miron_jax.forward import Forward, Shape, _assemble, cost_model
-from miron_jax.model.config import ModelConfig, attention_flops_per_pair, from_hf_config, matmul_params
+from miron_jax.model.config import ModelConfig, attention_flops_per_pair, matmul_params
+from miron_jax.model.hf_config import from_hf_config
 from miron_jax.plan import Plan
 from miron_jax.run import load_model
 from miron_jax.scores import Totals, plan_parts

@@ -268,7 +268,8 @@ class Generator:
             rows_of.setdefault(int(plan.row_length[row]), []).append(row)
         for length, rows in rows_of.items():
             few = 1 << (len(rows) - 1).bit_length()
-            rows_a_batch = self._prefill_rows.setdefault(length, min(max(1, self.prefill_places // length), few))
+            wanted = min(max(1, self.prefill_places // length), few)
+            rows_a_batch = self._prefill_rows[length] = max(wanted, self._prefill_rows.get(length, 0))
             for start in range(0, len(rows), rows_a_batch):
                 own = rows[start : start + rows_a_batch]
                 inside = sorted((r for row in own for r in members[row]), key=lambda r: -requests[r].max_new_tokens)

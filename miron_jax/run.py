@@ -33,8 +33,9 @@ from miron_jax.errors import InputError
 from miron_jax.forward import Forward, Model, Speed, cost_model, useful_flops
 from miron_jax.generate import GenerationSpeed, Generator
 from miron_jax.hand_out import hand_out, score_answers, score_items, score_problems
-from miron_jax.model.config import ModelConfig, eos_token_ids, from_hf_config
+from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract
+from miron_jax.model.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.hf_reader import load_hf, resolve_model
 from miron_jax.parts import Part, expected_lengths, join, parts_of
 from miron_jax.plan import CostModel

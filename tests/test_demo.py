@@ -19,9 +19,11 @@ from flax import nnx
 from miron_jax.demo import FOLDER, text
 from miron_jax.demo.train import Recipe, batches, make_tokenizer, save, train
 from miron_jax.errors import InputError
-from miron_jax.model.config import ModelConfig, Rope, eos_token_ids, from_hf_config
+from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract, random_params
+from miron_jax.model.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.orbax_reader import checkpoint_steps, load_orbax
+from miron_jax.model.rope import rope_of
 from miron_jax.tasks.miron_gen import (
     english_facts,
     english_logic,
@@ -40,10 +42,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 CONFIG = ModelConfig(
     family="llama", vocab_size=31, d_model=12, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=6, d_ff=14,
-    trained_length=32, num_positions=None, layer_ropes=(Rope(1e4),) * 2, layer_windows=(None,) * 2, norm="rms",
-    norm_eps=1e-5, norm_offset=0.0, post_norms=False, qk_norm=False, activation="silu", gated_mlp=True, qkv_bias=False,
-    attn_out_bias=False, mlp_bias=False, head_bias=False, tied_head=True, attn_scale=6**-0.5, attn_softcap=None,
-    final_softcap=None, embedding_scale=1.0, logit_scale=1.0,
+    trained_length=32, num_positions=None, layer_ropes=(rope_of("default", {"rope_theta": 1e4}, 6),) * 2,
+    layer_windows=(None,) * 2, norm_eps=1e-5, attn_scale=6**-0.5, tied_head=True,
 )  # fmt: skip
 TINY = Recipe(
     vocabulary=300, width=16, layers=1, heads=2, kv_heads=1, d_ff=16, row_length=97, rows=2, steps=3, save_at=(1,),

@@ -20,8 +20,8 @@ from miron_jax.forward import Model
 from miron_jax.generate import CPU_PROGRAM, Generated, Generator, Sampling, TextRequest
 from miron_jax.kernels.draw_token import keep_probable
 from miron_jax.kernels.target_logprob.xla import head_logits
-from miron_jax.model.config import eos_token_ids, from_hf_config
 from miron_jax.model.decoder import Decoder, abstract, random_params
+from miron_jax.model.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.visibility import Visibility
 from miron_jax.token_requests import load_tokenizer

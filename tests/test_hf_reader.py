@@ -15,7 +15,7 @@ from flax import nnx
 from safetensors.numpy import load_file, save_file
 
 from miron_jax.errors import InputError
-from miron_jax.model.config import from_hf_config
+from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf, resolve_model
 
 LLAMA: dict[str, Any] = {
@@ -249,8 +249,8 @@ def test_another_familys_weights(tmp_path: Path) -> None:
         (LLAMA | {"hidden_size": 13}, "multiple"),
         (LLAMA | {"num_attention_heads": 0}, "config.json"),
         (LLAMA | {"num_hidden_layers": 0}, "num_layers is 0"),
-        (LLAMA | {"num_attention_heads": 4, "num_key_value_heads": 3}, "expected a multiple"),
-        (LLAMA | {"head_dim": 3}, "head_dim is 3"),
+        (LLAMA | {"num_attention_heads": 6, "num_key_value_heads": 4}, "expected a multiple"),
+        (LLAMA | {"head_dim": 3}, "part of a head is 3"),
         (LLAMA | {"hidden_act": "mish"}, "hidden_act is 'mish'"),
         (LLAMA | {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "config.json"),
         (LLAMA | {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type is 'dynamic'"),

@@ -11,7 +11,7 @@ from flax import nnx
 
 from miron_jax import demo
 from miron_jax.config import RunConfig
-from miron_jax.model.config import from_hf_config
+from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.report.curves import bars, curves_of, draw_curves
 from miron_jax.report.results import check_output, write_results

@@ -32,8 +32,8 @@ from transformers import PreTrainedTokenizerFast  # noqa: E402
 
 from miron_jax.demo.text import Document, documents, words_known_to_all  # noqa: E402
 from miron_jax.errors import InputError  # noqa: E402
-from miron_jax.model.config import from_hf_config  # noqa: E402
 from miron_jax.model.decoder import abstract, random_params  # noqa: E402
+from miron_jax.model.hf_config import from_hf_config  # noqa: E402
 from miron_jax.model.visibility import Visibility  # noqa: E402
 
 BOS, EOS = "<s>", "</s>"

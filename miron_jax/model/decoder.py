@@ -56,7 +56,7 @@ class LayerKind(NamedTuple):
 
 
 class Rotation(NamedTuple):
-    """Cosines and sines of every place for each distinct Rope (R of them): float32 [R, B, T, 1, H/2]."""
+    """Cosines and sines of every place for each distinct Rope (R of them): float32 [R, B, T, 1, pairs]."""
 
     cos_RBT1H: jax.Array
     sin_RBT1H: jax.Array
@@ -98,21 +98,25 @@ class Linear(nnx.Module):
 
 
 class Norm(nnx.Module):
-    """RMS norm or layer norm over the last axis, in float32."""
+    """RMS norm or layer norm over the last axis, in float32; its weights may differ along earlier axes."""
 
-    def __init__(self, config: ModelConfig, stack: tuple[int, ...], size: int, rngs: nnx.Rngs, rms: bool = False):
+    def __init__(
+        self, config: ModelConfig, stack: tuple[int, ...], shape: tuple[int, ...], rngs: nnx.Rngs, bias: bool = True
+    ):
         self.config = config
-        self.rms = rms or config.norm == "rms"
-        self.weight = nnx.Param(_normal(rngs, (*stack, size), jnp.float32, 0.1, mean=1.0 - config.norm_offset))
-        self.bias = None if self.rms else nnx.Param(_normal(rngs, (*stack, size), jnp.float32, 0.1))
+        mean = 1.0 - config.norm_offset
+        weight, bias = config.norm_weight, bias and config.norm == "layer"
+        self.weight = nnx.Param(_normal(rngs, (*stack, *shape), jnp.float32, 0.1, mean)) if weight else None
+        self.bias = nnx.Param(_normal(rngs, (*stack, *shape), jnp.float32, 0.1)) if bias else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        if not self.rms:
+        if self.config.norm == "layer":
             x = x - _mean(x)
         x = x * jax.lax.rsqrt(_mean(jnp.square(x)) + self.config.norm_eps)
-        lead = (None,) * (x.ndim - 1)
-        x = x * (self.weight[...] + self.config.norm_offset)[lead]
-        return x if self.bias is None else x + self.bias[...][lead]
+        if self.weight is not None:
+            weight = self.weight[...] + self.config.norm_offset
+            x = x * weight[(None,) * (x.ndim - weight.ndim)]
+        return x if self.bias is None else x + self.bias[...][(None,) * (x.ndim - self.bias[...].ndim)]
 
 
 class Attention(nnx.Module):
@@ -123,8 +127,9 @@ class Attention(nnx.Module):
         self.k = Linear(stack, (config.d_model, narrow), config.qkv_bias, dtype, rngs)
         self.v = Linear(stack, (config.d_model, narrow), config.qkv_bias, dtype, rngs)
         self.out = Linear(stack, (wide, config.d_model), config.attn_out_bias, dtype, rngs)
-        self.q_norm = Norm(config, stack, config.head_dim, rngs, rms=True) if config.qk_norm else None
-        self.k_norm = Norm(config, stack, config.head_dim, rngs, rms=True) if config.qk_norm else None
+        norm = partial(Norm, config, stack, rngs=rngs, bias=False)
+        self.q_norm = norm(_qk_norm_shape(config, config.num_heads)) if config.qk_norm else None
+        self.k_norm = norm(_qk_norm_shape(config, config.num_kv_heads)) if config.qk_norm else None
 
     def __call__(self, x_BTD: jax.Array, around: Around) -> tuple[jax.Array, KeyValues]:
         """Also returns the keys and values of these places; attention sees those of `around.past` too."""
@@ -145,8 +150,16 @@ class Attention(nnx.Module):
         return self.out(o_BTNH.reshape(*x_BTD.shape[:2], -1)), KeyValues(k_BTKH, v_BTKH)
 
     def _heads(self, x_BTO: jax.Array, norm: Norm | None, around: Around) -> jax.Array:
+        if norm is not None and self.config.qk_norm == "all_heads":
+            return self._rotated(_split_heads(norm(x_BTO), self.config.head_dim), around)
         x_BTNH = _split_heads(x_BTO, self.config.head_dim)
-        x_BTNH = x_BTNH if norm is None else norm(x_BTNH)
+        if norm is None:
+            return self._rotated(x_BTNH, around)
+        return (
+            norm(self._rotated(x_BTNH, around)) if self.config.qk_norm_rotated else self._rotated(norm(x_BTNH), around)
+        )
+
+    def _rotated(self, x_BTNH: jax.Array, around: Around) -> jax.Array:
         return x_BTNH if around.rotation is None else _rotate(x_BTNH, around.rotation, around.kind.rope_idx)
 
 
@@ -166,22 +179,28 @@ class Mlp(nnx.Module):
 
 
 class Layer(nnx.Module):
-    """Attention and MLP, each normed before and, in some families, after."""
+    """Attention, then MLP on what it made, or both side by side; each normed before, after, or both."""
 
     def __init__(self, config: ModelConfig, stack: tuple[int, ...], dtype: DTypeLike, rngs: nnx.Rngs):
-        norm = partial(Norm, config, stack, config.d_model, rngs)
-        self.attn_norm = norm()
+        self.config = config
+        norm = partial(Norm, config, stack, (config.d_model,), rngs)
+        self.attn_norm = norm() if config.pre_norms else None
         self.attn = Attention(config, stack, dtype, rngs)
         self.attn_post_norm = norm() if config.post_norms else None
-        self.mlp_norm = norm()
+        self.mlp_norm = norm() if config.pre_norms and config.parallel != "one_norm" else None
         self.mlp = Mlp(config, stack, dtype, rngs)
         self.mlp_post_norm = norm() if config.post_norms else None
 
     def __call__(self, x_BTD: jax.Array, around: Around) -> tuple[jax.Array, KeyValues]:
-        y_BTD, own = self.attn(self.attn_norm(x_BTD), around)
-        x_BTD = x_BTD + (y_BTD if self.attn_post_norm is None else self.attn_post_norm(y_BTD))
-        y_BTD = self.mlp(self.mlp_norm(x_BTD))
-        return x_BTD + (y_BTD if self.mlp_post_norm is None else self.mlp_post_norm(y_BTD)), own
+        normed_BTD = _normed(self.attn_norm, x_BTD)
+        y_BTD, own = self.attn(normed_BTD, around)
+        after_BTD = x_BTD + self.config.residual_scale * _normed(self.attn_post_norm, y_BTD)
+        if self.config.parallel is None:
+            normed_BTD = _normed(self.mlp_norm, after_BTD)
+        elif self.config.parallel == "own_norm":
+            normed_BTD = _normed(self.mlp_norm, x_BTD)
+        y_BTD = self.mlp(normed_BTD)
+        return after_BTD + self.config.residual_scale * _normed(self.mlp_post_norm, y_BTD), own
 
 
 class Decoder(nnx.Module):
@@ -191,8 +210,9 @@ class Decoder(nnx.Module):
         self.embedding_VD = nnx.Param(table((config.vocab_size, config.d_model)))
         learned = config.num_positions
         self.position_PD = None if learned is None else nnx.Param(table((learned, config.d_model)))
+        self.embedding_norm = Norm(config, (), (config.d_model,), rngs) if config.embedding_norm else None
         self.layers = Layer(config, (config.num_layers,), dtype, rngs)
-        self.final_norm = Norm(config, (), config.d_model, rngs)
+        self.final_norm = Norm(config, (), (config.d_model,), rngs)
         untied = not config.tied_head
         self.head_VD = nnx.Param(table((config.vocab_size, config.d_model))) if untied else None
         self.head_bias_V = (
@@ -248,7 +268,7 @@ class Decoder(nnx.Module):
             x_BTD = x_BTD * jnp.asarray(self.config.embedding_scale, self.embedding_VD[...].dtype).astype(jnp.float32)
         if self.position_PD is not None:
             x_BTD = x_BTD + self.position_PD[...][position_BT].astype(jnp.float32)
-        return x_BTD
+        return _normed(self.embedding_norm, x_BTD)
 
     def _layer_kinds(self) -> LayerKind:
         windows = [NO_WINDOW if window is None else window for window in self.config.layer_windows]
@@ -262,10 +282,11 @@ class Decoder(nnx.Module):
         if not self.config.layer_ropes:
             return None
         ropes = _distinct(self.config.layer_ropes)
-        frequency_RH = np.stack([_frequencies(rope, self.config.head_dim) for rope in ropes])
+        frequency_RH = np.asarray([rope.frequencies for rope in ropes], np.float32)
+        scale_R1111 = np.asarray([rope.scale for rope in ropes], np.float32)[:, None, None, None, None]
         position_1BT11 = position_BT.astype(jnp.float32)[None, :, :, None, None]
         angle_RBT1H = position_1BT11 * jnp.asarray(frequency_RH)[:, None, None, None, :]
-        return Rotation(jnp.cos(angle_RBT1H), jnp.sin(angle_RBT1H))
+        return Rotation(jnp.cos(angle_RBT1H) * scale_R1111, jnp.sin(angle_RBT1H) * scale_R1111)
 
 
 def abstract(config: ModelConfig, dtype: DTypeLike) -> tuple[Any, Any]:
@@ -297,16 +318,19 @@ def _distinct(ropes: tuple[Rope, ...]) -> tuple[Rope, ...]:
     return tuple(dict.fromkeys(ropes))
 
 
-def _frequencies(rope: Rope, head_dim: int) -> np.ndarray:
-    """Turn of each pair a place, in float32 throughout: at place 8000 a frequency's last bit is worth 5e-4 radians, so
-    the rounding that models were trained with is kept."""
-    exponent_H = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
-    return (np.float32(1.0) / np.float32(rope.theta) ** exponent_H) / np.float32(rope.factor)
+def _qk_norm_shape(config: ModelConfig, num_heads: int) -> tuple[int, ...]:
+    shapes = {"head": (config.head_dim,), "each_head": (num_heads, config.head_dim)}
+    return shapes.get(str(config.qk_norm), (num_heads * config.head_dim,))
+
+
+def _normed(norm: Norm | None, x: jax.Array) -> jax.Array:
+    return x if norm is None else norm(x)
 
 
 def _rotate(x_BTNH: jax.Array, rotation: Rotation, rope_idx: jax.Array | None) -> jax.Array:
-    """Pair i of a head is (x[i], x[i + H/2]), the half-split order of Hugging Face checkpoints."""
+    """Pair i of n is (x[i], x[i + n]), the half-split order of Hugging Face checkpoints; what lies behind 2n stays."""
     row = 0 if rope_idx is None else rope_idx
     cos_BT1H, sin_BT1H = rotation.cos_RBT1H[row], rotation.sin_RBT1H[row]
-    left, right = jnp.split(x_BTNH, 2, axis=-1)
-    return jnp.concatenate([left * cos_BT1H - right * sin_BT1H, right * cos_BT1H + left * sin_BT1H], axis=-1)
+    pairs = cos_BT1H.shape[-1]
+    left, right, rest = x_BTNH[..., :pairs], x_BTNH[..., pairs : 2 * pairs], x_BTNH[..., 2 * pairs :]
+    return jnp.concatenate([left * cos_BT1H - right * sin_BT1H, right * cos_BT1H + left * sin_BT1H, rest], axis=-1)

@@ -22,8 +22,10 @@ from jax.typing import DTypeLike
 from safetensors import SafetensorError, safe_open
 
 from miron_jax.errors import InputError
-from miron_jax.model.config import ModelConfig, from_hf_config
+from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract
+from miron_jax.model.hf_config import from_hf_config
+from miron_jax.model.hf_names import HEADS, PREFIXES, Source, tensor_names
 
 Placement = Callable[[str, jax.ShapeDtypeStruct], Any]  # leaf path, shape -> Device or Sharding that holds the leaf
 
@@ -31,25 +33,6 @@ Placement = Callable[[str, jax.ShapeDtypeStruct], Any]  # leaf path, shape -> De
 class Checkpoint(NamedTuple):
     config: ModelConfig
     state: Any  # nnx.State of jax.Arrays, as nnx.split(Decoder) gives it
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where a leaf lies in a checkpoint."""
-
-    name: str  # below the checkpoint's prefix; {} stands for the layer
-    transposed: bool = False  # torch's Linear keeps (out, in), the decoder (in, out)
-    part: int = 0  # which of `parts` leaves, side by side on the last axis (GPT-2 keeps q, k and v in one)
-    parts: int = 1
-
-    def stored_shape(self, leaf: tuple[int, ...]) -> tuple[int, ...]:
-        shape = (*leaf[:-1], leaf[-1] * self.parts)
-        return shape[::-1] if self.transposed else shape
-
-    def take(self, rows: np.ndarray) -> np.ndarray:
-        """This leaf's columns of stored rows."""
-        width = rows.shape[-1] // self.parts
-        return rows[..., self.part * width : (self.part + 1) * width]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,55 +44,8 @@ class Stored:
     dtype: str  # safetensors' own word: F32, BF16, ...
 
 
-def _linear(ours: str, theirs: str, transposed: bool = True, part: int = 0, parts: int = 1) -> dict[str, Source]:
-    return {
-        f"{ours}/kernel_IO": Source(f"{theirs}.weight", transposed, part, parts),
-        f"{ours}/bias_O": Source(f"{theirs}.bias", False, part, parts),
-    }
-
-
-def _norm(ours: str, theirs: str) -> dict[str, Source]:
-    return {f"{ours}/weight": Source(f"{theirs}.weight"), f"{ours}/bias": Source(f"{theirs}.bias")}
-
-
-# Leaf -> source.  A table lists every leaf that its families can have; a config uses those that its decoder has.
-_LLAMA = {
-    "embedding_VD": Source("embed_tokens.weight"),
-    **_norm("final_norm", "norm"),
-    **_norm("layers/attn_norm", "layers.{}.input_layernorm"),
-    **_linear("layers/attn/q", "layers.{}.self_attn.q_proj"),
-    **_linear("layers/attn/k", "layers.{}.self_attn.k_proj"),
-    **_linear("layers/attn/v", "layers.{}.self_attn.v_proj"),
-    **_linear("layers/attn/out", "layers.{}.self_attn.o_proj"),
-    **_norm("layers/attn/q_norm", "layers.{}.self_attn.q_norm"),
-    **_norm("layers/attn/k_norm", "layers.{}.self_attn.k_norm"),
-    **_norm("layers/mlp_norm", "layers.{}.post_attention_layernorm"),
-    **_linear("layers/mlp/gate", "layers.{}.mlp.gate_proj"),
-    **_linear("layers/mlp/up", "layers.{}.mlp.up_proj"),
-    **_linear("layers/mlp/down", "layers.{}.mlp.down_proj"),
-}
-_GEMMA = _LLAMA | {
-    **_norm("layers/attn_post_norm", "layers.{}.post_attention_layernorm"),
-    **_norm("layers/mlp_norm", "layers.{}.pre_feedforward_layernorm"),
-    **_norm("layers/mlp_post_norm", "layers.{}.post_feedforward_layernorm"),
-}
-_GPT2 = {  # Conv1D keeps (in, out)
-    "embedding_VD": Source("wte.weight"),
-    "position_PD": Source("wpe.weight"),
-    **_norm("final_norm", "ln_f"),
-    **_norm("layers/attn_norm", "h.{}.ln_1"),
-    **_linear("layers/attn/q", "h.{}.attn.c_attn", False, 0, 3),
-    **_linear("layers/attn/k", "h.{}.attn.c_attn", False, 1, 3),
-    **_linear("layers/attn/v", "h.{}.attn.c_attn", False, 2, 3),
-    **_linear("layers/attn/out", "h.{}.attn.c_proj", False),
-    **_norm("layers/mlp_norm", "h.{}.ln_2"),
-    **_linear("layers/mlp/up", "h.{}.mlp.c_fc", False),
-    **_linear("layers/mlp/down", "h.{}.mlp.c_proj", False),
-}
-_TABLES: Mapping[str, Mapping[str, Source]] = {"llama": _LLAMA, "gemma3_text": _GEMMA, "gpt2": _GPT2}
-_PREFIXES = ("model.", "transformer.", "")  # of everything but the head; the bare model is saved without one
-_HEAD = "lm_head.weight"
-_BUFFERS = re.compile(r"(.*\.)?(rotary_emb\.inv_freq|attn\.(masked_)?bias)")  # recomputed: they carry no weights
+# Recomputed: they carry no weights
+_BUFFERS = re.compile(r"(.*\.)?(rotary_emb\.inv_freq|attn\.(masked_)?bias|attention\.(bias|masked_bias))")
 STRIP = 64  # rows read at a time
 _FLOATS = ("F64", "F32", "F16", "BF16")
 
@@ -228,20 +164,28 @@ def _sources(
     folder: Path, config: ModelConfig, stored: Mapping[str, Stored], paths: Iterable[str]
 ) -> dict[str, Source]:
     """The table of the config's family, narrowed to its leaves, with the checkpoint's own prefix put in."""
-    table = _TABLES[config.family]
+    table = tensor_names(config)
     embedding = table["embedding_VD"].name
-    prefix = next((p for p in _PREFIXES if p + embedding in stored), None)
+    prefix = next((p for p in PREFIXES if p + embedding in stored), None)
     if prefix is None:
-        raise _missing(folder, _PREFIXES[0] + embedding, stored)
+        raise _missing(folder, PREFIXES[0] + embedding, stored)
     with_prefix = {path: replace(table[path], name=prefix + table[path].name) for path in paths if path in table}
+    head = _head(stored)
     if not config.tied_head:
-        with_prefix["head_VD"] = Source(_HEAD)
+        with_prefix["head_VD"] = Source(f"{head}.weight")
+    if config.head_bias:
+        with_prefix["head_bias_V"] = Source(f"{head}.bias")
     return with_prefix
+
+
+def _head(stored: Mapping[str, Stored]) -> str:
+    return next((name for name in HEADS if f"{name}.weight" in stored), HEADS[0])
 
 
 def _used(config: ModelConfig, sources: Mapping[str, Source]) -> set[str]:
     layers = range(config.num_layers)
-    return {source.name.format(i) for path, source in sources.items() for i in (layers if _is_stacked(path) else (0,))}
+    each = [(source, layers if _is_stacked(path) else (0,)) for path, source in sources.items()]
+    return {name for source, own in each for layer in own for name in source.names(layer)}
 
 
 def _is_stacked(path: str) -> bool:
@@ -260,8 +204,7 @@ def _check_leaf(
     folder: Path, source: Source, shape: tuple[int, ...], stacked: bool, stored: Mapping[str, Stored]
 ) -> None:
     expected = source.stored_shape(shape[1:] if stacked else shape)
-    for layer in range(shape[0] if stacked else 1):
-        name = source.name.format(layer)
+    for name in (name for layer in range(shape[0] if stacked else 1) for name in source.names(layer)):
         if name not in stored:
             raise _missing(folder, name, stored)
         found = stored[name]
@@ -279,10 +222,11 @@ def _check_leaf(
 
 def _check_leftovers(folder: Path, config: ModelConfig, stored: Mapping[str, Stored], used: set[str]) -> None:
     left = sorted(name for name in stored if name not in used and not _BUFFERS.fullmatch(name))
-    if config.tied_head and _HEAD in left:
-        embedding = next(name for name in used if name.endswith(_TABLES[config.family]["embedding_VD"].name))
-        _check_tied(stored[_HEAD], stored[embedding], embedding)
-        left.remove(_HEAD)
+    head = f"{_head(stored)}.weight"
+    if config.tied_head and head in left:
+        embedding = next(name for name in used if name.endswith(tensor_names(config)["embedding_VD"].name))
+        _check_tied(head, embedding, stored)
+        left.remove(head)
     if left:
         shown = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
         raise InputError(
@@ -291,34 +235,36 @@ def _check_leftovers(folder: Path, config: ModelConfig, stored: Mapping[str, Sto
         )
 
 
-def _check_tied(head: Stored, embedding: Stored, name: str) -> None:
+def _check_tied(head_name: str, name: str, stored: Mapping[str, Stored]) -> None:
     """A second copy of the embedding is harmless.  Where the two differ transformers 4 ties them and transformers 5
     does not, so the checkpoint has no one meaning and is refused."""
+    head, embedding = stored[head_name], stored[name]
     same = (head.shape, head.dtype) == (embedding.shape, embedding.dtype)
     if same:
         with safe_open(head.file, framework="numpy") as left, safe_open(embedding.file, framework="numpy") as right:
-            a, b = left.get_slice(_HEAD), right.get_slice(name)
+            a, b = left.get_slice(head_name), right.get_slice(name)
             starts = range(0, head.shape[0], STRIP)  # in strips: neither table is on the host whole
             spans = [slice(start, min(start + STRIP, head.shape[0])) for start in starts]
             same = all(a[span].tobytes() == b[span].tobytes() for span in spans)
     if not same:
         raise InputError(
-            f"{head.file}: {_HEAD} differs from {name}, but config.json says tie_word_embeddings; set it to false to "
-            f"score with {_HEAD}, or remove the tensor to score with the embedding"
+            f"{head.file}: {head_name} differs from {name}, but config.json says tie_word_embeddings; set it to false to "
+            f"score with {head_name}, or remove the tensor to score with the embedding"
         )
 
 
 def _read_leaf(source: Source, leaf: jax.ShapeDtypeStruct, stacked: bool, stored: Mapping[str, Stored]) -> np.ndarray:
     """All layers of one leaf.  Shards are opened anew for each leaf, so that no more of them than it stays mapped."""
     host = np.empty(leaf.shape, leaf.dtype)
-    slots = host if stacked else host[None]
-    by_file: dict[Path, list[int]] = {}
-    for layer in range(len(slots)):
-        by_file.setdefault(stored[source.name.format(layer)].file, []).append(layer)
-    for path, layers in by_file.items():
+    by_file: dict[Path, list[tuple[str, np.ndarray]]] = {}
+    slots: Any = host if stacked else host[None]
+    for layer, slot in enumerate(slots):
+        for name, part in zip(source.names(layer), slot if source.parts else slot[None], strict=True):
+            by_file.setdefault(stored[name].file, []).append((name, part))
+    for path, wanted in by_file.items():
         with safe_open(path, framework="numpy") as file:
-            for layer in layers:
-                _fill(slots[layer], source, file.get_slice(source.name.format(layer)))
+            for name, part in wanted:
+                _fill(part, source, file.get_slice(name))
     return host
 
 
@@ -326,9 +272,18 @@ def _fill(slot: np.ndarray, source: Source, stored: Any) -> None:
     """In strips of stored rows: the host never holds a second whole table, and a transposition stays in the cache
     (three times faster at 4096 x 4096 than all at once, measured)."""
     rows = slot.T if source.transposed else slot
-    if rows.ndim == 1:  # its parts lie along the only axis
-        rows[:] = source.take(stored[:])
+    columns = None if source.columns is None else np.asarray(source.columns)
+    if rows.ndim == 1:  # its columns lie along the only axis
+        rows[:] = stored[:] if columns is None else stored[:][columns]
         return
-    for start in range(0, len(rows), STRIP):
-        stop = min(start + STRIP, len(rows))  # safetensors refuses a slice that runs past the end
-        rows[start:stop] = source.take(stored[start:stop].astype(slot.dtype, copy=False))
+    num_rows = stored.get_shape()[0]
+    for start in range(0, num_rows, STRIP):
+        stop = min(start + STRIP, num_rows)  # safetensors refuses a slice that runs past the end
+        if columns is None:
+            rows[start:stop] = stored[start:stop].astype(slot.dtype, copy=False)
+        elif not source.transposed:
+            rows[start:stop] = stored[start:stop][:, columns].astype(slot.dtype, copy=False)
+        else:  # the columns are rows of the stored tensor
+            here = np.flatnonzero((columns >= start) & (columns < stop))
+            if len(here):
+                rows[here] = stored[start:stop][columns[here] - start].astype(slot.dtype, copy=False)
