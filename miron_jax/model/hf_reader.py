@@ -1,7 +1,8 @@
 """A Hugging Face folder (or hub id) -> the decoder's weights, in the device's layout, without torch.
 
-Arrives: a folder with config.json and safetensors, single or sharded.  Leaves: `Checkpoint`, the ModelConfig and a
-state that fits `decoder.abstract`.  It deliberately does not know tokenizers, meshes or what the model computes.
+Arrives: a folder with config.json and safetensors or Flax msgpack, single or sharded.  Leaves: `Checkpoint`, the
+ModelConfig and a state that fits `decoder.abstract`.  It deliberately does not know tokenizers, meshes or what the model
+computes.
 
 All names and shapes are checked against config.json before the first weight is read.  Then one leaf at a time is
 filled on the host, a layer after the other, and handed to the device: the host holds one leaf beyond what the device
@@ -9,22 +10,21 @@ keeps.  Pickles (.bin) are never opened.
 """
 
 import difflib
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax.typing import DTypeLike
-from safetensors import SafetensorError, safe_open
 
 from miron_jax.errors import InputError
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_config import from_hf_config
+from miron_jax.model.hf_files import Stored, opened, stored_tensors
 from miron_jax.model.hf_names import HEADS, PREFIXES, Source, tensor_names
 
 Placement = Callable[[str, jax.ShapeDtypeStruct], Any]  # leaf path, shape -> Device or Sharding that holds the leaf
@@ -33,15 +33,6 @@ Placement = Callable[[str, jax.ShapeDtypeStruct], Any]  # leaf path, shape -> De
 class Checkpoint(NamedTuple):
     config: ModelConfig
     state: Any  # nnx.State of jax.Arrays, as nnx.split(Decoder) gives it
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """One tensor as the shard's header describes it."""
-
-    file: Path
-    shape: tuple[int, ...]
-    dtype: str  # safetensors' own word: F32, BF16, ...
 
 
 # Recomputed: they carry no weights
@@ -54,7 +45,7 @@ def load_hf(folder: Path | str, dtype: DTypeLike, sharding_for: Placement | None
     """Read a Hugging Face folder.  `sharding_for` places each leaf; without it all go to the default device."""
     folder = Path(folder)
     config = from_hf_config(folder)
-    stored = _index(folder)
+    stored = stored_tensors(folder)
     _, wanted = abstract(config, dtype)
     leaves, treedef = jax.tree_util.tree_flatten_with_path(wanted)
     paths = [jax.tree_util.keystr(path[:-1], simple=True, separator="/") for path, _ in leaves]
@@ -93,9 +84,16 @@ def _from_hub(name: str, weights: bool) -> Path:
         RepositoryNotFoundError,
     )
 
-    wanted = ["*.json", "*.model", "*.jinja", "merges.txt", "vocab.txt", *(["*.safetensors"] if weights else [])]
+    beside = ["*.json", "*.model", "*.jinja", "merges.txt", "vocab.txt"]
+
+    def fetch(*patterns: str) -> Path:
+        return Path(snapshot_download(name, allow_patterns=[*beside, *patterns], ignore_patterns=["*/*"]))
+
     try:
-        return Path(snapshot_download(name, allow_patterns=wanted, ignore_patterns=["*/*"]))
+        if not weights:
+            return fetch()
+        folder = fetch("*.safetensors")
+        return folder if any(folder.glob("*.safetensors")) else fetch("*.msgpack")
     except GatedRepoError:
         why = "the hub wants its licence accepted; accept it on the model's page and log in with `hf auth login`"
     except (RepositoryNotFoundError, HFValidationError):
@@ -107,57 +105,6 @@ def _from_hub(name: str, weights: bool) -> Path:
     except HfHubHTTPError as error:
         why = f"the hub answers: {' '.join(str(error).split())}; try again later or name a local folder"
     raise InputError(f"--model={name}: {why}")
-
-
-def _index(folder: Path) -> dict[str, Stored]:
-    """Every tensor of the checkpoint, from the shards' headers alone."""
-    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if single.is_file():
-        return _header(single)
-    if not index.is_file():
-        pickles = sorted(path.name for path in folder.glob("*.bin"))
-        seen = f" ({', '.join(pickles)} present, but pickles are never read)" if pickles else ""
-        raise InputError(
-            f"{folder}: no model.safetensors and no model.safetensors.index.json{seen}; "
-            "save the model with save_pretrained(safe_serialization=True)"
-        )
-    weight_map = _weight_map(index)
-    headers = {name: _header(_shard(index, name)) for name in sorted(set(weight_map.values()))}
-    for tensor, name in weight_map.items():
-        if tensor not in headers[name]:
-            raise InputError(
-                f"{folder / name}: no tensor {tensor}, which {index.name} places there; download both again"
-            )
-    return {tensor: headers[name][tensor] for tensor, name in weight_map.items()}
-
-
-def _weight_map(index: Path) -> dict[str, str]:
-    try:
-        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        if weight_map and all(isinstance(name, str) for name in weight_map.values()):
-            return weight_map
-    except (ValueError, KeyError, TypeError, AttributeError):
-        pass
-    raise InputError(f"{index}: expected a JSON object with weight_map, tensor name to file; download the file again")
-
-
-def _shard(index: Path, name: str) -> Path:
-    path = index.parent / name
-    if Path(name).name != name or not path.is_file():
-        raise InputError(f"{path}: no such file, but {index.name} lists it; download the missing shard")
-    return path
-
-
-def _header(path: Path) -> dict[str, Stored]:
-    try:
-        with safe_open(path, framework="numpy") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-            return {name: Stored(path, tuple(s.get_shape()), s.get_dtype()) for name, s in slices.items()}
-    except SafetensorError as error:
-        raise InputError(
-            f"{path}: truncated or corrupt ({path.stat().st_size} bytes; {error}), expected a whole safetensors file; "
-            "download it again (a Git LFS pointer needs `git lfs pull`)"
-        ) from None
 
 
 def _sources(
@@ -241,8 +188,8 @@ def _check_tied(head_name: str, name: str, stored: Mapping[str, Stored]) -> None
     head, embedding = stored[head_name], stored[name]
     same = (head.shape, head.dtype) == (embedding.shape, embedding.dtype)
     if same:
-        with safe_open(head.file, framework="numpy") as left, safe_open(embedding.file, framework="numpy") as right:
-            a, b = left.get_slice(head_name), right.get_slice(name)
+        with opened(head.file, stored) as left, opened(embedding.file, stored) as right:
+            a, b = left(head_name), right(name)
             starts = range(0, head.shape[0], STRIP)  # in strips: neither table is on the host whole
             spans = [slice(start, min(start + STRIP, head.shape[0])) for start in starts]
             same = all(a[span].tobytes() == b[span].tobytes() for span in spans)
@@ -262,13 +209,13 @@ def _read_leaf(source: Source, leaf: jax.ShapeDtypeStruct, stacked: bool, stored
         for name, part in zip(source.names(layer), slot if source.parts else slot[None], strict=True):
             by_file.setdefault(stored[name].file, []).append((name, part))
     for path, wanted in by_file.items():
-        with safe_open(path, framework="numpy") as file:
+        with opened(path, stored) as tensor:
             for name, part in wanted:
-                _fill(part, source, file.get_slice(name))
+                _fill(part, source, tensor(name), stored[name].shape[0])
     return host
 
 
-def _fill(slot: np.ndarray, source: Source, stored: Any) -> None:
+def _fill(slot: np.ndarray, source: Source, stored: Any, num_rows: int) -> None:
     """In strips of stored rows: the host never holds a second whole table, and a transposition stays in the cache
     (three times faster at 4096 x 4096 than all at once, measured)."""
     rows = slot.T if source.transposed else slot
@@ -276,7 +223,6 @@ def _fill(slot: np.ndarray, source: Source, stored: Any) -> None:
     if rows.ndim == 1:  # its columns lie along the only axis
         rows[:] = stored[:] if columns is None else stored[:][columns]
         return
-    num_rows = stored.get_shape()[0]
     for start in range(0, num_rows, STRIP):
         stop = min(start + STRIP, num_rows)  # safetensors refuses a slice that runs past the end
         if columns is None:
