@@ -5,8 +5,9 @@ does not know requests, texts or when a prompt gets its slot.
 
 A step feeds every slot `width` tokens: the one that it drew last, and guesses of what follows.  The model answers all of
 them at once, and those answers count whose guesses were what it would have drawn anyway: every token is the one that
-single steps draw.  The guess is prompt lookup: what followed the last place that ended in the same tokens.  Long greedy
-texts of small models repeat themselves so much that a step of four draws more than two.
+single steps draw, but where float rounding decides between two.  The guess is prompt lookup: what followed the last place
+that ended in the same tokens.  Long greedy texts of small models repeat themselves so much that a step of four draws more
+than two.
 
     B slots, S places of a slot, P places of a prefilled batch, T tokens a slot takes in, V vocabulary, N steps of a call
 """

@@ -109,7 +109,21 @@ class _Prompt(NamedTuple):
 @dataclass(slots=True)
 class _Slot:
     request: int
+    tokens_S: np.ndarray  # int32, the prompt and what was drawn
+    known: int  # tokens of these
     drawn: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, request: int, prompt: Sequence[int], size: int) -> "_Slot":
+        tokens_S = np.zeros(size, np.int32)
+        tokens_S[: len(prompt)] = prompt
+        return cls(request, tokens_S, len(prompt))
+
+    def draw(self, tokens: np.ndarray) -> None:
+        """A NaN may stand last, as NOT_A_NUMBER: the text ends there."""
+        self.tokens_S[self.known : self.known + len(tokens)] = tokens
+        self.known += len(tokens)
+        self.drawn += tokens.tolist()
 
 
 class Generator:
@@ -144,7 +158,9 @@ class Generator:
         found: dict[TextRequest, Generated] = {}
         for greedy in (True, False):  # sampled texts seldom repeat themselves, and take one token a step
             kind = [request for request in unique if (request.sampling.temperature == 0) == greedy]
-            for size, members in self._by_slot_size(kind).items():
+            for size, members in sorted(
+                self._by_slot_size(kind).items(), reverse=True
+            ):  # short rows fit into long ones
                 found.update(zip(members, self._run_slots(members, size), strict=True))
         return [found[request] for request in requests]
 
@@ -213,7 +229,7 @@ class Generator:
                 if slot is None:
                     continue
                 drawn = drawn_NBT[:, b].ravel()
-                slot.drawn += drawn[drawn != NOTHING].tolist()
+                slot.draw(drawn[drawn != NOTHING])
                 if (text := self._ended(requests[slot.request], slot.drawn, halts_V)) is not None:
                     found[slot.request], slots[b] = text, None
         return [found[i] for i in range(len(requests))]
@@ -235,7 +251,7 @@ class Generator:
             taken = [(b, waiting.popleft()) for b in free[: len(waiting)]]
             cache = self._let_in(cache, taken)
             for b, prompt in taken:
-                slots[b] = _Slot(prompt.request)
+                slots[b] = _Slot.of(prompt.request, requests[prompt.request].token_ids, cache.num_places)
         return cache
 
     # Prefill
@@ -288,7 +304,7 @@ class Generator:
             batch[1, i, :used] = plan.position[places]
             batch[2, i, :used] = plan.until[places]
             self.speed.prefilled_tokens += int(used)
-        program = partial(prefill, places=max(self.prefill_places, num_rows * length))
+        program = partial(prefill, places=1 << (num_rows * length - 1).bit_length())  # few sizes: one let-in program
         return self._call(("prefill", num_rows, length), program, batch)
 
     def _nothing(self) -> KeyValues:
@@ -352,9 +368,8 @@ class Generator:
         for b, slot in enumerate(slots):
             if slot is not None:
                 request = requests[slot.request]
-                known = (*request.token_ids, *slot.drawn)
-                tokens_BS[b, : len(known)] = known
-                position[b], step[b] = len(known) - 1, len(slot.drawn)
+                tokens_BS[b] = slot.tokens_S
+                position[b], step[b] = slot.known - 1, len(slot.drawn)
                 left[b], sampling[b] = request.max_new_tokens - len(slot.drawn), request.sampling
         draw = None if all(own.temperature == 0 for own in sampling) else _draw_arrays(sampling, step)
         long = any(request.max_new_tokens >= LONG_TEXT for request in requests)

@@ -48,6 +48,24 @@ GEMMA: dict[str, Any] = LLAMA | {
     "query_pre_attn_scalar": 6,
     "pad_token_id": 0,
 }
+NEOX: dict[str, Any] = {
+    "model_type": "gpt_neox",
+    "vocab_size": 29,
+    "hidden_size": 16,
+    "intermediate_size": 14,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 32,
+    "rotary_pct": 0.25,
+}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 1e4,
+    "factor": 2.0,
+    "original_max_position_embeddings": 16,
+    "truncate": False,
+}
+UNCUT_YARN = {"full_attention": YARN, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
 Tensors = dict[str, np.ndarray]
 
 
@@ -361,6 +379,16 @@ def test_another_familys_weights(tmp_path: Path) -> None:
         (GEMMA | {"layer_types": ["full_attention", "chunked_attention"]}, "layer_types"),
         (GEMMA | {"layer_types": ["full_attention"]}, "layer_types"),
         (GEMMA | {"sliding_window": None}, "sliding_window is None"),
+        # Fields that transformers does not read in these families, though it reads them in others
+        (GEMMA | {"hidden_act": "silu"}, "hidden_act is 'silu'"),
+        (GEMMA | {"model_type": "gemma2", "hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+        (NEOX | {"rms_norm_eps": 0.5}, "'rms_norm_eps'"),
+        (NEOX | {"num_key_value_heads": 1}, "'num_key_value_heads'"),
+        (LLAMA | {"model_type": "olmo2", "layer_types": ["sliding_attention"] * 2, "sliding_window": 2}, "layer_types"),
+        (LLAMA | {"model_type": "olmo3", "rope_parameters": UNCUT_YARN}, "truncate is False"),
+        (LLAMA | {"rope_parameters": UNCUT_YARN}, "rope_parameters is"),
+        (LLAMA | {"rope_parameters": UNCUT_YARN["full_attention"] | {"factor": None}}, "'factor'"),
+        (LLAMA | {"model_type": "phi3", "auto_map": {"AutoConfig": "mine.MyConfig"}}, "auto_map"),
         (
             GEMMA | {"layer_types": ["full_attention"] * 2, "rope_scaling": {"type": "linear", "factor": 8.0}},
             "rope parameter",  # transformers fills rope_type "default" in beside it and scales nothing
@@ -392,6 +420,26 @@ def test_old_and_new_spellings_of_a_config_mean_the_same(tmp_path: Path) -> None
     types = GEMMA | {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2}
     assert read(pattern) == read(types)
     hash(read(types))
+
+
+PHI3_CODE = {"AutoConfig": "configuration_phi3.Phi3Config", "AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        GEMMA | {"model_type": "gemma2", "hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh"},
+        LLAMA
+        | {"model_type": "gemma", "head_dim": 6, "pad_token_id": 0, "hidden_act": "gelu", "hidden_activation": None},
+        LLAMA | {"model_type": "phi3", "pad_token_id": 0, "auto_map": PHI3_CODE},
+        NEOX | {"hidden_act": "gelu_fast", "attention_probs_dropout_prob": 0.1, "classifier_dropout": 0.1},
+        LLAMA | {"max_sequence_length": 2048},
+    ],
+)
+def test_fields_of_published_configs_that_change_nothing(tmp_path: Path, config: dict[str, Any]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    activation = {"llama": "silu", "phi3": "silu"}.get(config["model_type"], "gelu_tanh")
+    assert from_hf_config(tmp_path).activation == activation
 
 
 def test_resolve_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

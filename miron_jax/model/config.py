@@ -60,6 +60,7 @@ class ModelConfig:
     attn_softcap: float | None = None
     final_softcap: float | None = None
     embedding_scale: float = 1.0
+    embedding_scale_rounded: bool = False  # to the embedding's dtype, before it multiplies
     residual_scale: float = 1.0  # of what attention and MLP add
     logit_scale: float = 1.0
 

@@ -70,7 +70,7 @@ class KeyValues(NamedTuple):
 
 
 class Past(NamedTuple):
-    """Places computed before: those of all layers, and which layer reads them.  No layer's part is ever copied out whole."""
+    """Places computed before: those of all layers, and which layer reads them, a block at a time."""
 
     cache: Cache
     layer: jax.Array  # int32
@@ -264,8 +264,9 @@ class Decoder(nnx.Module):
     def _embed(self, token_ids_BT: jax.Array, position_BT: jax.Array) -> jax.Array:
         x_BTD = self.embedding_VD[...][token_ids_BT].astype(jnp.float32)
         if self.config.embedding_scale != 1.0:
-            # Gemma rounds the scale to the embedding's dtype: sqrt(640) = 25.298 is 25.25 in bfloat16.
-            x_BTD = x_BTD * jnp.asarray(self.config.embedding_scale, self.embedding_VD[...].dtype).astype(jnp.float32)
+            # Gemma's sqrt(640) = 25.298 is 25.25 in bfloat16.
+            dtype = self.embedding_VD[...].dtype if self.config.embedding_scale_rounded else jnp.float32
+            x_BTD = x_BTD * jnp.asarray(self.config.embedding_scale, dtype).astype(jnp.float32)
         if self.position_PD is not None:
             x_BTD = x_BTD + self.position_PD[...][position_BT].astype(jnp.float32)
         return _normed(self.embedding_norm, x_BTD)

@@ -58,6 +58,7 @@ class _Fields:
         self.family = family
         self.raw = raw
         self.filled = _filled_by_transformers(path, raw)
+        self.repeated: set[str] = set()
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self.filled, name)
@@ -76,10 +77,23 @@ class _Fields:
         if self[name] != expected:
             raise self.refuse(name, self[name], repr(expected))
 
+    def allow_same(self, name: str, used: str) -> None:
+        """A field that transformers does not read may repeat the one that it does."""
+        if self.raw.get(name) not in (None, self[used]):
+            raise self.refuse(name, self.raw[name], f"{used}'s {self[used]!r}, which transformers reads instead,")
+        self.repeated.add(name)
+
+    def _names_own_code(self, name: str, value: Any) -> bool:
+        """Phi-3's published configs still point at the code that transformers took over under the same names."""
+        own = {type(self.filled).__name__, "Phi3ForCausalLM"}
+        is_own = name == "auto_map" and self.family == "phi3" and isinstance(value, Mapping)
+        return is_own and all(str(code).rsplit(".")[-1] in own for code in value.values())
+
     def allow_only(self, used: str) -> None:
         """Refuse any field that is neither used, nor harmless, nor off."""
         for name, value in self.raw.items():
-            known = name in used.split() or _HARMLESS.fullmatch(name)
+            known = name in used.split() or name in self.repeated or _HARMLESS.fullmatch(name)
+            known = known or self._names_own_code(name, value)
             if not known and value not in (None, False, 0, "", [], {}):
                 raise InputError(
                     f"{self.path}: field {name!r} = {value!r} is not known for model_type {self.family!r} and may "
@@ -90,7 +104,7 @@ class _Fields:
 # Fields that change nothing in a forward pass: bookkeeping, generation and training settings, token ids.
 # reorder_and_upcast_attn only asks for a float32 softmax, which this engine always has; pretraining_tp splits a matmul.
 _HARMLESS = re.compile(
-    r"_.*|.*_token_id|.*token_index|.*_dropout|.*_pdrop|summary_.*|output_.*|num_beam.*|.*_penalty|.*ngram_size|"
+    r"_.*|.*_token_id|.*token_index|.*_dropout(_prob)?|.*_pdrop|max_sequence_length|summary_.*|output_.*|num_beam.*|.*_penalty|.*ngram_size|"
     r"(begin_)?suppress_tokens|forced_.*|unsloth_.*|transformers.*|top_[kp]|typical_p|(max|min)_length|"
     r"model_type|architectures|(torch_)?dtype|use_cache|pretraining_tp|initializer_range|task_specific_params|"
     r"id2label|label2id|num_labels|problem_type|finetuning_task|n_ctx|return_dict(_in_generate)?|is_encoder_decoder|"
@@ -129,6 +143,7 @@ _ACTIVATIONS: Mapping[str, Activation] = {
     "swish": "silu",
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
     "relu2": "relu2",
@@ -141,10 +156,15 @@ def _activation(fields: _Fields, name: str) -> Activation:
     return _ACTIVATIONS[fields[name]]
 
 
-def _ropes(fields: _Fields, head_dim: int) -> tuple[Rope, ...]:
+def _ropes(fields: _Fields, head_dim: int, has_layer_types: bool) -> tuple[Rope, ...]:
     """One a layer."""
     parameters = fields["rope_parameters"]
     if "full_attention" in parameters:  # one for each type of layer
+        if not has_layer_types:
+            raise fields.refuse("rope_parameters", parameters, "those of one rotation")
+        if any(own.get("truncate") is False for own in parameters.values()):
+            # transformers looks for it beside the types, where it is not, and truncates.
+            raise fields.refuse("truncate", False, "true where each type of layer has its own rotation")
         return tuple(_rope(fields, parameters[kind], head_dim) for kind in _layer_types(fields))
     share = parameters.get("partial_rotary_factor") or 1.0
     if share != 1.0 and fields.family not in _PARTLY_ROTATED:
@@ -161,6 +181,8 @@ def _rope(fields: _Fields, parameters: Mapping[str, Any], size: int) -> Rope:
     for name, value in parameters.items():
         if (name not in known and value is not None) or (name == "type" and value != kind):
             raise fields.refuse(f"rope parameter {name!r}", value, f"none beside rope_type {kind!r}")
+    if kind != "default" and not isinstance(parameters.get("factor"), int | float):
+        raise fields.refuse("rope parameter 'factor'", parameters.get("factor"), "a number")
     if size < 2 or size % 2:
         raise fields.refuse("the rotated part of a head", size, "an even number of at least 2")
     original = parameters.get("original_max_position_embeddings") or fields["max_position_embeddings"]
@@ -195,34 +217,37 @@ def _windows(fields: _Fields) -> tuple[int | None, ...]:
 
 _PARTLY_ROTATED = ("gpt_neox", "phi3", "stablelm")
 
-# Sizes and Llama's own switches, in transformers' usual spelling
-_COMMON = (
-    "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim "
-    "hidden_act max_position_embeddings rms_norm_eps tie_word_embeddings rope_parameters rope_theta rope_scaling "
+# What every family here that is written like Llama uses, in transformers' usual spelling
+_SIZES = (
+    "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads max_position_embeddings "
+    "tie_word_embeddings rope_parameters rope_theta rope_scaling "
 )
+_LLAMA = "num_key_value_heads head_dim hidden_act rms_norm_eps "
 
 
 def _llama_like(fields: _Fields, more: str) -> ModelConfig:
-    """Llama's decoder of these sizes; `more` fields are the family's own."""
-    fields.allow_only(_COMMON + more)
-    num_layers, num_heads = fields["num_hidden_layers"], fields["num_attention_heads"]
-    head_dim = fields.get("head_dim") or _head_dim(fields, "hidden_size", "num_attention_heads")
+    """Llama's decoder of these sizes.  `more` is all that the family uses beside them: another field is refused, so
+    that none is read here which transformers does not read."""
+    fields.allow_only(_SIZES + more)
+    used = more.split()
+    num_heads, head_dim = fields["num_attention_heads"], fields.get("head_dim") if "head_dim" in used else None
+    head_dim = head_dim or _head_dim(fields, "hidden_size", "num_attention_heads")
     return ModelConfig(
         family=fields.family,
         vocab_size=fields["vocab_size"],
         d_model=fields["hidden_size"],
-        num_layers=num_layers,
+        num_layers=fields["num_hidden_layers"],
         num_heads=num_heads,
-        num_kv_heads=fields.get("num_key_value_heads") or num_heads,
+        num_kv_heads=fields["num_key_value_heads"] if "num_key_value_heads" in used else num_heads,
         head_dim=head_dim,
         d_ff=fields["intermediate_size"],
         trained_length=fields["max_position_embeddings"],
         num_positions=None,
-        layer_ropes=_ropes(fields, head_dim),
-        layer_windows=(None,) * num_layers,
-        norm_eps=fields["layer_norm_eps" if fields.get("rms_norm_eps") is None else "rms_norm_eps"],
+        layer_ropes=_ropes(fields, head_dim, "layer_types" in used),
+        layer_windows=(None,) * fields["num_hidden_layers"],
+        norm_eps=fields["rms_norm_eps" if "rms_norm_eps" in used else "layer_norm_eps"],
         attn_scale=head_dim**-0.5,
-        activation=_activation(fields, "hidden_act" if fields.get("hidden_act") else "hidden_activation"),
+        activation=_activation(fields, "hidden_act" if "hidden_act" in used else "hidden_activation"),
         tied_head=fields["tie_word_embeddings"],
     )
 
@@ -235,23 +260,25 @@ def _head_dim(fields: _Fields, width: str, heads: str) -> int:
 
 def _llama(fields: _Fields) -> ModelConfig:
     bias = fields["attention_bias"]
-    plain = _llama_like(fields, "attention_bias mlp_bias")
+    plain = _llama_like(fields, _LLAMA + "attention_bias mlp_bias")
     return replace(plain, qkv_bias=bias, attn_out_bias=bias, mlp_bias=fields["mlp_bias"])
 
 
 def _mistral(fields: _Fields) -> ModelConfig:
-    plain = _llama_like(fields, "sliding_window")
+    plain = _llama_like(fields, _LLAMA + "sliding_window")
     window = None if fields["sliding_window"] is None else _window(fields, "sliding_attention")
     return replace(plain, layer_windows=(window,) * plain.num_layers)
 
 
 def _qwen2(fields: _Fields) -> ModelConfig:
-    plain = _llama_like(fields, "use_sliding_window sliding_window max_window_layers layer_types")
+    plain = _llama_like(fields, _LLAMA + "use_sliding_window sliding_window max_window_layers layer_types")
     return replace(plain, qkv_bias=True, layer_windows=_windows(fields))
 
 
 def _qwen3(fields: _Fields) -> ModelConfig:
-    plain = _llama_like(fields, "attention_bias use_sliding_window sliding_window max_window_layers layer_types")
+    plain = _llama_like(
+        fields, _LLAMA + "attention_bias use_sliding_window sliding_window max_window_layers layer_types"
+    )
     bias = fields["attention_bias"]
     return replace(plain, qkv_bias=bias, attn_out_bias=bias, qk_norm="head", layer_windows=_windows(fields))
 
@@ -261,20 +288,20 @@ def _gemma_like(fields: _Fields, more: str) -> ModelConfig:
         raise fields.refuse("use_bidirectional_attention", True, "false")
     bias = fields["attention_bias"]
     return replace(
-        _llama_like(fields, f"attention_bias use_bidirectional_attention {more}"),
+        _llama_like(
+            fields, f"num_key_value_heads head_dim rms_norm_eps attention_bias use_bidirectional_attention {more}"
+        ),
         norm_offset=1.0,
         qkv_bias=bias,
         attn_out_bias=bias,
         embedding_scale=fields["hidden_size"] ** 0.5,
+        embedding_scale_rounded=True,
     )
 
 
 def _gemma(fields: _Fields) -> ModelConfig:
-    if fields.raw.get("hidden_activation") not in (None, fields["hidden_act"]):
-        raise fields.refuse(
-            "hidden_activation", fields.raw["hidden_activation"], f"hidden_act {fields['hidden_act']!r}"
-        )
-    return _gemma_like(fields, "hidden_activation")
+    fields.allow_same("hidden_activation", "hidden_act")
+    return _gemma_like(fields, "hidden_act")
 
 
 _GEMMA_LATER = (
@@ -284,6 +311,7 @@ _GEMMA_LATER = (
 
 
 def _gemma2(fields: _Fields) -> ModelConfig:
+    fields.allow_same("hidden_act", "hidden_activation")
     return replace(
         _gemma_like(fields, _GEMMA_LATER),
         post_norms=True,
@@ -360,7 +388,7 @@ def _gpt_sizes(fields: _Fields) -> dict[str, Any]:
 
 
 def _gpt_neox(fields: _Fields) -> ModelConfig:
-    more = "attention_bias use_parallel_residual layer_norm_eps rotary_pct rotary_emb_base partial_rotary_factor"
+    more = "attention_bias use_parallel_residual hidden_act layer_norm_eps rotary_pct rotary_emb_base partial_rotary_factor"
     bias = fields["attention_bias"]
     return replace(
         _llama_like(fields, more),
@@ -373,29 +401,32 @@ def _gpt_neox(fields: _Fields) -> ModelConfig:
     )
 
 
-def _olmo2(fields: _Fields) -> ModelConfig:
+def _olmo2(fields: _Fields, more: str = "") -> ModelConfig:
     bias = fields["attention_bias"]
     return replace(
-        _llama_like(fields, "attention_bias sliding_window layer_types"),
+        _llama_like(fields, f"{_LLAMA} attention_bias {more}"),
         pre_norms=False,
         post_norms=True,
         qk_norm="all_heads",
         qkv_bias=bias,
         attn_out_bias=bias,
-        layer_windows=_windows(fields),
     )
 
 
+def _olmo3(fields: _Fields) -> ModelConfig:
+    return replace(_olmo2(fields, "sliding_window layer_types"), layer_windows=_windows(fields))
+
+
 def _phi3(fields: _Fields) -> ModelConfig:
-    plain = _llama_like(fields, "sliding_window original_max_position_embeddings partial_rotary_factor")
+    plain = _llama_like(fields, _LLAMA + "sliding_window original_max_position_embeddings partial_rotary_factor")
     window = None if fields["sliding_window"] is None else _window(fields, "sliding_attention")
     return replace(plain, layer_windows=(window,) * plain.num_layers)
 
 
 def _stablelm(fields: _Fields) -> ModelConfig:
-    more = "use_qkv_bias qk_layernorm use_parallel_residual layer_norm_eps partial_rotary_factor"
+    more = "use_qkv_bias qk_layernorm use_parallel_residual partial_rotary_factor"
     return replace(
-        _llama_like(fields, more),
+        _llama_like(fields, f"num_key_value_heads hidden_act layer_norm_eps {more}"),
         norm="layer",
         parallel="one_norm" if fields["use_parallel_residual"] else None,
         qk_norm="each_head" if fields["qk_layernorm"] else None,
@@ -407,7 +438,7 @@ def _granite(fields: _Fields) -> ModelConfig:
     scales = "embedding_multiplier logits_scaling residual_multiplier attention_multiplier"
     bias = fields["attention_bias"]
     return replace(
-        _llama_like(fields, f"attention_bias mlp_bias {scales}"),
+        _llama_like(fields, f"{_LLAMA} attention_bias mlp_bias {scales}"),
         qkv_bias=bias,
         attn_out_bias=bias,
         mlp_bias=fields["mlp_bias"],
@@ -419,7 +450,7 @@ def _granite(fields: _Fields) -> ModelConfig:
 
 
 def _nanochat(fields: _Fields) -> ModelConfig:
-    plain, bias = _llama_like(fields, "attention_bias final_logit_softcapping"), fields["attention_bias"]
+    plain, bias = _llama_like(fields, _LLAMA + "attention_bias final_logit_softcapping"), fields["attention_bias"]
     backwards = [replace(one, frequencies=tuple(-f for f in one.frequencies)) for one in plain.layer_ropes]
     return replace(
         plain,
@@ -448,7 +479,7 @@ _FAMILIES = {
     "gptj": _gptj,
     "gpt_neox": _gpt_neox,
     "olmo2": _olmo2,
-    "olmo3": _olmo2,
+    "olmo3": _olmo3,
     "phi3": _phi3,
     "stablelm": _stablelm,
     "granite": _granite,
@@ -465,8 +496,4 @@ def _check_sizes(path: Path, config: ModelConfig) -> None:
         raise InputError(
             f"{path}: {config.num_heads} attention heads over {config.num_kv_heads} key/value heads, "
             "expected a multiple; mend config.json"
-        )
-    if config.layer_ropes and config.head_dim % 2:
-        raise InputError(
-            f"{path}: head_dim is {config.head_dim}, rotary positions expect an even one; mend config.json"
         )

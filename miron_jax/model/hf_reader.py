@@ -87,7 +87,9 @@ def _from_hub(name: str, weights: bool) -> Path:
     beside = ["*.json", "*.model", "*.jinja", "merges.txt", "vocab.txt"]
 
     def fetch(*patterns: str) -> Path:
-        return Path(snapshot_download(name, allow_patterns=[*beside, *patterns], ignore_patterns=["*/*"]))
+        return Path(
+            snapshot_download(name, allow_patterns=[*beside, *patterns], ignore_patterns=["*/*", "consolidated*"])
+        )
 
     try:
         if not weights:
