@@ -22,7 +22,13 @@ FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 75
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string(
-    "model", "demo", "Hugging Face folder or hub id; demo: the small model that comes with the package."
+    "model",
+    "demo",
+    "Hugging Face folder or hub id, or a training run's folder with one checkpoint a step; demo: the small model that "
+    "comes with the package.",
+)
+flags.DEFINE_string(
+    "steps", None, "Of a training run's folder: latest, 1000,2000 or first:last:stride; absent: every step."
 )
 flags.DEFINE_string("tokenizer", None, "Tokenizer folder or hub id; the model's own when absent.")
 flags.DEFINE_list(
@@ -133,6 +139,7 @@ def _run_config() -> RunConfig:
         dtype=FLAGS.dtype,
         max_length=FLAGS.max_length,
         token_budget=FLAGS.token_budget,
+        steps=FLAGS.steps,
         seed=FLAGS.seed,
         resume=FLAGS.resume,
         allow_code_execution=FLAGS.allow_code_execution,

@@ -4,6 +4,7 @@ Arrives: flag values.  Leaves: a frozen `RunConfig`.  It deliberately does not k
 checked where they are looked up.
 """
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Literal, get_args
 from miron_jax.errors import InputError
 
 Dtype = Literal["float32", "bfloat16"]
+_STEPS = re.compile(r"latest|\d+(,\d+)*|\d*:\d*(:[1-9]\d*)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class RunConfig:
     dtype: Dtype = "float32"
     max_length: int | None = None  # tokens of a request; None: the suite's own rule
     token_budget: int | None = None  # places of a batch; None: sized from the device
+    steps: str | None = None  # of a training run: latest, 1000,2000 or first:last:stride; None: all
     items_per_category: int = 500  # of each language of a generated benchmark
     seed: int = 0  # for draws that no protocol fixes: sampled programs
     resume: bool = True  # continue a folder that holds a run of this configuration
@@ -45,6 +48,11 @@ class RunConfig:
                 raise InputError(f"{flag} is {value}, expected {low} or more; leave the flag out for its default")
         if self.dtype not in get_args(Dtype):
             raise InputError(f"--dtype is {self.dtype!r}, expected one of {', '.join(get_args(Dtype))}")
+        if self.steps is not None and not _STEPS.fullmatch(self.steps):
+            raise InputError(
+                f"--steps is {self.steps!r}, expected latest, a list such as 1000,2000, or first:last:stride such as "
+                "1000:20000:1000"
+            )
         if not self.model:
             raise InputError("--model is empty: give a Hugging Face folder or a hub id, or demo")
         if self.eval_gauntlet and not self.icl_tasks:

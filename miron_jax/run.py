@@ -6,12 +6,14 @@ are checked before weights are loaded.  It deliberately does not know flags or f
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from miron_jax import demo
@@ -30,13 +32,15 @@ from miron_jax.aggregate import (
 )
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
-from miron_jax.forward import Forward, Model, Speed, cost_model, useful_flops
+from miron_jax.forward import Forward, Model, Speed, cost_model, free_bytes, useful_flops
 from miron_jax.generate import GenerationSpeed, Generator
 from miron_jax.hand_out import hand_out, score_answers, score_items, score_problems
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_config import eos_token_ids, from_hf_config
+from miron_jax.model.hf_files import has_tensors
 from miron_jax.model.hf_reader import load_hf, resolve_model
+from miron_jax.model.training_run import load_step, pick_steps, training_steps
 from miron_jax.parts import Part, expected_lengths, join, parts_of
 from miron_jax.plan import CostModel
 from miron_jax.scores import TOLERANCE, SelfCheck, Totals, plan_parts, score_parts
@@ -122,13 +126,19 @@ class Checkpoint(NamedTuple):
 
 def find_model(config: RunConfig, weights: bool = True) -> tuple[Path, list[Checkpoint]]:
     """(folder of config.json and tokenizer, its checkpoints in order of training)."""
-    if config.model == demo.NAME:
-        from miron_jax.model.orbax_reader import checkpoint_steps, load_orbax  # orbax takes half a second to import
-
-        steps = checkpoint_steps(demo.FOLDER / "steps")
-        return demo.FOLDER, [Checkpoint(step, partial(load_orbax, path)) for step, path in steps]
-    folder = resolve_model(config.model, weights=weights)
-    return folder, [Checkpoint(None, lambda model_config, dtype: load_hf(folder, dtype)[1])]
+    folder = demo.FOLDER if config.model == demo.NAME else resolve_model(config.model, weights=weights)
+    whole = config.steps is None and has_tensors(folder)
+    steps = [] if whole else training_steps(folder)
+    if config.steps is not None and not steps:
+        raise InputError(
+            f"--steps={config.steps}: {folder} holds no checkpoint in a folder named by its step, such as 1000 or "
+            "checkpoint-1000; name the run's folder"
+        )
+    if not steps:
+        return folder, [Checkpoint(None, partial(load_step, folder))]
+    steps = pick_steps(steps, config.steps, folder)
+    home = folder if (folder / "config.json").is_file() else steps[-1][1]
+    return home, [Checkpoint(step, partial(load_step, path)) for step, path in steps]
 
 
 def evaluate(
@@ -166,8 +176,8 @@ def evaluate_checkpoints(
     tokenized = list(parts) if len(checkpoints) > 1 else None
     engine: _Engine | None = None
     start = time.perf_counter() - tokenizer_seconds
-    for step, load in checkpoints:
-        model = Model(model_config, graphdef, load(model_config, jnp.dtype(config.dtype)))
+    for step, state in _loaded(checkpoints, model_config, jnp.dtype(config.dtype)):
+        model = Model(model_config, graphdef, state)
         load_seconds = time.perf_counter() - start
         say(f"loaded {config.model}{'' if step is None else f' at step {step}'} in {load_seconds:.1f} s")
         engine = engine or _Engine(
@@ -178,6 +188,21 @@ def evaluate_checkpoints(
         lengths = expected_lengths(inputs.sources, config, tokenizer, limit, _costs(model_config, inputs))
         yield step, _evaluate(engine, scored, tokenized or parts, asked, lengths, progress)
         start = time.perf_counter()
+
+
+def _loaded(checkpoints: Sequence[Checkpoint], model: ModelConfig, dtype: Any) -> Iterator[tuple[int | None, Any]]:
+    """Weights of each checkpoint; the next ones are read while these are scored, where there is room for both."""
+    with ThreadPoolExecutor(1) as reader:
+        waiting: Future[Any] | None = None
+        for i, (step, load) in enumerate(checkpoints):
+            state = load(model, dtype) if waiting is None else waiting.result()
+            waiting, leaves = None, jax.tree.leaves(state)
+            room = free_bytes(leaves[0].devices().pop()) > 2 * sum(leaf.nbytes for leaf in leaves)
+            if i + 1 < len(checkpoints) and room:
+                waiting = reader.submit(checkpoints[i + 1].load, model, dtype)
+            del leaves
+            yield step, state
+            del state  # before the next ones are read where there is no room for both
 
 
 class _Engine(NamedTuple):

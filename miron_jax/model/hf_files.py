@@ -36,6 +36,12 @@ class Stored:
     array: np.ndarray | None = None  # where its file had to be read whole
 
 
+def has_tensors(folder: Path) -> bool:
+    """Whether weights lie there, of which nothing is read."""
+    names = (name for single in (_SAFETENSORS, _MSGPACK) for name in (single, f"{single}.index.json"))
+    return any((folder / name).is_file() for name in names)
+
+
 def stored_tensors(folder: Path) -> dict[str, Stored]:
     """Every tensor of the checkpoint; safetensors where both formats are there."""
     for single, read in ((_SAFETENSORS, _header), (_MSGPACK, _tree)):

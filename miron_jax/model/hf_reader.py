@@ -41,10 +41,16 @@ STRIP = 64  # rows read at a time
 _FLOATS = ("F64", "F32", "F16", "BF16")
 
 
-def load_hf(folder: Path | str, dtype: DTypeLike, sharding_for: Placement | None = None) -> Checkpoint:
-    """Read a Hugging Face folder.  `sharding_for` places each leaf; without it all go to the default device."""
+def load_hf(
+    folder: Path | str,
+    dtype: DTypeLike,
+    sharding_for: Placement | None = None,
+    config: ModelConfig | None = None,
+) -> Checkpoint:
+    """Read a Hugging Face folder.  `sharding_for` places each leaf; without it all go to the default device.  `config`:
+    of a folder that has weights alone."""
     folder = Path(folder)
-    config = from_hf_config(folder)
+    config = config or from_hf_config(folder)
     stored = stored_tensors(folder)
     _, wanted = abstract(config, dtype)
     leaves, treedef = jax.tree_util.tree_flatten_with_path(wanted)

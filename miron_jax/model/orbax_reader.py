@@ -1,11 +1,12 @@
-"""An Orbax checkpoint -> the decoder's weights; and which steps of a training run lie in a folder.
+"""An Orbax checkpoint -> the decoder's weights.
 
 Arrives: a checkpoint folder and the ModelConfig it belongs to.  Leaves: a state that fits `decoder.abstract`, as
 hf_reader leaves it.  It deliberately does not know config.json, tokenizers, meshes or optimizers.
 
-The tree on disk is `nnx.to_pure_dict` of a Decoder's state.  Orbax hands a placeholder back, without a word, for a key
-that a checkpoint lacks: so keys, shapes and kinds of number are compared here before an array is read.  The
-format is JSON and arrays; nothing is ever unpickled.
+The tree on disk holds a Decoder's state, as `nnx.to_pure_dict` gives it or with nnx's level of `value` below each name; at
+the top or below other names (`params`), with anything beside it (an optimizer's state is never read).  Orbax hands a
+placeholder back, without a word, for a key that a checkpoint lacks: so keys, shapes and kinds of number are compared here
+before an array is read.  The format is JSON and arrays; nothing is ever unpickled.
 """
 
 import json
@@ -26,7 +27,8 @@ from miron_jax.model.decoder import abstract
 
 _TREE_FILE = "_METADATA"  # every checkpoint has one
 _DATA_FOLDER, _MANIFEST = "d", "manifest.ocdbt"  # all arrays in a few files, and what tells where each one lies
-_ITEM = "default"  # where CheckpointManager puts it inside the folder of a step
+# Inside a checkpoint's folder, where its writers put a tree: CheckpointManager, orbax v1, and what people name an item
+_ITEMS = ("default", "state", "pytree", "params", "model", "model_params", "items", "train_state")
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
 _SAVE = "save nnx.to_pure_dict(state) of a Decoder with orbax.checkpoint, or name the folder of one step"
 
@@ -44,29 +46,49 @@ def load_orbax(folder: Path, config: ModelConfig, dtype: DTypeLike) -> Any:
     stored = _stored(item)
     leaves, treedef = jax.tree_util.tree_flatten_with_path(abstract(config, dtype)[1])
     wanted = {jax.tree_util.keystr(path[:-1], simple=True, separator="/"): leaf for path, leaf in leaves}
-    _check_keys(folder, stored, wanted)
+    place = _place(folder, stored, wanted)
+    inside = {key.removeprefix(place.above).removesuffix(place.below): key for key in stored if place.holds(key)}
+    _check_keys(folder, inside, wanted)
     for path, leaf in wanted.items():
-        _check_array(folder, path, stored[path], leaf)
-    arrays = _restore(folder, item, wanted)
-    return jax.tree_util.tree_unflatten(treedef, [arrays[path] for path in wanted])
+        _check_array(folder, path, stored[inside[path]], leaf)
+    arrays = _restore(folder, item, {inside[path]: leaf for path, leaf in wanted.items()})
+    return jax.tree_util.tree_unflatten(treedef, [arrays[inside[path]] for path in wanted])
 
 
-def checkpoint_steps(folder: Path) -> list[tuple[int, Path]]:
-    """(step, its folder) for each checkpoint in a folder that holds one a step, named by its number; in order."""
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder, expected one with a checkpoint for each step; check the path")
-    named = ((int(path.name), path) for path in folder.iterdir() if path.name.isascii() and path.name.isdigit())
-    steps = sorted(step for step in named if _find_item(step[1]) is not None)
-    if not steps:
+def is_checkpoint(folder: Path) -> bool:
+    """Whether a finished Orbax checkpoint lies there."""
+    return _find_item(folder) is not None
+
+
+class _Place(NamedTuple):
+    """Where the weights lie in a tree."""
+
+    above: str  # "params/"; "" at the top
+    below: str  # "/value" where nnx variables were saved as they are
+
+    def holds(self, key: str) -> bool:
+        return key.startswith(self.above) and key.endswith(self.below)
+
+
+def _place(folder: Path, stored: Iterable[str], wanted: Mapping[str, Any]) -> _Place:
+    """Where most of the wanted names stand; `params` where they stand in several places."""
+    first = next(iter(wanted))
+    keys, found = set(stored), []
+    for below in ("", "/value"):
+        end = first + below
+        above = {key[: -len(end)] for key in keys if key == end or key.endswith(f"/{end}")}
+        found += [_Place(own, below) for own in sorted(above)]
+    named = [place for place in found if place.above in ("", "params/", "params/params/", "model/")]
+    if len(found) > 1 and len(named) != 1:
         raise InputError(
-            f"{folder}: holds {_listed(path.name for path in folder.iterdir())}, expected folders named by a step, "
-            "each with an Orbax checkpoint; name the folder that holds them"
+            f"{folder}: holds {first} in {_listed(place.above or 'the top' for place in found)}, expected it once or once "
+            "below params; save the weights to score alone"
         )
-    return steps
+    return (named or found or [_Place("", "")])[0]
 
 
 def _find_item(folder: Path) -> Path | None:
-    return next((path for path in (folder, folder / _ITEM) if (path / _TREE_FILE).is_file()), None)
+    return next((path for path in (folder, *(folder / name for name in _ITEMS)) if (path / _TREE_FILE).is_file()), None)
 
 
 def _item(folder: Path) -> Path:
@@ -102,8 +124,8 @@ def _flat(tree: Any, path: str) -> Iterable[tuple[str, Stored]]:
         yield path, Stored(tuple(shape or ()), "no array" if dtype is None else np.dtype(dtype).name)
 
 
-def _check_keys(folder: Path, stored: Mapping[str, Stored], wanted: Mapping[str, Any]) -> None:
-    missing, extra = sorted(wanted.keys() - stored.keys()), sorted(stored.keys() - wanted.keys())
+def _check_keys(folder: Path, found: Mapping[str, str], wanted: Mapping[str, Any]) -> None:
+    missing, extra = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
     if missing or extra:
         raise InputError(
             f"{folder}: lacks {_listed(missing)} and has {_listed(extra)} besides, expected the {len(wanted)} arrays "

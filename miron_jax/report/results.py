@@ -92,7 +92,9 @@ def _check_same_run(config: RunConfig, folder: Path) -> None:
 
 def _identity(config: RunConfig) -> dict[str, Any]:
     """What makes a run this run; where it writes and how much it runs at once do not."""
-    return {key: value for key, value in _config(config).items() if key not in ("output", "resume", "token_budget")}
+    return {
+        key: value for key, value in _config(config).items() if key not in ("output", "resume", "token_budget", "steps")
+    }
 
 
 def _resolved(value: Any) -> Any:

@@ -1,0 +1,105 @@
+"""A training run's folder -> its checkpoints.
+
+Arrives: a folder with one folder a step, and which steps are wanted.  Leaves: (step, its folder) in order, and a way to
+load one.  It deliberately does not know what is scored.
+"""
+
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+
+from miron_jax.errors import InputError
+from miron_jax.model.config import ModelConfig
+from miron_jax.model.hf_config import from_hf_config
+from miron_jax.model.hf_files import has_tensors
+from miron_jax.model.hf_reader import load_hf
+
+_NAMED = re.compile(r"((global_?)?(step|checkpoint|ckpt)[-_]?)?(\d+)", re.ASCII)  # 1000, step_1000, checkpoint-1000
+_BELOW = ("", "steps", "checkpoints")
+
+
+def training_steps(folder: Path) -> list[tuple[int, Path]]:
+    """Every finished checkpoint in a folder, or in its `steps` or `checkpoints`; in order of training."""
+    for below in _BELOW:
+        where = folder / below
+        if not where.is_dir():
+            continue
+        named = [(int(found[4]), path) for path in where.iterdir() if (found := _NAMED.fullmatch(path.name))]
+        steps = sorted((step, path) for step, path in named if _is_checkpoint(path))
+        for (step, first), (following, second) in pairwise(steps):
+            if step == following:
+                raise InputError(f"{where}: {first.name} and {second.name} are the same step; rename or remove one")
+        if steps:
+            return steps
+    return []
+
+
+def pick_steps(steps: list[tuple[int, Path]], wanted: str | None, folder: Path) -> list[tuple[int, Path]]:
+    """`latest`, a list such as 1000,2000, or first:last:stride with any part left out; None: all."""
+    if wanted is None:
+        return steps
+    if wanted == "latest":
+        return steps[-1:]
+    have = [step for step, _ in steps]
+    if ":" in wanted:
+        first, last, stride = (int(part) if part else None for part in [*wanted.split(":"), ""][:3])
+        start = have[0] if first is None else first
+        end = have[-1] if last is None else last
+        picked = [own for own in steps if start <= own[0] <= end and (own[0] - start) % (stride or 1) == 0]
+        missing: list[int] = []
+    else:
+        asked = {int(part) for part in wanted.split(",")}
+        picked, missing = [own for own in steps if own[0] in asked], sorted(asked - set(have))
+    if missing or not picked:
+        shown = ", ".join(map(str, have[:8])) + (f" and {len(have) - 8} more" if len(have) > 8 else "")
+        lacks = f"no step {missing[0]}" if missing else "none of these steps"
+        raise InputError(f"--steps={wanted}: {folder} has {lacks}, expected some of {shown}; name steps that are there")
+    return picked
+
+
+def load_step(folder: Path, config: ModelConfig, dtype: DTypeLike) -> Any:
+    """Weights of one folder, on the default device: Orbax where it is that, else a Hugging Face folder's."""
+    if _is_orbax(folder):
+        from miron_jax.model.orbax_reader import load_orbax
+
+        return _finite(folder, load_orbax(folder, config, dtype))
+    if (folder / "config.json").is_file() and from_hf_config(folder) != config:
+        raise InputError(
+            f"{folder / 'config.json'}: another model than that of the run's other steps, expected the same; score it "
+            "by itself"
+        )
+    return _finite(folder, load_hf(folder, dtype, config=config).state)
+
+
+def _finite(folder: Path, state: Any) -> Any:
+    """The same state, which holds no NaN and no infinity."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
+        if not _all_finite(leaf):
+            name = jax.tree_util.keystr(path[:-1], simple=True, separator="/")
+            raise InputError(
+                f"{folder}: the weights {name} hold NaN or infinity, expected numbers; the training went wrong before "
+                "this step, or the file is damaged: name an earlier step or copy it again"
+            )
+    return state
+
+
+@jax.jit
+def _all_finite(x: jax.Array) -> jax.Array:
+    return jnp.isfinite(x).all()
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    return folder.is_dir() and (has_tensors(folder) or _is_orbax(folder))
+
+
+def _is_orbax(folder: Path) -> bool:
+    if has_tensors(folder):
+        return False
+    from miron_jax.model.orbax_reader import is_checkpoint  # orbax takes half a second to import
+
+    return is_checkpoint(folder)

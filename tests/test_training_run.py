@@ -1,0 +1,195 @@
+"""Training runs on disk: what counts as a step, which are picked, and every layout that Orbax writes."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from flax import nnx
+from orbax.checkpoint import v1 as ocp1
+
+from miron_jax.config import RunConfig
+from miron_jax.errors import InputError
+from miron_jax.model.orbax_reader import load_orbax
+from miron_jax.model.training_run import load_step, pick_steps, training_steps
+from miron_jax.run import evaluate_checkpoints, find_inputs
+from tests.test_demo import CONFIG, same_bits, weights
+from tests.tiny_model import make_model
+
+# As in test_demo: on a busy machine asyncio tells of Orbax's reads only while the next test runs.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+def save_items(folder: Path, **items: Any) -> None:
+    with ocp.CheckpointManager(folder.parent, item_names=tuple(items)) as manager:
+        saved = {name: ocp.args.StandardSave(tree) for name, tree in items.items()}
+        manager.save(int(folder.name), args=ocp.args.Composite(**saved))
+        manager.wait_until_finished()
+
+
+def save_standard(folder: Path, tree: Any) -> None:
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(folder, tree)
+        checkpointer.wait_until_finished()
+
+
+def save_apart(folder: Path, tree: Any) -> None:
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=False)) as checkpointer:
+        checkpointer.save(folder, tree)
+
+
+def pure() -> dict[str, Any]:
+    return nnx.to_pure_dict(weights())
+
+
+OPTIMIZER = {"mu": np.ones((3, 4), np.float32), "count": np.int32(7)}
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "PyTreeCheckpointer": lambda folder: ocp.PyTreeCheckpointer().save(folder, pure()),
+    "StandardCheckpointer": lambda folder: save_standard(folder, pure()),
+    "CheckpointManager": lambda folder: save_items(folder, default=pure()),
+    "a composite with the optimizer's state": lambda folder: save_items(folder, opt=OPTIMIZER, params=pure()),
+    "one tree with the optimizer's state": lambda folder: save_standard(
+        folder, {"params": pure(), "opt_state": OPTIMIZER, "step": np.int32(3)}
+    ),
+    "params twice over, as Linen's variables in a train state": lambda folder: save_standard(
+        folder, {"params": {"params": pure()}, "opt_state": OPTIMIZER}
+    ),
+    "an nnx.State as it is": lambda folder: save_standard(folder, weights()),
+    "orbax v1": lambda folder: ocp1.save(str(folder), pure()),
+    "an array a folder (no OCDBT)": lambda folder: save_apart(folder, pure()),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_every_layout_that_orbax_writes_is_read(tmp_path: Path, writer: str) -> None:
+    WRITERS[writer](tmp_path / "7")
+    [(step, folder)] = training_steps(tmp_path)
+    assert step == 7
+    assert same_bits(load_step(folder, CONFIG, jnp.bfloat16), weights())
+
+
+def test_weights_that_stand_twice_are_refused_but_for_params(tmp_path: Path) -> None:
+    half = jax.tree.map(lambda x: x * 0.5, pure())
+    save_standard(tmp_path / "1", {"params": pure(), "ema": half})
+    assert same_bits(load_orbax(tmp_path / "1", CONFIG, jnp.bfloat16), weights())
+    save_standard(tmp_path / "2", {"slow": pure(), "ema": half})
+    with pytest.raises(InputError, match="in ema/, slow/, expected it once"):
+        load_orbax(tmp_path / "2", CONFIG, jnp.bfloat16)
+
+
+def test_weights_with_nan_are_named(tmp_path: Path) -> None:
+    tree = pure()
+    tree["layers"]["mlp"]["up"]["kernel_IO"] = tree["layers"]["mlp"]["up"]["kernel_IO"].at[1, 2, 3].set(jnp.inf)
+    save_standard(tmp_path / "7", tree)
+    with pytest.raises(InputError, match="7: the weights layers/mlp/up/kernel_IO hold NaN or infinity"):
+        load_step(tmp_path / "7", CONFIG, jnp.bfloat16)
+
+
+def test_what_counts_as_a_step(tmp_path: Path) -> None:
+    for name in (
+        "checkpoint-30",
+        "step_4",
+        "global_step20",
+        "ckpt-5",
+        "0007",
+        "9.orbax-checkpoint-tmp-3",
+        "best",
+        "step-8-old",
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").touch()
+    (tmp_path / "11").mkdir()  # nothing in it: half-written
+    (tmp_path / "12").touch()
+    assert [step for step, _ in training_steps(tmp_path)] == [4, 5, 7, 20, 30]
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "flax_model.msgpack").touch()
+    with pytest.raises(InputError, match="0007 and 7 are the same step"):
+        training_steps(tmp_path)
+    assert training_steps(tmp_path / "11") == []
+    (tmp_path / "run").mkdir()
+    shutil.copytree(tmp_path / "step_4", tmp_path / "run" / "checkpoints" / "4")
+    assert training_steps(tmp_path / "run") == [(4, tmp_path / "run" / "checkpoints" / "4")]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (None, [100, 200, 300, 450]),
+        ("latest", [450]),
+        ("300,100", [100, 300]),
+        ("200:450", [200, 300, 450]),
+        ("100:400:200", [100, 300]),
+        (":300", [100, 200, 300]),
+        ("::100", [100, 200, 300]),
+    ],
+)
+def test_steps_are_picked(wanted: str | None, expected: list[int]) -> None:
+    every = [(step, Path(str(step))) for step in (100, 200, 300, 450)]
+    assert [step for step, _ in pick_steps(every, wanted, Path("run"))] == expected
+
+
+@pytest.mark.parametrize(("wanted", "words"), [("100,7", "no step 7"), ("500:600", "none of these steps")])
+def test_steps_that_are_not_there(wanted: str, words: str) -> None:
+    with pytest.raises(InputError, match=f"run has {words}, expected some of 100, 200"):
+        pick_steps([(100, Path("100")), (200, Path("200"))], wanted, Path("run"))
+
+
+@pytest.mark.parametrize("text", ["last", "1-2", "1:2:0", "", "1,", "1:2:3:4"])
+def test_steps_that_mean_nothing(text: str) -> None:
+    with pytest.raises(InputError, match="--steps is"):
+        RunConfig("model", ("core",), steps=text)
+
+
+def run_of(folder: Path) -> Path:
+    """A run as a trainer leaves it: a whole Hugging Face folder a step, nothing above them."""
+    for step, scale in ((10, 0.5), (20, 1.0), (30, 2.0)):
+        made = make_model(folder / f"checkpoint-{step}")
+        from safetensors.numpy import load_file, save_file
+
+        tensors = load_file(made / "model.safetensors")
+        save_file({name: tensor * np.float32(scale) for name, tensor in tensors.items()}, made / "model.safetensors")
+    return folder
+
+
+def test_a_run_of_hugging_face_folders_is_scored_step_by_step(tmp_path: Path) -> None:
+    folder = run_of(tmp_path)
+    config = RunConfig(str(folder), ("miron-gen/en",), limit=2, items_per_category=12)
+    inputs = find_inputs(config)
+    found = dict(evaluate_checkpoints(config, inputs, lambda line: None))
+    assert list(found) == [10, 20, 30]
+    assert [outcome.speed.programs > 0 for outcome in found.values()] == [True, False, False]
+
+    def logprobs(outcome: Any) -> list[float]:
+        return [example.metrics["logprob"] for example in outcome.tasks[0].examples if example]
+
+    for step in found:
+        alone = RunConfig(str(folder / f"checkpoint-{step}"), ("miron-gen/en",), limit=2, items_per_category=12)
+        [(none, outcome)] = evaluate_checkpoints(alone, inputs, lambda line: None)
+        assert none is None
+        assert logprobs(outcome) == pytest.approx(logprobs(found[step]), abs=1e-4)
+    picked = RunConfig(str(folder), ("miron-gen/en",), limit=2, items_per_category=12, steps="latest")
+    [(step, last)] = evaluate_checkpoints(picked, inputs, lambda line: None)
+    assert step == 30
+    assert logprobs(last) == logprobs(found[30])
+
+
+def test_a_step_of_another_model_is_refused(tmp_path: Path) -> None:
+    folder = run_of(tmp_path)
+    path = folder / "checkpoint-20" / "config.json"
+    path.write_text(path.read_text().replace('"rms_norm_eps": 1e-05', '"rms_norm_eps": 1e-03'))
+    assert "1e-03" in path.read_text()
+    config = RunConfig(str(folder), ("miron-gen/en",), limit=1, items_per_category=12)
+    with pytest.raises(InputError, match=r"checkpoint-20/config\.json: another model"):
+        list(evaluate_checkpoints(config, find_inputs(config), lambda line: None))
+
+
+def test_steps_of_a_folder_without_any(tmp_path: Path) -> None:
+    folder = make_model(tmp_path / "model")
+    config = RunConfig(str(folder), ("miron-gen/en",), limit=1, items_per_category=12, steps="latest")
+    with pytest.raises(InputError, match="holds no checkpoint in a folder named by its step"):
+        list(evaluate_checkpoints(config, find_inputs(config), lambda line: None))
