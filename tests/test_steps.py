@@ -1,6 +1,7 @@
 """Several checkpoints of one training run: a folder each, the last one on top, the programs compiled once."""
 
 import json
+import shutil
 from pathlib import Path
 
 import jax
@@ -29,6 +30,8 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             scaled = jax.tree.map(lambda x, scale=scale: x * scale, nnx.to_pure_dict(state))
             checkpointer.save(tmp_path / "model" / "steps" / str(step), scaled)
             checkpointer.wait_until_finished()
+    shutil.copytree(folder, tmp_path / "alone", ignore=shutil.ignore_patterns("steps"))
+    (folder / "model.safetensors").unlink()  # else the folder is that one model
     monkeypatch.setattr(demo, "FOLDER", folder)
     return folder
 
@@ -52,7 +55,7 @@ def test_every_step_is_scored_with_its_own_weights(trained: Path, tmp_path: Path
         assert len((tmp_path / f"out/step_{step}/samples/miron-gen/en.jsonl").read_text().splitlines()) == 8
     check_output(config)  # the same run may be run again
     alone = evaluate(
-        RunConfig(str(trained), ("miron-gen/en",), limit=2, items_per_category=12), inputs, lambda line: None
+        RunConfig(str(tmp_path / "alone"), ("miron-gen/en",), limit=2, items_per_category=12), inputs, lambda line: None
     )
     found = [example.metrics["logprob"] for example in alone.tasks[0].examples if example]
     assert found == pytest.approx(
