@@ -3,8 +3,9 @@
     python benchmarks/parity_gauntlet.py --model=FOLDER --data_dir=BUNDLE --yamls=FOLDER --limit=20
 
 The other side is written here for this purpose, from the published yaml files and the data files, and shares no line with
-the package: it strips, draws, words and tokenizes by itself, and torch then runs one option a forward at full logits, or
-generates one question at a time.  Compared, for the first items of every benchmark that has a file (of every category):
+the package: it strips, draws, words and tokenizes by itself, and torch then runs one option, or one question with its text,
+a forward at full logits.  Where each token of a text is the most probable one behind those before it, greedy decoding draws
+that text.  Compared, for the first items of every benchmark that has a file (of every category):
 
     token ids    every request's, and where its span begins
     options      the chosen one; two whose losses lie closer than twice the tolerance may differ and are listed
@@ -60,7 +61,7 @@ class Answered(NamedTuple):
     right: bool
     chosen: int | None
     tokens: list[int]  # drawn, of a question
-    margins: list[np.ndarray]  # of a question: each step's largest logit less every other
+    margin_V: np.ndarray | None  # of a question: at the last of these tokens, the largest logit less every other
 
 
 # The other side
@@ -153,34 +154,32 @@ class Reference:
         texts = [self._answer(row, answer) for row in self.rows for answer in (row["answer"], *row.get("aliases", []))]
         return max(len(self.tokenizer(text)["input_ids"]) for text in texts) + 10 * bool(self.reasoning_end)
 
-    def answer(self, asked: Asked, torch: PlainTorch) -> Answered:
+    def answer(self, asked: Asked, torch: PlainTorch, ours: Sequence[int]) -> Answered:
         if self.kind == "question_answering":
-            return self._write(asked, torch)
+            return self._write(asked, torch, ours)
         found = [torch.batch([np.asarray(ids)], [start]) for ids, start in asked.options]
         losses = [np.float32(-own.logprob[0].astype(np.float32).mean(dtype=np.float32)) for own in found]
         if self.kind == "language_modeling":
-            return Answered([float(loss) for loss in losses], bool(found[0].greedy[0].all()), None, [], [])
+            return Answered([float(loss) for loss in losses], bool(found[0].greedy[0].all()), None, [], None)
         with np.errstate(over="ignore"):
             perplexities = [float(np.exp(loss)) for loss in losses]
         chosen = perplexities.index(min(perplexities))
-        return Answered([float(loss) for loss in losses], chosen == asked.gold, chosen, [], [])
+        return Answered([float(loss) for loss in losses], chosen == asked.gold, chosen, [], None)
 
-    def _write(self, asked: Asked, torch: PlainTorch) -> Answered:
-        ids = torch.torch.tensor([asked.options[0][0]])
+    def _write(self, asked: Asked, torch: PlainTorch, ours: Sequence[int]) -> Answered:
+        """The greedy text: `ours` as far as each token is torch's most probable one behind those before it, then torch's."""
+        prompt = asked.options[0][0]
+        row = np.asarray([*prompt, *ours[: self.new_tokens - 1]])
         with torch.torch.inference_mode():
-            found = torch.model.generate(
-                ids,
-                attention_mask=torch.torch.ones_like(ids),
-                do_sample=False,
-                max_new_tokens=self.new_tokens,
-                pad_token_id=0,
-                output_logits=True,
-                return_dict_in_generate=True,
-            )
-        drawn = found.sequences[0, ids.shape[1] :].tolist()
-        text = self.tokenizer.decode(drawn, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        margins = [(logits[0].max() - logits[0]).float().numpy() for logits in found.logits]
-        return Answered([], self.judged(text, asked.accepted), None, drawn, margins)
+            logits_TV = torch.logits([row])[0, len(prompt) - 1 :].float()
+        best = logits_TV.argmax(dim=-1).tolist()
+        eos = self.tokenizer.eos_token_id
+        tokens: list[int] = []
+        while len(tokens) < self.new_tokens and eos not in tokens and tokens == list(ours[: len(tokens)]):
+            tokens.append(best[len(tokens)])
+        last = logits_TV[len(tokens) - 1]
+        text = self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return Answered([], self.judged(text, asked.accepted), None, tokens, (last.max() - last).numpy())
 
     def judged(self, text: str, accepted: set[str]) -> bool:
         answer = text.split(self.reasoning_end)[-1] if self.reasoning_end else text
@@ -258,7 +257,7 @@ def compare(
         if asked.options != tokens[i]:
             wrong.append(f"{reference.label}, item {i}: other token ids")
             continue
-        theirs = reference.answer(asked, torch)
+        theirs = reference.answer(asked, torch, task.drawn[i] if isinstance(task, AnswerScores) else ())
         if isinstance(task, TaskScores):
             ours = [-float(option.logprob.mean(dtype=np.float32)) for option in task.options[i]]
             if not np.isfinite([*ours, *theirs.losses]).all():
@@ -293,9 +292,10 @@ def _texts(task: AnswerScores, i: int, theirs: Answered, reference: Reference) -
         if task.examples[i].correct is not theirs.right:
             return f"the same text is judged {task.examples[i].correct} here, {theirs.right} there", False
         return None, False
-    step = next((k for k, (a, b) in enumerate(zip(ours, other, strict=False)) if a != b), min(len(ours), len(other)))
+    step = len(theirs.tokens) - 1  # torch goes no further than where the texts part
     token = ours[step] if step < len(ours) else eos
-    gap = float(theirs.margins[step][token])
+    assert theirs.margin_V is not None
+    gap = float(theirs.margin_V[token])
     return f"texts part at token {step}, where the logits lie {gap:.1e} apart", gap < FLAGS.tolerance
 
 
