@@ -78,7 +78,7 @@ def test_weights_that_stand_twice_are_refused_but_for_params(tmp_path: Path) -> 
     save_standard(tmp_path / "1", {"params": pure(), "ema": half})
     assert same_bits(load_orbax(tmp_path / "1", CONFIG, jnp.bfloat16), weights())
     save_standard(tmp_path / "2", {"slow": pure(), "ema": half})
-    with pytest.raises(InputError, match="in ema/, slow/, expected it once"):
+    with pytest.raises(InputError, match="the weights in ema/, slow/, expected them once"):
         load_orbax(tmp_path / "2", CONFIG, jnp.bfloat16)
 
 

@@ -10,6 +10,7 @@ before an array is read.  The format is JSON and arrays; nothing is ever unpickl
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,19 +73,24 @@ class _Place(NamedTuple):
 
 def _place(folder: Path, stored: Iterable[str], wanted: Mapping[str, Any]) -> _Place:
     """Where most of the wanted names stand; `params` where they stand in several places."""
-    first = next(iter(wanted))
-    keys, found = set(stored), []
-    for below in ("", "/value"):
-        end = first + below
-        above = {key[: -len(end)] for key in keys if key == end or key.endswith(f"/{end}")}
-        found += [_Place(own, below) for own in sorted(above)]
-    named = [place for place in found if place.above in ("", "params/", "params/params/", "model/")]
-    if len(found) > 1 and len(named) != 1:
+    places = Counter(
+        _Place(key[: -len(name + below)], below)
+        for below in ("", "/value")
+        for name in wanted
+        for key in stored
+        if key == name + below or key.endswith(f"/{name}{below}")
+    )
+    most = max(places.values(), default=0)
+    best = sorted(place for place, count in places.items() if count == most)
+    if len(best) < 2:
+        return best[0] if best else _Place("", "")
+    named = [place for place in best if place.above in ("", "params/", "params/params/", "model/")]
+    if len(named) != 1:
         raise InputError(
-            f"{folder}: holds {first} in {_listed(place.above or 'the top' for place in found)}, expected it once or once "
-            "below params; save the weights to score alone"
+            f"{folder}: holds the weights in {_listed(place.above or 'the top' for place in best)}, expected them once, or "
+            "once below params; save the weights to score alone"
         )
-    return (named or found or [_Place("", "")])[0]
+    return named[0]
 
 
 def _find_item(folder: Path) -> Path | None:
