@@ -3,8 +3,8 @@
     python benchmarks/parity_gauntlet.py --model=FOLDER --data_dir=BUNDLE --yamls=FOLDER --limit=20
 
 The other side is written here for this purpose, from the published yaml files and the data files, and shares no line with
-the package: it strips, draws, words and tokenizes by itself, and torch then runs one option, or one question with its text,
-a forward at full logits.  Where each token of a text is the most probable one behind those before it, greedy decoding draws
+the package: it strips, draws, words and tokenizes by itself, and torch then runs one option behind what an item's options
+begin with, or one question with its text, a forward.  Where each token of a text is the most probable one behind those before it, greedy decoding draws
 that text.  Compared, for the first items of every benchmark that has a file (of every category):
 
     token ids    every request's, and where its span begins
@@ -14,6 +14,7 @@ that text.  Compared, for the first items of every benchmark that has a file (of
 Exit status 1 where anything else differs.  The last line is JSON.
 """
 
+import copy
 import json
 import random
 import re
@@ -27,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 from absl import flags
-from common import PlainTorch, environment, run, say
+from common import Answers, PlainTorch, environment, run, say
 
 from miron_jax.aggregate import AnswerScores, AnswerSource, Inputs, Source, TaskScores
 from miron_jax.answer_requests import answer_requests
@@ -157,7 +158,7 @@ class Reference:
     def answer(self, asked: Asked, torch: PlainTorch, ours: Sequence[int]) -> Answered:
         if self.kind == "question_answering":
             return self._write(asked, torch, ours)
-        found = [torch.batch([np.asarray(ids)], [start]) for ids, start in asked.options]
+        found = options(torch, asked.options)
         losses = [np.float32(-own.logprob[0].astype(np.float32).mean(dtype=np.float32)) for own in found]
         if self.kind == "language_modeling":
             return Answered([float(loss) for loss in losses], bool(found[0].greedy[0].all()), None, [], None)
@@ -184,6 +185,26 @@ class Reference:
     def judged(self, text: str, accepted: set[str]) -> bool:
         answer = text.split(self.reasoning_end)[-1] if self.reasoning_end else text
         return any(plain(answer).startswith(plain(own)) for own in accepted)
+
+
+def options(torch: PlainTorch, asked: Sequence[tuple[list[int], int]]) -> list[Answers]:
+    """One option a forward, behind what all of them begin with, which torch keeps."""
+    rows = [np.asarray(ids) for ids, _ in asked]
+    alike = 0
+    while alike < min(start for _, start in asked) - 1 and len({int(row[alike]) for row in rows}) == 1:
+        alike += 1
+    if len(rows) == 1 or alike < 1:
+        return [torch.batch([row], [start]) for row, (_, start) in zip(rows, asked, strict=True)]
+    found = []
+    with torch.torch.inference_mode():
+        kept = torch.model(torch.torch.tensor(rows[0][None, :alike]), use_cache=True, logits_to_keep=1).past_key_values
+        for row, (_, start) in zip(rows, asked, strict=True):
+            rest = torch.torch.tensor(row[None, alike:])
+            logits_TV = torch.model(rest, past_key_values=copy.deepcopy(kept)).logits[0, start - 1 - alike : -1].float()
+            target_T = rest[0, start - alike :]
+            logprob_T = logits_TV.log_softmax(dim=-1).gather(1, target_T[:, None])[:, 0]
+            found.append(Answers([logprob_T.numpy()], [(logits_TV.argmax(dim=-1) == target_T).numpy()]))
+    return found
 
 
 def plain(text: str) -> str:
