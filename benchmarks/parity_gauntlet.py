@@ -5,7 +5,8 @@
 The other side is written here for this purpose, from the published yaml files and the data files, and shares no line with
 the package: it strips, draws, words and tokenizes by itself, and torch then runs one option a forward, behind what all of
 an item's options begin with, or one question with its text.  Where each token of a text is the most probable one behind
-those before it, greedy decoding draws that text.  Compared, for the first items of every benchmark that has a file (of every category):
+those before it, greedy decoding draws that text.  Compared, for the first items of every benchmark that has a file (of
+every category):
 
     token ids    every request's, and where its span begins
     options      the chosen one; two whose losses lie closer than twice the tolerance may differ and are listed
