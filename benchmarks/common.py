@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import app, logging
 
+from miron_jax.backend import set_backend_flags
 from miron_jax.metrics.choices import score_choices, score_continuation
-from miron_jax.parallel import set_backend_flags
 from miron_jax.prompts import Prompt, render
 from miron_jax.task import Example, Task, data_state, read_examples
 from miron_jax.tasks import core

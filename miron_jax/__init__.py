@@ -1,3 +1,44 @@
-"""miron_jax: scores language-model checkpoints in JAX; every unique token is computed once."""
+"""miron_jax: scores language-model checkpoints in JAX; every unique token is computed once.
+
+    Evaluator      benchmarks inside a training loop        OwnModel    a model of your own
+    score          log-probabilities of texts               Head        its output head, where a matrix is not all
+    load_params    a checkpoint's weights
+
+Import it before jax computes anything: some versions of jaxlib need a flag on CPU.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from miron_jax.backend import set_backend_flags
 
 __version__ = "0.1.0"
+__all__ = ["Evaluator", "Head", "InputError", "OwnModel", "TextScore", "Visibility", "load_params", "score"]
+
+if TYPE_CHECKING:
+    from miron_jax.errors import InputError
+    from miron_jax.evaluator import Evaluator, TextScore, load_params, score
+    from miron_jax.model.decoder import Head
+    from miron_jax.model.own import OwnModel
+    from miron_jax.model.visibility import Visibility
+
+_HOMES = {
+    "Evaluator": "evaluator",
+    "TextScore": "evaluator",
+    "load_params": "evaluator",
+    "score": "evaluator",
+    "InputError": "errors",
+    "Head": "model.decoder",
+    "OwnModel": "model.own",
+    "Visibility": "model.visibility",
+}
+
+set_backend_flags()
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported when they are first used: `import miron_jax` alone stays quick."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'miron_jax' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"miron_jax.{_HOMES[name]}"), name)

@@ -17,6 +17,7 @@ from miron_jax.forward import Speed
 from miron_jax.generate import Ended, GenerationSpeed
 from miron_jax.metrics.choices import PROPORTIONS, ExampleScore
 from miron_jax.metrics.cloze import CLOZE_PROPORTIONS, NOT_AVERAGED
+from miron_jax.model.training_run import Checkpoint
 from miron_jax.programs import Verdict
 from miron_jax.prompts import Prompt
 from miron_jax.scores import Score, SelfCheck, Totals
@@ -168,6 +169,7 @@ class Outcome(NamedTuple):
     check: SelfCheck
     load_seconds: float  # model and tokenizer
     generation: GenerationSpeed | None = None  # None: nothing was generated
+    checkpoint: Checkpoint = Checkpoint(None, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from typing import Any
 
 from absl import app, flags, logging
 
+from miron_jax.backend import set_backend_flags
 from miron_jax.config import RunConfig, parse_data_dir
 from miron_jax.errors import InputError
-from miron_jax.parallel import set_backend_flags
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 75
 
@@ -25,11 +25,16 @@ flags.DEFINE_string(
     "model",
     "demo",
     "Hugging Face folder or hub id, or a training run's folder with one checkpoint a step; demo: the small model that "
-    "comes with the package.",
+    "comes with the package; package.module:factory: a Flax model of your own.",
 )
 flags.DEFINE_string(
     "steps", None, "Of a training run's folder: latest, 1000,2000 or first:last:stride; absent: every step."
 )
+flags.DEFINE_string(
+    "checkpoint", None, "Orbax checkpoint, or a training run's folder, with the weights of a model of your own."
+)
+flags.DEFINE_bool("watch", False, "Score steps as they come, until none has for --watch_timeout.")
+flags.DEFINE_float("watch_timeout", 3600.0, "Seconds without a new step that end --watch.")
 flags.DEFINE_string("tokenizer", None, "Tokenizer folder or hub id; the model's own when absent.")
 flags.DEFINE_list(
     "tasks",
@@ -139,7 +144,10 @@ def _run_config() -> RunConfig:
         dtype=FLAGS.dtype,
         max_length=FLAGS.max_length,
         token_budget=FLAGS.token_budget,
+        checkpoint=_local(FLAGS.checkpoint),
         steps=FLAGS.steps,
+        watch=FLAGS.watch,
+        watch_timeout=FLAGS.watch_timeout,
         seed=FLAGS.seed,
         resume=FLAGS.resume,
         allow_code_execution=FLAGS.allow_code_execution,
@@ -170,9 +178,10 @@ def _eval() -> None:
     start = time.perf_counter()
     config = _run_config()
     _start_jax()
+    from miron_jax.model.training_run import Checkpoint
     from miron_jax.report.curves import curves_table, draw_curves
     from miron_jax.report.progress import Progress
-    from miron_jax.report.results import CURVES, check_output, write_results
+    from miron_jax.report.results import CURVES, check_output, stored_results, write_results, write_top
     from miron_jax.report.table import print_results
     from miron_jax.run import evaluate_checkpoints, find_inputs
     from miron_jax.scores import SelfCheckFailed
@@ -182,17 +191,31 @@ def _eval() -> None:
     with Progress() as progress:
         for name, path in inputs.missing.items():
             progress.say(f"{name} is left out: {path} is missing")
-        outcome, of_step, lap = None, {}, start
+        results: dict[str, Any] = {}
+        of_step: dict[int, dict[str, Any]] = {}
+        lap = start
+
+        def scored(checkpoint: Checkpoint) -> bool:
+            stored = stored_results(config, checkpoint)
+            if stored is not None and checkpoint.step is not None:
+                of_step[checkpoint.step] = stored
+            return stored is not None
+
         try:
-            for step, outcome in evaluate_checkpoints(config, inputs, progress.say, progress.advance):
+            for step, outcome in evaluate_checkpoints(config, inputs, progress.say, progress.advance, scored):
+                results = write_results(config, outcome, time.perf_counter() - lap, step)
                 if step is not None:
-                    of_step[step] = write_results(config, outcome, time.perf_counter() - lap, step)
+                    of_step[step] = results
                     lap = time.perf_counter()
         except SelfCheckFailed as error:
             progress.say(f"miron-jax: {error}")
             sys.exit(FAILED)
-    assert outcome is not None
-    results = write_results(config, outcome, time.perf_counter() - start, steps=tuple(of_step))
+    if of_step:
+        results = write_top(config, of_step, time.perf_counter() - start)
+    if not results:
+        raise InputError(
+            f"--model={config.model}: no checkpoint came within --watch_timeout; start the training, or wait longer"
+        )
     print_results(progress.tables, results)
     if of_step:
         draw_curves(of_step, Path(config.output) / CURVES)

@@ -18,7 +18,7 @@ _STEPS = re.compile(r"latest|\d+(,\d+)*|\d*:\d*(:[1-9]\d*)?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    model: str  # a Hugging Face folder or hub id
+    model: str  # a Hugging Face folder or hub id, a training run's folder, or package.module:factory
     tasks: tuple[str, ...]  # suites, tasks or globs
     tokenizer: str | None = None  # folder or hub id; the model's own when absent
     data_dir: tuple[tuple[str, str], ...] = ()  # (suite, folder); suite "" stands for every suite
@@ -29,7 +29,10 @@ class RunConfig:
     dtype: Dtype = "float32"
     max_length: int | None = None  # tokens of a request; None: the suite's own rule
     token_budget: int | None = None  # places of a batch; None: sized from the device
+    checkpoint: str | None = None  # folder with the weights of a factory's model, or of a training run's
     steps: str | None = None  # of a training run: latest, 1000,2000 or first:last:stride; None: all
+    watch: bool = False  # wait for steps that are still to come
+    watch_timeout: float = 3600.0  # seconds without a new one that end it
     items_per_category: int = 500  # of each language of a generated benchmark
     seed: int = 0  # for draws that no protocol fixes: sampled programs
     resume: bool = True  # continue a folder that holds a run of this configuration
@@ -46,6 +49,8 @@ class RunConfig:
         ):
             if value is not None and value < low:
                 raise InputError(f"{flag} is {value}, expected {low} or more; leave the flag out for its default")
+        if not self.watch_timeout > 0:
+            raise InputError(f"--watch_timeout is {self.watch_timeout:g}, expected seconds, more than 0")
         if self.dtype not in get_args(Dtype):
             raise InputError(f"--dtype is {self.dtype!r}, expected one of {', '.join(get_args(Dtype))}")
         if self.steps is not None and not _STEPS.fullmatch(self.steps):
@@ -54,7 +59,9 @@ class RunConfig:
                 "1000:20000:1000"
             )
         if not self.model:
-            raise InputError("--model is empty: give a Hugging Face folder or a hub id, or demo")
+            raise InputError(
+                "--model is empty: give a Hugging Face folder or a hub id, package.module:factory, or demo"
+            )
         if self.eval_gauntlet and not self.icl_tasks:
             raise InputError("--eval_gauntlet averages the tasks of --icl_tasks, which is absent: give both")
         if not self.tasks:

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
 
 from miron_jax.kernels.draw_token import Draw, draw_token
 from miron_jax.kernels.target_logprob.xla import head_logits
 from miron_jax.model.cache import Cache
-from miron_jax.model.decoder import KeyValues
+from miron_jax.model.decoder import Decoder, KeyValues
+from miron_jax.model.own import bind
 from miron_jax.model.visibility import Continuation, Visibility
 
 STEPS = 32  # steps that a call takes at most before the host looks
@@ -29,9 +29,15 @@ NOTHING, NOT_A_NUMBER = -1, -2  # in place of a drawn token: nothing was drawn; 
 LOOKUP = 3  # tokens whose last common occurrence is looked for; fewer where these have none
 
 
+def _decoder(graphdef: Any, state: Any) -> Decoder:
+    decoder = bind(graphdef, state)
+    assert isinstance(decoder, Decoder), "a user's own model takes plain steps"
+    return decoder
+
+
 def prefill(graphdef: Any, state: Any, batch_3BT: jax.Array, places: int) -> KeyValues:
     """Keys and values of a batch's rows (token ids, position, until), end to end in `places` places: [L, P, K, H]."""
-    decoder = nnx.merge(graphdef, state)
+    decoder = _decoder(graphdef, state)
     token_ids_BT, position_BT, until_BT = batch_3BT
     visibility = Visibility.of_batch(until_BT, position_BT, decoder.config.layer_windows)
     _, kept = decoder.keeping(token_ids_BT, position_BT, visibility)
@@ -77,7 +83,7 @@ def take_steps(
     the host wants to see.  draw: None where all are greedy; with it, width is 1.  width: tokens a step takes in.
     """
     assert draw is None or width == 1
-    decoder = nnx.merge(graphdef, state)
+    decoder = _decoder(graphdef, state)
     num_slots, size = tokens_BS.shape
     slot_B1 = jnp.arange(num_slots, dtype=jnp.int32)[:, None]
     ahead_1T = jnp.arange(width, dtype=jnp.int32)[None]
@@ -117,6 +123,60 @@ def take_steps(
     start = _Steps(jnp.int32(0), cache, tokens_BS, position_B, left_B, drawn_NBT, jnp.asarray(False))
     end = jax.lax.while_loop(going, step, start)
     return end.cache, end.drawn_NBT, end.index
+
+
+class _PlainSteps(NamedTuple):
+    """What a step hands to the next, of a model that keeps no keys and values."""
+
+    index: jax.Array
+    tokens_BS: jax.Array
+    position_B: jax.Array
+    left_B: jax.Array
+    drawn_NB: jax.Array
+    halted: jax.Array
+
+
+def take_plain_steps(
+    network: Any,
+    state: Any,
+    tokens_BS: jax.Array,
+    position_B: jax.Array,
+    left_B: jax.Array,
+    halts_V: jax.Array,
+    draw: Draw | None,
+) -> tuple[jax.Array, jax.Array]:
+    """As `take_steps`, for a model that keeps nothing: each step runs every slot's whole row again, and draws one token."""
+    model = bind(network, state)
+    num_slots, size = tokens_BS.shape
+    places = min(size, model.config.num_positions or size)  # no request needs more
+    slot_B = jnp.arange(num_slots, dtype=jnp.int32)
+    place_BS = jnp.broadcast_to(jnp.arange(places, dtype=jnp.int32)[None], (num_slots, places))
+    visibility = Visibility.of_batch(jnp.full_like(place_BS, places), place_BS, model.config.layer_windows)
+    head = model.head()
+
+    def going(steps: _PlainSteps) -> jax.Array:
+        return (steps.index < STEPS) & ~steps.halted
+
+    def step(steps: _PlainSteps) -> _PlainSteps:
+        hidden_BD = model(steps.tokens_BS[:, :places], place_BS, visibility)[slot_B, steps.position_B]
+        logits_BV = head_logits(hidden_BD, head.weight_VD, head.bias_V, head.softcap, head.scale)
+        token_B = draw_token(logits_BV, draw, steps.index)
+        wrong_B, busy_B = jnp.isnan(logits_BV).any(axis=1), steps.left_B > 0
+        ends_B = halts_V[token_B] | wrong_B | (steps.left_B <= 1)
+        place_B = jnp.where(busy_B, steps.position_B + 1, size)
+        return _PlainSteps(
+            steps.index + 1,
+            steps.tokens_BS.at[slot_B, place_B].set(token_B, mode="drop"),
+            steps.position_B + busy_B,
+            steps.left_B - busy_B,
+            steps.drawn_NB.at[steps.index].set(jnp.where(busy_B, jnp.where(wrong_B, NOT_A_NUMBER, token_B), NOTHING)),
+            (busy_B & ends_B).any(),
+        )
+
+    drawn_NB = jnp.full((STEPS, num_slots), NOTHING, jnp.int32)
+    start = _PlainSteps(jnp.int32(0), tokens_BS, position_B, left_B, drawn_NB, jnp.asarray(False))
+    end = jax.lax.while_loop(going, step, start)
+    return end.drawn_NB[:, :, None], end.index
 
 
 def with_guesses(tokens_BS: jax.Array, position_B: jax.Array, width: int) -> jax.Array:

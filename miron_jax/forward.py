@@ -10,23 +10,26 @@ A program is compiled ahead of time for each row length in use.  Its inputs trav
 is placed while the last one runs, and results are fetched one batch late, so the device does not wait for the host.
 """
 
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import psutil
-from flax import nnx
+from jax.sharding import NamedSharding
 
 from miron_jax.kernels.forest_attention import reference
 from miron_jax.kernels.target_logprob.layout import lay_out
 from miron_jax.kernels.target_logprob.xla import head_logits, id_set_logprob, target_logprob
 from miron_jax.model.config import ModelConfig, attention_flops_per_pair, matmul_params
+from miron_jax.model.own import OwnModel, bind
 from miron_jax.model.visibility import Visibility
+from miron_jax.parallel import devices_of, split_rows
 from miron_jax.plan import CostModel, Plan
 
 IN_FLIGHT = 2  # batches on the device at once: one runs, one waits
@@ -42,8 +45,8 @@ FREE_SHARE = 0.8  # share of the free memory that a program may take for itself
 
 
 class Model(NamedTuple):
-    config: ModelConfig
-    graphdef: Any
+    config: ModelConfig | OwnModel
+    graphdef: Any  # nnx.GraphDef of a Decoder, or the OwnModel again
     state: Any  # weights on the device
 
 
@@ -88,8 +91,12 @@ class _Arrays(NamedTuple):
     num_asks_1: Any
 
 
-def cost_model(config: ModelConfig, max_lengths: int = 8) -> CostModel:
-    """What rows of this model cost, for the planner."""
+def cost_model(config: ModelConfig | OwnModel, max_lengths: int = 8) -> CostModel:
+    """What rows of this model cost, for the planner.  Of a user's own model only the weights are known: each is taken to
+    meet every token, and attention to cost nothing."""
+    if isinstance(config, OwnModel):
+        own = CostModel(own_flops(config), 0.0, COMPILE_FLOPS, max_lengths=max_lengths)
+        return own if config.is_forest else replace(own, sharing="path", most_places=config.num_positions)
     return CostModel(
         flops_per_token=2.0 * matmul_params(config),
         flops_per_pair=SLOW_ATTENTION * attention_flops_per_pair(config),
@@ -98,8 +105,15 @@ def cost_model(config: ModelConfig, max_lengths: int = 8) -> CostModel:
     )
 
 
-def useful_flops(config: ModelConfig, plan: Plan) -> float:
+def own_flops(own: OwnModel) -> float:
+    """FLOPs a token, two a weight of a matrix; 1 where the weights are not known yet."""
+    return 2.0 * sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(own.params) if leaf.ndim > 1) or 1.0
+
+
+def useful_flops(config: ModelConfig | OwnModel, plan: Plan) -> float:
     """FLOPs the answers need: weights at unique tokens, attention over visible pairs, the head at the sources."""
+    if isinstance(config, OwnModel):
+        return own_flops(config) * plan.unique_tokens
     head = 2.0 * config.d_model * config.vocab_size * plan.num_sources
     linear = 2.0 * matmul_params(config) * plan.unique_tokens
     return linear + float(attention_flops_per_pair(config)) * plan.visible_pairs + head
@@ -113,6 +127,7 @@ class Shape(NamedTuple):
     chunk: int  # sources a pass through the head
     num_sets: int = 0  # id sets that the program has room for; 0: no place asks
     asks_a_row: int = 0  # asks of one row that it has room for
+    row_sharding: NamedSharding | None = None  # of the rows, over a mesh
 
     @property
     def places(self) -> int:
@@ -161,9 +176,12 @@ class Forward:
         token_budget: int | None = None,
         say: Callable[[str], None] = lambda line: None,
         id_sets: Sequence[np.ndarray] = (),
+        row_axes: tuple[str, ...] = (),
     ):
-        """`id_sets` are the token ids of each set that a plan may ask for; it may grow between plans."""
-        self.device = jax.tree.leaves(model.state)[0].devices().pop()
+        """`id_sets` are the token ids of each set that a plan may ask for; it may grow between plans.  `row_axes`: where the
+        weights lie on a mesh, its axes that the rows of a batch are split over."""
+        self.device, self.place = devices_of(model.state)
+        self.row_sharding, self._split = split_rows(self.place, row_axes) if row_axes else (None, 1)
         on_cpu = self.device.platform == "cpu"
         self.model, self.say, self.speed = model, say, Speed()
         self.token_budget = token_budget or (CPU_TOKENS if on_cpu else ACCELERATOR_TOKENS)
@@ -190,7 +208,8 @@ class Forward:
         for i, (length, count) in enumerate(new):
             start = time.perf_counter()
             full = max(1, self.token_budget // length)
-            self._rows.setdefault(length, full if more else _rows_a_batch(count, full))
+            rows = full if more else _rows_a_batch(count, full)
+            self._rows.setdefault(length, -(-rows // self._split) * self._split)
             self._fit(length, room)
             seconds = time.perf_counter() - start
             self.speed.compile_seconds += seconds
@@ -230,7 +249,7 @@ class Forward:
             )
 
     def _shape(self, length: int, room: tuple[int, int]) -> Shape:
-        return Shape(self._rows[length], length, self._chunk, *room)
+        return Shape(self._rows[length], length, self._chunk, *room, self.row_sharding)
 
     def _room_for_asks(self, plan: Plan) -> tuple[int, int]:
         """Id sets and asks a row of a program for this plan: powers of two, so that a later plan finds room; or none."""
@@ -246,7 +265,7 @@ class Forward:
             table = np.zeros((num_sets, self.model.config.vocab_size), bool)
             for row, ids in zip(table, self.id_sets, strict=False):
                 row[ids] = True
-            self._tables = {key: jax.device_put(table, self.device)}
+            self._tables = {key: jax.device_put(table, self.place)}
         return self._tables[key]
 
     def _launch(self, plan: Plan, rows: list[int], shape: Shape) -> _Flight:
@@ -255,7 +274,7 @@ class Forward:
         started = time.perf_counter()  # before the call: on CPU it may only return when the batch is done
         try:
             outputs = program(
-                self.model.state, jax.device_put(batch.packed, self.device), self._sets_table(shape.num_sets)
+                self.model.state, jax.device_put(batch.packed, self.place), self._sets_table(shape.num_sets)
             )
             for output in outputs:
                 output.copy_to_host_async()
@@ -265,8 +284,9 @@ class Forward:
 
     def _program(self, shape: Shape) -> Any:
         if shape not in self._programs:
-            packed = jax.ShapeDtypeStruct((shape.packed_size,), jnp.int32)
-            sets_GV = jax.ShapeDtypeStruct((shape.num_sets, self.model.config.vocab_size), bool)
+            sharding = self.place if isinstance(self.place, NamedSharding) else None
+            packed = jax.ShapeDtypeStruct((shape.packed_size,), jnp.int32, sharding=sharding)
+            sets_GV = jax.ShapeDtypeStruct((shape.num_sets, self.model.config.vocab_size), bool, sharding=sharding)
             score = jax.jit(_score_batch, static_argnums=(0, 1))
             self._programs[shape] = score.lower(self.model.graphdef, shape, self.model.state, packed, sets_GV).compile()
             self.speed.programs += 1
@@ -277,17 +297,21 @@ class Forward:
         while True:
             memory = self._program(self._shape(length, room)).memory_analysis()
             needs = memory.temp_size_in_bytes + memory.output_size_in_bytes if memory is not None else 0
-            if needs <= FREE_SHARE * free_bytes(self.device) or self._rows[length] == 1:
+            if needs <= FREE_SHARE * free_bytes(self.device) or self._rows[length] == self._split:
                 return
-            self._rows[length] //= 2
+            self._rows[length] = self._half(self._rows[length])
+
+    def _half(self, rows: int) -> int:
+        """Half the rows; their number stays a multiple of the parts that they are split into."""
+        return max(rows // 2 // self._split, 1) * self._split
 
     def _halve(self, shape: Shape, error: Exception) -> None:
         """Out of memory: half the rows of this length from now on.  Any other error, or one row that fails, is raised."""
-        if "RESOURCE_EXHAUSTED" not in str(error) or shape.rows == 1:
+        if "RESOURCE_EXHAUSTED" not in str(error) or shape.rows == self._split:
             raise error
         if shape.rows > self._rows[shape.length]:
             return  # it flew before the last halving
-        rows = self._rows[shape.length] = shape.rows // 2
+        rows = self._rows[shape.length] = self._half(shape.rows)
         self.speed.halvings += 1
         self.say(f"out of memory: {rows} rows of {shape.length} tokens a batch from now on, not {shape.rows}")
 
@@ -343,9 +367,13 @@ def _score_batch(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Log-probability and rank of every edge of a packed batch, in the layout's order; log-probability of every ask."""
     arrays = shape.unpack(packed)
-    decoder = nnx.merge(graphdef, state)
-    visibility = Visibility.of_batch(arrays.until_BT, arrays.position_BT, decoder.config.layer_windows)
-    hidden_BTD = decoder(arrays.token_ids_BT, arrays.position_BT, visibility)
+    decoder = bind(graphdef, state)
+    rows_3BT = [arrays.token_ids_BT, arrays.position_BT, arrays.until_BT]
+    if shape.row_sharding is not None:
+        rows_3BT = jax.lax.with_sharding_constraint(rows_3BT, shape.row_sharding)
+    token_ids_BT, position_BT, until_BT = rows_3BT
+    visibility = Visibility.of_batch(until_BT, position_BT, decoder.config.layer_windows)
+    hidden_BTD = decoder(token_ids_BT, position_BT, visibility)
     hidden_SD = hidden_BTD.reshape(shape.places, -1)[arrays.source_S]
     head = decoder.head()
     rules = {"bias_V": head.bias_V, "softcap": head.softcap, "scale": head.scale, "chunk": shape.chunk}
@@ -422,7 +450,7 @@ def score_plainly(model: Model, token_ids: list[np.ndarray], span_start: list[in
 
 def _score_plain(graphdef: Any, state: Any, token_ids_T: jax.Array, place_N: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(log p, margin) of the tokens at these places.  Padding stands to the right, where causal attention never looks."""
-    decoder = nnx.merge(graphdef, state)
+    decoder = bind(graphdef, state)
     length = token_ids_T.shape[0]
     position_1T = jnp.arange(length, dtype=jnp.int32)[None]
     visibility = PlainVisibility(jnp.full((1, length), length, jnp.int32), position_1T)

@@ -24,15 +24,17 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
-from miron_jax.decode import NOT_A_NUMBER, NOTHING, let_in, prefill, take_steps
+from miron_jax.decode import NOT_A_NUMBER, NOTHING, let_in, prefill, take_plain_steps, take_steps
 from miron_jax.detokenize import text_after, texts_of_tokens
 from miron_jax.errors import InputError
 from miron_jax.forward import Model, cost_model, free_bytes
 from miron_jax.kernels.draw_token import Cut, Draw
 from miron_jax.model.cache import Cache
+from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import KeyValues
+from miron_jax.model.own import OwnModel
+from miron_jax.parallel import devices_of
 from miron_jax.plan import Plan, make_plan
 from miron_jax.token_requests import Requests, Tokenizer
 
@@ -102,7 +104,7 @@ class _Prompt(NamedTuple):
     """A request whose keys and values are on the device."""
 
     request: int
-    kept: KeyValues  # [L, P, K, H] of its prefilled batch
+    kept: KeyValues | None  # [L, P, K, H] of its prefilled batch; None: a model that keeps nothing
     path: np.ndarray  # int64, places of all its tokens but the last
 
 
@@ -137,7 +139,7 @@ class Generator:
         slots: int | None = None,
         say: Callable[[str], None] = lambda line: None,
     ):
-        self.device = jax.tree.leaves(model.state)[0].devices().pop()
+        self.device, self.place = devices_of(model.state)
         self.on_cpu = self.device.platform == "cpu"
         self.model, self.tokenizer, self.say = model, tokenizer, say
         self.eos_ids = frozenset(eos_ids)
@@ -217,13 +219,13 @@ class Generator:
         """One size of slot: prefill, let in, step, look, until every request has its text."""
         found: dict[int, Generated] = {}
         halts_V = self._halting_tokens(requests)
-        on_device = jax.device_put(halts_V, self.device)
+        on_device = jax.device_put(halts_V, self.place)
         prompts, waiting = self._prefilled(requests), deque[_Prompt]()
         num_slots = self._slots_for(requests, size)
         slots: list[_Slot | None] = [None] * num_slots
-        cache = self._empty_cache(num_slots, size)
+        cache = None if isinstance(self.model.config, OwnModel) else self._empty_cache(num_slots, size)
         while len(found) < len(requests):
-            cache = self._fill(cache, slots, requests, prompts, waiting)
+            cache = self._fill(cache, slots, requests, prompts, waiting, size)
             cache, drawn_NBT = self._step(cache, slots, requests, on_device, size)
             for b, slot in enumerate(slots):
                 if slot is None:
@@ -236,12 +238,13 @@ class Generator:
 
     def _fill(
         self,
-        cache: Cache,
+        cache: Cache | None,
         slots: list[_Slot | None],
         requests: Sequence[TextRequest],
         prompts: Iterator[list[_Prompt]],
         waiting: deque[_Prompt],
-    ) -> Cache:
+        size: int,
+    ) -> Cache | None:
         """Let waiting prompts into free slots, one prefilled batch after another: its memory goes with its last prompt."""
         while free := [b for b, slot in enumerate(slots) if slot is None]:
             if not waiting:
@@ -249,15 +252,19 @@ class Generator:
             if not waiting:
                 break
             taken = [(b, waiting.popleft()) for b in free[: len(waiting)]]
-            cache = self._let_in(cache, taken)
+            cache = None if cache is None else self._let_in(cache, taken)
             for b, prompt in taken:
-                slots[b] = _Slot.of(prompt.request, requests[prompt.request].token_ids, cache.num_places)
+                slots[b] = _Slot.of(prompt.request, requests[prompt.request].token_ids, size)
         return cache
 
     # Prefill
 
     def _prefilled(self, requests: Sequence[TextRequest]) -> Iterator[list[_Prompt]]:
         """Batches of prompts with their keys and values, in the planner's order."""
+        if isinstance(self.model.config, OwnModel):
+            longest_first = sorted(range(len(requests)), key=lambda r: -requests[r].max_new_tokens)
+            yield [_Prompt(r, None, np.zeros(0, np.int64)) for r in longest_first]
+            return
         ids = [np.asarray(request.token_ids, np.int32) for request in requests]
         offsets = np.concatenate([[0], np.cumsum([len(own) for own in ids])]).astype(np.int64)
         first, no = np.ones(len(ids), np.int32), np.zeros(len(ids), bool)
@@ -308,21 +315,28 @@ class Generator:
         return self._call(("prefill", num_rows, length), program, batch)
 
     def _nothing(self) -> KeyValues:
-        config = self.model.config
+        config = self._config
         empty = jnp.zeros((config.num_layers, 1, config.num_kv_heads, config.head_dim), self._dtype)
         return KeyValues(empty, empty)
 
     # Slots
 
     @property
+    def _config(self) -> ModelConfig:
+        assert isinstance(self.model.config, ModelConfig), "a user's own model keeps nothing"
+        return self.model.config
+
+    @property
     def _dtype(self) -> Any:
         """The run's dtype, which matrices have; norm weights and biases are float32 whatever it is."""
-        return nnx.merge(self.model.graphdef, self.model.state).embedding_VD[...].dtype
+        return self.model.state["embedding_VD"][...].dtype
 
     @property
     def _place_bytes(self) -> int:
-        """Keys and values of one place."""
+        """Keys and values of one place; logits, which a model that keeps nothing makes anew."""
         config = self.model.config
+        if isinstance(config, OwnModel):
+            return 8 * config.vocab_size
         return 2 * config.num_layers * config.num_kv_heads * config.head_dim * self._dtype.itemsize
 
     def _slots_that_fit(self, size: int) -> int:
@@ -331,16 +345,18 @@ class Generator:
 
     def _empty_cache(self, num_slots: int, size: int) -> Cache:
         block = CPU_BLOCK if self.on_cpu else size  # on an accelerator, many small blocks would be many launches
-        return jax.device_put(Cache.zeros(self.model.config, num_slots, size // block, block, self._dtype), self.device)
+        return jax.device_put(Cache.zeros(self._config, num_slots, size // block, block, self._dtype), self.place)
 
     def _let_in(self, cache: Cache, taken: list[tuple[int, _Prompt]]) -> Cache:
         """Copy each prompt's path into its slot, prompts of one prefilled batch at a time."""
         num, size = cache.num_slots, cache.num_places
         batches: dict[int, list[tuple[int, _Prompt]]] = {}
         for b, prompt in taken:
+            assert prompt.kept is not None
             batches.setdefault(id(prompt.kept.key_LBTKH), []).append((b, prompt))
         for group in batches.values():
             kept = group[0][1].kept
+            assert kept is not None
             slot_B, place_BS = np.zeros(num, np.int32), np.zeros((num, size), np.int32)
             for i, (b, prompt) in enumerate(group):
                 slot_B[i] = b
@@ -354,12 +370,12 @@ class Generator:
 
     def _step(
         self,
-        cache: Cache,
+        cache: Cache | None,
         slots: Sequence[_Slot | None],
         requests: Sequence[TextRequest],
         halts_V: jax.Array,
         size: int,
-    ) -> tuple[Cache, np.ndarray]:
+    ) -> tuple[Cache | None, np.ndarray]:
         """Draw tokens in every busy slot.  Returns them, int32 [N, B, T], NOTHING beside them."""
         num = len(slots)
         tokens_BS = np.zeros((num, size), np.int32)
@@ -372,11 +388,15 @@ class Generator:
                 position[b], step[b] = slot.known - 1, len(slot.drawn)
                 left[b], sampling[b] = request.max_new_tokens - len(slot.drawn), request.sampling
         draw = None if all(own.temperature == 0 for own in sampling) else _draw_arrays(sampling, step)
-        long = any(request.max_new_tokens >= LONG_TEXT for request in requests)
-        width = WIDTH if draw is None and long else 1
-        program = partial(take_steps, width=width)
-        key = ("step", num, size, width, "greedy" if draw is None else "sampled" if draw.cut is None else "cut")
-        cache, drawn, steps = self._call(key, program, cache, tokens_BS, position, left, halts_V, draw, donate=(1,))
+        how = "greedy" if draw is None else "sampled" if draw.cut is None else "cut"
+        if cache is None:
+            key = ("plain step", num, size, how)
+            drawn, steps = self._call(key, take_plain_steps, tokens_BS, position, left, halts_V, draw)
+        else:
+            long = any(request.max_new_tokens >= LONG_TEXT for request in requests)
+            width = WIDTH if draw is None and long else 1
+            program, key = partial(take_steps, width=width), ("step", num, size, width, how)
+            cache, drawn, steps = self._call(key, program, cache, tokens_BS, position, left, halts_V, draw, donate=(1,))
         drawn_NBT = np.asarray(drawn)[: int(steps)]
         self.speed.slot_steps += num * int(steps)
         self.speed.busy_steps += int((drawn_NBT[:, :, 0] != NOTHING).sum())

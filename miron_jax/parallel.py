@@ -1,23 +1,45 @@
-"""The flags that a device's backend needs.
+"""Where weights lie, and what goes with them.
 
-Arrives: nothing but the environment.  Leaves: the environment, ready for a backend to start.  It deliberately does not
-know models or plans.  One device scores today.
+Arrives: weights on a device or a mesh.  Leaves: where a program's other inputs go, and how rows are split.  It deliberately
+does not know models or plans.
 """
 
-import importlib.metadata
-import os
-import re
+import math
+from typing import Any
 
-YNN_FLAG = "--xla_cpu_experimental_ynn_fusion_type"
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from miron_jax.errors import InputError
 
 
-def set_backend_flags() -> None:
-    """Set the XLA flag that cures jaxlib 0.10.2 - 0.11's CPU miscompilation.  Call before jax starts a backend.
+def devices_of(state: Any) -> tuple[Any, Any]:
+    """(one device of the weights, where every program's other inputs go: that device, or all of the weights' mesh)."""
+    leaves = jax.tree.leaves(state)
+    device = min(leaves[0].devices(), key=lambda own: own.id)
+    on_mesh = [leaf.sharding.mesh for leaf in leaves if isinstance(leaf.sharding, NamedSharding)]
+    return device, NamedSharding(on_mesh[0], PartitionSpec()) if on_mesh else device
 
-    jax-ml/jax#39103, #39257: YNNPACK fusions give silently wrong sums.  `individual_dot` keeps the fast matmul and
-    drops the fusions.  A flag of the user's own stands; other versions do not know the flag and would abort on it.
-    """
-    version = tuple(int(part) for part in re.findall(r"\d+", importlib.metadata.version("jaxlib"))[:3])
-    flags = os.environ.get("XLA_FLAGS", "")
-    if (0, 10, 2) <= version < (0, 12) and YNN_FLAG not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} {YNN_FLAG}=individual_dot".strip()
+
+def split_rows(place: Any, axes: tuple[str, ...]) -> tuple[NamedSharding, int]:
+    """Of arrays [rows, places]: rows over these axes of the weights' mesh, and into how many parts.  Raises InputError."""
+    names = place.mesh.axis_names if isinstance(place, NamedSharding) else ()
+    if not isinstance(place, NamedSharding) or not set(axes) <= set(names):
+        raise InputError(
+            f"row_axes are {axes}, expected axes of the weights' mesh: {', '.join(map(str, names)) or 'none'}"
+        )
+    return NamedSharding(place.mesh, PartitionSpec(axes, None)), math.prod(place.mesh.shape[axis] for axis in axes)
+
+
+def with_auto_axes(state: Any) -> Any:
+    """The same arrays where a mesh has explicit axes (jax.make_mesh's default), under automatic ones: nothing is copied."""
+
+    def one(leaf: Any) -> Any:
+        sharding = getattr(leaf, "sharding", None)
+        if not isinstance(sharding, NamedSharding) or set(sharding.mesh.axis_types) == {AxisType.Auto}:
+            return leaf
+        mesh = Mesh(np.asarray(sharding.mesh.devices), sharding.mesh.axis_names)
+        return jax.device_put(leaf, NamedSharding(mesh, sharding.spec))
+
+    return jax.tree.map(one, state)

@@ -15,7 +15,6 @@ from miron_jax.aggregate import AnswerSource, AnySource, ClozeSource, ProgramSou
 from miron_jax.cloze_requests import Asked, cloze_requests, special_tokens
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
-from miron_jax.model.config import ModelConfig
 from miron_jax.plan import CostModel, choose_lengths
 from miron_jax.prompts import Prompt, render
 from miron_jax.scores import PART_TOKENS
@@ -90,15 +89,15 @@ def _pieces(
         yield Piece(index, chunk, requests)
 
 
-def join(parts: Iterable[Part], waiting: deque[Part], model: ModelConfig) -> Iterator[Requests]:
+def join(parts: Iterable[Part], waiting: deque[Part], vocab_size: int) -> Iterator[Requests]:
     """Each part's requests end to end; the part itself goes to `waiting` for the scores to come."""
     for part in parts:
         waiting.append(part)
         requests = concatenate([piece.requests for piece in part])
         highest = int(requests.token_ids.max(initial=0))
-        if highest >= model.vocab_size:  # an embedding lookup on the device would silently take another row
+        if highest >= vocab_size:  # an embedding lookup on the device would silently take another row
             raise InputError(
-                f"the tokenizer gives token id {highest}, but the model's vocabulary has {model.vocab_size}: "
+                f"the tokenizer gives token id {highest}, but the model's vocabulary has {vocab_size}: "
                 "name the model's own tokenizer with --tokenizer"
             )
         yield requests
@@ -120,15 +119,16 @@ def expected_lengths(
         sizes = np.asarray([_num_bytes(prompt) for prompt in prompts])
         by_size = np.argsort(sizes, kind="stable")
         tried = np.unique([*by_size[-LONGEST_TRIED:], *by_size[:: max(1, len(prompts) // SAMPLED)]])
-        measured = np.asarray([_places(prompts[i], source.task, tokenizer, most) for i in tried])
+        measured = np.asarray([_places(prompts[i], source.task, tokenizer, most, cost) for i in tried])
         longest = max(longest, int(measured.max()))
         guessed.append(np.minimum(sizes * (measured.sum() / sizes[tried].sum()), measured.max()))
         plain_tokens += float(guessed[-1].sum()) * len(prompts[0].contexts)
     if plain_tokens < PART_TOKENS:
         return ()
-    longest = -(-longest // cost.length_multiple) * cost.length_multiple
+    longest = min(-(-longest // cost.length_multiple) * cost.length_multiple, cost.most_places or 1 << 31)
     spare = replace(cost, max_lengths=max(1, cost.max_lengths - 1))
-    return choose_lengths(np.ceil(np.concatenate(guessed)).astype(np.int64), spare, (longest,))
+    sizes = np.minimum(np.ceil(np.concatenate(guessed)).astype(np.int64), longest)
+    return choose_lengths(sizes, spare, (longest,))
 
 
 def _num_bytes(prompt: Prompt) -> int:
@@ -136,10 +136,12 @@ def _num_bytes(prompt: Prompt) -> int:
     return len("".join((prompt.preamble, prompt.contexts[0], *prompt.continuations)).encode())
 
 
-def _places(prompt: Prompt, task: Task, tokenizer: Any, max_length: int | None) -> int:
-    """Places that an example's options take together, their common beginning shared."""
+def _places(prompt: Prompt, task: Task, tokenizer: Any, max_length: int | None, cost: CostModel) -> int:
+    """Places that an example's options take together, their common beginning shared; those of one, where a row holds one."""
     requests = tokenize([prompt], task.profile, tokenizer, max_length, task.name)
     length = np.diff(requests.offsets)
+    if cost.sharing != "forest":
+        return int(length.max()) - 1
     return int(length.max() + np.sort(length - requests.span_start)[:-1].sum())
 
 

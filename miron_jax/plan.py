@@ -17,6 +17,7 @@ already.  A run of neighbours that shares enough is a `piece`, one trie in depth
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import Literal
 
 import numpy as np
 
@@ -24,6 +25,10 @@ from miron_jax.token_requests import Requests, blocks, gather
 
 WORTH_SHARING = 1 / 8  # neighbours share a piece when that saves this share of the second one's tokens
 CUT_ABOVE = 512  # smaller pieces are never cut: a repeated prefix costs more than a shorter row saves
+
+
+# What a row may hold.  path: one path from its first token, for models that know nothing else; none: one request.
+Sharing = Literal["forest", "path", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,8 @@ class CostModel:
     length_multiple: int = 32  # row lengths are multiples of this
     max_lengths: int = 8  # compiled programs
     longest: int = 1 << 15  # no row is longer unless a single request is
+    most_places: int | None = None  # no row has more, padding included
+    sharing: Sharing = "forest"
 
     def row(self, length: np.ndarray | int) -> np.ndarray:
         """A row of `length` places: linear work on each, attention over the causal half of the square."""
@@ -102,7 +109,10 @@ def make_plan(requests: Requests, cost: CostModel, lengths: tuple[int, ...] = ()
     size = np.maximum(places, edges)
     chosen = choose_lengths(size, cost, lengths)
     opens = np.asarray(chosen)[_cost_each(size, np.asarray(chosen), cost).argmin(axis=1)] if len(size) else size
-    piece_row, piece_start, row_length = _pack(size, places, opens)
+    if cost.sharing == "forest":
+        piece_row, piece_start, row_length = _pack(size, places, opens)
+    else:
+        piece_row, piece_start, row_length = np.arange(len(size)), np.zeros(len(size), np.int64), opens.astype(np.int32)
     return _write(requests, trie, piece_first, places, piece_row, piece_start, row_length)
 
 
@@ -174,6 +184,10 @@ def _cut(trie: _Trie, cost: CostModel) -> np.ndarray:
         return np.zeros(0, np.int64)
     apart = trie.shared < np.maximum(placed * WORTH_SHARING, 1)
     apart[0] = True
+    if cost.sharing == "none":
+        return np.arange(len(placed))
+    if cost.sharing == "path":
+        return _cut_into_paths(placed, trie.shared)
     first = np.flatnonzero(apart)
     grown = placed - trie.shared  # places each sequence adds to its piece
     grown[first] = placed[first]
@@ -185,6 +199,22 @@ def _cut(trie: _Trie, cost: CostModel) -> np.ndarray:
         if stop - start > 1:
             cuts.append(start + _best_cuts(placed[start:stop], trie.shared[start:stop], trie, start, cost))
     return np.unique(np.concatenate(cuts))
+
+
+def _cut_into_paths(placed: np.ndarray, shared: np.ndarray) -> np.ndarray:
+    """A piece goes on as long as each sequence's places lie on one path: they end on it, or begin with all of it.
+
+    Neighbours are sorted, so what a sequence has in common with the path is the least of what was shared since.
+    """
+    first, depth, common = [], -1, 0
+    for u, (size, own) in enumerate(zip(placed.tolist(), shared.tolist(), strict=True)):
+        common = min(common, own)
+        if u == 0 or min(size, depth) > common:
+            first.append(u)
+            depth = common = size
+        elif size > depth:
+            depth = common = size
+    return np.asarray(first, np.int64)
 
 
 def _best_cuts(placed: np.ndarray, shared: np.ndarray, trie: _Trie, start: int, cost: CostModel) -> np.ndarray:
@@ -268,9 +298,12 @@ def choose_lengths(size: np.ndarray, cost: CostModel, lengths: tuple[int, ...] =
     if not len(size):
         return lengths
     step = cost.length_multiple
-    sizes, counts = np.unique(-(-size // 8) * 8, return_counts=True)  # 8: fine enough, and the tables stay small
-    needed = int(-(-sizes[-1] // step) * step)
-    candidates = np.asarray(sorted({needed, *lengths, *_ladder(step, max(needed, 8 * step))}))
+    most = cost.most_places or 1 << 31
+    assert size.max() <= most, "no request has more tokens than the model has places"
+    # In eights: fine enough, and the tables stay small
+    sizes, counts = np.unique(np.minimum(-(-size // 8) * 8, most), return_counts=True)
+    needed = min(int(-(-sizes[-1] // step) * step), most)
+    candidates = np.unique(np.minimum([needed, *lengths, *_ladder(step, max(needed, 8 * step))], most))
     each = _cost_each(sizes, candidates, cost) * counts[:, None]
     chosen = [*lengths] if lengths and max(lengths) >= needed else [*lengths, needed]
     best = each[:, np.isin(candidates, chosen)].min(axis=1)
@@ -287,6 +320,7 @@ def choose_lengths(size: np.ndarray, cost: CostModel, lengths: tuple[int, ...] =
 def _cost_each(size: np.ndarray, lengths: np.ndarray, cost: CostModel) -> np.ndarray:
     """[sizes, lengths] cost of one piece's share of a row filled with its like; infinite where it does not fit."""
     fits = lengths[None, :] // np.maximum(size, 1)[:, None]
+    fits = fits if cost.sharing == "forest" else np.minimum(fits, 1)
     return np.where(fits > 0, cost.row(lengths)[None, :] / np.maximum(fits, 1), np.inf)
 
 

@@ -6,9 +6,7 @@ are checked before weights are loaded.  It deliberately does not know flags or f
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +14,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from miron_jax import demo
 from miron_jax.aggregate import (
     AnswerScores,
     AnswerSource,
@@ -30,25 +27,33 @@ from miron_jax.aggregate import (
     Source,
     TaskScores,
 )
+from miron_jax.checkpoints import (
+    Architecture,
+    architecture_of,
+    checkpoints_of,
+    find_model,
+    loaded,
+    rounds,
+    several,
+)
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
-from miron_jax.forward import Forward, Model, Speed, cost_model, free_bytes, useful_flops
+from miron_jax.forward import Forward, Model, Speed, cost_model, useful_flops
 from miron_jax.generate import GenerationSpeed, Generator
 from miron_jax.hand_out import hand_out, score_answers, score_items, score_problems
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract
-from miron_jax.model.hf_config import eos_token_ids, from_hf_config
-from miron_jax.model.hf_files import has_tensors
-from miron_jax.model.hf_reader import load_hf, resolve_model
-from miron_jax.model.training_run import load_step, pick_steps, training_steps
+from miron_jax.model.hf_reader import load_hf
+from miron_jax.model.own import OwnModel
+from miron_jax.model.training_run import Checkpoint
 from miron_jax.parts import Part, expected_lengths, join, parts_of
 from miron_jax.plan import CostModel
-from miron_jax.scores import TOLERANCE, SelfCheck, Totals, plan_parts, score_parts
+from miron_jax.scores import TOLERANCE, PlannedPart, SelfCheck, Totals, plan_parts, score_planned
 from miron_jax.task import AnswerTask, AnyTask, Cloze, ClozeTask, ProgramTask, data_state, read_examples
 from miron_jax.tasks import registry
-from miron_jax.texts import AskedAnswers, AskedPrograms, asked_texts, generate_texts
+from miron_jax.texts import asked_texts, generate_texts
 from miron_jax.token_bytes import TokenBytes
-from miron_jax.token_requests import Bos, LengthLimit, load_tokenizer, resolve_bos
+from miron_jax.token_requests import LengthLimit, resolve_bos
 
 SCORING_PROGRAMS = 8  # row lengths of a run at most, each compiled once
 GENERATION_PROGRAMS = 2  # of these, what a run that draws long texts leaves to prefill and steps
@@ -107,7 +112,7 @@ def task_file(task: AnyTask, folder: Path) -> Path:
     return folder / (task.file if isinstance(task, ClozeTask) else task.file.path)
 
 
-def length_limit(config: RunConfig, model: ModelConfig) -> LengthLimit:
+def length_limit(config: RunConfig, model: ModelConfig | OwnModel) -> LengthLimit:
     """The user's limit, or each suite's own, and never more than the model's learned positions."""
     learned = model.num_positions or None
     if config.max_length and learned and config.max_length > learned:
@@ -115,30 +120,6 @@ def length_limit(config: RunConfig, model: ModelConfig) -> LengthLimit:
             f"--max_length is {config.max_length}, but the model has {learned} learned positions: lower it"
         )
     return LengthLimit(config.max_length, learned)
-
-
-class Checkpoint(NamedTuple):
-    """Weights to score."""
-
-    step: int | None  # of the training run it comes from; None: a model that has no steps
-    load: Callable[[ModelConfig, Any], Any]  # config and dtype -> state on the device
-
-
-def find_model(config: RunConfig, weights: bool = True) -> tuple[Path, list[Checkpoint]]:
-    """(folder of config.json and tokenizer, its checkpoints in order of training)."""
-    folder = demo.FOLDER if config.model == demo.NAME else resolve_model(config.model, weights=weights)
-    whole = config.steps is None and has_tensors(folder)
-    steps = [] if whole else training_steps(folder)
-    if config.steps is not None and not steps:
-        raise InputError(
-            f"--steps={config.steps}: {folder} holds no checkpoint in a folder named by its step, such as 1000 or "
-            "checkpoint-1000; name the run's folder"
-        )
-    if not steps:
-        return folder, [Checkpoint(None, partial(load_step, folder))]
-    steps = pick_steps(steps, config.steps, folder)
-    home = folder if (folder / "config.json").is_file() else steps[-1][1]
-    return home, [Checkpoint(step, partial(load_step, path)) for step, path in steps]
 
 
 def evaluate(
@@ -156,53 +137,170 @@ def evaluate_checkpoints(
     inputs: Inputs,
     say: Callable[[str], None],
     progress: Callable[[int, int], None] = lambda done, planned: None,
+    scored: Callable[[Checkpoint], bool] = lambda checkpoint: False,
 ) -> Iterator[tuple[int | None, Outcome]]:
-    """(step, what it scored) for every checkpoint; all run the same programs, and text is tokenized once.
+    """(step, what it scored) for every checkpoint; all run the same programs, text is tokenized and planned once.
 
-    `progress` hears of tokens computed and tokens planned so far.
+    `progress` hears of tokens computed and tokens planned so far; `scored` knows checkpoints that need not be.
     """
     start = time.perf_counter()
-    folder, checkpoints = find_model(config)
-    model_config = from_hf_config(folder)
-    limit = length_limit(config, model_config)
-    tokenizer = load_tokenizer(config.tokenizer or str(folder))
-    tokenizer_seconds = time.perf_counter() - start
-    always = any(isinstance(own, Source) and own.task.profile.bos == "always" for own in inputs.sources)
-    bos = resolve_bos(tokenizer) if always else None
-    table, eos_ids = TokenBytes(tokenizer, model_config.vocab_size), eos_token_ids(folder)
-    graphdef = abstract(model_config, jnp.dtype(config.dtype))[0]
-    asked = asked_texts(config, inputs, tokenizer, limit)
-    parts = parts_of(inputs.sources, config.limit, tokenizer, table, limit)
-    tokenized = list(parts) if len(checkpoints) > 1 else None
-    engine: _Engine | None = None
-    start = time.perf_counter() - tokenizer_seconds
-    for step, state in _loaded(checkpoints, model_config, jnp.dtype(config.dtype)):
-        model = Model(model_config, graphdef, state)
-        load_seconds = time.perf_counter() - start
-        say(f"loaded {config.model}{'' if step is None else f' at step {step}'} in {load_seconds:.1f} s")
-        engine = engine or _Engine(
-            Forward(model, config.token_budget, say, table.id_sets), Generator(model, tokenizer, eos_ids, say=say)
+    found = find_model(config)
+    evaluation: Evaluation | None = None
+    there = checkpoints_of(config, found)
+    coming = rounds(config, found, say, scored)
+    for now in coming:
+        evaluation = evaluation or Evaluation(
+            config, inputs, architecture_of(config, found), say, keep=several(config, there)
         )
-        engine.take(model)
-        scored = _Scored(inputs, limit, bos, load_seconds, SelfCheck(TOLERANCE[config.dtype]))
-        lengths = expected_lengths(inputs.sources, config, tokenizer, limit, _costs(model_config, inputs))
-        yield step, _evaluate(engine, scored, tokenized or parts, asked, lengths, progress)
-        start = time.perf_counter()
+        for checkpoint, state in loaded(evaluation.architecture, config, found, [now]):
+            load_seconds = time.perf_counter() - start
+            say(f"loaded {config.model}{_at(checkpoint)} in {load_seconds:.1f} s")
+            yield checkpoint.step, evaluation.score(state, load_seconds, progress, checkpoint)
+            del state
+            start = time.perf_counter()
 
 
-def _loaded(checkpoints: Sequence[Checkpoint], model: ModelConfig, dtype: Any) -> Iterator[tuple[int | None, Any]]:
-    """Weights of each checkpoint; the next ones are read while these are scored, where there is room for both."""
-    with ThreadPoolExecutor(1) as reader:
-        waiting: Future[Any] | None = None
-        for i, (step, load) in enumerate(checkpoints):
-            state = load(model, dtype) if waiting is None else waiting.result()
-            waiting, leaves = None, jax.tree.leaves(state)
-            room = free_bytes(leaves[0].devices().pop()) > 2 * sum(leaf.nbytes for leaf in leaves)
-            if i + 1 < len(checkpoints) and room:
-                waiting = reader.submit(checkpoints[i + 1].load, model, dtype)
-            del leaves
-            yield step, state
-            del state  # before the next ones are read where there is no room for both
+def _at(checkpoint: Checkpoint) -> str:
+    return "" if checkpoint.step is None else f" at step {checkpoint.step}"
+
+
+class Evaluation:
+    """Tasks tokenized and planned for one architecture; scores any weights of it with the same compiled programs."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        inputs: Inputs,
+        architecture: Architecture,
+        say: Callable[[str], None] = lambda line: None,
+        keep: bool = True,
+        row_axes: tuple[str, ...] = (),
+    ) -> None:
+        """`keep`: tokens and plans stay for the next weights.  `row_axes`: of the weights' mesh, for rows."""
+        self.config, self.inputs, self.architecture, self.say, self.keep = config, inputs, architecture, say, keep
+        self.row_axes = row_axes
+        model, tokenizer = architecture.config, architecture.tokenizer
+        self._limit = length_limit(config, model)
+        always = any(isinstance(own, Source) and own.task.profile.bos == "always" for own in inputs.sources)
+        self._bos = resolve_bos(tokenizer) if always else None
+        self._table = TokenBytes(tokenizer, model.vocab_size)
+        self._asked = asked_texts(config, inputs, tokenizer, self._limit)
+        self._cost = _costs(model, inputs)
+        self._parts: list[Part] = []
+        self._planned: list[PlannedPart] = []
+        self._totals: Totals | None = None  # once all is planned
+        self._engine: _Engine | None = None
+
+    def score(
+        self,
+        state: Any,
+        load_seconds: float = 0.0,
+        progress: Callable[[int, int], None] = lambda done, planned: None,
+        checkpoint: Checkpoint = Checkpoint(None, None),  # noqa: B008 - frozen
+    ) -> Outcome:
+        """Score every task with these weights.  Raises SelfCheckFailed, and InputError for what a part finds wrong."""
+        config, model = self.architecture.config, Model(self.architecture.config, self.architecture.network, state)
+        dtype = "bfloat16" if isinstance(config, OwnModel) and _is_rounded(state) else self.config.dtype
+        check = SelfCheck(TOLERANCE[dtype])
+        with jax.default_matmul_precision("highest"):
+            if self._engine is None:
+                if isinstance(config, OwnModel):
+                    check.probe(model)
+                forward = Forward(model, self.config.token_budget, self.say, self._table.id_sets, self.row_axes)
+                generator = Generator(model, self.architecture.tokenizer, self.architecture.eos_ids, say=self.say)
+                self._engine = _Engine(forward, generator)
+            self._engine.take(model)
+            return self._score(self._engine, check, load_seconds, progress, checkpoint)
+
+    def _score(
+        self,
+        engine: "_Engine",
+        check: SelfCheck,
+        load_seconds: float,
+        progress: Callable[[int, int], None],
+        checkpoint: Checkpoint,
+    ) -> Outcome:
+        inputs, trained_length = self.inputs, trained(self.architecture.config)
+        empty = {own.source.task.name: own.scores(trained_length) for own in self._asked}
+        tasks: list[AnyScores] = []
+        for own in inputs.sources:
+            if isinstance(own, AnswerSource | ProgramSource):
+                tasks.append(empty[own.task.name])
+            else:
+                tasks.append(TaskScores(own) if isinstance(own, Source) else ClozeScores(own))
+        totals, done = self._totals or Totals(), 0
+
+        def advance(tokens: int) -> None:
+            nonlocal done
+            done += tokens
+            progress(done, totals.unique_tokens)
+
+        waiting: deque[Part] = deque(self._parts)  # parts that are tokenized and not yet scored
+        planned = self._planned if self._totals else self._plan(totals, waiting)
+        for scores in score_planned(planned, engine.forward, check, advance):
+            taken = iter(scores)
+            for piece in waiting.popleft():
+                own = list(islice(taken, len(piece.requests)))
+                task = tasks[piece.task]
+                assert isinstance(task, TaskScores | ClozeScores)
+                hand_out(task, piece, own, trained_length)
+        if self.keep:
+            self._totals = totals
+        generate_texts([task for task in tasks if isinstance(task, ClozeScores)], self._asked, empty, engine.generator)
+        for task in tasks:
+            if isinstance(task, ClozeScores):
+                score_items(task)
+            elif isinstance(task, AnswerScores):
+                score_answers(task)
+            elif isinstance(task, ProgramScores):
+                score_problems(task)
+        generation = None if all(isinstance(task, TaskScores) for task in tasks) else engine.generator.speed
+        return Outcome(
+            tasks,
+            inputs,
+            self._limit,
+            self._bos,
+            totals,
+            engine.forward.speed,
+            check,
+            load_seconds,
+            generation,
+            checkpoint,
+        )
+
+    def _plan(self, totals: Totals, waiting: deque[Part]) -> Iterator[PlannedPart]:
+        """Tokenize and plan part by part."""
+        config, architecture = self.config, self.architecture
+        parts = parts_of(self.inputs.sources, config.limit, architecture.tokenizer, self._table, self._limit)
+        lengths = expected_lengths(self.inputs.sources, config, architecture.tokenizer, self._limit, self._cost)
+        self._parts, self._planned = [], []
+        for part in _planned(parts, waiting, architecture.config, self._cost, totals, lengths):
+            if self.keep:
+                self._parts.append(waiting[-1])
+                self._planned.append(part)
+            yield part
+
+
+def _planned(
+    parts: Iterable[Part],
+    waiting: deque[Part],
+    model: ModelConfig | OwnModel,
+    cost: CostModel,
+    totals: Totals,
+    lengths: tuple[int, ...],
+) -> Iterator[PlannedPart]:
+    for part in plan_parts(join(parts, waiting, model.vocab_size), cost, totals, lengths):
+        totals.useful_flops += useful_flops(model, part.plan)
+        yield part
+
+
+def trained(model: ModelConfig | OwnModel) -> int:
+    """Tokens that the model was trained at; a user's own may not say."""
+    return model.trained_length or (1 << 31)
+
+
+def _is_rounded(state: Any) -> bool:
+    return any(leaf.dtype in (jnp.bfloat16, jnp.float16) for leaf in jax.tree.leaves(state))
 
 
 class _Engine(NamedTuple):
@@ -217,61 +315,6 @@ class _Engine(NamedTuple):
         self.forward.speed, self.generator.speed = Speed(), GenerationSpeed()
 
 
-class _Scored(NamedTuple):
-    """What an outcome holds beside scores and speeds."""
-
-    inputs: Inputs
-    length_limit: LengthLimit
-    bos: Bos | None
-    load_seconds: float
-    check: SelfCheck
-
-
-def _evaluate(
-    engine: _Engine,
-    scored: _Scored,
-    parts: Iterable[Part],
-    asked: list[AskedAnswers | AskedPrograms],
-    lengths: tuple[int, ...],
-    progress: Callable[[int, int], None],
-) -> Outcome:
-    model, totals, done = engine.forward.model, Totals(), 0
-    empty = {own.source.task.name: own.scores(model.config.trained_length) for own in asked}
-    tasks: list[AnyScores] = []
-    for own in scored.inputs.sources:
-        if isinstance(own, AnswerSource | ProgramSource):
-            tasks.append(empty[own.task.name])
-        else:
-            tasks.append(TaskScores(own) if isinstance(own, Source) else ClozeScores(own))
-
-    def advance(tokens: int) -> None:
-        nonlocal done
-        done += tokens
-        progress(done, totals.unique_tokens)
-
-    waiting: deque[Part] = deque()  # parts that are tokenized and not yet scored
-    joined = join(parts, waiting, model.config)
-    cost = _costs(model.config, scored.inputs)
-    for scores in score_parts(joined, engine.forward, cost, totals, scored.check, advance, lengths):
-        taken = iter(scores)
-        for piece in waiting.popleft():
-            own = list(islice(taken, len(piece.requests)))
-            task = tasks[piece.task]
-            assert isinstance(task, TaskScores | ClozeScores)
-            hand_out(task, piece, own, model.config.trained_length)
-    generate_texts([task for task in tasks if isinstance(task, ClozeScores)], asked, empty, engine.generator)
-    for task in tasks:
-        if isinstance(task, ClozeScores):
-            score_items(task)
-        elif isinstance(task, AnswerScores):
-            score_answers(task)
-        elif isinstance(task, ProgramScores):
-            score_problems(task)
-    generation = None if all(isinstance(task, TaskScores) for task in tasks) else engine.generator.speed
-    inputs, limit, bos, load_seconds, check = scored
-    return Outcome(tasks, inputs, limit, bos, totals, engine.forward.speed, check, load_seconds, generation)
-
-
 def load_model(folder: Path, dtype: str) -> Model:
     config, state = load_hf(folder, jnp.dtype(dtype))
     return Model(config, abstract(config, jnp.dtype(dtype))[0], state)
@@ -279,21 +322,16 @@ def load_model(folder: Path, dtype: str) -> Model:
 
 def summarize_plan(config: RunConfig, inputs: Inputs) -> Totals:
     """Tokenize and plan without a device or weights."""
-    folder, _ = find_model(config, weights=False)
-    model_config = from_hf_config(folder)
-    limit = length_limit(config, model_config)
-    tokenizer = load_tokenizer(config.tokenizer or str(folder))
-    totals = Totals()
-    parts = parts_of(inputs.sources, config.limit, tokenizer, TokenBytes(tokenizer, model_config.vocab_size), limit)
-    parts = join(parts, deque(maxlen=1), model_config)
-    cost = _costs(model_config, inputs)
+    architecture = architecture_of(config, find_model(config, weights=False))
+    model, tokenizer = architecture.config, architecture.tokenizer
+    limit, cost, totals = length_limit(config, model), _costs(model, inputs), Totals()
+    parts = parts_of(inputs.sources, config.limit, tokenizer, TokenBytes(tokenizer, model.vocab_size), limit)
     lengths = expected_lengths(inputs.sources, config, tokenizer, limit, cost)
-    for planned in plan_parts(parts, cost, totals, lengths):
-        totals.useful_flops += useful_flops(model_config, planned.plan)
+    deque(_planned(parts, deque(maxlen=1), model, cost, totals, lengths), maxlen=0)
     return totals
 
 
-def _costs(model: ModelConfig, inputs: Inputs) -> CostModel:
+def _costs(model: ModelConfig | OwnModel, inputs: Inputs) -> CostModel:
     """What rows cost; a run that draws long texts leaves some programs to generation."""
     texts = any(isinstance(source, AnswerSource | ProgramSource) for source in inputs.sources)
     return cost_model(model, SCORING_PROGRAMS - (GENERATION_PROGRAMS if texts else 0))

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from miron_jax.forward import Forward, Model, PlainScore, score_plainly, useful_flops
+from miron_jax.forward import Forward, Model, PlainScore, cost_model, score_plainly
+from miron_jax.model.own import OwnModel, check_own
 from miron_jax.plan import CostModel, Plan, make_plan
 from miron_jax.token_requests import Requests, gather
 
@@ -85,6 +86,13 @@ class SelfCheck:
             self.tokens += len(other.logprob)
         self.requests += len(chosen)
         self.programs += programs
+        self.seconds += time.perf_counter() - start
+
+    def probe(self, model: Model) -> None:
+        """Whether a user's own model keeps its word, before anything is scored.  Raises InputError with the reason."""
+        start = time.perf_counter()
+        assert isinstance(model.config, OwnModel)
+        check_own(model.config, model.state, self.tolerance)
         self.seconds += time.perf_counter() - start
 
     def _judge(self, score: Score, plain: PlainScore, name: str) -> None:
@@ -170,7 +178,9 @@ def select(requests: Requests, chosen: np.ndarray) -> Requests:
     )
 
 
-class _PlannedPart(NamedTuple):
+class PlannedPart(NamedTuple):
+    """Some requests of a run and where they stand in its rows."""
+
     places: np.ndarray  # int64 [R], where each request's score stands among the run's distinct ones
     fresh: Requests  # those that no earlier part holds
     plan: Plan
@@ -179,7 +189,7 @@ class _PlannedPart(NamedTuple):
 
 def plan_parts(
     parts: Iterable[Requests], cost: CostModel, totals: Totals, lengths: tuple[int, ...] = ()
-) -> Iterator[_PlannedPart]:
+) -> Iterator[PlannedPart]:
     """Plan a run part by part.  Row lengths of earlier parts are used again and bound the tries of later ones.
 
     `lengths` are those that the whole run is expected to want: then no other is added, but for a single request that is
@@ -194,7 +204,7 @@ def plan_parts(
         plan = make_plan(fresh, bounded, lengths)
         lengths = tuple(sorted({*lengths, *plan.row_length.tolist()}))
         totals.add(requests, plan)
-        yield _PlannedPart(places, fresh, plan, len(requests.token_ids) >= PART_TOKENS)
+        yield PlannedPart(places, fresh, plan, len(requests.token_ids) >= PART_TOKENS)
 
 
 def score_parts(
@@ -206,30 +216,51 @@ def score_parts(
     progress: Callable[[int], None] = lambda tokens: None,
     lengths: tuple[int, ...] = (),
 ) -> Iterator[Scores]:
-    """Score each part in turn; the next one is tokenized and planned while the device works on this one.
+    """Plan and score each part in turn.  Raises SelfCheckFailed; what the parts raise (InputError) comes through."""
+    return score_planned(plan_parts(parts, cost, totals, lengths), forward, check, progress)
 
-    Raises SelfCheckFailed; whatever the parts themselves raise (InputError) comes through.
-    """
-    known = _Known()
-    planned = plan_parts(parts, cost, totals, lengths)
+
+def score_planned(
+    planned: Iterable[PlannedPart],
+    forward: Forward,
+    check: SelfCheck,
+    progress: Callable[[int], None] = lambda tokens: None,
+) -> Iterator[Scores]:
+    """Score each part in turn; the next one is tokenized and planned while the device works on this one."""
+    known, coming = _Known(), iter(planned)
     with ThreadPoolExecutor(1) as host:
-        upcoming = host.submit(next, planned, None)
+        upcoming = host.submit(next, coming, None)
         while (part := upcoming.result()) is not None:
-            upcoming = host.submit(next, planned, None)
-            totals.useful_flops += useful_flops(forward.model.config, part.plan)
-            scores = _score(part, forward, progress)
+            upcoming = host.submit(next, coming, None)
+            scores = _alone_where_nan(_score(part.plan, forward, part.more, progress), part.fresh, forward)
             check.compare(forward.model, part.fresh, scores)
             known.append(scores)
             yield known.take(part.places)
 
 
-def _score(part: _PlannedPart, forward: Forward, progress: Callable[[int], None]) -> Scores:
-    """Run a part's plan and hand every request its edges."""
-    plan = part.plan
+def _alone_where_nan(scores: Scores, requests: Requests, forward: Forward) -> Scores:
+    """Requests with NaN once more, each in a row of its own: in a row that many share, 0 x NaN reaches them all."""
+    wrong = np.isnan(scores.set_logprob)
+    owner = np.repeat(np.arange(len(scores)), np.diff(scores.offsets))
+    wrong[owner[np.isnan(scores.logprob)]] = True
+    if not wrong.any():
+        return scores
+    chosen = np.flatnonzero(wrong)
+    one_a_row = replace(cost_model(forward.model.config, max_lengths=len(forward.lengths)), sharing="none")
+    again = _score(make_plan(select(requests, chosen), one_a_row, forward.lengths), forward, True, lambda tokens: None)
+    logprob, rank, set_logprob = scores.logprob.copy(), scores.rank.copy(), scores.set_logprob.copy()
+    for r, own in zip(chosen.tolist(), again, strict=True):
+        span = slice(scores.offsets[r], scores.offsets[r + 1])
+        logprob[span], rank[span], set_logprob[r] = own
+    return Scores(scores.offsets, logprob, rank, set_logprob)
+
+
+def _score(plan: Plan, forward: Forward, more: bool, progress: Callable[[int], None]) -> Scores:
+    """Run a plan and hand every request its edges."""
     logprob = np.full(len(plan.edge_source), np.nan, np.float32)
     rank = np.full(len(plan.edge_source), -1, np.int32)
     of_ask = np.zeros(len(plan.ask_source) + 1, np.float32)  # the last one stands for no ask
-    for scored in forward.run(plan, part.more):
+    for scored in forward.run(plan, more):
         logprob[scored.edges], rank[scored.edges] = scored.logprob, scored.rank
         of_ask[scored.asks] = scored.set_logprob
         progress(scored.tokens)

@@ -7,7 +7,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from miron_jax.parallel import set_backend_flags
+from miron_jax.backend import set_backend_flags
 
 set_backend_flags()
 

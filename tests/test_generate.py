@@ -20,6 +20,7 @@ from miron_jax.forward import Model
 from miron_jax.generate import CPU_PROGRAM, Generated, Generator, Sampling, TextRequest
 from miron_jax.kernels.draw_token import keep_probable
 from miron_jax.kernels.target_logprob.xla import head_logits
+from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import Decoder, abstract, random_params
 from miron_jax.model.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.hf_reader import load_hf
@@ -208,6 +209,7 @@ def test_what_is_guessed() -> None:
 
 def test_a_text_of_nan_spoils_no_other_in_its_slot(tiny: Tiny) -> None:
     """One slot, and a token whose embedding is NaN: prompts with it come first, others after them."""
+    assert isinstance(tiny.model.config, ModelConfig)
     config = replace(tiny.model.config, tied_head=False)
     decoder = nnx.merge(*nnx.split(Decoder(config, dtype=jnp.float32, rngs=nnx.Rngs(0))))
     nnx.update(decoder, tiny.model.state)
@@ -323,6 +325,7 @@ def test_a_special_token_can_be_a_stop_string(tiny: Tiny) -> None:
     """Random weights never draw it: a head that prefers it does."""
     bos = tiny.tokenizer.bos_token_id
     decoder = nnx.merge(tiny.model.graphdef, tiny.model.state)
+    assert isinstance(tiny.model.config, ModelConfig)
     config = replace(tiny.model.config, head_bias=True)
     graphdef, state = nnx.split(Decoder(config, dtype=jnp.float32, rngs=nnx.Rngs(0)))
     nnx.update(biased := nnx.merge(graphdef, state), nnx.state(decoder))

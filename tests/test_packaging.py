@@ -25,6 +25,7 @@ PACKAGE_FOLDERS = ("miron_jax", "kernels", "tasks")
 # DESIGN.md section 2: a stage imports only what stands above it.  A folder is one stage.
 STAGES = (
     "errors",
+    "backend",
     "config",
     "sandbox",
     "task",
@@ -51,7 +52,9 @@ STAGES = (
     "tasks",
     "report",
     "demo",
+    "checkpoints",
     "run",
+    "evaluator",
     "cli",
     "__init__",
 )

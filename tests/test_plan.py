@@ -103,6 +103,23 @@ def test_every_request_lies_along_one_path_with_all_its_edges(items, cost, cut_a
     assert distinct_places(requests) <= plan.unique_tokens <= plain_tokens(requests)
 
 
+@settings(max_examples=300, deadline=None)
+@given(forests(), st.sampled_from([(), (16,), (24, 64)]))
+def test_rows_without_branches_are_one_path_each(items, lengths):
+    requests = requests_of(items)
+    plan = make_plan(requests, replace(COST, sharing="path"), lengths)
+    check(plan, requests)
+    used = np.diff(plan.place_offset)
+    assert plan.position.tolist() == [i for n in used.tolist() for i in range(n)]
+    assert plan.until.tolist() == [n for n in used.tolist() for _ in range(n)]
+    # A path that begins another one is no row of its own, and none comes twice.
+    paths = {tuple(ids[:-1]) for ids, start in items if start < len(ids)}
+    longest = {path for path in paths if not any(other[: len(path)] == path and other != path for other in paths)}
+    rows = [plan.token_ids[a:b] for a, b in zip(plan.place_offset[:-1], plan.place_offset[1:], strict=True)]
+    assert len(rows) <= len(paths)
+    assert longest <= {tuple(row.tolist()) for row in rows}
+
+
 @settings(max_examples=60, deadline=None)
 @given(forests(), st.randoms())
 def test_order_of_requests_changes_no_row(items, random):

@@ -15,7 +15,7 @@ from miron_jax.config import RunConfig
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.report.curves import bars, curves_of, draw_curves
-from miron_jax.report.results import check_output, write_results
+from miron_jax.report.results import check_output, write_results, write_top
 from miron_jax.run import evaluate, evaluate_checkpoints, find_inputs
 from tests.tiny_model import make_model
 
@@ -47,7 +47,7 @@ def test_every_step_is_scored_with_its_own_weights(trained: Path, tmp_path: Path
         written[step] = write_results(config, outcome, 0.0, step)
         assert (outcome.speed.programs > 0) == (step == 3), "later steps run what the first one compiled"
     assert list(written) == [3, 20]
-    top = write_results(config, outcome, 0.0, steps=tuple(written))
+    top = write_top(config, written, 0.0)
     assert top["steps"] == {"3": "step_3/results.json", "20": "step_20/results.json"}
     assert top["tasks"] == written[20]["tasks"] != written[3]["tasks"]
     for step in written:

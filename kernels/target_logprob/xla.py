@@ -16,7 +16,7 @@ NARROW = 8  # rounds of at most this many targets pass over as many rows of logi
 @jax.named_scope("target_logprob")
 def target_logprob(
     hidden_SD: jax.Array,
-    weight_VD: jax.Array,
+    weight_VD: jax.Array | None,
     target_E: jax.Array,
     round_start_R: jax.Array,
     chunk_round_C1: jax.Array,
@@ -60,7 +60,7 @@ def target_logprob(
 @jax.named_scope("id_set_logprob")
 def id_set_logprob(
     hidden_AD: jax.Array,
-    weight_VD: jax.Array,
+    weight_VD: jax.Array | None,
     sets_GV: jax.Array,
     set_A: jax.Array,
     num_asks: jax.Array,
@@ -94,12 +94,17 @@ def _logsumexp(x_CV: jax.Array) -> jax.Array:
 
 
 def head_logits(
-    hidden_CD: jax.Array, weight_VD: jax.Array, bias_V: jax.Array | None, softcap: float | None, scale: float
+    hidden_CD: jax.Array, weight_VD: jax.Array | None, bias_V: jax.Array | None, softcap: float | None, scale: float
 ) -> jax.Array:
-    """Logits [C, V] float32 of hidden states [C, D]; the matmul runs in the head's dtype with float32 sums."""
-    logits_CV = jnp.einsum(
-        "cd,vd->cv", hidden_CD.astype(weight_VD.dtype), weight_VD, preferred_element_type=jnp.float32
-    )
+    """Logits [C, V] float32 of hidden states [C, D]; the matmul runs in the head's dtype with float32 sums.
+
+    Without a weight the hidden states are logits already, and D is V.
+    """
+    if weight_VD is None:
+        logits_CV = hidden_CD.astype(jnp.float32)
+    else:
+        operand_CD = hidden_CD.astype(weight_VD.dtype)
+        logits_CV = jnp.einsum("cd,vd->cv", operand_CD, weight_VD, preferred_element_type=jnp.float32)
     if bias_V is not None:
         logits_CV += bias_V.astype(jnp.float32)[None]
     if scale != 1.0:

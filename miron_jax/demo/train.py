@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from absl import app, flags
 
-from miron_jax.parallel import set_backend_flags
+from miron_jax.backend import set_backend_flags
 
 set_backend_flags()
 

@@ -42,10 +42,12 @@ _ACTIVATE = {
 class Head:
     """logits = softcap * tanh(scale * (hidden @ weight.T + bias) / softcap), the cap only where there is one."""
 
-    weight_VD: jax.Array  # the token embedding itself where tied, no copy
-    bias_V: jax.Array | None  # float32
-    softcap: float | None = field(metadata={"static": True})
-    scale: float = field(metadata={"static": True})
+    weight_VD: (
+        jax.Array | None
+    )  # the token embedding itself where tied, no copy; None: hidden states are logits already
+    bias_V: jax.Array | None = None  # float32
+    softcap: float | None = field(default=None, metadata={"static": True})
+    scale: float = field(default=1.0, metadata={"static": True})
 
 
 class LayerKind(NamedTuple):
@@ -293,6 +295,12 @@ class Decoder(nnx.Module):
 def abstract(config: ModelConfig, dtype: DTypeLike) -> tuple[Any, Any]:
     """(graphdef, state of ShapeDtypeStructs): the tree that readers fill.  Nothing is allocated."""
     return nnx.split(nnx.eval_shape(lambda: Decoder(config, dtype=dtype, rngs=nnx.Rngs(0))))
+
+
+def leaf_name(path: Any) -> str:
+    """Keys of a leaf joined by "/", without the `value` below each nnx variable."""
+    variable = isinstance(path[-1], jax.tree_util.GetAttrKey) and path[-1].name == "value"
+    return jax.tree_util.keystr(path[:-1] if variable else path, simple=True, separator="/")
 
 
 def random_params(config: ModelConfig, dtype: DTypeLike, seed: int) -> Any:

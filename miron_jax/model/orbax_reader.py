@@ -24,7 +24,7 @@ from jax.typing import DTypeLike
 
 from miron_jax.errors import InputError
 from miron_jax.model.config import ModelConfig
-from miron_jax.model.decoder import abstract
+from miron_jax.model.decoder import abstract, leaf_name
 
 _TREE_FILE = "_METADATA"  # every checkpoint has one
 _DATA_FOLDER, _MANIFEST = "d", "manifest.ocdbt"  # all arrays in a few files, and what tells where each one lies
@@ -43,13 +43,20 @@ class Stored(NamedTuple):
 
 def load_orbax(folder: Path, config: ModelConfig, dtype: DTypeLike) -> Any:
     """Weights as an nnx.State on the default device, matrices in `dtype`, norms and biases in float32."""
+    return load_tree(
+        folder, abstract(config, dtype)[1], "that config.json describes; use the config.json of this checkpoint"
+    )
+
+
+def load_tree(folder: Path, tree: Any, described: str = "of the model's params; check the model's sizes") -> Any:
+    """The same of any tree of arrays or shapes: nnx.State, Linen's variables.  Leaves come back in the tree's dtypes."""
     item = _item(folder)
     stored = _stored(item)
-    leaves, treedef = jax.tree_util.tree_flatten_with_path(abstract(config, dtype)[1])
-    wanted = {jax.tree_util.keystr(path[:-1], simple=True, separator="/"): leaf for path, leaf in leaves}
+    leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
+    wanted = {leaf_name(path): jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for path, leaf in leaves}
     place = _place(folder, stored, wanted)
     inside = {key.removeprefix(place.above).removesuffix(place.below): key for key in stored if place.holds(key)}
-    _check_keys(folder, inside, wanted)
+    _check_keys(folder, inside, wanted, described)
     for path, leaf in wanted.items():
         _check_array(folder, path, stored[inside[path]], leaf)
     arrays = _restore(folder, item, {inside[path]: leaf for path, leaf in wanted.items()})
@@ -130,12 +137,12 @@ def _flat(tree: Any, path: str) -> Iterable[tuple[str, Stored]]:
         yield path, Stored(tuple(shape or ()), "no array" if dtype is None else np.dtype(dtype).name)
 
 
-def _check_keys(folder: Path, found: Mapping[str, str], wanted: Mapping[str, Any]) -> None:
+def _check_keys(folder: Path, found: Mapping[str, str], wanted: Mapping[str, Any], described: str) -> None:
     missing, extra = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
     if missing or extra:
         raise InputError(
             f"{folder}: lacks {_listed(missing)} and has {_listed(extra)} besides, expected the {len(wanted)} arrays "
-            "that config.json describes; use the config.json of this checkpoint, and save the model's weights alone"
+            f"{described}, and save the model's weights alone"
         )
 
 

@@ -5,6 +5,8 @@ load one.  It deliberately does not know what is scored.
 """
 
 import re
+from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,29 @@ from jax.typing import DTypeLike
 
 from miron_jax.errors import InputError
 from miron_jax.model.config import ModelConfig
+from miron_jax.model.decoder import leaf_name
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_files import has_tensors
 from miron_jax.model.hf_reader import load_hf
 
 _NAMED = re.compile(r"((global_?)?(step|checkpoint|ckpt)[-_]?)?(\d+)", re.ASCII)  # 1000, step_1000, checkpoint-1000
 _BELOW = ("", "steps", "checkpoints")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Weights to score."""
+
+    step: int | None  # of the training run it comes from; None: a model that has no steps
+    folder: Path | None  # None: they come from no files
+    fingerprint: str | None = None  # of its files, as they were when it was found
+
+
+def fingerprint(folder: Path) -> str:
+    """Of a folder's files: names, sizes and times, not contents.  A copy has another one."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    told = [(str(path.relative_to(folder)), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    return blake2b(repr(told).encode(), digest_size=16).hexdigest()
 
 
 def training_steps(folder: Path) -> list[tuple[int, Path]]:
@@ -39,8 +58,13 @@ def training_steps(folder: Path) -> list[tuple[int, Path]]:
     return []
 
 
-def pick_steps(steps: list[tuple[int, Path]], wanted: str | None, folder: Path) -> list[tuple[int, Path]]:
-    """`latest`, a list such as 1000,2000, or first:last:stride with any part left out; None: all."""
+def pick_steps(
+    steps: list[tuple[int, Path]], wanted: str | None, folder: Path, strict: bool = True
+) -> list[tuple[int, Path]]:
+    """`latest`, a list such as 1000,2000, or first:last:stride with any part left out; None: all.
+
+    Raises InputError where one of the list, or all, are missing; not so without `strict`, while they may still come.
+    """
     if wanted is None:
         return steps
     if wanted == "latest":
@@ -55,7 +79,7 @@ def pick_steps(steps: list[tuple[int, Path]], wanted: str | None, folder: Path) 
     else:
         asked = {int(part) for part in wanted.split(",")}
         picked, missing = [own for own in steps if own[0] in asked], sorted(asked - set(have))
-    if missing or not picked:
+    if strict and (missing or not picked):
         shown = ", ".join(map(str, have[:8])) + (f" and {len(have) - 8} more" if len(have) > 8 else "")
         lacks = f"no step {missing[0]}" if missing else "none of these steps"
         raise InputError(f"--steps={wanted}: {folder} has {lacks}, expected some of {shown}; name steps that are there")
@@ -76,14 +100,20 @@ def load_step(folder: Path, config: ModelConfig, dtype: DTypeLike) -> Any:
     return _finite(folder, load_hf(folder, dtype, config=config).state)
 
 
+def load_tree(folder: Path, tree: Any) -> Any:
+    """Weights of a user's own model: a tree of arrays or shapes, filled from an Orbax checkpoint."""
+    from miron_jax.model.orbax_reader import load_tree as from_orbax
+
+    return _finite(folder, from_orbax(folder, tree))
+
+
 def _finite(folder: Path, state: Any) -> Any:
     """The same state, which holds no NaN and no infinity."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
-        if not _all_finite(leaf):
-            name = jax.tree_util.keystr(path[:-1], simple=True, separator="/")
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and not _all_finite(leaf):
             raise InputError(
-                f"{folder}: the weights {name} hold NaN or infinity, expected numbers; the training went wrong before "
-                "this step, or the file is damaged: name an earlier step or copy it again"
+                f"{folder}: the weights {leaf_name(path)} hold NaN or infinity, expected numbers; the training went wrong "
+                "before this step, or the file is damaged: name an earlier step or copy it again"
             )
     return state
 

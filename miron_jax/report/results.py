@@ -11,7 +11,7 @@ import platform
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -36,6 +36,7 @@ from miron_jax.aggregate import (
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.metrics.answers import answer_of, normalize
+from miron_jax.model.training_run import Checkpoint
 from miron_jax.prompts import Prompt
 from miron_jax.report.cloze import cloze_composites, cloze_entry, cloze_samples
 from miron_jax.report.entries import estimate_entry, option_entry
@@ -43,6 +44,7 @@ from miron_jax.scores import Score
 from miron_jax.task import AnyTask, ClozeTask, Suite
 
 SCHEMA = 1
+_NOT_IDENTITY = ("output", "resume", "token_budget", "steps", "watch", "watch_timeout")  # move no score
 RESULTS, SAMPLES = "results.json", "samples"
 STEP = "step_"  # folders of the checkpoints of one training run
 CURVES = "curves.svg"
@@ -92,9 +94,7 @@ def _check_same_run(config: RunConfig, folder: Path) -> None:
 
 def _identity(config: RunConfig) -> dict[str, Any]:
     """What makes a run this run; where it writes and how much it runs at once do not."""
-    return {
-        key: value for key, value in _config(config).items() if key not in ("output", "resume", "token_budget", "steps")
-    }
+    return {key: value for key, value in _config(config).items() if key not in _NOT_IDENTITY}
 
 
 def _resolved(value: Any) -> Any:
@@ -104,25 +104,49 @@ def _resolved(value: Any) -> Any:
     return os.path.realpath(value) if isinstance(value, str) and os.path.exists(value) else value
 
 
-def write_results(
-    config: RunConfig, outcome: Outcome, wall_seconds: float, step: int | None = None, steps: Sequence[int] = ()
-) -> dict[str, Any]:
+def write_results(config: RunConfig, outcome: Outcome, wall_seconds: float, step: int | None = None) -> dict[str, Any]:
     """Write samples and results.json, which is returned.  All is written aside first, then put in place at once.
 
-    A checkpoint of several goes into a folder of its own, the last one also to the top, with `steps` naming all.
+    A checkpoint of several goes into a folder of its own; `write_top` puts the last one above them.
     """
     folder = Path(config.output) if step is None else Path(config.output) / f"{STEP}{step}"
     partial = folder / PARTIAL
-    results = _strict(results_of(config, outcome, wall_seconds))
+    results = strict(results_of(config, outcome, wall_seconds))
     if step is not None:
         results["step"] = step
-    if steps:
-        results["steps"] = {str(own): f"{STEP}{own}/{RESULTS}" for own in steps}
     shutil.rmtree(partial, ignore_errors=True)
     for task in outcome.tasks:
         path = partial / SAMPLES / f"{task.source.task.name}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(f"{_dumps(_strict(sample))}\n" for sample in samples(task)), encoding="utf-8")
+        path.write_text("".join(f"{_dumps(strict(sample))}\n" for sample in samples(task)), encoding="utf-8")
+    _put_in_place(folder, results)
+    return results
+
+
+def write_top(config: RunConfig, steps: Mapping[int, Mapping[str, Any]], wall_seconds: float) -> dict[str, Any]:
+    """The last step's results and samples once more at the top, with `steps` naming all; `wall_seconds` is the command's."""
+    folder, last = Path(config.output), max(steps)
+    results = {**steps[last], "steps": {str(step): f"{STEP}{step}/{RESULTS}" for step in sorted(steps)}}
+    results["speed"] = {**results["speed"], "wall_seconds": wall_seconds}
+    shutil.rmtree(folder / PARTIAL, ignore_errors=True)
+    shutil.copytree(folder / f"{STEP}{last}" / SAMPLES, folder / PARTIAL / SAMPLES)
+    _put_in_place(folder, results)
+    return results
+
+
+def stored_results(config: RunConfig, checkpoint: Checkpoint) -> dict[str, Any] | None:
+    """What an earlier run of this configuration and this version made of the same checkpoint, or None."""
+    path = Path(config.output) / f"{STEP}{checkpoint.step}" / RESULTS
+    if checkpoint.step is None or checkpoint.fingerprint is None or not path.is_file():
+        return None
+    found = json.loads(path.read_text(encoding="utf-8"))  # check_output has read it before
+    same = found.get("checkpoint", {}).get("fingerprint") == checkpoint.fingerprint
+    return found if same and found["environment"]["packages"]["miron-jax"] == __version__ else None
+
+
+def _put_in_place(folder: Path, results: Mapping[str, Any]) -> None:
+    """What lies in the folder's PARTIAL, with these results, instead of what was there; results.json last."""
+    partial = folder / PARTIAL
     (partial / RESULTS).write_text(_dumps(results, indent=1) + "\n", encoding="utf-8")
     (folder / RESULTS).unlink(missing_ok=True)
     if (folder / SAMPLES).exists():
@@ -130,7 +154,6 @@ def write_results(
     (partial / SAMPLES).rename(folder / SAMPLES)
     (partial / RESULTS).rename(folder / RESULTS)
     shutil.rmtree(partial)
-    return results
 
 
 def results_of(config: RunConfig, outcome: Outcome, wall_seconds: float) -> dict[str, Any]:
@@ -155,6 +178,10 @@ def results_of(config: RunConfig, outcome: Outcome, wall_seconds: float) -> dict
         "speed": _speed(outcome, wall_seconds),
         "generation": None if outcome.generation is None else asdict(outcome.generation),
         "self_check": asdict(outcome.check),
+        "checkpoint": {
+            "folder": None if outcome.checkpoint.folder is None else str(outcome.checkpoint.folder),
+            "fingerprint": outcome.checkpoint.fingerprint,
+        },
     }
 
 
@@ -381,16 +408,16 @@ def _config(config: RunConfig) -> dict[str, Any]:
     return json.loads(json.dumps(asdict(config)))  # tuples become lists, as they are in the file
 
 
-def _strict(value: Any) -> Any:
+def strict(value: Any) -> Any:
     """NaN and infinity become null, NumPy's numbers Python's."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _strict(entry) for key, entry in value.items()}
+        return {key: strict(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_strict(entry) for entry in value]
+        return [strict(entry) for entry in value]
     return value
 
 

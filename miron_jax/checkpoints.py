@@ -1,0 +1,209 @@
+"""--model -> what it computes, and the checkpoints to score, one after the other.
+
+Arrives: a RunConfig.  Leaves: an `Architecture`, `Checkpoint`s and their weights on the device.  It deliberately does not
+know what is scored.  The next checkpoint is read while one is scored; of a run that is watched, new ones are waited for.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from miron_jax import demo
+from miron_jax.config import RunConfig
+from miron_jax.errors import InputError
+from miron_jax.forward import free_bytes
+from miron_jax.model.config import ModelConfig
+from miron_jax.model.decoder import abstract
+from miron_jax.model.hf_config import eos_token_ids, from_hf_config
+from miron_jax.model.hf_files import has_tensors
+from miron_jax.model.hf_reader import resolve_model
+from miron_jax.model.own import OwnModel, is_factory, make_own
+from miron_jax.model.training_run import Checkpoint, fingerprint, load_step, load_tree, pick_steps, training_steps
+from miron_jax.token_requests import Tokenizer, load_tokenizer
+
+POLL_SECONDS = 10.0  # between two looks at a run that is watched
+
+
+class Architecture(NamedTuple):
+    """What a model computes, whatever its weights."""
+
+    config: ModelConfig | OwnModel
+    network: Any  # nnx.GraphDef of a Decoder, or the OwnModel again
+    tokenizer: Tokenizer
+    eos_ids: tuple[int, ...]
+
+
+class Found(NamedTuple):
+    """Where a model's parts lie."""
+
+    home: Path | None  # of config.json and tokenizer
+    weights: Path | None  # a checkpoint, or the folder of a training run
+    own: OwnModel | None
+
+
+def find_model(config: RunConfig, weights: bool = True) -> Found:
+    """Look for what --model names; a hub's files are fetched.  Raises InputError."""
+    if is_factory(config.model):
+        where = None if config.checkpoint is None else Path(config.checkpoint).expanduser()
+        if where is not None and not where.is_dir():
+            raise InputError(f"--checkpoint={config.checkpoint}: no such folder, expected an Orbax checkpoint or a run")
+        return Found(None, where, make_own(config.model))
+    if config.checkpoint is not None:
+        raise InputError(
+            f"--checkpoint={config.checkpoint} holds the weights of a model of your own, but --model={config.model} names "
+            "no factory (package.module:factory): name the checkpoint's folder with --model"
+        )
+    folder = demo.FOLDER if config.model == demo.NAME else resolve_model(config.model, weights=weights)
+    return Found(folder, folder, None)
+
+
+def architecture_of(config: RunConfig, found: Found) -> Architecture:
+    """What the model computes, with its tokenizer."""
+    if found.own is not None:
+        tokenizer = config.tokenizer or found.own.tokenizer
+        if tokenizer is None:
+            raise InputError(f"--model={config.model}: its OwnModel has no tokenizer: give one there, or --tokenizer")
+        tokenizer = load_tokenizer(str(tokenizer)) if isinstance(tokenizer, str | Path) else tokenizer
+        return Architecture(found.own, found.own, tokenizer, found.own.eos_token_ids)
+    assert found.home is not None
+    home = _home(config, found)
+    model = from_hf_config(home)
+    network = abstract(model, jnp.dtype(config.dtype))[0]
+    return Architecture(model, network, load_tokenizer(config.tokenizer or str(home)), eos_token_ids(home))
+
+
+def _home(config: RunConfig, found: Found) -> Path:
+    """A run's folder, or where it has no config.json, that of its last step."""
+    assert found.home is not None
+    if (found.home / "config.json").is_file():
+        return found.home
+    steps = [checkpoint.folder for checkpoint in checkpoints_of(config, found) if checkpoint.folder]
+    return steps[-1] if steps else found.home
+
+
+def checkpoints_of(config: RunConfig, found: Found) -> list[Checkpoint]:
+    """Those that are there now, in order of training."""
+    if found.weights is None:
+        return [Checkpoint(None, None)]
+    whole = config.steps is None and not config.watch and has_tensors(found.weights)
+    steps = [] if whole else training_steps(found.weights)
+    if steps:
+        picked = pick_steps(steps, config.steps, found.weights, strict=not config.watch)
+        return [Checkpoint(step, path, fingerprint(path)) for step, path in picked]
+    if config.watch:
+        return []
+    if config.steps is not None:
+        raise InputError(
+            f"--steps={config.steps}: {found.weights} holds no checkpoint in a folder named by its step, such as 1000 or "
+            "checkpoint-1000; name the run's folder"
+        )
+    return [Checkpoint(None, found.weights, fingerprint(found.weights))]
+
+
+def rounds(
+    config: RunConfig, found: Found, say: Callable[[str], None], scored: Callable[[Checkpoint], bool]
+) -> Iterator["Round"]:
+    """Checkpoints to score, a list at a time: those that are there, and of a run that is watched those that come.
+
+    `scored`: whether a checkpoint's results are there already.  Ends when nothing new has come for --watch_timeout seconds;
+    raises InputError where a checkpoint that came could not be read until then.
+    """
+    met: set[int | None] = set()
+    broken: dict[int | None, tuple[str | None, InputError]] = {}
+    last = time.monotonic()
+    while True:
+        fresh = []
+        for checkpoint in checkpoints_of(config, found):
+            unread = broken.get(checkpoint.step)
+            if checkpoint.step in met or (unread and unread[0] == checkpoint.fingerprint):
+                continue
+            if scored(checkpoint):
+                met.add(checkpoint.step)
+                say(f"step {checkpoint.step} is scored already")
+            else:
+                fresh.append(checkpoint)
+        if fresh:
+            failures: list[tuple[Checkpoint, InputError]] = []
+            yield Round(fresh, failures if config.watch else None)
+            met.update(checkpoint.step for checkpoint in fresh)
+            for checkpoint, error in failures:
+                met.discard(checkpoint.step)
+                broken[checkpoint.step] = (checkpoint.fingerprint, error)
+                say(f"step {checkpoint.step} cannot be read yet: {error}")
+            last = time.monotonic()
+        if not config.watch:
+            return
+        if time.monotonic() - last > config.watch_timeout:
+            unread_errors = [error for step, (_, error) in broken.items() if step not in met]
+            if unread_errors:
+                raise unread_errors[0]
+            say(f"nothing new in {found.weights} for {config.watch_timeout:.0f} s")
+            return
+        if not fresh:
+            time.sleep(min(POLL_SECONDS, config.watch_timeout))
+
+
+class Round(NamedTuple):
+    """Checkpoints that were there at one look."""
+
+    checkpoints: list[Checkpoint]
+    failures: list[tuple[Checkpoint, InputError]] | None  # those that could not be read; None: that ends the run
+
+
+def loaded(
+    architecture: Architecture, config: RunConfig, found: Found, coming: Iterable[Round]
+) -> Iterator[tuple[Checkpoint, Any]]:
+    """Weights of each checkpoint on the device; the next ones are read while these are scored, where both fit."""
+    with ThreadPoolExecutor(1) as reader:
+        for now in coming:
+            yield from _loaded(reader, architecture, config, found, now)
+
+
+def _loaded(
+    reader: ThreadPoolExecutor, architecture: Architecture, config: RunConfig, found: Found, now: Round
+) -> Iterator[tuple[Checkpoint, Any]]:
+    waiting: Future[Any] | None = None
+    for i, checkpoint in enumerate(now.checkpoints):
+        try:
+            state = load(architecture, config, checkpoint) if waiting is None else waiting.result()
+        except InputError as error:
+            waiting = None
+            if now.failures is None:
+                raise
+            now.failures.append((checkpoint, error))
+            continue
+        waiting, leaves = None, jax.tree.leaves(state)
+        room = free_bytes(leaves[0].devices().pop()) > 2 * sum(leaf.nbytes for leaf in leaves)
+        if i + 1 < len(now.checkpoints) and room:
+            waiting = reader.submit(load, architecture, config, now.checkpoints[i + 1])
+        del leaves
+        yield checkpoint, state
+        del state  # before the next ones are read where there is no room for both
+
+
+def load(architecture: Architecture, config: RunConfig, checkpoint: Checkpoint) -> Any:
+    """Weights of one checkpoint on the default device."""
+    if not isinstance(architecture.config, OwnModel):
+        assert checkpoint.folder is not None
+        return load_step(checkpoint.folder, architecture.config, jnp.dtype(config.dtype))
+    own = architecture.config
+    if own.params is None:
+        raise InputError(
+            f"--model={config.model}: its OwnModel has no params: give them, or their shapes and --checkpoint"
+        )
+    if checkpoint.folder is not None:
+        return load_tree(checkpoint.folder, own.params)
+    made = [leaf for leaf in jax.tree.leaves(own.params) if not isinstance(leaf, jax.ShapeDtypeStruct)]
+    if len(made) < len(jax.tree.leaves(own.params)):
+        raise InputError(f"--model={config.model}: its params are shapes without numbers: name them with --checkpoint")
+    return jax.tree.map(jnp.asarray, own.params)
+
+
+def several(config: RunConfig, checkpoints: Sequence[Checkpoint]) -> bool:
+    """Whether the same requests will be scored more than once."""
+    return config.watch or len(checkpoints) > 1

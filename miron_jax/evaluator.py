@@ -1,0 +1,203 @@
+"""The engine from Python: inside a training loop, or for a few texts.
+
+Arrives: a model and its tokenizer, task names, weights.  Leaves: what results.json holds, as a dict; scores of texts.  It
+deliberately adds nothing to what the stages do: a number from here is the command's number.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from miron_jax.backend import check_backend_flags
+from miron_jax.checkpoints import Architecture, architecture_of, checkpoints_of, find_model, load
+from miron_jax.config import RunConfig
+from miron_jax.errors import InputError
+from miron_jax.forward import Forward, Model, cost_model
+from miron_jax.model.own import OwnModel, check_own
+from miron_jax.model.training_run import Checkpoint
+from miron_jax.parallel import with_auto_axes
+from miron_jax.report.results import results_of, strict, write_results
+from miron_jax.run import Evaluation, find_inputs
+from miron_jax.scores import TOLERANCE, SelfCheck, Totals, score_parts
+from miron_jax.token_requests import Requests, load_tokenizer
+
+
+class Evaluator:
+    """Benchmarks for weights that change: data are read and tokenized and planned once, programs are compiled once.
+
+        evaluator = Evaluator(model, tokenizer, tasks=["core/copa", "miron-gen"], limit=200)
+        results = evaluator.run(params, step=1000)      # what results.json holds
+
+    `model`: an OwnModel, or a folder (or hub id) with a config.json: then `params` is a state of the engine's Decoder
+    (`load_params` gives one), and without params the folder's own weights are scored.  `tokenizer`: a transformers one, a
+    folder or a hub id; None: the model's own.  `row_axes`: axes of the weights' mesh that rows are split over, such as
+    ("data",); weights stay where they are.  `output`: a folder that gets a step_N a step, as the command writes it.  Other
+    keywords are RunConfig's fields (data_dir, limit, dtype, max_length, seed, ...), named as the command's flags.
+    """
+
+    def __init__(
+        self,
+        model: OwnModel | str | Path,
+        tokenizer: Any = None,
+        tasks: Sequence[str] = ("core",),
+        *,
+        data_dir: str | Path | None = None,
+        output: str | Path | None = None,
+        row_axes: tuple[str, ...] = (),
+        say: Callable[[str], None] = lambda line: None,
+        **options: Any,
+    ) -> None:
+        if isinstance(tasks, str):
+            raise InputError(f"tasks is {tasks!r}, expected a list of names: tasks=[{tasks!r}]")
+        if data_dir is not None:
+            options["data_dir"] = (("", str(data_dir)),)
+        own = isinstance(model, OwnModel)
+        name = f"OwnModel({_name_of(model)})" if isinstance(model, OwnModel) else str(model)
+        folder = str(output) if output is not None else RunConfig.output
+        try:
+            self.config = RunConfig(model=name, tasks=tuple(tasks), output=folder, **options)
+        except TypeError as error:
+            raise InputError(f"Evaluator: {error}; expected fields of RunConfig") from None
+        self._writes = output is not None
+        self._own_weights = None if own else find_model(self.config)
+        self.evaluation = Evaluation(
+            self.config,
+            find_inputs(self.config),
+            _architecture(model, tokenizer, self.config),
+            say,
+            row_axes=row_axes,
+        )
+
+    def run(self, params: Any = None, step: int | None = None) -> dict[str, Any]:
+        """Score these weights: what results.json holds.  Raises InputError, SelfCheckFailed.
+
+        `params`: as `OwnModel`'s functions take them, on any devices; None: the model's own.  Later calls with weights of
+        the same shapes, dtypes and placement compile nothing.
+        """
+        check_backend_flags()
+        start = time.perf_counter()
+        state = self._weights() if params is None else with_auto_axes(jax.tree.map(jnp.asarray, params))
+        outcome = self.evaluation.score(state, time.perf_counter() - start, checkpoint=Checkpoint(step, None))
+        seconds = time.perf_counter() - start
+        if self._writes:
+            return write_results(self.config, outcome, seconds, step)
+        results = strict(results_of(self.config, outcome, seconds))
+        return results if step is None else {**results, "step": step}
+
+    def _weights(self) -> Any:
+        architecture = self.evaluation.architecture
+        if self._own_weights is None:
+            return load(architecture, self.config, Checkpoint(None, None))
+        return load(architecture, self.config, checkpoints_of(self.config, self._own_weights)[-1])
+
+
+class TextScore(NamedTuple):
+    """A continuation's score behind its context."""
+
+    logprob: float  # nats, sum over its tokens
+    greedy: bool  # whether greedy decoding writes it: every rank is 0
+    token_ids: tuple[int, ...]
+    token_logprobs: tuple[float, ...]  # nats
+    token_ranks: tuple[int, ...]  # tokens ahead of each
+
+
+def score(
+    model: OwnModel | str | Path,
+    tokenizer: Any = None,
+    texts: Sequence[tuple[str, str]] = (),
+    params: Any = None,
+    dtype: str = "float32",
+) -> list[TextScore]:
+    """Score (context, continuation) pairs; what they share is computed once.
+
+    Context and continuation are tokenized apart and laid end to end, with the tokenizer's own special tokens before the
+    context.  An empty context needs a tokenizer that puts one there.  Raises InputError, SelfCheckFailed.
+    """
+    check_backend_flags()
+    config = RunConfig(model="OwnModel" if isinstance(model, OwnModel) else str(model), tasks=("none",), dtype=dtype)  # type: ignore[arg-type]
+    architecture = _architecture(model, tokenizer, config)
+    requests = _requests(architecture, texts)
+    if params is None:
+        found = None if isinstance(model, OwnModel) else find_model(config)
+        there = Checkpoint(None, None) if found is None else checkpoints_of(config, found)[-1]
+        params = load(architecture, config, there)
+    weights = Model(architecture.config, architecture.network, with_auto_axes(jax.tree.map(jnp.asarray, params)))
+    check = SelfCheck(TOLERANCE[dtype])
+    with jax.default_matmul_precision("highest"):
+        if isinstance(architecture.config, OwnModel):
+            check_own(architecture.config, weights.state, check.tolerance)
+        forward = Forward(weights)
+        [found_scores] = score_parts([requests], forward, cost_model(architecture.config), Totals(), check)
+    return [
+        TextScore(
+            float(own.logprob.sum(dtype=np.float64)),
+            not own.rank.any(),
+            tuple(requests.tokens(r)[requests.span_start[r] :].tolist()),
+            tuple(own.logprob.tolist()),
+            tuple(own.rank.tolist()),
+        )
+        for r, own in enumerate(found_scores)
+    ]
+
+
+def load_params(folder: str | Path, dtype: str = "float32") -> Any:
+    """Weights of a folder (or hub id, or a run's last step) as the engine's Decoder holds them, on the default device."""
+    config = RunConfig(model=str(folder), tasks=("none",), dtype=dtype)  # type: ignore[arg-type]
+    found = find_model(config)
+    return load(architecture_of(config, found), config, checkpoints_of(config, found)[-1])
+
+
+def _architecture(model: OwnModel | str | Path, tokenizer: Any, config: RunConfig) -> Architecture:
+    if not isinstance(model, OwnModel):
+        found = architecture_of(config, find_model(config))
+        return found if tokenizer is None else found._replace(tokenizer=_tokenizer(tokenizer))
+    tokenizer = model.tokenizer if tokenizer is None else tokenizer
+    if tokenizer is None:
+        raise InputError("the OwnModel has no tokenizer: give one there, or beside it")
+    return Architecture(model, model, _tokenizer(tokenizer), model.eos_token_ids)
+
+
+def _tokenizer(tokenizer: Any) -> Any:
+    return load_tokenizer(str(tokenizer)) if isinstance(tokenizer, str | Path) else tokenizer
+
+
+def _name_of(own: OwnModel) -> str:
+    function = own.logits or own.hidden
+    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', 'function')}"
+
+
+def _requests(architecture: Architecture, texts: Sequence[tuple[str, str]]) -> Requests:
+    """One request a pair, in order."""
+    ids, starts = [], []
+    for i, (context, continuation) in enumerate(texts):
+        before = architecture.tokenizer(context, add_special_tokens=True)["input_ids"]
+        eos = architecture.tokenizer.eos_token_id
+        before = before[:-1] if len(before) > 1 and before[-1] == eos else before
+        after = architecture.tokenizer(continuation, add_special_tokens=False)["input_ids"]
+        if not before or not after:
+            empty = "continuation" if before else "context"
+            raise InputError(
+                f"text {i}: its {empty} {continuation if before else context!r} has no token: give it some text"
+            )
+        ids.append(np.asarray([*before, *after], np.int32))
+        starts.append(len(before))
+    highest = max((int(own.max()) for own in ids), default=0)
+    if highest >= architecture.config.vocab_size:
+        raise InputError(
+            f"the tokenizer gives token id {highest}, but the model's vocabulary has {architecture.config.vocab_size}: "
+            "give the model's own tokenizer"
+        )
+    most = architecture.config.num_positions
+    too_long = [i for i, own in enumerate(ids) if most and len(own) > most]
+    if too_long:
+        raise InputError(
+            f"text {too_long[0]} has {len(ids[too_long[0]])} tokens, but the model has {most} places: cut it"
+        )
+    offsets = np.cumsum([0, *(len(own) for own in ids)]).astype(np.int64)
+    no = np.zeros(len(ids), bool)
+    return Requests(np.concatenate([np.zeros(0, np.int32), *ids]), offsets, np.asarray(starts, np.int32), no, no)

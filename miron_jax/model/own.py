@@ -1,0 +1,233 @@
+"""The user's own Flax model: a record of functions, told apart by what they know.
+
+Arrives: `OwnModel`, from a factory that `--model=package.module:factory` names or from Python.  Leaves: the same, found
+to be what it says.  It deliberately does not know Linen or NNX: parameters are a pytree, functions are called under jit.
+
+    logits(params, token_ids)                            any causal model.  A row is one request (or several that begin
+                                                         one another); what they share is computed again
+    hidden(params, token_ids, positions, visibility)     a transformer that looks only where `visibility` lets it: rows
+    head(params)                                         are forests, every unique token is computed once
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from miron_jax.errors import InputError
+from miron_jax.kernels.target_logprob.xla import head_logits
+from miron_jax.model.decoder import Decoder, Head
+from miron_jax.model.visibility import Visibility
+
+PROBE_LENGTH = 16  # places of the rows that tell whether a model keeps its word
+
+
+@dataclass(frozen=True, eq=False)  # compared by identity: it is a static argument of compiled programs
+class OwnModel:
+    """A causal language model of the user's own.
+
+    Give `logits`, or `hidden` and `head`; all are pure functions that jax can trace.  Shapes: token_ids and positions int32
+    [B, T]; logits [B, T, V] and hidden states [B, T, D] of any float dtype; row v of the head's weight [V, D] is token v's.
+    Rows are padded on the right with token 0.
+
+    Of a training run, `params` may hold shapes alone (jax.eval_shape): --checkpoint names the weights.
+    """
+
+    vocab_size: int
+    logits: Callable[[Any, jax.Array], jax.Array] | None = None
+    hidden: Callable[[Any, jax.Array, jax.Array, Visibility], jax.Array] | None = None
+    head: Callable[[Any], "jax.Array | Head"] | None = None  # weight [V, D], or a Head with bias, soft cap and scale
+    params: Any = None  # pytree of arrays; None: they come later (Evaluator.run)
+    tokenizer: Any = None  # folder, hub id, or a transformers tokenizer; --tokenizer goes before it
+    eos_token_ids: tuple[int, ...] = ()  # tokens that end a text
+    num_positions: int | None = None  # places that the model has; None: any number
+    trained_length: int | None = None  # tokens; requests beyond it are counted
+    windows: tuple[int | None, ...] = (None,)  # that `hidden` asks of visibility.attend
+
+    def __post_init__(self) -> None:
+        if self.vocab_size < 1:
+            raise InputError(f"OwnModel: vocab_size is {self.vocab_size}, expected the number of tokens")
+        both, one = self.hidden is not None and self.head is not None, self.hidden is None and self.head is None
+        if not ((both and self.logits is None) or (one and self.logits is not None)):
+            given = [name for name in ("logits", "hidden", "head") if getattr(self, name) is not None]
+            raise InputError(f"OwnModel: has {', '.join(given) or 'no function'}, expected logits, or hidden and head")
+
+    @property
+    def is_forest(self) -> bool:
+        """Whether its rows may hold branches."""
+        return self.hidden is not None
+
+    @property
+    def layer_windows(self) -> tuple[int | None, ...]:
+        return self.windows
+
+
+class BoundOwn:
+    """The model with its weights, called like the engine's own decoder: hidden states, then a head."""
+
+    def __init__(self, config: OwnModel, params: Any) -> None:
+        self.config, self.params = config, params
+
+    def __call__(self, token_ids_BT: jax.Array, position_BT: jax.Array, visibility: Visibility) -> jax.Array:
+        """[B, T, D]; of a model that has logits alone, these: [B, T, V]."""
+        if self.config.hidden is not None:
+            hidden = self.config.hidden(self.params, token_ids_BT, position_BT, visibility)
+            return self._checked("hidden", hidden, token_ids_BT.shape, None)
+        assert self.config.logits is not None
+        logits = self.config.logits(self.params, token_ids_BT)
+        return self._checked("logits", logits, token_ids_BT.shape, self.config.vocab_size)
+
+    def head(self) -> Head:
+        if self.config.head is None:
+            return Head(None)
+        found = self.config.head(self.params)
+        head = found if isinstance(found, Head) else Head(jnp.asarray(found))
+        if head.weight_VD is None or head.weight_VD.ndim != 2 or head.weight_VD.shape[0] != self.config.vocab_size:
+            shape = None if head.weight_VD is None else list(head.weight_VD.shape)
+            raise InputError(
+                f"--model: head gives a weight of shape {shape}, expected [{self.config.vocab_size}, D], a row a token of "
+                "vocab_size: transpose a Dense or Linear kernel, and cut rows that only pad the vocabulary"
+            )
+        return head
+
+    def _checked(self, name: str, found: jax.Array, rows: tuple[int, ...], last: int | None) -> jax.Array:
+        shape = getattr(found, "shape", None)
+        if shape is None or len(shape) != 3 or shape[:2] != rows or (last is not None and shape[2] != last):
+            wanted = [*rows, "D" if last is None else last]
+            raise InputError(
+                f"--model: {name} gives {type(found).__name__ if shape is None else list(shape)} for token ids of shape "
+                f"{list(rows)}, expected {wanted}; mend the function"
+            )
+        return found.astype(jnp.float32)
+
+
+def bind(network: Any, params: Any) -> "Decoder | BoundOwn":
+    """A network (nnx.GraphDef of a Decoder, or an OwnModel) with its weights, inside a traced function."""
+    if isinstance(network, OwnModel):
+        return BoundOwn(network, params)
+    return nnx.merge(network, params)
+
+
+def is_factory(name: str) -> bool:
+    """Whether --model names a factory, `package.module:factory`."""
+    module, colon, factory = name.partition(":")
+    return bool(colon) and factory.isidentifier() and all(part.isidentifier() for part in module.split("."))
+
+
+def make_own(name: str) -> OwnModel:
+    """What the factory returns; its module is looked for in the working directory first."""
+    module, _, factory = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        imported = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise InputError(f"--model={name}: {module} imports {error.name}, which is not installed") from error
+        raise InputError(
+            f"--model={name}: no module {error.name}, neither in {os.getcwd()} nor installed; run where it lies, or set "
+            "PYTHONPATH"
+        ) from None
+    if not callable(getattr(imported, factory, None)):
+        raise InputError(f"--model={name}: {imported.__file__} has no function {factory}; name one that it has")
+    made = getattr(imported, factory)()
+    if not isinstance(made, OwnModel):
+        raise InputError(
+            f"--model={name}: {factory} returns a {type(made).__name__}, expected a miron_jax.OwnModel; see the README"
+        )
+    return made
+
+
+def check_own(own: OwnModel, params: Any, tolerance: float) -> None:
+    """Run rows of random tokens that tell whether the model keeps its word.  Raises InputError with the reason.
+
+    `tolerance`: largest difference of log-probabilities, nats, that rounding may cause.
+    """
+    run = jax.jit(_logprobs, static_argnums=0)
+    rng = np.random.default_rng(0)
+    length = min(PROBE_LENGTH, own.num_positions or PROBE_LENGTH)
+    half = length // 2
+    rows = rng.integers(0, own.vocab_size, (4, length), np.int32)
+    position = np.tile(np.arange(length, dtype=np.int32), (4, 1))
+    until = np.full((4, length), length, np.int32)
+    # Row 0 as it is, row 1 with another second half; in `crowd` their row mates differ, too.
+    rows[1, :half] = rows[0, :half]
+    crowd = rows.copy()
+    crowd[2:] = rows[2, 0]
+    alone, crowded = (np.asarray(run(own, params, tokens, position, until)) for tokens in (rows, crowd))
+
+    def differ(a: np.ndarray, b: np.ndarray) -> bool:
+        return bool((np.abs(a - b) > tolerance).any())
+
+    if np.isnan(alone).any():
+        return  # the run itself counts NaN
+    if differ(alone[0, :half], alone[1, :half]):
+        raise _refused("a token's logits change with the tokens behind it", "it is no causal model")
+    if differ(alone[0], crowded[0]):
+        raise _refused(
+            "a row's logits change with the other rows of its batch",
+            "a mixture of experts with a capacity limit does that: let its experts take every token, or score with "
+            "a batch statistic frozen (evaluation mode)",
+        )
+    again = np.asarray(run(own, params, rows, position, until))
+    if differ(alone, again):
+        raise _refused("the same row gives other logits each time", "turn dropout off (evaluation mode)")
+    if own.is_forest:
+        _check_forest(run, own, params, rows, alone, differ)
+
+
+def _check_forest(
+    run: Any, own: OwnModel, params: Any, rows: np.ndarray, alone: np.ndarray, differ: Callable[..., bool]
+) -> None:
+    """Two rows with a common first half as one: the second branch stands behind the first, and must not see it.
+
+    index     0 .. h-1   h .. n-1   n .. n+h-1        of n = 2h
+    token     common     branch 1   branch 2
+    position  0 .. h-1   h .. n-1   h .. n-1
+    until     n+h        n          n+h
+    """
+    length = rows.shape[1] // 2 * 2
+    half = length // 2
+    total = length + half
+
+    def forest(first_branch: np.ndarray) -> np.ndarray:
+        tokens = np.concatenate([rows[0, :half], first_branch, rows[1, half:length]])[None]
+        position = np.concatenate([np.arange(length), np.arange(half, length)]).astype(np.int32)[None]
+        until = np.full((1, total), total, np.int32)
+        until[0, half:length] = length
+        return np.asarray(run(own, params, tokens.astype(np.int32), position, until))[0, length:]
+
+    found = forest(rows[0, half:length])
+    if differ(found, forest(rows[2, half:length])):
+        raise _refused(
+            "a token's hidden state changes with tokens that `visibility` hides from it",
+            "attend with visibility.attend(q, k, v, scale=...) or under visibility.mask()",
+        )
+    if differ(found, alone[1, half:length]):
+        raise _refused(
+            "a token's hidden state depends on its place in the row",
+            "take positions from `positions`, not from arange: in a row with branches they are not the same",
+        )
+
+
+def _refused(found: str, remedy: str) -> InputError:
+    return InputError(f"--model: {found}, so no score could be trusted: {remedy}")
+
+
+def _logprobs(
+    own: OwnModel, params: Any, token_ids_BT: jax.Array, position_BT: jax.Array, until_BT: jax.Array
+) -> jax.Array:
+    """Log-probabilities of all tokens at every place, [B, T, V]."""
+    model = BoundOwn(own, params)
+    visibility = Visibility.of_batch(until_BT, position_BT, own.layer_windows)
+    hidden_BTD = model(token_ids_BT, position_BT, visibility)
+    head, (b, t, d) = model.head(), hidden_BTD.shape
+    logits = head_logits(hidden_BTD.reshape(b * t, d), head.weight_VD, head.bias_V, head.softcap, head.scale)
+    return jax.nn.log_softmax(logits).reshape(b, t, -1)
