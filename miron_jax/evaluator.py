@@ -58,9 +58,10 @@ class Evaluator:
             options["data_dir"] = (("", str(data_dir)),)
         own = isinstance(model, OwnModel)
         name = f"OwnModel({_name_of(model)})" if isinstance(model, OwnModel) else str(model)
-        folder = str(output) if output is not None else RunConfig.output
+        if output is not None:
+            options["output"] = str(output)
         try:
-            self.config = RunConfig(model=name, tasks=tuple(tasks), output=folder, **options)
+            self.config = RunConfig(model=name, tasks=tuple(tasks), **options)
         except TypeError as error:
             raise InputError(f"Evaluator: {error}; expected fields of RunConfig") from None
         self._writes = output is not None

@@ -1,18 +1,26 @@
 """Training runs on disk: what counts as a step, which are picked, and every layout that Orbax writes."""
 
+import json
+import os
 import shutil
+import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+from absl.testing import flagsaver
 from flax import nnx
 from orbax.checkpoint import v1 as ocp1
 
+from miron_jax import checkpoints, cli
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.model.orbax_reader import load_orbax
@@ -193,3 +201,113 @@ def test_steps_of_a_folder_without_any(tmp_path: Path) -> None:
     config = RunConfig(str(folder), ("miron-gen/en",), limit=1, items_per_category=12, steps="latest")
     with pytest.raises(InputError, match="holds no checkpoint in a folder named by its step"):
         list(evaluate_checkpoints(config, find_inputs(config), lambda line: None))
+
+
+def scores_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "results.json").read_text())["tasks"]
+
+
+def eval_command(*flags: str) -> int:
+    """The command in this process."""
+    with (
+        pytest.raises(SystemExit) as ended,
+        flagsaver.flagsaver(),
+        patch.object(sys, "argv", ["miron-jax", "eval", *flags]),
+    ):
+        cli.main()
+    assert ended.value.code is None or isinstance(ended.value.code, int)
+    return ended.value.code or 0
+
+
+def test_steps_that_are_scored_are_not_scored_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Until their files change; a step that is new is added, and the curves hold all of them."""
+    folder, out = run_of(tmp_path / "run"), tmp_path / "out"
+    flags = (
+        f"--model={folder}", "--tasks=miron-gen/en", "--limit=2", "--items_per_category=12", f"--output={out}",
+        "--compilation_cache=",
+    )  # fmt: skip
+    kept = folder / "checkpoint-30"
+    kept.rename(tmp_path / "later")
+    assert eval_command(*flags) == 0
+    first = {step: (out / f"step_{step}" / "results.json").stat().st_mtime_ns for step in (10, 20)}
+    capfd.readouterr()
+    (tmp_path / "later").rename(kept)
+    os.utime(folder / "checkpoint-20" / "model.safetensors")
+    assert eval_command(*flags) == 0
+    said = capfd.readouterr()
+    assert "step 10 is scored already" in said.err
+    assert "at step 10" not in said.err
+    assert "at step 20" in said.err, "its file has changed"
+    assert "at step 30" in said.err
+    assert (out / "step_10" / "results.json").stat().st_mtime_ns == first[10]
+    assert (out / "step_20" / "results.json").stat().st_mtime_ns > first[20]
+    assert "step 10" in said.out, "the curves hold what was scored before"
+    assert scores_of(out) == scores_of(out / "step_30") != scores_of(out / "step_20")
+    assert list(json.loads((out / "results.json").read_text())["steps"]) == ["10", "20", "30"]
+    assert eval_command(*flags) == 0
+    assert "loaded" not in capfd.readouterr().err, "nothing is left to do"
+    assert scores_of(out) == scores_of(out / "step_30")
+
+
+def test_a_run_is_watched_until_nothing_comes(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins before the run's first step; a step is half-written for a while, and one is never finished."""
+    monkeypatch.setattr(checkpoints, "POLL_SECONDS", 0.05)
+    made, folder, out = run_of(tmp_path / "made"), tmp_path / "run", tmp_path / "out"
+    folder.mkdir()
+    shutil.copy(made / "checkpoint-10" / "config.json", folder)
+
+    def train() -> None:
+        for step in (10, 20):
+            target = folder / f"checkpoint-{step}"
+            shutil.copytree(made / target.name, target, ignore=shutil.ignore_patterns("*.safetensors"))
+            whole = (made / target.name / "model.safetensors").read_bytes()
+            (target / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+            time.sleep(0.5)
+            (target / "model.safetensors").write_bytes(whole)
+            time.sleep(0.2)
+        (folder / "checkpoint-25.orbax-checkpoint-tmp-7").mkdir()
+
+    trainer = threading.Thread(target=train)
+    trainer.start()
+    flags = (
+        f"--model={folder}", "--tasks=miron-gen/en", "--limit=2", "--items_per_category=12", f"--output={out}",
+        "--compilation_cache=", f"--tokenizer={made}/checkpoint-10", "--watch", "--watch_timeout=3",
+    )  # fmt: skip
+    assert eval_command(*flags) == 0
+    trainer.join()
+    said = capfd.readouterr().err
+    assert "cannot be read yet" in said
+    assert "nothing new" in said
+    assert list(json.loads((out / "results.json").read_text())["steps"]) == ["10", "20"]
+    assert scores_of(out) == scores_of(out / "step_20") != scores_of(out / "step_10")
+
+
+def test_a_step_that_stays_half_written_ends_the_watch_with_its_reason(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "POLL_SECONDS", 0.05)
+    folder, out = run_of(tmp_path / "run"), tmp_path / "out"
+    path = folder / "checkpoint-20" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+    flags = (
+        f"--model={folder}", "--tasks=miron-gen/en", "--limit=2", "--items_per_category=12", f"--output={out}",
+        "--compilation_cache=", "--watch", "--watch_timeout=1",
+    )  # fmt: skip
+    assert eval_command(*flags) == 2
+    assert "truncated or corrupt" in capfd.readouterr().err.splitlines()[-1]
+    assert scores_of(out / "step_10") != scores_of(out / "step_30"), "the others are scored"
+
+
+def test_no_step_comes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run").mkdir()
+    flags = (
+        f"--model={tmp_path}/run",
+        "--tasks=miron-gen/en",
+        "--watch",
+        "--watch_timeout=0.2",
+        f"--output={tmp_path}/out",
+    )
+    assert eval_command(*flags) == 2
+    assert "no checkpoint came within --watch_timeout" in capfd.readouterr().err

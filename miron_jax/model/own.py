@@ -157,10 +157,10 @@ def check_own(own: OwnModel, params: Any, tolerance: float) -> None:
     rows = rng.integers(0, own.vocab_size, (4, length), np.int32)
     position = np.tile(np.arange(length, dtype=np.int32), (4, 1))
     until = np.full((4, length), length, np.int32)
-    # Row 0 as it is, row 1 with another second half; in `crowd` their row mates differ, too.
-    rows[1, :half] = rows[0, :half]
+    # Rows 0 and 3 are the same, row 1 begins like them.  In `crowd` the rows between are one token of theirs, again and again.
+    rows[1, :half], rows[3] = rows[0, :half], rows[0]
     crowd = rows.copy()
-    crowd[2:] = rows[2, 0]
+    crowd[1:3] = rows[0, 0]
     alone, crowded = (np.asarray(run(own, params, tokens, position, until)) for tokens in (rows, crowd))
 
     def differ(a: np.ndarray, b: np.ndarray) -> bool:
@@ -168,17 +168,17 @@ def check_own(own: OwnModel, params: Any, tolerance: float) -> None:
 
     if np.isnan(alone).any():
         return  # the run itself counts NaN
+    again = np.asarray(run(own, params, rows, position, until))
+    if differ(alone, again):
+        raise _refused("the same row gives other logits each time", "turn dropout off (evaluation mode)")
     if differ(alone[0, :half], alone[1, :half]):
         raise _refused("a token's logits change with the tokens behind it", "it is no causal model")
-    if differ(alone[0], crowded[0]):
+    if differ(alone[0], alone[3]) or differ(alone[[0, 3]], crowded[[0, 3]]):
         raise _refused(
             "a row's logits change with the other rows of its batch",
             "a mixture of experts with a capacity limit does that: let its experts take every token, or score with "
             "a batch statistic frozen (evaluation mode)",
         )
-    again = np.asarray(run(own, params, rows, position, until))
-    if differ(alone, again):
-        raise _refused("the same row gives other logits each time", "turn dropout off (evaluation mode)")
     if own.is_forest:
         _check_forest(run, own, params, rows, alone, differ)
 
