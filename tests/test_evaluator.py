@@ -109,10 +109,10 @@ def test_what_it_refuses(tmp_path: Path) -> None:
         miron_jax.Evaluator(of_nnx(), tasks=["miron-gen"])
     with pytest.raises(InputError, match="text 0: its continuation '' has no token"):
         miron_jax.score(own, None, [("a", "")])
-    with pytest.raises(InputError, match="text 0 has 10[0-9] tokens, but the model has 96 places"):
+    with pytest.raises(InputError, match=r"text 0 has 10[0-9] tokens, but the model has 96 places"):
         miron_jax.score(own, None, [("a" * 90, "b" * 15)])
     evaluator = miron_jax.Evaluator(own, tasks=["miron-gen/en"], row_axes=("data",), **OPTIONS)
-    with pytest.raises(InputError, match="row_axes are .*expected axes of the weights' mesh: none"):
+    with pytest.raises(InputError, match=r"row_axes are .*expected axes of the weights' mesh: none"):
         evaluator.run(own.params)
 
 

@@ -362,7 +362,7 @@ def test_a_checkpoint_of_another_model_is_refused(factory: str, tmp_path: Path) 
         saver.save(tmp_path / "other", {"params": {"tokens": {"embedding": np.zeros((3, 4), np.float32)}}})
         saver.wait_until_finished()
     config = config_of(f"{factory}:shapes", checkpoint=str(tmp_path / "other"))
-    with pytest.raises(InputError, match="lacks norm/scale, places/embedding.*check the model's sizes"):
+    with pytest.raises(InputError, match=r"lacks norm/scale, places/embedding.*check the model's sizes"):
         evaluate(config, find_inputs(config), lambda line: None)
     with pytest.raises(InputError, match="no factory"):
         evaluate(config_of("demo", checkpoint="x"), find_inputs(config), lambda line: None)

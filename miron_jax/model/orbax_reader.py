@@ -10,6 +10,7 @@ before an array is read.  The format is JSON and arrays; nothing is ever unpickl
 """
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -168,14 +169,16 @@ def _restore(folder: Path, item: Path, wanted: Mapping[str, jax.ShapeDtypeStruct
         raise _damaged(folder, FileNotFoundError(f"{_MANIFEST} is missing"))
     arrays = {}
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-        for path, leaf in wanted.items():
+        # Largest first: what reading one takes beside the leaf itself is then smallest where most leaves are there.
+        for path, leaf in sorted(wanted.items(), key=lambda item: -math.prod(item[1].shape)):
             try:
                 tree = checkpointer.restore(item.absolute(), args=_only(path, leaf))
             except (ValueError, KeyError, OSError) as error:
                 raise _damaged(folder, error) from None
             array = _at(tree, path)
             assert isinstance(array, np.ndarray), "the keys were compared before"
-            arrays[path] = jnp.asarray(array.astype(leaf.dtype))
+            arrays[path] = jax.block_until_ready(jnp.asarray(array.astype(leaf.dtype, copy=False)))
+            del tree, array  # else they live while the next leaf is read
     return arrays
 
 

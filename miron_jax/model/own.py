@@ -157,7 +157,7 @@ def check_own(own: OwnModel, params: Any, tolerance: float) -> None:
     rows = rng.integers(0, own.vocab_size, (4, length), np.int32)
     position = np.tile(np.arange(length, dtype=np.int32), (4, 1))
     until = np.full((4, length), length, np.int32)
-    # Rows 0 and 3 are the same, row 1 begins like them.  In `crowd` the rows between are one token of theirs, again and again.
+    # Rows 0 and 3 are the same, row 1 begins like them.  In `crowd` the rows between repeat one of their tokens.
     rows[1, :half], rows[3] = rows[0, :half], rows[0]
     crowd = rows.copy()
     crowd[1:3] = rows[0, 0]

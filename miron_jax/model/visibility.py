@@ -39,6 +39,12 @@ class Visibility:
         biases = [xla.hidden_bias(until_BT, position_BT, window) for window in windows]
         return cls(until_BT, position_BT, jnp.stack(biases), windows)
 
+    @classmethod
+    def causal(cls, rows: int, length: int) -> "Visibility":
+        """Rows that are one text each, as in training: every place sees those before it."""
+        position_BT = jnp.tile(jnp.arange(length, dtype=jnp.int32)[None], (rows, 1))
+        return cls.of_batch(jnp.full((rows, length), length, jnp.int32), position_BT)
+
     def mask(self, window: jax.Array | int | None = None) -> jax.Array:
         """Dense bool [B, T, T], query by key."""
         return reference.visible_pairs(self.until_BT, self.position_BT, window)

@@ -1,0 +1,137 @@
+"""What does a training run of many checkpoints cost beside its scoring, and what does reading one hold in memory?
+
+    python benchmarks/bench_checkpoints.py --model=FOLDER --data_dir=BUNDLE
+
+The folder's weights are saved with Orbax, once as a training run would and copied --checkpoints times; all are scored on
+--tasks in float32 as `miron-jax eval` does, results written.  Cost: seconds from the first look at the folder to the last
+result, over the device's seconds of scoring; compilation, which only the first checkpoint has, stands apart and is counted.
+Memory: a bfloat16 checkpoint is restored beside parameters in use, in a process of its own; its peak of resident memory over
+what was resident before, over the checkpoint's bytes.  On a CPU the new parameters themselves are among it.  One run.  The
+last line is JSON.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
+from absl import flags
+from common import environment, run, say
+from flax import nnx
+
+from miron_jax.config import RunConfig
+from miron_jax.model.hf_config import from_hf_config
+from miron_jax.model.hf_reader import load_hf
+from miron_jax.model.training_run import load_step
+from miron_jax.report.results import write_results
+from miron_jax.run import evaluate_checkpoints, find_inputs
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
+flags.DEFINE_string("data_dir", None, "Eval bundle.")
+flags.DEFINE_list("tasks", ["core/copa", "core/winograd"], "Tasks of every checkpoint.")
+flags.DEFINE_integer("checkpoints", 20, "Steps of the run.", lower_bound=2)
+flags.DEFINE_enum("saved_dtype", "float32", ["float32", "bfloat16"], "Of the run's files.")
+flags.DEFINE_string("restore", None, "Internal: measure the memory of restoring this checkpoint.")
+
+
+def main(_: Sequence[str]) -> None:
+    if FLAGS.restore:
+        print(json.dumps(restored(Path(FLAGS.restore))))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        document = {"run": cost(Path(folder)), "memory": memory(Path(folder)), "environment": environment()}
+    print(json.dumps(document, allow_nan=False))
+
+
+def save(folder: Path, dtype: str) -> None:
+    with ocp.StandardCheckpointer() as saver:
+        saver.save(folder.absolute(), nnx.to_pure_dict(load_hf(FLAGS.model, jnp.dtype(dtype)).state))
+        saver.wait_until_finished()
+
+
+def cost(folder: Path) -> dict[str, Any]:
+    """Every checkpoint of a run, scored one after the other."""
+    shutil.copytree(FLAGS.model, folder / "run", ignore=shutil.ignore_patterns("*.safetensors*"))
+    save(folder / "run" / "1", FLAGS.saved_dtype)
+    for step in range(2, FLAGS.checkpoints + 1):
+        shutil.copytree(folder / "run" / "1", folder / "run" / str(step))
+    config = RunConfig(
+        str(folder / "run"), tuple(FLAGS.tasks), data_dir=(("", FLAGS.data_dir),), output=str(folder / "results")
+    )
+    inputs = find_inputs(config)
+    compiled: list[float] = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, seconds, **_: compiled.append(seconds) if event.endswith("backend_compile_duration") else None
+    )
+    laps, start = [], time.perf_counter()
+    for step, outcome in evaluate_checkpoints(config, inputs, say):
+        write_results(config, outcome, 0.0, step)
+        seconds = time.perf_counter() - start
+        laps.append(
+            {
+                "step": step,
+                "seconds": seconds,
+                "device_seconds": outcome.speed.device_seconds,
+                "self_check_seconds": outcome.check.seconds,
+                "waited_for_weights": outcome.load_seconds,
+                "programs": len(compiled),
+                "compile_seconds": sum(compiled),
+            }
+        )
+        compiled.clear()
+        say(f"step {step}: {seconds:.2f} s, {outcome.speed.device_seconds:.2f} of them scoring")
+        start = time.perf_counter()
+    shutil.rmtree(folder / "run")
+    whole, device = sum(lap["seconds"] for lap in laps), sum(lap["device_seconds"] for lap in laps)
+    compiling = sum(lap["compile_seconds"] for lap in laps)
+    return {
+        "checkpoints": len(laps),
+        "seconds": whole,
+        "device_seconds": device,
+        "compile_seconds": compiling,
+        "cost": whole / device,
+        "cost_without_compilation": (whole - compiling) / device,
+        "self_check_seconds": sum(lap["self_check_seconds"] for lap in laps),
+        "programs_of_the_first": laps[0]["programs"],
+        "programs_of_later_ones": sum(lap["programs"] for lap in laps[1:]),
+        "laps": laps,
+    }
+
+
+def memory(folder: Path) -> dict[str, Any]:
+    save(folder / "bfloat16", "bfloat16")
+    command = [sys.executable, __file__, f"--model={FLAGS.model}", f"--restore={folder / 'bfloat16'}"]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+
+
+def restored(folder: Path) -> dict[str, Any]:
+    """Peak of resident memory while a second set of weights is read, bytes."""
+    config = from_hf_config(FLAGS.model)
+    in_use = load_step(folder, config, jnp.bfloat16)
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(in_use))
+    before = resident("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+    second = load_step(folder, config, jnp.bfloat16)
+    jax.block_until_ready(second)
+    peak = resident("VmHWM")
+    return {"checkpoint_bytes": size, "more_bytes": peak - before, "share": (peak - before) / size}
+
+
+def resident(name: str) -> int:
+    found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+if __name__ == "__main__":
+    run(main)
