@@ -5,9 +5,9 @@
 The folder's weights are saved with Orbax, once as a training run would and copied --checkpoints times; all are scored on
 --tasks in float32 as `miron-jax eval` does, results written.  Cost: seconds from the first look at the folder to the last
 result, over the device's seconds of scoring; compilation, which only the first checkpoint has, stands apart and is counted.
-Memory: a bfloat16 checkpoint is restored beside parameters in use, in a process of its own; its peak of resident memory over
-what was resident before, over the checkpoint's bytes.  On a CPU the new parameters themselves are among it.  One run.  The
-last line is JSON.
+Memory: a bfloat16 checkpoint is restored beside parameters in use, in a process of its own, seven times; each one's peak of
+resident memory over what was resident before, over the checkpoint's bytes.  On a CPU the new parameters themselves are among
+it.  One run of everything else.  The last line is JSON.
 """
 
 import json
@@ -34,6 +34,8 @@ from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.training_run import load_step
 from miron_jax.report.results import write_results
 from miron_jax.run import evaluate_checkpoints, find_inputs
+
+PROCESSES = 7  # that measure memory, each anew
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
@@ -71,7 +73,9 @@ def cost(folder: Path) -> dict[str, Any]:
     inputs = find_inputs(config)
     compiled: list[float] = []
     jax.monitoring.register_event_duration_secs_listener(
-        lambda event, seconds, **_: compiled.append(seconds) if event.endswith("backend_compile_duration") else None
+        lambda event, duration_secs, **kwargs: (
+            compiled.append(duration_secs) if event.endswith("backend_compile_duration") else None
+        )
     )
     laps, start = [], time.perf_counter()
     for step, outcome in evaluate_checkpoints(config, inputs, say):
@@ -111,7 +115,12 @@ def cost(folder: Path) -> dict[str, Any]:
 def memory(folder: Path) -> dict[str, Any]:
     save(folder / "bfloat16", "bfloat16")
     command = [sys.executable, __file__, f"--model={FLAGS.model}", f"--restore={folder / 'bfloat16'}"]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+    each = [
+        json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+        for _ in range(PROCESSES)
+    ]
+    shares = sorted(own["share"] for own in each)
+    return {"checkpoint_bytes": each[0]["checkpoint_bytes"], "median": shares[len(shares) // 2], "shares": shares}
 
 
 def restored(folder: Path) -> dict[str, Any]:

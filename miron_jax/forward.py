@@ -26,7 +26,7 @@ from jax.sharding import NamedSharding
 from miron_jax.kernels.forest_attention import reference
 from miron_jax.kernels.target_logprob.layout import lay_out
 from miron_jax.kernels.target_logprob.xla import head_logits, id_set_logprob, target_logprob
-from miron_jax.model.config import ModelConfig, attention_flops_per_pair, matmul_params
+from miron_jax.model.config import ModelConfig, Stretch, attention_flops_per_pair, matmul_params
 from miron_jax.model.own import OwnModel, bind
 from miron_jax.model.visibility import Visibility
 from miron_jax.parallel import devices_of, split_rows
@@ -89,6 +89,7 @@ class _Arrays(NamedTuple):
     ask_place_A: Any  # places in the flattened batch, first num_asks in use
     ask_set_A: Any
     num_asks_1: Any
+    stretch_BT: Any  # [0, 0] where the model has none
 
 
 def cost_model(config: ModelConfig | OwnModel, max_lengths: int = 8) -> CostModel:
@@ -102,7 +103,12 @@ def cost_model(config: ModelConfig | OwnModel, max_lengths: int = 8) -> CostMode
         flops_per_pair=SLOW_ATTENTION * attention_flops_per_pair(config),
         flops_per_program=COMPILE_FLOPS,
         max_lengths=max_lengths,
+        apart=None if config.stretch is None else config.stretch.class_of,
     )
+
+
+def stretch_of(config: ModelConfig | OwnModel) -> Stretch | None:
+    return None if isinstance(config, OwnModel) else config.stretch
 
 
 def own_flops(own: OwnModel) -> float:
@@ -128,6 +134,7 @@ class Shape(NamedTuple):
     num_sets: int = 0  # id sets that the program has room for; 0: no place asks
     asks_a_row: int = 0  # asks of one row that it has room for
     row_sharding: NamedSharding | None = None  # of the rows, over a mesh
+    stretched: bool = False  # a request's length picks its rotary frequencies
 
     @property
     def places(self) -> int:
@@ -139,7 +146,7 @@ class Shape(NamedTuple):
         square, chunks = (self.rows, self.length), -(-self.places // self.chunk)
         sources, asks = (chunks * self.chunk,), (-(-self.rows * self.asks_a_row // self.chunk) * self.chunk,)
         layout = (sources, (self.places,), (self.places + 1,), (chunks + 1,), (1,))
-        return _Arrays(square, square, square, *layout, asks, asks, (1,))
+        return _Arrays(square, square, square, *layout, asks, asks, (1,), square if self.stretched else (0, 0))
 
     @property
     def packed_size(self) -> int:
@@ -249,7 +256,8 @@ class Forward:
             )
 
     def _shape(self, length: int, room: tuple[int, int]) -> Shape:
-        return Shape(self._rows[length], length, self._chunk, *room, self.row_sharding)
+        stretched = stretch_of(self.model.config) is not None
+        return Shape(self._rows[length], length, self._chunk, *room, self.row_sharding, stretched)
 
     def _room_for_asks(self, plan: Plan) -> tuple[int, int]:
         """Id sets and asks a row of a program for this plan: powers of two, so that a later plan finds room; or none."""
@@ -342,6 +350,8 @@ def _assemble(plan: Plan, rows: list[int], shape: Shape) -> _Batch:
         arrays.token_ids_BT[b, :used] = plan.token_ids[places]
         arrays.position_BT[b, :used] = plan.position[places]
         arrays.until_BT[b, :used] = plan.until[places]
+        if shape.stretched:
+            arrays.stretch_BT[b, :used] = plan.stretch[places]
         edges.append(np.arange(plan.edge_offset[row], plan.edge_offset[row + 1]))
         sources.append(plan.edge_source[edges[-1]] + b * shape.length)
         asks.append(np.arange(plan.ask_offset[row], plan.ask_offset[row + 1]))
@@ -373,7 +383,8 @@ def _score_batch(
         rows_3BT = jax.lax.with_sharding_constraint(rows_3BT, shape.row_sharding)
     token_ids_BT, position_BT, until_BT = rows_3BT
     visibility = Visibility.of_batch(until_BT, position_BT, decoder.config.layer_windows)
-    hidden_BTD = decoder(token_ids_BT, position_BT, visibility)
+    more = (arrays.stretch_BT,) if shape.stretched else ()
+    hidden_BTD = decoder(token_ids_BT, position_BT, visibility, *more)
     hidden_SD = hidden_BTD.reshape(shape.places, -1)[arrays.source_S]
     head = decoder.head()
     rules = {"bias_V": head.bias_V, "softcap": head.softcap, "scale": head.scale, "chunk": shape.chunk}
@@ -432,7 +443,7 @@ def score_plainly(model: Model, token_ids: list[np.ndarray], span_start: list[in
     """
     order = np.argsort([len(ids) for ids in token_ids], kind="stable")
     results: dict[int, PlainScore] = {}
-    program = jax.jit(_score_plain, static_argnums=0)
+    program, stretch = jax.jit(_score_plain, static_argnums=0), stretch_of(model.config)
     shapes = set()
     for half in (half for half in np.array_split(order, 2) if len(half)):
         length = max(len(token_ids[i]) for i in half)
@@ -443,18 +454,22 @@ def score_plainly(model: Model, token_ids: list[np.ndarray], span_start: list[in
             row, places = np.zeros(length, np.int32), np.ones(scored, np.int32)
             row[: len(ids)] = ids
             places[: len(ids) - start] = np.arange(start, len(ids))
-            found = program(model.graphdef, model.state, row, places)
+            own_class = None if stretch is None else np.int32(stretch.class_of(len(ids)))
+            found = program(model.graphdef, model.state, row, places, own_class)
             results[i] = PlainScore(*(np.asarray(x)[: len(ids) - start] for x in found))
     return [results[i] for i in range(len(token_ids))], len(shapes)
 
 
-def _score_plain(graphdef: Any, state: Any, token_ids_T: jax.Array, place_N: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _score_plain(
+    graphdef: Any, state: Any, token_ids_T: jax.Array, place_N: jax.Array, stretch: jax.Array | None
+) -> tuple[jax.Array, jax.Array]:
     """(log p, margin) of the tokens at these places.  Padding stands to the right, where causal attention never looks."""
     decoder = bind(graphdef, state)
     length = token_ids_T.shape[0]
     position_1T = jnp.arange(length, dtype=jnp.int32)[None]
     visibility = PlainVisibility(jnp.full((1, length), length, jnp.int32), position_1T)
-    hidden_ND = decoder(token_ids_T[None], position_1T, visibility)[0][place_N - 1]
+    more = () if stretch is None else (jnp.full((1, length), stretch),)
+    hidden_ND = decoder(token_ids_T[None], position_1T, visibility, *more)[0][place_N - 1]
     head = decoder.head()
     logits_NV = head_logits(hidden_ND, head.weight_VD, head.bias_V, head.softcap, head.scale)
     logprob_NV = jax.nn.log_softmax(logits_NV, axis=-1)

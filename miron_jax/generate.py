@@ -28,7 +28,7 @@ import numpy as np
 from miron_jax.decode import NOT_A_NUMBER, NOTHING, let_in, prefill, take_plain_steps, take_steps
 from miron_jax.detokenize import text_after, texts_of_tokens
 from miron_jax.errors import InputError
-from miron_jax.forward import Model, cost_model, free_bytes
+from miron_jax.forward import Model, cost_model, free_bytes, stretch_of
 from miron_jax.kernels.draw_token import Cut, Draw
 from miron_jax.model.cache import Cache
 from miron_jax.model.config import ModelConfig
@@ -179,6 +179,12 @@ class Generator:
             return (
                 f"has token ids from {min(ids)} to {max(ids)}, but the model's vocabulary has {config.vocab_size}: "
                 "name the model's own tokenizer with --tokenizer"
+            )
+        stretch = stretch_of(config)
+        if stretch is not None and len(ids) + request.max_new_tokens > stretch.above:
+            return (
+                f"has {len(ids)} tokens and asks for {request.max_new_tokens} more, but the model's rotary frequencies "
+                f"change above {stretch.above}, while a text grows: shorten the prompt or ask for fewer"
             )
         if config.num_positions and len(ids) + request.max_new_tokens - 1 > config.num_positions:
             return (

@@ -15,6 +15,7 @@ already.  A run of neighbours that shares enough is a `piece`, one trie in depth
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Literal
@@ -43,6 +44,7 @@ class CostModel:
     longest: int = 1 << 15  # no row is longer unless a single request is
     most_places: int | None = None  # no row has more, padding included
     sharing: Sharing = "forest"
+    apart: Callable[[int], int] | None = None  # class of a request of so many tokens: only equal ones share places
 
     def row(self, length: np.ndarray | int) -> np.ndarray:
         """A row of `length` places: linear work on each, attention over the causal half of the square."""
@@ -70,6 +72,7 @@ class Plan:
     ask_source: np.ndarray  # int32 [A], row index of the place
     ask_set: np.ndarray  # int32 [A], which set
     request_ask: np.ndarray  # int64 [R], each request's ask, at the place before its span; -1: none
+    stretch: np.ndarray  # int32 [P], class of the requests at each place (`CostModel.apart`); empty where all are alike
 
     @property
     def num_rows(self) -> int:
@@ -102,7 +105,7 @@ class Plan:
 
 def make_plan(requests: Requests, cost: CostModel, lengths: tuple[int, ...] = ()) -> Plan:
     """Lay the requests out.  `lengths` are row lengths compiled already: free to use, and they count to max_lengths."""
-    trie = _sort(requests)
+    trie = _sort(requests, cost)
     piece_first = _cut(trie, cost)
     trie = _share_within(trie, piece_first)
     places, edges = _piece_sizes(trie, piece_first)
@@ -126,6 +129,7 @@ class _Trie:
     common: np.ndarray  # int32 [U], tokens in common with u - 1
     shared: np.ndarray  # int32 [U], places in common with u - 1: the neighbour's last token has none
     request_sequence: np.ndarray  # int64 [R], -1 where the span is empty
+    stretch: np.ndarray  # int32 [U], class of each; empty where all are alike
     previous_lower: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # last v < u with less shared
     next_lower: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # first v > u with less shared
 
@@ -134,18 +138,24 @@ class _Trie:
         return np.diff(self.offset)
 
 
-def _sort(requests: Requests) -> _Trie:
+def _sort(requests: Requests, cost: CostModel) -> _Trie:
     """Sort by token ids, drop exact duplicates and requests that score nothing, count common beginnings."""
     begin, end = requests.offsets[:-1], requests.offsets[1:]
     asked = np.flatnonzero(requests.span_start < end - begin)
     raw = requests.token_ids.astype(">u4").tobytes()  # big-endian bytes sort as the numbers do
     bounds = list(zip((begin[asked] * 4).tolist(), (end[asked] * 4).tolist(), strict=True))
     keys = [raw[a:b] for a, b in bounds]
+    classes = np.zeros(len(keys), np.int32)
+    if cost.apart is not None:
+        lengths, of_length = np.unique((end - begin)[asked], return_inverse=True)
+        classes = np.asarray([cost.apart(length) for length in lengths.tolist()], np.int32)[of_length]
+        keys = [own.to_bytes(4, "big") + key for own, key in zip(classes.tolist(), keys, strict=True)]
     order = np.asarray(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
     del keys
     by_token = asked[order]
     tokens, offset = gather(requests.token_ids, begin[by_token], (end - begin)[by_token])
-    common = _common_with_previous(tokens, offset)
+    common, classes = _common_with_previous(tokens, offset), classes[order]
+    common[1:][classes[1:] != classes[:-1]] = 0
     length = np.diff(offset)
     is_new = np.ones(len(length), bool)
     is_new[1:] = (common[1:] < length[1:]) | (length[1:] != length[:-1])
@@ -159,7 +169,8 @@ def _sort(requests: Requests) -> _Trie:
     common, length = common[first], length[first]
     shared = common.copy()
     shared[1:] = np.minimum(shared[1:], length[:-1] - 1)
-    return _Trie(tokens, offset, span_start, common, shared, request_sequence)
+    own_class = classes[first] if cost.apart is not None else np.zeros(0, np.int32)
+    return _Trie(tokens, offset, span_start, common, shared, request_sequence, own_class)
 
 
 def _common_with_previous(tokens: np.ndarray, offset: np.ndarray) -> np.ndarray:
@@ -273,6 +284,7 @@ def _share_within(trie: _Trie, piece_first: np.ndarray) -> _Trie:
         common,
         shared,
         trie.request_sequence,
+        trie.stretch,
         np.asarray(previous_lower, np.int64),
         np.asarray(next_lower, np.int64),
     )
@@ -396,6 +408,9 @@ def _write(
     token_ids[place] = trie.tokens[np.repeat(trie.offset[:-1], added) + depth]
     position[place] = depth
     piece_end = (piece_start + piece_places)[piece_of] if num_sequences else before
+    stretch = np.zeros(len(position) if len(trie.stretch) else 0, np.int32)
+    if len(trie.stretch):
+        stretch[place] = np.repeat(trie.stretch, added)
     until[place] = _until(trie, added, row_index, piece_end, np.append(piece_of, -1))
 
     # Edges: every token of a span, from the place of the token before it; requests that ask twice share one.
@@ -432,6 +447,7 @@ def _write(
         ask_source=(ask_place - place_offset[ask_row]).astype(np.int32),
         ask_set=ask_set,
         request_ask=request_ask,
+        stretch=stretch,
     )
 
 

@@ -29,7 +29,7 @@ def counted_compilations() -> Iterator[list[str]]:
     """Every program that XLA compiles meanwhile."""
     met: list[str] = []
 
-    def listen(event: str, seconds: float, **_: Any) -> None:
+    def listen(event: str, duration_secs: float, **kwargs: Any) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
             met.append(event)
 

@@ -364,7 +364,7 @@ def test_another_familys_weights(tmp_path: Path) -> None:
         (LLAMA | {"head_dim": 3}, "part of a head is 3"),
         (LLAMA | {"hidden_act": "mish"}, "hidden_act is 'mish'"),
         (LLAMA | {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "config.json"),
-        (LLAMA | {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type is 'dynamic'"),
+        (LLAMA | {"rope_scaling": {"rope_type": "proportional", "factor": 2.0}}, "rope_type is 'proportional'"),
         (LLAMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "factor": 2.0}}, "'factor'"),
         (LLAMA | {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
         (LLAMA | {"quantization_config": {"bits": 4}}, "quantization_config"),

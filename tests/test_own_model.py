@@ -76,7 +76,7 @@ def recurrent(**changes: Any) -> OwnModel:
 def attending(broken: str = "", **changes: Any) -> OwnModel:
     model, ids = Attending(broken), jnp.zeros((1, 4), jnp.int32)
     mask = type("All", (), {"mask": lambda self: jnp.ones((1, 4, 4), bool)})()
-    params = {"body": model.init(jax.random.key(1), ids, ids, mask)}
+    params: dict[str, Any] = {"body": model.init(jax.random.key(1), ids, ids, mask)}
     params["head"] = jax.random.normal(jax.random.key(2), (WIDTH, VOCAB))
     given = {
         "vocab_size": VOCAB,

@@ -5,9 +5,18 @@ files, weights, tensor names, tokenizers or devices.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dynamic:
+    """Theta of a request of n tokens is theta * (factor * n / original_length - (factor - 1)) ** (size / (size - 2))."""
+
+    theta: float
+    factor: float
+    size: int  # numbers of a head that are rotated
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +26,28 @@ class Rope:
     frequencies: tuple[
         float, ...
     ]  # float32 numbers; pair i is (x[i], x[i + n]) of n, what lies behind 2n is not rotated
-    scale: float = 1.0  # of cosines and sines (YaRN)
+    scale: float = 1.0  # of cosines and sines (YaRN, LongRoPE)
+    long: tuple[float, ...] = ()  # frequencies of a request of more tokens than `original_length` (LongRoPE)
+    dynamic: Dynamic | None = None  # frequencies of such a request follow its length
+    original_length: int = 0  # tokens, where there is either
+
+    @property
+    def is_stretched(self) -> bool:
+        """Whether a request's own length picks its frequencies."""
+        return bool(self.long) or self.dynamic is not None
+
+
+class Stretch(NamedTuple):
+    """Requests whose rotary frequencies differ share nothing."""
+
+    above: int  # tokens of a request; up to this all are alike
+    by_length: bool  # above it each length has its own, else all are alike there, too
+
+    def class_of(self, num_tokens: int) -> int:
+        """Requests of the same class rotate alike: 0, or the tokens that the frequencies are those of."""
+        if num_tokens <= self.above:
+            return 0
+        return num_tokens if self.by_length else self.above + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +93,14 @@ class ModelConfig:
     embedding_scale_rounded: bool = False  # to the embedding's dtype, before it multiplies
     residual_scale: float = 1.0  # of what attention and MLP add
     logit_scale: float = 1.0
+
+    @property
+    def stretch(self) -> Stretch | None:
+        """Whether, and above which length, a request's own length picks its rotary frequencies."""
+        for rope in self.layer_ropes:
+            if rope.is_stretched:
+                return Stretch(rope.original_length, rope.dynamic is not None)
+        return None
 
     @property
     def has_windows(self) -> bool:

@@ -221,9 +221,16 @@ class Decoder(nnx.Module):
             nnx.Param(_normal(rngs, (config.vocab_size,), jnp.float32, 0.1)) if config.head_bias else None
         )
 
-    def __call__(self, token_ids_BT: jax.Array, position_BT: jax.Array, visibility: Visibility) -> jax.Array:
-        """Rows -> hidden_BTD, float32, after the final norm."""
-        return self._run(token_ids_BT, position_BT, visibility, None, keep=False)[0]
+    def __call__(
+        self,
+        token_ids_BT: jax.Array,
+        position_BT: jax.Array,
+        visibility: Visibility,
+        stretch_BT: jax.Array | None = None,
+    ) -> jax.Array:
+        """Rows -> hidden_BTD, float32, after the final norm.  stretch_BT: int32 `Stretch.class_of` each place's requests;
+        None: 0 everywhere."""
+        return self._run(token_ids_BT, position_BT, visibility, None, keep=False, stretch_BT=stretch_BT)[0]
 
     def keeping(
         self,
@@ -244,9 +251,10 @@ class Decoder(nnx.Module):
         visibility: Visibility | Continuation,
         past: Cache | None,
         keep: bool,
+        stretch_BT: jax.Array | None = None,
     ) -> tuple[jax.Array, KeyValues | None]:
         graphdef, stacked = nnx.split(self.layers)
-        kinds, rotation = self._layer_kinds(), self._rotation(position_BT)
+        kinds, rotation = self._layer_kinds(), self._rotation(position_BT, stretch_BT)
 
         def layer(x_BTD: jax.Array, own: Any) -> tuple[jax.Array, KeyValues | None]:
             weights, kind, index = own
@@ -281,14 +289,18 @@ class Decoder(nnx.Module):
             rope_idx=jnp.asarray([ropes.index(r) for r in self.config.layer_ropes], jnp.int32) if ropes[1:] else None,
         )
 
-    def _rotation(self, position_BT: jax.Array) -> Rotation | None:
+    def _rotation(self, position_BT: jax.Array, stretch_BT: jax.Array | None) -> Rotation | None:
         if not self.config.layer_ropes:
             return None
         ropes = _distinct(self.config.layer_ropes)
-        frequency_RH = np.asarray([rope.frequencies for rope in ropes], np.float32)
+        if stretch_BT is None or self.config.stretch is None:
+            frequency_RH = np.asarray([rope.frequencies for rope in ropes], np.float32)
+            frequency_RBT1H = jnp.asarray(frequency_RH)[:, None, None, None, :]
+        else:
+            frequency_RBT1H = jnp.stack([_stretched(rope, stretch_BT) for rope in ropes])[:, :, :, None, :]
         scale_R1111 = np.asarray([rope.scale for rope in ropes], np.float32)[:, None, None, None, None]
         position_1BT11 = position_BT.astype(jnp.float32)[None, :, :, None, None]
-        angle_RBT1H = position_1BT11 * jnp.asarray(frequency_RH)[:, None, None, None, :]
+        angle_RBT1H = position_1BT11 * frequency_RBT1H
         return Rotation(jnp.cos(angle_RBT1H) * scale_R1111, jnp.sin(angle_RBT1H) * scale_R1111)
 
 
@@ -321,6 +333,23 @@ def _mean(x: jax.Array) -> jax.Array:
 
 def _split_heads(x_BTO: jax.Array, head_dim: int) -> jax.Array:
     return x_BTO.reshape(*x_BTO.shape[:2], -1, head_dim)
+
+
+def _stretched(rope: Rope, stretch_BT: jax.Array) -> jax.Array:
+    """Frequencies of every place by the class of its requests, float32 [B, T, pairs]."""
+    shape = (*stretch_BT.shape, len(rope.frequencies))
+    short_BTH = jnp.broadcast_to(jnp.asarray(rope.frequencies, jnp.float32)[None, None], shape)
+    if not rope.is_stretched:
+        return short_BTH
+    if rope.dynamic is None:
+        long_BTH = jnp.broadcast_to(jnp.asarray(rope.long, jnp.float32)[None, None], shape)
+    else:
+        theta, factor, size = rope.dynamic.theta, rope.dynamic.factor, rope.dynamic.size
+        longer_BT = factor * stretch_BT.astype(jnp.float32) / rope.original_length - (factor - 1)
+        theta_BT1 = (theta * jnp.maximum(longer_BT, 1.0) ** (size / (size - 2)))[:, :, None]
+        exponent_H = jnp.arange(0, size, 2, dtype=jnp.float32) / size
+        long_BTH = 1.0 / theta_BT1 ** exponent_H[None, None]
+    return jnp.where((stretch_BT > 0)[:, :, None], long_BTH, short_BTH)
 
 
 def _distinct(ropes: tuple[Rope, ...]) -> tuple[Rope, ...]:

@@ -181,12 +181,14 @@ def _rope(fields: _Fields, parameters: Mapping[str, Any], size: int) -> Rope:
     for name, value in parameters.items():
         if (name not in known and value is not None) or (name == "type" and value != kind):
             raise fields.refuse(f"rope parameter {name!r}", value, f"none beside rope_type {kind!r}")
-    if kind != "default" and not isinstance(parameters.get("factor"), int | float):
+    if kind not in ("default", "longrope") and not isinstance(parameters.get("factor"), int | float):
         raise fields.refuse("rope parameter 'factor'", parameters.get("factor"), "a number")
     if size < 2 or size % 2:
         raise fields.refuse("the rotated part of a head", size, "an even number of at least 2")
-    original = parameters.get("original_max_position_embeddings") or fields["max_position_embeddings"]
-    return rope.rope_of(kind, {**parameters, "original_max_position_embeddings": original}, size)
+    longest = fields.get("max_position_embeddings")  # GPT-J has another name for it, and plain rotation alone
+    original = parameters.get("original_max_position_embeddings") or longest
+    known = {"max_position_embeddings": longest, "original_max_position_embeddings": original}
+    return rope.rope_of(kind, {**parameters, **known}, size)
 
 
 def _layer_types(fields: _Fields) -> tuple[str, ...]:

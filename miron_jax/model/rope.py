@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from miron_jax.model.config import Rope
+from miron_jax.model.config import Dynamic, Rope
 
 # Parameters of each kind beside theta
 KINDS: Mapping[str, tuple[str, ...]] = {
@@ -24,6 +24,8 @@ KINDS: Mapping[str, tuple[str, ...]] = {
         "factor", "attention_factor", "mscale", "mscale_all_dim", "beta_fast", "beta_slow",
         "original_max_position_embeddings", "truncate",
     ),
+    "dynamic": ("factor",),
+    "longrope": ("factor", "attention_factor", "short_factor", "long_factor", "original_max_position_embeddings"),
 }  # fmt: skip
 
 
@@ -32,16 +34,26 @@ def rope_of(kind: str, parameters: Mapping[str, Any], size: int) -> Rope:
     theta = np.float32(parameters["rope_theta"])
     exponent = np.arange(0, size, 2, dtype=np.float32) / np.float32(size)
     wide = theta**exponent  # radians of one turn, over 2 pi: the wavelength in places
-    scale = 1.0
+    scale, more = 1.0, {}
     if kind == "linear":
         frequency = (np.float32(1) / wide) / np.float32(parameters["factor"])
     elif kind == "llama3":
         frequency = _llama3(np.float32(1) / wide, parameters)
     elif kind == "yarn":
         frequency, scale = _yarn(wide, parameters, size), _yarn_scale(parameters)
+    elif kind == "longrope":
+        short, long = (np.asarray(parameters[name], np.float32) for name in ("short_factor", "long_factor"))
+        frequency, scale = np.float32(1) / (short * wide), _longrope_scale(parameters)
+        more = {
+            "long": tuple((np.float32(1) / (long * wide)).tolist()),
+            "original_length": parameters["original_max_position_embeddings"],
+        }
     else:
         frequency = np.float32(1) / wide
-    return Rope(tuple(frequency.astype(np.float32).tolist()), scale)
+    if kind == "dynamic":
+        dynamic = Dynamic(parameters["rope_theta"], parameters["factor"], size)
+        more = {"dynamic": dynamic, "original_length": parameters["max_position_embeddings"]}
+    return Rope(tuple(frequency.astype(np.float32).tolist()), scale, **more)
 
 
 def _llama3(frequency: np.ndarray, parameters: Mapping[str, Any]) -> np.ndarray:
@@ -72,6 +84,15 @@ def _yarn(wide: np.ndarray, parameters: Mapping[str, Any], size: int) -> np.ndar
     ramp = np.clip((np.arange(size // 2, dtype=np.float32) - np.float32(first)) / np.float32(width), 0, 1)
     kept = np.float32(1) - ramp
     return np.float32(1) / (np.float32(parameters["factor"]) * wide) * (1 - kept) + np.float32(1) / wide * kept
+
+
+def _longrope_scale(parameters: Mapping[str, Any]) -> float:
+    """Of cosines and sines, for short and long requests alike (LongRoPE, section 3)."""
+    original = parameters["original_max_position_embeddings"]
+    factor = parameters.get("factor") or parameters["max_position_embeddings"] / original
+    if parameters.get("attention_factor") is not None:
+        return float(parameters["attention_factor"])
+    return 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
 
 
 def _yarn_scale(parameters: Mapping[str, Any]) -> float:

@@ -6,6 +6,7 @@ load one.  It deliberately does not know what is scored.
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import DTypeLike
 
 from miron_jax.errors import InputError
@@ -23,6 +25,7 @@ from miron_jax.model.hf_files import has_tensors
 from miron_jax.model.hf_reader import load_hf
 
 _NAMED = re.compile(r"((global_?)?(step|checkpoint|ckpt)[-_]?)?(\d+)", re.ASCII)  # 1000, step_1000, checkpoint-1000
+FINITE_AT_ONCE = 1 << 20  # numbers looked at by one call
 _BELOW = ("", "steps", "checkpoints")
 
 
@@ -118,9 +121,18 @@ def _finite(folder: Path, state: Any) -> Any:
     return state
 
 
-@jax.jit
-def _all_finite(x: jax.Array) -> jax.Array:
-    return jnp.isfinite(x).all()
+def _all_finite(x: jax.Array) -> bool:
+    """Some rows at a time: all at once, XLA keeps a bool of every number beside them on CPU."""
+    if x.ndim == 0:
+        return bool(jnp.isfinite(x))
+    rows = min(x.shape[0], max(1, FINITE_AT_ONCE * x.shape[0] // max(x.size, 1)))
+    found = [_rows_finite(x, np.int32(start), rows) for start in range(0, x.shape[0], max(rows, 1))]
+    return all(bool(own) for own in found)
+
+
+@partial(jax.jit, static_argnums=2)
+def _rows_finite(x: jax.Array, start: jax.Array, rows: int) -> jax.Array:
+    return jnp.isfinite(jax.lax.dynamic_slice_in_dim(x, start, rows)).all()
 
 
 def _is_checkpoint(folder: Path) -> bool:
