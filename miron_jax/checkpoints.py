@@ -190,14 +190,14 @@ def load(architecture: Architecture, config: RunConfig, checkpoint: Checkpoint) 
     """Weights of one checkpoint on the default device."""
     if not isinstance(architecture.config, OwnModel):
         assert checkpoint.folder is not None
-        return load_step(checkpoint.folder, architecture.config, jnp.dtype(config.dtype))
+        return load_step(checkpoint.folder, architecture.config, jnp.dtype(config.dtype), config.param_map)
     own = architecture.config
     if own.params is None:
         raise InputError(
             f"--model={config.model}: its OwnModel has no params: give them, or their shapes and --checkpoint"
         )
     if checkpoint.folder is not None:
-        return load_tree(checkpoint.folder, own.params)
+        return load_tree(checkpoint.folder, own.params, config.param_map)
     made = [leaf for leaf in jax.tree.leaves(own.params) if not isinstance(leaf, jax.ShapeDtypeStruct)]
     if len(made) < len(jax.tree.leaves(own.params)):
         raise InputError(f"--model={config.model}: its params are shapes without numbers: name them with --checkpoint")

@@ -33,6 +33,9 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "checkpoint", None, "Orbax checkpoint, or a training run's folder, with the weights of a model of your own."
 )
+flags.DEFINE_string(
+    "param_map", None, "JSON file or package.module:function: where an Orbax tree of your own names holds each leaf."
+)
 flags.DEFINE_bool("watch", False, "Score steps as they come, until none has for --watch_timeout.")
 flags.DEFINE_float("watch_timeout", 3600.0, "Seconds without a new step that end --watch.")
 flags.DEFINE_string("tokenizer", None, "Tokenizer folder or hub id; the model's own when absent.")
@@ -145,6 +148,7 @@ def _run_config() -> RunConfig:
         max_length=FLAGS.max_length,
         token_budget=FLAGS.token_budget,
         checkpoint=_local(FLAGS.checkpoint),
+        param_map=_local(FLAGS.param_map),
         steps=FLAGS.steps,
         watch=FLAGS.watch,
         watch_timeout=FLAGS.watch_timeout,

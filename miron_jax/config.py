@@ -30,6 +30,7 @@ class RunConfig:
     max_length: int | None = None  # tokens of a request; None: the suite's own rule
     token_budget: int | None = None  # places of a batch; None: sized from the device
     checkpoint: str | None = None  # folder with the weights of a factory's model, or of a training run's
+    param_map: str | None = None  # JSON file or package.module:function: where a tree of other names holds each leaf
     steps: str | None = None  # of a training run: latest, 1000,2000 or first:last:stride; None: all
     watch: bool = False  # wait for steps that are still to come
     watch_timeout: float = 3600.0  # seconds without a new one that end it

@@ -30,6 +30,7 @@ class Rope:
     long: tuple[float, ...] = ()  # frequencies of a request of more tokens than `original_length` (LongRoPE)
     dynamic: Dynamic | None = None  # frequencies of such a request follow its length
     original_length: int = 0  # tokens, where there is either
+    kind: str = "default"  # rope_type of config.json; no arithmetic depends on it
 
     @property
     def is_stretched(self) -> bool:

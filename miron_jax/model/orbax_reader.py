@@ -3,15 +3,18 @@
 Arrives: a checkpoint folder and the ModelConfig it belongs to.  Leaves: a state that fits `decoder.abstract`, as
 hf_reader leaves it.  It deliberately does not know config.json, tokenizers, meshes or optimizers.
 
-The tree on disk holds a Decoder's state, as `nnx.to_pure_dict` gives it or with nnx's level of `value` below each name; at
-the top or below other names (`params`), with anything beside it (an optimizer's state is never read).  Orbax hands a
+The tree on disk holds a Decoder's state, as `nnx.to_pure_dict` gives it or with nnx's level of `value` below each name, at
+the top or below other names (`params`), with anything beside it (an optimizer's state is never read); or it has MaxText's
+names, or the user's own (`param_map.py`).  Orbax hands a
 placeholder back, without a word, for a key that a checkpoint lacks: so keys, shapes and kinds of number are compared here
 before an array is read.  The format is JSON and arrays; nothing is ever unpickled.
 """
 
 import ctypes
+import difflib
 import json
 import math
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -28,6 +31,7 @@ from jax.typing import DTypeLike
 from miron_jax.errors import InputError
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract, leaf_name
+from miron_jax.model.param_map import Mapped, is_maxtext, maxtext_map, users_map
 
 _TREE_FILE = "_METADATA"  # every checkpoint has one
 _DATA_FOLDER, _MANIFEST = "d", "manifest.ocdbt"  # all arrays in a few files, and what tells where each one lies
@@ -42,28 +46,123 @@ class Stored(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: str
+    lists: tuple[int, ...] = ()  # a level of its path: entries of the list that stands there, 0 for names
 
 
-def load_orbax(folder: Path, config: ModelConfig, dtype: DTypeLike) -> Any:
-    """Weights as an nnx.State on the default device, matrices in `dtype`, norms and biases in float32."""
-    return load_tree(
-        folder, abstract(config, dtype)[1], "that config.json describes; use the config.json of this checkpoint"
-    )
+def load_orbax(folder: Path, config: ModelConfig, dtype: DTypeLike, param_map: str | None = None) -> Any:
+    """Weights as an nnx.State on the default device, matrices in `dtype`, norms and biases in float32.  MaxText's trees are
+    known; `param_map` names the arrays of any other."""
+    described = "that config.json describes; use the config.json of this checkpoint"
+    return _load(folder, abstract(config, dtype)[1], described, param_map, config)
 
 
-def load_tree(folder: Path, tree: Any, described: str = "of the model's params; check the model's sizes") -> Any:
+def load_tree(folder: Path, tree: Any, param_map: str | None = None) -> Any:
     """The same of any tree of arrays or shapes: nnx.State, Linen's variables.  Leaves come back in the tree's dtypes."""
+    return _load(folder, tree, "of the model's params; check the model's sizes", param_map, None)
+
+
+def _load(folder: Path, tree: Any, described: str, param_map: str | None, config: ModelConfig | None) -> Any:
     item = _item(folder)
     stored = _stored(item)
     leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
     wanted = {leaf_name(path): jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for path, leaf in leaves}
-    place = _place(folder, stored, wanted)
-    inside = {key.removeprefix(place.above).removesuffix(place.below): key for key in stored if place.holds(key)}
-    _check_keys(folder, inside, wanted, described)
-    for path, leaf in wanted.items():
-        _check_array(folder, path, stored[inside[path]], leaf)
-    arrays = _restore(folder, item, {inside[path]: leaf for path, leaf in wanted.items()})
-    return jax.tree_util.tree_unflatten(treedef, [arrays[inside[path]] for path in wanted])
+    if param_map is not None:
+        shapes = {name.removesuffix("/value"): own.shape for name, own in stored.items()}
+        mapping = users_map(param_map, shapes, {path: leaf.shape for path, leaf in wanted.items()}, config is not None)
+        arrays = _restore_mapped(folder, item, stored, wanted, mapping)
+    elif config is not None and is_maxtext(stored):
+        rounded = jnp.asarray(config.embedding_scale, jax.tree.leaves(tree)[0].dtype)
+        scale = float(rounded) if config.embedding_scale_rounded else config.embedding_scale
+        arrays = _restore_mapped(folder, item, stored, wanted, maxtext_map(folder, config, stored, scale))
+    else:
+        place = _place(folder, stored, wanted)
+        inside = {key.removeprefix(place.above).removesuffix(place.below): key for key in stored if place.holds(key)}
+        _check_keys(folder, inside, wanted, described)
+        for path, leaf in wanted.items():
+            _check_array(folder, path, stored[inside[path]], leaf)
+        found = _restore(folder, item, stored, {inside[path]: leaf for path, leaf in wanted.items()})
+        arrays = {path: found[inside[path]] for path in wanted}
+    return jax.tree_util.tree_unflatten(treedef, [arrays[path] for path in wanted])
+
+
+def _restore_mapped(
+    folder: Path,
+    item: Path,
+    stored: Mapping[str, Stored],
+    wanted: Mapping[str, jax.ShapeDtypeStruct],
+    mapping: Mapping[str, Mapped],
+) -> dict[str, jax.Array]:
+    """Every wanted leaf, put together from where it is mapped to; all names are checked first."""
+    absent = sorted(set(wanted) - set(mapping))
+    if absent:
+        raise InputError(
+            f"{folder}: config.json asks for {_listed(absent)}, which such a tree has no place for; use the config.json of "
+            "this checkpoint"
+        )
+    used = {piece.name for path in wanted for piece in mapping[path].pieces}
+    on_disk = {name.removesuffix("/value"): name for name in stored}
+    for name in sorted(used):
+        if name not in on_disk:
+            close = difflib.get_close_matches(name, list(on_disk), n=3, cutoff=0.3) or sorted(on_disk)[:3]
+            raise InputError(
+                f"{folder}: has no array {name} (closest: {', '.join(close)}); mend the name, or config.json"
+            )
+        _check_floats(folder, name, stored[on_disk[name]])
+    tops = {_top(name, used) for name in used}
+    left = [name for name in on_disk if name not in used and _top(name, used) in tops]
+    if left:
+        raise InputError(
+            f"{folder}: has {_listed(left)} besides, which nothing is mapped to and which may change the scores; use the "
+            "config.json of this checkpoint, or map them"
+        )
+    arrays = {}
+    for path in sorted(wanted, key=lambda path: -math.prod(wanted[path].shape)):
+        arrays[path] = jnp.asarray(_put_together(folder, item, stored, on_disk, path, wanted[path], mapping[path]))
+        _give_back()
+    return arrays
+
+
+def _top(name: str, used: set[str]) -> str:
+    """What a name begins with below what all used names begin with: an optimizer's state has another one."""
+    common = os.path.commonpath(used)
+    return name.removeprefix(common).strip("/").partition("/")[0] if name.startswith(common) else f"beside {common}"
+
+
+def _put_together(
+    folder: Path,
+    item: Path,
+    stored: Mapping[str, Stored],
+    on_disk: Mapping[str, str],
+    path: str,
+    leaf: jax.ShapeDtypeStruct,
+    mapped: Mapped,
+) -> np.ndarray:
+    """One leaf on the host."""
+    host = np.empty(leaf.shape, leaf.dtype)
+    slots = host if len(mapped.pieces) > 1 or mapped.pieces[0].axis is not None else host[None]
+    by_name: dict[str, list[int]] = {}
+    for slot, piece in enumerate(mapped.pieces):
+        by_name.setdefault(piece.name, []).append(slot)
+    for name, own in by_name.items():
+        key = on_disk[name]
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+            array = _read(checkpointer, folder, item, key, stored[key])
+        for slot in own:
+            axis, index = mapped.pieces[slot].axis, mapped.pieces[slot].index
+            if axis is not None and (axis >= array.ndim or index >= array.shape[axis]):
+                raise InputError(
+                    f"{folder}: {name} has shape {list(array.shape)}, expected layer {index} along axis {axis}; use the "
+                    "config.json of this checkpoint, or mend the map"
+                )
+            part = array if axis is None else np.take(array, index, axis)
+            part = part if mapped.change is None else mapped.change(part.astype(np.float32))
+            if part.size != slots[slot].size:
+                raise InputError(
+                    f"{folder}: {name} gives {list(part.shape)} for {path}, expected {list(slots[slot].shape)}; use the "
+                    "config.json that belongs to this checkpoint"
+                )
+            slots[slot] = part.reshape(slots[slot].shape)
+    return host
 
 
 def is_checkpoint(folder: Path) -> bool:
@@ -128,16 +227,16 @@ def _stored(item: Path) -> dict[str, Stored]:
     return dict(_flat(getattr(found, "tree", found), ""))
 
 
-def _flat(tree: Any, path: str) -> Iterable[tuple[str, Stored]]:
+def _flat(tree: Any, path: str, lists: tuple[int, ...] = ()) -> Iterable[tuple[str, Stored]]:
     if isinstance(tree, Mapping):
         for key, below in tree.items():
-            yield from _flat(below, f"{path}/{key}" if path else str(key))
+            yield from _flat(below, f"{path}/{key}" if path else str(key), (*lists, 0))
     elif isinstance(tree, list | tuple):
         for i, below in enumerate(tree):
-            yield from _flat(below, f"{path}/{i}")
+            yield from _flat(below, f"{path}/{i}" if path else str(i), (*lists, len(tree)))
     else:  # a leaf that is no array has neither shape nor number
         shape, dtype = getattr(tree, "shape", None), getattr(tree, "dtype", None)
-        yield path, Stored(tuple(shape or ()), "no array" if dtype is None else np.dtype(dtype).name)
+        yield path, Stored(tuple(shape or ()), "no array" if dtype is None else np.dtype(dtype).name, lists)
 
 
 def _check_keys(folder: Path, found: Mapping[str, str], wanted: Mapping[str, Any], described: str) -> None:
@@ -150,10 +249,7 @@ def _check_keys(folder: Path, found: Mapping[str, str], wanted: Mapping[str, Any
 
 
 def _check_array(folder: Path, path: str, stored: Stored, leaf: jax.ShapeDtypeStruct) -> None:
-    if stored.dtype not in _FLOATS:
-        raise InputError(
-            f"{folder}: {path} holds {stored.dtype}, expected one of {', '.join(_FLOATS)}; save the weights unquantized"
-        )
+    _check_floats(folder, path, stored)
     if stored.shape != leaf.shape:
         raise InputError(
             f"{folder}: {path} has shape {list(stored.shape)}, expected {list(leaf.shape)}; use the config.json that "
@@ -161,7 +257,16 @@ def _check_array(folder: Path, path: str, stored: Stored, leaf: jax.ShapeDtypeSt
         )
 
 
-def _restore(folder: Path, item: Path, wanted: Mapping[str, jax.ShapeDtypeStruct]) -> dict[str, jax.Array]:
+def _check_floats(folder: Path, path: str, stored: Stored) -> None:
+    if stored.dtype not in _FLOATS:
+        raise InputError(
+            f"{folder}: {path} holds {stored.dtype}, expected one of {', '.join(_FLOATS)}; save the weights unquantized"
+        )
+
+
+def _restore(
+    folder: Path, item: Path, stored: Mapping[str, Stored], wanted: Mapping[str, jax.ShapeDtypeStruct]
+) -> dict[str, jax.Array]:
     """Every wanted leaf, whole and in its wanted dtype, wherever the checkpoint was made.
 
     One at a time: the host holds one leaf beyond what the device keeps, and where an array is damaged no other is on its
@@ -173,16 +278,23 @@ def _restore(folder: Path, item: Path, wanted: Mapping[str, jax.ShapeDtypeStruct
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
         # Largest first: what reading one takes beside the leaf itself is then smallest where most leaves are there.
         for path, leaf in sorted(wanted.items(), key=lambda item: -math.prod(item[1].shape)):
-            try:
-                tree = checkpointer.restore(item.absolute(), args=_only(path, leaf))
-            except (ValueError, KeyError, OSError) as error:
-                raise _damaged(folder, error) from None
-            array = _at(tree, path)
-            assert isinstance(array, np.ndarray), "the keys were compared before"
+            array = _read(checkpointer, folder, item, path, stored[path])
             arrays[path] = jax.block_until_ready(jnp.asarray(array.astype(leaf.dtype, copy=False)))
-            del tree, array  # else they live while the next leaf is read
+            del array  # else it lives while the next leaf is read
             _give_back()
     return arrays
+
+
+def _read(checkpointer: Any, folder: Path, item: Path, path: str, stored: Stored) -> np.ndarray:
+    """One array as it is stored."""
+    leaf = jax.ShapeDtypeStruct(stored.shape, np.dtype(stored.dtype))
+    try:
+        tree = checkpointer.restore(item.absolute(), args=_only(path, leaf, stored.lists))
+    except (ValueError, KeyError, OSError) as error:
+        raise _damaged(folder, error) from None
+    array = _at(tree, path, stored.lists)
+    assert isinstance(array, np.ndarray), "the keys were compared before"
+    return array
 
 
 def _give_back() -> None:
@@ -193,21 +305,21 @@ def _give_back() -> None:
         trim(0)
 
 
-def _only(path: str, leaf: jax.ShapeDtypeStruct) -> ocp.args.PyTreeRestore:
-    as_numpy = _nested(path, ocp.RestoreArgs(restore_type=np.ndarray))
-    return ocp.args.PyTreeRestore(item=_nested(path, leaf), restore_args=as_numpy, partial_restore=True)
+def _only(path: str, leaf: jax.ShapeDtypeStruct, lists: tuple[int, ...]) -> ocp.args.PyTreeRestore:
+    as_numpy = _nested(path, ocp.RestoreArgs(restore_type=np.ndarray), lists)
+    return ocp.args.PyTreeRestore(item=_nested(path, leaf, lists), restore_args=as_numpy, partial_restore=True)
 
 
-def _nested(path: str, leaf: Any) -> Any:
-    """("layers/attn/q", x) -> {"layers": {"attn": {"q": x}}}"""
-    for key in reversed(path.split("/")):
-        leaf = {key: leaf}
+def _nested(path: str, leaf: Any, lists: tuple[int, ...]) -> Any:
+    """("blocks/1/q", x) -> {"blocks": [None, {"q": x}]} where there is a list of two."""
+    for key, length in zip(reversed(path.split("/")), reversed(lists), strict=True):
+        leaf = [leaf if str(i) == key else None for i in range(length)] if length else {key: leaf}
     return leaf
 
 
-def _at(tree: Any, path: str) -> Any:
-    for key in path.split("/"):
-        tree = tree[key]
+def _at(tree: Any, path: str, lists: tuple[int, ...]) -> Any:
+    for key, length in zip(path.split("/"), lists, strict=True):
+        tree = tree[int(key) if length else key]
     return tree
 
 

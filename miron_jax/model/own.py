@@ -122,27 +122,33 @@ def is_factory(name: str) -> bool:
 
 
 def make_own(name: str) -> OwnModel:
-    """What the factory returns; its module is looked for in the working directory first."""
-    module, _, factory = name.partition(":")
+    """What the factory returns."""
+    made = import_from(name, "--model")()
+    if not isinstance(made, OwnModel):
+        raise InputError(
+            f"--model={name}: {name.partition(':')[2]} returns a {type(made).__name__}, expected a miron_jax.OwnModel; see "
+            "the README"
+        )
+    return made
+
+
+def import_from(name: str, flag: str) -> Callable[..., Any]:
+    """The function `package.module:function`; its module is looked for in the working directory first."""
+    module, _, function = name.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         imported = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise InputError(f"--model={name}: {module} imports {error.name}, which is not installed") from error
+            raise InputError(f"{flag}={name}: {module} imports {error.name}, which is not installed") from error
         raise InputError(
-            f"--model={name}: no module {error.name}, neither in {os.getcwd()} nor installed; run where it lies, or set "
+            f"{flag}={name}: no module {error.name}, neither in {os.getcwd()} nor installed; run where it lies, or set "
             "PYTHONPATH"
         ) from None
-    if not callable(getattr(imported, factory, None)):
-        raise InputError(f"--model={name}: {imported.__file__} has no function {factory}; name one that it has")
-    made = getattr(imported, factory)()
-    if not isinstance(made, OwnModel):
-        raise InputError(
-            f"--model={name}: {factory} returns a {type(made).__name__}, expected a miron_jax.OwnModel; see the README"
-        )
-    return made
+    if not callable(getattr(imported, function, None)):
+        raise InputError(f"{flag}={name}: {imported.__file__} has no function {function}; name one that it has")
+    return getattr(imported, function)
 
 
 def check_own(own: OwnModel, params: Any, tolerance: float) -> None:

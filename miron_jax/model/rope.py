@@ -53,7 +53,7 @@ def rope_of(kind: str, parameters: Mapping[str, Any], size: int) -> Rope:
     if kind == "dynamic":
         dynamic = Dynamic(parameters["rope_theta"], parameters["factor"], size)
         more = {"dynamic": dynamic, "original_length": parameters["max_position_embeddings"]}
-    return Rope(tuple(frequency.astype(np.float32).tolist()), scale, **more)
+    return Rope(tuple(frequency.astype(np.float32).tolist()), scale, kind=kind, **more)
 
 
 def _llama3(frequency: np.ndarray, parameters: Mapping[str, Any]) -> np.ndarray:

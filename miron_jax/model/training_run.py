@@ -89,12 +89,16 @@ def pick_steps(
     return picked
 
 
-def load_step(folder: Path, config: ModelConfig, dtype: DTypeLike) -> Any:
+def load_step(folder: Path, config: ModelConfig, dtype: DTypeLike, param_map: str | None = None) -> Any:
     """Weights of one folder, on the default device: Orbax where it is that, else a Hugging Face folder's."""
     if _is_orbax(folder):
         from miron_jax.model.orbax_reader import load_orbax
 
-        return _finite(folder, load_orbax(folder, config, dtype))
+        return _finite(folder, load_orbax(folder, config, dtype, param_map))
+    if param_map is not None:
+        raise InputError(
+            f"--param_map names the arrays of an Orbax checkpoint, but {folder} is none; leave the flag out"
+        )
     if (folder / "config.json").is_file() and from_hf_config(folder) != config:
         raise InputError(
             f"{folder / 'config.json'}: another model than that of the run's other steps, expected the same; score it "
@@ -103,11 +107,11 @@ def load_step(folder: Path, config: ModelConfig, dtype: DTypeLike) -> Any:
     return _finite(folder, load_hf(folder, dtype, config=config).state)
 
 
-def load_tree(folder: Path, tree: Any) -> Any:
+def load_tree(folder: Path, tree: Any, param_map: str | None = None) -> Any:
     """Weights of a user's own model: a tree of arrays or shapes, filled from an Orbax checkpoint."""
     from miron_jax.model.orbax_reader import load_tree as from_orbax
 
-    return _finite(folder, from_orbax(folder, tree))
+    return _finite(folder, from_orbax(folder, tree, param_map))
 
 
 def _finite(folder: Path, state: Any) -> Any:

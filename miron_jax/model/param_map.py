@@ -1,0 +1,209 @@
+"""Trees of other names -> where each leaf of the decoder lies in them: MaxText's, and the user's own.
+
+Arrives: the names on disk, a ModelConfig or the user's mapping.  Leaves: `Mapped`, a leaf.  It deliberately does not read
+arrays.
+
+A user's mapping is JSON, or what a function `mapping(shapes)` returns, one entry a leaf of the model:
+
+    {"embedding_VD": "wte/embedding",                                 one array
+     "layers/attn/q/kernel_IO": "h_{}/attn/query/kernel",             one a layer; (D, N, H) counts as (D, N * H)
+     "layers/mlp/up/kernel_IO": {"name": "blocks/fc", "layer_axis": 1, "transposed": true}}    all layers in one array
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from miron_jax.errors import InputError
+from miron_jax.model.config import ModelConfig
+
+Change = Callable[[np.ndarray], np.ndarray]
+
+
+class Piece(NamedTuple):
+    """Where one layer of a leaf lies, or all of a leaf that has no layers."""
+
+    name: str
+    axis: int | None = None  # of the layers, where the array holds several
+    index: int = 0  # along it
+
+
+class Mapped(NamedTuple):
+    """Where a leaf lies."""
+
+    pieces: tuple[Piece, ...]  # one a layer
+    change: Change | None = None  # of each, before it takes the leaf's shape
+
+
+def _same(x: np.ndarray) -> np.ndarray:
+    return x
+
+
+# MaxText: AI-Hypercomputer/maxtext 0.2.5, checkpoint_conversion/utils/param_mapping.py and models/
+
+
+def is_maxtext(names: Iterable[str]) -> bool:
+    """Whether these are the names of a MaxText tree."""
+    every = [name.removesuffix("/value") for name in names]
+    wanted = ("token_embedder/embedding", "decoder/decoder_norm/scale")
+    return all(any(name == own or name.endswith(f"/{own}") for name in every) for own in wanted)
+
+
+def maxtext_map(where: Path, config: ModelConfig, names: Iterable[str], scale: float) -> dict[str, Mapped]:
+    """Of a Llama or Gemma.  `scale`: what the decoder multiplies embeddings by, in the run's dtype; MaxText's Gemma keeps it
+    in its embedding.
+
+    MaxText keeps kernels as (embed, heads, head), stacks layers along axis 1 or numbers them, and folds the attention's
+    scale into the query's kernel, but for Gemma 3.  Where it rotates as Llama 3.1 does (rope_type llama3.1) the pairs of q
+    and k are neighbours, else halves as in Hugging Face's order.  Its Gemma norms hold 1 + weight.  Vocabularies may be
+    padded.
+    """
+    family = config.family
+    if family not in ("llama", "mistral", "gemma", "gemma2", "gemma3_text"):
+        raise InputError(
+            f"{where}: a MaxText tree of a {family} model is not read, expected Llama, Mistral or Gemma: convert it with "
+            "MaxText's to_huggingface.py, or name its arrays with --param_map"
+        )
+    if config.tied_head and not family.startswith("gemma"):
+        raise InputError(
+            f"{where}: a MaxText tree of a {family} model with a tied head (tie_word_embeddings): whether its logits are "
+            "divided by sqrt(embed) stands in MaxText's own config; convert it with MaxText's to_huggingface.py"
+        )
+    every = sorted(name.removesuffix("/value") for name in names)
+    root = next(name for name in every if name.endswith("token_embedder/embedding")).removesuffix(
+        "token_embedder/embedding"
+    )
+    inside = {name.removeprefix(root) for name in every if name.startswith(root)}
+    layer = _LayerNames(config, inside, root)
+    offset = config.norm_offset
+
+    def norm(x: np.ndarray) -> np.ndarray:
+        return x - offset if offset else x
+
+    def rotated(x: np.ndarray) -> np.ndarray:  # [.., head]
+        if not any(rope.kind == "llama3" for rope in config.layer_ropes):
+            return x
+        return np.concatenate([x[..., ::2], x[..., 1::2]], axis=-1)
+
+    def query(x: np.ndarray) -> np.ndarray:
+        return rotated(x) if family == "gemma3_text" else rotated(x.astype(np.float32) / np.float32(config.attn_scale))
+
+    mapped = {
+        "embedding_VD": Mapped(
+            (Piece(f"{root}token_embedder/embedding"),),
+            lambda x: x[: config.vocab_size] / np.float32(scale) if scale != 1.0 else x[: config.vocab_size],
+        ),
+        "final_norm/weight": Mapped((Piece(f"{root}decoder/decoder_norm/scale"),), norm),
+        "head_VD": Mapped((Piece(f"{root}decoder/logits_dense/kernel"),), lambda x: x.T[: config.vocab_size]),
+        "layers/attn/q/kernel_IO": layer("self_attention{}/query/kernel", query),
+        "layers/attn/k/kernel_IO": layer("self_attention{}/key/kernel", rotated),
+        "layers/attn/v/kernel_IO": layer("self_attention{}/value/kernel", _same),
+        "layers/attn/out/kernel_IO": layer("self_attention{}/out/kernel", _same),
+        "layers/attn/q_norm/weight": layer("self_attention{}/query_norm/scale", norm),
+        "layers/attn/k_norm/weight": layer("self_attention{}/key_norm/scale", norm),
+        "layers/mlp/gate/kernel_IO": layer("mlp{}/wi_0/kernel", _same),
+        "layers/mlp/up/kernel_IO": layer("mlp{}/wi_1/kernel", _same),
+        "layers/mlp/down/kernel_IO": layer("mlp{}/wo/kernel", _same),
+    }
+    if family in ("llama", "mistral"):
+        mapped["layers/attn_norm/weight"] = layer("pre_self_attention_layer_norm/scale", norm)
+        mapped["layers/mlp_norm/weight"] = layer("post_self_attention_layer_norm/scale", norm)
+    else:
+        mapped["layers/attn_norm/weight"] = layer("pre_self_attention_norm{}/scale", norm)
+        mapped["layers/attn_post_norm/weight"] = layer("post_self_attention_norm{}/scale", norm)
+        mapped["layers/mlp_norm/weight"] = layer("pre_ffw_norm{}/scale", norm)
+        mapped["layers/mlp_post_norm/weight"] = layer("post_ffw_norm{}/scale", norm)
+    return mapped
+
+
+class _LayerNames(NamedTuple):
+    """Where MaxText puts a layer's arrays: Gemma 2 pairs layers (local, global), Gemma 3 scans blocks of six."""
+
+    config: ModelConfig
+    inside: set[str]  # names below the root
+    root: str
+
+    def __call__(self, name: str, change: Change) -> Mapped:
+        return Mapped(tuple(self._piece(name, layer) for layer in range(self.config.num_layers)), change)
+
+    def _piece(self, name: str, layer: int) -> Piece:
+        below, index = name.format(""), layer
+        if self.config.family == "gemma2":
+            below, index = name.format("_global" if layer % 2 else "_local"), layer // 2
+        stacked = f"decoder/layers/{below}"
+        if stacked in self.inside:
+            return Piece(self.root + stacked, 1, index)
+        block, place = divmod(layer, 6)
+        in_block = f"decoder/layers/layers_{place}/{below}"
+        left = f"decoder/layers_remainder/layers_{place}/{below}"
+        if in_block in self.inside and layer < self.config.num_layers - self.config.num_layers % 6:
+            return Piece(self.root + in_block, 1, block)
+        if left in self.inside:
+            return Piece(self.root + left)
+        return Piece(f"{self.root}decoder/layers_{index}/{below}")
+
+
+# The user's own names
+
+
+def users_map(
+    given: str,
+    shapes: Mapping[str, tuple[int, ...]],
+    leaves: Mapping[str, tuple[int, ...]],
+    has_layers: bool,
+) -> dict[str, Mapped]:
+    """`given`: --param_map, a JSON file or package.module:function.  `leaves`: what the model needs, with shapes; where it
+    `has_layers`, those below layers/ hold all of them.  Raises InputError."""
+    entries = _entries(given, shapes)
+    unknown = sorted(set(entries) - set(leaves))
+    missing = sorted(set(leaves) - set(entries))
+    if unknown or missing:
+        which = f"names {unknown[0]}, which the model does not have" if unknown else f"lacks {missing[0]}"
+        raise InputError(f"--param_map={given}: {which}, expected an entry for each of {', '.join(sorted(leaves))}")
+    layers = {leaf: leaves[leaf][0] if has_layers and leaf.startswith("layers/") else None for leaf in entries}
+    return {leaf: _mapped(given, leaf, entry, layers[leaf]) for leaf, entry in entries.items()}
+
+
+def _entries(given: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    from miron_jax.model.own import import_from, is_factory
+
+    if is_factory(given) and not Path(given).exists():
+        found = import_from(given, "--param_map")(dict(shapes))
+    else:
+        path = Path(given).expanduser()
+        if not path.is_file():
+            raise InputError(f"--param_map={given}: no such file, and no package.module:function; check the path")
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InputError(f"--param_map={given}: not JSON ({error}), expected an object: leaf to name") from None
+    if not isinstance(found, Mapping):
+        raise InputError(f"--param_map={given}: holds a {type(found).__name__}, expected an object: leaf to name")
+    return dict(found)
+
+
+_KEYS = ("name", "layer_axis", "transposed", "change")
+
+
+def _mapped(given: str, leaf: str, entry: Any, layers: int | None) -> Mapped:
+    rules = {"name": entry} if isinstance(entry, str) else entry
+    if not isinstance(rules, Mapping) or not isinstance(rules.get("name"), str) or not set(rules) <= set(_KEYS):
+        raise InputError(
+            f"--param_map={given}: {leaf} is {entry!r}, expected a name, or an object of {', '.join(_KEYS)} (change: in a "
+            "function's result alone)"
+        )
+    name, turned, change = rules["name"], bool(rules.get("transposed")), rules.get("change") or _same
+
+    def changed(x: np.ndarray) -> np.ndarray:
+        x = change(x)
+        return x.T if turned else x
+
+    if layers is None:
+        return Mapped((Piece(name),), changed)
+    if "{}" in name:
+        return Mapped(tuple(Piece(name.replace("{}", str(i))) for i in range(layers)), changed)
+    axis = rules.get("layer_axis", 0)
+    return Mapped(tuple(Piece(name, axis, i) for i in range(layers)), changed)
