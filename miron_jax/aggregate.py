@@ -258,6 +258,22 @@ def skipped(task: AnyScores) -> int:
     return sum(example.correct is None for example in task.examples)
 
 
+def unanswered(task: AnyScores) -> list[int]:
+    """Examples, by their id, that have no score because the model answered NaN."""
+    match task:
+        case TaskScores():
+            pairs = zip(task.prompts, task.options, strict=True)
+            return [prompt.id for prompt, own in pairs if any(np.isnan(option.logprob).any() for option in own)]
+        case AnswerScores():
+            return [prompt.id for prompt, ended in zip(task.prompts, task.ended, strict=True) if ended == "nan"]
+        case ProgramScores():
+            return [i for i, own in enumerate(task.verdicts) if any(verdict.ended == "nan" for verdict in own)]
+        case _:
+            columns = zip(task.examples, task.generated, strict=True)
+            scored = [(i, own, text) for i, (own, text) in enumerate(columns) if own is not None]
+            return [i for i, own, text in scored if text is None or math.isnan(own.metrics["logprob"])]
+
+
 def suite_composites(suite: Suite[AnyTask], outcome: Outcome) -> dict[str, tuple[Composite, Estimate | None]]:
     """A suite's composites.  A task with skipped examples or changed data counts as missing: no name without the data."""
     measured: dict[str, Measured] = {}

@@ -23,7 +23,15 @@ from miron_jax.model.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.hf_files import has_tensors
 from miron_jax.model.hf_reader import resolve_model
 from miron_jax.model.own import OwnModel, is_factory, make_own
-from miron_jax.model.training_run import Checkpoint, fingerprint, load_step, load_tree, pick_steps, training_steps
+from miron_jax.model.training_run import (
+    Checkpoint,
+    fingerprint,
+    finite,
+    load_step,
+    load_tree,
+    pick_steps,
+    training_steps,
+)
 from miron_jax.token_requests import Tokenizer, load_tokenizer
 
 POLL_SECONDS = 10.0  # between two looks at a run that is watched
@@ -201,7 +209,7 @@ def load(architecture: Architecture, config: RunConfig, checkpoint: Checkpoint) 
     made = [leaf for leaf in jax.tree.leaves(own.params) if not isinstance(leaf, jax.ShapeDtypeStruct)]
     if len(made) < len(jax.tree.leaves(own.params)):
         raise InputError(f"--model={config.model}: its params are shapes without numbers: name them with --checkpoint")
-    return jax.tree.map(jnp.asarray, own.params)
+    return finite(config.model, jax.tree.map(jnp.asarray, own.params))
 
 
 def several(config: RunConfig, checkpoints: Sequence[Checkpoint]) -> bool:

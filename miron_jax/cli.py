@@ -10,13 +10,16 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import app, flags, logging
 
 from miron_jax.backend import set_backend_flags
 from miron_jax.config import RunConfig, parse_data_dir
 from miron_jax.errors import InputError
+
+if TYPE_CHECKING:
+    from miron_jax.aggregate import Outcome
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 75
 
@@ -38,6 +41,8 @@ flags.DEFINE_string(
 )
 flags.DEFINE_bool("watch", False, "Score steps as they come, until none has for --watch_timeout.")
 flags.DEFINE_float("watch_timeout", 3600.0, "Seconds without a new step that end --watch.")
+flags.DEFINE_string("tensorboard", None, "Folder for TensorBoard's event files.")
+flags.DEFINE_string("wandb", None, "Project of Weights & Biases; WANDB_MODE=offline keeps it here.")
 flags.DEFINE_string("tokenizer", None, "Tokenizer folder or hub id; the model's own when absent.")
 flags.DEFINE_list(
     "tasks",
@@ -151,6 +156,8 @@ def _run_config() -> RunConfig:
         param_map=_local(FLAGS.param_map),
         steps=FLAGS.steps,
         watch=FLAGS.watch,
+        tensorboard=_local(FLAGS.tensorboard),
+        wandb=FLAGS.wandb,
         watch_timeout=FLAGS.watch_timeout,
         seed=FLAGS.seed,
         resume=FLAGS.resume,
@@ -184,6 +191,7 @@ def _eval() -> None:
     _start_jax()
     from miron_jax.model.training_run import Checkpoint
     from miron_jax.report.curves import curves_table, draw_curves
+    from miron_jax.report.loggers import numbers_of, open_loggers
     from miron_jax.report.progress import Progress
     from miron_jax.report.results import CURVES, check_output, stored_results, write_results, write_top
     from miron_jax.report.table import print_results
@@ -192,10 +200,17 @@ def _eval() -> None:
 
     check_output(config)
     inputs = find_inputs(config)
+    loggers = open_loggers(config)
+
+    def log(step: int | None, found: dict[str, Any]) -> None:
+        for logger in loggers:
+            logger.log(step or 0, numbers_of(found))
+
     with Progress() as progress:
         for name, path in inputs.missing.items():
             progress.say(f"{name} is left out: {path} is missing")
         results: dict[str, Any] = {}
+        broken: list[str] = []
         of_step: dict[int, dict[str, Any]] = {}
         lap = start
 
@@ -203,17 +218,23 @@ def _eval() -> None:
             stored = stored_results(config, checkpoint)
             if stored is not None and checkpoint.step is not None:
                 of_step[checkpoint.step] = stored
+                log(checkpoint.step, stored)
             return stored is not None
 
         try:
             for step, outcome in evaluate_checkpoints(config, inputs, progress.say, progress.advance, scored):
                 results = write_results(config, outcome, time.perf_counter() - lap, step)
+                broken += _broken(outcome, step)
+                log(step, results)
                 if step is not None:
                     of_step[step] = results
                     lap = time.perf_counter()
         except SelfCheckFailed as error:
             progress.say(f"miron-jax: {error}")
             sys.exit(FAILED)
+        finally:
+            for logger in loggers:
+                logger.close()
     if of_step:
         results = write_top(config, of_step, time.perf_counter() - start)
     if not results:
@@ -226,6 +247,24 @@ def _eval() -> None:
         progress.tables.print(curves_table(of_step))
         progress.tables.print(f"curves: {Path(config.output) / CURVES}", markup=False, soft_wrap=True)
     progress.tables.print(f"written to {Path(config.output) / 'results.json'}", markup=False, soft_wrap=True)
+    if broken:
+        for line in broken:
+            progress.say(f"miron-jax: {line}")
+        sys.exit(FAILED)
+
+
+def _broken(outcome: "Outcome", step: int | None) -> list[str]:
+    """A sentence a task whose examples the model answered with NaN; they count as skipped, what was scored is written."""
+    from miron_jax.aggregate import unanswered
+
+    at = "" if step is None else f" at step {step}"
+    found = [(task.source.task.name, unanswered(task)) for task in outcome.tasks]
+    return [
+        f"{name}: the model answers NaN{at} to {len(ids)} examples, each asked alone too (the first: {ids[0]}), so the run "
+        "fails: look for an overflow, such as weights too large for --dtype"
+        for name, ids in found
+        if ids
+    ]
 
 
 def _plan() -> None:

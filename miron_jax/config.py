@@ -34,6 +34,8 @@ class RunConfig:
     steps: str | None = None  # of a training run: latest, 1000,2000 or first:last:stride; None: all
     watch: bool = False  # wait for steps that are still to come
     watch_timeout: float = 3600.0  # seconds without a new one that end it
+    tensorboard: str | None = None  # folder of event files
+    wandb: str | None = None  # project of Weights & Biases
     items_per_category: int = 500  # of each language of a generated benchmark
     seed: int = 0  # for draws that no protocol fixes: sampled programs
     resume: bool = True  # continue a folder that holds a run of this configuration

@@ -21,6 +21,7 @@ from miron_jax.forward import Forward, Model, cost_model
 from miron_jax.model.own import OwnModel, check_own
 from miron_jax.model.training_run import Checkpoint
 from miron_jax.parallel import with_auto_axes
+from miron_jax.report.loggers import numbers_of, open_loggers
 from miron_jax.report.results import results_of, strict, write_results
 from miron_jax.run import Evaluation, find_inputs
 from miron_jax.scores import TOLERANCE, SelfCheck, Totals, score_parts
@@ -37,7 +38,7 @@ class Evaluator:
     (`load_params` gives one), and without params the folder's own weights are scored.  `tokenizer`: a transformers one, a
     folder or a hub id; None: the model's own.  `row_axes`: axes of the weights' mesh that rows are split over, such as
     ("data",); weights stay where they are.  `output`: a folder that gets a step_N a step, as the command writes it.  Other
-    keywords are RunConfig's fields (data_dir, limit, dtype, max_length, seed, ...), named as the command's flags.
+    keywords are RunConfig's fields (limit, dtype, max_length, tensorboard, wandb, seed, ...), named as the command's flags.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Evaluator:
         except TypeError as error:
             raise InputError(f"Evaluator: {error}; expected fields of RunConfig") from None
         self._writes = output is not None
+        self._loggers = open_loggers(self.config)
         self._own_weights = None if own else find_model(self.config)
         self.evaluation = Evaluation(
             self.config,
@@ -86,9 +88,13 @@ class Evaluator:
         outcome = self.evaluation.score(state, time.perf_counter() - start, checkpoint=Checkpoint(step, None))
         seconds = time.perf_counter() - start
         if self._writes:
-            return write_results(self.config, outcome, seconds, step)
-        results = strict(results_of(self.config, outcome, seconds))
-        return results if step is None else {**results, "step": step}
+            results = write_results(self.config, outcome, seconds, step)
+        else:
+            results = strict(results_of(self.config, outcome, seconds))
+            results = results if step is None else {**results, "step": step}
+        for logger in self._loggers:
+            logger.log(step or 0, numbers_of(results))
+        return results
 
     def _weights(self) -> Any:
         architecture = self.evaluation.architecture

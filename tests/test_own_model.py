@@ -1,8 +1,10 @@
 """Models of the user's own: Linen and NNX, both levels, against a loop over requests; what breaks its word is refused."""
 
 import importlib
+import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,13 @@ import pytest
 from flax import nnx
 
 import miron_jax
+from miron_jax.checkpoints import Architecture, load
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.forward import Forward, Model, cost_model
 from miron_jax.generate import Generator, TextRequest
 from miron_jax.model.own import OwnModel, check_own
+from miron_jax.model.training_run import Checkpoint
 from miron_jax.run import evaluate, evaluate_checkpoints, find_inputs
 from miron_jax.scores import SelfCheck, Totals, score_parts
 from miron_jax.token_requests import Requests, concatenate, load_tokenizer
@@ -134,7 +138,7 @@ def one_by_one(own: OwnModel, requests: Requests) -> list[np.ndarray]:
     for ids, start in requests:
         found.append(np.zeros(0))
         if start < len(ids):
-            logits = logits_of(own, ids)
+            logits = logits_of(own, ids[:-1])  # the last token is a target only
             logits -= logits.max(axis=-1, keepdims=True)
             logprob = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
             found[-1] = logprob[np.arange(start - 1, len(ids) - 1), ids[start:]]
@@ -376,3 +380,60 @@ def test_nothing_is_scored_twice() -> None:
     parts = [requests_of(items), concatenate([requests_of(items), requests_of(items)])]
     list(score_parts(parts, Forward(model_of(own)), cost_model(own), totals, SelfCheck(1e-3)))
     assert totals.unique_tokens == 3  # 1 2 3; what follows is a target only
+
+
+def with_nan(own: OwnModel, token: int) -> OwnModel:
+    """The same, but its hidden states at one token are NaN."""
+    inner = own.hidden
+    assert inner is not None
+
+    def hidden(params: Any, token_ids: jax.Array, positions: jax.Array, visibility: Any) -> jax.Array:
+        found = inner(params, token_ids, positions, visibility)
+        # as an overflow in a layer would: whoever attends to the token in the next one, or to a mate of its row, is NaN too
+        wrong = jnp.where((token_ids == token)[..., None], jnp.nan, 0.0)[:, :, None]
+        return found + visibility.attend(wrong, wrong, wrong, scale=1.0)[:, :, 0]
+
+    return replace(own, hidden=hidden)
+
+
+def test_nan_stays_with_the_requests_that_have_it() -> None:
+    """In a row that many share it reaches them all, so those are asked once more, alone."""
+    own, requests = with_nan(of_nnx(), 330), some_requests()
+    items = [(ids.tolist(), start) for ids, start in requests]
+    requests = requests_of([*items, ([5, 330, 7, 8], 1), ([5, 330, 9], 2), ([5, 6, 7, 330], 1)])
+    forward = Forward(model_of(own), token_budget=300)
+    check = SelfCheck(1e-3)
+    [scores] = score_parts([requests], forward, cost_model(own), Totals(), check)
+    for (ids, _), score, expected in zip(requests, scores, one_by_one(own, requests), strict=True):
+        np.testing.assert_allclose(score.logprob, expected, atol=5e-5)
+        assert np.isnan(score.logprob).any() == (330 in ids[:-1].tolist())
+    lengths = set(forward.lengths)
+    assert len(lengths) <= 8
+
+
+def test_a_run_whose_model_answers_nan_fails_and_keeps_its_scores(
+    factory: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a_nan_model.py").write_text(
+        "from tests.test_own_model import of_nnx, with_nan\n"
+        f"def make():\n    return with_nan(of_nnx(tokenizer={str(tmp_path / 'tokenizer')!r}), 46)\n"
+    )
+    importlib.invalidate_caches()
+    from tests.test_training_run import eval_command
+
+    flags = ("--tasks=miron-gen/en", "--limit=3", "--items_per_category=12", "--compilation_cache=")
+    assert eval_command("--model=a_nan_model:make", f"--output={tmp_path}/out", *flags) == 1
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert "miron-gen/en: the model answers NaN to" in said
+    results = json.loads((tmp_path / "out" / "results.json").read_text())["tasks"]["miron-gen/en"]
+    lines = (tmp_path / "out" / "samples" / "miron-gen" / "en.jsonl").read_text().splitlines()
+    assert 0 < results["skipped"] < len(lines) == 12
+    assert f"to {results['skipped']} examples" in said
+    assert results["n"] == 12 - results["skipped"]
+
+
+def test_a_factorys_weights_with_nan_are_named(factory: str) -> None:
+    own = of_nnx()
+    own.params["norm"]["scale"] = own.params["norm"]["scale"].replace(jnp.full(WIDTH, jnp.nan))
+    with pytest.raises(InputError, match="x:y: the weights norm/scale hold NaN"):
+        load(Architecture(own, own, None, ()), config_of("x:y"), Checkpoint(None, None))  # type: ignore[arg-type]

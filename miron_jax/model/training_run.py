@@ -94,7 +94,7 @@ def load_step(folder: Path, config: ModelConfig, dtype: DTypeLike, param_map: st
     if _is_orbax(folder):
         from miron_jax.model.orbax_reader import load_orbax
 
-        return _finite(folder, load_orbax(folder, config, dtype, param_map))
+        return finite(folder, load_orbax(folder, config, dtype, param_map))
     if param_map is not None:
         raise InputError(
             f"--param_map names the arrays of an Orbax checkpoint, but {folder} is none; leave the flag out"
@@ -104,22 +104,22 @@ def load_step(folder: Path, config: ModelConfig, dtype: DTypeLike, param_map: st
             f"{folder / 'config.json'}: another model than that of the run's other steps, expected the same; score it "
             "by itself"
         )
-    return _finite(folder, load_hf(folder, dtype, config=config).state)
+    return finite(folder, load_hf(folder, dtype, config=config).state)
 
 
 def load_tree(folder: Path, tree: Any, param_map: str | None = None) -> Any:
     """Weights of a user's own model: a tree of arrays or shapes, filled from an Orbax checkpoint."""
     from miron_jax.model.orbax_reader import load_tree as from_orbax
 
-    return _finite(folder, from_orbax(folder, tree, param_map))
+    return finite(folder, from_orbax(folder, tree, param_map))
 
 
-def _finite(folder: Path, state: Any) -> Any:
+def finite(where: Path | str, state: Any) -> Any:
     """The same state, which holds no NaN and no infinity."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
         if jnp.issubdtype(leaf.dtype, jnp.floating) and not _all_finite(leaf):
             raise InputError(
-                f"{folder}: the weights {leaf_name(path)} hold NaN or infinity, expected numbers; the training went wrong "
+                f"{where}: the weights {leaf_name(path)} hold NaN or infinity, expected numbers; the training went wrong "
                 "before this step, or the file is damaged: name an earlier step or copy it again"
             )
     return state

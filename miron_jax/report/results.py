@@ -44,7 +44,8 @@ from miron_jax.scores import Score
 from miron_jax.task import AnyTask, ClozeTask, Suite
 
 SCHEMA = 1
-_NOT_IDENTITY = ("output", "resume", "token_budget", "steps", "watch", "watch_timeout")  # move no score
+# These move no score
+_NOT_IDENTITY = ("output", "resume", "token_budget", "steps", "watch", "watch_timeout", "tensorboard", "wandb")
 RESULTS, SAMPLES = "results.json", "samples"
 STEP = "step_"  # folders of the checkpoints of one training run
 CURVES = "curves.svg"
@@ -94,7 +95,7 @@ def _check_same_run(config: RunConfig, folder: Path) -> None:
 
 def _identity(config: RunConfig) -> dict[str, Any]:
     """What makes a run this run; where it writes and how much it runs at once do not."""
-    return {key: value for key, value in _config(config).items() if key not in _NOT_IDENTITY}
+    return {key: value for key, value in config_entry(config).items() if key not in _NOT_IDENTITY}
 
 
 def _resolved(value: Any) -> Any:
@@ -161,7 +162,7 @@ def results_of(config: RunConfig, outcome: Outcome, wall_seconds: float) -> dict
     tasks = {task.source.task.name: _entry(task, outcome, config.limit) for task in outcome.tasks}
     return {
         "schema": SCHEMA,
-        "config": _config(config),
+        "config": config_entry(config),
         "environment": _environment(),
         "tasks": tasks,
         "suites": {
@@ -404,7 +405,7 @@ def _environment() -> dict[str, Any]:
     }
 
 
-def _config(config: RunConfig) -> dict[str, Any]:
+def config_entry(config: RunConfig) -> dict[str, Any]:
     return json.loads(json.dumps(asdict(config)))  # tuples become lists, as they are in the file
 
 
