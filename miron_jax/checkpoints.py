@@ -23,6 +23,7 @@ from miron_jax.model.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.hf_files import has_tensors
 from miron_jax.model.hf_reader import resolve_model
 from miron_jax.model.own import OwnModel, is_factory, make_own
+from miron_jax.model.remote import files_here, folder_at, here, is_url
 from miron_jax.model.training_run import (
     Checkpoint,
     fingerprint,
@@ -57,7 +58,7 @@ class Found(NamedTuple):
 def find_model(config: RunConfig, weights: bool = True) -> Found:
     """Look for what --model names; a hub's files are fetched.  Raises InputError."""
     if is_factory(config.model):
-        where = None if config.checkpoint is None else Path(config.checkpoint).expanduser()
+        where = None if config.checkpoint is None else _folder(config.checkpoint)
         if where is not None and not where.is_dir():
             raise InputError(f"--checkpoint={config.checkpoint}: no such folder, expected an Orbax checkpoint or a run")
         return Found(None, where, make_own(config.model))
@@ -66,8 +67,15 @@ def find_model(config: RunConfig, weights: bool = True) -> Found:
             f"--checkpoint={config.checkpoint} holds the weights of a model of your own, but --model={config.model} names "
             "no factory (package.module:factory): name the checkpoint's folder with --model"
         )
-    folder = demo.FOLDER if config.model == demo.NAME else resolve_model(config.model, weights=weights)
+    if is_url(config.model):
+        folder = folder_at(config.model, "--model")
+    else:
+        folder = demo.FOLDER if config.model == demo.NAME else resolve_model(config.model, weights=weights)
     return Found(folder, folder, None)
+
+
+def _folder(name: str) -> Path:
+    return folder_at(name, "--checkpoint") if is_url(name) else Path(name).expanduser()
 
 
 def architecture_of(config: RunConfig, found: Found) -> Architecture:
@@ -79,7 +87,7 @@ def architecture_of(config: RunConfig, found: Found) -> Architecture:
         tokenizer = load_tokenizer(str(tokenizer)) if isinstance(tokenizer, str | Path) else tokenizer
         return Architecture(found.own, found.own, tokenizer, found.own.eos_token_ids)
     assert found.home is not None
-    home = _home(config, found)
+    home = files_here(_home(config, found))
     model = from_hf_config(home)
     network = abstract(model, jnp.dtype(config.dtype))[0]
     return Architecture(model, network, load_tokenizer(config.tokenizer or str(home)), eos_token_ids(home))
@@ -198,14 +206,16 @@ def load(architecture: Architecture, config: RunConfig, checkpoint: Checkpoint) 
     """Weights of one checkpoint on the default device."""
     if not isinstance(architecture.config, OwnModel):
         assert checkpoint.folder is not None
-        return load_step(checkpoint.folder, architecture.config, jnp.dtype(config.dtype), config.param_map)
+        with here(checkpoint.folder) as folder:
+            return load_step(folder, architecture.config, jnp.dtype(config.dtype), config.param_map)
     own = architecture.config
     if own.params is None:
         raise InputError(
             f"--model={config.model}: its OwnModel has no params: give them, or their shapes and --checkpoint"
         )
     if checkpoint.folder is not None:
-        return load_tree(checkpoint.folder, own.params, config.param_map)
+        with here(checkpoint.folder) as folder:
+            return load_tree(folder, own.params, config.param_map)
     made = [leaf for leaf in jax.tree.leaves(own.params) if not isinstance(leaf, jax.ShapeDtypeStruct)]
     if len(made) < len(jax.tree.leaves(own.params)):
         raise InputError(f"--model={config.model}: its params are shapes without numbers: name them with --checkpoint")

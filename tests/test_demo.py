@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from hashlib import sha256
@@ -151,7 +152,17 @@ def drop_manifest(folder: Path) -> None:
     (folder / "manifest.ocdbt").unlink()
 
 
-@pytest.mark.parametrize("damage", [spoil_tree_file, spoil_arrays, drop_manifest])
+def drop_arrays(folder: Path) -> None:
+    shutil.rmtree(folder / "d")
+    shutil.rmtree(folder / "ocdbt.process_0")
+
+
+def cut_arrays(folder: Path) -> None:
+    largest = max((path for path in folder.rglob("d/*") if path.is_file()), key=lambda path: path.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize("damage", [spoil_tree_file, spoil_arrays, drop_manifest, drop_arrays, cut_arrays])
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     save(tmp_path / "7", weights())
     damage(tmp_path / "7")

@@ -3,10 +3,11 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -24,6 +25,7 @@ from miron_jax import checkpoints, cli
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.model.orbax_reader import load_orbax
+from miron_jax.model.remote import folder_at, here
 from miron_jax.model.training_run import load_step, pick_steps, training_steps
 from miron_jax.run import evaluate_checkpoints, find_inputs
 from tests.test_demo import CONFIG, same_bits, weights
@@ -311,3 +313,104 @@ def test_no_step_comes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Non
     )
     assert eval_command(*flags) == 2
     assert "no checkpoint came within --watch_timeout" in capfd.readouterr().err
+
+
+@pytest.fixture
+def store() -> Iterator[Any]:
+    """fsspec's store in memory, which has URLs as any other."""
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    memory.store.clear()
+    yield memory
+    memory.store.clear()
+
+
+def test_a_run_in_an_object_store(tmp_path: Path, store: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    """Hugging Face folders, step by step: the numbers of the local run; a file that changes is scored again."""
+    run, out = run_of(tmp_path / "run"), tmp_path / "out"
+    store.put(str(run), "/bucket/run", recursive=True)
+    flags = ("--tasks=miron-gen/en", "--limit=2", "--items_per_category=12", "--compilation_cache=")
+    assert eval_command(f"--model={run}", f"--output={tmp_path}/local", *flags) == 0
+    assert eval_command("--model=memory://bucket/run", f"--output={out}", *flags) == 0
+    for step in (10, 20, 30):
+        assert scores_of(out / f"step_{step}") == scores_of(tmp_path / "local" / f"step_{step}")
+    capfd.readouterr()
+    store.rm("/bucket/run/checkpoint-20/config.json")
+    store.pipe("/bucket/run/checkpoint-20/config.json", (run / "checkpoint-20" / "config.json").read_bytes())
+    assert eval_command("--model=memory://bucket/run", f"--output={out}", *flags) == 0
+    said = capfd.readouterr().err
+    assert "step 10 is scored already" in said
+    assert "at step 20" in said
+    store.pipe("/bucket/run/checkpoint-30/model.safetensors", b"half")
+    assert eval_command("--model=memory://bucket/run", f"--output={out}", *flags) == 2
+    assert "memory://bucket/run/checkpoint-30/model.safetensors: truncated or corrupt" in capfd.readouterr().err
+
+
+def test_orbax_in_an_object_store_is_read_once_it_is_committed(tmp_path: Path, store: Any) -> None:
+    save_standard(tmp_path / "7", pure())
+    store.put(str(tmp_path / "7"), "/run/7", recursive=True)
+    folder = folder_at("memory://run", "--model")
+    [(step, path)] = training_steps(folder)
+    assert step == 7
+    with here(path) as local:
+        assert same_bits(load_step(local, CONFIG, jnp.bfloat16), weights())
+    assert not local.exists()
+    store.rm("/run/7/commit_success.txt")
+    assert training_steps(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("memory://nowhere", "no such folder in the store"),
+        ("gs://bucket/run", "gcsfs.*: install what reads that store"),
+        ("foo://bucket", "Unsupported filesystem: 'foo': install what reads that store"),
+    ],
+)
+def test_urls_that_lead_nowhere(url: str, words: str) -> None:
+    config = RunConfig(url, ("miron-gen/en",))
+    with pytest.raises(InputError, match=f"--model={url}: .*{words}"):
+        list(evaluate_checkpoints(config, find_inputs(config), lambda line: None))
+
+
+ON_FOUR_DEVICES = """
+import sys
+from pathlib import Path
+import jax, numpy as np
+import orbax.checkpoint as ocp
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from tests.test_demo import weights
+
+assert len(jax.devices()) == 4
+mesh = Mesh(np.asarray(jax.devices()).reshape(2, 2), ("data", "model"))
+def spread(x):
+    spec = P("data", "model") if x.ndim == 2 and not (x.shape[0] % 2 or x.shape[1] % 2) else P()
+    return jax.device_put(x, NamedSharding(mesh, spec))
+tree = jax.tree.map(spread, nnx.to_pure_dict(weights()))
+with ocp.StandardCheckpointer() as saver:
+    saver.save(Path(sys.argv[1]), {"params": tree, "opt_state": {"mu": tree}})
+    saver.wait_until_finished()
+"""
+
+
+def test_a_checkpoint_of_another_topology(tmp_path: Path) -> None:
+    """Saved from four devices, over two axes of a mesh, read on one."""
+    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "4"}
+    command = [sys.executable, "-c", ON_FOUR_DEVICES, str(tmp_path / "7")]
+    repository = Path(__file__).resolve().parent.parent
+    done = subprocess.run(command, cwd=repository, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert same_bits(load_step(tmp_path / "7", CONFIG, jnp.bfloat16), weights())
+
+
+def test_a_checkpoint_that_is_still_being_written_is_none(tmp_path: Path) -> None:
+    save_standard(tmp_path / "7", pure())
+    (tmp_path / "7").rename(tmp_path / "7.orbax-checkpoint-tmp-123")
+    assert training_steps(tmp_path) == []
+    config = RunConfig(str(tmp_path / "7.orbax-checkpoint-tmp-123"), ("miron-gen/en",))
+    with pytest.raises(InputError, match=r"config\.json: no such file"):
+        list(evaluate_checkpoints(config, find_inputs(config), lambda line: None))
+    with pytest.raises(InputError, match="tmp-123: is still being written, or was given up"):
+        load_orbax(tmp_path / "7.orbax-checkpoint-tmp-123", CONFIG, jnp.bfloat16)

@@ -32,8 +32,11 @@ from miron_jax.errors import InputError
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract, leaf_name
 from miron_jax.model.param_map import Mapped, is_maxtext, maxtext_map, users_map
+from miron_jax.model.remote import is_remote
 
 _TREE_FILE = "_METADATA"  # every checkpoint has one
+_COMMITTED = "commit_success.txt"
+_UNFINISHED = ".orbax-checkpoint-tmp"
 _DATA_FOLDER, _MANIFEST = "d", "manifest.ocdbt"  # all arrays in a few files, and what tells where each one lies
 # Inside a checkpoint's folder, where its writers put a tree: CheckpointManager, orbax v1, and what people name an item
 _ITEMS = ("default", "state", "pytree", "params", "model", "model_params", "items", "train_state")
@@ -138,7 +141,7 @@ def _put_together(
     mapped: Mapped,
 ) -> np.ndarray:
     """One leaf on the host."""
-    host = np.empty(leaf.shape, leaf.dtype)
+    host: Any = np.empty(leaf.shape, leaf.dtype)
     slots = host if len(mapped.pieces) > 1 or mapped.pieces[0].axis is not None else host[None]
     by_name: dict[str, list[int]] = {}
     for slot, piece in enumerate(mapped.pieces):
@@ -146,7 +149,7 @@ def _put_together(
     for name, own in by_name.items():
         key = on_disk[name]
         with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-            array = _read(checkpointer, folder, item, key, stored[key])
+            array: Any = _read(checkpointer, folder, item, key, stored[key])
         for slot in own:
             axis, index = mapped.pieces[slot].axis, mapped.pieces[slot].index
             if axis is not None and (axis >= array.ndim or index >= array.shape[axis]):
@@ -166,8 +169,11 @@ def _put_together(
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Whether a finished Orbax checkpoint lies there."""
-    return _find_item(folder) is not None
+    """Whether a finished Orbax checkpoint lies there.  A store cannot rename a folder: there a file says that it is."""
+    item = _find_item(folder)
+    if item is None or not is_remote(folder):
+        return item is not None
+    return any((where / _COMMITTED).is_file() for where in (item, folder))
 
 
 class _Place(NamedTuple):
@@ -209,6 +215,11 @@ def _find_item(folder: Path) -> Path | None:
 def _item(folder: Path) -> Path:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder, expected an Orbax checkpoint; check the path")
+    if _UNFINISHED in folder.name:
+        raise InputError(
+            f"{folder}: is still being written, or was given up by its writer, expected a finished Orbax checkpoint; name "
+            "another step"
+        )
     item = _find_item(folder)
     if item is None:
         raise InputError(

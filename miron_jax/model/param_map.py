@@ -189,7 +189,7 @@ _KEYS = ("name", "layer_axis", "transposed", "change")
 
 
 def _mapped(given: str, leaf: str, entry: Any, layers: int | None) -> Mapped:
-    rules = {"name": entry} if isinstance(entry, str) else entry
+    rules: Any = {"name": entry} if isinstance(entry, str) else entry
     if not isinstance(rules, Mapping) or not isinstance(rules.get("name"), str) or not set(rules) <= set(_KEYS):
         raise InputError(
             f"--param_map={given}: {leaf} is {entry!r}, expected a name, or an object of {', '.join(_KEYS)} (change: in a "

@@ -23,6 +23,7 @@ from miron_jax.model.decoder import leaf_name
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_files import has_tensors
 from miron_jax.model.hf_reader import load_hf
+from miron_jax.model.remote import told_of
 
 _NAMED = re.compile(r"((global_?)?(step|checkpoint|ckpt)[-_]?)?(\d+)", re.ASCII)  # 1000, step_1000, checkpoint-1000
 FINITE_AT_ONCE = 1 << 20  # numbers looked at by one call
@@ -40,8 +41,8 @@ class Checkpoint:
 
 def fingerprint(folder: Path) -> str:
     """Of a folder's files: names, sizes and times, not contents.  A copy has another one."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    told = [(str(path.relative_to(folder)), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    files = sorted((path for path in folder.rglob("*") if path.is_file()), key=str)
+    told = [(str(path).removeprefix(str(folder)), *told_of(path)) for path in files]
     return blake2b(repr(told).encode(), digest_size=16).hexdigest()
 
 
@@ -52,7 +53,7 @@ def training_steps(folder: Path) -> list[tuple[int, Path]]:
         if not where.is_dir():
             continue
         named = [(int(found[4]), path) for path in where.iterdir() if (found := _NAMED.fullmatch(path.name))]
-        steps = sorted((step, path) for step, path in named if _is_checkpoint(path))
+        steps = sorted(((step, path) for step, path in named if _is_checkpoint(path)), key=lambda own: own[0])
         for (step, first), (following, second) in pairwise(steps):
             if step == following:
                 raise InputError(f"{where}: {first.name} and {second.name} are the same step; rename or remove one")

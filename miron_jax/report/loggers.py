@@ -82,7 +82,7 @@ class WeightsAndBiases:
         self._wandb: ModuleType = wandb
         try:
             self._run = wandb.init(project=config.wandb, config=config_entry(config))
-        except wandb.errors.Error as error:
+        except wandb.Error as error:
             raise InputError(
                 f"--wandb={config.wandb}: {' '.join(str(error).split())}; log in with `wandb login`, or set "
                 "WANDB_MODE=offline"
