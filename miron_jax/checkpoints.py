@@ -22,7 +22,7 @@ from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.hf_files import has_tensors
 from miron_jax.model.hf_reader import resolve_model
-from miron_jax.model.own import OwnModel, is_factory, make_own
+from miron_jax.model.own import OwnModel, is_factory, make_own, source_of
 from miron_jax.model.remote import files_here, folder_at, here, is_url
 from miron_jax.model.training_run import (
     Checkpoint,
@@ -110,7 +110,8 @@ def checkpoints_of(config: RunConfig, found: Found) -> list[Checkpoint]:
     steps = [] if whole else training_steps(found.weights)
     if steps:
         picked = pick_steps(steps, config.steps, found.weights, strict=not config.watch)
-        return [Checkpoint(step, path, fingerprint(path)) for step, path in picked]
+        beside = _beside(config, found)
+        return [Checkpoint(step, path, fingerprint(path, beside)) for step, path in picked]
     if config.watch:
         return []
     if config.steps is not None:
@@ -162,6 +163,18 @@ def rounds(
             return
         if not fresh:
             time.sleep(min(POLL_SECONDS, config.watch_timeout))
+
+
+def _beside(config: RunConfig, found: Found) -> list[Path]:
+    """Files that a score depends on beside a step's own: config.json and tokenizer, the factory's code, the map of names."""
+    files = [path for path in found.home.iterdir() if path.is_file()] if found.home is not None else []
+    for given in (config.model if found.own else None, config.param_map):
+        if given is not None:
+            files.append(source_of(given) if is_factory(given) else Path(given).expanduser())
+    tokenizer = Path(config.tokenizer).expanduser() if config.tokenizer else None
+    if tokenizer is not None and tokenizer.is_dir():
+        files += [path for path in tokenizer.iterdir() if path.is_file()]
+    return [path for path in files if path.is_file()]
 
 
 class Round(NamedTuple):

@@ -215,7 +215,7 @@ def _eval() -> None:
         lap = start
 
         def scored(checkpoint: Checkpoint) -> bool:
-            stored = stored_results(config, checkpoint)
+            stored = stored_results(config, checkpoint, inputs)
             if stored is not None and checkpoint.step is not None:
                 of_step[checkpoint.step] = stored
                 log(checkpoint.step, stored)

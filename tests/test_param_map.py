@@ -260,6 +260,8 @@ def test_a_users_own_model_by_file(users: Path, tmp_path: Path) -> None:
         ({"final_norm/weight": {"nam": "x"}}, "expected a name, or an object"),
         ({"layers/mlp/up/kernel_IO": {"name": "model/mlp/up", "layer_axis": 3}}, "expected layer 0 along axis 3"),
         ({"final_norm/weight": "model/wte"}, "gives|besides"),
+        ({"head_VD": "model/out"}, r"model/out gives \[12, 29\] for head_VD, expected \[29, 12\]"),
+        ({"layers/attn/q/kernel_IO": {"name": "model/blocks/{}/attn/q", "transposed": True}}, "expected two axes"),
     ],
 )
 def test_maps_that_do_not_fit(users: Path, tmp_path: Path, changes: dict[str, Any], words: str) -> None:

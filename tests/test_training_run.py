@@ -249,6 +249,11 @@ def test_steps_that_are_scored_are_not_scored_again(tmp_path: Path, capfd: pytes
     assert eval_command(*flags) == 0
     assert "loaded" not in capfd.readouterr().err, "nothing is left to do"
     assert scores_of(out) == scores_of(out / "step_30")
+    (folder / "config.json").write_text((folder / "checkpoint-30" / "config.json").read_text())
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(folder / "checkpoint-30" / name, folder)
+    assert eval_command(*flags) == 0
+    assert "at step 10" in capfd.readouterr().err, "what a score depends on beside the weights has changed"
 
 
 def test_a_run_is_watched_until_nothing_comes(

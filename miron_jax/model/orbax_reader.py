@@ -142,7 +142,7 @@ def _put_together(
 ) -> np.ndarray:
     """One leaf on the host."""
     host: Any = np.empty(leaf.shape, leaf.dtype)
-    slots = host if len(mapped.pieces) > 1 or mapped.pieces[0].axis is not None else host[None]
+    slots = list(host) if len(mapped.pieces) > 1 or mapped.pieces[0].axis is not None else [host]
     by_name: dict[str, list[int]] = {}
     for slot, piece in enumerate(mapped.pieces):
         by_name.setdefault(piece.name, []).append(slot)
@@ -159,13 +159,19 @@ def _put_together(
                 )
             part = array if axis is None else np.take(array, index, axis)
             part = part if mapped.change is None else mapped.change(part.astype(np.float32))
-            if part.size != slots[slot].size:
+            if not _only_merges(part.shape, slots[slot].shape):
                 raise InputError(
                     f"{folder}: {name} gives {list(part.shape)} for {path}, expected {list(slots[slot].shape)}; use the "
                     "config.json that belongs to this checkpoint"
                 )
-            slots[slot] = part.reshape(slots[slot].shape)
+            slots[slot][...] = part.reshape(slots[slot].shape)
     return host
+
+
+def _only_merges(found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether each wanted axis is one of what is found, or neighbours together: (D, N, H) for (D, N * H), never (H, D)."""
+    ends = set(np.cumprod(found).tolist())
+    return math.prod(found) == math.prod(wanted) and set(np.cumprod(wanted).tolist()) <= ends
 
 
 def is_checkpoint(folder: Path) -> bool:

@@ -10,10 +10,12 @@ to be what it says.  It deliberately does not know Linen or NNX: parameters are 
 """
 
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -150,6 +152,17 @@ def import_from(name: str, flag: str) -> Callable[..., Any]:
     if not callable(getattr(imported, function, None)):
         raise InputError(f"{flag}={name}: {imported.__file__} has no function {function}; name one that it has")
     return getattr(imported, function)
+
+
+def source_of(name: str) -> Path:
+    """The file that `package.module:function` is in; one that does not exist where none is found."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found = importlib.util.find_spec(name.partition(":")[0])
+    except (ImportError, ValueError):
+        found = None
+    return Path((found and found.origin) or name)
 
 
 def check_own(own: OwnModel, params: Any, tolerance: float) -> None:

@@ -199,6 +199,11 @@ def _mapped(given: str, leaf: str, entry: Any, layers: int | None) -> Mapped:
 
     def changed(x: np.ndarray) -> np.ndarray:
         x = change(x)
+        if turned and x.ndim != 2:
+            raise InputError(
+                f"--param_map={given}: {leaf} is to be transposed, but {name} has shape {list(x.shape)}, expected two axes: "
+                "turn it with a function's `change`"
+            )
         return x.T if turned else x
 
     if layers is None:

@@ -5,6 +5,7 @@ load one.  It deliberately does not know what is scored.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -39,10 +40,11 @@ class Checkpoint:
     fingerprint: str | None = None  # of its files, as they were when it was found
 
 
-def fingerprint(folder: Path) -> str:
-    """Of a folder's files: names, sizes and times, not contents.  A copy has another one."""
+def fingerprint(folder: Path, beside: Iterable[Path] = ()) -> str:
+    """Of a folder's files and some beside it: names, sizes and times, not contents.  A copy has another one."""
     files = sorted((path for path in folder.rglob("*") if path.is_file()), key=str)
     told = [(str(path).removeprefix(str(folder)), *told_of(path)) for path in files]
+    told += [(str(path), *told_of(path)) for path in sorted(beside, key=str)]
     return blake2b(repr(told).encode(), digest_size=16).hexdigest()
 
 

@@ -26,6 +26,7 @@ from miron_jax.aggregate import (
     AnyScores,
     ClozeScores,
     Estimate,
+    Inputs,
     Outcome,
     ProgramScores,
     TaskScores,
@@ -41,7 +42,7 @@ from miron_jax.prompts import Prompt
 from miron_jax.report.cloze import cloze_composites, cloze_entry, cloze_samples
 from miron_jax.report.entries import estimate_entry, option_entry
 from miron_jax.scores import Score
-from miron_jax.task import AnyTask, ClozeTask, Suite
+from miron_jax.task import AnyTask, ClozeTask, DataState, Suite
 
 SCHEMA = 1
 # These move no score
@@ -135,13 +136,17 @@ def write_top(config: RunConfig, steps: Mapping[int, Mapping[str, Any]], wall_se
     return results
 
 
-def stored_results(config: RunConfig, checkpoint: Checkpoint) -> dict[str, Any] | None:
-    """What an earlier run of this configuration and this version made of the same checkpoint, or None."""
+def stored_results(config: RunConfig, checkpoint: Checkpoint, inputs: Inputs) -> dict[str, Any] | None:
+    """What an earlier run of this configuration and this version made of the same checkpoint and data, or None."""
     path = Path(config.output) / f"{STEP}{checkpoint.step}" / RESULTS
     if checkpoint.step is None or checkpoint.fingerprint is None or not path.is_file():
         return None
     found = json.loads(path.read_text(encoding="utf-8"))  # check_output has read it before
     same = found.get("checkpoint", {}).get("fingerprint") == checkpoint.fingerprint
+    data = {source.task.name: source.data._asdict() for source in inputs.sources}
+    same &= data == {
+        name: {key: task["data"][key] for key in DataState._fields} for name, task in found["tasks"].items()
+    }
     return found if same and found["environment"]["packages"]["miron-jax"] == __version__ else None
 
 
