@@ -336,3 +336,28 @@ def test_one_program_serves_all_layers_and_ahead_of_time_compilation(gemma: Mode
     position = jnp.tile(jnp.arange(9, dtype=jnp.int32), (2, 1))
     hidden_BTD, _ = compiled(state, position + 1, position)
     assert hidden_BTD.shape == (2, 9, config.d_model)
+
+
+def test_a_multimodal_gemma3_answers_as_its_text_model(tmp_path: Path) -> None:
+    """Its config is nested, its tensors have another prefix, and its vision tower is beside them."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    torch.manual_seed(3)
+    vision = {
+        "hidden_size": 16, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28,
+        "patch_size": 14,
+    }  # fmt: skip
+    text = {name: value for name, value in GEMMA.items() if name != "tie_word_embeddings"}
+    config = transformers.Gemma3Config(
+        text_config=text, vision_config=vision, mm_tokens_per_image=4, image_token_index=90
+    )
+    model = transformers.Gemma3ForConditionalGeneration._from_config(config, attn_implementation="eager").eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "gemma3"
+    token_ids = np.random.default_rng(3).integers(1, 80, (2, 23), dtype=np.int32)
+    expected = torch_logprobs(model, token_ids)
+    np.testing.assert_allclose(
+        logprobs(*load_hf(tmp_path, "float32"), token_ids), expected, rtol=0, atol=TOLERANCE["float32"]
+    )

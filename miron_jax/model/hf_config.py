@@ -23,7 +23,7 @@ from miron_jax.model.config import Activation, ModelConfig, Rope
 def from_hf_config(folder: Path | str) -> ModelConfig:
     """config.json of a Hugging Face folder -> ModelConfig."""
     path = Path(folder) / "config.json"
-    raw = _read_json(path)
+    raw = _text_part(path, _read_json(path))
     family = raw.get("model_type")
     if not isinstance(family, str) or family not in _FAMILIES:
         longer = [known for known in _FAMILIES if known.startswith(str(family))]
@@ -35,6 +35,19 @@ def from_hf_config(folder: Path | str) -> ModelConfig:
     config = _FAMILIES[family](_Fields(path, family, raw))
     _check_sizes(path, config)
     return config
+
+
+def _text_part(path: Path, raw: dict[str, Any]) -> dict[str, Any]:
+    """A multimodal Gemma 3 answers texts with its text model alone: its config is nested, its vision tower is not read."""
+    if raw.get("model_type") != "gemma3":
+        return raw
+    text = raw.get("text_config")
+    if not isinstance(text, dict):
+        raise InputError(
+            f"{path}: text_config is {text!r}, expected that of a multimodal Gemma 3; download the file again"
+        )
+    tied = {} if raw.get("tie_word_embeddings") is None else {"tie_word_embeddings": raw["tie_word_embeddings"]}
+    return {**text, **tied, "model_type": "gemma3_text"}
 
 
 def eos_token_ids(folder: Path | str) -> tuple[int, ...]:
@@ -468,7 +481,6 @@ def _nanochat(fields: _Fields) -> ModelConfig:
     )
 
 
-# A multimodal gemma3 (model_type "gemma3", vision tower beside the text model) is a later family.
 _FAMILIES = {
     "llama": _llama,
     "mistral": _mistral,

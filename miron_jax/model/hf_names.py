@@ -34,8 +34,15 @@ class Source:
         return [self.name.format(layer, part=part) for part in range(self.parts)]
 
 
-HEADS = ("lm_head", "embed_out")  # above the prefix
-PREFIXES = ("model.", "transformer.", "gpt_neox.", "")  # of everything but the head; the bare model has none
+HEADS = ("lm_head", "embed_out", "language_model.lm_head")  # above the prefix
+PREFIXES = (
+    "model.",
+    "transformer.",
+    "gpt_neox.",
+    "model.language_model.",
+    "language_model.model.",
+    "",
+)  # of everything but the head; the bare model has none
 
 _Table = dict[str, Source]
 

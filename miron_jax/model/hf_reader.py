@@ -37,6 +37,8 @@ class Checkpoint(NamedTuple):
 
 # Recomputed: they carry no weights
 _BUFFERS = re.compile(r"(.*\.)?(rotary_emb\.inv_freq|attn\.(masked_)?bias|attention\.(bias|masked_bias))")
+# Of a multimodal Gemma 3: no text meets them
+_VISION = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\..*")
 STRIP = 64  # rows read at a time
 _FLOATS = ("F64", "F32", "F16", "BF16")
 
@@ -176,7 +178,8 @@ def _check_leaf(
 
 
 def _check_leftovers(folder: Path, config: ModelConfig, stored: Mapping[str, Stored], used: set[str]) -> None:
-    left = sorted(name for name in stored if name not in used and not _BUFFERS.fullmatch(name))
+    skipped = [_BUFFERS, _VISION] if config.family == "gemma3_text" else [_BUFFERS]
+    left = sorted(name for name in stored if name not in used and not any(own.fullmatch(name) for own in skipped))
     head = f"{_head(stored)}.weight"
     if config.tied_head and head in left:
         embedding = next(name for name in used if name.endswith(tensor_names(config)["embedding_VD"].name))

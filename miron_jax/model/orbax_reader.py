@@ -142,7 +142,8 @@ def _put_together(
 ) -> np.ndarray:
     """One leaf on the host."""
     host: Any = np.empty(leaf.shape, leaf.dtype)
-    slots = list(host) if len(mapped.pieces) > 1 or mapped.pieces[0].axis is not None else [host]
+    first, *more = mapped.pieces
+    slots = list(host) if more or first.axis is not None else [host]
     by_name: dict[str, list[int]] = {}
     for slot, piece in enumerate(mapped.pieces):
         by_name.setdefault(piece.name, []).append(slot)
