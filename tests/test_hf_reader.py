@@ -354,7 +354,7 @@ def test_another_familys_weights(tmp_path: Path) -> None:
     ("config", "part"),
     [
         (LLAMA | {"model_type": "lama"}, "nearest: llama"),
-        (LLAMA | {"model_type": "gemma3n"}, "nearest: gemma3_text"),
+        (LLAMA | {"model_type": "gemma3n"}, "nearest: gemma)"),
         ({"model_type": "gemma3"}, "text_config is None"),
         (LLAMA | {"model_type": None}, "model_type is None"),
         (LLAMA | {"hidden_size": "12"}, "hidden_size"),
