@@ -85,12 +85,26 @@ def architecture_of(config: RunConfig, found: Found) -> Architecture:
         if tokenizer is None:
             raise InputError(f"--model={config.model}: its OwnModel has no tokenizer: give one there, or --tokenizer")
         tokenizer = load_tokenizer(str(tokenizer)) if isinstance(tokenizer, str | Path) else tokenizer
+        check_vocabulary(tokenizer, found.own.vocab_size)
         return Architecture(found.own, found.own, tokenizer, found.own.eos_token_ids)
     assert found.home is not None
     home = files_here(_home(config, found))
     model = from_hf_config(home)
     network = abstract(model, jnp.dtype(config.dtype))[0]
-    return Architecture(model, network, load_tokenizer(config.tokenizer or str(home)), eos_token_ids(home))
+    tokenizer = load_tokenizer(config.tokenizer or str(home))
+    check_vocabulary(tokenizer, model.vocab_size)
+    return Architecture(model, network, tokenizer, eos_token_ids(home))
+
+
+def check_vocabulary(tokenizer: Tokenizer, vocab_size: int) -> None:
+    """Raises InputError for a tokenizer of another model.  Tokens that were added to it later may have no row: they are
+    refused where they come up."""
+    size = getattr(tokenizer, "vocab_size", 0)
+    if size > vocab_size:
+        raise InputError(
+            f"the tokenizer has {size} tokens, but the model's vocabulary has {vocab_size}: name the model's own tokenizer "
+            "with --tokenizer"
+        )
 
 
 def _home(config: RunConfig, found: Found) -> Path:

@@ -211,6 +211,7 @@ def _eval() -> None:
             progress.say(f"{name} is left out: {path} is missing")
         results: dict[str, Any] = {}
         broken: list[str] = []
+        unread: InputError | None = None
         of_step: dict[int, dict[str, Any]] = {}
         lap = start
 
@@ -232,6 +233,10 @@ def _eval() -> None:
         except SelfCheckFailed as error:
             progress.say(f"miron-jax: {error}")
             sys.exit(FAILED)
+        except InputError as error:
+            if not of_step:
+                raise
+            unread = error  # told behind what the other steps have scored
         finally:
             for logger in loggers:
                 logger.close()
@@ -247,9 +252,11 @@ def _eval() -> None:
         progress.tables.print(curves_table(of_step))
         progress.tables.print(f"curves: {Path(config.output) / CURVES}", markup=False, soft_wrap=True)
     progress.tables.print(f"written to {Path(config.output) / 'results.json'}", markup=False, soft_wrap=True)
+    for line in broken:
+        progress.say(f"miron-jax: {line}")
+    if unread is not None:
+        raise unread
     if broken:
-        for line in broken:
-            progress.say(f"miron-jax: {line}")
         sys.exit(FAILED)
 
 

@@ -39,7 +39,7 @@ def prefill(graphdef: Any, state: Any, batch_3BT: jax.Array, places: int) -> Key
     """Keys and values of a batch's rows (token ids, position, until), end to end in `places` places: [L, P, K, H]."""
     decoder = _decoder(graphdef, state)
     token_ids_BT, position_BT, until_BT = batch_3BT
-    visibility = Visibility.of_batch(until_BT, position_BT, decoder.config.layer_windows)
+    visibility = Visibility.of_batch(until_BT, position_BT, decoder.config.layer_windows, traced=True)
     _, kept = decoder.keeping(token_ids_BT, position_BT, visibility)
     more = places - token_ids_BT.size
     return KeyValues(

@@ -14,17 +14,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from miron_jax.backend import check_backend_flags
-from miron_jax.checkpoints import Architecture, architecture_of, checkpoints_of, find_model, load
+from miron_jax.checkpoints import Architecture, architecture_of, check_vocabulary, checkpoints_of, find_model, load
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.forward import Forward, Model, cost_model
+from miron_jax.model.decoder import leaf_name
 from miron_jax.model.own import OwnModel, check_own
 from miron_jax.model.training_run import Checkpoint
 from miron_jax.parallel import with_auto_axes
 from miron_jax.report.loggers import numbers_of, open_loggers
-from miron_jax.report.results import results_of, strict, write_results
-from miron_jax.run import Evaluation, find_inputs
-from miron_jax.scores import TOLERANCE, SelfCheck, Totals, score_parts
+from miron_jax.report.results import check_output, results_of, strict, write_results, write_top
+from miron_jax.run import Evaluation, find_inputs, tolerance_of
+from miron_jax.scores import SelfCheck, Totals, score_parts
 from miron_jax.token_requests import Requests, load_tokenizer
 
 
@@ -66,6 +67,10 @@ class Evaluator:
         except TypeError as error:
             raise InputError(f"Evaluator: {error}; expected fields of RunConfig") from None
         self._writes = output is not None
+        if self._writes:
+            check_output(self.config)
+        self._of_step: dict[int, dict[str, Any]] = {}
+        self._like: Any = None  # shapes, dtypes and places of the first weights
         self._loggers = open_loggers(self.config)
         self._own_weights = None if own else find_model(self.config)
         self.evaluation = Evaluation(
@@ -79,22 +84,49 @@ class Evaluator:
     def run(self, params: Any = None, step: int | None = None) -> dict[str, Any]:
         """Score these weights: what results.json holds.  Raises InputError, SelfCheckFailed.
 
-        `params`: as `OwnModel`'s functions take them, on any devices; None: the model's own.  Later calls with weights of
-        the same shapes, dtypes and placement compile nothing.
+        `params`: as `OwnModel`'s functions take them, on any devices; None: the model's own.  Later calls take weights of
+        the same shapes, dtypes and placement, and compile nothing.  Examples that the model answers with NaN are counted in
+        results["unanswered"].
         """
         check_backend_flags()
         start = time.perf_counter()
         state = self._weights() if params is None else with_auto_axes(jax.tree.map(jnp.asarray, params))
+        self._check_alike(state)
         outcome = self.evaluation.score(state, time.perf_counter() - start, checkpoint=Checkpoint(step, None))
         seconds = time.perf_counter() - start
         if self._writes:
             results = write_results(self.config, outcome, seconds, step)
+            if step is not None:
+                self._of_step[step] = results
+                write_top(self.config, self._of_step, seconds)
         else:
             results = strict(results_of(self.config, outcome, seconds))
             results = results if step is None else {**results, "step": step}
         for logger in self._loggers:
             logger.log(step or 0, numbers_of(results))
         return results
+
+    def _check_alike(self, state: Any) -> None:
+        """Raises InputError for weights that the compiled programs do not take."""
+        leaves, structure = jax.tree_util.tree_flatten_with_path(state)
+        like = {
+            leaf_name(path): (tuple(leaf.shape), str(leaf.dtype), leaf.sharding) for path, leaf in leaves if len(path)
+        }
+        first, self._like = self._like, self._like or (structure, like)
+        if first is None:
+            return
+        if first[0] != structure:
+            raise InputError(
+                "Evaluator.run: these params are another tree than the first ones (a pure dict, a module or a state of "
+                "another model): give what the first call got, or make another Evaluator"
+            )
+        for name, (shape, dtype, sharding) in like.items():
+            before = first[1][name]
+            if before[:2] != (shape, dtype) or not before[2].is_equivalent_to(sharding, len(shape)):
+                raise InputError(
+                    f"Evaluator.run: {name} is {dtype} {list(shape)} on {sharding}, the first call's was {before[1]} "
+                    f"{list(before[0])} on {before[2]}: make another Evaluator for such weights"
+                )
 
     def _weights(self) -> Any:
         architecture = self.evaluation.architecture
@@ -106,7 +138,7 @@ class Evaluator:
 class TextScore(NamedTuple):
     """A continuation's score behind its context."""
 
-    logprob: float  # nats, sum over its tokens
+    logprob: float  # nats, sum over its tokens; NaN where the model answers that
     greedy: bool  # whether greedy decoding writes it: every rank is 0
     token_ids: tuple[int, ...]
     token_logprobs: tuple[float, ...]  # nats
@@ -134,7 +166,7 @@ def score(
         there = Checkpoint(None, None) if found is None else checkpoints_of(config, found)[-1]
         params = load(architecture, config, there)
     weights = Model(architecture.config, architecture.network, with_auto_axes(jax.tree.map(jnp.asarray, params)))
-    check = SelfCheck(TOLERANCE[dtype])
+    check = SelfCheck(tolerance_of(architecture.config, weights.state, dtype))
     with jax.default_matmul_precision("highest"):
         if isinstance(architecture.config, OwnModel):
             check_own(architecture.config, weights.state, check.tolerance)
@@ -143,7 +175,7 @@ def score(
     return [
         TextScore(
             float(own.logprob.sum(dtype=np.float64)),
-            not own.rank.any(),
+            not own.rank.any() and not np.isnan(own.logprob).any(),
             tuple(requests.tokens(r)[requests.span_start[r] :].tolist()),
             tuple(own.logprob.tolist()),
             tuple(own.rank.tolist()),
@@ -166,11 +198,20 @@ def _architecture(model: OwnModel | str | Path, tokenizer: Any, config: RunConfi
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
     if tokenizer is None:
         raise InputError("the OwnModel has no tokenizer: give one there, or beside it")
-    return Architecture(model, model, _tokenizer(tokenizer), model.eos_token_ids)
+    tokenizer = _tokenizer(tokenizer)
+    check_vocabulary(tokenizer, model.vocab_size)
+    return Architecture(model, model, tokenizer, model.eos_token_ids)
 
 
 def _tokenizer(tokenizer: Any) -> Any:
-    return load_tokenizer(str(tokenizer)) if isinstance(tokenizer, str | Path) else tokenizer
+    if isinstance(tokenizer, str | Path):
+        return load_tokenizer(str(tokenizer))
+    if not callable(tokenizer) or not hasattr(tokenizer, "convert_ids_to_tokens"):
+        raise InputError(
+            f"the tokenizer is a {type(tokenizer).__name__}, expected a transformers tokenizer, a folder or a hub id "
+            "(weights go to params)"
+        )
+    return tokenizer
 
 
 def _name_of(own: OwnModel) -> str:
@@ -181,7 +222,10 @@ def _name_of(own: OwnModel) -> str:
 def _requests(architecture: Architecture, texts: Sequence[tuple[str, str]]) -> Requests:
     """One request a pair, in order."""
     ids, starts = [], []
-    for i, (context, continuation) in enumerate(texts):
+    for i, pair in enumerate(texts):
+        if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
+            raise InputError(f"text {i} is {pair!r}, expected a pair of texts: (context, continuation)")
+        context, continuation = pair
         before = architecture.tokenizer(context, add_special_tokens=True)["input_ids"]
         eos = architecture.tokenizer.eos_token_id
         before = before[:-1] if len(before) > 1 and before[-1] == eos else before

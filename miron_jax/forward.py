@@ -27,6 +27,7 @@ from miron_jax.kernels.forest_attention import reference
 from miron_jax.kernels.target_logprob.layout import lay_out
 from miron_jax.kernels.target_logprob.xla import head_logits, id_set_logprob, target_logprob
 from miron_jax.model.config import ModelConfig, Stretch, attention_flops_per_pair, matmul_params
+from miron_jax.model.decoder import Decoder
 from miron_jax.model.own import OwnModel, bind
 from miron_jax.model.visibility import Visibility
 from miron_jax.parallel import devices_of, split_rows
@@ -382,7 +383,8 @@ def _score_batch(
     if shape.row_sharding is not None:
         rows_3BT = jax.lax.with_sharding_constraint(rows_3BT, shape.row_sharding)
     token_ids_BT, position_BT, until_BT = rows_3BT
-    visibility = Visibility.of_batch(until_BT, position_BT, decoder.config.layer_windows)
+    traced = isinstance(decoder, Decoder)
+    visibility = Visibility.of_batch(until_BT, position_BT, decoder.config.layer_windows, traced)
     more = (arrays.stretch_BT,) if shape.stretched else ()
     hidden_BTD = decoder(token_ids_BT, position_BT, visibility, *more)
     hidden_SD = hidden_BTD.reshape(shape.places, -1)[arrays.source_S]

@@ -200,12 +200,11 @@ class Evaluation:
     ) -> Outcome:
         """Score every task with these weights.  Raises SelfCheckFailed, and InputError for what a part finds wrong."""
         config, model = self.architecture.config, Model(self.architecture.config, self.architecture.network, state)
-        dtype = "bfloat16" if isinstance(config, OwnModel) and _is_rounded(state) else self.config.dtype
-        check = SelfCheck(TOLERANCE[dtype])
+        check = SelfCheck(tolerance_of(config, state, self.config.dtype))
         with jax.default_matmul_precision("highest"):
+            if isinstance(config, OwnModel):
+                check.probe(model)
             if self._engine is None:
-                if isinstance(config, OwnModel):
-                    check.probe(model)
                 forward = Forward(model, self.config.token_budget, self.say, self._table.id_sets, self.row_axes)
                 generator = Generator(model, self.architecture.tokenizer, self.architecture.eos_ids, say=self.say)
                 self._engine = _Engine(forward, generator)
@@ -235,8 +234,12 @@ class Evaluation:
             done += tokens
             progress(done, totals.unique_tokens)
 
-        waiting: deque[Part] = deque(self._parts)  # parts that are tokenized and not yet scored
-        planned = self._planned if self._totals else self._plan(totals, waiting)
+        waiting: deque[Part] = deque()  # parts that are tokenized and not yet scored
+        if self._totals is None:  # the first weights, or none of the earlier ones came to the end
+            planned = self._plan(totals, waiting)
+        else:
+            planned = self._planned
+            waiting.extend(self._parts)
         for scores in score_planned(planned, engine.forward, check, advance):
             taken = iter(scores)
             for piece in waiting.popleft():
@@ -299,8 +302,10 @@ def trained(model: ModelConfig | OwnModel) -> int:
     return model.trained_length or (1 << 31)
 
 
-def _is_rounded(state: Any) -> bool:
-    return any(leaf.dtype in (jnp.bfloat16, jnp.float16) for leaf in jax.tree.leaves(state))
+def tolerance_of(model: ModelConfig | OwnModel, state: Any, dtype: str) -> float:
+    """Nats a token; a user's own weights may be rounded whatever --dtype says."""
+    rounded = any(leaf.dtype in (jnp.bfloat16, jnp.float16) for leaf in jax.tree.leaves(state))
+    return TOLERANCE["bfloat16" if isinstance(model, OwnModel) and rounded else dtype]
 
 
 class _Engine(NamedTuple):

@@ -12,13 +12,16 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from flax import nnx
 
 import miron_jax
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.report.results import results_of, strict
 from miron_jax.run import evaluate, find_inputs
-from tests.test_own_model import logits_of, of_nnx, users_promotion
+from miron_jax.scores import SelfCheck, SelfCheckFailed
+from miron_jax.token_requests import load_tokenizer
+from tests.test_own_model import logits_of, of_nnx, users_promotion, with_nan
 from tests.tiny_model import make_model, make_tokenizer
 
 __all__ = ["users_promotion"]  # a fixture that every test here uses
@@ -66,6 +69,30 @@ def test_later_weights_compile_nothing_and_have_their_own_numbers(tmp_path: Path
     json.dumps(first, allow_nan=False)
 
 
+def test_a_run_that_breaks_off_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two of its parts; the next run begins anew."""
+    make_tokenizer(tmp_path)
+    expected = miron_jax.Evaluator(of_nnx(), str(tmp_path), ["miron-gen"], **OPTIONS).run()
+    monkeypatch.setattr("miron_jax.parts.PART_TOKENS", 1)  # a part a task
+    evaluator = miron_jax.Evaluator(of_nnx(), str(tmp_path), ["miron-gen"], **OPTIONS)
+    real, parts = SelfCheck.compare, []
+
+    def first_fails(self: SelfCheck, *rest: Any) -> None:
+        parts.append(1)
+        if len(parts) == 1:
+            raise SelfCheckFailed("broken off")
+        real(self, *rest)
+
+    monkeypatch.setattr(SelfCheck, "compare", first_fails)
+    with pytest.raises(SelfCheckFailed, match="broken off"):
+        evaluator.run()
+    assert len(evaluator.run()["tasks"]) == 2
+    again = evaluator.run()
+    for name, task in expected["tasks"].items():
+        for metric, entry in task["metrics"].items():
+            assert again["tasks"][name]["metrics"][metric]["value"] == pytest.approx(entry["value"], rel=1e-4, abs=1e-6)
+
+
 def test_it_gives_the_commands_numbers(tmp_path: Path) -> None:
     folder = make_model(tmp_path / "model")
     config = RunConfig(str(folder), ("miron-gen/en",), **OPTIONS)
@@ -83,7 +110,7 @@ def test_score_by_hand(tmp_path: Path) -> None:
     own = of_nnx(tokenizer=str(tmp_path))
     texts = [("the sun is", " hot"), ("the sun is", " cold and small"), ("a", " hill"), ("the sun is", " hot")]
     scores = miron_jax.score(own, None, texts)
-    tokenizer = miron_jax.evaluator.load_tokenizer(str(tmp_path))  # type: ignore[attr-defined]
+    tokenizer = load_tokenizer(str(tmp_path))
     for (context, continuation), score in zip(texts, scores, strict=True):
         before = tokenizer(context)["input_ids"]
         after = tokenizer(continuation, add_special_tokens=False)["input_ids"]
@@ -96,6 +123,17 @@ def test_score_by_hand(tmp_path: Path) -> None:
         assert score.token_ranks == tuple(ranks)
         assert score.greedy == (not ranks.any())
         assert score.logprob == pytest.approx(expected.sum(), abs=1e-4)
+
+
+def test_nan_is_counted_and_never_greedy(tmp_path: Path) -> None:
+    make_tokenizer(tmp_path)
+    own = with_nan(of_nnx(tokenizer=str(tmp_path)), 46)
+    results = miron_jax.Evaluator(own, tasks=["miron-gen/en"], **OPTIONS).run()
+    assert results["unanswered"] == results["tasks"]["miron-gen/en"]["skipped"] > 0
+    tokenizer = load_tokenizer(str(tmp_path))
+    [score] = miron_jax.score(own, None, [(tokenizer.decode([46]), "a")])
+    assert np.isnan(score.logprob)
+    assert not score.greedy
 
 
 def test_what_it_refuses(tmp_path: Path) -> None:
@@ -111,6 +149,22 @@ def test_what_it_refuses(tmp_path: Path) -> None:
         miron_jax.score(own, None, [("a", "")])
     with pytest.raises(InputError, match=r"text 0 has 10[0-9] tokens, but the model has 96 places"):
         miron_jax.score(own, None, [("a" * 90, "b" * 15)])
+    with pytest.raises(InputError, match="text 0 is 'ab', expected a pair"):
+        miron_jax.score(own, None, ["ab"])  # type: ignore[list-item]
+    with pytest.raises(InputError, match="the tokenizer is a State, expected a transformers tokenizer"):
+        miron_jax.score(own, own.params, [("a", "b")])
+    evaluator = miron_jax.Evaluator(own, tasks=["miron-gen/en"], output=tmp_path / "out", **OPTIONS)
+    evaluator.run(step=3)
+    for params, words in (
+        (jax.tree.map(lambda x: x.astype("bfloat16"), own.params), r"norm/scale is bfloat16 \[24\] on|bfloat16"),
+        (nnx.to_pure_dict(own.params), "another tree than the first ones"),
+    ):
+        with pytest.raises(InputError, match=words):
+            evaluator.run(params)
+    with pytest.raises(InputError, match="holds another run"):
+        miron_jax.Evaluator(own, tasks=["miron-gen/en"], output=tmp_path / "out", **{**OPTIONS, "limit": 2})
+    top = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert top["steps"] == {"3": "step_3/results.json"}
     evaluator = miron_jax.Evaluator(own, tasks=["miron-gen/en"], row_axes=("data",), **OPTIONS)
     with pytest.raises(InputError, match=r"row_axes are .*expected axes of the weights' mesh: none"):
         evaluator.run(own.params)

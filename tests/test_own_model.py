@@ -228,11 +228,18 @@ BROKEN: dict[str, tuple[Callable[[], OwnModel], str]] = {
         lambda: recurrent(logits=lambda params, ids: Recurrent().apply(params, ids[:, ::-1])[:, ::-1]),  # type: ignore[index]
         "no causal model",
     ),
+    "dropout": (lambda: recurrent(logits=with_dropout), "equal rows of a batch get different logits.*turn dropout off"),
     "experts with a capacity": (
         lambda: recurrent(logits=lambda params, ids: with_capacity(params, ids)),
-        "other rows of its batch.*mixture of experts with a capacity limit",
+        "with the other rows, .*mixture of experts with a capacity limit",
     ),
 }
+
+
+def with_dropout(params: Any, ids: jax.Array) -> jax.Array:
+    """A fixed key, so that the same batch gives the same logits."""
+    kept = jax.random.bernoulli(jax.random.key(0), 0.5, (*ids.shape, 1))
+    return jnp.where(kept, jnp.asarray(Recurrent().apply(params, ids)), 0.0)
 
 
 def with_capacity(params: Any, ids: jax.Array) -> jax.Array:
@@ -249,6 +256,24 @@ def test_a_model_that_breaks_its_word_is_refused_with_the_reason(name: str) -> N
     own = make()
     with pytest.raises(InputError, match=words):
         check_own(own, own.params, 1e-3)
+
+
+def test_windows_that_are_not_declared_are_kept_too() -> None:
+    """Longer than the probe's rows: nothing else would see a window that is not."""
+    requests, expected = some_requests(), None
+    for windows in ((5, None), (None,), (7,), (None, 3, 5)):
+        own = of_nnx(windows=windows)
+        [scores] = score_parts([requests], Forward(model_of(own)), cost_model(own), Totals(), SelfCheck(1e-3))
+        expected = one_by_one(of_nnx(), requests) if expected is None else expected
+        for score, one in zip(scores, expected, strict=True):
+            np.testing.assert_allclose(score.logprob, one, atol=5e-5)
+    x = jax.random.normal(jax.random.key(0), (1, 32, 2, 4))
+    seen = miron_jax.Visibility.causal(1, 32)
+    for window in (4, jnp.int32(4)):
+        found = seen.attend(x, x, x, scale=1.0, window=window)
+        plain = miron_jax.Visibility(seen.until_BT, seen.position_BT).attend(x, x, x, scale=1.0, window=4)
+        np.testing.assert_allclose(found, plain, atol=1e-6)
+        assert float(jnp.abs(found - seen.attend(x, x, x, scale=1.0)).max()) > 1e-2
 
 
 def test_shapes_that_do_not_fit_are_named() -> None:
@@ -287,6 +312,9 @@ def linen():
 def nothing():
     return None
 
+def few():
+    return recurrent(tokenizer={tokenizer!r}, vocab_size=200)
+
 number = 3
 """
 
@@ -321,6 +349,7 @@ def logprobs(outcome: Any) -> list[float]:
         ("a_users_model:nothing", "nothing returns a NoneType, expected a miron_jax.OwnModel"),
         ("with_missing_import:make", "with_missing_import imports not_installed_anywhere, which is not installed"),
         ("a_users_model:shapes", "shapes without numbers: name them with --checkpoint"),
+        ("a_users_model:few", r"tokenizer has \d+ tokens, but the model's vocabulary has 200"),
     ],
 )
 def test_a_factory_that_is_none(factory: str, named: str, words: str) -> None:
@@ -430,6 +459,7 @@ def test_a_run_whose_model_answers_nan_fails_and_keeps_its_scores(
     assert 0 < results["skipped"] < len(lines) == 12
     assert f"to {results['skipped']} examples" in said
     assert results["n"] == 12 - results["skipped"]
+    assert eval_command("--model=a_nan_model:make", f"--output={tmp_path}/out", *flags) == 1, "nor the second time"
 
 
 def test_a_factorys_weights_with_nan_are_named(factory: str) -> None:

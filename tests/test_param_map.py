@@ -125,7 +125,11 @@ def to_maxtext(config: ModelConfig, state: Any, scanned: bool) -> dict[str, Any]
 def save_items(folder: Path, tree: Any) -> Path:
     """As MaxText does: item `items` of a CheckpointManager's step, params twice over, an optimizer beside."""
     with ocp.CheckpointManager(folder, item_names=("items",)) as manager:
-        state = {"params": {"params": tree}, "opt_state": {"mu": {"params": {"decoder": np.ones((2, 2))}}}, "step": 3}
+        state = {
+            "params": {"params": tree},
+            "opt_state": [{"mu": {"params": jax.tree.map(np.ones_like, tree)}, "count": np.int32(3)}],
+            "step": 3,
+        }
         manager.save(3, args=ocp.args.Composite(items=ocp.args.PyTreeSave(state)))
         manager.wait_until_finished()
     return folder / "3"
@@ -160,7 +164,11 @@ def test_maxtext_trees_that_are_refused(tmp_path: Path) -> None:
         (replace(LLAMA, qkv_bias=True), "asks for layers/attn/k/bias_O, .*which such a tree has no place for"),
         (
             replace(LLAMA, num_layers=4, layer_ropes=LLAMA.layer_ropes[:1] * 4, layer_windows=(None,) * 4),
-            "expected layer 3",
+            "expected 4 layers along",
+        ),
+        (
+            replace(LLAMA, num_layers=2, layer_ropes=LLAMA.layer_ropes[:1] * 2, layer_windows=(None,) * 2),
+            "expected 2 layers along",
         ),
         (replace(LLAMA, d_ff=15), "query/kernel|wi_0/kernel gives|wi_1/kernel gives|wo/kernel gives"),
     ):
@@ -225,6 +233,11 @@ def test_a_users_tree_by_file_and_by_function(users: Path, tmp_path: Path, monke
     expected = random_params(LLAMA, jnp.float32, seed=4)
     found = load_orbax(users, LLAMA, jnp.float32, write_map(tmp_path))
     jax.tree.map(np.testing.assert_array_equal, found, expected)
+    below = {leaf: json.loads(json.dumps(entry).replace("model/", "")) for leaf, entry in MAP.items()}
+    (tmp_path / "below.json").write_text(json.dumps(below))  # names below the weights' own root
+    jax.tree.map(
+        np.testing.assert_array_equal, load_orbax(users, LLAMA, jnp.float32, str(tmp_path / "below.json")), expected
+    )
     (tmp_path / "users_map.py").write_text(
         "from tests.test_param_map import MAP\n"
         "def by_hand(shapes):\n"
@@ -258,7 +271,11 @@ def test_a_users_own_model_by_file(users: Path, tmp_path: Path) -> None:
         ({"final_norm/weight": "model/lm"}, r"has no array model/lm \(closest: model/ln"),
         ({"final_norm/weight": 3}, "final_norm/weight is 3, expected a name, or an object of name, layer_axis"),
         ({"final_norm/weight": {"nam": "x"}}, "expected a name, or an object"),
-        ({"layers/mlp/up/kernel_IO": {"name": "model/mlp/up", "layer_axis": 3}}, "expected layer 0 along axis 3"),
+        ({"head_VD": {"name": "model/out", "transposed": "false"}}, "expected a name, or an object"),
+        ({"head_VD": {"name": "model/out", "change": "x"}}, "expected a name, or an object"),
+        ({"layers/mlp/up/kernel_IO": {"name": "model/mlp/up", "layer_axis": "1"}}, "expected a name, or an object"),
+        ({"layers/mlp/up/kernel_IO": {"name": "model/mlp/up", "layer_axis": -1}}, "expected a name, or an object"),
+        ({"layers/mlp/up/kernel_IO": {"name": "model/mlp/up", "layer_axis": 3}}, "expected 3 layers along axis 3"),
         ({"final_norm/weight": "model/wte"}, "gives|besides"),
         ({"head_VD": "model/out"}, r"model/out gives \[12, 29\] for head_VD, expected \[29, 12\]"),
         ({"layers/attn/q/kernel_IO": {"name": "model/blocks/{}/attn/q", "transposed": True}}, "expected two axes"),

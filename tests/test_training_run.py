@@ -305,6 +305,8 @@ def test_a_step_that_stays_half_written_ends_the_watch_with_its_reason(
     assert eval_command(*flags) == 2
     assert "truncated or corrupt" in capfd.readouterr().err.splitlines()[-1]
     assert scores_of(out / "step_10") != scores_of(out / "step_30"), "the others are scored"
+    assert scores_of(out) == scores_of(out / "step_30"), "and stand on top"
+    assert (out / "curves.svg").is_file()
 
 
 def test_no_step_comes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

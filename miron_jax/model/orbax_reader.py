@@ -72,6 +72,7 @@ def _load(folder: Path, tree: Any, described: str, param_map: str | None, config
     if param_map is not None:
         shapes = {name.removesuffix("/value"): own.shape for name, own in stored.items()}
         mapping = users_map(param_map, shapes, {path: leaf.shape for path, leaf in wanted.items()}, config is not None)
+        mapping = _below_root(mapping, shapes)
         arrays = _restore_mapped(folder, item, stored, wanted, mapping)
     elif config is not None and is_maxtext(stored):
         rounded = jnp.asarray(config.embedding_scale, jax.tree.leaves(tree)[0].dtype)
@@ -86,6 +87,18 @@ def _load(folder: Path, tree: Any, described: str, param_map: str | None, config
         found = _restore(folder, item, stored, {inside[path]: leaf for path, leaf in wanted.items()})
         arrays = {path: found[inside[path]] for path in wanted}
     return jax.tree_util.tree_unflatten(treedef, [arrays[path] for path in wanted])
+
+
+def _below_root(mapping: Mapping[str, Mapped], names: Iterable[str]) -> dict[str, Mapped]:
+    """The map's names as they stand in the tree, where all of them stand below `params` or the like."""
+    there = set(names)
+    for root in ("", "params/", "params/params/", "model/"):
+        if all(root + piece.name in there for own in mapping.values() for piece in own.pieces):
+            return {
+                leaf: Mapped(tuple(piece._replace(name=root + piece.name) for piece in own.pieces), own.change)
+                for leaf, own in mapping.items()
+            }
+    return dict(mapping)
 
 
 def _restore_mapped(
@@ -151,13 +164,14 @@ def _put_together(
         key = on_disk[name]
         with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
             array: Any = _read(checkpointer, folder, item, key, stored[key])
+        axis = mapped.pieces[own[0]].axis
+        if axis is not None and (axis >= array.ndim or array.shape[axis] != len(own)):
+            raise InputError(
+                f"{folder}: {name} has shape {list(array.shape)}, expected {len(own)} layers along axis {axis}; use the "
+                "config.json of this checkpoint, or mend the map"
+            )
         for slot in own:
-            axis, index = mapped.pieces[slot].axis, mapped.pieces[slot].index
-            if axis is not None and (axis >= array.ndim or index >= array.shape[axis]):
-                raise InputError(
-                    f"{folder}: {name} has shape {list(array.shape)}, expected layer {index} along axis {axis}; use the "
-                    "config.json of this checkpoint, or mend the map"
-                )
+            index = mapped.pieces[slot].index
             part = array if axis is None else np.take(array, index, axis)
             part = part if mapped.change is None else mapped.change(part.astype(np.float32))
             if not _only_merges(part.shape, slots[slot].shape):
@@ -262,7 +276,7 @@ def _check_keys(folder: Path, found: Mapping[str, str], wanted: Mapping[str, Any
     if missing or extra:
         raise InputError(
             f"{folder}: lacks {_listed(missing)} and has {_listed(extra)} besides, expected the {len(wanted)} arrays "
-            f"{described}, and save the model's weights alone"
+            f"{described}, save the model's weights alone, or say with --param_map where each lies"
         )
 
 
@@ -270,8 +284,8 @@ def _check_array(folder: Path, path: str, stored: Stored, leaf: jax.ShapeDtypeSt
     _check_floats(folder, path, stored)
     if stored.shape != leaf.shape:
         raise InputError(
-            f"{folder}: {path} has shape {list(stored.shape)}, expected {list(leaf.shape)}; use the config.json that "
-            "belongs to this checkpoint"
+            f"{folder}: {path} has shape {list(stored.shape)}, expected {list(leaf.shape)}; use the config.json, or the "
+            "model, that belongs to this checkpoint"
         )
 
 

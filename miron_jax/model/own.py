@@ -197,14 +197,15 @@ def _probe(own: OwnModel, params: Any, tolerance: float, rng: np.random.Generato
     again = np.asarray(run(own, params, rows, position, until))
     if differ(alone, again):
         raise _refused("the same row gives other logits each time", "turn dropout off (evaluation mode)")
-    if differ(alone[0, :half], alone[1, :half]):
-        raise _refused("a token's logits change with the tokens behind it", "it is no causal model")
     if differ(alone[0], alone[3]) or differ(alone[[0, 3]], crowded[[0, 3]]):
         raise _refused(
-            "a row's logits change with the other rows of its batch",
-            "a mixture of experts with a capacity limit does that: let its experts take every token, or score with "
-            "a batch statistic frozen (evaluation mode)",
+            "equal rows of a batch get different logits, or a row's logits change with the other rows",
+            "turn dropout off, freeze batch statistics (evaluation mode), let a mixture of experts with a capacity limit "
+            "take every token",
         )
+    if differ(alone[0, :half], alone[1, :half]):
+        remedy = ": attend under visibility.mask() or with visibility.attend" if own.is_forest else ""
+        raise _refused("a token's logits change with the tokens behind it", f"it is no causal model{remedy}")
     if own.is_forest:
         _check_forest(run, own, params, rows, alone, differ)
     return True

@@ -73,9 +73,7 @@ def maxtext_map(where: Path, config: ModelConfig, names: Iterable[str], scale: f
             "divided by sqrt(embed) stands in MaxText's own config; convert it with MaxText's to_huggingface.py"
         )
     every = sorted(name.removesuffix("/value") for name in names)
-    root = next(name for name in every if name.endswith("token_embedder/embedding")).removesuffix(
-        "token_embedder/embedding"
-    )
+    root = _maxtext_root(where, every)
     inside = {name.removeprefix(root) for name in every if name.startswith(root)}
     layer = _LayerNames(config, inside, root)
     offset = config.norm_offset
@@ -117,6 +115,21 @@ def maxtext_map(where: Path, config: ModelConfig, names: Iterable[str], scale: f
         mapped["layers/mlp_norm/weight"] = layer("pre_ffw_norm{}/scale", norm)
         mapped["layers/mlp_post_norm/weight"] = layer("post_ffw_norm{}/scale", norm)
     return mapped
+
+
+def _maxtext_root(where: Path, names: Iterable[str]) -> str:
+    """What stands before the weights' names; an optimizer's moments have the same names below another one."""
+    last = "token_embedder/embedding"
+    roots = {name.removesuffix(last) for name in names if name == last or name.endswith(f"/{last}")}
+    for root in ("params/params/", "params/", ""):
+        if root in roots:
+            return root
+    if len(roots) != 1:
+        raise InputError(
+            f"{where}: holds MaxText's names below {', '.join(sorted(roots))}, expected them once, or below params; save "
+            "the weights alone"
+        )
+    return next(iter(roots))
 
 
 class _LayerNames(NamedTuple):
@@ -190,12 +203,15 @@ _KEYS = ("name", "layer_axis", "transposed", "change")
 
 def _mapped(given: str, leaf: str, entry: Any, layers: int | None) -> Mapped:
     rules: Any = {"name": entry} if isinstance(entry, str) else entry
-    if not isinstance(rules, Mapping) or not isinstance(rules.get("name"), str) or not set(rules) <= set(_KEYS):
+    axis = rules.get("layer_axis", 0) if isinstance(rules, Mapping) else 0
+    fits = isinstance(rules, Mapping) and isinstance(rules.get("name"), str) and set(rules) <= set(_KEYS)
+    fits = fits and type(axis) is int and axis >= 0 and isinstance(rules.get("transposed", False), bool)
+    if not fits or not callable(rules.get("change", _same)):
         raise InputError(
-            f"--param_map={given}: {leaf} is {entry!r}, expected a name, or an object of {', '.join(_KEYS)} (change: in a "
-            "function's result alone)"
+            f"--param_map={given}: {leaf} is {entry!r}, expected a name, or an object of name, layer_axis (a number from "
+            "0), transposed (true or false) and, in a function's result, change (array to array)"
         )
-    name, turned, change = rules["name"], bool(rules.get("transposed")), rules.get("change") or _same
+    name, turned, change = rules["name"], rules.get("transposed", False), rules.get("change", _same)
 
     def changed(x: np.ndarray) -> np.ndarray:
         x = change(x)
@@ -210,5 +226,4 @@ def _mapped(given: str, leaf: str, entry: Any, layers: int | None) -> Mapped:
         return Mapped((Piece(name),), changed)
     if "{}" in name:
         return Mapped(tuple(Piece(name.replace("{}", str(i))) for i in range(layers)), changed)
-    axis = rules.get("layer_axis", 0)
     return Mapped(tuple(Piece(name, axis, i) for i in range(layers)), changed)

@@ -27,17 +27,24 @@ class Visibility:
     position_BT: jax.Array  # int32, depth in the token's trie
     bias_WBTT: jax.Array | None = None  # float32 for each of `windows`: 0 where visible, else very negative
     windows: tuple[int, ...] = field(default=(), metadata={"static": True})
+    traced: bool = field(
+        default=False, metadata={"static": True}
+    )  # windows come as traced numbers, each one of `windows`
 
     @classmethod
     def of_batch(
-        cls, until_BT: jax.Array, position_BT: jax.Array, layer_windows: tuple[int | None, ...] = (None,)
+        cls,
+        until_BT: jax.Array,
+        position_BT: jax.Array,
+        layer_windows: tuple[int | None, ...] = (None,),
+        traced: bool = False,
     ) -> "Visibility":
         """With the masks of all windows that the layers use, where rows are short enough to hold them."""
         if until_BT.shape[1] > AHEAD_UP_TO:
             return cls(until_BT, position_BT)
         windows = tuple(dict.fromkeys(NO_WINDOW if window is None else window for window in layer_windows))
         biases = [xla.hidden_bias(until_BT, position_BT, window) for window in windows]
-        return cls(until_BT, position_BT, jnp.stack(biases), windows)
+        return cls(until_BT, position_BT, jnp.stack(biases), windows, traced)
 
     @classmethod
     def causal(cls, rows: int, length: int) -> "Visibility":
@@ -61,7 +68,7 @@ class Visibility:
     ) -> jax.Array:
         """Attention over the visible keys, [B, T, N, H] float32; kernels/forest_attention gives the definition.
 
-        A traced `window` must be one of `windows`; NO_WINDOW sees everything.
+        Where windows come `traced`, each must be one of `windows`; NO_WINDOW sees everything.
         """
         return xla.forest_attention(
             q_BTNH,
@@ -76,12 +83,19 @@ class Visibility:
         )
 
     def _bias(self, window: jax.Array | int | None) -> jax.Array | None:
+        """The mask of this window where it was built; None: attention builds its own."""
         if self.bias_WBTT is None:
             return None
-        if len(self.windows) == 1:
-            return self.bias_WBTT[0]
-        wanted = NO_WINDOW if window is None else window
-        return self.bias_WBTT[jnp.argmax(jnp.asarray(self.windows) == wanted)]
+        if isinstance(window, jax.Array):
+            if not self.traced:
+                return None
+            return (
+                self.bias_WBTT[jnp.argmax(jnp.asarray(self.windows) == window)]
+                if self.windows[1:]
+                else self.bias_WBTT[0]
+            )
+        wanted = NO_WINDOW if window is None else int(window)
+        return self.bias_WBTT[self.windows.index(wanted)] if wanted in self.windows else None
 
 
 @jax.tree_util.register_dataclass

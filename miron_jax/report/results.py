@@ -33,6 +33,7 @@ from miron_jax.aggregate import (
     skipped,
     suite_composites,
     task_estimates,
+    unanswered,
 )
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
@@ -147,6 +148,7 @@ def stored_results(config: RunConfig, checkpoint: Checkpoint, inputs: Inputs) ->
     same &= data == {
         name: {key: task["data"][key] for key in DataState._fields} for name, task in found["tasks"].items()
     }
+    same &= not found.get("unanswered")  # such a run has failed
     return found if same and found["environment"]["packages"]["miron-jax"] == __version__ else None
 
 
@@ -184,6 +186,7 @@ def results_of(config: RunConfig, outcome: Outcome, wall_seconds: float) -> dict
         "speed": _speed(outcome, wall_seconds),
         "generation": None if outcome.generation is None else asdict(outcome.generation),
         "self_check": asdict(outcome.check),
+        "unanswered": sum(len(unanswered(task)) for task in outcome.tasks),  # examples that the model answers with NaN
         "checkpoint": {
             "folder": None if outcome.checkpoint.folder is None else str(outcome.checkpoint.folder),
             "fingerprint": outcome.checkpoint.fingerprint,
