@@ -12,6 +12,7 @@ before an array is read.  The format is JSON and arrays; nothing is ever unpickl
 
 import ctypes
 import difflib
+import gc
 import json
 import math
 import os
@@ -331,7 +332,8 @@ def _read(checkpointer: Any, folder: Path, item: Path, path: str, stored: Stored
 
 def _give_back() -> None:
     """Freed memory goes back to the system: what glibc keeps of the buffers that leaves are decoded in would stay resident,
-    up to a third of a checkpoint."""
+    up to a third of a checkpoint.  Orbax leaves some in cycles, which are young."""
+    gc.collect(1)
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:  # musl has none
         trim(0)
