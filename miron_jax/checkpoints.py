@@ -5,7 +5,7 @@ know what is scored.  The next checkpoint is read while one is scored; of a run 
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -198,17 +198,14 @@ class Round(NamedTuple):
     failures: list[tuple[Checkpoint, InputError]] | None  # those that could not be read; None: that ends the run
 
 
-def loaded(
-    architecture: Architecture, config: RunConfig, found: Found, coming: Iterable[Round]
-) -> Iterator[tuple[Checkpoint, Any]]:
+def loaded(architecture: Architecture, config: RunConfig, now: Round) -> Iterator[tuple[Checkpoint, Any]]:
     """Weights of each checkpoint on the device; the next ones are read while these are scored, where both fit."""
     with ThreadPoolExecutor(1) as reader:
-        for now in coming:
-            yield from _loaded(reader, architecture, config, found, now)
+        yield from _loaded(reader, architecture, config, now)
 
 
 def _loaded(
-    reader: ThreadPoolExecutor, architecture: Architecture, config: RunConfig, found: Found, now: Round
+    reader: ThreadPoolExecutor, architecture: Architecture, config: RunConfig, now: Round
 ) -> Iterator[tuple[Checkpoint, Any]]:
     waiting: Future[Any] | None = None
     for i, checkpoint in enumerate(now.checkpoints):

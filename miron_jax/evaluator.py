@@ -23,7 +23,7 @@ from miron_jax.model.own import OwnModel, check_own
 from miron_jax.model.training_run import Checkpoint
 from miron_jax.parallel import with_auto_axes
 from miron_jax.report.loggers import numbers_of, open_loggers
-from miron_jax.report.results import check_output, results_of, strict, write_results, write_top
+from miron_jax.report.results import check_output, results_of, steps_there, strict, write_results, write_top
 from miron_jax.run import Evaluation, find_inputs, tolerance_of
 from miron_jax.scores import SelfCheck, Totals, score_parts
 from miron_jax.token_requests import Requests, load_tokenizer
@@ -69,7 +69,7 @@ class Evaluator:
         self._writes = output is not None
         if self._writes:
             check_output(self.config)
-        self._of_step: dict[int, dict[str, Any]] = {}
+        self._of_step = steps_there(self.config) if self._writes else {}
         self._like: Any = None  # shapes, dtypes and places of the first weights
         self._loggers = open_loggers(self.config)
         self._own_weights = None if own else find_model(self.config)

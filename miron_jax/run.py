@@ -147,12 +147,11 @@ def evaluate_checkpoints(
     found = find_model(config)
     evaluation: Evaluation | None = None
     there = checkpoints_of(config, found)
-    coming = rounds(config, found, say, scored)
-    for now in coming:
+    for now in rounds(config, found, say, scored):
         evaluation = evaluation or Evaluation(
             config, inputs, architecture_of(config, found), say, keep=several(config, there)
         )
-        for checkpoint, state in loaded(evaluation.architecture, config, found, [now]):
+        for checkpoint, state in loaded(evaluation.architecture, config, now):
             load_seconds = time.perf_counter() - start
             say(f"loaded {config.model}{_at(checkpoint)} in {load_seconds:.1f} s")
             yield checkpoint.step, evaluation.score(state, load_seconds, progress, checkpoint)

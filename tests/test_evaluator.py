@@ -165,6 +165,10 @@ def test_what_it_refuses(tmp_path: Path) -> None:
         miron_jax.Evaluator(own, tasks=["miron-gen/en"], output=tmp_path / "out", **{**OPTIONS, "limit": 2})
     top = json.loads((tmp_path / "out" / "results.json").read_text())
     assert top["steps"] == {"3": "step_3/results.json"}
+    resumed = miron_jax.Evaluator(own, tasks=["miron-gen/en"], output=tmp_path / "out", **OPTIONS)
+    resumed.run(step=7)
+    top = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert list(top["steps"]) == ["3", "7"], "a training that goes on keeps its earlier steps"
     evaluator = miron_jax.Evaluator(own, tasks=["miron-gen/en"], row_axes=("data",), **OPTIONS)
     with pytest.raises(InputError, match=r"row_axes are .*expected axes of the weights' mesh: none"):
         evaluator.run(own.params)

@@ -174,7 +174,7 @@ def _put_together(
         for slot in own:
             index = mapped.pieces[slot].index
             part = array if axis is None else np.take(array, index, axis)
-            part = part if mapped.change is None else mapped.change(part.astype(np.float32))
+            part = mapped.change(part.astype(np.float32))
             if not _only_merges(part.shape, slots[slot].shape):
                 raise InputError(
                     f"{folder}: {name} gives {list(part.shape)} for {path}, expected {list(slots[slot].shape)}; use the "

@@ -35,7 +35,7 @@ class Mapped(NamedTuple):
     """Where a leaf lies."""
 
     pieces: tuple[Piece, ...]  # one a layer
-    change: Change | None = None  # of each, before it takes the leaf's shape
+    change: Change  # of each, before it takes the leaf's shape
 
 
 def _same(x: np.ndarray) -> np.ndarray:

@@ -77,6 +77,7 @@ def check_output(config: RunConfig) -> None:
     elif {entry for entry in entries if not entry.startswith(STEP)} - {
         PARTIAL,
         SAMPLES,
+        CURVES,
     }:  # what an interrupted run leaves
         raise InputError(f"--output={folder} is not empty and holds no {RESULTS}: name another folder")
 
@@ -135,6 +136,13 @@ def write_top(config: RunConfig, steps: Mapping[int, Mapping[str, Any]], wall_se
     shutil.copytree(folder / f"{STEP}{last}" / SAMPLES, folder / PARTIAL / SAMPLES)
     _put_in_place(folder, results)
     return results
+
+
+def steps_there(config: RunConfig) -> dict[int, dict[str, Any]]:
+    """Results of the steps that lie in the output folder, which `check_output` has found to be of this run."""
+    found = Path(config.output).glob(f"{STEP}*/{RESULTS}")
+    every = [json.loads(path.read_text(encoding="utf-8")) for path in found]
+    return {results["step"]: results for results in every}
 
 
 def stored_results(config: RunConfig, checkpoint: Checkpoint, inputs: Inputs) -> dict[str, Any] | None:
