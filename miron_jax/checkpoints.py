@@ -7,6 +7,7 @@ know what is scored.  The next checkpoint is read while one is scored; of a run 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,12 +17,12 @@ import jax.numpy as jnp
 from miron_jax import demo
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
-from miron_jax.forward import free_bytes
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.hf_files import has_tensors
 from miron_jax.model.hf_reader import resolve_model
+from miron_jax.model.layout import put_weight
 from miron_jax.model.own import OwnModel, is_factory, make_own, source_of
 from miron_jax.model.remote import files_here, folder_at, here, is_url
 from miron_jax.model.training_run import (
@@ -33,6 +34,7 @@ from miron_jax.model.training_run import (
     pick_steps,
     training_steps,
 )
+from miron_jax.parallel import FSDP, MODEL, Placement
 from miron_jax.token_requests import Tokenizer, load_tokenizer
 
 POLL_SECONDS = 10.0  # between two looks at a run that is watched
@@ -198,41 +200,55 @@ class Round(NamedTuple):
     failures: list[tuple[Checkpoint, InputError]] | None  # those that could not be read; None: that ends the run
 
 
-def loaded(architecture: Architecture, config: RunConfig, now: Round) -> Iterator[tuple[Checkpoint, Any]]:
-    """Weights of each checkpoint on the device; the next ones are read while these are scored, where both fit."""
+def loaded(
+    architecture: Architecture, config: RunConfig, now: Round, placement: Placement
+) -> Iterator[tuple[Checkpoint, Any]]:
+    """Weights of each checkpoint on the devices; the next ones are read while these are scored, where both fit."""
     with ThreadPoolExecutor(1) as reader:
-        yield from _loaded(reader, architecture, config, now)
+        yield from _loaded(reader, architecture, config, now, placement)
 
 
 def _loaded(
-    reader: ThreadPoolExecutor, architecture: Architecture, config: RunConfig, now: Round
+    reader: ThreadPoolExecutor, architecture: Architecture, config: RunConfig, now: Round, placement: Placement
 ) -> Iterator[tuple[Checkpoint, Any]]:
     waiting: Future[Any] | None = None
     for i, checkpoint in enumerate(now.checkpoints):
         try:
-            state = load(architecture, config, checkpoint) if waiting is None else waiting.result()
+            state = load(architecture, config, checkpoint, placement) if waiting is None else waiting.result()
         except InputError as error:
             waiting = None
             if now.failures is None:
                 raise
             now.failures.append((checkpoint, error))
             continue
-        waiting, leaves = None, jax.tree.leaves(state)
-        room = free_bytes(leaves[0].devices().pop()) > 2 * sum(leaf.nbytes for leaf in leaves)
+        waiting = None
+        on_device = sum(leaf.addressable_data(0).nbytes for leaf in jax.tree.leaves(state))
+        room = Placement.of(state).free_bytes() > 2 * on_device
         if i + 1 < len(now.checkpoints) and room:
-            waiting = reader.submit(load, architecture, config, now.checkpoints[i + 1])
-        del leaves
+            waiting = reader.submit(load, architecture, config, now.checkpoints[i + 1], placement)
         yield checkpoint, state
         del state  # before the next ones are read where there is no room for both
 
 
-def load(architecture: Architecture, config: RunConfig, checkpoint: Checkpoint) -> Any:
-    """Weights of one checkpoint on the default device."""
+def load(architecture: Architecture, config: RunConfig, checkpoint: Checkpoint, placement: Placement) -> Any:
+    """Weights of one checkpoint where they belong; those of a user's own model stay on a mesh that they come on."""
     if not isinstance(architecture.config, OwnModel):
         assert checkpoint.folder is not None
+        put = partial(put_weight, config=architecture.config, placement=placement)
         with here(checkpoint.folder) as folder:
-            return load_step(folder, architecture.config, jnp.dtype(config.dtype), config.param_map)
-    own = architecture.config
+            return load_step(folder, architecture.config, jnp.dtype(config.dtype), config.param_map, put)
+    if placement.size(FSDP, MODEL) > 1:
+        raise InputError(
+            f"--model={config.model}: --mesh splits weights by the names that the engine's own decoder has, not those of "
+            "your own model: name data alone, or give the factory's params on a mesh of yours"
+        )
+    state = _load_own(architecture.config, config, checkpoint)
+    if placement.mesh is None or Placement.of(state).mesh is not None:
+        return state
+    return jax.tree.map(placement.share, state)
+
+
+def _load_own(own: OwnModel, config: RunConfig, checkpoint: Checkpoint) -> Any:
     if own.params is None:
         raise InputError(
             f"--model={config.model}: its OwnModel has no params: give them, or their shapes and --checkpoint"

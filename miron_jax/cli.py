@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from absl import app, flags, logging
 
 from miron_jax.backend import set_backend_flags
-from miron_jax.config import RunConfig, parse_data_dir
+from miron_jax.config import RunConfig, parse_data_dir, parse_mesh
 from miron_jax.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,8 +59,20 @@ flags.DEFINE_integer("limit", None, "First n examples of each task, after the su
 flags.DEFINE_integer("items_per_category", 500, "Items of each language and category of miron-gen.")
 flags.DEFINE_string("output", "miron-results", "Folder for results.json and samples.")
 flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Dtype of weights and matmuls; sums are float32.")
+flags.DEFINE_enum(
+    "sharding",
+    "pmap",
+    ["pmap", "mesh"],
+    "pmap: every device has the weights and rows of its own; mesh: weights are split over --mesh.",
+)
+flags.DEFINE_string(
+    "mesh",
+    None,
+    "Of --sharding=mesh, such as data=4,model=2: devices along data (copies), fsdp (fully sharded) and model (tensor "
+    "parallel).",
+)
 flags.DEFINE_integer("max_length", None, "Tokens a request may have; absent: the suite's own rule.")
-flags.DEFINE_integer("token_budget", None, "Places of a batch; absent: sized from the device.")
+flags.DEFINE_integer("token_budget", None, "Places of a device's batch; absent: sized from the device.")
 flags.DEFINE_integer("seed", 0, "For draws that no protocol fixes.")
 flags.DEFINE_string("export", None, "tasks: write miron-gen's items as parquet files into this folder.")
 flags.DEFINE_bool(
@@ -150,6 +162,8 @@ def _run_config() -> RunConfig:
         items_per_category=FLAGS.items_per_category,
         output=str(Path(FLAGS.output).expanduser()),
         dtype=FLAGS.dtype,
+        sharding=FLAGS.sharding,
+        mesh=parse_mesh(FLAGS.mesh),
         max_length=FLAGS.max_length,
         token_budget=FLAGS.token_budget,
         checkpoint=_local(FLAGS.checkpoint),

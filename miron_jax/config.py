@@ -12,7 +12,9 @@ from typing import Literal, get_args
 
 from miron_jax.errors import InputError
 
+Sharding = Literal["pmap", "mesh"]
 Dtype = Literal["float32", "bfloat16"]
+AXES = ("data", "fsdp", "model")
 _STEPS = re.compile(r"latest|\d+(,\d+)*|\d*:\d*(:[1-9]\d*)?", re.ASCII)
 
 
@@ -27,6 +29,8 @@ class RunConfig:
     limit: int | None = None  # examples of each task, after the suite's own shuffle
     output: str = "miron-results"
     dtype: Dtype = "float32"
+    sharding: Sharding = "pmap"  # a copy of the weights on every device, or split over a mesh
+    mesh: tuple[tuple[str, int], ...] = ()  # (axis, devices along it) of data, fsdp and model
     max_length: int | None = None  # tokens of a request; None: the suite's own rule
     token_budget: int | None = None  # places of a batch; None: sized from the device
     checkpoint: str | None = None  # folder with the weights of a factory's model, or of a training run's
@@ -56,6 +60,13 @@ class RunConfig:
             raise InputError(f"--watch_timeout is {self.watch_timeout:g}, expected seconds, more than 0")
         if self.dtype not in get_args(Dtype):
             raise InputError(f"--dtype is {self.dtype!r}, expected one of {', '.join(get_args(Dtype))}")
+        if self.sharding not in get_args(Sharding):
+            raise InputError(f"--sharding is {self.sharding!r}, expected one of {', '.join(get_args(Sharding))}")
+        if bool(self.mesh) != (self.sharding == "mesh"):
+            raise InputError(
+                "--sharding=mesh wants the mesh's axes, and only it: --sharding=mesh --mesh=data=4,model=2, sizes whose "
+                "product is the number of devices"
+            )
         if self.steps is not None and not _STEPS.fullmatch(self.steps):
             raise InputError(
                 f"--steps is {self.steps!r}, expected latest, a list such as 1000,2000, or first:last:stride such as "
@@ -74,6 +85,20 @@ class RunConfig:
         """The --data_dir for this suite; a pair naming it goes before a plain folder."""
         folders = dict(self.data_dir)
         return folders.get(suite, folders.get(""))
+
+
+def parse_mesh(text: str | None) -> tuple[tuple[str, int], ...]:
+    """`data=4,model=2` -> pairs."""
+    axes: dict[str, int] = {}
+    for part in (text or "").split(",") if text else []:
+        axis, _, size = part.partition("=")
+        if axis not in AXES or axis in axes or not size.isascii() or not size.isdecimal() or not int(size):
+            raise InputError(
+                f"--mesh={text}: {part!r} is not expected there; name each of {', '.join(AXES)} at most once, with the "
+                "devices along it: data=4,model=2"
+            )
+        axes[axis] = int(size)
+    return tuple(axes.items())
 
 
 def parse_data_dir(text: str | None, suites: Collection[str]) -> tuple[tuple[str, str], ...]:

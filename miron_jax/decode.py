@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 
 from miron_jax.kernels.draw_token import Draw, draw_token
-from miron_jax.kernels.target_logprob.xla import head_logits
 from miron_jax.model.cache import Cache
 from miron_jax.model.decoder import Decoder, KeyValues
 from miron_jax.model.own import bind
@@ -67,11 +66,11 @@ class _Steps(NamedTuple):
 def take_steps(
     graphdef: Any,
     state: Any,
+    halts_V: jax.Array,
     cache: Cache,
     tokens_BS: jax.Array,
     position_B: jax.Array,
     left_B: jax.Array,
-    halts_V: jax.Array,
     draw: Draw | None,
     *,
     width: int,
@@ -98,7 +97,7 @@ def take_steps(
         hidden_BTD, own = decoder.keeping(fed_BT, place_BT, visibility, past=steps.cache)
         head = decoder.head()
         hidden_RD = hidden_BTD.reshape(num_slots * width, -1)
-        logits_RV = head_logits(hidden_RD, head.weight_VD, head.bias_V, head.softcap, head.scale)
+        logits_RV = head.logits(hidden_RD)
         token_BT = draw_token(logits_RV, draw, steps.index).reshape(num_slots, width)
         wrong_BT = jnp.isnan(logits_RV).any(axis=1).reshape(num_slots, width)
         ends_BT = halts_V[token_BT] | wrong_BT | (ahead_1T + 1 >= steps.left_B[:, None])
@@ -139,10 +138,10 @@ class _PlainSteps(NamedTuple):
 def take_plain_steps(
     network: Any,
     state: Any,
+    halts_V: jax.Array,
     tokens_BS: jax.Array,
     position_B: jax.Array,
     left_B: jax.Array,
-    halts_V: jax.Array,
     draw: Draw | None,
 ) -> tuple[jax.Array, jax.Array]:
     """As `take_steps`, for a model that keeps nothing: each step runs every slot's whole row again, and draws one token."""
@@ -159,7 +158,7 @@ def take_plain_steps(
 
     def step(steps: _PlainSteps) -> _PlainSteps:
         hidden_BD = model(steps.tokens_BS[:, :places], place_BS, visibility)[slot_B, steps.position_B]
-        logits_BV = head_logits(hidden_BD, head.weight_VD, head.bias_V, head.softcap, head.scale)
+        logits_BV = head.logits(hidden_BD)
         token_B = draw_token(logits_BV, draw, steps.index)
         wrong_B, busy_B = jnp.isnan(logits_BV).any(axis=1), steps.left_B > 0
         ends_B = halts_V[token_B] | wrong_B | (steps.left_B <= 1)

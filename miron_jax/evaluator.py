@@ -21,7 +21,7 @@ from miron_jax.forward import Forward, Model, cost_model
 from miron_jax.model.decoder import leaf_name
 from miron_jax.model.own import OwnModel, check_own
 from miron_jax.model.training_run import Checkpoint
-from miron_jax.parallel import with_auto_axes
+from miron_jax.parallel import Placement, with_auto_axes
 from miron_jax.report.loggers import numbers_of, open_loggers
 from miron_jax.report.results import check_output, results_of, steps_there, strict, write_results, write_top
 from miron_jax.run import Evaluation, find_inputs, tolerance_of
@@ -131,8 +131,8 @@ class Evaluator:
     def _weights(self) -> Any:
         architecture = self.evaluation.architecture
         if self._own_weights is None:
-            return load(architecture, self.config, Checkpoint(None, None))
-        return load(architecture, self.config, checkpoints_of(self.config, self._own_weights)[-1])
+            return load(architecture, self.config, Checkpoint(None, None), Placement.default())
+        return load(architecture, self.config, checkpoints_of(self.config, self._own_weights)[-1], Placement.default())
 
 
 class TextScore(NamedTuple):
@@ -164,7 +164,7 @@ def score(
     if params is None:
         found = None if isinstance(model, OwnModel) else find_model(config)
         there = Checkpoint(None, None) if found is None else checkpoints_of(config, found)[-1]
-        params = load(architecture, config, there)
+        params = load(architecture, config, there, Placement.default())
     weights = Model(architecture.config, architecture.network, with_auto_axes(jax.tree.map(jnp.asarray, params)))
     check = SelfCheck(tolerance_of(architecture.config, weights.state, dtype))
     with jax.default_matmul_precision("highest"):
@@ -188,7 +188,7 @@ def load_params(folder: str | Path, dtype: str = "float32") -> Any:
     """Weights of a folder (or hub id, or a run's last step) as the engine's Decoder holds them, on the default device."""
     config = RunConfig(model=str(folder), tasks=("none",), dtype=dtype)  # type: ignore[arg-type]
     found = find_model(config)
-    return load(architecture_of(config, found), config, checkpoints_of(config, found)[-1])
+    return load(architecture_of(config, found), config, checkpoints_of(config, found)[-1], Placement.default())
 
 
 def _architecture(model: OwnModel | str | Path, tokenizer: Any, config: RunConfig) -> Architecture:

@@ -3,11 +3,12 @@
 Arrives: a model (graphdef and state), a Plan.  Leaves: `RowScores`, a batch of rows at a time.  It deliberately does
 not know requests, tasks or text.
 
-Letters: B rows of a batch, T places of a row (padding on the right, each padding place sees only itself), S sources,
-E edges, R rounds, C chunks of the head.  Host arrays are int32; log-probabilities are float32 nats.
+Letters: B rows of a shard, T places of a row (padding on the right, each padding place sees only itself), S sources,
+E edges, R rounds, C chunks of the head.  A batch has as many shards as the weights lie in copies (`parallel.py`).  Host
+arrays are int32; log-probabilities are float32 nats.
 
-A program is compiled ahead of time for each row length in use.  Its inputs travel as one int32 vector; the next batch
-is placed while the last one runs, and results are fetched one batch late, so the device does not wait for the host.
+A program is compiled ahead of time for each row length in use.  A shard's inputs travel as one int32 vector; the next
+batch is placed while the last one runs, and results are fetched one batch late, so the device does not wait for the host.
 """
 
 import math
@@ -15,26 +16,27 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import psutil
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec
 
 from miron_jax.kernels.forest_attention import reference
 from miron_jax.kernels.target_logprob.layout import lay_out
-from miron_jax.kernels.target_logprob.xla import head_logits, id_set_logprob, target_logprob
+from miron_jax.kernels.target_logprob.xla import id_set_logprob, target_logprob
 from miron_jax.model.config import ModelConfig, Stretch, attention_flops_per_pair, matmul_params
 from miron_jax.model.decoder import Decoder
+from miron_jax.model.layout import padded_vocabulary
 from miron_jax.model.own import OwnModel, bind
 from miron_jax.model.visibility import Visibility
-from miron_jax.parallel import devices_of, split_rows
+from miron_jax.parallel import Placement
 from miron_jax.plan import CostModel, Plan
 
 IN_FLIGHT = 2  # batches on the device at once: one runs, one waits
-CPU_TOKENS, ACCELERATOR_TOKENS = 2048, 32768  # places a batch to begin with; more gains nothing measurable on CPU
+CPU_TOKENS, ACCELERATOR_TOKENS = 2048, 32768  # places a shard to begin with; more gains nothing measurable on CPU
 CPU_CHUNK, CHUNK = 48, 256  # sources a pass through the head: on CPU their logits stay in the last cache
 SLOW_ATTENTION = (
     3.0  # an attention FLOP takes as long as three of a weight matmul (2-core CPU, rows of 512, heads of 64)
@@ -48,7 +50,15 @@ FREE_SHARE = 0.8  # share of the free memory that a program may take for itself
 class Model(NamedTuple):
     config: ModelConfig | OwnModel
     graphdef: Any  # nnx.GraphDef of a Decoder, or the OwnModel again
-    state: Any  # weights on the device
+    state: Any  # weights on the devices
+    placement: Placement | None = None  # None: what their own places say
+
+    @property
+    def on_one_device(self) -> "Model":
+        """The same for what is done once and not by every device, where one device has all weights."""
+        if self.placement is None or self.placement.how != "pmap":
+            return self
+        return self._replace(state=self.placement.on_one_device(self.state), placement=None)
 
 
 class RowScores(NamedTuple):
@@ -73,21 +83,21 @@ class Speed:
     @property
     def batch_tokens(self) -> int:
         """Places of all batches, rows that fill up a last batch included."""
-        return sum(shape.places * count for shape, count in self.batches.items())
+        return sum(shape.shards * shape.places * count for shape, count in self.batches.items())
 
 
 class _Arrays(NamedTuple):
-    """One batch as the program reads it; the lengths of these parts follow from B and T alone."""
+    """One shard as the program reads it; the lengths of these parts follow from B and T alone."""
 
     token_ids_BT: Any
     position_BT: Any
     until_BT: Any
-    source_S: Any  # places in the flattened batch, first num_sources in use
+    source_S: Any  # places in the flattened shard, first num_sources in use
     target_E: Any
     round_start_R: Any
     chunk_round_C: Any
     num_chunks_1: Any
-    ask_place_A: Any  # places in the flattened batch, first num_asks in use
+    ask_place_A: Any  # places in the flattened shard, first num_asks in use
     ask_set_A: Any
     num_asks_1: Any
     stretch_BT: Any  # [0, 0] where the model has none
@@ -129,21 +139,23 @@ def useful_flops(config: ModelConfig | OwnModel, plan: Plan) -> float:
 class Shape(NamedTuple):
     """What one program is compiled for."""
 
-    rows: int
+    rows: int  # of a shard
     length: int
     chunk: int  # sources a pass through the head
     num_sets: int = 0  # id sets that the program has room for; 0: no place asks
     asks_a_row: int = 0  # asks of one row that it has room for
-    row_sharding: NamedSharding | None = None  # of the rows, over a mesh
+    row_sharding: NamedSharding | PartitionSpec | None = None  # of a shard's rows, over a mesh
     stretched: bool = False  # a request's length picks its rotary frequencies
+    shards: int = 1
 
     @property
     def places(self) -> int:
+        """Of a shard."""
         return self.rows * self.length
 
     @property
     def parts(self) -> _Arrays:
-        """Shapes of a batch's arrays.  A row of T places has at most T edges: B * T hold all sources, edges and rounds."""
+        """Shapes of a shard's arrays.  A row of T places has at most T edges: B * T hold all sources, edges and rounds."""
         square, chunks = (self.rows, self.length), -(-self.places // self.chunk)
         sources, asks = (chunks * self.chunk,), (-(-self.rows * self.asks_a_row // self.chunk) * self.chunk,)
         layout = (sources, (self.places,), (self.places + 1,), (chunks + 1,), (1,))
@@ -154,7 +166,7 @@ class Shape(NamedTuple):
         return sum(int(np.prod(part)) for part in self.parts)
 
     def unpack(self, packed: Any) -> _Arrays:
-        """Views into the one vector that holds a batch's arrays end to end."""
+        """Views into the one vector that holds a shard's arrays end to end."""
         stops = np.cumsum([int(np.prod(part)) for part in self.parts]).tolist()
         starts = [0, *stops[:-1]]
         return _Arrays(*(packed[a:b].reshape(part) for a, b, part in zip(starts, stops, self.parts, strict=True)))
@@ -163,10 +175,11 @@ class Shape(NamedTuple):
 class _Batch(NamedTuple):
     shape: Shape
     rows: list[int]  # rows of the plan
-    packed: np.ndarray  # int32, _Arrays end to end
+    packed: np.ndarray  # int32 [shards, size], _Arrays end to end
     edges: np.ndarray  # int64, edges of the plan
-    edge_place: np.ndarray  # int64, where each stands in the program's output
-    asks: np.ndarray  # int64, asks of the plan, in the order of the program's output
+    edge_place: np.ndarray  # int64, where each stands in the program's outputs laid end to end
+    asks: np.ndarray  # int64, asks of the plan
+    ask_place: np.ndarray  # int64, the same of these
 
 
 class _Flight(NamedTuple):
@@ -184,13 +197,11 @@ class Forward:
         token_budget: int | None = None,
         say: Callable[[str], None] = lambda line: None,
         id_sets: Sequence[np.ndarray] = (),
-        row_axes: tuple[str, ...] = (),
     ):
-        """`id_sets` are the token ids of each set that a plan may ask for; it may grow between plans.  `row_axes`: where the
-        weights lie on a mesh, its axes that the rows of a batch are split over."""
-        self.device, self.place = devices_of(model.state)
-        self.row_sharding, self._split = split_rows(self.place, row_axes) if row_axes else (None, 1)
-        on_cpu = self.device.platform == "cpu"
+        """`id_sets` are the token ids of each set that a plan may ask for; it may grow between plans."""
+        self.placement = model.placement or Placement.of(model.state)
+        self._split = self.placement.size(*self.placement.row_axes)
+        on_cpu = self.placement.device.platform == "cpu"
         self.model, self.say, self.speed = model, say, Speed()
         self.token_budget = token_budget or (CPU_TOKENS if on_cpu else ACCELERATOR_TOKENS)
         self._chunk = CPU_CHUNK if on_cpu else CHUNK
@@ -216,7 +227,7 @@ class Forward:
         for i, (length, count) in enumerate(new):
             start = time.perf_counter()
             full = max(1, self.token_budget // length)
-            rows = full if more else _rows_a_batch(count, full)
+            rows = full if more else _rows_a_batch(-(-count // self.placement.shards), full)
             self._rows.setdefault(length, -(-rows // self._split) * self._split)
             self._fit(length, room)
             seconds = time.perf_counter() - start
@@ -233,12 +244,12 @@ class Forward:
         while flying or any(waiting.values()):
             while len(flying) < IN_FLIGHT and any(waiting.values()):
                 length = next(length for length, rows in waiting.items() if rows)
-                count = min(self._rows[length], len(waiting[length]))
+                count = min(self._rows[length] * self.placement.shards, len(waiting[length]))
                 rows = [waiting[length].popleft() for _ in range(count)]
                 flying.append(self._launch(plan, rows, self._shape(length, room)))
             batch, outputs, started = flying.popleft()
             try:
-                logprob_E, rank_E, set_logprob_A = _fetch(outputs)
+                logprob, rank, set_logprob = _fetch(outputs)
             except jax.errors.JaxRuntimeError as error:
                 self._halve(batch.shape, error)
                 waiting[batch.shape.length].extendleft(reversed(batch.rows))
@@ -249,16 +260,17 @@ class Forward:
             last_ready = now
             yield RowScores(
                 batch.edges,
-                logprob_E[batch.edge_place],
-                rank_E[batch.edge_place],
+                logprob[batch.edge_place],
+                rank[batch.edge_place],
                 batch.asks,
-                set_logprob_A[: len(batch.asks)],
+                set_logprob[batch.ask_place],
                 plan.places_of(batch.rows),
             )
 
     def _shape(self, length: int, room: tuple[int, int]) -> Shape:
         stretched = stretch_of(self.model.config) is not None
-        return Shape(self._rows[length], length, self._chunk, *room, self.row_sharding, stretched)
+        own = self.placement
+        return Shape(self._rows[length], length, self._chunk, *room, own.row_sharding, stretched, own.shards)
 
     def _room_for_asks(self, plan: Plan) -> tuple[int, int]:
         """Id sets and asks a row of a program for this plan: powers of two, so that a later plan finds room; or none."""
@@ -268,23 +280,26 @@ class Forward:
         return 1 << (len(self.id_sets) - 1).bit_length(), 1 << (most - 1).bit_length()
 
     def _sets_table(self, num_sets: int) -> jax.Array:
-        """bool [num_sets, V]: which ids each set holds."""
+        """bool [num_sets, V]: which ids each set holds; V as the head lies on its mesh."""
         key = (num_sets, len(self.id_sets))
         if key not in self._tables:
-            table = np.zeros((num_sets, self.model.config.vocab_size), bool)
+            table = np.zeros((num_sets, self._vocab_size), bool)
             for row, ids in zip(table, self.id_sets, strict=False):
                 row[ids] = True
-            self._tables = {key: jax.device_put(table, self.place)}
+            self._tables = {key: self.placement.share(table)}
         return self._tables[key]
+
+    @property
+    def _vocab_size(self) -> int:
+        return padded_vocabulary(self.model.config.vocab_size, self.placement)
 
     def _launch(self, plan: Plan, rows: list[int], shape: Shape) -> _Flight:
         batch = _assemble(plan, rows, shape)
         program = self._program(shape)
         started = time.perf_counter()  # before the call: on CPU it may only return when the batch is done
         try:
-            outputs = program(
-                self.model.state, jax.device_put(batch.packed, self.place), self._sets_table(shape.num_sets)
-            )
+            packed = self.placement.put(batch.packed)
+            outputs = program(self.model.state, self._sets_table(shape.num_sets), packed)
             for output in outputs:
                 output.copy_to_host_async()
         except jax.errors.JaxRuntimeError as error:
@@ -293,11 +308,14 @@ class Forward:
 
     def _program(self, shape: Shape) -> Any:
         if shape not in self._programs:
-            sharding = self.place if isinstance(self.place, NamedSharding) else None
-            packed = jax.ShapeDtypeStruct((shape.packed_size,), jnp.int32, sharding=sharding)
-            sets_GV = jax.ShapeDtypeStruct((shape.num_sets, self.model.config.vocab_size), bool, sharding=sharding)
-            score = jax.jit(_score_batch, static_argnums=(0, 1))
-            self._programs[shape] = score.lower(self.model.graphdef, shape, self.model.state, packed, sets_GV).compile()
+            own = self.placement
+            on_mesh = own.mesh is not None
+            size = (shape.shards, shape.packed_size)
+            packed = jax.ShapeDtypeStruct(size, jnp.int32, sharding=own.split if on_mesh else None)
+            sets = (shape.num_sets, self._vocab_size)
+            sets_GV = jax.ShapeDtypeStruct(sets, bool, sharding=own.shared if on_mesh else None)
+            score = partial(_score_shard, self.model.graphdef, shape)
+            self._programs[shape] = own.compile(score, (self.model.state, sets_GV), (packed,))
             self.speed.programs += 1
         return self._programs[shape]
 
@@ -306,7 +324,7 @@ class Forward:
         while True:
             memory = self._program(self._shape(length, room)).memory_analysis()
             needs = memory.temp_size_in_bytes + memory.output_size_in_bytes if memory is not None else 0
-            if needs <= FREE_SHARE * free_bytes(self.device) or self._rows[length] == self._split:
+            if needs <= FREE_SHARE * self.placement.free_bytes() or self._rows[length] == self._split:
                 return
             self._rows[length] = self._half(self._rows[length])
 
@@ -335,16 +353,35 @@ def _rows_a_batch(count: int, full: int) -> int:
 def _fetch(outputs: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if isinstance(outputs, Exception):
         raise outputs
-    logprob_E, rank_E, set_logprob_A = outputs
-    return np.asarray(logprob_E), np.asarray(rank_E), np.asarray(set_logprob_A)
+    logprob, rank, set_logprob = (np.asarray(own).ravel() for own in outputs)
+    return logprob, rank, set_logprob
 
 
 def _assemble(plan: Plan, rows: list[int], shape: Shape) -> _Batch:
-    """Rows of the plan as one batch; places beyond a row, and rows beyond `rows`, are padding that sees only itself."""
-    packed = np.zeros(shape.packed_size, np.int32)
+    """Rows of the plan as one batch, dealt out to its shards."""
+    packed = np.zeros((shape.shards, shape.packed_size), np.int32)
+    edges, edge_place, asks, ask_place = [], [], [], []
+    for s in range(shape.shards):
+        own = _assemble_shard(plan, rows[s :: shape.shards], shape, packed[s])
+        edges.append(own.edges)
+        edge_place.append(own.edge_place + s * shape.places)
+        asks.append(own.asks)
+        ask_place.append(np.arange(len(own.asks)) + s * shape.parts.ask_place_A[0])
+    return _Batch(shape, rows, packed, *map(np.concatenate, (edges, edge_place, asks, ask_place)))
+
+
+class _Shard(NamedTuple):
+    edges: np.ndarray  # int64, edges of the plan
+    edge_place: np.ndarray  # int64, where each stands in the shard's output
+    asks: np.ndarray  # int64, asks of the plan, in the order of the shard's output
+
+
+def _assemble_shard(plan: Plan, rows: list[int], shape: Shape, packed: np.ndarray) -> _Shard:
+    """Write `packed`; places beyond a row, and rows beyond `rows`, are padding that sees only itself."""
     arrays = shape.unpack(packed)
     arrays.until_BT[:] = np.arange(1, shape.length + 1, dtype=np.int32)
-    edges, sources, asks, ask_places = [], [], [], []
+    none = np.zeros(0, np.int64)
+    edges, sources, asks, ask_places = [none], [none], [none], [none]  # a last batch may leave a shard without rows
     for b, row in enumerate(rows):
         places = slice(plan.place_offset[row], plan.place_offset[row + 1])
         used = places.stop - places.start
@@ -370,13 +407,13 @@ def _assemble(plan: Plan, rows: list[int], shape: Shape) -> _Batch:
     arrays.ask_place_A[: len(ask)] = np.concatenate(ask_places)
     arrays.ask_set_A[: len(ask)] = plan.ask_set[ask]
     arrays.num_asks_1[0] = len(ask)
-    return _Batch(shape, rows, packed, edge, layout.edge_place_E, ask)
+    return _Shard(edge, layout.edge_place_E, ask)
 
 
-def _score_batch(
-    graphdef: Any, shape: Shape, state: Any, packed: jax.Array, sets_GV: jax.Array
+def _score_shard(
+    graphdef: Any, shape: Shape, state: Any, sets_GV: jax.Array, packed: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Log-probability and rank of every edge of a packed batch, in the layout's order; log-probability of every ask."""
+    """Log-probability and rank of every edge of a packed shard, in the layout's order; log-probability of every ask."""
     arrays = shape.unpack(packed)
     decoder = bind(graphdef, state)
     rows_3BT = [arrays.token_ids_BT, arrays.position_BT, arrays.until_BT]
@@ -389,7 +426,7 @@ def _score_batch(
     hidden_BTD = decoder(token_ids_BT, position_BT, visibility, *more)
     hidden_SD = hidden_BTD.reshape(shape.places, -1)[arrays.source_S]
     head = decoder.head()
-    rules = {"bias_V": head.bias_V, "softcap": head.softcap, "scale": head.scale, "chunk": shape.chunk}
+    rules = {**head.rules, "chunk": shape.chunk}
     logprob_E, rank_E = target_logprob(
         hidden_SD,
         head.weight_VD,
@@ -404,14 +441,6 @@ def _score_batch(
     hidden_AD = hidden_BTD.reshape(shape.places, -1)[arrays.ask_place_A]
     asked_A = id_set_logprob(hidden_AD, head.weight_VD, sets_GV, arrays.ask_set_A, arrays.num_asks_1[0], **rules)
     return logprob_E, rank_E, asked_A
-
-
-def free_bytes(device: Any) -> float:
-    """Memory that a program may still take on the device; the host's free memory on CPU."""
-    statistics = device.memory_stats()
-    if statistics and "bytes_limit" in statistics:
-        return statistics["bytes_limit"] - statistics["bytes_in_use"]
-    return psutil.virtual_memory().available
 
 
 class PlainVisibility(Visibility):
@@ -445,6 +474,7 @@ def score_plainly(model: Model, token_ids: list[np.ndarray], span_start: list[in
     """
     order = np.argsort([len(ids) for ids in token_ids], kind="stable")
     results: dict[int, PlainScore] = {}
+    model = model.on_one_device
     program, stretch = jax.jit(_score_plain, static_argnums=0), stretch_of(model.config)
     shapes = set()
     for half in (half for half in np.array_split(order, 2) if len(half)):
@@ -472,8 +502,7 @@ def _score_plain(
     visibility = PlainVisibility(jnp.full((1, length), length, jnp.int32), position_1T)
     more = () if stretch is None else (jnp.full((1, length), stretch),)
     hidden_ND = decoder(token_ids_T[None], position_1T, visibility, *more)[0][place_N - 1]
-    head = decoder.head()
-    logits_NV = head_logits(hidden_ND, head.weight_VD, head.bias_V, head.softcap, head.scale)
+    logits_NV = decoder.head().logits(hidden_ND)
     logprob_NV = jax.nn.log_softmax(logits_NV, axis=-1)
     target_N1 = token_ids_T[place_N][:, None]
     logprob_N = jnp.take_along_axis(logprob_NV, target_N1, axis=1)[:, 0]

@@ -3,10 +3,11 @@
 Arrives: a model, tokenized prompts with their limits, a tokenizer.  Leaves: one `Generated` a request, in their order.
 It deliberately does not know tasks or metrics; what runs on the device is in `decode.py`.
 
-A batch is a number of *slots*, each with room for a prompt and what follows it.  Prompts are prefilled as a forest (what
-they share at their beginnings is computed once, `plan.py`), and the keys and values along each one's path are copied
-into a slot.  All slots then take steps on the device, until some slot ends or shows a token that may complete a stop
-string; there the host looks, frees what has ended and lets waiting prompts in.
+A shard of a batch (`parallel.py`) is a number of *slots*, each with room for a prompt and what follows it.  Prompts are
+prefilled as a forest (what they share at their beginnings is computed once, `plan.py`), and the keys and values along each
+one's path are copied into a slot of the same shard.  All slots then take steps on the device, until some slot of a shard
+ends or shows a token that may complete a stop string; there the host looks, frees what has ended and lets waiting prompts
+in.
 
 The last token of a prompt is not prefilled: it is the first that a slot takes.  A draw depends on the request's seed, the
 step and the logits alone: batch and order change it only where float rounding decides between two tokens.
@@ -22,19 +23,20 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 
 from miron_jax.decode import NOT_A_NUMBER, NOTHING, let_in, prefill, take_plain_steps, take_steps
 from miron_jax.detokenize import text_after, texts_of_tokens
 from miron_jax.errors import InputError
-from miron_jax.forward import Model, cost_model, free_bytes, stretch_of
+from miron_jax.forward import Model, cost_model, stretch_of
 from miron_jax.kernels.draw_token import Cut, Draw
 from miron_jax.model.cache import Cache
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import KeyValues
+from miron_jax.model.layout import heads_axis
 from miron_jax.model.own import OwnModel
-from miron_jax.parallel import devices_of
+from miron_jax.parallel import DATA, Placement
 from miron_jax.plan import Plan, make_plan
 from miron_jax.token_requests import Requests, Tokenizer
 
@@ -104,8 +106,9 @@ class _Prompt(NamedTuple):
     """A request whose keys and values are on the device."""
 
     request: int
-    kept: KeyValues | None  # [L, P, K, H] of its prefilled batch; None: a model that keeps nothing
-    path: np.ndarray  # int64, places of all its tokens but the last
+    kept: KeyValues | None  # [shards, L, P, K, H] of its prefilled batch; None: a model that keeps nothing
+    shard: int
+    path: np.ndarray  # int64, places of all its tokens but the last, in its shard
 
 
 @dataclass(slots=True)
@@ -139,8 +142,8 @@ class Generator:
         slots: int | None = None,
         say: Callable[[str], None] = lambda line: None,
     ):
-        self.device, self.place = devices_of(model.state)
-        self.on_cpu = self.device.platform == "cpu"
+        self.placement = model.placement or Placement.of(model.state)
+        self.on_cpu = self.placement.device.platform == "cpu"
         self.model, self.tokenizer, self.say = model, tokenizer, say
         self.eos_ids = frozenset(eos_ids)
         self.num_slots = slots or (CPU_SLOTS if self.on_cpu else ACCELERATOR_SLOTS)
@@ -215,9 +218,10 @@ class Generator:
         return max(most) * weights + program > sum(most) * more_places * self._place_bytes
 
     def _slots_for(self, requests: Sequence[TextRequest], size: int) -> int:
-        """Slots that the texts fill: each one takes `turns` of the longest, or as much of shorter ones."""
+        """Slots of a shard that the texts fill: each one takes `turns` of the longest, or as much of shorter ones."""
         most = [request.max_new_tokens for request in requests]
-        filled = -(-sum(most) // (max(most) * (CPU_TURNS if self.on_cpu else ACCELERATOR_TURNS)))
+        share = -(-sum(most) // self.placement.shards)
+        filled = -(-share // (max(most) * (CPU_TURNS if self.on_cpu else ACCELERATOR_TURNS)))
         few = 1 << (filled - 1).bit_length()
         return min(few if few < 8 else -(-filled // 8) * 8, self.num_slots, self._slots_that_fit(size))
 
@@ -225,10 +229,10 @@ class Generator:
         """One size of slot: prefill, let in, step, look, until every request has its text."""
         found: dict[int, Generated] = {}
         halts_V = self._halting_tokens(requests)
-        on_device = jax.device_put(halts_V, self.place)
-        prompts, waiting = self._prefilled(requests), deque[_Prompt]()
-        num_slots = self._slots_for(requests, size)
-        slots: list[_Slot | None] = [None] * num_slots
+        on_device = self.placement.share(halts_V)
+        shards, num_slots = self.placement.shards, self._slots_for(requests, size)
+        prompts, waiting = self._prefilled(requests), [deque[_Prompt]() for _ in range(shards)]
+        slots: list[_Slot | None] = [None] * (shards * num_slots)  # shard after shard
         cache = None if isinstance(self.model.config, OwnModel) else self._empty_cache(num_slots, size)
         while len(found) < len(requests):
             cache = self._fill(cache, slots, requests, prompts, waiting, size)
@@ -248,16 +252,21 @@ class Generator:
         slots: list[_Slot | None],
         requests: Sequence[TextRequest],
         prompts: Iterator[list[_Prompt]],
-        waiting: deque[_Prompt],
+        waiting: list[deque[_Prompt]],
         size: int,
     ) -> Cache | None:
-        """Let waiting prompts into free slots, one prefilled batch after another: its memory goes with its last prompt."""
+        """Let waiting prompts into free slots, one prefilled batch after another: its memory goes with its last prompt.
+
+        A shard whose prompts run out waits for the others' where these have as many left as there are slots.
+        """
+        own = len(slots) // len(waiting)
         while free := [b for b, slot in enumerate(slots) if slot is None]:
-            if not waiting:
-                waiting.extend(next(prompts, ()))
-            if not waiting:
+            if not all(waiting[b // own] for b in free) and sum(map(len, waiting)) < len(slots):
+                for prompt in next(prompts, ()):
+                    waiting[prompt.shard].append(prompt)
+            taken = [(b, waiting[b // own].popleft()) for b in free if waiting[b // own]]
+            if not taken:
                 break
-            taken = [(b, waiting.popleft()) for b in free[: len(waiting)]]
             cache = None if cache is None else self._let_in(cache, taken)
             for b, prompt in taken:
                 slots[b] = _Slot.of(prompt.request, requests[prompt.request].token_ids, size)
@@ -269,7 +278,8 @@ class Generator:
         """Batches of prompts with their keys and values, in the planner's order."""
         if isinstance(self.model.config, OwnModel):
             longest_first = sorted(range(len(requests)), key=lambda r: -requests[r].max_new_tokens)
-            yield [_Prompt(r, None, np.zeros(0, np.int64)) for r in longest_first]
+            nothing, shards = np.zeros(0, np.int64), self.placement.shards
+            yield [_Prompt(r, None, i % shards, nothing) for i, r in enumerate(longest_first)]
             return
         ids = [np.asarray(request.token_ids, np.int32) for request in requests]
         offsets = np.concatenate([[0], np.cumsum([len(own) for own in ids])]).astype(np.int64)
@@ -286,44 +296,55 @@ class Generator:
         ]
         row_of = [int(edge_row[path[0]]) if len(path) else -1 for path in paths]
         # Those that may run longest go first: a long text that starts last keeps the other slots idle.
+        shards = self.placement.shards
         members: dict[int, list[int]] = {}
         for r in sorted(range(len(requests)), key=lambda r: -requests[r].max_new_tokens):
             members.setdefault(row_of[r], []).append(r)
         if alone := members.pop(-1, []):  # prompts of one token have nothing to prefill
             nothing = self._nothing()
-            yield [_Prompt(r, nothing, np.zeros(0, np.int64)) for r in alone]
+            yield [_Prompt(r, nothing, i % shards, np.zeros(0, np.int64)) for i, r in enumerate(alone)]
         rows_of: dict[int, list[int]] = {}
         for row in members:
             rows_of.setdefault(int(plan.row_length[row]), []).append(row)
         for length, rows in rows_of.items():
-            few = 1 << (len(rows) - 1).bit_length()
+            few = 1 << (-(-len(rows) // shards) - 1).bit_length()
             wanted = min(max(1, self.prefill_places // length), few)
             rows_a_batch = self._prefill_rows[length] = max(wanted, self._prefill_rows.get(length, 0))
-            for start in range(0, len(rows), rows_a_batch):
-                own = rows[start : start + rows_a_batch]
+            for start in range(0, len(rows), rows_a_batch * shards):
+                own = rows[start : start + rows_a_batch * shards]
                 inside = sorted((r for row in own for r in members[row]), key=lambda r: -requests[r].max_new_tokens)
-                place = {row: i * length for i, row in enumerate(own)}
-                where = [(r, plan.edge_source[paths[r]].astype(np.int64) + place[row_of[r]]) for r in inside]
+                place = {row: (i % shards, i // shards * length) for i, row in enumerate(own)}
+                where = [(r, *place[row_of[r]], plan.edge_source[paths[r]].astype(np.int64)) for r in inside]
                 yield _with_paths(self._prefill(plan, own, rows_a_batch, length), where)
 
     def _prefill(self, plan: Plan, rows: list[int], num_rows: int, length: int) -> KeyValues:
-        """Run rows of the plan; keys and values of every place, [L, P, K, H]."""
-        batch = np.zeros((3, num_rows, length), np.int32)
-        batch[2] = np.arange(1, length + 1)  # a padding place sees only itself
+        """Run rows of the plan, dealt out to the shards; keys and values of every place, [shards, L, P, K, H]."""
+        shards = self.placement.shards
+        batch = np.zeros((shards, 3, num_rows, length), np.int32)
+        batch[:, 2] = np.arange(1, length + 1)  # a padding place sees only itself
         for i, row in enumerate(rows):
             places = slice(plan.place_offset[row], plan.place_offset[row + 1])
             used = places.stop - places.start
-            batch[0, i, :used] = plan.token_ids[places]
-            batch[1, i, :used] = plan.position[places]
-            batch[2, i, :used] = plan.until[places]
+            own = batch[i % shards, :, i // shards]
+            own[0, :used] = plan.token_ids[places]
+            own[1, :used] = plan.position[places]
+            own[2, :used] = plan.until[places]
             self.speed.prefilled_tokens += int(used)
         program = partial(prefill, places=1 << (num_rows * length - 1).bit_length())  # few sizes: one let-in program
-        return self._call(("prefill", num_rows, length), program, batch)
+        spec = self._by_heads(3)
+        return self._call(
+            ("prefill", num_rows, length), program, (self.model.state,), (batch,), out=KeyValues(spec, spec)
+        )
 
     def _nothing(self) -> KeyValues:
         config = self._config
-        empty = jnp.zeros((config.num_layers, 1, config.num_kv_heads, config.head_dim), self._dtype)
+        shape = (self.placement.shards, config.num_layers, 1, config.num_kv_heads, config.head_dim)
+        empty = self.placement.zeros(shape, self._dtype, self._by_heads(3))
         return KeyValues(empty, empty)
+
+    def _by_heads(self, axis: int) -> Any:
+        """Of an array [shards, ...] whose key/value heads stand at this axis."""
+        return PartitionSpec(DATA, *(None,) * (axis - 1), heads_axis(self._config, self.placement))
 
     # Slots
 
@@ -346,16 +367,19 @@ class Generator:
         return 2 * config.num_layers * config.num_kv_heads * config.head_dim * self._dtype.itemsize
 
     def _slots_that_fit(self, size: int) -> int:
-        """Slots of this size that half of the free memory holds; prefilled batches need some of the rest."""
-        return max(1, int(free_bytes(self.device) / 2 / (self._place_bytes * size)))
+        """Slots of a shard of this size that half of the free memory holds; prefilled batches need some of the rest."""
+        return max(1, int(self.placement.free_bytes() / 2 / (self._place_bytes * size)))
 
     def _empty_cache(self, num_slots: int, size: int) -> Cache:
         block = CPU_BLOCK if self.on_cpu else size  # on an accelerator, many small blocks would be many launches
-        return jax.device_put(Cache.zeros(self._config, num_slots, size // block, block, self._dtype), self.place)
+        shapes = jax.eval_shape(lambda: Cache.zeros(self._config, num_slots, size // block, block, self._dtype))
+        shards = self.placement.shards
+        return Cache(*(self.placement.zeros((shards, *own.shape), own.dtype, self._by_heads(4)) for own in shapes))
 
     def _let_in(self, cache: Cache, taken: list[tuple[int, _Prompt]]) -> Cache:
         """Copy each prompt's path into its slot, prompts of one prefilled batch at a time."""
-        num, size = cache.num_slots, cache.num_places
+        _, _, blocks, num, _, _, block = cache.key_LJBKHC.shape  # with its leading axis of shards
+        size, shards = blocks * block, self.placement.shards
         batches: dict[int, list[tuple[int, _Prompt]]] = {}
         for b, prompt in taken:
             assert prompt.kept is not None
@@ -363,15 +387,17 @@ class Generator:
         for group in batches.values():
             kept = group[0][1].kept
             assert kept is not None
-            slot_B, place_BS = np.zeros(num, np.int32), np.zeros((num, size), np.int32)
-            for i, (b, prompt) in enumerate(group):
-                slot_B[i] = b
+            slot, place = np.zeros((shards, num), np.int32), np.zeros((shards, num, size), np.int32)
+            count = np.zeros(shards, np.int32)
+            for b, prompt in group:
+                s, i = prompt.shard, count[prompt.shard]
+                slot[s, i] = b - s * num
                 # The rest is never seen, but multiplied by zero: a place of its own, whose values are as finite.
-                place_BS[i] = prompt.path[-1] if len(prompt.path) else 0
-                place_BS[i, : len(prompt.path)] = prompt.path
-            key = ("let in", num, size, kept.key_LBTKH.shape[1])
-            count = np.int32(len(group))
-            cache = self._call(key, let_in, cache, kept, slot_B, place_BS, count, donate=(0,), with_model=False)
+                place[s, i] = prompt.path[-1] if len(prompt.path) else 0
+                place[s, i, : len(prompt.path)] = prompt.path
+                count[s] += 1
+            key, spec = ("let in", num, size, kept.key_LBTKH.shape[2]), self._by_heads(4)
+            cache = self._call(key, let_in, (), (cache, kept, slot, place, count), donate=(0,), out=Cache(spec, spec))
         return cache
 
     def _step(
@@ -382,11 +408,11 @@ class Generator:
         halts_V: jax.Array,
         size: int,
     ) -> tuple[Cache | None, np.ndarray]:
-        """Draw tokens in every busy slot.  Returns them, int32 [N, B, T], NOTHING beside them."""
-        num = len(slots)
-        tokens_BS = np.zeros((num, size), np.int32)
-        position, left, step = (np.zeros(num, np.int32) for _ in range(3))
-        sampling = [Sampling()] * num
+        """Draw tokens in every busy slot.  Returns them, int32 [N, slots, T], NOTHING beside them."""
+        shards, num = self.placement.shards, len(slots) // self.placement.shards
+        tokens_BS = np.zeros((len(slots), size), np.int32)
+        position, left, step = (np.zeros(len(slots), np.int32) for _ in range(3))
+        sampling = [Sampling()] * len(slots)
         for b, slot in enumerate(slots):
             if slot is not None:
                 request = requests[slot.request]
@@ -395,16 +421,22 @@ class Generator:
                 left[b], sampling[b] = request.max_new_tokens - len(slot.drawn), request.sampling
         draw = None if all(own.temperature == 0 for own in sampling) else _draw_arrays(sampling, step)
         how = "greedy" if draw is None else "sampled" if draw.cut is None else "cut"
+        by_slot = jax.tree.map(lambda x: x.reshape(shards, num, *x.shape[1:]), (tokens_BS, position, left, draw))
+        shared = (self.model.state, halts_V)
         if cache is None:
             key = ("plain step", num, size, how)
-            drawn, steps = self._call(key, take_plain_steps, tokens_BS, position, left, halts_V, draw)
+            drawn, steps = self._call(key, take_plain_steps, shared, by_slot)
         else:
             long = any(request.max_new_tokens >= LONG_TEXT for request in requests)
             width = WIDTH if draw is None and long else 1
             program, key = partial(take_steps, width=width), ("step", num, size, width, how)
-            cache, drawn, steps = self._call(key, program, cache, tokens_BS, position, left, halts_V, draw, donate=(1,))
-        drawn_NBT = np.asarray(drawn)[: int(steps)]
-        self.speed.slot_steps += num * int(steps)
+            spec, small = self._by_heads(4), self.placement.results
+            out = (Cache(spec, spec), small, small)
+            cache, drawn, steps = self._call(key, program, shared, (cache, *by_slot), donate=(2,), out=out)
+        steps = np.asarray(steps)
+        # A shard that halts earlier has drawn nothing since.
+        drawn_NBT = np.concatenate(list(np.asarray(drawn)), axis=1)[: int(steps.max())]
+        self.speed.slot_steps += num * int(steps.sum())
         self.speed.busy_steps += int((drawn_NBT[:, :, 0] != NOTHING).sum())
         self.speed.drawn_tokens += int((drawn_NBT != NOTHING).sum())
         return cache, drawn_NBT
@@ -413,16 +445,18 @@ class Generator:
         self,
         key: tuple[Any, ...],
         function: Callable[..., Any],
-        *arrays: Any,
+        shared: tuple[Any, ...],
+        by_shard: tuple[Any, ...],
         donate: tuple[int, ...] = (),
-        with_model: bool = True,
+        out: Any = None,
     ) -> Any:
-        """Run the program of this key, compiled when it is first met."""
-        arguments = (self.model.state, *arrays) if with_model else arrays
+        """Run the program of this key, compiled when it is first met: see `Placement.compile`."""
+        arguments = (*shared, *jax.tree.map(self._placed, by_shard))
         start = time.perf_counter()
         if key not in self._programs:
-            bound = partial(function, self.model.graphdef) if with_model else function
-            self._programs[key] = jax.jit(bound, donate_argnums=donate).lower(*arguments).compile()
+            bound = partial(function, self.model.graphdef) if shared else function
+            split = arguments[len(shared) :]
+            self._programs[key] = self.placement.compile(bound, shared, split, donate, out)
             self.speed.programs += 1
             seconds = time.perf_counter() - start
             self.speed.compile_seconds += seconds
@@ -431,6 +465,9 @@ class Generator:
         result = jax.block_until_ready(self._programs[key](*arguments))
         self.speed.device_seconds += time.perf_counter() - start
         return result
+
+    def _placed(self, x: Any) -> Any:
+        return self.placement.put(x) if isinstance(x, np.ndarray) else x
 
     # Text
 
@@ -472,8 +509,8 @@ def plain_text(tokenizer: Tokenizer, prompt: Sequence[int], generated: Generated
     return text_after(tokenizer, prompt, [token for token in generated.token_ids if token not in special])
 
 
-def _with_paths(kept: KeyValues, where: list[tuple[int, np.ndarray]]) -> list[_Prompt]:
-    return [_Prompt(request, kept, path) for request, path in where]
+def _with_paths(kept: KeyValues, where: list[tuple[int, int, int, np.ndarray]]) -> list[_Prompt]:
+    return [_Prompt(request, kept, shard, path + first) for request, shard, first, path in where]
 
 
 def _draw_arrays(sampling: Sequence[Sampling], step: np.ndarray) -> Draw:

@@ -46,6 +46,7 @@ from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.own import OwnModel
 from miron_jax.model.training_run import Checkpoint
+from miron_jax.parallel import Placement
 from miron_jax.parts import Part, expected_lengths, join, parts_of
 from miron_jax.plan import CostModel
 from miron_jax.scores import TOLERANCE, PlannedPart, SelfCheck, Totals, plan_parts, score_planned
@@ -146,12 +147,12 @@ def evaluate_checkpoints(
     start = time.perf_counter()
     found = find_model(config)
     evaluation: Evaluation | None = None
-    there = checkpoints_of(config, found)
+    there, placement = checkpoints_of(config, found), Placement.choose(config.sharding, config.mesh)
     for now in rounds(config, found, say, scored):
         evaluation = evaluation or Evaluation(
-            config, inputs, architecture_of(config, found), say, keep=several(config, there)
+            config, inputs, architecture_of(config, found), say, several(config, there), placement=placement
         )
-        for checkpoint, state in loaded(evaluation.architecture, config, now):
+        for checkpoint, state in loaded(evaluation.architecture, config, now, placement):
             load_seconds = time.perf_counter() - start
             say(f"loaded {config.model}{_at(checkpoint)} in {load_seconds:.1f} s")
             yield checkpoint.step, evaluation.score(state, load_seconds, progress, checkpoint)
@@ -174,10 +175,12 @@ class Evaluation:
         say: Callable[[str], None] = lambda line: None,
         keep: bool = True,
         row_axes: tuple[str, ...] = (),
+        placement: Placement | None = None,
     ) -> None:
-        """`keep`: tokens and plans stay for the next weights.  `row_axes`: of the weights' mesh, for rows."""
+        """`keep`: tokens and plans stay for the next weights.  `row_axes`: of the weights' mesh, for rows.  `placement`: of
+        weights that the engine has loaded."""
         self.config, self.inputs, self.architecture, self.say, self.keep = config, inputs, architecture, say, keep
-        self.row_axes = row_axes
+        self.row_axes, self.placement = row_axes, placement
         model, tokenizer = architecture.config, architecture.tokenizer
         self._limit = length_limit(config, model)
         always = any(isinstance(own, Source) and own.task.profile.bos == "always" for own in inputs.sources)
@@ -198,13 +201,16 @@ class Evaluation:
         checkpoint: Checkpoint = Checkpoint(None, None),  # noqa: B008 - frozen
     ) -> Outcome:
         """Score every task with these weights.  Raises SelfCheckFailed, and InputError for what a part finds wrong."""
-        config, model = self.architecture.config, Model(self.architecture.config, self.architecture.network, state)
+        config, placement = self.architecture.config, Placement.of(state, self.row_axes)
+        if self.placement is not None and self.placement.mesh == placement.mesh:
+            placement = self.placement  # else they came on a mesh of their own
+        model = Model(config, self.architecture.network, state, placement)
         check = SelfCheck(tolerance_of(config, state, self.config.dtype))
         with jax.default_matmul_precision("highest"):
             if isinstance(config, OwnModel):
                 check.probe(model)
             if self._engine is None:
-                forward = Forward(model, self.config.token_budget, self.say, self._table.id_sets, self.row_axes)
+                forward = Forward(model, self.config.token_budget, self.say, self._table.id_sets)
                 generator = Generator(model, self.architecture.tokenizer, self.architecture.eos_ids, say=self.say)
                 self._engine = _Engine(forward, generator)
             self._engine.take(model)

@@ -92,7 +92,7 @@ class SelfCheck:
         """Whether a user's own model keeps its word, before anything is scored.  Raises InputError with the reason."""
         start = time.perf_counter()
         assert isinstance(model.config, OwnModel)
-        check_own(model.config, model.state, self.tolerance)
+        check_own(model.config, model.on_one_device.state, self.tolerance)
         self.seconds += time.perf_counter() - start
 
     def _judge(self, score: Score, plain: PlainScore, name: str) -> None:

@@ -19,7 +19,6 @@ from miron_jax.errors import InputError
 from miron_jax.forward import Model
 from miron_jax.generate import CPU_PROGRAM, Generated, Generator, Sampling, TextRequest
 from miron_jax.kernels.draw_token import keep_probable
-from miron_jax.kernels.target_logprob.xla import head_logits
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import Decoder, abstract, random_params
 from miron_jax.model.hf_config import eos_token_ids, from_hf_config
@@ -69,7 +68,7 @@ def last_logits(graphdef: Any, state: Any, row_T: jax.Array, length: jax.Array) 
     position = jnp.arange(LONGEST, dtype=jnp.int32)[None]
     hidden = decoder(row_T[None], position, Visibility(jnp.full((1, LONGEST), LONGEST, jnp.int32), position))
     head = decoder.head()
-    return head_logits(hidden[0, length - 1][None], head.weight_VD, head.bias_V, head.softcap, head.scale)[0]
+    return head.logits(hidden[0, length - 1][None])[0]
 
 
 def slow_logits(model: Model, ids: Sequence[int]) -> np.ndarray:

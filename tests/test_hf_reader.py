@@ -137,11 +137,11 @@ def test_weights_are_rounded_once_to_the_run_dtype_and_norms_stay_float32(tmp_pa
 def test_each_leaf_goes_where_it_is_told(tmp_path: Path) -> None:
     seen: list[str] = []
 
-    def placement(path: str, leaf: jax.ShapeDtypeStruct) -> Any:
+    def put(path: str, host: np.ndarray) -> jax.Array:
         seen.append(path)
-        return jax.devices()[0]
+        return jax.device_put(host)
 
-    load_hf(write_folder(tmp_path, LLAMA), jnp.float32, placement)
+    load_hf(write_folder(tmp_path, LLAMA), jnp.float32, put)
     assert "layers/attn/q/kernel_IO" in seen
     assert "embedding_VD" in seen
 

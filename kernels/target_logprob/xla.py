@@ -25,6 +25,7 @@ def target_logprob(
     bias_V: jax.Array | None = None,
     softcap: float | None = None,
     scale: float = 1.0,
+    vocab_size: int | None = None,
     chunk: int,
 ) -> tuple[jax.Array, jax.Array]:
     """Log-probability (nats, float32 [E]) and rank (int32 [E]) of each target, in the order of `layout.EdgeLayout`.
@@ -39,7 +40,7 @@ def target_logprob(
 
     def one_chunk(c: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         hidden_CD = jax.lax.dynamic_slice_in_dim(hidden_SD, c * chunk, chunk)
-        logits_CV = head_logits(hidden_CD, weight_VD, bias_V, softcap, scale)
+        logits_CV = head_logits(hidden_CD, weight_VD, bias_V, softcap, scale, vocab_size)
         logsumexp_C = _logsumexp(logits_CV)
 
         def one_round(r: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -68,6 +69,7 @@ def id_set_logprob(
     bias_V: jax.Array | None = None,
     softcap: float | None = None,
     scale: float = 1.0,
+    vocab_size: int | None = None,
     chunk: int,
 ) -> jax.Array:
     """Log of the probability (nats, float32 [A]) that the next token is any of the set's: row set_A of sets_GV (bool).
@@ -77,7 +79,7 @@ def id_set_logprob(
 
     def one_chunk(c: jax.Array, asked_A: jax.Array) -> jax.Array:
         hidden_CD = jax.lax.dynamic_slice_in_dim(hidden_AD, c * chunk, chunk)
-        logits_CV = head_logits(hidden_CD, weight_VD, bias_V, softcap, scale)
+        logits_CV = head_logits(hidden_CD, weight_VD, bias_V, softcap, scale, vocab_size)
         chosen_CV = sets_GV[jax.lax.dynamic_slice_in_dim(set_A, c * chunk, chunk)]
         in_set_C = _logsumexp(jnp.where(chosen_CV, logits_CV, -jnp.inf))  # by its own maximum, so that it cannot vanish
         own_C = in_set_C - _logsumexp(logits_CV)
@@ -94,11 +96,17 @@ def _logsumexp(x_CV: jax.Array) -> jax.Array:
 
 
 def head_logits(
-    hidden_CD: jax.Array, weight_VD: jax.Array | None, bias_V: jax.Array | None, softcap: float | None, scale: float
+    hidden_CD: jax.Array,
+    weight_VD: jax.Array | None,
+    bias_V: jax.Array | None,
+    softcap: float | None,
+    scale: float,
+    vocab_size: int | None = None,
 ) -> jax.Array:
     """Logits [C, V] float32 of hidden states [C, D]; the matmul runs in the head's dtype with float32 sums.
 
-    Without a weight the hidden states are logits already, and D is V.
+    Without a weight the hidden states are logits already, and D is V.  Rows of the weight past `vocab_size` only fill it up:
+    their logits are -inf.
     """
     if weight_VD is None:
         logits_CV = hidden_CD.astype(jnp.float32)
@@ -111,6 +119,9 @@ def head_logits(
         logits_CV *= scale
     if softcap is not None:
         logits_CV = softcap * jnp.tanh(logits_CV / softcap)
+    if vocab_size is not None and vocab_size < logits_CV.shape[1]:
+        id_1V = jax.lax.broadcasted_iota(jnp.int32, (1, logits_CV.shape[1]), 1)
+        logits_CV = jnp.where(id_1V < vocab_size, logits_CV, -jnp.inf)
     return logits_CV
 
 

@@ -24,6 +24,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from miron_jax.kernels.reductions import row_sum
+from miron_jax.kernels.target_logprob.xla import head_logits
 from miron_jax.model.cache import Cache
 from miron_jax.model.config import Activation, ModelConfig, Rope
 from miron_jax.model.visibility import NO_WINDOW, Continuation, Visibility
@@ -48,6 +49,16 @@ class Head:
     bias_V: jax.Array | None = None  # float32
     softcap: float | None = field(default=None, metadata={"static": True})
     scale: float = field(default=1.0, metadata={"static": True})
+    vocab_size: int | None = field(default=None, metadata={"static": True})  # rows past it fill the weight up
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        """What turns hidden states into logits beside the weight, named as kernels/target_logprob does."""
+        return {"bias_V": self.bias_V, "softcap": self.softcap, "scale": self.scale, "vocab_size": self.vocab_size}
+
+    def logits(self, hidden_ND: jax.Array) -> jax.Array:
+        """float32 [N, V]."""
+        return head_logits(hidden_ND, self.weight_VD, **self.rules)
 
 
 class LayerKind(NamedTuple):
@@ -269,7 +280,7 @@ class Decoder(nnx.Module):
     def head(self) -> Head:
         weight = self.embedding_VD if self.head_VD is None else self.head_VD
         bias_V = None if self.head_bias_V is None else self.head_bias_V[...]
-        return Head(weight[...], bias_V, self.config.final_softcap, self.config.logit_scale)
+        return Head(weight[...], bias_V, self.config.final_softcap, self.config.logit_scale, self.config.vocab_size)
 
     def _embed(self, token_ids_BT: jax.Array, position_BT: jax.Array) -> jax.Array:
         x_BTD = self.embedding_VD[...][token_ids_BT].astype(jnp.float32)

@@ -27,7 +27,12 @@ from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_files import Stored, opened, stored_tensors
 from miron_jax.model.hf_names import HEADS, PREFIXES, Source, tensor_names
 
-Placement = Callable[[str, jax.ShapeDtypeStruct], Any]  # leaf path, shape -> Device or Sharding that holds the leaf
+Put = Callable[[str, np.ndarray], jax.Array]  # leaf path, host array -> the same where it belongs
+
+
+def on_default_device(path: str, host: np.ndarray) -> jax.Array:
+    """The `Put` of weights that need no other place."""
+    return jax.device_put(host)
 
 
 class Checkpoint(NamedTuple):
@@ -46,10 +51,10 @@ _FLOATS = ("F64", "F32", "F16", "BF16")
 def load_hf(
     folder: Path | str,
     dtype: DTypeLike,
-    sharding_for: Placement | None = None,
+    put: Put = on_default_device,
     config: ModelConfig | None = None,
 ) -> Checkpoint:
-    """Read a Hugging Face folder.  `sharding_for` places each leaf; without it all go to the default device.  `config`:
+    """Read a Hugging Face folder.  `put` places each leaf; without it all go to the default device.  `config`:
     of a folder that has weights alone."""
     folder = Path(folder)
     config = config or from_hf_config(folder)
@@ -64,8 +69,9 @@ def load_hf(
     arrays = []
     for path, (_, leaf) in zip(paths, leaves, strict=True):
         host = _read_leaf(sources[path], leaf, _is_stacked(path), stored)
-        placed = jax.device_put(host, None if sharding_for is None else sharding_for(path, leaf))
-        arrays.append(jax.block_until_ready(placed))  # else the next leaf is filled while this one's copy still lives
+        arrays.append(
+            jax.block_until_ready(put(path, host))
+        )  # else the next leaf is filled while this one's copy still lives
     return Checkpoint(config, jax.tree_util.tree_unflatten(treedef, arrays))
 
 

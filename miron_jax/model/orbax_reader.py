@@ -32,6 +32,7 @@ from jax.typing import DTypeLike
 from miron_jax.errors import InputError
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract, leaf_name
+from miron_jax.model.hf_reader import Put, on_default_device
 from miron_jax.model.param_map import Mapped, is_maxtext, maxtext_map, users_map
 from miron_jax.model.remote import is_remote
 
@@ -53,19 +54,26 @@ class Stored(NamedTuple):
     lists: tuple[int, ...] = ()  # a level of its path: entries of the list that stands there, 0 for names
 
 
-def load_orbax(folder: Path, config: ModelConfig, dtype: DTypeLike, param_map: str | None = None) -> Any:
-    """Weights as an nnx.State on the default device, matrices in `dtype`, norms and biases in float32.  MaxText's trees are
-    known; `param_map` names the arrays of any other."""
+def load_orbax(
+    folder: Path,
+    config: ModelConfig,
+    dtype: DTypeLike,
+    param_map: str | None = None,
+    put: Put = on_default_device,
+) -> Any:
+    """Weights as an nnx.State, matrices in `dtype`, norms and biases in float32.  MaxText's trees are known; `param_map`
+    names the arrays of any other.  `put` places each leaf; without it all go to the default device."""
     described = "that config.json describes; use the config.json of this checkpoint"
-    return _load(folder, abstract(config, dtype)[1], described, param_map, config)
+    return _load(folder, abstract(config, dtype)[1], described, param_map, config, put)
 
 
 def load_tree(folder: Path, tree: Any, param_map: str | None = None) -> Any:
     """The same of any tree of arrays or shapes: nnx.State, Linen's variables.  Leaves come back in the tree's dtypes."""
-    return _load(folder, tree, "of the model's params; check the model's sizes", param_map, None)
+    described = "of the model's params; check the model's sizes"
+    return _load(folder, tree, described, param_map, None, on_default_device)
 
 
-def _load(folder: Path, tree: Any, described: str, param_map: str | None, config: ModelConfig | None) -> Any:
+def _load(folder: Path, tree: Any, described: str, param_map: str | None, config: ModelConfig | None, put: Put) -> Any:
     item = _item(folder)
     stored = _stored(item)
     leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
@@ -74,19 +82,18 @@ def _load(folder: Path, tree: Any, described: str, param_map: str | None, config
         shapes = {name.removesuffix("/value"): own.shape for name, own in stored.items()}
         mapping = users_map(param_map, shapes, {path: leaf.shape for path, leaf in wanted.items()}, config is not None)
         mapping = _below_root(mapping, shapes)
-        arrays = _restore_mapped(folder, item, stored, wanted, mapping)
+        arrays = _restore_mapped(folder, item, stored, wanted, mapping, put)
     elif config is not None and is_maxtext(stored):
         rounded = jnp.asarray(config.embedding_scale, jax.tree.leaves(tree)[0].dtype)
         scale = float(rounded) if config.embedding_scale_rounded else config.embedding_scale
-        arrays = _restore_mapped(folder, item, stored, wanted, maxtext_map(folder, config, stored, scale))
+        arrays = _restore_mapped(folder, item, stored, wanted, maxtext_map(folder, config, stored, scale), put)
     else:
         place = _place(folder, stored, wanted)
         inside = {key.removeprefix(place.above).removesuffix(place.below): key for key in stored if place.holds(key)}
         _check_keys(folder, inside, wanted, described)
         for path, leaf in wanted.items():
             _check_array(folder, path, stored[inside[path]], leaf)
-        found = _restore(folder, item, stored, {inside[path]: leaf for path, leaf in wanted.items()})
-        arrays = {path: found[inside[path]] for path in wanted}
+        arrays = _restore(folder, item, stored, wanted, inside, put)
     return jax.tree_util.tree_unflatten(treedef, [arrays[path] for path in wanted])
 
 
@@ -108,6 +115,7 @@ def _restore_mapped(
     stored: Mapping[str, Stored],
     wanted: Mapping[str, jax.ShapeDtypeStruct],
     mapping: Mapping[str, Mapped],
+    put: Put,
 ) -> dict[str, jax.Array]:
     """Every wanted leaf, put together from where it is mapped to; all names are checked first."""
     absent = sorted(set(wanted) - set(mapping))
@@ -134,7 +142,7 @@ def _restore_mapped(
         )
     arrays = {}
     for path in sorted(wanted, key=lambda path: -math.prod(wanted[path].shape)):
-        arrays[path] = jnp.asarray(_put_together(folder, item, stored, on_disk, path, wanted[path], mapping[path]))
+        arrays[path] = put(path, _put_together(folder, item, stored, on_disk, path, wanted[path], mapping[path]))
         _give_back()
     return arrays
 
@@ -298,9 +306,14 @@ def _check_floats(folder: Path, path: str, stored: Stored) -> None:
 
 
 def _restore(
-    folder: Path, item: Path, stored: Mapping[str, Stored], wanted: Mapping[str, jax.ShapeDtypeStruct]
+    folder: Path,
+    item: Path,
+    stored: Mapping[str, Stored],
+    wanted: Mapping[str, jax.ShapeDtypeStruct],
+    inside: Mapping[str, str],
+    put: Put,
 ) -> dict[str, jax.Array]:
-    """Every wanted leaf, whole and in its wanted dtype, wherever the checkpoint was made.
+    """Every wanted leaf, which the checkpoint has under the name that `inside` gives, whole and in its wanted dtype.
 
     One at a time: the host holds one leaf beyond what the device keeps, and where an array is damaged no other is on its
     way, whose failure asyncio would print.
@@ -311,8 +324,8 @@ def _restore(
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
         # Largest first: what reading one takes beside the leaf itself is then smallest where most leaves are there.
         for path, leaf in sorted(wanted.items(), key=lambda item: -math.prod(item[1].shape)):
-            array = _read(checkpointer, folder, item, path, stored[path])
-            arrays[path] = jax.block_until_ready(jnp.asarray(array.astype(leaf.dtype, copy=False)))
+            array = _read(checkpointer, folder, item, inside[path], stored[inside[path]])
+            arrays[path] = jax.block_until_ready(put(path, array.astype(leaf.dtype, copy=False)))
             del array  # else it lives while the next leaf is read
             _give_back()
     return arrays

@@ -24,7 +24,6 @@ import numpy as np
 from flax import nnx
 
 from miron_jax.errors import InputError
-from miron_jax.kernels.target_logprob.xla import head_logits
 from miron_jax.model.decoder import Decoder, Head
 from miron_jax.model.visibility import Visibility
 
@@ -257,5 +256,5 @@ def _logprobs(
     visibility = Visibility.of_batch(until_BT, position_BT, own.layer_windows)
     hidden_BTD = model(token_ids_BT, position_BT, visibility)
     head, (b, t, d) = model.head(), hidden_BTD.shape
-    logits = head_logits(hidden_BTD.reshape(b * t, d), head.weight_VD, head.bias_V, head.softcap, head.scale)
+    logits = head.logits(hidden_BTD.reshape(b * t, d))
     return jax.nn.log_softmax(logits).reshape(b, t, -1)

@@ -23,7 +23,7 @@ from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import leaf_name
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_files import has_tensors
-from miron_jax.model.hf_reader import load_hf
+from miron_jax.model.hf_reader import Put, load_hf, on_default_device
 from miron_jax.model.remote import told_of
 
 _NAMED = re.compile(r"((global_?)?(step|checkpoint|ckpt)[-_]?)?(\d+)", re.ASCII)  # 1000, step_1000, checkpoint-1000
@@ -92,12 +92,14 @@ def pick_steps(
     return picked
 
 
-def load_step(folder: Path, config: ModelConfig, dtype: DTypeLike, param_map: str | None = None) -> Any:
-    """Weights of one folder, on the default device: Orbax where it is that, else a Hugging Face folder's."""
+def load_step(
+    folder: Path, config: ModelConfig, dtype: DTypeLike, param_map: str | None = None, put: Put = on_default_device
+) -> Any:
+    """Weights of one folder, each where `put` puts it: Orbax where it is that, else a Hugging Face folder's."""
     if _is_orbax(folder):
         from miron_jax.model.orbax_reader import load_orbax
 
-        return finite(folder, load_orbax(folder, config, dtype, param_map))
+        return finite(folder, load_orbax(folder, config, dtype, param_map, put))
     if param_map is not None:
         raise InputError(
             f"--param_map names the arrays of an Orbax checkpoint, but {folder} is none; leave the flag out"
@@ -107,7 +109,7 @@ def load_step(folder: Path, config: ModelConfig, dtype: DTypeLike, param_map: st
             f"{folder / 'config.json'}: another model than that of the run's other steps, expected the same; score it "
             "by itself"
         )
-    return finite(folder, load_hf(folder, dtype, config=config).state)
+    return finite(folder, load_hf(folder, dtype, put, config).state)
 
 
 def load_tree(folder: Path, tree: Any, param_map: str | None = None) -> Any:

@@ -47,7 +47,9 @@ from miron_jax.task import AnyTask, ClozeTask, DataState, Suite
 
 SCHEMA = 1
 # These move no score
-_NOT_IDENTITY = ("output", "resume", "token_budget", "steps", "watch", "watch_timeout", "tensorboard", "wandb")
+_NOT_IDENTITY = (
+    "output", "resume", "token_budget", "sharding", "mesh", "steps", "watch", "watch_timeout", "tensorboard", "wandb",
+)  # fmt: skip
 RESULTS, SAMPLES = "results.json", "samples"
 STEP = "step_"  # folders of the checkpoints of one training run
 CURVES = "curves.svg"
@@ -414,7 +416,7 @@ def _environment() -> dict[str, Any]:
         "packages": {"miron-jax": __version__, **{name: version(name) for name in _PACKAGES}},
         "device": device.device_kind,
         "platform": device.platform,
-        "num_devices": 1,
+        "num_devices": jax.device_count(),
         "host": platform.processor() or platform.machine(),
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "matmul_precision": jax.config.values["jax_default_matmul_precision"],
