@@ -10,8 +10,12 @@ WINDOW = 32  # XLA:CPU makes a slow reduce-window of any reduction over more
 def row_max(x: jax.Array) -> jax.Array:
     """Maximum over the last axis.  XLA:CPU does not vectorise jnp.max, which carries NaN; this one drops NaN there.
 
-    Callers subtract it and exponentiate, where a NaN entry makes the sum NaN all the same.
+    Callers subtract it and exponentiate, where a NaN entry makes the sum NaN all the same.  Where the axis may be split over
+    a mesh it is jnp.max everywhere: XLA:CPU knows no sum over devices of a hand-written reduction.
     """
+    mesh = jax.sharding.get_abstract_mesh()
+    if any(mesh.shape[axis] > 1 for axis in mesh.auto_axes):
+        return x.max(axis=-1)
 
     def select_max(y: jax.Array) -> jax.Array:
         lowest = jnp.asarray(-jnp.inf, y.dtype)

@@ -424,6 +424,8 @@ def _score_shard(
     visibility = Visibility.of_batch(until_BT, position_BT, decoder.config.layer_windows, traced)
     more = (arrays.stretch_BT,) if shape.stretched else ()
     hidden_BTD = decoder(token_ids_BT, position_BT, visibility, *more)
+    if isinstance(shape.row_sharding, PartitionSpec):  # the head takes a source whichever device had its row
+        hidden_BTD = jax.lax.with_sharding_constraint(hidden_BTD, PartitionSpec())
     hidden_SD = hidden_BTD.reshape(shape.places, -1)[arrays.source_S]
     head = decoder.head()
     rules = {**head.rules, "chunk": shape.chunk}

@@ -36,7 +36,7 @@ def layout_of(path: str, shape: tuple[int, ...], config: ModelConfig, placement:
     parts = path.split("/")
     if parts[0] in ("embedding_VD", "head_VD", "head_bias_V"):
         pieces = placement.size(MODEL, FSDP)
-        axes = tuple(axis for axis in (MODEL, FSDP) if placement.size(axis) > 1)
+        axes = tuple(axis for axis in (FSDP, MODEL) if placement.size(axis) > 1)
         rest = (None,) * (len(shape) - 1)
         return Lies(PartitionSpec(axes or None, *rest), (-(-shape[0] // pieces) * pieces, *shape[1:]))
     linear = parts[-2] if parts[-1] in ("kernel_IO", "bias_O") else ""

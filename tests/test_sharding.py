@@ -1,0 +1,185 @@
+"""One answer on any number of devices: pmap and mesh against one device, for three architectures, in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+
+from miron_jax.config import RunConfig, parse_mesh
+from miron_jax.errors import InputError
+from miron_jax.forward import Forward, Model, cost_model
+from miron_jax.generate import Generator, Sampling, TextRequest
+from miron_jax.model.decoder import abstract, leaf_name, random_params
+from miron_jax.model.hf_config import from_hf_config
+from miron_jax.model.layout import layout_of, put_weight
+from miron_jax.parallel import AXES, DATA, Placement
+from miron_jax.scores import TOLERANCE, SelfCheck, Totals, score_parts
+from miron_jax.token_requests import load_tokenizer
+from tests.test_forward import some_requests
+from tests.tiny_model import make_model
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+CLOSE = 5e-5  # nats: float32 sums of a few dozen terms in another order
+# Sizes that 2, 3, 4 and 8 do not all divide: 331 tokens (prime), 6 heads, 3 or 2 key-value heads, 40 wide.
+CONFIGS: dict[str, dict[str, Any]] = {
+    "llama": {
+        "model_type": "llama", "vocab_size": 331, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8, "max_position_embeddings": 512,
+        "rms_norm_eps": 1e-5, "rope_theta": 1e4, "hidden_act": "silu", "tie_word_embeddings": False,
+    },
+    "gpt2": {
+        "model_type": "gpt2", "vocab_size": 331, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 512,
+        "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new", "tie_word_embeddings": True,
+    },
+    "gemma3_text": {
+        "model_type": "gemma3_text", "vocab_size": 331, "hidden_size": 32, "intermediate_size": 48,
+        "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+        "max_position_embeddings": 512, "sliding_window": 16, "rms_norm_eps": 1e-6, "query_pre_attn_scalar": 8,
+        "hidden_activation": "gelu_pytorch_tanh", "rope_theta": 1e6, "rope_local_base_freq": 1e4,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"], "tie_word_embeddings": True,
+    },
+}  # fmt: skip
+PLACES = ("pmap 2", "pmap 3", "pmap 8", "data=2,model=4", "data=8", "model=8", "model=3", "data=2,fsdp=2,model=2")
+DRAWN = ("pmap 3", "data=2,fsdp=2,model=2")
+
+
+def placement_of(name: str) -> Placement:
+    if name.startswith("pmap"):
+        devices = jax.devices()[: int(name.split()[1])]
+        return Placement(devices[0], Mesh(np.asarray(devices), (DATA,)), "pmap")
+    return Placement.choose("mesh", parse_mesh(name))
+
+
+def placed(config: Any, state: Any, placement: Placement) -> Model:
+    leaves, tree = jax.tree_util.tree_flatten_with_path(state)
+    arrays = [put_weight(leaf_name(path), np.asarray(leaf), config, placement) for path, leaf in leaves]
+    network = abstract(config, jnp.dtype("float32"))[0]
+    return Model(config, network, jax.tree_util.tree_unflatten(tree, arrays), placement)
+
+
+def logprobs(model: Model) -> tuple[np.ndarray, np.ndarray]:
+    requests, check = some_requests(), SelfCheck(TOLERANCE["float32"])
+    forward = Forward(model, token_budget=256)
+    [scores] = score_parts([requests], forward, cost_model(model.config), Totals(), check)
+    assert check.requests >= 8
+    return scores.logprob, scores.rank
+
+
+def texts(model: Model, tokenizer: Any) -> list[tuple[int, ...]]:
+    """Greedy and sampled, of unlike lengths, with prompts of one token and prompts that begin one another."""
+    rng = np.random.default_rng(3)
+    stem = rng.integers(1, 331, 30).tolist()
+    prompts = [(int(own),) for own in rng.integers(1, 331, 3)] + [tuple(stem[:n]) for n in (5, 11, 30)]
+    prompts += [tuple(rng.integers(1, 331, 9).tolist()) for _ in range(8)]
+    asked = [TextRequest(ids, 6 + i) for i, ids in enumerate(prompts)]
+    asked += [TextRequest(ids, 4, sampling=Sampling(0.7, 5, 0.9, seed=i)) for i, ids in enumerate(prompts[:4])]
+    return [own.token_ids for own in Generator(model, tokenizer, slots=2).run(asked)]
+
+
+def check_family(name: str, folder: str) -> None:
+    """Every placement gives what one device gives; no logits travel between devices."""
+    (Path(folder) / "config.json").write_text(json.dumps(CONFIGS[name]))
+    config, tokenizer = from_hf_config(Path(folder)), load_tokenizer(folder)
+    state = random_params(config, jnp.float32, seed=5)
+    alone = placed(config, state, Placement(jax.devices()[0]))
+    (logprob, rank), drawn = logprobs(alone), texts(alone, tokenizer)
+    for place in PLACES:
+        model = placed(config, state, placement_of(place))
+        found, found_rank = logprobs(model)
+        np.testing.assert_allclose(found, logprob, rtol=0, atol=CLOSE, err_msg=place)
+        assert (found_rank == rank).mean() > 0.99, place  # two tokens may be level within rounding
+        if place in DRAWN:
+            assert texts(model, tokenizer) == drawn, place
+        print(place, float(np.abs(found - logprob).max()), flush=True)
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_one_two_three_and_eight_devices_agree(family: str, tmp_path: Path) -> None:
+    make_model(tmp_path)
+    script = "import miron_jax, sys; from tests.test_sharding import check_family; check_family(*sys.argv[1:])"
+    found = in_process(["-c", script, family, str(tmp_path)], devices=8)
+    assert len(found.splitlines()) == len(PLACES)
+
+
+def in_process(arguments: list[str], devices: int) -> str:
+    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": str(devices), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+COLLECTIVES = """
+import re, sys
+import miron_jax
+from tests.test_sharding import *
+(Path(sys.argv[1]) / "config.json").write_text(json.dumps(CONFIGS["llama"]))
+config = from_hf_config(Path(sys.argv[1]))
+model = placed(config, random_params(config, jnp.float32, 5), placement_of("data=2,fsdp=2,model=2"))
+forward = Forward(model, token_budget=256)
+[_] = score_parts([some_requests()], forward, cost_model(config), Totals(), SelfCheck(1e-3))
+for program in forward._programs.values():
+    for line in program.as_text().splitlines():
+        if found := re.search(r"= [a-z0-9]+\\[([0-9,]*)\\]\\S* (all-gather|all-reduce|all-to-all|collective-permute)", line):
+            print(found[2], found[1])
+"""
+
+
+def test_logits_stay_where_they_are_made(tmp_path: Path) -> None:
+    """332 rows of the head lie on four devices, 83 on each: nothing as wide as either travels."""
+    make_model(tmp_path)
+    found = [line.split() for line in in_process(["-c", COLLECTIVES, str(tmp_path)], devices=8).splitlines()]
+    assert found, "a layer's sums travel"
+    wide = [line for line in found if len(line) > 1 and {"83", "166", "332"} & set(line[1].split(","))]
+    assert wide == []
+
+
+def test_rules_split_what_devices_divide(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["llama"]))
+    config = from_hf_config(tmp_path)
+
+    def spec(path: str, shape: tuple[int, ...], **axes: int) -> tuple[Any, ...]:
+        mesh: Any = type("Sizes", (), {"shape": {axis: axes.get(axis, 1) for axis in AXES}})()
+        return tuple(layout_of(path, shape, config, Placement(None, mesh, "mesh")).spec)
+
+    assert spec("layers/attn/q/kernel_IO", (2, 24, 48), model=2) == (None, None, "model")
+    assert spec("layers/attn/k/kernel_IO", (2, 24, 24), model=2) == (None, None, None), "three heads on two devices"
+    assert spec("layers/attn/k/kernel_IO", (2, 24, 24), model=3, fsdp=4) == (None, "fsdp", "model")
+    assert spec("layers/attn/out/kernel_IO", (2, 48, 24), model=3, fsdp=4) == (None, "model", "fsdp")
+    assert spec("layers/mlp/down/kernel_IO", (2, 40, 24), model=8) == (None, "model", None)
+    assert spec("layers/attn/q/bias_O", (2, 48), model=2) == (None, "model")
+    assert spec("layers/attn/out/bias_O", (2, 24), model=2, fsdp=2) == (None, None)
+    assert spec("layers/attn_norm/weight", (2, 24), model=2) == ()
+    assert spec("embedding_VD", (331, 24), model=2, fsdp=2) == (("model", "fsdp"), None)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"sharding": "mesh"}, "wants the mesh's axes"),
+        ({"mesh": (("data", 2),)}, "wants the mesh's axes"),
+        ({"sharding": "shmap"}, "--sharding is 'shmap', expected one of pmap, mesh"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(flags: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        RunConfig(model="demo", tasks=("core",), **flags)
+
+
+@pytest.mark.parametrize("text", ["data", "data=", "data=0", "data=x", "rows=2", "data=2,data=2", "data=-1", "data=2,"])
+def test_meshes_that_mean_nothing_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="is not expected there; name each of data, fsdp, model"):
+        parse_mesh(text)
+
+
+def test_a_mesh_larger_than_the_machine_is_refused() -> None:
+    with pytest.raises(InputError, match="--mesh=data=4000,model=2 takes 8000 devices, this host has"):
+        Placement.choose("mesh", parse_mesh("data=4000,model=2"))
