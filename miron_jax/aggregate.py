@@ -170,6 +170,7 @@ class Outcome(NamedTuple):
     load_seconds: float  # model and tokenizer
     generation: GenerationSpeed | None = None  # None: nothing was generated
     checkpoint: Checkpoint = Checkpoint(None, None)
+    journal_seconds: float = 0.0  # that the run waited for what keeps its scores
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from miron_jax.model.hf_files import has_tensors
 from miron_jax.model.hf_reader import resolve_model
 from miron_jax.model.layout import put_weight
 from miron_jax.model.own import OwnModel, is_factory, make_own, source_of
-from miron_jax.model.remote import files_here, folder_at, here, is_url
+from miron_jax.model.remote import files_here, folder_at, here
 from miron_jax.model.training_run import (
     Checkpoint,
     fingerprint,
@@ -35,6 +36,7 @@ from miron_jax.model.training_run import (
     training_steps,
 )
 from miron_jax.parallel import FSDP, MODEL, Placement
+from miron_jax.store import is_url
 from miron_jax.token_requests import Tokenizer, load_tokenizer
 
 POLL_SECONDS = 10.0  # between two looks at a run that is watched
@@ -47,6 +49,7 @@ class Architecture(NamedTuple):
     network: Any  # nnx.GraphDef of a Decoder, or the OwnModel again
     tokenizer: Tokenizer
     eos_ids: tuple[int, ...]
+    source: str | None = None  # fingerprint of the code of a user's own model; None: config says all
 
 
 class Found(NamedTuple):
@@ -88,7 +91,9 @@ def architecture_of(config: RunConfig, found: Found) -> Architecture:
             raise InputError(f"--model={config.model}: its OwnModel has no tokenizer: give one there, or --tokenizer")
         tokenizer = load_tokenizer(str(tokenizer)) if isinstance(tokenizer, str | Path) else tokenizer
         check_vocabulary(tokenizer, found.own.vocab_size)
-        return Architecture(found.own, found.own, tokenizer, found.own.eos_token_ids)
+        path = source_of(config.model)
+        code = blake2b(path.read_bytes(), digest_size=16).hexdigest() if path.is_file() else None
+        return Architecture(found.own, found.own, tokenizer, found.own.eos_token_ids, code)
     assert found.home is not None
     home = files_here(_home(config, found))
     model = from_hf_config(home)

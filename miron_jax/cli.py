@@ -17,6 +17,7 @@ from absl import app, flags, logging
 from miron_jax.backend import set_backend_flags
 from miron_jax.config import RunConfig, parse_data_dir, parse_mesh
 from miron_jax.errors import InputError
+from miron_jax.store import Lock, Store, is_url
 
 if TYPE_CHECKING:
     from miron_jax.aggregate import Outcome
@@ -140,14 +141,22 @@ def _guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
         where = f"{error.filename}: " if error.filename else ""
         print(f"miron-jax: {where}{error.strerror or error}: check that it is there and may be used", file=sys.stderr)
         return BAD_INPUT
-    except KeyboardInterrupt:
-        print("miron-jax: interrupted; run the same command again", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        print("miron-jax: interrupted; what is scored is kept, run the same command again", file=sys.stderr)
+        if isinstance(interrupt, _Terminated):  # a machine that is taken away does not wait for threads that read ahead
+            sys.stderr.flush()
+            os._exit(INTERRUPTED)
         return INTERRUPTED
     return 0
 
 
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM: notice of preemption."""
+
+
 def _interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is finished is written now, whatever else is sent
+    raise _Terminated
 
 
 def _run_config() -> RunConfig:
@@ -160,7 +169,7 @@ def _run_config() -> RunConfig:
         eval_gauntlet=_local(FLAGS.eval_gauntlet),
         limit=FLAGS.limit,
         items_per_category=FLAGS.items_per_category,
-        output=str(Path(FLAGS.output).expanduser()),
+        output=FLAGS.output if is_url(FLAGS.output) else str(Path(FLAGS.output).expanduser()),
         dtype=FLAGS.dtype,
         sharding=FLAGS.sharding,
         mesh=parse_mesh(FLAGS.mesh),
@@ -203,16 +212,23 @@ def _eval() -> None:
     start = time.perf_counter()
     config = _run_config()
     _start_jax()
+    from miron_jax.report.results import check_output
+
+    store = check_output(config)
+    with Lock(store):
+        _eval_into(config, store, start)
+
+
+def _eval_into(config: RunConfig, store: Store, start: float) -> None:
     from miron_jax.model.training_run import Checkpoint
-    from miron_jax.report.curves import curves_table, draw_curves
+    from miron_jax.report.curves import curves_table
     from miron_jax.report.loggers import numbers_of, open_loggers
     from miron_jax.report.progress import Progress
-    from miron_jax.report.results import CURVES, check_output, stored_results, write_results, write_top
+    from miron_jax.report.results import stored_results, write_curves, write_results, write_top
     from miron_jax.report.table import print_results
     from miron_jax.run import evaluate_checkpoints, find_inputs
     from miron_jax.scores import SelfCheckFailed
 
-    check_output(config)
     inputs = find_inputs(config)
     loggers = open_loggers(config)
 
@@ -237,7 +253,7 @@ def _eval() -> None:
             return stored is not None
 
         try:
-            for step, outcome in evaluate_checkpoints(config, inputs, progress.say, progress.advance, scored):
+            for step, outcome in evaluate_checkpoints(config, inputs, progress.say, progress.advance, scored, store):
                 results = write_results(config, outcome, time.perf_counter() - lap, step)
                 broken += _broken(outcome, step)
                 log(step, results)
@@ -262,10 +278,10 @@ def _eval() -> None:
         )
     print_results(progress.tables, results)
     if of_step:
-        draw_curves(of_step, Path(config.output) / CURVES)
+        curves = write_curves(config, of_step)
         progress.tables.print(curves_table(of_step))
-        progress.tables.print(f"curves: {Path(config.output) / CURVES}", markup=False, soft_wrap=True)
-    progress.tables.print(f"written to {Path(config.output) / 'results.json'}", markup=False, soft_wrap=True)
+        progress.tables.print(f"curves: {curves}", markup=False, soft_wrap=True)
+    progress.tables.print(f"written to {config.output}/results.json", markup=False, soft_wrap=True)
     for line in broken:
         progress.say(f"miron-jax: {line}")
     if unread is not None:

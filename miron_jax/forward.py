@@ -62,6 +62,7 @@ class Model(NamedTuple):
 
 
 class RowScores(NamedTuple):
+    rows: list[int]  # of the plan
     edges: np.ndarray  # int64 [n], the plan's edges that these are
     logprob: np.ndarray  # float32 [n], nats
     rank: np.ndarray  # int32 [n], tokens ahead of the target; 0 is greedy
@@ -215,50 +216,67 @@ class Forward:
         """Row lengths compiled so far."""
         return tuple(sorted(self._rows))
 
-    def compile(self, plan: Plan, more: bool = False) -> None:
-        """Compile a program for every row length of the plan that has none.
+    def compile(self, plan: Plan, more: bool = False, rows: np.ndarray | None = None) -> None:
+        """Compile a program for every row length of the plan's rows (absent: all) that has none.
 
         Batches are of a size that leaves the last one fullest, unless `more` plans are to be expected.
         """
         lengths, counts = np.unique(plan.row_length, return_counts=True)
+        wanted = set(plan.row_length[slice(None) if rows is None else rows].tolist())
         room = self._room_for_asks(plan)
-        needed = zip(lengths.tolist(), counts.tolist(), strict=True)
+        needed = [own for own in zip(lengths.tolist(), counts.tolist(), strict=True) if own[0] in wanted]
         new = [(t, n) for t, n in needed if t not in self._rows or self._shape(t, room) not in self._programs]
         for i, (length, count) in enumerate(new):
             start = time.perf_counter()
             full = max(1, self.token_budget // length)
-            rows = full if more else _rows_a_batch(-(-count // self.placement.shards), full)
-            self._rows.setdefault(length, -(-rows // self._split) * self._split)
+            size = full if more else _rows_a_batch(-(-count // self.placement.shards), full)
+            self._rows.setdefault(length, -(-size // self._split) * self._split)
             self._fit(length, room)
             seconds = time.perf_counter() - start
             self.speed.compile_seconds += seconds
             self.say(f"compiled {i + 1} of {len(new)}: {self._rows[length]} x {length} tokens, {seconds:.1f} s")
 
-    def run(self, plan: Plan, more: bool = False) -> Iterator[RowScores]:
-        """Score every row once, longest rows first.  Results come in batches, in any order."""
-        self.compile(plan, more)
-        lengths, room = np.unique(plan.row_length)[::-1].tolist(), self._room_for_asks(plan)
-        waiting = {length: deque(np.flatnonzero(plan.row_length == length).tolist()) for length in lengths}
+    def batches(self, plan: Plan, rows: np.ndarray) -> Iterator[list[int]]:
+        """These rows, longest first, as many of one length at a time as a batch holds now."""
+        for length in np.unique(plan.row_length[rows])[::-1].tolist():
+            waiting = rows[plan.row_length[rows] == length].tolist()
+            while waiting:
+                count = self._rows[length] * self.placement.shards
+                yield waiting[:count]
+                waiting = waiting[count:]
+
+    def run(self, plan: Plan, more: bool = False, taken: Iterator[list[int]] | None = None) -> Iterator[RowScores]:
+        """Score the rows that are taken, lists of one length each, as the device gets to them; absent: every row once.
+        Results come in batches, in any order."""
+        if taken is None:
+            self.compile(plan, more)
+            taken = self.batches(plan, np.arange(plan.num_rows))
+        room = self._room_for_asks(plan)
+        again: deque[list[int]] = deque()  # batches that did not fit, in halves
         flying: deque[_Flight] = deque()
         last_ready = 0.0
-        while flying or any(waiting.values()):
-            while len(flying) < IN_FLIGHT and any(waiting.values()):
-                length = next(length for length, rows in waiting.items() if rows)
-                count = min(self._rows[length] * self.placement.shards, len(waiting[length]))
-                rows = [waiting[length].popleft() for _ in range(count)]
-                flying.append(self._launch(plan, rows, self._shape(length, room)))
+        while True:
+            while len(flying) < IN_FLIGHT and (rows := again.popleft() if again else next(taken, None)) is not None:
+                length = int(plan.row_length[rows[0]])
+                count = self._rows[length] * self.placement.shards
+                if len(rows) > count:
+                    again.appendleft(rows[count:])
+                flying.append(self._launch(plan, rows[:count], self._shape(length, room)))
+            if not flying:
+                return
             batch, outputs, started = flying.popleft()
             try:
                 logprob, rank, set_logprob = _fetch(outputs)
             except jax.errors.JaxRuntimeError as error:
                 self._halve(batch.shape, error)
-                waiting[batch.shape.length].extendleft(reversed(batch.rows))
+                again.append(batch.rows)
                 continue
             now = time.perf_counter()
             self.speed.device_seconds += now - max(started, last_ready)
             self.speed.batches[batch.shape] += 1
             last_ready = now
             yield RowScores(
+                batch.rows,
                 batch.edges,
                 logprob[batch.edge_place],
                 rank[batch.edge_place],

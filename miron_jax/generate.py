@@ -13,12 +13,14 @@ The last token of a prompt is not prefilled: it is the first that a slot takes. 
 step and the logits alone: batch and order change it only where float rounding decides between two tokens.
 """
 
+import json
 import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import partial
+from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -77,6 +79,12 @@ class TextRequest:
     max_new_tokens: int
     stop: tuple[str, ...] = ()
     sampling: Sampling = Sampling()
+
+    @property
+    def digest(self) -> str:
+        """Names all that the text depends on beside the model and its tokenizer."""
+        told = json.dumps([self.token_ids, self.max_new_tokens, self.stop, astuple(self.sampling)])
+        return blake2b(told.encode(), digest_size=16).hexdigest()
 
 
 Ended = Literal["stop", "eos", "length", "nan"]  # nan: the model answered NaN, the text means nothing
@@ -153,8 +161,13 @@ class Generator:
         self._programs: dict[tuple[Any, ...], Any] = {}
         self._texts: list[str] | None = None  # of every token alone, made when the first stop string comes
 
-    def run(self, requests: Sequence[TextRequest]) -> list[Generated]:
-        """Equal requests are generated once.  Raises InputError for a request that cannot be run, before any is."""
+    def run(
+        self,
+        requests: Sequence[TextRequest],
+        finished: Callable[[TextRequest, Generated], None] = lambda request, text: None,
+    ) -> list[Generated]:
+        """Equal requests are generated once; `finished` hears of each as its text ends.  Raises InputError for a request
+        that cannot be run, before any is."""
         for i, request in enumerate(requests):
             if wrong := self._wrong(request):
                 raise InputError(f"request {i} to generate from {wrong}")
@@ -166,7 +179,7 @@ class Generator:
             for size, members in sorted(
                 self._by_slot_size(kind).items(), reverse=True
             ):  # short rows fit into long ones
-                found.update(zip(members, self._run_slots(members, size), strict=True))
+                found.update(zip(members, self._run_slots(members, size, finished), strict=True))
         return [found[request] for request in requests]
 
     def _wrong(self, request: TextRequest) -> str | None:
@@ -225,7 +238,9 @@ class Generator:
         few = 1 << (filled - 1).bit_length()
         return min(few if few < 8 else -(-filled // 8) * 8, self.num_slots, self._slots_that_fit(size))
 
-    def _run_slots(self, requests: Sequence[TextRequest], size: int) -> list[Generated]:
+    def _run_slots(
+        self, requests: Sequence[TextRequest], size: int, finished: Callable[[TextRequest, Generated], None]
+    ) -> list[Generated]:
         """One size of slot: prefill, let in, step, look, until every request has its text."""
         found: dict[int, Generated] = {}
         halts_V = self._halting_tokens(requests)
@@ -244,6 +259,7 @@ class Generator:
                 slot.draw(drawn[drawn != NOTHING])
                 if (text := self._ended(requests[slot.request], slot.drawn, halts_V)) is not None:
                     found[slot.request], slots[b] = text, None
+                    finished(requests[slot.request], text)
         return [found[i] for i in range(len(requests))]
 
     def _fill(

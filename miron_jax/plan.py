@@ -78,6 +78,15 @@ class Plan:
     def num_rows(self) -> int:
         return len(self.row_length)
 
+    @property
+    def request_row(self) -> np.ndarray:
+        """int64 [R]: the row that holds all edges of each request; -1 where it has none."""
+        row = np.full(len(self.request_edge_offset) - 1, -1, np.int64)
+        scored = np.flatnonzero(np.diff(self.request_edge_offset))
+        first = self.request_edge[self.request_edge_offset[scored]]
+        row[scored] = np.searchsorted(self.edge_offset, first, side="right") - 1
+        return row
+
     def places_of(self, rows: list[int]) -> int:
         """Places in use in these rows."""
         return int((self.place_offset[np.asarray(rows) + 1] - self.place_offset[rows]).sum())

@@ -6,13 +6,15 @@ are checked before weights are loaded.  It deliberately does not know flags or f
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from miron_jax.aggregate import (
     AnswerScores,
@@ -41,8 +43,10 @@ from miron_jax.errors import InputError
 from miron_jax.forward import Forward, Model, Speed, cost_model, useful_flops
 from miron_jax.generate import GenerationSpeed, Generator
 from miron_jax.hand_out import hand_out, score_answers, score_items, score_problems
+from miron_jax.journal import Journal, run_key
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract
+from miron_jax.model.fingerprint import tokenizer_fingerprint, weights_fingerprint
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.own import OwnModel
 from miron_jax.model.training_run import Checkpoint
@@ -50,6 +54,7 @@ from miron_jax.parallel import Placement
 from miron_jax.parts import Part, expected_lengths, join, parts_of
 from miron_jax.plan import CostModel
 from miron_jax.scores import TOLERANCE, PlannedPart, SelfCheck, Totals, plan_parts, score_planned
+from miron_jax.store import Store
 from miron_jax.task import AnswerTask, AnyTask, Cloze, ClozeTask, ProgramTask, data_state, read_examples
 from miron_jax.tasks import registry
 from miron_jax.texts import asked_texts, generate_texts
@@ -139,10 +144,12 @@ def evaluate_checkpoints(
     say: Callable[[str], None],
     progress: Callable[[int, int], None] = lambda done, planned: None,
     scored: Callable[[Checkpoint], bool] = lambda checkpoint: False,
+    store: Store | None = None,
 ) -> Iterator[tuple[int | None, Outcome]]:
     """(step, what it scored) for every checkpoint; all run the same programs, text is tokenized and planned once.
 
-    `progress` hears of tokens computed and tokens planned so far; `scored` knows checkpoints that need not be.
+    `progress` hears of tokens computed and tokens planned so far; `scored` knows checkpoints that need not be; `store` keeps
+    what is finished.
     """
     start = time.perf_counter()
     found = find_model(config)
@@ -150,7 +157,7 @@ def evaluate_checkpoints(
     there, placement = checkpoints_of(config, found), Placement.choose(config.sharding, config.mesh)
     for now in rounds(config, found, say, scored):
         evaluation = evaluation or Evaluation(
-            config, inputs, architecture_of(config, found), say, several(config, there), placement=placement
+            config, inputs, architecture_of(config, found), say, several(config, there), (), placement, store
         )
         for checkpoint, state in loaded(evaluation.architecture, config, now, placement):
             load_seconds = time.perf_counter() - start
@@ -176,11 +183,12 @@ class Evaluation:
         keep: bool = True,
         row_axes: tuple[str, ...] = (),
         placement: Placement | None = None,
+        store: Store | None = None,
     ) -> None:
         """`keep`: tokens and plans stay for the next weights.  `row_axes`: of the weights' mesh, for rows.  `placement`: of
-        weights that the engine has loaded."""
+        weights that the engine has loaded.  `store`: where finished scores and texts are kept, for a run that goes on."""
         self.config, self.inputs, self.architecture, self.say, self.keep = config, inputs, architecture, say, keep
-        self.row_axes, self.placement = row_axes, placement
+        self.row_axes, self.placement, self.store = row_axes, placement, store
         model, tokenizer = architecture.config, architecture.tokenizer
         self._limit = length_limit(config, model)
         always = any(isinstance(own, Source) and own.task.profile.bos == "always" for own in inputs.sources)
@@ -214,12 +222,34 @@ class Evaluation:
                 generator = Generator(model, self.architecture.tokenizer, self.architecture.eos_ids, say=self.say)
                 self._engine = _Engine(forward, generator)
             self._engine.take(model)
-            return self._score(self._engine, check, load_seconds, progress, checkpoint)
+            with self._journal(model) as journal:
+                return self._score(self._engine, check, journal, load_seconds, progress, checkpoint)
+
+    @contextmanager
+    def _journal(self, model: Model) -> Iterator[Journal | None]:
+        if self.store is None:
+            yield None
+            return
+        key = run_key(
+            {
+                "weights": weights_fingerprint(model.on_one_device.state),
+                "model": self.architecture.source or repr(model.config),
+                "tokenizer": tokenizer_fingerprint(self.architecture.tokenizer),
+                "dtype": self.config.dtype,
+                "precision": str(jax.config.values["jax_default_matmul_precision"]),
+                "platform": Placement.of(model.state).device.platform,
+            }
+        )
+        with Journal(self.store, key, str(jax.process_index()), self.say) as journal:
+            if journal.num_known:
+                self.say(f"{journal.num_known} scores and texts are there already")
+            yield journal
 
     def _score(
         self,
         engine: "_Engine",
         check: SelfCheck,
+        journal: Journal | None,
         load_seconds: float,
         progress: Callable[[int, int], None],
         checkpoint: Checkpoint,
@@ -245,7 +275,7 @@ class Evaluation:
         else:
             planned = self._planned
             waiting.extend(self._parts)
-        for scores in score_planned(planned, engine.forward, check, advance):
+        for scores in score_planned(planned, engine.forward, check, advance, journal):
             taken = iter(scores)
             for piece in waiting.popleft():
                 own = list(islice(taken, len(piece.requests)))
@@ -254,7 +284,8 @@ class Evaluation:
                 hand_out(task, piece, own, trained_length)
         if self.keep:
             self._totals = totals
-        generate_texts([task for task in tasks if isinstance(task, ClozeScores)], self._asked, empty, engine.generator)
+        cloze = [task for task in tasks if isinstance(task, ClozeScores)]
+        generate_texts(cloze, self._asked, empty, engine.generator, journal)
         for task in tasks:
             if isinstance(task, ClozeScores):
                 score_items(task)
@@ -274,6 +305,7 @@ class Evaluation:
             load_seconds,
             generation,
             checkpoint,
+            0.0 if journal is None else journal.seconds,
         )
 
     def _plan(self, totals: Totals, waiting: deque[Part]) -> Iterator[PlannedPart]:
@@ -282,7 +314,7 @@ class Evaluation:
         parts = parts_of(self.inputs.sources, config.limit, architecture.tokenizer, self._table, self._limit)
         lengths = expected_lengths(self.inputs.sources, config, architecture.tokenizer, self._limit, self._cost)
         self._parts, self._planned = [], []
-        for part in _planned(parts, waiting, architecture.config, self._cost, totals, lengths):
+        for part in _planned(parts, waiting, architecture.config, self._cost, totals, lengths, self._table.id_sets):
             if self.keep:
                 self._parts.append(waiting[-1])
                 self._planned.append(part)
@@ -296,8 +328,9 @@ def _planned(
     cost: CostModel,
     totals: Totals,
     lengths: tuple[int, ...],
+    id_sets: Sequence[np.ndarray],
 ) -> Iterator[PlannedPart]:
-    for part in plan_parts(join(parts, waiting, model.vocab_size), cost, totals, lengths):
+    for part in plan_parts(join(parts, waiting, model.vocab_size), cost, totals, lengths, id_sets):
         totals.useful_flops += useful_flops(model, part.plan)
         yield part
 
@@ -335,9 +368,10 @@ def summarize_plan(config: RunConfig, inputs: Inputs) -> Totals:
     architecture = architecture_of(config, find_model(config, weights=False))
     model, tokenizer = architecture.config, architecture.tokenizer
     limit, cost, totals = length_limit(config, model), _costs(model, inputs), Totals()
-    parts = parts_of(inputs.sources, config.limit, tokenizer, TokenBytes(tokenizer, model.vocab_size), limit)
+    table = TokenBytes(tokenizer, model.vocab_size)
+    parts = parts_of(inputs.sources, config.limit, tokenizer, table, limit)
     lengths = expected_lengths(inputs.sources, config, tokenizer, limit, cost)
-    deque(_planned(parts, deque(maxlen=1), model, cost, totals, lengths), maxlen=0)
+    deque(_planned(parts, deque(maxlen=1), model, cost, totals, lengths, table.id_sets), maxlen=0)
     return totals
 
 

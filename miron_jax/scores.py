@@ -7,7 +7,7 @@ know tasks or text.  A `Ledger` remembers what a run has met: equal requests of 
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from miron_jax.forward import Forward, Model, PlainScore, cost_model, score_plainly
+from miron_jax.forward import Forward, Model, PlainScore, RowScores, cost_model, score_plainly
+from miron_jax.journal import Entries, Journal
 from miron_jax.model.own import OwnModel, check_own
 from miron_jax.plan import CostModel, Plan, make_plan
 from miron_jax.token_requests import Requests, gather
@@ -71,12 +72,11 @@ class SelfCheck:
     seconds: float = 0.0
     programs: int = 0
 
-    def compare(self, model: Model, requests: Requests, scores: Scores) -> None:
+    def compare(self, model: Model, part: "PlannedPart", scores: Scores) -> None:
         """Raises SelfCheckFailed where a scored token differs by more than the tolerance, or only one of the two is NaN."""
-        start = time.perf_counter()
+        start, requests, keys = time.perf_counter(), part.fresh, part.digests
         scored = np.flatnonzero(np.diff(scores.offsets)).tolist()
         wanted = max(CHECKED_AT_LEAST, math.ceil(CHECKED_SHARE * len(scored)))
-        keys = {r: digest(requests, r) for r in scored}
         chosen = sorted(scored, key=keys.__getitem__)[:wanted]
         plain, programs = score_plainly(
             model, [requests.tokens(r) for r in chosen], [int(requests.span_start[r]) for r in chosen]
@@ -143,26 +143,33 @@ class Totals:
 class Ledger:
     """Which requests of a run are new.  Equal token ids with equal spans are one request, wherever they come from."""
 
-    def __init__(self) -> None:
+    def __init__(self, id_sets: Sequence[np.ndarray] = ()) -> None:
         self._place: dict[bytes, int] = {}
+        self._id_sets, self._set_names = id_sets, dict[int, bytes]()
 
-    def enter(self, requests: Requests) -> tuple[np.ndarray, np.ndarray]:
-        """(place of every request among the run's distinct ones, indices of those met for the first time)."""
-        places, fresh = np.empty(len(requests), np.int64), []
+    def enter(self, requests: Requests) -> tuple[np.ndarray, np.ndarray, list[bytes]]:
+        """(place of every request among the run's distinct ones, indices of those met for the first time, their digests)."""
+        places, fresh, digests = np.empty(len(requests), np.int64), [], []
         for r in range(len(requests)):
-            known = len(self._place)
-            places[r] = self._place.setdefault(digest(requests, r), known)
+            known, own = len(self._place), self._digest(requests, r)
+            places[r] = self._place.setdefault(own, known)
             if places[r] == known:
                 fresh.append(r)
-        return places, np.asarray(fresh, np.int64)
+                digests.append(own)
+        return places, np.asarray(fresh, np.int64), digests
 
+    def _digest(self, requests: Requests, request: int) -> bytes:
+        """128 bits that name a request's content: token ids, where its span begins, and the ids of its set."""
+        content = requests.tokens(request).tobytes() + int(requests.span_start[request]).to_bytes(4, "little")
+        if requests.id_set is not None and requests.id_set[request] >= 0:
+            content += b"set" + self._set_name(int(requests.id_set[request]))
+        return blake2b(content, digest_size=16).digest()
 
-def digest(requests: Requests, request: int) -> bytes:
-    """128 bits that name a request's content."""
-    content = requests.tokens(request).tobytes() + int(requests.span_start[request]).to_bytes(4, "little")
-    if requests.id_set is not None and requests.id_set[request] >= 0:
-        content += b"set" + int(requests.id_set[request]).to_bytes(4, "little")
-    return blake2b(content, digest_size=16).digest()
+    def _set_name(self, index: int) -> bytes:
+        if index not in self._set_names:
+            ids = np.asarray(self._id_sets[index], np.int64)
+            self._set_names[index] = blake2b(ids.tobytes(), digest_size=16).digest()
+        return self._set_names[index]
 
 
 def select(requests: Requests, chosen: np.ndarray) -> Requests:
@@ -183,28 +190,33 @@ class PlannedPart(NamedTuple):
 
     places: np.ndarray  # int64 [R], where each request's score stands among the run's distinct ones
     fresh: Requests  # those that no earlier part holds
+    digests: list[bytes]  # of these
     plan: Plan
     more: bool  # other parts are to be expected
 
 
 def plan_parts(
-    parts: Iterable[Requests], cost: CostModel, totals: Totals, lengths: tuple[int, ...] = ()
+    parts: Iterable[Requests],
+    cost: CostModel,
+    totals: Totals,
+    lengths: tuple[int, ...] = (),
+    id_sets: Sequence[np.ndarray] = (),
 ) -> Iterator[PlannedPart]:
     """Plan a run part by part.  Row lengths of earlier parts are used again and bound the tries of later ones.
 
     `lengths` are those that the whole run is expected to want: then no other is added, but for a single request that is
-    longer than all of them.
+    longer than all of them.  `id_sets`: the token ids of each set that requests name.
     """
-    ledger = Ledger()
+    ledger = Ledger(id_sets)
     limits = replace(cost, max_lengths=len(lengths)) if lengths else cost
     for requests in parts:
-        places, indices = ledger.enter(requests)
+        places, indices, digests = ledger.enter(requests)
         fresh = select(requests, indices)
         bounded = replace(limits, longest=min(cost.longest, max(lengths))) if lengths else limits
         plan = make_plan(fresh, bounded, lengths)
         lengths = tuple(sorted({*lengths, *plan.row_length.tolist()}))
         totals.add(requests, plan)
-        yield PlannedPart(places, fresh, plan, len(requests.token_ids) >= PART_TOKENS)
+        yield PlannedPart(places, fresh, digests, plan, len(requests.token_ids) >= PART_TOKENS)
 
 
 def score_parts(
@@ -217,7 +229,7 @@ def score_parts(
     lengths: tuple[int, ...] = (),
 ) -> Iterator[Scores]:
     """Plan and score each part in turn.  Raises SelfCheckFailed; what the parts raise (InputError) comes through."""
-    return score_planned(plan_parts(parts, cost, totals, lengths), forward, check, progress)
+    return score_planned(plan_parts(parts, cost, totals, lengths, forward.id_sets), forward, check, progress)
 
 
 def score_planned(
@@ -225,20 +237,25 @@ def score_planned(
     forward: Forward,
     check: SelfCheck,
     progress: Callable[[int], None] = lambda tokens: None,
+    journal: Journal | None = None,
 ) -> Iterator[Scores]:
-    """Score each part in turn; the next one is tokenized and planned while the device works on this one."""
+    """Score each part in turn; the next one is tokenized and planned while the device works on this one.  Rows whose
+    requests all stand in the journal are not computed; others go there when they are."""
     known, coming = _Known(), iter(planned)
-    with ThreadPoolExecutor(1) as host:
+    host = ThreadPoolExecutor(1)
+    try:
         upcoming = host.submit(next, coming, None)
         while (part := upcoming.result()) is not None:
             upcoming = host.submit(next, coming, None)
-            scores = _alone_where_nan(_score(part.plan, forward, part.more, progress), part.fresh, forward)
-            check.compare(forward.model, part.fresh, scores)
+            scores = _alone_where_nan(_score(part, forward, progress, journal), part, forward)
+            check.compare(forward.model, part, scores)
             known.append(scores)
             yield known.take(part.places)
+    finally:
+        host.shutdown(wait=False, cancel_futures=True)  # a run that is interrupted does not wait for its next part
 
 
-def _alone_where_nan(scores: Scores, requests: Requests, forward: Forward) -> Scores:
+def _alone_where_nan(scores: Scores, part: PlannedPart, forward: Forward) -> Scores:
     """Requests with NaN once more, each in a row of its own: in a row that many share, 0 x NaN reaches them all."""
     wrong = np.isnan(scores.set_logprob)
     owner = np.repeat(np.arange(len(scores)), np.diff(scores.offsets))
@@ -247,7 +264,10 @@ def _alone_where_nan(scores: Scores, requests: Requests, forward: Forward) -> Sc
         return scores
     chosen = np.flatnonzero(wrong)
     one_a_row = replace(cost_model(forward.model.config, max_lengths=len(forward.lengths)), sharing="none")
-    again = _score(make_plan(select(requests, chosen), one_a_row, forward.lengths), forward, True, lambda tokens: None)
+    requests = select(part.fresh, chosen)
+    plan = make_plan(requests, one_a_row, forward.lengths)
+    alone = PlannedPart(chosen, requests, [part.digests[r] for r in chosen.tolist()], plan, more=True)
+    again = _score(alone, forward, lambda tokens: None, None)
     logprob, rank, set_logprob = scores.logprob.copy(), scores.rank.copy(), scores.set_logprob.copy()
     for r, own in zip(chosen.tolist(), again, strict=True):
         span = slice(scores.offsets[r], scores.offsets[r + 1])
@@ -255,18 +275,82 @@ def _alone_where_nan(scores: Scores, requests: Requests, forward: Forward) -> Sc
     return Scores(scores.offsets, logprob, rank, set_logprob)
 
 
-def _score(plan: Plan, forward: Forward, more: bool, progress: Callable[[int], None]) -> Scores:
+def _score(part: PlannedPart, forward: Forward, progress: Callable[[int], None], journal: Journal | None) -> Scores:
     """Run a plan and hand every request its edges."""
-    logprob = np.full(len(plan.edge_source), np.nan, np.float32)
-    rank = np.full(len(plan.edge_source), -1, np.int32)
-    of_ask = np.zeros(len(plan.ask_source) + 1, np.float32)  # the last one stands for no ask
-    for scored in forward.run(plan, more):
-        logprob[scored.edges], rank[scored.edges] = scored.logprob, scored.rank
-        of_ask[scored.asks] = scored.set_logprob
+    table = _Table(part)
+    missing = table.take_from(journal, progress)
+    forward.compile(part.plan, part.more, missing)
+    for scored in forward.run(part.plan, part.more, forward.batches(part.plan, missing)):
+        table.write(scored)
+        if journal is not None:
+            journal.add(table.entries(scored.rows))
         progress(scored.tokens)
-    assert not (rank < 0).any(), "an edge of the plan was never scored"
-    set_logprob = of_ask[plan.request_ask]
-    return Scores(plan.request_edge_offset, logprob[plan.request_edge], rank[plan.request_edge], set_logprob)
+    return table.scores()
+
+
+class _Table:
+    """The scores of a part's edges while they come in."""
+
+    def __init__(self, part: PlannedPart) -> None:
+        self.part, plan = part, part.plan
+        self.logprob = np.full(len(plan.edge_source), np.nan, np.float32)
+        self.rank = np.full(len(plan.edge_source), -1, np.int32)
+        self.of_ask = np.zeros(len(plan.ask_source) + 1, np.float32)  # the last one stands for no ask
+        request_row = plan.request_row
+        self._by_row = np.argsort(request_row, kind="stable")  # requests without an edge first
+        self._first = np.searchsorted(request_row[self._by_row], np.arange(plan.num_rows + 1))
+
+    def write(self, scored: RowScores) -> None:
+        self.logprob[scored.edges], self.rank[scored.edges] = scored.logprob, scored.rank
+        self.of_ask[scored.asks] = scored.set_logprob
+
+    def requests_of(self, rows: Sequence[int]) -> np.ndarray:
+        """int64, those whose edges lie in these rows."""
+        return np.concatenate([self._by_row[self._first[row] : self._first[row + 1]] for row in rows])
+
+    def entries(self, rows: Sequence[int]) -> Entries:
+        """Finished requests of these rows, for the journal; those with a NaN are run again, and stay out of it."""
+        plan, requests = self.part.plan, self.requests_of(rows)
+        size = np.diff(plan.request_edge_offset)
+        edges, offsets = gather(plan.request_edge, plan.request_edge_offset[requests], size[requests])
+        set_logprob = self.of_ask[plan.request_ask[requests]]
+        wrong = np.isnan(set_logprob) | np.logical_or.reduceat(np.isnan(self.logprob[edges]), offsets[:-1])
+        if wrong.any():
+            requests, set_logprob = requests[~wrong], set_logprob[~wrong]
+            edges, offsets = gather(plan.request_edge, plan.request_edge_offset[requests], size[requests])
+        digests = b"".join(self.part.digests[r] for r in requests.tolist())
+        digests = np.frombuffer(digests, np.uint8).reshape(-1, 16)
+        return Entries(digests, offsets, self.logprob[edges], self.rank[edges], set_logprob)
+
+    def take_from(self, journal: Journal | None, progress: Callable[[int], None]) -> np.ndarray:
+        """Write what the journal knows of whole rows; the others' numbers, int64."""
+        plan, rows = self.part.plan, np.arange(self.part.plan.num_rows)
+        if journal is None or not journal.num_known:
+            return rows
+        known = journal.known(self.part.digests)
+        lacking = np.zeros(plan.num_rows, bool)
+        request_row = plan.request_row
+        lacking[request_row[~known & (request_row >= 0)]] = True
+        done = rows[~lacking]
+        if len(done):
+            requests = self.requests_of(done.tolist())
+            stored = journal.scores_of([self.part.digests[r] for r in requests.tolist()])
+            size = np.diff(plan.request_edge_offset)[requests]
+            assert (np.diff(stored.offsets) == size).all(), "a digest names token ids and span"
+            edges, _ = gather(plan.request_edge, plan.request_edge_offset[requests], size)
+            self.logprob[edges], self.rank[edges] = stored.logprob, stored.rank
+            asking = plan.request_ask[requests] >= 0
+            self.of_ask[plan.request_ask[requests[asking]]] = stored.set_logprob[asking]
+            progress(plan.places_of(done.tolist()))
+        return rows[lacking]
+
+    def scores(self) -> Scores:
+        plan = self.part.plan
+        assert not (self.rank < 0).any(), "an edge of the plan was never scored"
+        set_logprob = self.of_ask[plan.request_ask]
+        return Scores(
+            plan.request_edge_offset, self.logprob[plan.request_edge], self.rank[plan.request_edge], set_logprob
+        )
 
 
 class _Known:

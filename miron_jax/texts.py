@@ -13,6 +13,7 @@ from miron_jax.aggregate import AnswerScores, AnswerSource, ClozeScores, Inputs,
 from miron_jax.answer_requests import AnswerRequests, answer_requests, program_requests
 from miron_jax.config import RunConfig
 from miron_jax.generate import Generated, Generator, Sampling, TextRequest, plain_text
+from miron_jax.journal import Journal, Text
 from miron_jax.programs import Verdict, check_languages, cut_program, judge, solution_of
 from miron_jax.prompts import Prompt, render, without_shots
 from miron_jax.sandbox import Sandbox
@@ -150,10 +151,12 @@ def generate_texts(
     asked: list[AskedAnswers | AskedPrograms],
     scores: Mapping[str, AnswerScores | ProgramScores],
     generator: Generator,
+    journal: Journal | None = None,
 ) -> None:
-    """A text for every item that is scored, question and sample of a problem, those of all tasks in one go."""
+    """A text for every item that is scored, question and sample of a problem, those of all tasks in one go.  Texts that
+    stand in the journal are not drawn again; others go there when they end."""
     wanted = [request for task in cloze for request in _cloze_texts(task)]
-    texts = iter(generator.run([*wanted, *(request for own in asked for request in own.texts())]))
+    texts = iter(_drawn([*wanted, *(request for own in asked for request in own.texts())], generator, journal))
     for task in cloze:
         found = [next(texts) if own.target is not None else None for own in task.asked]
         task.generated += [None if own is None or own.ended == "nan" else own.text for own in found]
@@ -165,6 +168,21 @@ def generate_texts(
         else:
             assert isinstance(task, AnswerScores)
             own.take(task, texts, generator.tokenizer)
+
+
+def _drawn(requests: list[TextRequest], generator: Generator, journal: Journal | None) -> list[Generated]:
+    if journal is None:
+        return generator.run(requests)
+    digests = [request.digest for request in requests]
+    known = [journal.text_of(digest) for digest in digests]
+    missing = [request for request, text in zip(requests, known, strict=True) if text is None]
+
+    def finished(request: TextRequest, text: Generated) -> None:
+        if text.ended != "nan":
+            journal.add_text(request.digest, Text(*text))
+
+    drawn = iter(generator.run(missing, finished))
+    return [next(drawn) if text is None else Generated(*text) for text in known]
 
 
 def _cloze_texts(task: ClozeScores) -> list[TextRequest]:

@@ -13,7 +13,7 @@ import pytest
 from miron_jax.forward import Forward, Model, Shape, _rows_a_batch, cost_model, score_plainly, useful_flops
 from miron_jax.plan import make_plan
 from miron_jax.run import load_model
-from miron_jax.scores import TOLERANCE, Scores, SelfCheck, SelfCheckFailed, Totals, score_parts, select
+from miron_jax.scores import TOLERANCE, Scores, SelfCheck, SelfCheckFailed, Totals, plan_parts, score_parts, select
 from miron_jax.token_requests import Requests, concatenate
 from tests.test_plan import requests_of
 from tests.tiny_model import make_model
@@ -183,17 +183,17 @@ def test_other_device_errors_are_not_swallowed(model, monkeypatch):
 
 
 def test_the_self_check_fails_on_a_wrong_score(model):
-    requests = some_requests()
-    scores = score_all(model, requests)
+    [part] = plan_parts([some_requests()], cost_model(model.config), Totals())
+    scores = score_all(model, part.fresh)
     wrong = replace(scores, logprob=scores.logprob + np.float32(0.01))
     with pytest.raises(SelfCheckFailed, match="differs by"):
-        SelfCheck(TOLERANCE["float32"]).compare(model, requests, wrong)
+        SelfCheck(TOLERANCE["float32"]).compare(model, part, wrong)
     broken = replace(scores, logprob=np.full_like(scores.logprob, np.nan))
     with pytest.raises(SelfCheckFailed, match="nan"):
-        SelfCheck(TOLERANCE["float32"]).compare(model, requests, broken)
+        SelfCheck(TOLERANCE["float32"]).compare(model, part, broken)
     misranked = replace(scores, rank=np.where(scores.rank == 0, 1, 0))
     with pytest.raises(SelfCheckFailed, match="contradicts"):
-        SelfCheck(TOLERANCE["float32"]).compare(model, requests, misranked)
+        SelfCheck(TOLERANCE["float32"]).compare(model, part, misranked)
 
 
 def test_a_model_that_answers_nan_passes_the_self_check_and_is_left_to_the_metrics(model):

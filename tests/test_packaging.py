@@ -26,6 +26,7 @@ PACKAGE_FOLDERS = ("miron_jax", "kernels", "tasks")
 STAGES = (
     "errors",
     "backend",
+    "store",
     "config",
     "sandbox",
     "task",
@@ -42,6 +43,7 @@ STAGES = (
     "forward",
     "decode",
     "generate",
+    "journal",
     "scores",
     "metrics",
     "aggregate",

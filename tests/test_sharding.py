@@ -1,4 +1,4 @@
-"""One answer on any number of devices: pmap and mesh against one device, for three architectures, in a process of its own."""
+"""One answer on any number of devices: pmap and mesh against one device, for three architectures, in their own process."""
 
 import json
 import os

@@ -17,10 +17,6 @@ from miron_jax.errors import InputError
 _TOLD = ("size", "etag", "ETag", "md5Hash", "mtime", "updated", "LastModified", "created")  # by stores, of a file
 
 
-def is_url(name: str) -> bool:
-    return "://" in name
-
-
 def folder_at(url: str, flag: str) -> Path:
     """The folder behind a URL, which has pathlib's methods.  Raises InputError where it cannot be reached."""
     from upath import UPath  # fsspec takes a while to import

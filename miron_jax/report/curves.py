@@ -4,8 +4,7 @@ Arrives: results.json of each step.  Leaves: a rich Table, an SVG file.  It deli
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from rich.table import Table
 
@@ -67,7 +66,7 @@ def bars(values: Sequence[float | None]) -> str:
     return "".join("\u00b7" if value is None else BARS[round((value - low) * scale)] for value in values)
 
 
-def draw_curves(results: Mapping[int, Mapping[str, Any]], path: Path) -> None:
+def draw_curves(results: Mapping[int, Mapping[str, Any]], file: IO[bytes]) -> None:
     """A panel a task and metric, a line a category, steps on a logarithmic axis; SVG."""
     from matplotlib.figure import Figure
 
@@ -89,7 +88,7 @@ def draw_curves(results: Mapping[int, Mapping[str, Any]], path: Path) -> None:
             panel.set_xlabel("training step", fontsize=8)
             panel.grid(alpha=0.3)
     panels[0][0].legend(fontsize=7)
-    figure.savefig(path, format="svg", metadata={"Date": None})
+    figure.savefig(file, format="svg", metadata={"Date": None})
 
 
 def _values(groups: Sequence[Mapping[str, Any]], name: str, scale: float) -> tuple[float | None, ...]:

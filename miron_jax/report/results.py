@@ -4,17 +4,18 @@ Arrives: an Outcome and its RunConfig.  Leaves: files in the output folder, each
 It deliberately does not know how scores were made.  JSON is strict: what is not a finite number is null.
 """
 
+import io
 import json
 import math
 import os
 import platform
 import shutil
 import tempfile
+import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -37,12 +38,15 @@ from miron_jax.aggregate import (
 )
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
+from miron_jax.journal import FOLDER
 from miron_jax.metrics.answers import answer_of, normalize
 from miron_jax.model.training_run import Checkpoint
 from miron_jax.prompts import Prompt
 from miron_jax.report.cloze import cloze_composites, cloze_entry, cloze_samples
+from miron_jax.report.curves import draw_curves
 from miron_jax.report.entries import estimate_entry, option_entry
 from miron_jax.scores import Score
+from miron_jax.store import Store
 from miron_jax.task import AnyTask, ClozeTask, DataState, Suite
 
 SCHEMA = 1
@@ -54,48 +58,65 @@ RESULTS, SAMPLES = "results.json", "samples"
 STEP = "step_"  # folders of the checkpoints of one training run
 CURVES = "curves.svg"
 PARTIAL = ".partial"  # what is being written; whole or absent elsewhere
+_LEFT_BEHIND = {PARTIAL, SAMPLES, CURVES, FOLDER}  # by a run that was interrupted
 _PACKAGES = ("jax", "jaxlib", "flax", "transformers", "tokenizers", "numpy")
 
 
-def check_output(config: RunConfig) -> None:
-    """Refuse a folder that holds another run or cannot be written to, before anything is computed."""
-    folder = Path(config.output)
+def check_output(config: RunConfig) -> Store:
+    """The output folder.  Refuses one that holds another run or cannot be written to, before anything is computed."""
+    store = Store(config.output)
     try:
-        existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-        if not existing.is_dir():
-            raise InputError(f"--output={folder}: {existing} is a file, expected a folder or a new name")
-        with tempfile.TemporaryFile(dir=existing):
-            entries = {entry.name for entry in folder.iterdir()} if existing == folder else set()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"--output={folder} cannot be written to ({reason}): name another folder") from None
+        _check_writable(store)
+        entries = {name for name in store.names() if not name.startswith(".") or name == PARTIAL}
+    except InputError:
+        raise
+    except Exception as error:  # every store has errors of its own
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"--output={store.name} cannot be written to ({reason:.200}): name another folder") from None
     if not config.resume and entries:
-        raise InputError(f"--output={folder} is not empty, and --noresume asks for a fresh folder: name another one")
+        raise InputError(
+            f"--output={store.name} is not empty, and --noresume asks for a fresh folder: name another one"
+        )
     for step in sorted(entry for entry in entries if entry.startswith(STEP)):
-        if (folder / step / RESULTS).is_file():
-            _check_same_run(config, folder / step)
+        if store.has(f"{step}/{RESULTS}"):
+            _check_same_run(config, store, step)
     if RESULTS in entries:
-        _check_same_run(config, folder)
-    elif {entry for entry in entries if not entry.startswith(STEP)} - {
-        PARTIAL,
-        SAMPLES,
-        CURVES,
-    }:  # what an interrupted run leaves
-        raise InputError(f"--output={folder} is not empty and holds no {RESULTS}: name another folder")
+        _check_same_run(config, store)
+    elif {entry for entry in entries if not entry.startswith(STEP)} - _LEFT_BEHIND:
+        raise InputError(f"--output={store.name} is not empty and holds no {RESULTS}: name another folder")
+    return store
 
 
-def _check_same_run(config: RunConfig, folder: Path) -> None:
+def _check_writable(store: Store) -> None:
+    if store.is_remote:
+        probe = f".{uuid.uuid4().hex}"
+        store.put(probe, b"")
+        store.remove(probe)
+        return
+    folder = store.root
+    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    if not existing.is_dir():
+        raise InputError(f"--output={folder}: {existing} is a file, expected a folder or a new name")
+    with tempfile.TemporaryFile(dir=existing):
+        pass
+
+
+def _check_same_run(config: RunConfig, store: Store, below: str = "") -> None:
+    where = "/".join(part for part in (store.name, below) if part)
     try:
-        found = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
+        found = _results_in(store, below)
         before = {key: found["config"].get(key) for key in _identity(config)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"--output={folder}: {RESULTS} cannot be read ({error}): name another folder") from None
+        raise InputError(f"--output={where}: {RESULTS} cannot be read ({error}): name another folder") from None
     for key, now in _identity(config).items():
         if _resolved(before[key]) != _resolved(now):
             raise InputError(
-                f"--output={folder} holds another run: its {key} is {before[key]!r}, now it is {now!r}: "
-                "name another folder"
+                f"--output={where} holds another run: its {key} is {before[key]!r}, now it is {now!r}: name another folder"
             )
+
+
+def _results_in(store: Store, below: str) -> dict[str, Any]:
+    return json.loads(store.get(f"{below}/{RESULTS}" if below else RESULTS))
 
 
 def _identity(config: RunConfig) -> dict[str, Any]:
@@ -111,48 +132,55 @@ def _resolved(value: Any) -> Any:
 
 
 def write_results(config: RunConfig, outcome: Outcome, wall_seconds: float, step: int | None = None) -> dict[str, Any]:
-    """Write samples and results.json, which is returned.  All is written aside first, then put in place at once.
+    """Write samples and results.json, which is returned: see `_write`.
 
     A checkpoint of several goes into a folder of its own; `write_top` puts the last one above them.
     """
-    folder = Path(config.output) if step is None else Path(config.output) / f"{STEP}{step}"
-    partial = folder / PARTIAL
     results = strict(results_of(config, outcome, wall_seconds))
     if step is not None:
         results["step"] = step
-    shutil.rmtree(partial, ignore_errors=True)
-    for task in outcome.tasks:
-        path = partial / SAMPLES / f"{task.source.task.name}.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(f"{_dumps(strict(sample))}\n" for sample in samples(task)), encoding="utf-8")
-    _put_in_place(folder, results)
+
+    def files() -> Iterator[tuple[str, bytes]]:
+        for task in outcome.tasks:
+            lines = "".join(f"{_dumps(strict(sample))}\n" for sample in samples(task))
+            yield f"{task.source.task.name}.jsonl", lines.encode()
+
+    _write(Store(config.output), "" if step is None else f"{STEP}{step}", files(), results)
     return results
 
 
 def write_top(config: RunConfig, steps: Mapping[int, Mapping[str, Any]], wall_seconds: float) -> dict[str, Any]:
     """The last step's results and samples once more at the top, with `steps` naming all; `wall_seconds` is the command's."""
-    folder, last = Path(config.output), max(steps)
+    store, last = Store(config.output), max(steps)
     results = {**steps[last], "steps": {str(step): f"{STEP}{step}/{RESULTS}" for step in sorted(steps)}}
     results["speed"] = {**results["speed"], "wall_seconds": wall_seconds}
-    shutil.rmtree(folder / PARTIAL, ignore_errors=True)
-    shutil.copytree(folder / f"{STEP}{last}" / SAMPLES, folder / PARTIAL / SAMPLES)
-    _put_in_place(folder, results)
+    names = [f"{name}.jsonl" for name in results["tasks"]]
+    _write(store, "", ((name, store.get(f"{STEP}{last}/{SAMPLES}/{name}")) for name in names), results)
     return results
+
+
+def write_curves(config: RunConfig, steps: Mapping[int, Mapping[str, Any]]) -> str:
+    """The picture of all steps beside them; where it is."""
+    picture = io.BytesIO()
+    draw_curves(steps, picture)
+    Store(config.output).put(CURVES, picture.getvalue())
+    return f"{config.output}/{CURVES}"
 
 
 def steps_there(config: RunConfig) -> dict[int, dict[str, Any]]:
     """Results of the steps that lie in the output folder, which `check_output` has found to be of this run."""
-    found = Path(config.output).glob(f"{STEP}*/{RESULTS}")
-    every = [json.loads(path.read_text(encoding="utf-8")) for path in found]
+    store = Store(config.output)
+    names = [name for name in store.names() if name.startswith(STEP) and store.has(f"{name}/{RESULTS}")]
+    every = [_results_in(store, name) for name in names]
     return {results["step"]: results for results in every}
 
 
 def stored_results(config: RunConfig, checkpoint: Checkpoint, inputs: Inputs) -> dict[str, Any] | None:
     """What an earlier run of this configuration and this version made of the same checkpoint and data, or None."""
-    path = Path(config.output) / f"{STEP}{checkpoint.step}" / RESULTS
-    if checkpoint.step is None or checkpoint.fingerprint is None or not path.is_file():
+    store, below = Store(config.output), f"{STEP}{checkpoint.step}"
+    if checkpoint.step is None or checkpoint.fingerprint is None or not store.has(f"{below}/{RESULTS}"):
         return None
-    found = json.loads(path.read_text(encoding="utf-8"))  # check_output has read it before
+    found = _results_in(store, below)  # check_output has read it before
     same = found.get("checkpoint", {}).get("fingerprint") == checkpoint.fingerprint
     data = {source.task.name: source.data._asdict() for source in inputs.sources}
     same &= data == {
@@ -162,10 +190,30 @@ def stored_results(config: RunConfig, checkpoint: Checkpoint, inputs: Inputs) ->
     return found if same and found["environment"]["packages"]["miron-jax"] == __version__ else None
 
 
-def _put_in_place(folder: Path, results: Mapping[str, Any]) -> None:
-    """What lies in the folder's PARTIAL, with these results, instead of what was there; results.json last."""
+def _write(store: Store, below: str, files: Iterable[tuple[str, bytes]], results: Mapping[str, Any]) -> None:
+    """Samples and results.json, instead of what was there; results.json last.  On a disk all is written aside first and put
+    in place at once, so that a full one loses nothing; an object store has no rename."""
+    told = (_dumps(results, indent=1) + "\n").encode()
+    lead = f"{below}/" if below else ""
+    if store.is_remote:
+        store.remove(f"{lead}{RESULTS}")
+        for name, data in files:
+            store.put(f"{lead}{SAMPLES}/{name}", data)
+        store.put(f"{lead}{RESULTS}", told)
+        return
+    folder = store.root / below
     partial = folder / PARTIAL
-    (partial / RESULTS).write_text(_dumps(results, indent=1) + "\n", encoding="utf-8")
+    shutil.rmtree(partial, ignore_errors=True)
+    (partial / SAMPLES).mkdir(parents=True)
+    try:
+        for name, data in files:
+            path = partial / SAMPLES / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        (partial / RESULTS).write_bytes(told)
+    except OSError:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
     (folder / RESULTS).unlink(missing_ok=True)
     if (folder / SAMPLES).exists():
         (folder / SAMPLES).rename(partial / "replaced")
@@ -402,6 +450,7 @@ def _speed(outcome: Outcome, wall_seconds: float) -> dict[str, Any]:
         "compile_seconds": speed.compile_seconds,
         "device_seconds": speed.device_seconds,
         "wall_seconds": wall_seconds,
+        "journal_seconds": outcome.journal_seconds,
         "tokens_per_second": totals.unique_tokens / speed.device_seconds if speed.device_seconds else math.nan,
         "useful_flops": totals.useful_flops,
         "useful_flops_per_second": totals.useful_flops / speed.device_seconds if speed.device_seconds else math.nan,

@@ -1,0 +1,164 @@
+"""The output folder: local, or in an object store (gs://, s3://, ...); what is put there is whole or absent.
+
+Arrives: a path or a URL that fsspec knows.  Leaves: a `Store` of named objects, and a `Lock` that lets one run at a time
+write there.  It deliberately does not know what is written.  An object store has no rename and no append: nothing here
+asks one for either.
+"""
+
+import contextlib
+import fcntl
+import os
+import socket
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import IO, Any, Self
+
+from miron_jax.errors import InputError
+
+LOCK = ".lock"
+BEAT_SECONDS, SILENT_SECONDS = 5.0, 20.0  # of a lock in an object store: how often it changes, when its run is gone
+
+
+def is_url(name: str) -> bool:
+    return "://" in name
+
+
+class Store:
+    """A folder of objects, named by their paths below it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_remote = is_url(name)
+        self.root: Any = _remote(name) if self.is_remote else Path(name)
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write one object.  Raises OSError; then what was there before is there still."""
+        path = self.root / name
+        if self.is_remote:
+            path.write_bytes(data)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        try:
+            partial.write_bytes(data)
+            partial.replace(path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+
+    def get(self, name: str) -> bytes:
+        return (self.root / name).read_bytes()
+
+    def has(self, name: str) -> bool:
+        return (self.root / name).is_file()
+
+    def names(self, below: str = "") -> list[str]:
+        """Objects and folders right below a folder, sorted; none where it is not there."""
+        folder = self.root / below if below else self.root
+        if not folder.is_dir():
+            return []
+        return sorted(entry.name for entry in folder.iterdir())
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            (self.root / name).unlink()
+
+
+def _remote(name: str) -> Any:
+    from upath import UPath  # fsspec takes a while to import
+
+    try:
+        return UPath(name)
+    except (ImportError, ValueError) as error:
+        raise InputError(
+            f"--output={name}: {error}: install what writes to that store, or name a local folder"
+        ) from None
+
+
+class Lock:
+    """One run at a time writes to a store.  Raises InputError where another one does.
+
+    On a disk the system keeps it, and gives it back however a run ends.  An object store knows no locks: there its holder
+    writes it anew every BEAT_SECONDS, and whoever finds one looks SILENT_SECONDS whether it changes.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._file: IO[str] | None = None
+        self._stopped = threading.Event()
+        self._own = f"{socket.gethostname()} process {os.getpid()} {uuid.uuid4().hex}"
+        if store.is_remote or not self._lock_file():
+            self._begin_beating()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._stopped.set()
+        with contextlib.suppress(OSError):  # the run has ended, whatever becomes of the lock
+            if self._file is not None:
+                (self._store.root / LOCK).unlink(missing_ok=True)
+                self._file.close()
+                self._store.root.rmdir()  # only where nothing came of the run
+            else:
+                self._store.remove(LOCK)
+
+    def _lock_file(self) -> bool:
+        """False where the disk knows no locks (some cluster file systems)."""
+        path = self._store.root / LOCK
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            file = path.open("a+", encoding="utf-8")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                with file:
+                    file.seek(0)
+                    raise self._taken(file.read()) from None
+            except OSError:
+                file.close()
+                return False
+            try:
+                if path.stat().st_ino == os.fstat(file.fileno()).st_ino:  # else its holder has just removed it
+                    break
+            except FileNotFoundError:
+                pass
+            file.close()
+        file.truncate(0)
+        file.write(self._own)
+        file.flush()
+        self._file = file
+        return True
+
+    def _begin_beating(self) -> None:
+        found, silent = self._read(), time.monotonic() + SILENT_SECONDS
+        while found and time.monotonic() < silent:
+            time.sleep(BEAT_SECONDS / 5)
+            if (now := self._read()) and now != found:
+                raise self._taken(now)
+        self._store.put(LOCK, f"{self._own} 0".encode())
+        time.sleep(BEAT_SECONDS / 5)
+        if not self._read().startswith(self._own):  # two came at once: the last one to write has it
+            raise self._taken(self._read())
+        threading.Thread(target=self._beat, daemon=True).start()
+
+    def _beat(self) -> None:
+        count = 0
+        while not self._stopped.wait(BEAT_SECONDS):
+            count += 1
+            with contextlib.suppress(Exception):  # a store's errors are its own; the next beat tries again
+                self._store.put(LOCK, f"{self._own} {count}".encode())
+
+    def _read(self) -> str:
+        try:
+            return self._store.get(LOCK).decode()
+        except FileNotFoundError:
+            return ""
+
+    def _taken(self, holder: str) -> InputError:
+        who = " ".join(holder.split()[:3]) or "another process"
+        return InputError(
+            f"--output={self._store.name} is being written by another run ({who}): wait for it, or name another folder"
+        )
