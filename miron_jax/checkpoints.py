@@ -4,6 +4,7 @@ Arrives: a RunConfig.  Leaves: an `Architecture`, `Checkpoint`s and their weight
 know what is scored.  The next checkpoint is read while one is scored; of a run that is watched, new ones are waited for.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +19,7 @@ import jax.numpy as jnp
 from miron_jax import demo
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
+from miron_jax.hosts import Hosts
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_config import eos_token_ids, from_hf_config
@@ -36,7 +38,7 @@ from miron_jax.model.training_run import (
     training_steps,
 )
 from miron_jax.parallel import FSDP, MODEL, Placement
-from miron_jax.store import is_url
+from miron_jax.store import SEEN_SECONDS, is_url
 from miron_jax.token_requests import Tokenizer, load_tokenizer
 
 POLL_SECONDS = 10.0  # between two looks at a run that is watched
@@ -144,6 +146,44 @@ def checkpoints_of(config: RunConfig, found: Found) -> list[Checkpoint]:
 
 
 def rounds(
+    config: RunConfig,
+    found: Found,
+    say: Callable[[str], None],
+    scored: Callable[[Checkpoint], bool],
+    hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
+) -> Iterator["Round"]:
+    """Checkpoints to score, a list at a time, the same on all hosts; see `_rounds`."""
+    if hosts.is_first:
+        count = -1
+        for count, now in enumerate(_rounds(config, found, say, scored)):
+            hosts.agree(f"round/{count}", [checkpoint.step for checkpoint in now.checkpoints])
+            yield now
+        hosts.agree(f"round/{count + 1}")
+        return
+    for count in itertools.count():
+        steps = hosts.agree(f"round/{count}")
+        if steps is None:
+            return
+        yield Round(_seen(config, found, steps), None)
+
+
+def _seen(config: RunConfig, found: Found, steps: list[int | None]) -> list[Checkpoint]:
+    """The first host's checkpoints, as this one sees them."""
+    start = time.monotonic()
+    while True:
+        there = {checkpoint.step: checkpoint for checkpoint in checkpoints_of(config, found)}
+        lacking = [step for step in steps if step not in there]
+        if not lacking:
+            return [there[step] for step in steps]
+        if time.monotonic() - start > SEEN_SECONDS:
+            raise InputError(
+                f"--model={config.model}: step {lacking[0]}, which process 0 scores, is not seen here after "
+                f"{SEEN_SECONDS:.0f} s: name a folder that all hosts share"
+            )
+        time.sleep(1.0)
+
+
+def _rounds(
     config: RunConfig, found: Found, say: Callable[[str], None], scored: Callable[[Checkpoint], bool]
 ) -> Iterator["Round"]:
     """Checkpoints to score, a list at a time: those that are there, and of a run that is watched those that come.

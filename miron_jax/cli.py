@@ -4,10 +4,12 @@ Arrives: the command line.  Leaves: an exit status: 0 done, 1 failed, 2 bad inpu
 knows only run.py and what prints or writes; jax is imported after the flags are read, so that --help is quick.
 """
 
+import ctypes
 import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,15 +18,15 @@ from absl import app, flags, logging
 
 from miron_jax.backend import set_backend_flags
 from miron_jax.config import RunConfig, parse_data_dir, parse_mesh
-from miron_jax.errors import InputError
-from miron_jax.store import Lock, Store, is_url
+from miron_jax.errors import BAD_INPUT, FAILED, INTERRUPTED, InputError
+from miron_jax.store import Lock, Store, is_url, together
 
 if TYPE_CHECKING:
     from miron_jax.aggregate import Outcome
-
-FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 75
+    from miron_jax.hosts import Hosts
 
 FLAGS = flags.FLAGS
+_hosts: "Hosts | None" = None  # that this process has joined
 flags.DEFINE_string(
     "model",
     "demo",
@@ -72,6 +74,13 @@ flags.DEFINE_string(
     "Of --sharding=mesh, such as data=4,model=2: devices along data (copies), fsdp (fully sharded) and model (tensor "
     "parallel).",
 )
+flags.DEFINE_bool(
+    "distributed", False, "Join the other processes that the cluster tells of: TPU pod, Slurm, Open MPI, Kubernetes."
+)
+flags.DEFINE_string("coordinator", None, "host:port of process 0, where no cluster tells of it.")
+flags.DEFINE_integer("num_processes", None, "Processes of the run, with --coordinator.")
+flags.DEFINE_integer("process_id", None, "Which of them this one is, from 0, with --coordinator.")
+flags.DEFINE_float("peer_timeout", 60.0, "Seconds after which a process that is not heard from ends the run.")
 flags.DEFINE_integer("max_length", None, "Tokens a request may have; absent: the suite's own rule.")
 flags.DEFINE_integer("token_budget", None, "Places of a device's batch; absent: sized from the device.")
 flags.DEFINE_integer("seed", 0, "For draws that no protocol fixes.")
@@ -132,22 +141,59 @@ def _guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
     if rest[1:]:
         print(f"miron-jax: {rest[1]!r} is no flag, expected --name=value", file=sys.stderr)
         return BAD_INPUT
+    if _wants_others() and (status := _supervised()) is not None:
+        return status
     try:
         action()
     except InputError as error:
-        print(f"miron-jax: {error}", file=sys.stderr)
-        return BAD_INPUT
+        return _told(BAD_INPUT, str(error))
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        print(f"miron-jax: {where}{error.strerror or error}: check that it is there and may be used", file=sys.stderr)
-        return BAD_INPUT
+        return _told(BAD_INPUT, f"{where}{error.strerror or error}: check that it is there and may be used")
     except KeyboardInterrupt as interrupt:
-        print("miron-jax: interrupted; what is scored is kept, run the same command again", file=sys.stderr)
+        _told(INTERRUPTED, "interrupted; what is scored is kept, run the same command again")
         if isinstance(interrupt, _Terminated):  # a machine that is taken away does not wait for threads that read ahead
             sys.stderr.flush()
             os._exit(INTERRUPTED)
         return INTERRUPTED
+    except (SystemExit, Exception) as error:
+        if _hosts is None:
+            raise
+        traceback.print_exc()
+        _hosts.fail(FAILED, "its run failed" if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}")
     return 0
+
+
+def _supervised() -> int | None:
+    """The exit status of a copy of this process that does the work; None in the copy.
+
+    Where the coordinator's process dies, jax ends the others by SIGABRT, and no handler of theirs runs: what happened is
+    told from here.  Called before jax is imported: nothing but this thread is there to be copied.
+    """
+    child = os.fork()
+    if not child:
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: a supervisor that is killed takes it along
+        return None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda own, _: os.kill(child, own))
+    _, ended = os.waitpid(child, 0)
+    status = os.waitstatus_to_exitcode(ended)
+    if status == -signal.SIGABRT:
+        print(
+            "miron-jax: this process has lost process 0, which coordinates the run: it was killed, or its machine is gone; "
+            "what is scored is kept, run the same command again",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+    return status if status >= 0 else 128 - status
+
+
+def _told(status: int, message: str) -> int:
+    print(f"miron-jax: {message}", file=sys.stderr, flush=True)
+    if _hosts is not None:
+        _hosts.fail(status, message)
+    return status
 
 
 class _Terminated(KeyboardInterrupt):
@@ -214,12 +260,49 @@ def _eval() -> None:
     _start_jax()
     from miron_jax.report.results import check_output
 
+    hosts = _join()
     store = check_output(config)
-    with Lock(store):
-        _eval_into(config, store, start)
+    if not hosts.is_first:
+        _score_along(config, store, hosts)
+        hosts.end()
+        return
+    with Lock(store), together(store, hosts):
+        _eval_into(config, store, hosts, start)
+    hosts.end()
 
 
-def _eval_into(config: RunConfig, store: Store, start: float) -> None:
+def _join() -> "Hosts":
+    """The processes of this run, before jax starts its backend."""
+    global _hosts
+    from miron_jax.hosts import Hosts, join
+
+    if not _wants_others():
+        return Hosts()
+    if FLAGS.coordinator is not None and None in (FLAGS.num_processes, FLAGS.process_id):
+        raise InputError("--coordinator wants --num_processes and --process_id too: give all three to each process")
+    _hosts = join(FLAGS.coordinator, FLAGS.num_processes, FLAGS.process_id, FLAGS.peer_timeout)
+    if not _hosts.is_first:
+        os.environ["HF_HUB_OFFLINE"] = "1"  # what process 0 has fetched is in the cache that the hosts share
+    return _hosts
+
+
+def _wants_others() -> bool:
+    return FLAGS.distributed or any(
+        own is not None for own in (FLAGS.coordinator, FLAGS.num_processes, FLAGS.process_id)
+    )
+
+
+def _score_along(config: RunConfig, store: Store, hosts: "Hosts") -> None:
+    """A process that is not the first: its share of the work, into the folder that the first one checks and fills."""
+    from miron_jax.run import evaluate_checkpoints, find_inputs
+
+    with together(store, hosts):
+        inputs = hosts.first_then_others("data", lambda: find_inputs(config, fetch=False))
+        for _ in evaluate_checkpoints(config, inputs, lambda line: None, store=store, hosts=hosts):
+            raise AssertionError("only the first process has results")
+
+
+def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float) -> None:
     from miron_jax.model.training_run import Checkpoint
     from miron_jax.report.curves import curves_table
     from miron_jax.report.loggers import numbers_of, open_loggers
@@ -229,7 +312,7 @@ def _eval_into(config: RunConfig, store: Store, start: float) -> None:
     from miron_jax.run import evaluate_checkpoints, find_inputs
     from miron_jax.scores import SelfCheckFailed
 
-    inputs = find_inputs(config)
+    inputs = hosts.first_then_others("data", lambda: find_inputs(config))
     loggers = open_loggers(config)
 
     def log(step: int | None, found: dict[str, Any]) -> None:
@@ -253,7 +336,9 @@ def _eval_into(config: RunConfig, store: Store, start: float) -> None:
             return stored is not None
 
         try:
-            for step, outcome in evaluate_checkpoints(config, inputs, progress.say, progress.advance, scored, store):
+            for step, outcome in evaluate_checkpoints(
+                config, inputs, progress.say, progress.advance, scored, store, hosts
+            ):
                 results = write_results(config, outcome, time.perf_counter() - lap, step)
                 broken += _broken(outcome, step)
                 log(step, results)

@@ -32,7 +32,7 @@ class RunConfig:
     sharding: Sharding = "pmap"  # a copy of the weights on every device, or split over a mesh
     mesh: tuple[tuple[str, int], ...] = ()  # (axis, devices along it) of data, fsdp and model
     max_length: int | None = None  # tokens of a request; None: the suite's own rule
-    token_budget: int | None = None  # places of a batch; None: sized from the device
+    token_budget: int | None = None  # places of a device's batch; None: sized from the device
     checkpoint: str | None = None  # folder with the weights of a factory's model, or of a training run's
     param_map: str | None = None  # JSON file or package.module:function: where a tree of other names holds each leaf
     steps: str | None = None  # of a training run: latest, 1000,2000 or first:last:stride; None: all

@@ -93,6 +93,7 @@ class Evaluator:
         state = self._weights() if params is None else with_auto_axes(jax.tree.map(jnp.asarray, params))
         self._check_alike(state)
         outcome = self.evaluation.score(state, time.perf_counter() - start, checkpoint=Checkpoint(step, None))
+        assert outcome is not None, "this process is alone"
         seconds = time.perf_counter() - start
         if self._writes:
             results = write_results(self.config, outcome, seconds, step)

@@ -14,7 +14,7 @@ batch is placed while the last one runs, and results are fetched one batch late,
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -80,11 +80,25 @@ class Speed:
     batches: Counter["Shape"] = field(default_factory=Counter)  # batches run of each shape
     programs: int = 0
     halvings: int = 0  # times a batch did not fit and was halved
+    computed_tokens: int = 0  # places of the plan that were computed; fewer than it has where a run goes on
+    elsewhere_tokens: int = 0  # places of other hosts' batches
 
     @property
     def batch_tokens(self) -> int:
         """Places of all batches, rows that fill up a last batch included."""
-        return sum(shape.shards * shape.places * count for shape, count in self.batches.items())
+        return self.elsewhere_tokens + sum(shape.shards * shape.places * count for shape, count in self.batches.items())
+
+    @property
+    def told(self) -> tuple[int, int, float]:
+        """What another host adds up."""
+        return self.computed_tokens, self.batch_tokens, self.device_seconds
+
+    def add(self, others: Iterable[tuple[int, int, float]]) -> None:
+        """Hosts work side by side: tokens of all, seconds of the slowest."""
+        for computed, batches, seconds in others:
+            self.computed_tokens += computed
+            self.elsewhere_tokens += batches
+            self.device_seconds = max(self.device_seconds, seconds)
 
 
 class _Arrays(NamedTuple):
@@ -216,10 +230,11 @@ class Forward:
         """Row lengths compiled so far."""
         return tuple(sorted(self._rows))
 
-    def compile(self, plan: Plan, more: bool = False, rows: np.ndarray | None = None) -> None:
+    def compile(self, plan: Plan, more: bool = False, rows: np.ndarray | None = None, processes: int = 1) -> None:
         """Compile a program for every row length of the plan's rows (absent: all) that has none.
 
-        Batches are of a size that leaves the last one fullest, unless `more` plans are to be expected.
+        Batches are of a size that leaves the last one fullest, unless `more` plans are to be expected.  `processes`: among
+        which the plan's rows are dealt out.
         """
         lengths, counts = np.unique(plan.row_length, return_counts=True)
         wanted = set(plan.row_length[slice(None) if rows is None else rows].tolist())
@@ -229,7 +244,7 @@ class Forward:
         for i, (length, count) in enumerate(new):
             start = time.perf_counter()
             full = max(1, self.token_budget // length)
-            size = full if more else _rows_a_batch(-(-count // self.placement.shards), full)
+            size = full if more else _rows_a_batch(-(-count // (self.placement.shards * processes)), full)
             self._rows.setdefault(length, -(-size // self._split) * self._split)
             self._fit(length, room)
             seconds = time.perf_counter() - start
@@ -258,6 +273,8 @@ class Forward:
         while True:
             while len(flying) < IN_FLIGHT and (rows := again.popleft() if again else next(taken, None)) is not None:
                 length = int(plan.row_length[rows[0]])
+                if length not in self._rows:
+                    self.compile(plan, more, np.asarray(rows))
                 count = self._rows[length] * self.placement.shards
                 if len(rows) > count:
                     again.appendleft(rows[count:])
@@ -275,6 +292,8 @@ class Forward:
             self.speed.device_seconds += now - max(started, last_ready)
             self.speed.batches[batch.shape] += 1
             last_ready = now
+            tokens = plan.places_of(batch.rows)
+            self.speed.computed_tokens += tokens
             yield RowScores(
                 batch.rows,
                 batch.edges,
@@ -282,7 +301,7 @@ class Forward:
                 rank[batch.edge_place],
                 batch.asks,
                 set_logprob[batch.ask_place],
-                plan.places_of(batch.rows),
+                tokens,
             )
 
     def _shape(self, length: int, room: tuple[int, int]) -> Shape:

@@ -12,16 +12,18 @@ version of the engine's arithmetic.  A part holds entries of some seconds; it is
 
 import io
 import json
+import threading
 import time
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import blake2b
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from miron_jax.store import Store
+from miron_jax.errors import InputError
+from miron_jax.store import SEEN_SECONDS, Store
 
 NUMERICS = 1  # version of the engine's arithmetic: one more whenever a score may change beyond float32 rounding
 FOLDER, DAMAGED = "journal", "damaged"
@@ -65,6 +67,7 @@ class Journal:
         self._thread = ThreadPoolExecutor(1)
         self._writing: Future[None] | None = None
         self._count, self._last = 0, time.monotonic()
+        self._lock = threading.RLock()  # a process that has lost a peer writes from another thread
         self.seconds = 0.0  # that the run waited for its journal
 
     def __enter__(self) -> Self:
@@ -130,12 +133,14 @@ class Journal:
 
     def add(self, entries: Entries) -> None:
         """Scores that are finished; they are on disk some seconds later."""
-        self._entries.append(entries)
-        self._flush_when_due()
+        with self._lock:
+            self._entries.append(entries)
+            self._flush_when_due()
 
     def add_text(self, digest: str, text: Text) -> None:
-        self._new_texts.append((digest, text))
-        self._flush_when_due()
+        with self._lock:
+            self._new_texts.append((digest, text))
+            self._flush_when_due()
 
     def _flush_when_due(self) -> None:
         if time.monotonic() - self._last > FLUSH_SECONDS and (self._writing is None or self._writing.done()):
@@ -146,8 +151,30 @@ class Journal:
     def flush(self) -> None:
         """All that was added is on disk."""
         start = time.monotonic()
-        self._write(wait=True)
+        with self._lock:
+            self._write(wait=True)
         self.seconds += time.monotonic() - start
+
+    @property
+    def written(self) -> tuple[str, int]:
+        """This process's name in the journal, and the parts that it has written."""
+        return self._writer, self._count
+
+    def read_those_of(self, writers: Iterable[tuple[str, int]]) -> None:
+        """Take in all parts of other processes, once they are seen here.  Raises InputError where they do not come."""
+        start = time.monotonic()
+        for writer, count in writers:
+            while True:
+                names = self._store.names(self._folder)
+                if sum(name.startswith(f"{writer}-") for name in names) >= count:
+                    break
+                if time.monotonic() - start > SEEN_SECONDS:
+                    raise InputError(
+                        f"--output={self._store.name}: what process {writer.partition('-')[0]} wrote is not seen by process "
+                        f"0 after {SEEN_SECONDS:.0f} s: name a folder that all hosts share"
+                    )
+                time.sleep(0.2)
+        self.read()
 
     def _write(self, wait: bool) -> None:
         if self._writing is not None:

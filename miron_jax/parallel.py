@@ -48,7 +48,7 @@ class Placement:
     def of(cls, state: Any, row_axes: tuple[str, ...] = ()) -> "Placement":
         """Of weights that lie on a device or on a mesh.  Raises InputError where their mesh has no such axes."""
         leaves = jax.tree.leaves(state)
-        device = min(leaves[0].devices(), key=lambda own: own.id)
+        device = min(leaves[0].sharding.addressable_devices, key=lambda own: own.id)
         meshes: list[Any] = [leaf.sharding.mesh for leaf in leaves if isinstance(leaf.sharding, NamedSharding)]
         names = meshes[0].axis_names if meshes else ()
         if not set(row_axes) <= set(names):
@@ -168,6 +168,9 @@ class Placement:
             axes = (None,) * first + (0,) * len(split)
             devices = list(self.mesh.devices.flat)
             mapped = jax.pmap(function, DATA, in_axes=axes, donate_argnums=donate, devices=devices)
+            # Where there are several processes, pmap takes shapes for host arrays: it is shown arrays.
+            shared = jax.tree.map(lambda x: self.share(_zeros(x)) if _is_shape(x) else x, shared)
+            split = jax.tree.map(lambda x: self.put(_zeros(x)) if _is_shape(x) else x, split)
         elif self.how == "mesh":
             assert self.mesh is not None
             whole, by_shard = PartitionSpec(), PartitionSpec(DATA)
@@ -196,6 +199,14 @@ class Placement:
             return statistics["bytes_limit"] - statistics["bytes_in_use"]
         here = 1 if self.mesh is None else len(self.mesh.local_devices)
         return psutil.virtual_memory().available / here
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, jax.ShapeDtypeStruct)
+
+
+def _zeros(shape: jax.ShapeDtypeStruct) -> np.ndarray:
+    return np.zeros(shape.shape, shape.dtype)
 
 
 def _is_spec(value: Any) -> bool:

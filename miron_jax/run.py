@@ -43,6 +43,7 @@ from miron_jax.errors import InputError
 from miron_jax.forward import Forward, Model, Speed, cost_model, useful_flops
 from miron_jax.generate import GenerationSpeed, Generator
 from miron_jax.hand_out import hand_out, score_answers, score_items, score_problems
+from miron_jax.hosts import Hosts
 from miron_jax.journal import Journal, run_key
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract
@@ -65,8 +66,9 @@ SCORING_PROGRAMS = 8  # row lengths of a run at most, each compiled once
 GENERATION_PROGRAMS = 2  # of these, what a run that draws long texts leaves to prefill and steps
 
 
-def find_inputs(config: RunConfig) -> Inputs:
-    """Find and read the data of every task asked for.  A suite goes on without a file; a task asked for by name does not."""
+def find_inputs(config: RunConfig, fetch: bool = True) -> Inputs:
+    """Find and read the data of every task asked for; what is absent is fetched.  A suite goes on without a file; a task
+    asked for by name does not."""
     every = registry.suites(config.icl_tasks, config.eval_gauntlet)
     selection = registry.select(",".join(config.tasks), every)
     names = {task.name for task in selection.tasks}
@@ -74,7 +76,7 @@ def find_inputs(config: RunConfig) -> Inputs:
     sources, missing = [], {}
     for suite in suites:
         named = config.folder_of(suite.name)
-        folder = suite.locate(Path(named) if named else None, True)
+        folder = suite.locate(Path(named) if named else None, fetch)
         for task in (task for task in suite.tasks if task.name in names):
             data = data_state(task, folder)
             if data.state == "missing" and task.name not in selection.by_name:
@@ -145,25 +147,28 @@ def evaluate_checkpoints(
     progress: Callable[[int, int], None] = lambda done, planned: None,
     scored: Callable[[Checkpoint], bool] = lambda checkpoint: False,
     store: Store | None = None,
+    hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
 ) -> Iterator[tuple[int | None, Outcome]]:
     """(step, what it scored) for every checkpoint; all run the same programs, text is tokenized and planned once.
 
     `progress` hears of tokens computed and tokens planned so far; `scored` knows checkpoints that need not be; `store` keeps
-    what is finished.
+    what is finished.  Of several `hosts` only the first yields anything.
     """
     start = time.perf_counter()
-    found = find_model(config)
+    found = hosts.first_then_others("model", lambda: find_model(config))
     evaluation: Evaluation | None = None
     there, placement = checkpoints_of(config, found), Placement.choose(config.sharding, config.mesh)
-    for now in rounds(config, found, say, scored):
+    for now in rounds(config, found, say, scored, hosts):
         evaluation = evaluation or Evaluation(
-            config, inputs, architecture_of(config, found), say, several(config, there), (), placement, store
+            config, inputs, architecture_of(config, found), say, several(config, there), (), placement, store, hosts
         )
         for checkpoint, state in loaded(evaluation.architecture, config, now, placement):
             load_seconds = time.perf_counter() - start
             say(f"loaded {config.model}{_at(checkpoint)} in {load_seconds:.1f} s")
-            yield checkpoint.step, evaluation.score(state, load_seconds, progress, checkpoint)
+            outcome = evaluation.score(state, load_seconds, progress, checkpoint)
             del state
+            if outcome is not None:
+                yield checkpoint.step, outcome
             start = time.perf_counter()
 
 
@@ -184,11 +189,14 @@ class Evaluation:
         row_axes: tuple[str, ...] = (),
         placement: Placement | None = None,
         store: Store | None = None,
+        hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
     ) -> None:
         """`keep`: tokens and plans stay for the next weights.  `row_axes`: of the weights' mesh, for rows.  `placement`: of
-        weights that the engine has loaded.  `store`: where finished scores and texts are kept, for a run that goes on."""
+        weights that the engine has loaded.  `store`: where finished scores and texts are kept, for a run that goes on.
+        `hosts`: that share the work."""
         self.config, self.inputs, self.architecture, self.say, self.keep = config, inputs, architecture, say, keep
-        self.row_axes, self.placement, self.store = row_axes, placement, store
+        self.row_axes, self.placement, self.store, self.hosts = row_axes, placement, store, hosts
+        self._times = 0  # weights were scored
         model, tokenizer = architecture.config, architecture.tokenizer
         self._limit = length_limit(config, model)
         always = any(isinstance(own, Source) and own.task.profile.bos == "always" for own in inputs.sources)
@@ -207,8 +215,11 @@ class Evaluation:
         load_seconds: float = 0.0,
         progress: Callable[[int, int], None] = lambda done, planned: None,
         checkpoint: Checkpoint = Checkpoint(None, None),  # noqa: B008 - frozen
-    ) -> Outcome:
-        """Score every task with these weights.  Raises SelfCheckFailed, and InputError for what a part finds wrong."""
+    ) -> Outcome | None:
+        """Score every task with these weights; of several hosts only the first has what comes of it.
+
+        Raises SelfCheckFailed, and InputError for what a part finds wrong.
+        """
         config, placement = self.architecture.config, Placement.of(state, self.row_axes)
         if self.placement is not None and self.placement.mesh == placement.mesh:
             placement = self.placement  # else they came on a mesh of their own
@@ -222,17 +233,20 @@ class Evaluation:
                 generator = Generator(model, self.architecture.tokenizer, self.architecture.eos_ids, say=self.say)
                 self._engine = _Engine(forward, generator)
             self._engine.take(model)
+            self._times += 1
             with self._journal(model) as journal:
                 return self._score(self._engine, check, journal, load_seconds, progress, checkpoint)
 
     @contextmanager
     def _journal(self, model: Model) -> Iterator[Journal | None]:
-        if self.store is None:
+        fingerprint = "" if self.store is None else weights_fingerprint(model.on_one_device.state)
+        assert model.placement is not None
+        if self.store is None or (model.placement.is_global and not self.hosts.is_first):
             yield None
             return
         key = run_key(
             {
-                "weights": weights_fingerprint(model.on_one_device.state),
+                "weights": fingerprint,
                 "model": self.architecture.source or repr(model.config),
                 "tokenizer": tokenizer_fingerprint(self.architecture.tokenizer),
                 "dtype": self.config.dtype,
@@ -240,7 +254,8 @@ class Evaluation:
                 "platform": Placement.of(model.state).device.platform,
             }
         )
-        with Journal(self.store, key, str(jax.process_index()), self.say) as journal:
+        with Journal(self.store, key, str(self.hosts.index), self.say) as journal:
+            self.hosts.on_leave = journal.flush
             if journal.num_known:
                 self.say(f"{journal.num_known} scores and texts are there already")
             yield journal
@@ -253,7 +268,7 @@ class Evaluation:
         load_seconds: float,
         progress: Callable[[int, int], None],
         checkpoint: Checkpoint,
-    ) -> Outcome:
+    ) -> Outcome | None:
         inputs, trained_length = self.inputs, trained(self.architecture.config)
         empty = {own.source.task.name: own.scores(trained_length) for own in self._asked}
         tasks: list[AnyScores] = []
@@ -262,7 +277,7 @@ class Evaluation:
                 tasks.append(empty[own.task.name])
             else:
                 tasks.append(TaskScores(own) if isinstance(own, Source) else ClozeScores(own))
-        totals, done = self._totals or Totals(), 0
+        totals, done, name = self._totals or Totals(), 0, str(self._times)
 
         def advance(tokens: int) -> None:
             nonlocal done
@@ -275,7 +290,7 @@ class Evaluation:
         else:
             planned = self._planned
             waiting.extend(self._parts)
-        for scores in score_planned(planned, engine.forward, check, advance, journal):
+        for scores in score_planned(planned, engine.forward, check, advance, journal, self.hosts, name):
             taken = iter(scores)
             for piece in waiting.popleft():
                 own = list(islice(taken, len(piece.requests)))
@@ -285,7 +300,9 @@ class Evaluation:
         if self.keep:
             self._totals = totals
         cloze = [task for task in tasks if isinstance(task, ClozeScores)]
-        generate_texts(cloze, self._asked, empty, engine.generator, journal)
+        generate_texts(cloze, self._asked, empty, engine.generator, journal, self.hosts, name)
+        if not self.hosts.is_first:
+            return None
         for task in tasks:
             if isinstance(task, ClozeScores):
                 score_items(task)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from miron_jax.forward import Forward, Model, PlainScore, RowScores, cost_model, score_plainly
+from miron_jax.hosts import Hosts, deal
 from miron_jax.journal import Entries, Journal
 from miron_jax.model.own import OwnModel, check_own
 from miron_jax.plan import CostModel, Plan, make_plan
@@ -72,8 +73,11 @@ class SelfCheck:
     seconds: float = 0.0
     programs: int = 0
 
-    def compare(self, model: Model, part: "PlannedPart", scores: Scores) -> None:
-        """Raises SelfCheckFailed where a scored token differs by more than the tolerance, or only one of the two is NaN."""
+    def compare(self, model: Model, part: "PlannedPart", scores: Scores, judge: bool = True) -> None:
+        """Raises SelfCheckFailed where a scored token differs by more than the tolerance, or only one of the two is NaN.
+
+        Without `judge` only the programs run, which all processes of a mesh that spans hosts must.
+        """
         start, requests, keys = time.perf_counter(), part.fresh, part.digests
         scored = np.flatnonzero(np.diff(scores.offsets)).tolist()
         wanted = max(CHECKED_AT_LEAST, math.ceil(CHECKED_SHARE * len(scored)))
@@ -82,7 +86,8 @@ class SelfCheck:
             model, [requests.tokens(r) for r in chosen], [int(requests.span_start[r]) for r in chosen]
         )
         for r, other in zip(chosen, plain, strict=True):
-            self._judge(scores[r], other, f"request {keys[r].hex()} ({len(requests.tokens(r))} tokens)")
+            if judge:
+                self._judge(scores[r], other, f"request {keys[r].hex()} ({len(requests.tokens(r))} tokens)")
             self.tokens += len(other.logprob)
         self.requests += len(chosen)
         self.programs += programs
@@ -238,31 +243,96 @@ def score_planned(
     check: SelfCheck,
     progress: Callable[[int], None] = lambda tokens: None,
     journal: Journal | None = None,
+    hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
+    name: str = "",
 ) -> Iterator[Scores]:
     """Score each part in turn; the next one is tokenized and planned while the device works on this one.  Rows whose
-    requests all stand in the journal are not computed; others go there when they are."""
-    known, coming = _Known(), iter(planned)
+    requests all stand in the journal are not computed; others go there when they are.
+
+    Several `hosts` that have all weights each deal the rows of every part out between them; they meet in the journal, and
+    only the first one yields scores, when all parts are done.  On a mesh that spans them all compute the same, and scores
+    of others than the first stand for nothing where the journal had them.  `name` of these weights is used once.
+    """
+    known, coming, met = _Known(), iter(planned), list[PlannedPart]()
+    each_its_share = hosts.count > 1 and not forward.placement.is_global
     host = ThreadPoolExecutor(1)
     try:
         upcoming = host.submit(next, coming, None)
         while (part := upcoming.result()) is not None:
             upcoming = host.submit(next, coming, None)
-            scores = _alone_where_nan(_score(part, forward, progress, journal), part, forward)
-            check.compare(forward.model, part, scores)
+            met.append(part)
+            own_name = f"{name}/{len(met)}"
+            if each_its_share:
+                assert journal is not None, "hosts meet in the journal"
+                _score_share(part, forward, progress, journal, hosts, own_name)
+                continue
+            scores = _score(part, forward, progress, journal, hosts, own_name)
+            scores = _alone_where_nan(scores, part, forward, hosts, own_name)
+            check.compare(forward.model, part, scores, judge=hosts.is_first)
             known.append(scores)
             yield known.take(part.places)
+        if each_its_share:
+            assert journal is not None
+            meet(journal, hosts, f"{name}/scored")
+            hosts.tell(f"{name}/speed", forward.speed.told)
+            if hosts.is_first:
+                forward.speed.add(hosts.gather(f"{name}/speed")[1:])
+            for part in met if hosts.is_first else ():
+                scores = _score(part, forward, progress, journal)  # all is there but where the model answered NaN
+                scores = _alone_where_nan(scores, part, forward)
+                check.compare(forward.model, part, scores)
+                known.append(scores)
+                yield known.take(part.places)
     finally:
         host.shutdown(wait=False, cancel_futures=True)  # a run that is interrupted does not wait for its next part
 
 
-def _alone_where_nan(scores: Scores, part: PlannedPart, forward: Forward) -> Scores:
+def meet(journal: Journal, hosts: Hosts, name: str) -> None:
+    """All that this process has finished is in the journal; the first one waits for the others, and reads theirs."""
+    journal.flush()
+    hosts.tell(name, journal.written)
+    if hosts.is_first:
+        journal.read_those_of(hosts.gather(name))
+
+
+def _score_share(
+    part: PlannedPart,
+    forward: Forward,
+    progress: Callable[[int], None],
+    journal: Journal,
+    hosts: Hosts,
+    name: str,
+) -> None:
+    """This process's rows of a part, then what others have not begun, into the journal."""
+    plan, table = part.plan, _Table(part)
+    lacking = np.zeros(plan.num_rows, bool)
+    lacking[table.take_from(journal, progress)] = True
+    shards, places = hosts.agree(f"{name}/batch", [forward.placement.shards, forward.token_budget])
+    cost = cost_model(forward.model.config).row(plan.row_length)
+    lists = deal(plan.row_length, cost, hosts.count, shards, places)
+    own = np.asarray([row for rows in lists[hosts.index] for row in rows if lacking[row]], np.int64)
+    forward.compile(plan, part.more, own, hosts.count)
+    taken = ([row for row in rows if lacking[row]] for rows in hosts.take(name, lists))
+    for scored in forward.run(plan, part.more, (rows for rows in taken if rows)):
+        table.write(scored)
+        journal.add(table.entries(scored.rows))
+        progress(scored.tokens)
+
+
+def _alone_where_nan(
+    scores: Scores,
+    part: PlannedPart,
+    forward: Forward,
+    hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
+    name: str = "",
+) -> Scores:
     """Requests with NaN once more, each in a row of its own: in a row that many share, 0 x NaN reaches them all."""
     wrong = np.isnan(scores.set_logprob)
     owner = np.repeat(np.arange(len(scores)), np.diff(scores.offsets))
     wrong[owner[np.isnan(scores.logprob)]] = True
-    if not wrong.any():
+    chosen = np.asarray(hosts.agree(f"{name}/nan", np.flatnonzero(wrong).tolist()), np.int64)
+    if not len(chosen):
         return scores
-    chosen = np.flatnonzero(wrong)
     one_a_row = replace(cost_model(forward.model.config, max_lengths=len(forward.lengths)), sharing="none")
     requests = select(part.fresh, chosen)
     plan = make_plan(requests, one_a_row, forward.lengths)
@@ -275,10 +345,20 @@ def _alone_where_nan(scores: Scores, part: PlannedPart, forward: Forward) -> Sco
     return Scores(scores.offsets, logprob, rank, set_logprob)
 
 
-def _score(part: PlannedPart, forward: Forward, progress: Callable[[int], None], journal: Journal | None) -> Scores:
+def _score(
+    part: PlannedPart,
+    forward: Forward,
+    progress: Callable[[int], None],
+    journal: Journal | None,
+    hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
+    name: str = "",
+) -> Scores:
     """Run a plan and hand every request its edges."""
     table = _Table(part)
-    missing = table.take_from(journal, progress)
+    missing = np.asarray(hosts.agree(f"{name}/rows", table.take_from(journal, progress).tolist()), np.int64)
+    if not hosts.is_first:
+        table.rank[:] = 0  # of rows that the first one had
+        table.logprob[:] = 0
     forward.compile(part.plan, part.more, missing)
     for scored in forward.run(part.plan, part.more, forward.batches(part.plan, missing)):
         table.write(scored)

@@ -12,12 +12,14 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Self
 
 from miron_jax.errors import InputError
 
 LOCK = ".lock"
+SEEN_SECONDS = 60.0  # until a shared folder shows what another host wrote
 BEAT_SECONDS, SILENT_SECONDS = 5.0, 20.0  # of a lock in an object store: how often it changes, when its run is gone
 
 
@@ -75,6 +77,31 @@ def _remote(name: str) -> Any:
         raise InputError(
             f"--output={name}: {error}: install what writes to that store, or name a local folder"
         ) from None
+
+
+@contextlib.contextmanager
+def together(store: Store, hosts: Any) -> Iterator[None]:
+    """Several hosts write to one folder: the others look for what the first one has put there.  Raises InputError."""
+    if hosts.count == 1:
+        yield
+        return
+    sign = hosts.agree("folder", f".shared-{uuid.uuid4().hex}")
+    if hosts.is_first:
+        store.put(sign, b"")
+    hosts.agree("folder is there")
+    start = time.monotonic()
+    while not store.has(sign):
+        if time.monotonic() - start > SEEN_SECONDS:
+            raise InputError(
+                f"--output={store.name}: what process 0 put there is not seen on {socket.gethostname()}: name a folder that "
+                "all hosts share"
+            )
+        time.sleep(0.2)
+    hosts.tell("folder is seen")
+    if hosts.is_first:
+        hosts.gather("folder is seen")
+        store.remove(sign)
+    yield
 
 
 class Lock:

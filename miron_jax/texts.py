@@ -6,19 +6,26 @@ and `ClozeScores` with their texts.  It deliberately does not know what makes a 
 
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
-from itertools import islice
+from itertools import islice, pairwise
 from typing import NamedTuple
+
+import numpy as np
 
 from miron_jax.aggregate import AnswerScores, AnswerSource, ClozeScores, Inputs, ProgramScores, ProgramSource
 from miron_jax.answer_requests import AnswerRequests, answer_requests, program_requests
 from miron_jax.config import RunConfig
 from miron_jax.generate import Generated, Generator, Sampling, TextRequest, plain_text
+from miron_jax.hosts import Hosts
 from miron_jax.journal import Journal, Text
 from miron_jax.programs import Verdict, check_languages, cut_program, judge, solution_of
 from miron_jax.prompts import Prompt, render, without_shots
 from miron_jax.sandbox import Sandbox
+from miron_jax.scores import meet
 from miron_jax.task import Problem
 from miron_jax.token_requests import LengthLimit, Tokenizer
+
+BLOCKS_EACH = 4  # of a process's texts: what another one may take over
+DRAWN_COST = 16  # tokens of a prompt that one drawn token costs
 
 
 def asked_texts(
@@ -152,11 +159,17 @@ def generate_texts(
     scores: Mapping[str, AnswerScores | ProgramScores],
     generator: Generator,
     journal: Journal | None = None,
+    hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
+    name: str = "",
 ) -> None:
     """A text for every item that is scored, question and sample of a problem, those of all tasks in one go.  Texts that
-    stand in the journal are not drawn again; others go there when they end."""
+    stand in the journal are not drawn again; others go there when they end.  Of several `hosts` only the first gets them;
+    `name` of these weights is used once."""
     wanted = [request for task in cloze for request in _cloze_texts(task)]
-    texts = iter(_drawn([*wanted, *(request for own in asked for request in own.texts())], generator, journal))
+    wanted += [request for own in asked for request in own.texts()]
+    texts = iter(_drawn(wanted, generator, journal, hosts, f"{name}/texts"))
+    if not hosts.is_first:
+        return
     for task in cloze:
         found = [next(texts) if own.target is not None else None for own in task.asked]
         task.generated += [None if own is None or own.ended == "nan" else own.text for own in found]
@@ -170,19 +183,43 @@ def generate_texts(
             own.take(task, texts, generator.tokenizer)
 
 
-def _drawn(requests: list[TextRequest], generator: Generator, journal: Journal | None) -> list[Generated]:
-    if journal is None:
-        return generator.run(requests)
-    digests = [request.digest for request in requests]
-    known = [journal.text_of(digest) for digest in digests]
-    missing = [request for request, text in zip(requests, known, strict=True) if text is None]
+def _drawn(
+    requests: list[TextRequest], generator: Generator, journal: Journal | None, hosts: Hosts, name: str
+) -> list[Generated]:
+    """A text a request; of several hosts, to the first one."""
+
+    def known() -> list[Text | None]:
+        return [None if journal is None else journal.text_of(request.digest) for request in requests]
+
+    def draw(these: list[TextRequest]) -> list[Generated]:
+        return generator.run(these, finished)
 
     def finished(request: TextRequest, text: Generated) -> None:
-        if text.ended != "nan":
+        if journal is not None and text.ended != "nan":
             journal.add_text(request.digest, Text(*text))
 
-    drawn = iter(generator.run(missing, finished))
-    return [next(drawn) if text is None else Generated(*text) for text in known]
+    if hosts.count > 1 and not generator.placement.is_global:
+        assert journal is not None, "hosts meet in the journal"
+        for block in hosts.take(name, _dealt(requests, hosts.count)):
+            draw([request for request in block if journal.text_of(request.digest) is None])
+        meet(journal, hosts, name)
+        if not hosts.is_first:
+            return []
+    found = known()
+    missing = hosts.agree(f"{name}/missing", [i for i, text in enumerate(found) if text is None])
+    drawn = dict(zip(missing, draw([requests[i] for i in missing]), strict=True))
+    return [drawn[i] if i in drawn else Generated(*(text or Text("", (), "nan"))) for i, text in enumerate(found)]
+
+
+def _dealt(requests: list[TextRequest], count: int) -> list[list[list[TextRequest]]]:
+    """Blocks of neighbours, which share beginnings, for each process; of about equal cost, by the tokens that they may
+    take and draw."""
+    unique = list(dict.fromkeys(requests))
+    cost = np.cumsum([len(own.token_ids) + DRAWN_COST * own.max_new_tokens for own in unique])
+    num_blocks = count * BLOCKS_EACH
+    bounds = np.searchsorted(cost, np.linspace(0, cost[-1] if len(cost) else 0, num_blocks + 1)[1:-1], side="right")
+    blocks = [unique[a:b] for a, b in pairwise([0, *bounds.tolist(), len(unique)])]
+    return [[block for block in blocks[i * BLOCKS_EACH : (i + 1) * BLOCKS_EACH] if block] for i in range(count)]
 
 
 def _cloze_texts(task: ClozeScores) -> list[TextRequest]:

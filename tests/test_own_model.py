@@ -25,6 +25,7 @@ from miron_jax.forward import Forward, Model, cost_model
 from miron_jax.generate import Generator, TextRequest
 from miron_jax.model.own import OwnModel, check_own
 from miron_jax.model.training_run import Checkpoint
+from miron_jax.parallel import Placement
 from miron_jax.run import evaluate, evaluate_checkpoints, find_inputs
 from miron_jax.scores import SelfCheck, Totals, score_parts
 from miron_jax.token_requests import Requests, concatenate, load_tokenizer
@@ -466,4 +467,4 @@ def test_a_factorys_weights_with_nan_are_named(factory: str) -> None:
     own = of_nnx()
     own.params["norm"]["scale"] = own.params["norm"]["scale"].replace(jnp.full(WIDTH, jnp.nan))
     with pytest.raises(InputError, match="x:y: the weights norm/scale hold NaN"):
-        load(Architecture(own, own, None, ()), config_of("x:y"), Checkpoint(None, None))  # type: ignore[arg-type]
+        load(Architecture(own, own, None, ()), config_of("x:y"), Checkpoint(None, None), Placement.default())  # type: ignore[arg-type]

@@ -44,6 +44,7 @@ STAGES = (
     "decode",
     "generate",
     "journal",
+    "hosts",
     "scores",
     "metrics",
     "aggregate",

@@ -158,7 +158,7 @@ def test_rules_split_what_devices_divide(tmp_path: Path) -> None:
     assert spec("layers/attn/q/bias_O", (2, 48), model=2) == (None, "model")
     assert spec("layers/attn/out/bias_O", (2, 24), model=2, fsdp=2) == (None, None)
     assert spec("layers/attn_norm/weight", (2, 24), model=2) == ()
-    assert spec("embedding_VD", (331, 24), model=2, fsdp=2) == (("model", "fsdp"), None)
+    assert spec("embedding_VD", (331, 24), model=2, fsdp=2) == (("fsdp", "model"), None)
 
 
 @pytest.mark.parametrize(

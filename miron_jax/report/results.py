@@ -440,6 +440,7 @@ def _composites(suite: Suite[AnyTask], outcome: Outcome) -> dict[str, Any]:
 
 def _speed(outcome: Outcome, wall_seconds: float) -> dict[str, Any]:
     totals, speed = outcome.totals, outcome.speed
+    computed = speed.computed_tokens / max(totals.unique_tokens, 1)
     return {
         "requests": totals.requests,
         "load_seconds": outcome.load_seconds,
@@ -451,9 +452,10 @@ def _speed(outcome: Outcome, wall_seconds: float) -> dict[str, Any]:
         "device_seconds": speed.device_seconds,
         "wall_seconds": wall_seconds,
         "journal_seconds": outcome.journal_seconds,
-        "tokens_per_second": totals.unique_tokens / speed.device_seconds if speed.device_seconds else math.nan,
+        "computed_tokens": speed.computed_tokens,  # fewer than unique ones where a run goes on
+        "tokens_per_second": speed.computed_tokens / speed.device_seconds if speed.device_seconds else math.nan,
         "useful_flops": totals.useful_flops,
-        "useful_flops_per_second": totals.useful_flops / speed.device_seconds if speed.device_seconds else math.nan,
+        "useful_flops_per_second": totals.useful_flops * computed / speed.device_seconds if computed else math.nan,
         "share_of_peak": None,
     }
 

@@ -1,0 +1,176 @@
+"""Several processes on this machine: the same results, work dealt out evenly, and an end with a sentence if one is lost."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from miron_jax.config import RunConfig
+from miron_jax.generate import TextRequest
+from miron_jax.hosts import Hosts, deal
+from miron_jax.texts import _dealt
+from tests.test_journal import WRITES_AT_ONCE, done, parts_in, same_results
+from tests.tiny_model import make_model, write_core_data
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], dict[str, Any]]:
+    """Flags of a run, and what one process makes of it."""
+    folder = tmp_path_factory.mktemp("alone")
+    model, data = make_model(folder / "model"), write_core_data(folder / "data")
+    flags = [f"--model={model}", f"--data_dir={data}", "--tasks=core,miron-gen/en", "--items_per_category=4"]
+    flags += ["--allow_changed_data", "--token_budget=64", f"--compilation_cache={folder / 'programs'}"]
+    done([sys.executable, "-c", WRITES_AT_ONCE, "eval", *flags, f"--output={folder / 'out'}"])
+    return flags, json.loads((folder / "out" / "results.json").read_text())
+
+
+def start(flags: list[str], output: Path, count: int, *more: str, devices: int = 1) -> list[subprocess.Popen[str]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
+    common = [*flags, f"--output={output}", f"--coordinator=127.0.0.1:{port}", f"--num_processes={count}", *more]
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITES_AT_ONCE, "eval", *common, f"--process_id={index}"],
+            cwd=REPOSITORY, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )
+        for index in range(count)
+    ]  # fmt: skip
+
+
+def ended(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str]]:
+    """(exit status, standard error) of each."""
+    told = [process.communicate(timeout=240)[1] for process in processes]
+    return [(process.returncode, text) for process, text in zip(processes, told, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("count", "devices", "more"),
+    [
+        (2, 3, ()),
+        (4, 1, ()),
+        (2, 2, ("--sharding=mesh", "--mesh=data=1,model=2")),  # each host has all weights
+        (2, 2, ("--sharding=mesh", "--mesh=data=2,model=2")),  # the mesh spans them, in step
+        (2, 1, ("--sharding=mesh", "--mesh=fsdp=2")),
+    ],
+)
+def test_processes_give_what_one_gives(
+    count: int, devices: int, more: tuple[str, ...], alone: Any, tmp_path: Path
+) -> None:
+    flags, expected = alone
+    found = ended(start(flags, tmp_path / "out", count, *more, devices=devices))
+    assert [status for status, _ in found] == [0] * count, found
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    same_results(results, expected)
+    assert results["speed"]["unique_tokens"] == expected["speed"]["unique_tokens"]
+    assert results["speed"]["padded_tokens"] >= results["speed"]["unique_tokens"], "all processes' rows are counted"
+    assert [path.name for path in (tmp_path / "out").iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(("index", "number"), [(1, signal.SIGKILL), (1, signal.SIGSTOP), (0, signal.SIGKILL)])
+def test_a_lost_process_ends_the_others_by_name(index: int, number: signal.Signals, alone: Any, tmp_path: Path) -> None:
+    """Killed, or stopped and silent: the other one says which within --peer_timeout; one process goes on from there."""
+    flags, expected = alone
+    processes = start(flags, tmp_path / "out", 2, "--peer_timeout=6")
+    while len(parts_in(tmp_path / "out")) < 2 and processes[1 - index].poll() is None:
+        time.sleep(0.02)
+    lost = processes[index]
+    child = int(Path(f"/proc/{lost.pid}/task/{lost.pid}/children").read_text().split()[0])
+    os.kill(child, number)
+    start_time = time.monotonic()
+    status, told = ended([processes[1 - index]])[0]
+    seconds = time.monotonic() - start_time
+    os.kill(child, signal.SIGKILL) if number == signal.SIGSTOP else None
+    lost.communicate(timeout=60)
+    if status == 0:
+        pytest.fail("the run had ended before its process was lost")
+    assert status == 75, told
+    assert seconds < 6 + 10, "within --peer_timeout, and what it takes to look and write"
+    if index == 0:
+        assert "this process has lost process 0, which coordinates the run" in told
+    else:
+        assert f"miron-jax: process 1 ({socket.gethostname()}) has not been heard from for" in told
+    done([sys.executable, "-c", WRITES_AT_ONCE, "eval", *flags, f"--output={tmp_path / 'out'}"])
+    same_results(json.loads((tmp_path / "out" / "results.json").read_text()), expected)
+
+
+def test_bad_input_ends_all_processes(alone: Any, tmp_path: Path) -> None:
+    flags, _ = alone
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    found = ended(start(flags, tmp_path / "out", 2))
+    assert [status for status, _ in found] == [2, 2], found
+    assert all("is not empty and holds no results.json" in told for _, told in found)
+    found = ended(start([*flags, "--model=/nowhere/at/all"], tmp_path / "other", 2))
+    assert [status for status, _ in found] == [2, 2], found
+
+
+def test_sigterm_to_one_process_ends_all_as_interrupted(alone: Any, tmp_path: Path) -> None:
+    flags, _ = alone
+    processes = start(flags, tmp_path / "out", 2)
+    while not parts_in(tmp_path / "out") and processes[0].poll() is None:
+        time.sleep(0.02)
+    processes[1].send_signal(signal.SIGTERM)
+    found = ended(processes)
+    assert [status for status, _ in found] == [75, 75], found
+    assert "process 1" in found[0][1]
+    assert "interrupted" in found[0][1]
+
+
+@pytest.mark.parametrize(("count", "shards"), [(1, 1), (2, 1), (3, 2), (128, 8)])
+def test_every_row_is_dealt_once_and_evenly(count: int, shards: int) -> None:
+    rng = np.random.default_rng(0)
+    length = rng.choice([256, 512, 1024, 1536, 2048], 40 * count * shards)
+    cost = length * (length + 4000.0)
+    lists = deal(length, cost, count, shards, places=4096)
+    rows = [row for own in lists for batch in own for row in batch]
+    assert sorted(rows) == list(range(len(length)))
+    for batch in chain.from_iterable(lists):
+        assert len({int(length[row]) for row in batch}) == 1
+        assert -(-len(batch) // shards) * int(length[batch[0]]) <= 4096
+    # A process takes as long as its devices side by side: a batch costs as many rows as the busiest of them has.
+    load = [sum(-(-len(batch) // shards) * cost[batch[0]] for batch in own) for own in lists]
+    assert max(load) <= 1.03 * cost.sum() / (count * shards)
+
+
+def test_texts_are_dealt_in_blocks_of_neighbours() -> None:
+    rng = np.random.default_rng(0)
+    requests = [TextRequest(tuple(range(1, 2 + i % 7)), int(rng.integers(1, 40))) for i in range(50)]
+    blocks = _dealt([*requests, *requests[:5]], 3)
+    assert [own for host in blocks for block in host for own in block] == list(dict.fromkeys(requests))
+    assert _dealt([], 2) == [[], []]
+    assert sum(len(block) for host in _dealt(requests[:1], 4) for block in host) == 1
+
+
+def test_alone_every_item_is_taken_once() -> None:
+    hosts = Hosts()
+    assert list(hosts.take("q", [["a", "b"]])) == ["a", "b"]
+    assert hosts.agree("x", [1]) == [1]
+    assert hosts.gather("y") == [None]
+    hosts.tell("y")
+    hosts.end()
+
+
+def test_a_coordinator_wants_number_and_place(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "miron_jax.cli", "eval", "--coordinator=127.0.0.1:1", f"--output={tmp_path / 'o'}"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
+    assert found.returncode == 2
+    assert "--coordinator wants --num_processes and --process_id too" in found.stderr
+    command = [sys.executable, "-m", "miron_jax.cli", "eval", "--distributed", f"--output={tmp_path / 'o'}"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
+    assert found.returncode == 2
+    assert "--distributed:" in found.stderr
+    assert "expected a cluster that JAX knows" in found.stderr
+    assert RunConfig(model="demo", tasks=("core",)).sharding == "pmap"
