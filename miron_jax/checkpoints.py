@@ -6,6 +6,7 @@ know what is scored.  The next checkpoint is read while one is scored; of a run 
 
 import itertools
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -51,7 +52,7 @@ class Architecture(NamedTuple):
     network: Any  # nnx.GraphDef of a Decoder, or the OwnModel again
     tokenizer: Tokenizer
     eos_ids: tuple[int, ...]
-    source: str | None = None  # fingerprint of the code of a user's own model; None: config says all
+    source: str | None = None  # names the code of a user's own model; None: config says all
 
 
 class Found(NamedTuple):
@@ -94,7 +95,7 @@ def architecture_of(config: RunConfig, found: Found) -> Architecture:
         tokenizer = load_tokenizer(str(tokenizer)) if isinstance(tokenizer, str | Path) else tokenizer
         check_vocabulary(tokenizer, found.own.vocab_size)
         path = source_of(config.model)
-        code = blake2b(path.read_bytes(), digest_size=16).hexdigest() if path.is_file() else None
+        code = blake2b(path.read_bytes(), digest_size=16).hexdigest() if path.is_file() else uuid.uuid4().hex
         return Architecture(found.own, found.own, tokenizer, found.own.eos_token_ids, code)
     assert found.home is not None
     home = files_here(_home(config, found))

@@ -224,24 +224,30 @@ def join(coordinator: str | None, num_processes: int | None, process_id: int | N
     return Hosts(state.process_id, state.num_processes, state.client, peer_timeout)
 
 
-def deal(length: np.ndarray, cost: np.ndarray, count: int, shards: int, places: int) -> list[list[list[int]]]:
+def deal(
+    length: np.ndarray, cost: np.ndarray, count: int, shards: int, places: int, load: np.ndarray | None = None
+) -> list[list[list[int]]]:
     """Rows to processes, the same everywhere: for each process lists of rows of one length, longest first.
 
     Whole sets of `shards` rows of one length, which a process's devices compute side by side, go to the process with the
     least cost so far, longest rows first: then no process is ahead of another by more than a set of the shortest rows.
     A list is one batch: at most `places` places on each device, and all lists of a length about equally long.
-    length: int [rows]; cost: float [rows], of one row of that length.
+    length: int [rows]; cost: float [rows], of one row of that length; load: float [count], what each process has of earlier
+    parts, to which this one's is added.
     """
+    load = np.zeros(count) if load is None else load
     sets: list[list[list[int]]] = [[] for _ in range(count)]
-    load = [(0.0, index) for index in range(count)]
-    heapify(load)
+    loads = [(own, index) for index, own in enumerate(load.tolist())]
+    heapify(loads)
     for size in np.unique(length)[::-1].tolist():
         rows = np.flatnonzero(length == size)
         for start in range(0, len(rows), shards):
             own = rows[start : start + shards].tolist()
-            least, index = load[0]
-            heapreplace(load, (least + float(cost[own[0]]), index))
+            least, index = loads[0]
+            heapreplace(loads, (least + float(cost[own[0]]), index))
             sets[index].append(own)
+    for own, index in loads:
+        load[index] = own
     return [[batch for own in _by_length(mine, length) for batch in _batches(own, length, places)] for mine in sets]
 
 

@@ -68,7 +68,7 @@ class Journal:
         self._writing: Future[None] | None = None
         self._count, self._last = 0, time.monotonic()
         self._lock = threading.RLock()  # a process that has lost a peer writes from another thread
-        self.seconds = 0.0  # that the run waited for its journal
+        self.seconds = 0.0  # that it took: those that the run waited, and those of the writing thread
 
     def __enter__(self) -> Self:
         self.read()
@@ -189,9 +189,11 @@ class Journal:
                 self._write(wait)
 
     def _put(self, entries: list[Entries], texts: list[tuple[str, Text]], number: int) -> None:
+        start = time.monotonic()
         data = _bytes_of(entries, texts)
         name = f"{self._writer}-{number:06d}-{_checksum(data)}.npz"
         self._store.put(f"{self._folder}/{name}", data)
+        self.seconds += time.monotonic() - start
 
 
 def _bytes_of(entries: list[Entries], texts: list[tuple[str, Text]]) -> bytes:

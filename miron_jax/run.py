@@ -239,6 +239,7 @@ class Evaluation:
 
     @contextmanager
     def _journal(self, model: Model) -> Iterator[Journal | None]:
+        start = time.perf_counter()
         fingerprint = "" if self.store is None else weights_fingerprint(model.on_one_device.state)
         assert model.placement is not None
         if self.store is None or (model.placement.is_global and not self.hosts.is_first):
@@ -255,6 +256,7 @@ class Evaluation:
             }
         )
         with Journal(self.store, key, str(self.hosts.index), self.say) as journal:
+            journal.seconds += time.perf_counter() - start
             self.hosts.on_leave = journal.flush
             if journal.num_known:
                 self.say(f"{journal.num_known} scores and texts are there already")

@@ -253,7 +253,7 @@ def score_planned(
     only the first one yields scores, when all parts are done.  On a mesh that spans them all compute the same, and scores
     of others than the first stand for nothing where the journal had them.  `name` of these weights is used once.
     """
-    known, coming, met = _Known(), iter(planned), list[PlannedPart]()
+    known, coming, met, load = _Known(), iter(planned), list[PlannedPart](), np.zeros(hosts.count)
     each_its_share = hosts.count > 1 and not forward.placement.is_global
     host = ThreadPoolExecutor(1)
     try:
@@ -264,7 +264,7 @@ def score_planned(
             own_name = f"{name}/{len(met)}"
             if each_its_share:
                 assert journal is not None, "hosts meet in the journal"
-                _score_share(part, forward, progress, journal, hosts, own_name)
+                _score_share(part, forward, progress, journal, hosts, own_name, load)
                 continue
             scores = _score(part, forward, progress, journal, hosts, own_name)
             scores = _alone_where_nan(scores, part, forward, hosts, own_name)
@@ -302,14 +302,15 @@ def _score_share(
     journal: Journal,
     hosts: Hosts,
     name: str,
+    load: np.ndarray,
 ) -> None:
-    """This process's rows of a part, then what others have not begun, into the journal."""
+    """This process's rows of a part, then what others have not begun, into the journal.  `load`: see `deal`."""
     plan, table = part.plan, _Table(part)
     lacking = np.zeros(plan.num_rows, bool)
     lacking[table.take_from(journal, progress)] = True
     shards, places = hosts.agree(f"{name}/batch", [forward.placement.shards, forward.token_budget])
     cost = cost_model(forward.model.config).row(plan.row_length)
-    lists = deal(plan.row_length, cost, hosts.count, shards, places)
+    lists = deal(plan.row_length, cost, hosts.count, shards, places, load)
     own = np.asarray([row for rows in lists[hosts.index] for row in rows if lacking[row]], np.int64)
     forward.compile(plan, part.more, own, hosts.count)
     taken = ([row for row in rows if lacking[row]] for rows in hosts.take(name, lists))

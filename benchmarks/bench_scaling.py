@@ -1,0 +1,194 @@
+"""What do more processes give, what does the journal cost, and how evenly would a pod be loaded?
+
+    python benchmarks/bench_scaling.py --model=FOLDER --data_dir=EVAL_BUNDLE
+
+processes: `miron-jax eval` on CORE at --limit, one process pinned to one core against two processes pinned to a core each,
+taking turns, --repeats times; medians of tokens a second of scoring (seconds of the slowest process, from its first batch
+to its last, compilation apart) and of the whole command without loading, compiling and self-check.  journal: seconds that
+one process spent on its journal (waiting, fingerprints, and the thread that writes) over its wall seconds.  plan:
+`miron-jax plan`'s function on --requests requests of 50 tokens from one file, in a process of its own: seconds from text to
+plan, and the peak of its resident memory.  pod: the plan of full CORE as far as its files are there, dealt out to --devices
+devices, eight a host: rows a device, how far the busiest host is above the mean, bytes that a host's devices are sent.
+Nothing else should be running.  The last line is JSON.
+"""
+
+import json
+import os
+import random
+import resource
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import flags
+from common import environment, run, say
+
+from miron_jax.checkpoints import architecture_of, find_model
+from miron_jax.config import RunConfig
+from miron_jax.forward import ACCELERATOR_TOKENS, CHUNK, Shape, cost_model
+from miron_jax.hosts import deal
+from miron_jax.parts import expected_lengths, join, parts_of
+from miron_jax.run import find_inputs, length_limit, summarize_plan
+from miron_jax.scores import Totals, plan_parts
+from miron_jax.token_bytes import TokenBytes
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
+flags.DEFINE_string("data_dir", None, "Eval bundle.", required=True)
+flags.DEFINE_integer("limit", 4, "Examples of each task, for processes.")
+flags.DEFINE_integer("repeats", 3, "Runs of one and of two processes.")
+flags.DEFINE_integer("requests", 1_000_000, "Requests to tokenize and plan.")
+flags.DEFINE_integer("devices", 1024, "Devices of the pod, eight a host.")
+flags.DEFINE_list("parts", ["processes", "plan", "pod"], "What to measure.")
+flags.DEFINE_string("plan_file", None, "Internal: tokenize and plan this file.")
+DEVICES_A_HOST = 8
+
+
+def main(_: Sequence[str]) -> None:
+    if FLAGS.plan_file:
+        print(json.dumps(planned(Path(FLAGS.plan_file))))
+        return
+    measures = {"processes": processes, "plan": plan, "pod": pod}
+    found = {name: measures[name]() for name in FLAGS.parts}
+    print(json.dumps({"benchmark": "bench_scaling", **found, "environment": environment()}, allow_nan=False))
+
+
+# Processes
+
+
+def processes() -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        evaluated(Path(folder) / "warm", 1)  # fills the cache of compiled programs
+        evaluated(Path(folder) / "warm2", 2)
+        runs = {1: [], 2: []}  # type: dict[int, list[dict[str, float]]]
+        for repeat in range(FLAGS.repeats):
+            for count, own in runs.items():
+                own.append(evaluated(Path(folder) / f"{count}-{repeat}", count))
+                say(f"{count} processes: {own[-1]}")
+    middle = {
+        count: {name: statistics.median(one[name] for one in own) for name in own[0]} for count, own in runs.items()
+    }
+    return {
+        "one": middle[1],
+        "two": middle[2],
+        "scoring": middle[2]["tokens_per_second"] / (2 * middle[1]["tokens_per_second"]),
+        "whole": middle[1]["rest_seconds"] / (2 * middle[2]["rest_seconds"]),
+        "journal_share": middle[1]["journal_seconds"] / middle[1]["wall_seconds"],
+        "runs": runs,
+    }
+
+
+def evaluated(output: Path, count: int) -> dict[str, float]:
+    """One run of `count` processes, each on a core of its own."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "miron_jax.cli", "eval", f"--model={FLAGS.model}", "--tasks=core"]
+    command += [f"--data_dir={FLAGS.data_dir}", f"--limit={FLAGS.limit}", f"--output={output}"]
+    more = [f"--coordinator=127.0.0.1:{port}", f"--num_processes={count}"] if count > 1 else []
+    cores = sorted(os.sched_getaffinity(0))
+    started = [
+        subprocess.Popen(
+            ["taskset", "-c", str(cores[i]), *command, *more, *([f"--process_id={i}"] if count > 1 else [])],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )
+        for i in range(count)
+    ]  # fmt: skip
+    for process in started:
+        _, told = process.communicate()
+        assert process.returncode == 0, told[-3000:]
+    results = json.loads((output / "results.json").read_text())
+    speed = results["speed"]
+    apart = speed["load_seconds"] + speed["compile_seconds"] + results["self_check"]["seconds"]
+    return {
+        "tokens_per_second": speed["tokens_per_second"],
+        "rest_seconds": speed["wall_seconds"] - apart,
+        "wall_seconds": speed["wall_seconds"],
+        "journal_seconds": speed["journal_seconds"],
+    }
+
+
+# A million requests
+
+
+def plan() -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "eval_data" / "language_understanding" / "lambada_openai.jsonl"
+        path.parent.mkdir(parents=True)
+        write_requests(path, FLAGS.requests)
+        command = [sys.executable, __file__, f"--model={FLAGS.model}", f"--data_dir={folder}", f"--plan_file={path}"]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return json.loads(told.splitlines()[-1])
+
+
+def write_requests(path: Path, count: int) -> None:
+    """Texts of the bundle's own words, about fifty tokens each."""
+    words = (Path(FLAGS.data_dir) / "eval_data" / "language_understanding" / "lambada_openai.jsonl").read_text().split()
+    words = [word for word in words if word.isalpha()]
+    draw = random.Random(0)
+    with path.open("w", encoding="utf-8") as file:
+        for _ in range(count):
+            text = draw.choices(words, k=41)
+            file.write(json.dumps({"context": " ".join(text[:-2]), "continuation": " ".join(text[-2:])}) + "\n")
+
+
+def planned(path: Path) -> dict[str, float]:
+    """Seconds and memory of what `miron-jax plan` does once the file is read."""
+    config = RunConfig(
+        FLAGS.model, ("core/lambada_openai",), data_dir=(("", str(path.parents[2])),), allow_changed_data=True
+    )
+    inputs = find_inputs(config)
+    start = time.perf_counter()
+    totals = summarize_plan(config, inputs)
+    return {
+        "requests": totals.requests,
+        "tokens_a_request": totals.plain_tokens / totals.requests + 1,
+        "seconds": time.perf_counter() - start,
+        "peak_gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
+    }
+
+
+# A pod
+
+
+def pod() -> dict[str, Any]:
+    config = RunConfig(FLAGS.model, ("core",), data_dir=(("", FLAGS.data_dir),))
+    inputs = find_inputs(config)
+    architecture = architecture_of(config, find_model(config, weights=False))
+    model, tokenizer = architecture.config, architecture.tokenizer
+    cost, limit, table = cost_model(model), length_limit(config, model), TokenBytes(tokenizer, model.vocab_size)
+    parts = parts_of(inputs.sources, None, tokenizer, table, limit)
+    lengths = expected_lengths(inputs.sources, config, tokenizer, limit, cost)
+    hosts, totals, needed = FLAGS.devices // DEVICES_A_HOST, Totals(), 0.0
+    load, rows, sent, spent = (np.zeros(hosts) for _ in range(4))
+    for part in plan_parts(join(parts, deque(maxlen=1), model.vocab_size), cost, totals, lengths):
+        own = part.plan
+        each = cost.row(own.row_length)
+        needed += float(each.sum()) / FLAGS.devices
+        for host, lists in enumerate(deal(own.row_length, each, hosts, DEVICES_A_HOST, ACCELERATOR_TOKENS, load)):
+            for batch in lists:
+                length, most = int(own.row_length[batch[0]]), -(-len(batch) // DEVICES_A_HOST)
+                rows[host] += len(batch)
+                spent[host] += most * float(each[batch[0]])
+                sent[host] += 4 * DEVICES_A_HOST * Shape(most, length, CHUNK).packed_size
+    return {
+        "devices": FLAGS.devices,
+        "tasks": len(inputs.sources),
+        "unique_tokens": totals.unique_tokens,
+        "rows_a_device": [float(rows.min()) / DEVICES_A_HOST, float(rows.max()) / DEVICES_A_HOST],
+        "busiest_host_over_mean_of_devices": float(spent.max()) / needed - 1,
+        "busiest_host_over_mean_of_hosts": float(spent.max() / spent.mean()) - 1,
+        "bytes_to_a_host": [float(sent.min()), float(sent.max())],
+    }
+
+
+if __name__ == "__main__":
+    run(main)
