@@ -135,7 +135,7 @@ def predictions(work: Work, answers: Answers) -> list[int | None]:
 class _NoCheck(SelfCheck):
     """The self-check re-scores a share of the requests; where time is taken, and beside peers that have none, it rests."""
 
-    def compare(self, model: Any, requests: Any, scores: Any) -> None:
+    def compare(self, model: Any, part: Any, scores: Any, judge: bool = True) -> None:
         pass
 
 

@@ -75,7 +75,7 @@ def main(_: Sequence[str]) -> None:
     bare = bare_matmuls(layer_kernels(model), shape.places, FLAGS.dtype)
 
     def one(i: int) -> None:
-        jax.block_until_ready(program(model.state, packed[i], no_sets))
+        jax.block_until_ready(program(model.state, no_sets, packed[i]))
 
     one(0)
     bare()

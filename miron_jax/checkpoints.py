@@ -278,6 +278,18 @@ def _loaded(
 
 def load(architecture: Architecture, config: RunConfig, checkpoint: Checkpoint, placement: Placement) -> Any:
     """Weights of one checkpoint where they belong; those of a user's own model stay on a mesh that they come on."""
+    try:
+        return _load(architecture, config, checkpoint, placement)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise InputError(
+            f"--model={config.model}: the weights do not fit the memory of {placement.device}: split them over devices with "
+            "--sharding=mesh --mesh=model=N, or take --dtype=bfloat16"
+        ) from error
+
+
+def _load(architecture: Architecture, config: RunConfig, checkpoint: Checkpoint, placement: Placement) -> Any:
     if not isinstance(architecture.config, OwnModel):
         assert checkpoint.folder is not None
         put = partial(put_weight, config=architecture.config, placement=placement)

@@ -175,8 +175,8 @@ def _supervised() -> int | None:
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: a supervisor that is killed takes it along
         return None
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda own, _: os.kill(child, own))
+    signal.signal(signal.SIGTERM, lambda number, _: os.kill(child, number))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both
     _, ended = os.waitpid(child, 0)
     status = os.waitstatus_to_exitcode(ended)
     if status == -signal.SIGABRT:
@@ -258,9 +258,9 @@ def _eval() -> None:
     start = time.perf_counter()
     config = _run_config()
     _start_jax()
+    hosts = _join()  # before transformers is imported, which looks whether it is to stay offline
     from miron_jax.report.results import check_output
 
-    hosts = _join()
     store = check_output(config)
     if not hosts.is_first:
         _score_along(config, store, hosts)

@@ -38,7 +38,7 @@ from miron_jax.checkpoints import (
     rounds,
     several,
 )
-from miron_jax.config import RunConfig
+from miron_jax.config import AXES, RunConfig
 from miron_jax.errors import InputError
 from miron_jax.forward import Forward, Model, Speed, cost_model, useful_flops
 from miron_jax.generate import GenerationSpeed, Generator
@@ -158,6 +158,8 @@ def evaluate_checkpoints(
     found = hosts.first_then_others("model", lambda: find_model(config))
     evaluation: Evaluation | None = None
     there, placement = checkpoints_of(config, found), Placement.choose(config.sharding, config.mesh)
+    if placement.how == "mesh" and placement.size(*AXES) < jax.local_device_count():
+        say(f"--mesh takes {placement.size(*AXES)} of this host's {jax.local_device_count()} devices")
     for now in rounds(config, found, say, scored, hosts):
         evaluation = evaluation or Evaluation(
             config, inputs, architecture_of(config, found), say, several(config, there), (), placement, store, hosts

@@ -268,7 +268,7 @@ def score_planned(
                 continue
             scores = _score(part, forward, progress, journal, hosts, own_name)
             scores = _alone_where_nan(scores, part, forward, hosts, own_name)
-            check.compare(forward.model, part, scores, judge=hosts.is_first)
+            check.compare(forward.model, part, scores, hosts.is_first)
             known.append(scores)
             yield known.take(part.places)
         if each_its_share:

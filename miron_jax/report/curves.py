@@ -87,7 +87,8 @@ def draw_curves(results: Mapping[int, Mapping[str, Any]], file: IO[bytes]) -> No
             panel.set_title(f"{task}: {labels.get(metric, metric)}", fontsize=9)
             panel.set_xlabel("training step", fontsize=8)
             panel.grid(alpha=0.3)
-    panels[0][0].legend(fontsize=7)
+    if panels[0][0].get_legend_handles_labels()[1]:
+        panels[0][0].legend(fontsize=7)
     figure.savefig(file, format="svg", metadata={"Date": None})
 
 
