@@ -252,7 +252,7 @@ def same_results(found: dict[str, Any], expected: dict[str, Any]) -> None:
 
 
 KILLED = """
-import os, random, sys, time
+import os, pathlib, random, sys, time
 import jax, miron_jax, miron_jax.cli, miron_jax.journal, miron_jax.report.table, miron_jax.run, miron_jax.store
 seconds, rounds, arguments = float(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 miron_jax.journal.FLUSH_SECONDS = 0
@@ -265,8 +265,11 @@ def slowly(path, data):
             file.flush()
             time.sleep(0.03)
 
+def written():
+    return [entry.name for folder in output.glob("journal/*") for entry in sorted(folder.iterdir())]
+
 random.seed(1)
-inside = 0
+output = next(pathlib.Path(flag.partition("=")[2]) for flag in arguments if flag.startswith("--output="))
 for i in range(rounds):  # no backend and no thread yet: a copy of this process is one that has only imported
     child = os.fork()
     if not child:
@@ -276,10 +279,18 @@ for i in range(rounds):  # no backend and no thread yet: a copy of this process 
         type(miron_jax.store.Path()).write_bytes = slowly
         sys.argv = ["miron-jax", *arguments]
         miron_jax.cli.main()
-    time.sleep(random.uniform(0.1, 1.0) * seconds)
-    ended = os.waitpid(child, os.WNOHANG)[0]
-    os.kill(child, 9)
+    if i % 2:
+        time.sleep(random.uniform(0.1, 1.0) * seconds)
+        ended = os.waitpid(child, os.WNOHANG)[0]
+    else:  # as soon as it writes, or a little later
+        before, ended = written(), 0
+        while written() == before and not ended:
+            time.sleep(0.005)
+            ended = os.waitpid(child, os.WNOHANG)[0]
+        time.sleep(random.uniform(0.0, 0.1))
+        ended = ended or os.waitpid(child, os.WNOHANG)[0]
     if not ended:
+        os.kill(child, 9)
         os.waitpid(child, 0)
     print("ended" if ended else "killed", flush=True)
 """
@@ -289,7 +300,7 @@ def test_kill_9_at_thirty_moments_loses_nothing(whole: Any, tmp_path: Path) -> N
     """Killed and resumed on 1, 2 and 3 devices, inside a write as well; the results are those of a run left alone."""
     model, data, expected, seconds, programs = whole
     command = eval_command(model, data, str(tmp_path / "out"), f"--compilation_cache={programs}")
-    arguments = [sys.executable, "-c", KILLED, str(0.6 * seconds), "30", *command[3:]]
+    arguments = [sys.executable, "-c", KILLED, str(seconds), "30", *command[3:]]
     told = done(arguments).stdout.split()
     assert len(told) == 30
     assert told.count("killed") >= 10, told
