@@ -6,7 +6,7 @@ processes: `miron-jax eval` on CORE at --limit, one process pinned to one core a
 taking turns, --repeats times; medians of tokens a second of scoring (seconds of the slowest process, from its first batch
 to its last, compilation apart) and of the whole command without loading, compiling and self-check.  journal: seconds that
 one process spent on its journal (waiting, fingerprints, and the thread that writes) over its wall seconds.  plan:
-`miron-jax plan`'s function on --requests requests of 50 tokens from one file, in a process of its own: seconds from text to
+`miron-jax plan`'s function on --requests requests of 50 tokens (questions with four choices), in a process of its own: seconds from text to
 plan, and the peak of its resident memory.  pod: the plan of full CORE as far as its files are there, dealt out to --devices
 devices, eight a host: rows a device, how far the busiest host is above the mean, bytes that a host's devices are sent.
 Nothing else should be running.  The last line is JSON.
@@ -49,7 +49,7 @@ flags.DEFINE_integer("requests", 1_000_000, "Requests to tokenize and plan.")
 flags.DEFINE_integer("devices", 1024, "Devices of the pod, eight a host.")
 flags.DEFINE_list("parts", ["processes", "plan", "pod"], "What to measure.")
 flags.DEFINE_string("plan_file", None, "Internal: tokenize and plan this file.")
-DEVICES_A_HOST = 8
+DEVICES_A_HOST, CHOICES = 8, 4
 
 
 def main(_: Sequence[str]) -> None:
@@ -121,7 +121,7 @@ def evaluated(output: Path, count: int) -> dict[str, float]:
 
 def plan() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "eval_data" / "language_understanding" / "lambada_openai.jsonl"
+        path = Path(folder) / "eval_data" / "commonsense_reasoning" / "copa.jsonl"
         path.parent.mkdir(parents=True)
         write_requests(path, FLAGS.requests)
         command = [sys.executable, __file__, f"--model={FLAGS.model}", f"--data_dir={folder}", f"--plan_file={path}"]
@@ -130,21 +130,21 @@ def plan() -> dict[str, float]:
 
 
 def write_requests(path: Path, count: int) -> None:
-    """Texts of the bundle's own words, about fifty tokens each."""
+    """Questions with four choices in the bundle's own words, about fifty tokens each."""
     words = (Path(FLAGS.data_dir) / "eval_data" / "language_understanding" / "lambada_openai.jsonl").read_text().split()
     words = [word for word in words if word.isalpha()]
     draw = random.Random(0)
     with path.open("w", encoding="utf-8") as file:
-        for _ in range(count):
-            text = draw.choices(words, k=41)
-            file.write(json.dumps({"context": " ".join(text[:-2]), "continuation": " ".join(text[-2:])}) + "\n")
+        for _ in range(count // CHOICES):
+            question, choices = draw.choices(words, k=41), [" ".join(draw.choices(words, k=5)) for _ in range(CHOICES)]
+            file.write(
+                json.dumps({"query": " ".join(question), "choices": choices, "gold": draw.randrange(CHOICES)}) + "\n"
+            )
 
 
 def planned(path: Path) -> dict[str, float]:
     """Seconds and memory of what `miron-jax plan` does once the file is read."""
-    config = RunConfig(
-        FLAGS.model, ("core/lambada_openai",), data_dir=(("", str(path.parents[2])),), allow_changed_data=True
-    )
+    config = RunConfig(FLAGS.model, ("core/copa",), data_dir=(("", str(path.parents[2])),), allow_changed_data=True)
     inputs = find_inputs(config)
     start = time.perf_counter()
     totals = summarize_plan(config, inputs)

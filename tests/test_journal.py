@@ -300,7 +300,7 @@ def test_kill_9_at_thirty_moments_loses_nothing(whole: Any, tmp_path: Path) -> N
     """Killed and resumed on 1, 2 and 3 devices, inside a write as well; the results are those of a run left alone."""
     model, data, expected, seconds, programs = whole
     command = eval_command(model, data, str(tmp_path / "out"), f"--compilation_cache={programs}")
-    arguments = [sys.executable, "-c", KILLED, str(seconds), "30", *command[3:]]
+    arguments = [sys.executable, "-c", KILLED, str(0.5 * seconds), "30", *command[3:]]
     told = done(arguments).stdout.split()
     assert len(told) == 30
     assert told.count("killed") >= 10, told
