@@ -3,12 +3,13 @@
     python benchmarks/bench_scaling.py --model=FOLDER --data_dir=EVAL_BUNDLE
 
 processes: `miron-jax eval` on CORE at --limit, one process pinned to one core against two processes pinned to a core each,
-taking turns, --repeats times; medians of tokens a second of scoring (seconds of the slowest process, from its first batch
-to its last, compilation apart) and of the whole command without loading, compiling and self-check.  journal: seconds that
-one process spent on its journal (waiting, fingerprints, and the thread that writes) over its wall seconds.  plan:
-`miron-jax plan`'s function on --requests requests of 50 tokens (questions with four choices), in a process of its own: seconds from text to
-plan, and the peak of its resident memory.  pod: the plan of full CORE as far as its files are there, dealt out to --devices
-devices, eight a host: rows a device, how far the busiest host is above the mean, bytes that a host's devices are sent.
+taking turns, --repeats times, without a cache of compiled programs (of several processes only the first one would have
+it); medians of tokens a second of scoring (seconds of the slowest process, from its first batch to its last, compilation
+apart) and of the whole command without loading, compiling and self-check.  journal: seconds that one process spent on its
+journal (waiting, fingerprints, and the thread that writes) over its wall seconds.  plan: `miron-jax plan`'s function on
+--requests requests of 50 tokens (questions with four choices), in a process of its own: seconds from text to plan, and the
+peak of its resident memory.  pod: the plan of full CORE as far as its files are there, dealt out to --devices devices,
+eight a host: rows a device, how far the busiest host is above the mean, bytes that a host's devices are sent.
 Nothing else should be running.  The last line is JSON.
 """
 
@@ -43,8 +44,8 @@ from miron_jax.token_bytes import TokenBytes
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
 flags.DEFINE_string("data_dir", None, "Eval bundle.", required=True)
-flags.DEFINE_integer("limit", 4, "Examples of each task, for processes.")
-flags.DEFINE_integer("repeats", 3, "Runs of one and of two processes.")
+flags.DEFINE_integer("limit", 8, "Examples of each task, for processes.")
+flags.DEFINE_integer("repeats", 2, "Runs of one and of two processes.")
 flags.DEFINE_integer("requests", 1_000_000, "Requests to tokenize and plan.")
 flags.DEFINE_integer("devices", 1024, "Devices of the pod, eight a host.")
 flags.DEFINE_list("parts", ["processes", "plan", "pod"], "What to measure.")
@@ -66,8 +67,6 @@ def main(_: Sequence[str]) -> None:
 
 def processes() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        evaluated(Path(folder) / "warm", 1)  # fills the cache of compiled programs
-        evaluated(Path(folder) / "warm2", 2)
         runs = {1: [], 2: []}  # type: dict[int, list[dict[str, float]]]
         for repeat in range(FLAGS.repeats):
             for count, own in runs.items():
@@ -93,6 +92,7 @@ def evaluated(output: Path, count: int) -> dict[str, float]:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "miron_jax.cli", "eval", f"--model={FLAGS.model}", "--tasks=core"]
     command += [f"--data_dir={FLAGS.data_dir}", f"--limit={FLAGS.limit}", f"--output={output}"]
+    command += ["--compilation_cache="]
     more = [f"--coordinator=127.0.0.1:{port}", f"--num_processes={count}"] if count > 1 else []
     cores = sorted(os.sched_getaffinity(0))
     started = [
