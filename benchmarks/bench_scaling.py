@@ -172,8 +172,9 @@ def pod() -> dict[str, Any]:
     for part in plan_parts(join(parts, deque(maxlen=1), model.vocab_size), cost, totals, lengths):
         own = part.plan
         each = cost.row(own.row_length)
+        sizes = {length: ACCELERATOR_TOKENS // length for length in np.unique(own.row_length).tolist()}
         needed += float(each.sum()) / FLAGS.devices
-        for host, lists in enumerate(deal(own.row_length, each, hosts, DEVICES_A_HOST, ACCELERATOR_TOKENS, load)):
+        for host, lists in enumerate(deal(own.row_length, each, hosts, DEVICES_A_HOST, sizes, load)):
             for batch in lists:
                 length, most = int(own.row_length[batch[0]]), -(-len(batch) // DEVICES_A_HOST)
                 rows[host] += len(batch)

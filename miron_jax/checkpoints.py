@@ -6,11 +6,10 @@ know what is scored.  The next checkpoint is read while one is scored; of a run 
 
 import itertools
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +26,7 @@ from miron_jax.model.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.hf_files import has_tensors
 from miron_jax.model.hf_reader import resolve_model
 from miron_jax.model.layout import put_weight
-from miron_jax.model.own import OwnModel, is_factory, make_own, source_of
+from miron_jax.model.own import OwnModel, code_of, is_factory, make_own, source_of
 from miron_jax.model.remote import files_here, folder_at, here
 from miron_jax.model.training_run import (
     Checkpoint,
@@ -94,9 +93,7 @@ def architecture_of(config: RunConfig, found: Found) -> Architecture:
             raise InputError(f"--model={config.model}: its OwnModel has no tokenizer: give one there, or --tokenizer")
         tokenizer = load_tokenizer(str(tokenizer)) if isinstance(tokenizer, str | Path) else tokenizer
         check_vocabulary(tokenizer, found.own.vocab_size)
-        path = source_of(config.model)
-        code = blake2b(path.read_bytes(), digest_size=16).hexdigest() if path.is_file() else uuid.uuid4().hex
-        return Architecture(found.own, found.own, tokenizer, found.own.eos_token_ids, code)
+        return Architecture(found.own, found.own, tokenizer, found.own.eos_token_ids, code_of(config.model, found.own))
     assert found.home is not None
     home = files_here(_home(config, found))
     model = from_hf_config(home)
@@ -170,9 +167,11 @@ def rounds(
 
 def _seen(config: RunConfig, found: Found, steps: list[int | None]) -> list[Checkpoint]:
     """The first host's checkpoints, as this one sees them."""
-    start = time.monotonic()
+    start, every = time.monotonic(), replace(config, steps=None, watch=True)  # `latest` may be a later one by now
     while True:
-        there = {checkpoint.step: checkpoint for checkpoint in checkpoints_of(config, found)}
+        there = {
+            checkpoint.step: checkpoint for checkpoint in checkpoints_of(every if steps != [None] else config, found)
+        }
         lacking = [step for step in steps if step not in there]
         if not lacking:
             return [there[step] for step in steps]
@@ -270,7 +269,9 @@ def _loaded(
         waiting = None
         on_device = sum(leaf.addressable_data(0).nbytes for leaf in jax.tree.leaves(state))
         room = Placement.of(state).free_bytes() > 2 * on_device
-        if i + 1 < len(now.checkpoints) and room:
+        if (
+            i + 1 < len(now.checkpoints) and room and not placement.is_global
+        ):  # there all hosts run the same in one order
             waiting = reader.submit(load, architecture, config, now.checkpoints[i + 1], placement)
         yield checkpoint, state
         del state  # before the next ones are read where there is no room for both

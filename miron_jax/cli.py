@@ -159,8 +159,10 @@ def _guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
     except (SystemExit, Exception) as error:
         if _hosts is None:
             raise
+        if isinstance(error, SystemExit):
+            _hosts.fail(FAILED, "its run failed")
         traceback.print_exc()
-        _hosts.fail(FAILED, "its run failed" if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}")
+        _hosts.fail(FAILED, f"{type(error).__name__}: {error}")
     return 0
 
 
@@ -262,6 +264,8 @@ def _eval() -> None:
     from miron_jax.report.results import check_output
 
     store = check_output(config)
+    if config.watch and hosts.count > 1:
+        raise InputError("--watch waits for steps on one host: leave out --distributed and --coordinator, or --watch")
     if not hosts.is_first:
         _score_along(config, store, hosts)
         hosts.end()
@@ -278,6 +282,8 @@ def _join() -> "Hosts":
 
     if not _wants_others():
         return Hosts()
+    if not 5 <= FLAGS.peer_timeout <= 86400:
+        raise InputError(f"--peer_timeout is {FLAGS.peer_timeout:g}, expected seconds from 5 to 86400")
     if FLAGS.coordinator is not None and None in (FLAGS.num_processes, FLAGS.process_id):
         raise InputError("--coordinator wants --num_processes and --process_id too: give all three to each process")
     _hosts = join(FLAGS.coordinator, FLAGS.num_processes, FLAGS.process_id, FLAGS.peer_timeout)

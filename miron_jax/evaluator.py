@@ -60,13 +60,15 @@ class Evaluator:
             options["data_dir"] = (("", str(data_dir)),)
         own = isinstance(model, OwnModel)
         name = f"OwnModel({_name_of(model)})" if isinstance(model, OwnModel) else str(model)
+        if "sharding" in options or "mesh" in options:
+            raise InputError("Evaluator: weights stay where they are: place params, and name row_axes of their mesh")
         if output is not None:
             options["output"] = str(output)
         try:
             self.config = RunConfig(model=name, tasks=tuple(tasks), **options)
         except TypeError as error:
             raise InputError(f"Evaluator: {error}; expected fields of RunConfig") from None
-        self._writes = output is not None
+        self._writes = output is not None and jax.process_index() == 0
         if self._writes:
             check_output(self.config)
         self._of_step = steps_there(self.config) if self._writes else {}

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention import reference
 from miron_jax.kernels.target_logprob.layout import lay_out
 from miron_jax.kernels.target_logprob.xla import id_set_logprob, target_logprob
@@ -230,22 +231,27 @@ class Forward:
         """Row lengths compiled so far."""
         return tuple(sorted(self._rows))
 
-    def compile(self, plan: Plan, more: bool = False, rows: np.ndarray | None = None, processes: int = 1) -> None:
-        """Compile a program for every row length of the plan's rows (absent: all) that has none.
+    def size(self, plan: Plan, more: bool = False, processes: int = 1) -> dict[int, int]:
+        """Rows of a shard for every row length of the plan; a length keeps what it once has.
 
-        Batches are of a size that leaves the last one fullest, unless `more` plans are to be expected.  `processes`: among
-        which the plan's rows are dealt out.
+        They leave the last batch fullest, unless `more` plans are to be expected.  `processes`: that share the rows.
         """
-        lengths, counts = np.unique(plan.row_length, return_counts=True)
-        wanted = set(plan.row_length[slice(None) if rows is None else rows].tolist())
-        room = self._room_for_asks(plan)
-        needed = [own for own in zip(lengths.tolist(), counts.tolist(), strict=True) if own[0] in wanted]
-        new = [(t, n) for t, n in needed if t not in self._rows or self._shape(t, room) not in self._programs]
-        for i, (length, count) in enumerate(new):
-            start = time.perf_counter()
+        for length, count in zip(
+            *(own.tolist() for own in np.unique(plan.row_length, return_counts=True)), strict=True
+        ):
             full = max(1, self.token_budget // length)
-            size = full if more else _rows_a_batch(-(-count // (self.placement.shards * processes)), full)
-            self._rows.setdefault(length, -(-size // self._split) * self._split)
+            rows = full if more else _rows_a_batch(-(-count // (self.placement.shards * processes)), full)
+            self._rows.setdefault(length, -(-rows // self._split) * self._split)
+        return {length: self._rows[length] for length in np.unique(plan.row_length).tolist()}
+
+    def compile(self, plan: Plan, more: bool = False, rows: np.ndarray | None = None) -> None:
+        """Compile a program for every row length of the plan's rows (absent: all) that has none."""
+        self.size(plan, more)
+        room = self._room_for_asks(plan)
+        lengths = np.unique(plan.row_length if rows is None else plan.row_length[rows]).tolist()
+        new = [length for length in lengths if self._shape(length, room) not in self._programs]
+        for i, length in enumerate(new):
+            start = time.perf_counter()
             self._fit(length, room)
             seconds = time.perf_counter() - start
             self.speed.compile_seconds += seconds
@@ -273,7 +279,7 @@ class Forward:
         while True:
             while len(flying) < IN_FLIGHT and (rows := again.popleft() if again else next(taken, None)) is not None:
                 length = int(plan.row_length[rows[0]])
-                if length not in self._rows:
+                if not any(shape.length == length for shape in self._programs):  # rows that another host had
                     self.compile(plan, more, np.asarray(rows))
                 count = self._rows[length] * self.placement.shards
                 if len(rows) > count:
@@ -373,6 +379,11 @@ class Forward:
         """Out of memory: half the rows of this length from now on.  Any other error, or one row that fails, is raised."""
         if "RESOURCE_EXHAUSTED" not in str(error) or shape.rows == self._split:
             raise error
+        if self.placement.is_global:
+            raise InputError(
+                f"out of memory at {shape.rows} rows of {shape.length} tokens, on a mesh that spans hosts, where no batch "
+                f"is halved: lower --token_budget, which is {self.token_budget}"
+            ) from error
         if shape.rows > self._rows[shape.length]:
             return  # it flew before the last halving
         rows = self._rows[shape.length] = self._half(shape.rows)

@@ -273,11 +273,11 @@ class Generator:
     ) -> Cache | None:
         """Let waiting prompts into free slots, one prefilled batch after another: its memory goes with its last prompt.
 
-        A shard whose prompts run out waits for the others' where these have as many left as there are slots.
+        A shard whose prompts run out waits where another one has as many left as it has slots.
         """
         own = len(slots) // len(waiting)
         while free := [b for b, slot in enumerate(slots) if slot is None]:
-            if not all(waiting[b // own] for b in free) and sum(map(len, waiting)) < len(slots):
+            if not all(waiting[b // own] for b in free) and max(map(len, waiting)) < own:
                 for prompt in next(prompts, ()):
                     waiting[prompt.shard].append(prompt)
             taken = [(b, waiting[b // own].popleft()) for b in free if waiting[b // own]]

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heapreplace
+from itertools import chain, groupby
 from typing import Any, NoReturn
 
 import jax
@@ -24,6 +25,7 @@ import numpy as np
 from miron_jax.errors import INTERRUPTED, InputError
 
 BEAT_SECONDS, POLL_SECONDS = 1.0, 0.1
+STALL_SECONDS = 1800.0  # without a batch, of a process that waits for none of the others: its device hangs
 _ROOT = "miron_jax"
 
 
@@ -36,8 +38,10 @@ class Hosts:
         self._taken: dict[str, int] = {}  # of queues, alone
         self._stopped = threading.Event()
         self._leaving = threading.Lock()
+        self._steps, self._waits = 0, False  # batches that came; whether this process waits for others
         self._answered = time.monotonic()  # when the coordinator last did
         self._heard = {peer: (time.monotonic(), "") for peer in range(count)}
+        self._moved = {peer: (time.monotonic(), "") for peer in range(count)}  # when each last came on
         self.on_leave: Callable[[], None] = lambda: None  # what must be written before the process ends
         if client is not None:
             for task in (self._beat, self._watch):
@@ -57,13 +61,14 @@ class Hosts:
         if self.is_first:
             self._set(f"said/{name}", json.dumps(value))
             return value
-        while True:
-            try:
-                return json.loads(self._client.key_value_try_get(f"{_ROOT}/said/{name}"))
-            except jax.errors.JaxRuntimeError as error:
-                if "NOT_FOUND" not in str(error):
-                    raise
-            time.sleep(POLL_SECONDS)
+        with self._waiting():
+            while True:
+                try:
+                    return json.loads(self._client.key_value_try_get(f"{_ROOT}/said/{name}"))
+                except jax.errors.JaxRuntimeError as error:
+                    if "NOT_FOUND" not in str(error):
+                        raise
+                time.sleep(POLL_SECONDS)
 
     def tell(self, name: str, value: Any = None) -> None:
         """Say that this process has come to `name`."""
@@ -74,12 +79,22 @@ class Hosts:
         """What every process told at `name`, once all have come there."""
         if self._client is None:
             return [None]
-        while True:
-            found = self._all(f"at/{name}/")
-            if len(found) == self.count:
-                told = {int(key.rsplit("/", 1)[1]): json.loads(value) for key, value in found.items()}
-                return [told[index] for index in range(self.count)]
-            time.sleep(POLL_SECONDS)
+        with self._waiting():
+            while len(found := self._all(f"at/{name}/")) < self.count:
+                time.sleep(POLL_SECONDS)
+        told = {int(key.rsplit("/", 1)[1]): json.loads(value) for key, value in found.items()}
+        return [told[index] for index in range(self.count)]
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        self._waits = True
+        yield
+        self._waits = False
+        self.step()
+
+    def step(self) -> None:
+        """This process comes on."""
+        self._steps += 1
 
     def first_then_others(self, name: str, function: Callable[[], Any]) -> Any:
         """Run by the first process, then by the others: what it fetches they find."""
@@ -135,7 +150,7 @@ class Hosts:
         while not self._stopped.is_set():
             count += 1
             try:
-                self._set(f"beat/{self.index}", f"{count} {socket.gethostname()}")
+                self._set(f"beat/{self.index}", f"{count} {socket.gethostname()} {self._steps} {self._waits:d}")
                 beats, ends = self._all("beat/"), self._all("end/")
             except jax.errors.JaxRuntimeError:  # the coordinator is gone, or late: `_watch` counts the seconds
                 beats = ends = None
@@ -149,6 +164,9 @@ class Hosts:
             peer = int(key.rsplit("/", 1)[1])
             if beat != self._heard[peer][1]:
                 self._heard[peer] = (now, beat)
+            _, _, steps, waits = beat.split()
+            if waits == "1" or steps != self._moved[peer][1]:
+                self._moved[peer] = (now, steps)
         self._answered = now
         for key, told in ends.items():
             status, host, message = json.loads(told)
@@ -162,9 +180,15 @@ class Hosts:
                 self._leave(
                     INTERRUPTED, f"process 0, which coordinates the run, has not answered for {seconds}: {again}"
                 )
+            for peer, (moved, _) in self._moved.items():
+                if now - moved > STALL_SECONDS:
+                    host, seconds = "".join(self._heard[peer][1].split()[1:2]), f"{now - moved:.0f} s"
+                    self._leave(
+                        INTERRUPTED, f"process {peer} ({host}) has done nothing for {seconds}: it hangs; {again}"
+                    )
             for peer, (heard, beat) in self._heard.items():
                 if now - heard > self.peer_timeout:
-                    host = beat.partition(" ")[2] or "never heard from"
+                    host = "".join(beat.split()[1:2]) or "never heard from"
                     self._leave(
                         INTERRUPTED,
                         f"process {peer} ({host}) has not been heard from for {now - heard:.0f} s: it was killed, or it "
@@ -225,15 +249,20 @@ def join(coordinator: str | None, num_processes: int | None, process_id: int | N
 
 
 def deal(
-    length: np.ndarray, cost: np.ndarray, count: int, shards: int, places: int, load: np.ndarray | None = None
+    length: np.ndarray,
+    cost: np.ndarray,
+    count: int,
+    shards: int,
+    sizes: dict[int, int],
+    load: np.ndarray | None = None,
 ) -> list[list[list[int]]]:
     """Rows to processes, the same everywhere: for each process lists of rows of one length, longest first.
 
     Whole sets of `shards` rows of one length, which a process's devices compute side by side, go to the process with the
     least cost so far, longest rows first: then no process is ahead of another by more than a set of the shortest rows.
-    A list is one batch: at most `places` places on each device, and all lists of a length about equally long.
-    length: int [rows]; cost: float [rows], of one row of that length; load: float [count], what each process has of earlier
-    parts, to which this one's is added.
+    A list is one batch: `sizes[length]` rows on each device, the last of a length fewer.  length: int [rows]; cost: float
+    [rows], of one row of that length; load: float [count], what each process has of earlier parts, to which this one's is
+    added.
     """
     load = np.zeros(count) if load is None else load
     sets: list[list[list[int]]] = [[] for _ in range(count)]
@@ -248,18 +277,14 @@ def deal(
             sets[index].append(own)
     for own, index in loads:
         load[index] = own
-    return [[batch for own in _by_length(mine, length) for batch in _batches(own, length, places)] for mine in sets]
+    return [
+        [batch for own in _by_length(mine, length) for batch in _batches(own, sizes[int(length[own[0][0]])])]
+        for mine in sets
+    ]
 
 
-def _by_length(sets: list[list[int]], length: np.ndarray) -> Iterator[list[list[int]]]:
-    start = 0
-    for i in range(1, len(sets) + 1):
-        if i == len(sets) or length[sets[i][0]] != length[sets[start][0]]:
-            yield sets[start:i]
-            start = i
-
-
-def _batches(sets: list[list[int]], length: np.ndarray, places: int) -> Iterator[list[int]]:
-    most = max(1, places // int(length[sets[0][0]]))
-    for part in np.array_split(np.arange(len(sets)), -(-len(sets) // most)):
-        yield [row for i in part.tolist() for row in sets[i]]
+def _batches(sets: list[list[int]], length: np.ndarray, sizes: dict[int, int]) -> Iterator[list[int]]:
+    for size, own in groupby(sets, key=lambda rows: int(length[rows[0]])):
+        alike = list(own)
+        for start in range(0, len(alike), sizes[size]):
+            yield list(chain.from_iterable(alike[start : start + sizes[size]]))

@@ -64,6 +64,7 @@ class Journal:
         self._read: set[str] = set()
         self._entries: list[Entries] = []  # not yet written
         self._new_texts: list[tuple[str, Text]] = []
+        self._held: tuple[list[Entries], list[tuple[str, Text]]] = [], []
         self._thread = ThreadPoolExecutor(1)
         self._writing: Future[None] | None = None
         self._count, self._last = 0, time.monotonic()
@@ -92,7 +93,10 @@ class Journal:
                 continue
             self._read.add(name)
             path = f"{self._folder}/{name}"
-            data = self._store.get(path)
+            try:
+                data = self._store.get(path)
+            except FileNotFoundError:
+                continue  # another host has set it aside
             try:
                 self._take_in(name, data)
             except (ValueError, KeyError, zipfile.BadZipFile):
@@ -179,11 +183,16 @@ class Journal:
     def _write(self, wait: bool) -> None:
         if self._writing is not None:
             writing, self._writing = self._writing, None
-            writing.result()  # raises what went wrong
+            try:
+                writing.result()
+            except BaseException:
+                self._entries, self._new_texts = self._held[0] + self._entries, self._held[1] + self._new_texts
+                raise
         if self._entries or self._new_texts:
             entries, texts = self._entries, self._new_texts
             self._entries, self._new_texts, self._last = [], [], time.monotonic()
             self._count += 1
+            self._held = entries, texts  # until they are written
             self._writing = self._thread.submit(self._put, entries, texts, self._count)
             if wait:
                 self._write(wait)

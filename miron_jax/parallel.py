@@ -193,7 +193,10 @@ class Placement:
         return jax.tree.map(lambda leaf: leaf.addressable_data(0), state)
 
     def free_bytes(self) -> float:
-        """Memory that a program may still take on each device; on CPU they have the host's in common."""
+        """Memory that a program may still take on each device; on CPU they have the host's in common.  On a mesh that spans
+        hosts none is looked at: they must not come to unlike sizes."""
+        if self.is_global:
+            return float(1 << 60)
         statistics = self.device.memory_stats()
         if statistics and "bytes_limit" in statistics:
             return statistics["bytes_limit"] - statistics["bytes_in_use"]

@@ -223,7 +223,12 @@ class Evaluation:
         Raises SelfCheckFailed, and InputError for what a part finds wrong.
         """
         config, placement = self.architecture.config, Placement.of(state, self.row_axes)
-        if self.placement is not None and self.placement.mesh == placement.mesh:
+        whole = all(leaf.is_fully_replicated for leaf in jax.tree.leaves(state))
+        if (
+            self.placement is not None
+            and self.placement.mesh == placement.mesh
+            and (whole or not isinstance(config, OwnModel))
+        ):
             placement = self.placement  # else they came on a mesh of their own
         model = Model(config, self.architecture.network, state, placement)
         check = SelfCheck(tolerance_of(config, state, self.config.dtype))
@@ -251,6 +256,7 @@ class Evaluation:
             {
                 "weights": fingerprint,
                 "model": self.architecture.source or repr(model.config),
+                "eos": sorted(self.architecture.eos_ids),
                 "tokenizer": tokenizer_fingerprint(self.architecture.tokenizer),
                 "dtype": self.config.dtype,
                 "precision": str(jax.config.values["jax_default_matmul_precision"]),

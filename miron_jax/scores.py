@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from miron_jax.errors import InputError
 from miron_jax.forward import Forward, Model, PlainScore, RowScores, cost_model, score_plainly
 from miron_jax.hosts import Hosts, deal
 from miron_jax.journal import Entries, Journal
@@ -262,6 +263,7 @@ def score_planned(
             upcoming = host.submit(next, coming, None)
             met.append(part)
             own_name = f"{name}/{len(met)}"
+            _same_plan(hosts, own_name, part)
             if each_its_share:
                 assert journal is not None, "hosts meet in the journal"
                 _score_share(part, forward, progress, journal, hosts, own_name, load)
@@ -271,6 +273,7 @@ def score_planned(
             check.compare(forward.model, part, scores, hosts.is_first)
             known.append(scores)
             yield known.take(part.places)
+        _same_plan(hosts, f"{name}/{len(met) + 1}", None)
         if each_its_share:
             assert journal is not None
             meet(journal, hosts, f"{name}/scored")
@@ -285,6 +288,20 @@ def score_planned(
                 yield known.take(part.places)
     finally:
         host.shutdown(wait=False, cancel_futures=True)  # a run that is interrupted does not wait for its next part
+
+
+def _same_plan(hosts: Hosts, name: str, part: PlannedPart | None) -> None:
+    """Every host makes the same plan; None: of no further part.  Raises InputError where this one made another."""
+    if hosts.count == 1:
+        return
+    told = None
+    if part is not None:
+        told = blake2b(b"".join(part.digests) + part.plan.row_length.tobytes(), digest_size=16).hexdigest()
+    if hosts.agree(f"{name}/plan", told) != told:
+        raise InputError(
+            f"process {hosts.index} has other requests than process 0: give all hosts the same flags, benchmark data, "
+            "tokenizer and versions"
+        )
 
 
 def meet(journal: Journal, hosts: Hosts, name: str) -> None:
@@ -308,13 +325,15 @@ def _score_share(
     plan, table = part.plan, _Table(part)
     lacking = np.zeros(plan.num_rows, bool)
     lacking[table.take_from(journal, progress)] = True
-    shards, places = hosts.agree(f"{name}/batch", [forward.placement.shards, forward.token_budget])
+    batch = forward.size(plan, part.more, hosts.count)
+    shards, sizes = hosts.agree(f"{name}/batch", [forward.placement.shards, list(batch.items())])
     cost = cost_model(forward.model.config).row(plan.row_length)
-    lists = deal(plan.row_length, cost, hosts.count, shards, places, load)
+    lists = deal(plan.row_length, cost, hosts.count, shards, dict(sizes), load)
     own = np.asarray([row for rows in lists[hosts.index] for row in rows if lacking[row]], np.int64)
-    forward.compile(plan, part.more, own, hosts.count)
+    forward.compile(plan, part.more, own)
     taken = ([row for row in rows if lacking[row]] for rows in hosts.take(name, lists))
     for scored in forward.run(plan, part.more, (rows for rows in taken if rows)):
+        hosts.step()
         table.write(scored)
         journal.add(table.entries(scored.rows))
         progress(scored.tokens)
@@ -362,6 +381,7 @@ def _score(
         table.logprob[:] = 0
     forward.compile(part.plan, part.more, missing)
     for scored in forward.run(part.plan, part.more, forward.batches(part.plan, missing)):
+        hosts.step()
         table.write(scored)
         if journal is not None:
             journal.add(table.entries(scored.rows))

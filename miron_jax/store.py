@@ -6,9 +6,12 @@ asks one for either.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
+import signal
 import socket
+import sys
 import threading
 import time
 import uuid
@@ -19,6 +22,7 @@ from typing import IO, Any, Self
 from miron_jax.errors import InputError
 
 LOCK = ".lock"
+RETRY_SECONDS = (1.0, 4.0)  # before a put is tried again
 SEEN_SECONDS = 60.0  # until a shared folder shows what another host wrote
 BEAT_SECONDS, SILENT_SECONDS = 5.0, 20.0  # of a lock in an object store: how often it changes, when its run is gone
 
@@ -39,8 +43,15 @@ class Store:
         """Write one object.  Raises OSError; then what was there before is there still."""
         path = self.root / name
         if self.is_remote:
-            path.write_bytes(data)
-            return
+            for wait in (*RETRY_SECONDS, None):
+                try:
+                    with _told_as_oserror(str(path)):
+                        path.write_bytes(data)
+                    return
+                except OSError:
+                    if wait is None:
+                        raise
+                    time.sleep(wait)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         try:
@@ -51,7 +62,8 @@ class Store:
             raise
 
     def get(self, name: str) -> bytes:
-        return (self.root / name).read_bytes()
+        with _told_as_oserror(f"{self.name}/{name}"):
+            return (self.root / name).read_bytes()
 
     def has(self, name: str) -> bool:
         return (self.root / name).is_file()
@@ -66,6 +78,18 @@ class Store:
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             (self.root / name).unlink()
+
+
+@contextlib.contextmanager
+def _told_as_oserror(path: str) -> Iterator[None]:
+    """Every store's client has errors of its own."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise OSError(errno.EIO, f"the store answers: {reason:.200}", path) from error
 
 
 def _remote(name: str) -> Any:
@@ -115,6 +139,7 @@ class Lock:
         self._store = store
         self._file: IO[str] | None = None
         self._stopped = threading.Event()
+        self._beating: threading.Thread | None = None
         self._own = f"{socket.gethostname()} process {os.getpid()} {uuid.uuid4().hex}"
         if store.is_remote or not self._lock_file():
             self._begin_beating()
@@ -124,12 +149,14 @@ class Lock:
 
     def __exit__(self, *_: Any) -> None:
         self._stopped.set()
+        if self._beating is not None:
+            self._beating.join(BEAT_SECONDS)
         with contextlib.suppress(OSError):  # the run has ended, whatever becomes of the lock
             if self._file is not None:
                 (self._store.root / LOCK).unlink(missing_ok=True)
                 self._file.close()
                 self._store.root.rmdir()  # only where nothing came of the run
-            else:
+            elif self._read().startswith(self._own):
                 self._store.remove(LOCK)
 
     def _lock_file(self) -> bool:
@@ -169,13 +196,18 @@ class Lock:
         time.sleep(BEAT_SECONDS / 5)
         if not self._read().startswith(self._own):  # two came at once: the last one to write has it
             raise self._taken(self._read())
-        threading.Thread(target=self._beat, daemon=True).start()
+        self._beating = threading.Thread(target=self._beat, daemon=True)
+        self._beating.start()
 
     def _beat(self) -> None:
         count = 0
         while not self._stopped.wait(BEAT_SECONDS):
             count += 1
-            with contextlib.suppress(Exception):  # a store's errors are its own; the next beat tries again
+            with contextlib.suppress(OSError):  # the next beat tries again
+                if (now := self._read()) and not now.startswith(self._own):
+                    print(f"miron-jax: {self._taken(now)}; this run had been silent for too long", file=sys.stderr)
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    return
                 self._store.put(LOCK, f"{self._own} {count}".encode())
 
     def _read(self) -> str:

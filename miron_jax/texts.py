@@ -195,6 +195,7 @@ def _drawn(
         return generator.run(these, finished)
 
     def finished(request: TextRequest, text: Generated) -> None:
+        hosts.step()
         if journal is not None and text.ended != "nan":
             journal.add_text(request.digest, Text(*text))
 

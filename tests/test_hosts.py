@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,12 +12,17 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
+from flax import nnx
 
 from miron_jax.config import RunConfig
 from miron_jax.generate import TextRequest
 from miron_jax.hosts import Hosts, deal
+from miron_jax.model.hf_reader import load_hf
 from miron_jax.texts import _dealt
 from tests.test_journal import WRITES_AT_ONCE, done, parts_in, same_results
 from tests.tiny_model import make_model, write_core_data
@@ -117,6 +123,40 @@ def test_bad_input_ends_all_processes(alone: Any, tmp_path: Path) -> None:
     assert [status for status, _ in found] == [2, 2], found
 
 
+def test_hosts_that_plan_differently_are_told(alone: Any, tmp_path: Path) -> None:
+    """A file that one of them lacks, another --limit, another version: nobody waits, and nothing is mixed up."""
+    flags, _ = alone
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = [*flags, f"--output={tmp_path / 'out'}", f"--coordinator=127.0.0.1:{port}", "--num_processes=2"]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "miron_jax.cli", "eval", *common, f"--process_id={index}", f"--limit={4 + index}"],
+            cwd=REPOSITORY, env={**os.environ, "JAX_PLATFORMS": "cpu"}, stderr=subprocess.PIPE, text=True,
+        )
+        for index in (0, 1)
+    ]  # fmt: skip
+    found = ended(processes)
+    assert [status for status, _ in found] == [2, 2], found
+    assert "process 1 has other requests than process 0" in found[0][1]
+
+
+@pytest.mark.parametrize("more", [(), ("--sharding=mesh", "--mesh=model=2")])
+def test_steps_of_an_orbax_run_are_shared(more: tuple[str, ...], alone: Any, tmp_path: Path) -> None:
+    flags, expected = alone
+    model = Path(next(flag for flag in flags if flag.startswith("--model=")).partition("=")[2])
+    state = nnx.to_pure_dict(load_hf(model, jnp.float32).state)
+    shutil.copytree(model, tmp_path / "run", ignore=shutil.ignore_patterns("*.safetensors"))
+    with ocp.StandardCheckpointer() as saver:
+        saver.save(tmp_path / "run" / "1", jax.tree.map(lambda leaf: leaf * 1.5, state))
+        saver.save(tmp_path / "run" / "2", state)
+    found = ended(start([*flags, f"--model={tmp_path / 'run'}"], tmp_path / "out", 2, *more))
+    assert [status for status, _ in found] == [0, 0], found
+    same_results(json.loads((tmp_path / "out" / "results.json").read_text()), expected)
+    assert (tmp_path / "out" / "step_1" / "results.json").is_file()
+
+
 def test_sigterm_to_one_process_ends_all_as_interrupted(alone: Any, tmp_path: Path) -> None:
     flags, _ = alone
     processes = start(flags, tmp_path / "out", 2)
@@ -134,7 +174,7 @@ def test_every_row_is_dealt_once_and_evenly(count: int, shards: int) -> None:
     rng = np.random.default_rng(0)
     length = rng.choice([256, 512, 1024, 1536, 2048], 40 * count * shards)
     cost = length * (length + 4000.0)
-    lists = deal(length, cost, count, shards, places=4096)
+    lists = deal(length, cost, count, shards, {size: 4096 // size for size in np.unique(length).tolist()})
     rows = [row for own in lists for batch in own for row in batch]
     assert sorted(rows) == list(range(len(length)))
     for batch in chain.from_iterable(lists):

@@ -150,6 +150,12 @@ def test_fingerprints_see_every_bit_and_no_place(tmp_path: Path) -> None:
         words = np.asarray(state["a"]).copy().view(np.uint32)
         words.flat[i] ^= 1
         assert weights_fingerprint({**state, "a": jnp.asarray(words.view(np.float32))}) != before
+    assert weights_fingerprint({**state, "a": -state["a"]}) != before
+    assert weights_fingerprint({**state, "a": state["a"] * 2}) != before
+    for i, j in ((0, 1), (3, 17), (8, 34)):  # signs in pairs
+        signs = np.ones(35, np.float32)
+        signs[[i, j]] = -1
+        assert weights_fingerprint({**state, "a": state["a"] * signs.reshape(5, 7)}) != before
     swapped = np.asarray(state["a"])[[1, 0, 2, 3, 4]]
     assert weights_fingerprint({**state, "a": jnp.asarray(swapped)}) != before
     assert weights_fingerprint({"a": state["a"], "c": state["b"]}) != before

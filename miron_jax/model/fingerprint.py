@@ -17,14 +17,15 @@ from miron_jax.model.decoder import leaf_name
 
 _WORDS = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}
 _LANES = np.asarray([0x9E3779B1, 0x85EBCA77], np.uint32)  # odd, from xxHash's primes
+_FACTORS = np.asarray([0x2C1B3C6D, 0x297A2D39], np.uint32)
 _AXES = np.asarray([0x165667B1, 0xD3A2646D, 0xFD7046C5, 0xB55A4F09, 0x8DA6B343], np.uint32)
 
 
 def weights_fingerprint(state: Any) -> str:
     """Of every bit of the weights, whatever devices they lie on.
 
-    Each leaf is read once on its devices: 64 bits, two sums modulo 2**32 of its words times odd numbers that their
-    places draw.  One word that changes changes both; zeros that fill an axis up change none.
+    Each leaf is read once on its devices: 64 bits, two sums modulo 2**32 of what its words and their places are mixed to.
+    Zeros that fill an axis up add nothing.
     """
     leaves = jax.tree_util.tree_flatten_with_path(state)[0]
     told = [(leaf_name(path), str(leaf.dtype), _sums(leaf).tobytes().hex()) for path, leaf in leaves]
@@ -52,8 +53,11 @@ def _sums_on_device(leaf: jax.Array) -> jax.Array:
         place += jax.lax.broadcasted_iota(jnp.uint32, words.shape, axis) * _AXES[axis % len(_AXES)]
     sums = []
     for lane in _LANES:
-        mixed = (place ^ (place >> 15)) * lane
-        sums.append((words * ((mixed ^ (mixed >> 13)) | 1)).sum(dtype=jnp.uint32))
+        # A word times a number of its place would not do: sign bits, 2**31 each, cancel in pairs.
+        mixed = (words ^ ((place ^ (place >> 15)) * lane)) * _FACTORS[0]
+        mixed = (mixed ^ (mixed >> 15)) * _FACTORS[1]
+        mixed = mixed ^ (mixed >> 13)
+        sums.append(jnp.where(words == 0, jnp.uint32(0), mixed).sum(dtype=jnp.uint32))
     return jnp.stack(sums)
 
 

@@ -171,7 +171,7 @@ def _put_together(
         by_name.setdefault(piece.name, []).append(slot)
     for name, own in by_name.items():
         key = on_disk[name]
-        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+        with _checkpointer() as checkpointer:
             array: Any = _read(checkpointer, folder, item, key, stored[key])
         axis = mapped.pieces[own[0]].axis
         if axis is not None and (axis >= array.ndim or array.shape[axis] != len(own)):
@@ -321,7 +321,7 @@ def _restore(
     if (item / _DATA_FOLDER).is_dir() and not (item / _MANIFEST).is_file():
         raise _damaged(folder, FileNotFoundError(f"{_MANIFEST} is missing"))
     arrays = {}
-    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+    with _checkpointer() as checkpointer:
         # Largest first: what reading one takes beside the leaf itself is then smallest where most leaves are there.
         for path, leaf in sorted(wanted.items(), key=lambda item: -math.prod(item[1].shape)):
             array = _read(checkpointer, folder, item, inside[path], stored[inside[path]])
@@ -329,6 +329,16 @@ def _restore(
             del array  # else it lives while the next leaf is read
             _give_back()
     return arrays
+
+
+def _checkpointer() -> ocp.Checkpointer:
+    """Of this process alone: by default Orbax waits for all processes of a job at each restore."""
+    index = jax.process_index()
+    alone = ocp.options.MultiprocessingOptions(
+        primary_host=index, active_processes={index}, barrier_sync_key_prefix=f"miron_jax_{index}"
+    )
+    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=alone)
+    return ocp.Checkpointer(handler, multiprocessing_options=alone)
 
 
 def _read(checkpointer: Any, folder: Path, item: Path, path: str, stored: Stored) -> np.ndarray:

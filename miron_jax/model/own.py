@@ -14,7 +14,8 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,18 @@ def source_of(name: str) -> Path:
     except (ImportError, ValueError):
         found = None
     return Path((found and found.origin) or name)
+
+
+def code_of(name: str, own: OwnModel) -> str:
+    """Fingerprint of what a factory's model computes beside its weights: its record, and every module that was imported from
+    the factory's own folder or the working directory (installed packages apart).  Called after the factory."""
+    folders = {source_of(name).resolve().parent, source_of(name.partition(".")[0]).resolve().parent, Path.cwd()}
+    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    paths = {Path(file).resolve() for file in files if file and "site-packages" not in file}
+    inside = sorted(path for path in paths if path.is_file() and any(path.is_relative_to(own) for own in folders))
+    told = [getattr(own, field.name) for field in fields(own) if field.name not in ("params", "tokenizer")]
+    record = [value for value in told if not callable(value)]
+    return blake2b(repr([record, [path.read_bytes() for path in inside]]).encode(), digest_size=16).hexdigest()
 
 
 def check_own(own: OwnModel, params: Any, tolerance: float) -> None:
