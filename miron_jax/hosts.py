@@ -277,10 +277,7 @@ def deal(
             sets[index].append(own)
     for own, index in loads:
         load[index] = own
-    return [
-        [batch for own in _by_length(mine, length) for batch in _batches(own, sizes[int(length[own[0][0]])])]
-        for mine in sets
-    ]
+    return [list(_batches(own, length, sizes)) for own in sets]
 
 
 def _batches(sets: list[list[int]], length: np.ndarray, sizes: dict[int, int]) -> Iterator[list[int]]:
