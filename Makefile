@@ -41,7 +41,7 @@ $(VENV)/.bench: $(VENV)/.installed
 
 $(BARE)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(BARE)
-	$(BARE)/bin/pip install --quiet --upgrade "setuptools>=77" build hypothesis pytest
+	$(BARE)/bin/pip install --quiet --upgrade "setuptools>=77" build hypothesis pytest pytest-xdist
 	$(BARE)/bin/pip install --quiet -e .
 	touch $@
 
@@ -60,11 +60,11 @@ lint: install
 	$(VENV)/bin/basedpyright --pythonpath $(RUN)
 
 test: lint
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n 2 --dist loadfile
 
 test-bare: $(BARE)/.installed
 	$(BARE)/bin/python -c "import sys, jax; print('Python', sys.version.split()[0], 'jax', jax.__version__)"
-	$(BARE)/bin/python -m pytest
+	$(BARE)/bin/python -m pytest -n 2 --dist loadfile
 
 $(MIRON_MODELS)/%/model.safetensors: | $(VENV)/.installed
 	@test -f $(SHARED)/tools/make_real_models.py || \
