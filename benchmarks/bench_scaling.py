@@ -9,7 +9,9 @@ apart) and of the whole command without loading, compiling and self-check.  jour
 journal (waiting, fingerprints, and the thread that writes) over its wall seconds.  plan: `miron-jax plan`'s function on
 --requests requests of 50 tokens (questions with four choices), in a process of its own: seconds from text to plan, and the
 peak of its resident memory.  pod: the plan of full CORE as far as its files are there, dealt out to --devices devices,
-eight a host: rows a device, how far the busiest host is above the mean, bytes that a host's devices are sent.
+eight a host: rows a device; how far the busiest host is above the mean, by predicted cost of its rows, by that of its
+batches with their empty places, and of the latter above what all rows would cost spread perfectly; bytes that go to a
+host's devices.
 Nothing else should be running.  The last line is JSON.
 """
 
@@ -34,9 +36,9 @@ from common import environment, run, say
 
 from miron_jax.checkpoints import architecture_of, find_model
 from miron_jax.config import RunConfig
-from miron_jax.forward import ACCELERATOR_TOKENS, CHUNK, Shape, cost_model
+from miron_jax.forward import ACCELERATOR_TOKENS, CHUNK, Shape, cost_model, rows_a_batch
 from miron_jax.hosts import deal
-from miron_jax.parts import expected_lengths, join, parts_of
+from miron_jax.parts import join, parts_of, survey
 from miron_jax.run import find_inputs, length_limit, summarize_plan
 from miron_jax.scores import Totals, plan_parts
 from miron_jax.token_bytes import TokenBytes
@@ -165,28 +167,29 @@ def pod() -> dict[str, Any]:
     architecture = architecture_of(config, find_model(config, weights=False))
     model, tokenizer = architecture.config, architecture.tokenizer
     cost, limit, table = cost_model(model), length_limit(config, model), TokenBytes(tokenizer, model.vocab_size)
-    parts = parts_of(inputs.sources, None, tokenizer, table, limit)
-    lengths = expected_lengths(inputs.sources, config, tokenizer, limit, cost)
-    hosts, totals, needed = FLAGS.devices // DEVICES_A_HOST, Totals(), 0.0
+    lengths, order = survey(inputs.sources, config, tokenizer, limit, cost)
+    parts = parts_of(inputs.sources, order, None, tokenizer, table, limit)
+    hosts, totals, needed, sizes = FLAGS.devices // DEVICES_A_HOST, Totals(), 0.0, dict[int, int]()
     load, rows, sent, spent = (np.zeros(hosts) for _ in range(4))
     for part in plan_parts(join(parts, deque(maxlen=1), model.vocab_size), cost, totals, lengths):
         own = part.plan
         each = cost.row(own.row_length)
-        sizes = {length: ACCELERATOR_TOKENS // length for length in np.unique(own.row_length).tolist()}
+        sizes = rows_a_batch(own.row_length, FLAGS.devices, ACCELERATOR_TOKENS, part.more) | sizes
         needed += float(each.sum()) / FLAGS.devices
         for host, lists in enumerate(deal(own.row_length, each, hosts, DEVICES_A_HOST, sizes, load)):
             for batch in lists:
-                length, most = int(own.row_length[batch[0]]), -(-len(batch) // DEVICES_A_HOST)
+                length = int(own.row_length[batch[0]])
                 rows[host] += len(batch)
-                spent[host] += most * float(each[batch[0]])
-                sent[host] += 4 * DEVICES_A_HOST * Shape(most, length, CHUNK).packed_size
+                spent[host] += sizes[length] * float(each[batch[0]])
+                sent[host] += 4 * DEVICES_A_HOST * Shape(sizes[length], length, CHUNK).packed_size
     return {
         "devices": FLAGS.devices,
         "tasks": len(inputs.sources),
         "unique_tokens": totals.unique_tokens,
         "rows_a_device": [float(rows.min()) / DEVICES_A_HOST, float(rows.max()) / DEVICES_A_HOST],
-        "busiest_host_over_mean_of_devices": float(spent.max()) / needed - 1,
-        "busiest_host_over_mean_of_hosts": float(spent.max() / spent.mean()) - 1,
+        "busiest_over_mean_of_rows": float(load.max() / load.mean()) - 1,
+        "busiest_over_mean_of_batches": float(spent.max() / spent.mean()) - 1,
+        "busiest_over_an_even_share": float(spent.max()) / needed - 1,
         "bytes_to_a_host": [float(sent.min()), float(sent.max())],
     }
 

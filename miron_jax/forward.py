@@ -234,15 +234,12 @@ class Forward:
     def size(self, plan: Plan, more: bool = False, processes: int = 1) -> dict[int, int]:
         """Rows of a shard for every row length of the plan; a length keeps what it once has.
 
-        They leave the last batch fullest, unless `more` plans are to be expected.  `processes`: that share the rows.
+        `processes`: that share the rows.
         """
-        for length, count in zip(
-            *(own.tolist() for own in np.unique(plan.row_length, return_counts=True)), strict=True
-        ):
-            full = max(1, self.token_budget // length)
-            rows = full if more else _rows_a_batch(-(-count // (self.placement.shards * processes)), full)
+        sizes = rows_a_batch(plan.row_length, self.placement.shards * processes, self.token_budget, more)
+        for length, rows in sizes.items():
             self._rows.setdefault(length, -(-rows // self._split) * self._split)
-        return {length: self._rows[length] for length in np.unique(plan.row_length).tolist()}
+        return {length: self._rows[length] for length in sizes}
 
     def compile(self, plan: Plan, more: bool = False, rows: np.ndarray | None = None) -> None:
         """Compile a program for every row length of the plan's rows (absent: all) that has none."""
@@ -391,7 +388,22 @@ class Forward:
         self.say(f"out of memory: {rows} rows of {shape.length} tokens a batch from now on, not {shape.rows}")
 
 
-def _rows_a_batch(count: int, full: int) -> int:
+def rows_a_batch(row_length: np.ndarray, shards: int, token_budget: int, more: bool) -> dict[int, int]:
+    """Rows of a shard's batch for every length of a plan's rows, int [rows].
+
+    They leave the last batch fullest; where `more` plans are to follow, they are as many as the budget allows and every
+    shard is likely to get.
+    """
+    lengths, counts = (own.tolist() for own in np.unique(row_length, return_counts=True))
+    share = int(row_length.sum()) // (shards * max(1, len(lengths)))  # places of one length, on average
+    sizes = {}
+    for length, count in zip(lengths, counts, strict=True):
+        full = max(1, token_budget // length)
+        sizes[length] = max(1, min(full, share // length)) if more else _fullest(-(-count // shards), full)
+    return sizes
+
+
+def _fullest(count: int, full: int) -> int:
     """Rows of each batch, half of `full` to `full`, so that `count` rows leave fewest places of the last one empty."""
     if count <= full:
         return count

@@ -48,15 +48,17 @@ Part = list[Piece | ClozePiece]
 
 def parts_of(
     sources: Sequence[AnySource],
+    order: Sequence[int],
     limit: int | None,
     tokenizer: Any,
     table: TokenBytes,
     max_length: LengthLimit,
 ) -> Iterator[Part]:
-    """Tokenized examples in runs of about PART_TOKENS tokens, over the tasks' borders."""
+    """Tokenized examples in runs of about PART_TOKENS tokens, over the tasks' borders.  `order`: see `Survey`."""
     part: Part = []
     tokens = 0
-    for index, source in enumerate(sources):
+    for index in order:
+        source = sources[index]
         if isinstance(source, AnswerSource | ProgramSource):
             continue  # nothing of it is scored
         for piece in _pieces(index, source, limit, tokenizer, table, max_length.of(source.task.profile)):
@@ -103,16 +105,23 @@ def join(parts: Iterable[Part], waiting: deque[Part], vocab_size: int) -> Iterat
         yield requests
 
 
-def expected_lengths(
+class Survey(NamedTuple):
+    """What a run of several parts settles before the first one is tokenized."""
+
+    lengths: tuple[int, ...]  # of rows; () in a run of one part, which chooses from the data themselves
+    order: list[int]  # sources by their longest row, so that hosts and devices that share a run end on short rows
+
+
+def survey(
     sources: Sequence[AnySource], config: RunConfig, tokenizer: Any, max_length: LengthLimit, cost: CostModel
-) -> tuple[int, ...]:
-    """Row lengths for a run of several parts, () for a run of one, which chooses from the data themselves.
+) -> Survey:
+    """Row lengths for a run of several parts, and the order of its tasks.
 
     Sizes of all examples are guessed from their UTF-8 bytes; the rate of each task comes from a few that are tokenized,
     the longest among them.  One program is left to an example that is longer than guessed.
     """
-    plain_tokens, longest, guessed = 0.0, 0, []
-    for source in sources:
+    plain_tokens, longest, guessed = 0.0, dict[int, int](), []
+    for index, source in enumerate(sources):
         if not isinstance(source, Source):
             continue
         prompts, most = render(source.task, source.examples, config.limit), max_length.of(source.task.profile)
@@ -120,15 +129,16 @@ def expected_lengths(
         by_size = np.argsort(sizes, kind="stable")
         tried = np.unique([*by_size[-LONGEST_TRIED:], *by_size[:: max(1, len(prompts) // SAMPLED)]])
         measured = np.asarray([_places(prompts[i], source.task, tokenizer, most, cost) for i in tried])
-        longest = max(longest, int(measured.max()))
+        longest[index] = int(measured.max())
         guessed.append(np.minimum(sizes * (measured.sum() / sizes[tried].sum()), measured.max()))
         plain_tokens += float(guessed[-1].sum()) * len(prompts[0].contexts)
     if plain_tokens < PART_TOKENS:
-        return ()
-    longest = min(-(-longest // cost.length_multiple) * cost.length_multiple, cost.most_places or 1 << 31)
+        return Survey((), list(range(len(sources))))
+    most = min(-(-max(longest.values()) // cost.length_multiple) * cost.length_multiple, cost.most_places or 1 << 31)
     spare = replace(cost, max_lengths=max(1, cost.max_lengths - 1))
-    sizes = np.minimum(np.ceil(np.concatenate(guessed)).astype(np.int64), longest)
-    return choose_lengths(sizes, spare, (longest,))
+    sizes = np.minimum(np.ceil(np.concatenate(guessed)).astype(np.int64), most)
+    order = sorted(range(len(sources)), key=lambda index: -longest.get(index, most))
+    return Survey(choose_lengths(sizes, spare, (most,)), order)
 
 
 def _num_bytes(prompt: Prompt) -> int:

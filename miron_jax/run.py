@@ -52,7 +52,7 @@ from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.own import OwnModel
 from miron_jax.model.training_run import Checkpoint
 from miron_jax.parallel import Placement
-from miron_jax.parts import Part, expected_lengths, join, parts_of
+from miron_jax.parts import Part, join, parts_of, survey
 from miron_jax.plan import CostModel
 from miron_jax.scores import TOLERANCE, PlannedPart, SelfCheck, Totals, plan_parts, score_planned
 from miron_jax.store import Store
@@ -338,8 +338,9 @@ class Evaluation:
     def _plan(self, totals: Totals, waiting: deque[Part]) -> Iterator[PlannedPart]:
         """Tokenize and plan part by part."""
         config, architecture = self.config, self.architecture
-        parts = parts_of(self.inputs.sources, config.limit, architecture.tokenizer, self._table, self._limit)
-        lengths = expected_lengths(self.inputs.sources, config, architecture.tokenizer, self._limit, self._cost)
+        sources, tokenizer = self.inputs.sources, architecture.tokenizer
+        lengths, order = survey(sources, config, tokenizer, self._limit, self._cost)
+        parts = parts_of(sources, order, config.limit, tokenizer, self._table, self._limit)
         self._parts, self._planned = [], []
         for part in _planned(parts, waiting, architecture.config, self._cost, totals, lengths, self._table.id_sets):
             if self.keep:
@@ -396,8 +397,8 @@ def summarize_plan(config: RunConfig, inputs: Inputs) -> Totals:
     model, tokenizer = architecture.config, architecture.tokenizer
     limit, cost, totals = length_limit(config, model), _costs(model, inputs), Totals()
     table = TokenBytes(tokenizer, model.vocab_size)
-    parts = parts_of(inputs.sources, config.limit, tokenizer, table, limit)
-    lengths = expected_lengths(inputs.sources, config, tokenizer, limit, cost)
+    lengths, order = survey(inputs.sources, config, tokenizer, limit, cost)
+    parts = parts_of(inputs.sources, order, config.limit, tokenizer, table, limit)
     deque(_planned(parts, deque(maxlen=1), model, cost, totals, lengths, table.id_sets), maxlen=0)
     return totals
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from miron_jax.forward import Forward, Model, Shape, _rows_a_batch, cost_model, score_plainly, useful_flops
+from miron_jax.forward import Forward, Model, Shape, cost_model, rows_a_batch, score_plainly, useful_flops
 from miron_jax.plan import make_plan
 from miron_jax.run import load_model
 from miron_jax.scores import TOLERANCE, Scores, SelfCheck, SelfCheckFailed, Totals, plan_parts, score_parts, select
@@ -137,7 +137,15 @@ def test_more_asks_than_places(model: Model):
     ("count", "full", "rows"), [(32, 5, 4), (39, 4, 3), (40, 4, 4), (3, 5, 3), (11, 3, 3), (7, 1, 1)]
 )
 def test_batches_leave_few_rows_empty(count: int, full: int, rows: int):
-    assert _rows_a_batch(count, full) == rows
+    row_length = np.full(count, 16)
+    assert rows_a_batch(row_length, 1, full * 16 + 5, more=False) == {16: rows}
+
+
+def test_batches_of_a_part_before_others_are_what_each_shard_gets():
+    row_length = np.repeat([512, 2048], [600, 150])
+    assert rows_a_batch(row_length, 1, 8192, more=True) == {512: 16, 2048: 4}
+    assert rows_a_batch(row_length, 75, 8192, more=True) == {512: 8, 2048: 2}
+    assert rows_a_batch(row_length, 1000, 8192, more=True) == {512: 1, 2048: 1}
 
 
 def test_out_of_memory_halves_the_batch_and_goes_on(model, monkeypatch):
@@ -147,7 +155,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on(model, monkeypatch):
     lines: list[str] = []
     forward = Forward(model, 1024, lines.append)
     real: Callable[[Shape], Any] = forward._program
-    rows_at_first = _rows_a_batch(plan.num_rows, 1024 // int(plan.row_length[0]))
+    rows_at_first = max(rows_a_batch(plan.row_length, 1, 1024, more=False).values())
 
     def refuse_large(shape: Shape) -> Any:
         program = real(shape)
