@@ -26,6 +26,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention import reference
+from miron_jax.kernels.forest_attention.choose import Choice, Heads, Name, choose
 from miron_jax.kernels.target_logprob.layout import lay_out
 from miron_jax.kernels.target_logprob.xla import id_set_logprob, target_logprob
 from miron_jax.model.config import ModelConfig, Stretch, attention_flops_per_pair, matmul_params
@@ -33,7 +34,7 @@ from miron_jax.model.decoder import Decoder
 from miron_jax.model.layout import padded_vocabulary
 from miron_jax.model.own import OwnModel, bind
 from miron_jax.model.visibility import Visibility
-from miron_jax.parallel import Placement
+from miron_jax.parallel import FSDP, MODEL, Placement
 from miron_jax.plan import CostModel, Plan
 
 IN_FLIGHT = 2  # batches on the device at once: one runs, one waits
@@ -62,6 +63,18 @@ class Model(NamedTuple):
         return self._replace(state=self.placement.on_one_device(self.state), placement=None)
 
 
+def attention_of(model: Model) -> Choice:
+    """What computes attention: the device's own where one device has whole rows and heads, and it agrees with the
+    definition.  A user's own model, and weights that are split, take plain XLA."""
+    config, placement = model.config, model.placement or Placement.of(model.state)
+    split = placement.how == "given" or placement.is_global or placement.size(FSDP, MODEL) > 1
+    if isinstance(config, OwnModel) or split:
+        return Choice("xla")
+    dtype = max(jax.tree.leaves(model.state), key=lambda leaf: leaf.size).dtype
+    heads = Heads(config.num_heads, config.num_kv_heads, config.head_dim, config.attn_softcap, str(dtype))
+    return choose(placement.device, heads)
+
+
 class RowScores(NamedTuple):
     rows: list[int]  # of the plan
     edges: np.ndarray  # int64 [n], the plan's edges that these are
@@ -76,6 +89,7 @@ class RowScores(NamedTuple):
 class Speed:
     """What the forward passes took; grows while they run."""
 
+    attention: Name = "xla"
     device_seconds: float = 0.0
     compile_seconds: float = 0.0
     batches: Counter["Shape"] = field(default_factory=Counter)  # batches run of each shape
@@ -163,6 +177,7 @@ class Shape(NamedTuple):
     row_sharding: NamedSharding | PartitionSpec | None = None  # of a shard's rows, over a mesh
     stretched: bool = False  # a request's length picks its rotary frequencies
     shards: int = 1
+    attention: Name = "xla"
 
     @property
     def places(self) -> int:
@@ -218,7 +233,10 @@ class Forward:
         self.placement = model.placement or Placement.of(model.state)
         self._split = self.placement.size(*self.placement.row_axes)
         on_cpu = self.placement.device.platform == "cpu"
-        self.model, self.say, self.speed = model, say, Speed()
+        self.attention, why_not = attention_of(model)
+        if why_not:
+            say(f"attention in plain XLA: {why_not}")
+        self.model, self.say, self.speed = model, say, Speed(self.attention)
         self.token_budget = token_budget or (CPU_TOKENS if on_cpu else ACCELERATOR_TOKENS)
         self._chunk = CPU_CHUNK if on_cpu else CHUNK
         self.id_sets = id_sets
@@ -310,7 +328,8 @@ class Forward:
     def _shape(self, length: int, room: tuple[int, int]) -> Shape:
         stretched = stretch_of(self.model.config) is not None
         own = self.placement
-        return Shape(self._rows[length], length, self._chunk, *room, own.row_sharding, stretched, own.shards)
+        layout = (own.row_sharding, stretched, own.shards, self.attention)
+        return Shape(self._rows[length], length, self._chunk, *room, *layout)
 
     def _room_for_asks(self, plan: Plan) -> tuple[int, int]:
         """Id sets and asks a row of a program for this plan: powers of two, so that a later plan finds room; or none."""
@@ -481,7 +500,8 @@ def _score_shard(
         rows_3BT = jax.lax.with_sharding_constraint(rows_3BT, shape.row_sharding)
     token_ids_BT, position_BT, until_BT = rows_3BT
     traced = isinstance(decoder, Decoder)
-    visibility = Visibility.of_batch(until_BT, position_BT, decoder.config.layer_windows, traced)
+    windows = decoder.config.layer_windows
+    visibility = Visibility.of_batch(until_BT, position_BT, windows, traced, shape.attention)
     more = (arrays.stretch_BT,) if shape.stretched else ()
     hidden_BTD = decoder(token_ids_BT, position_BT, visibility, *more)
     if isinstance(shape.row_sharding, PartitionSpec):  # the head takes a source whichever device had its row

@@ -40,7 +40,7 @@ from miron_jax.checkpoints import (
 )
 from miron_jax.config import AXES, RunConfig
 from miron_jax.errors import InputError
-from miron_jax.forward import Forward, Model, Speed, cost_model, useful_flops
+from miron_jax.forward import Forward, Model, Speed, attention_of, cost_model, useful_flops
 from miron_jax.generate import GenerationSpeed, Generator
 from miron_jax.hand_out import hand_out, score_answers, score_items, score_problems
 from miron_jax.hosts import Hosts
@@ -261,6 +261,7 @@ class Evaluation:
                 "dtype": self.config.dtype,
                 "precision": str(jax.config.values["jax_default_matmul_precision"]),
                 "platform": Placement.of(model.state).device.platform,
+                "attention": attention_of(model).name,
             }
         )
         with Journal(self.store, key, str(self.hosts.index), self.say) as journal:
@@ -383,7 +384,7 @@ class _Engine(NamedTuple):
     def take(self, model: Model) -> None:
         """Other weights, and speeds counted anew."""
         self.forward.model = self.generator.model = model
-        self.forward.speed, self.generator.speed = Speed(), GenerationSpeed()
+        self.forward.speed, self.generator.speed = Speed(self.forward.attention), GenerationSpeed()
 
 
 def load_model(folder: Path, dtype: str) -> Model:

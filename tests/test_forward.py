@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from miron_jax import forward as forward_module
 from miron_jax.forward import Forward, Model, Shape, cost_model, rows_a_batch, score_plainly, useful_flops
+from miron_jax.kernels.forest_attention import tpu
+from miron_jax.kernels.forest_attention.choose import Choice
 from miron_jax.plan import make_plan
 from miron_jax.run import load_model
 from miron_jax.scores import TOLERANCE, Scores, SelfCheck, SelfCheckFailed, Totals, plan_parts, score_parts, select
@@ -87,6 +91,17 @@ def test_parts_lengths_and_batches_move_no_score(model, parts, changes):
     one, other = score_all(model, requests), score_all(model, requests, parts, **changes)
     np.testing.assert_allclose(one.logprob, other.logprob, atol=CLOSE)
     assert (one.rank == other.rank).all()
+
+
+def test_a_devices_own_attention_moves_no_score(model, monkeypatch):
+    requests = some_requests(groups=4)
+    expected = score_all(model, requests, max_lengths=1)
+    monkeypatch.setattr(forward_module, "choose", lambda device, heads: Choice("tpu"))
+    monkeypatch.setattr(tpu, "forest_attention", partial(tpu.forest_attention, interpret=True))
+    scores = score_all(model, requests, max_lengths=1)
+    np.testing.assert_allclose(scores.logprob, expected.logprob, atol=CLOSE)
+    np.testing.assert_array_equal(scores.rank, expected.rank)
+    assert Forward(model).attention == "tpu"
 
 
 def test_as_many_programs_as_row_lengths_and_none_for_a_second_plan(model):

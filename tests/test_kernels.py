@@ -1,5 +1,8 @@
 """Each operation against its definition in float64, on the cases that benchmarks use too."""
 
+from functools import partial
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,8 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miron_jax.kernels.forest_attention import cases as attention_cases
+from miron_jax.kernels.forest_attention import choose as attention_choice
 from miron_jax.kernels.forest_attention import reference as attention_reference
+from miron_jax.kernels.forest_attention import tpu as attention_tpu
 from miron_jax.kernels.forest_attention import xla as attention_xla
+from miron_jax.kernels.forest_attention.blocks import MASKED, SKIP, WHOLE, block_kinds
+from miron_jax.kernels.forest_attention.choose import Choice, Heads
 from miron_jax.kernels.reductions import row_max, row_sum
 from miron_jax.kernels.target_logprob import cases as head_cases
 from miron_jax.kernels.target_logprob import reference as head_reference
@@ -44,11 +51,8 @@ def test_reductions_over_the_last_axis(size):
     np.testing.assert_array_equal(jax.jit(row_max)(x), x.max(axis=-1))
 
 
-@pytest.mark.parametrize("name", attention_cases.CASES)
-@pytest.mark.parametrize("block", [None, 16])
-@pytest.mark.parametrize("rows_at_once", [False, True])  # True: what other devices than a CPU run
-def test_forest_attention_equals_its_definition(name, block, rows_at_once):
-    case = attention_cases.CASES[name]
+def attention_of(case: attention_cases.Case) -> tuple[list[jax.Array], dict[str, Any], np.ndarray]:
+    """q, k, v, until, position in single precision; the rules; what the definition gives in float64."""
     rng = np.random.default_rng(7)
     q = rng.normal(size=(case.rows, case.length, case.heads, case.head_dim))
     k, v = rng.normal(size=(2, case.rows, case.length, case.kv_heads, case.head_dim))
@@ -56,14 +60,90 @@ def test_forest_attention_equals_its_definition(name, block, rows_at_once):
     rules = {"scale": case.head_dim**-0.5, "window": case.window, "softcap": case.softcap}
     with jax.enable_x64(True):
         double = (jnp.asarray(q), jnp.asarray(k), jnp.asarray(v), jnp.asarray(until), jnp.asarray(position))
-        expected = attention_reference.forest_attention(*double, **rules)
-    q_single, k_single, v_single = (jnp.asarray(x, jnp.float32) for x in (q, k, v))
-    arrays = (q_single, k_single, v_single, jnp.asarray(until), jnp.asarray(position))
+        expected = np.asarray(attention_reference.forest_attention(*double, **rules))
+    single = [jnp.asarray(x, jnp.float32) for x in (q, k, v)]
+    return [*single, jnp.asarray(until), jnp.asarray(position)], rules, expected
+
+
+@pytest.mark.parametrize("name", attention_cases.CASES)
+@pytest.mark.parametrize("block", [None, 16])
+@pytest.mark.parametrize("rows_at_once", [False, True])  # True: what other devices than a CPU run
+def test_forest_attention_equals_its_definition(name, block, rows_at_once):
+    arrays, rules, expected = attention_of(attention_cases.CASES[name])
     if rows_at_once:
         found = attention_xla._attend(*arrays, None, **rules, block=block)
     else:
         found = attention_xla.forest_attention(*arrays, **rules, block=block)
-    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), atol=TOLERANCE)
+    np.testing.assert_allclose(np.asarray(found), expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", attention_cases.CASES)
+def test_forest_attention_for_tpu_equals_its_definition(name):
+    arrays, rules, expected = attention_of(attention_cases.CASES[name])
+    found = attention_tpu.forest_attention(*arrays, **rules, block=128, interpret=True)
+    np.testing.assert_allclose(np.asarray(found), expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("head_dim", [64, 80, 128, 256])
+def test_forest_attention_lowers_for_tpu(dtype, head_dim):
+    case = attention_cases.Case(2, 700, 4, 2, head_dim, window=100, softcap=30.0)
+    shapes = [(case.heads, dtype), (case.kv_heads, dtype), (case.kv_heads, dtype)]
+    rows = [jax.ShapeDtypeStruct((case.rows, case.length, heads, head_dim), dtype) for heads, dtype in shapes]
+    seen = [jax.ShapeDtypeStruct((case.rows, case.length), jnp.int32)] * 2
+
+    def attend(window: jax.Array, *arrays: jax.Array) -> jax.Array:
+        return attention_tpu.forest_attention(*arrays, scale=0.1, window=window, softcap=case.softcap)
+
+    traced = jax.jit(attend).trace(jax.ShapeDtypeStruct((), jnp.int32), *rows, *seen)
+    assert "tpu_custom_call" in traced.lower(lowering_platforms=("tpu",)).as_text()
+
+
+@given(seed=st.integers(0, 10_000), window=st.sampled_from([None, 1, 5, 40]))
+@settings(max_examples=60, deadline=None)
+def test_block_kinds_follow_the_dense_mask(seed, window):
+    until, position = random_forest(np.random.default_rng(seed), 2, 96)
+    kinds = np.asarray(block_kinds(jnp.asarray(until), jnp.asarray(position), window, 16, 8))
+    visible = np.asarray(attention_reference.visible_pairs(jnp.asarray(until), jnp.asarray(position), window))
+    blocks = visible.reshape(2, 6, 16, 12, 8)
+    seen, whole = blocks.any(axis=(2, 4)), blocks.all(axis=(2, 4))
+    assert not seen[kinds == SKIP].any()
+    assert whole[kinds == WHOLE].all()
+    assert (kinds[whole & (window is None)] == WHOLE).all()
+
+
+def test_blocks_of_other_branches_are_skipped():
+    # A prefix of two blocks, then branches of one block each: every branch sees the prefix whole, and of itself a triangle.
+    until = np.asarray([[48] * 16 + [24] * 8 + [32] * 8 + [40] * 8 + [48] * 8], np.int32)
+    position = np.asarray([[*range(16), *[*range(16, 24)] * 4]], np.int32)
+    kinds = np.asarray(block_kinds(jnp.asarray(until), jnp.asarray(position), None, 8, 8))[0]
+    expected = np.full((6, 6), SKIP)
+    expected[2:, :2] = WHOLE
+    expected[1, 0] = WHOLE
+    np.fill_diagonal(expected, MASKED)
+    np.testing.assert_array_equal(kinds, expected)
+
+
+def test_a_device_runs_its_own_attention_only_where_it_agrees():
+    device, heads = jax.devices("cpu")[0], Heads(4, 2, 16, None, "float32")
+    plain = partial(attention_xla.forest_attention, scale=0.25)
+
+    def wrong(*arrays: jax.Array) -> jax.Array:
+        return plain(*arrays) * 1.001
+
+    def nan(*arrays: jax.Array) -> jax.Array:
+        return plain(*arrays).at[0, 7].set(jnp.nan)
+
+    def refused(*arrays: jax.Array) -> jax.Array:
+        raise NotImplementedError("cuDNN is not detected.\nmore")
+
+    assert attention_choice.choose(device, heads) == Choice("xla")
+    assert attention_choice.tried("tpu", plain, device, heads) == Choice("tpu")
+    for attend, reason in ((wrong, "off its definition"), (nan, "nan off"), (refused, "cuDNN is not detected.")):
+        name, why_not = attention_choice.tried("cudnn", attend, device, heads)
+        assert name == "xla"
+        assert reason in str(why_not)
+        assert "\n" not in str(why_not)
 
 
 def test_attention_by_hand():

@@ -1,4 +1,5 @@
 """Attention in which key k is visible to query q exactly when k <= q < until[k] (and lies inside the window).
 
-`reference` is the definition, `xla` runs everywhere; `cases` are shared by tests and benchmarks.
+`reference` is the definition, `xla` runs everywhere, `tpu` and `cudnn` where `choose` finds that they agree with it;
+`cases` are shared by tests and benchmarks.
 """

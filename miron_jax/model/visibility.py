@@ -10,7 +10,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from miron_jax.kernels.forest_attention import reference, xla
+from miron_jax.kernels.forest_attention import cudnn, reference, tpu, xla
+from miron_jax.kernels.forest_attention.choose import Name
 from miron_jax.kernels.reductions import row_max, row_sum
 from miron_jax.model.cache import Cache
 
@@ -25,11 +26,14 @@ class Visibility:
 
     until_BT: jax.Array  # int32, row index just past the token's subtree; a padding place sees only itself
     position_BT: jax.Array  # int32, depth in the token's trie
-    bias_WBTT: jax.Array | None = None  # float32 for each of `windows`: 0 where visible, else very negative
+    bias_WBTT: jax.Array | None = (
+        None  # float32 (of cuDNN bfloat16) for each of `windows`: 0 where visible, else very negative
+    )
     windows: tuple[int, ...] = field(default=(), metadata={"static": True})
     traced: bool = field(
         default=False, metadata={"static": True}
     )  # windows come as traced numbers, each one of `windows`
+    attention: Name = field(default="xla", metadata={"static": True})  # what computes it
 
     @classmethod
     def of_batch(
@@ -38,13 +42,15 @@ class Visibility:
         position_BT: jax.Array,
         layer_windows: tuple[int | None, ...] = (None,),
         traced: bool = False,
+        attention: Name = "xla",
     ) -> "Visibility":
-        """With the masks of all windows that the layers use, where rows are short enough to hold them."""
-        if until_BT.shape[1] > AHEAD_UP_TO:
-            return cls(until_BT, position_BT)
+        """With the masks of all windows that the layers use, where rows are short enough to hold them and they are read."""
+        if attention == "tpu" or until_BT.shape[1] > AHEAD_UP_TO:
+            return cls(until_BT, position_BT, attention=attention)
         windows = tuple(dict.fromkeys(NO_WINDOW if window is None else window for window in layer_windows))
-        biases = [xla.hidden_bias(until_BT, position_BT, window) for window in windows]
-        return cls(until_BT, position_BT, jnp.stack(biases), windows, traced)
+        dtype = jnp.bfloat16 if attention == "cudnn" else jnp.float32
+        biases = [xla.hidden_bias(until_BT, position_BT, window).astype(dtype) for window in windows]
+        return cls(until_BT, position_BT, jnp.stack(biases), windows, traced, attention)
 
     @classmethod
     def causal(cls, rows: int, length: int) -> "Visibility":
@@ -70,17 +76,13 @@ class Visibility:
 
         Where windows come `traced`, each must be one of `windows`; NO_WINDOW sees everything.
         """
-        return xla.forest_attention(
-            q_BTNH,
-            k_BTKH,
-            v_BTKH,
-            self.until_BT,
-            self.position_BT,
-            scale=scale,
-            window=window,
-            softcap=softcap,
-            bias_BTT=self._bias(window),
-        )
+        rows = (q_BTNH, k_BTKH, v_BTKH, self.until_BT, self.position_BT)
+        if self.attention == "tpu":
+            return tpu.forest_attention(*rows, scale=scale, window=window, softcap=softcap)
+        bias_BTT = self._bias(window)
+        if self.attention == "cudnn" and bias_BTT is not None:
+            return cudnn.forest_attention(*rows[:3], bias_BTT, scale=scale)
+        return xla.forest_attention(*rows, scale=scale, window=window, softcap=softcap, bias_BTT=bias_BTT)
 
     def _bias(self, window: jax.Array | int | None) -> jax.Array | None:
         """The mask of this window where it was built; None: attention builds its own."""

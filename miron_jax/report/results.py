@@ -448,6 +448,7 @@ def _speed(outcome: Outcome, wall_seconds: float) -> dict[str, Any]:
         "padded_tokens": speed.batch_tokens,
         "plain_tokens": totals.plain_tokens,
         "programs": speed.programs,
+        "attention": speed.attention,
         "compile_seconds": speed.compile_seconds,
         "device_seconds": speed.device_seconds,
         "wall_seconds": wall_seconds,
