@@ -233,9 +233,10 @@ class Forward:
         self.placement = model.placement or Placement.of(model.state)
         self._split = self.placement.size(*self.placement.row_axes)
         on_cpu = self.placement.device.platform == "cpu"
-        self.attention, why_not = attention_of(model)
-        if why_not:
-            say(f"attention in plain XLA: {why_not}")
+        choice = attention_of(model)
+        if choice.why_not:
+            say(f"attention in plain XLA: {choice.why_not}")
+        self.attention: Name = choice.name
         self.model, self.say, self.speed = model, say, Speed(self.attention)
         self.token_budget = token_budget or (CPU_TOKENS if on_cpu else ACCELERATOR_TOKENS)
         self._chunk = CPU_CHUNK if on_cpu else CHUNK
