@@ -1,14 +1,23 @@
 """One NVIDIA GPU, one command, no downloads: is the engine right there, and how fast?
 
     python benchmarks/gpu_suite.py --data_dir=BUNDLE            # under nine minutes
-    python benchmarks/gpu_suite.py --data_dir=BUNDLE --smoke    # a tiny shape, on CPU too
+    python benchmarks/gpu_suite.py --data_dir=BUNDLE --smoke    # tiny shapes, on CPU too
 
-The weights are random, in the shape of GPT-2 124M, saved by torch so that both sides read the same file; the tokenizer is
-trained on the items' own text.  First the bare bfloat16 and float32 matmul rates, then every scored token against torch in
-float32 at highest precision, then tokens a second in bfloat16: this engine, torch one example a forward (the plain way),
-and torch in large batches sorted by length.  Torch runs stop after a time budget and are scaled by the places they ran,
-padding included.  Without torch the parity is left out, without torch's CUDA the comparison, and the output says so.
-Exit status 1 where float32 disagrees.  The last line is JSON.
+Weights are random, in the shapes of GPT-2 124M, nanochat d20 (561 M) and Llama 1B; the tokenizer is trained on the items'
+own text; files of CORE that the bundle lacks are made up (`stand_ins.py`).
+
+peak    FLOPs a second of bare matmuls, bfloat16 and float32 at highest precision.
+parity  every scored token of a few examples against torch, one option a forward: float32 at highest precision on both sides
+        (beyond 1e-4 nats is wrong), and bfloat16 against torch's float32, with torch's own bfloat16 beside it.
+core    all of CORE in bfloat16, from files to numbers, by the code of `miron-jax eval`: seconds without compiling and
+        self-check (both beside), and those of the next checkpoint, which finds text tokenized and planned.  Useful FLOPs
+        count each unique token once, and the head where something is scored.
+peers   torch in bfloat16 on the same weights: one example a forward, and batches sorted by length, within a time budget,
+        scaled by the places that they would run, padding included.
+kernels seconds of one layer's attention in every implementation that the device takes, and of the head by chunk.
+
+A section that fails is reported with its error and the others run; one that the clock leaves no time for says so.  Exit
+status 1 where float32 disagrees or a section failed.  The last line is JSON.
 """
 
 import importlib.util
@@ -19,25 +28,25 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.5")  # jax takes memory at once; torch needs the other half
+os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.6")  # jax takes memory at once; torch needs the rest
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import flags
-from agreement import compare, score_each
+from agreement import TorchAnswers, compare, score_each
 from common import (
+    Answers,
     Engine,
-    EngineRun,
     PlainTorch,
     Source,
     Work,
     environment,
-    every,
     joined,
     prepare,
     read_tasks,
@@ -47,57 +56,257 @@ from common import (
     split,
     train_tokenizer,
 )
+from stand_ins import with_stand_ins
 
-from miron_jax.forward import Model
-from miron_jax.model.decoder import abstract, random_params
+from miron_jax.checkpoints import architecture_of, find_model
+from miron_jax.config import RunConfig
+from miron_jax.kernels.forest_attention import cudnn, xla
+from miron_jax.kernels.target_logprob.layout import lay_out
+from miron_jax.kernels.target_logprob.xla import target_logprob
+from miron_jax.model.decoder import random_params
 from miron_jax.model.hf_config import from_hf_config
-from miron_jax.run import load_model
+from miron_jax.report.results import results_of
+from miron_jax.run import Evaluation, find_inputs, load_model
 from miron_jax.token_requests import Requests
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("data_dir", None, "Eval bundle.", required=True)
-flags.DEFINE_integer("limit", 200, "Examples of each task where speed is measured.", lower_bound=1)
 flags.DEFINE_integer("parity_limit", 2, "Examples of each task compared with torch.", lower_bound=1)
-flags.DEFINE_float("torch_seconds", 60, "Time budget of each torch run.")
-flags.DEFINE_bool("smoke", False, "A tiny shape and two examples a task, on whatever device there is.")
+flags.DEFINE_integer("peer_limit", 200, "Examples of each task that the peers' time is scaled to.", lower_bound=1)
+flags.DEFINE_float("torch_seconds", 15, "Time budget of each torch run.")
+flags.DEFINE_float("seconds", 500, "No section begins after this.")
+flags.DEFINE_list("only", [], "Sections to run; all when empty.")
+flags.DEFINE_bool("smoke", False, "Tiny shapes and few examples, on whatever device there is.")
 
 TOLERANCE = 1e-4  # nats a scored token, float32 at highest precision
 BATCH_PLACES = 16384  # torch in batches: float32 logits of this many places take 3.3 GB
 
-
-class Shape(NamedTuple):
-    """Sizes of a GPT-2."""
-
-    vocab_size: int
-    n_positions: int
-    n_embd: int
-    n_layer: int
-    n_head: int
-
-
-GPT2_124M = Shape(50257, 1024, 768, 12, 12)
-TINY = Shape(509, 512, 48, 2, 4)
+GPT2 = {"n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257}
+NANOCHAT = {
+    "hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 20, "num_attention_heads": 10,
+    "num_key_value_heads": 10, "vocab_size": 65536,
+}  # fmt: skip
+LLAMA = {
+    "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256, "tie_word_embeddings": True,
+    "max_position_embeddings": 131072,
+}  # fmt: skip
+SHAPES = {
+    "gpt2_124m": ("GPT2Config", GPT2),
+    "nanochat_d20_561m": ("NanoChatConfig", NANOCHAT),
+    "llama_1b": ("LlamaConfig", LLAMA),
+}
+TINY = {
+    "gpt2_124m": {"n_positions": 512, "n_embd": 48, "n_layer": 2, "n_head": 4, "vocab_size": 509},
+    "nanochat_d20_561m": {
+        "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "num_key_value_heads": 2, "vocab_size": 600,
+    },
+    "llama_1b": {
+        "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 700, "tie_word_embeddings": True,
+    },
+}  # fmt: skip
 
 
 def main(_: Sequence[str]) -> None:
     start = time.perf_counter()
-    shape = TINY if FLAGS.smoke else GPT2_124M
-    if FLAGS.smoke:
-        FLAGS.limit = 2
-    elif jax.devices()[0].platform != "gpu":
-        sys.exit(f"no NVIDIA GPU: jax sees {jax.devices()[0].device_kind}; --smoke runs a tiny shape on any device")
-    has_torch = importlib.util.find_spec("torch") is not None
-    peaks = {dtype: matmul_peak(dtype) for dtype in ("bfloat16", "float32")}
-    say("bare matmul: " + ", ".join(f"{dtype} {rate / 1e12:.2f} TFLOP/s" for dtype, rate in peaks.items()))
+    if not FLAGS.smoke and jax.devices()[0].platform != "gpu":
+        sys.exit(f"no NVIDIA GPU: jax sees {jax.devices()[0].device_kind}; --smoke runs tiny shapes on any device")
     with tempfile.TemporaryDirectory() as folder:
-        sources = read_tasks(FLAGS.data_dir, [])
-        tokenizer = train_tokenizer(list(texts(sources)), shape.vocab_size, Path(folder))
-        save_model(Path(folder), shape, has_torch)
-        works = [prepare(source, FLAGS.limit, tokenizer, shape.n_positions) for source in sources]
-        parity = measure_parity(folder, works, has_torch)
-        speed = measure_speed(folder, works, peaks["bfloat16"])
-        plain = measure_torch(folder, works, has_torch)
-    report(peaks, parity, speed, plain, time.perf_counter() - start)
+        suite = Suite(Path(folder))
+        sections: dict[str, Callable[[], Any]] = {
+            "peak": suite.measure_peak,
+            "parity": suite.measure_parity,
+            "core_nanochat_d20_561m": lambda: suite.measure_core("nanochat_d20_561m"),
+            "core_gpt2_124m": lambda: suite.measure_core("gpt2_124m"),
+            "kernels": suite.measure_kernels,
+            "peers": suite.measure_peers,
+            "core_llama_1b": lambda: suite.measure_core("llama_1b", limit=500),
+        }
+        found = {
+            name: attempt(name, section, start)
+            for name, section in sections.items()
+            if not FLAGS.only or name in FLAGS.only
+        }
+    seconds = time.perf_counter() - start
+    print_report(found, seconds)
+    failed = [name for name, own in found.items() if "failed" in own]
+    wrong = [*found.get("parity", {}).get("wrong", ()), *failed]
+    document = {"benchmark": "gpu_suite", **found, "seconds": seconds, "environment": environment()}
+    print(json.dumps(document, allow_nan=False))
+    if wrong:
+        sys.exit(1)
+
+
+def attempt(name: str, section: Callable[[], Any], start: float) -> Any:
+    """What a section found; its error, or that there was no time for it."""
+    spent = time.perf_counter() - start
+    if spent > FLAGS.seconds:
+        say(f"{name}: no time left")
+        return {"skipped": f"{spent:.0f} s were spent before it"}
+    say(f"{name} (at {spent:.0f} s)")
+    try:
+        return section()
+    except Exception as error:  # the other sections are worth their time
+        traceback.print_exc()
+        return {"failed": f"{type(error).__name__}: {str(error)[:500]}"}
+
+
+class Suite:
+    """What the sections share: the data, the tokenizer, a folder for each shape."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.bundle = with_stand_ins(Path(FLAGS.data_dir), folder / "bundle", 0.0 if FLAGS.smoke else 1.0)
+        self.sources = read_tasks(str(self.bundle), [])
+        self.has_torch = importlib.util.find_spec("torch") is not None
+        self.peak = {"bfloat16": 0.0, "float32": 0.0}
+        seconds, self.tokenizer = seconds_of(self._train_tokenizer)
+        say(f"tokenizer of {len(self.tokenizer)} tokens trained in {seconds:.0f} s")
+
+    def _train_tokenizer(self) -> Any:
+        most = 509 if FLAGS.smoke else GPT2["vocab_size"]
+        return train_tokenizer(texts(self.sources), most, self.folder / "tokenizer")
+
+    def home(self, shape: str) -> Path:
+        """config.json and tokenizer of a shape."""
+        import transformers
+
+        home = self.folder / shape
+        if not home.exists():
+            kind, sizes = SHAPES[shape]
+            ends = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+            config = getattr(transformers, kind)(**(TINY[shape] if FLAGS.smoke else sizes), **ends)
+            config.save_pretrained(home)
+            self.tokenizer.save_pretrained(str(home))
+        return home
+
+    def works(self, shape: str, limit: int) -> list[Work]:
+        most = from_hf_config(self.home(shape)).num_positions or None
+        return [prepare(source, limit, self.tokenizer, most) for source in self.sources]
+
+    def with_weights(self, shape: str) -> Path:
+        """Also weights, seeded, saved by torch so that both sides read one file; norms and biases away from neutral."""
+        import torch
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        home = self.home(shape)
+        if not (home / "model.safetensors").is_file():
+            torch.manual_seed(0)
+            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(home))
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    if parameter.ndim == 1:
+                        parameter.add_(0.1 * torch.randn_like(parameter))
+            model.save_pretrained(home)
+        return home
+
+    # Sections
+
+    def measure_peak(self) -> dict[str, Any]:
+        self.peak = {dtype: matmul_peak(dtype) for dtype in self.peak}
+        say("bare matmul: " + ", ".join(f"{dtype} {rate / 1e12:.2f} TFLOP/s" for dtype, rate in self.peak.items()))
+        return {"flops_per_second": self.peak}
+
+    def measure_parity(self) -> dict[str, Any]:
+        if not self.has_torch:
+            say("torch is not installed: no parity")
+            return {"skipped": "torch is not installed", "wrong": []}
+        found: dict[str, Any] = {"wrong": []}
+        for shape in ("gpt2_124m", "nanochat_d20_561m"):
+            home, few = str(self.with_weights(shape)), self.works(shape, FLAGS.parity_limit)
+            torch = PlainTorch.load(home, "float32", torch_device())
+            torch.torch.set_float32_matmul_precision("highest")
+            exact = [score_each(torch, work) for work in few]
+            ours = self._scored(home, "float32", few)
+            compared = [compare(work, own, true, TOLERANCE) for work, own, true in zip(few, ours, exact, strict=True)]
+            wrong = [line for one in compared for line in one.wrong]
+            wrong += [f"{w.task.name}, request {r}" for w, c in zip(few, compared, strict=True) for r in c.beyond]
+            found["wrong"] += [f"{shape}: {line}" for line in wrong]
+            rounded = PlainTorch.load(home, "bfloat16", torch_device())
+            found[shape] = {
+                "scored_tokens": sum(len(one.nats) for one in compared),
+                "float32": nats_apart(ours, exact),
+                "bfloat16": nats_apart(self._scored(home, "bfloat16", few), exact),
+                "torch_bfloat16": nats_apart([score_each(rounded, work) for work in few], exact),
+                "close": [line for one in compared for line in one.close],
+            }
+            say(f"  {shape}: {found[shape]}")
+        return {**found, "torch_device": torch_device(), "tolerance": TOLERANCE}
+
+    def _scored(self, home: str, dtype: str, works: Sequence[Work]) -> list[Answers]:
+        engine = Engine(load_model(Path(home), dtype), max_lengths=2)
+        return split(works, engine.score(iter([joined(works)])).answers)
+
+    def measure_core(self, shape: str, limit: int | None = None) -> dict[str, Any]:
+        start = time.perf_counter()
+        config = RunConfig(
+            str(self.home(shape)), ("core",), data_dir=(("", str(self.bundle)),), allow_changed_data=True,
+            dtype="bfloat16", limit=2 if FLAGS.smoke else limit,
+        )  # fmt: skip
+        inputs = find_inputs(config, fetch=False)
+        architecture = architecture_of(config, find_model(config, weights=False))
+        evaluation = Evaluation(config, inputs, architecture, lambda line: say(f"  {line}"), keep=True)
+        made, state = seconds_of(lambda: random_params(architecture.config, jnp.bfloat16, seed=0))  # type: ignore[arg-type]
+        runs = []
+        for _ in range(2):
+            outcome = evaluation.score(state)
+            assert outcome is not None
+            results = results_of(config, outcome, 0.0)
+            seconds, speed = time.perf_counter() - start - made, results["speed"]
+            apart = speed["compile_seconds"] + results["self_check"]["seconds"]
+            runs.append(
+                {
+                    "seconds": seconds - apart,
+                    "compile_seconds": speed["compile_seconds"],
+                    "self_check_seconds": results["self_check"]["seconds"],
+                    "self_check_largest": results["self_check"]["largest"],
+                    "device_seconds": speed["device_seconds"],
+                    "tokens_per_second": speed["tokens_per_second"],
+                    "share_of_peak": self._share(speed["useful_flops"], seconds - apart),
+                    "share_of_peak_on_device": self._share(speed["useful_flops"], speed["device_seconds"]),
+                }
+            )
+            say(f"  {runs[-1]}")
+            start, made = time.perf_counter(), 0.0
+        return {
+            "first": runs[0],
+            "next_checkpoint": runs[1],
+            "examples": sum(task["n"] for task in results["tasks"].values()),
+            **{
+                name: speed[name]
+                for name in (
+                    "requests", "plain_tokens", "unique_tokens", "padded_tokens", "programs", "attention", "useful_flops",
+                )
+            },
+        }  # fmt: skip
+
+    def _share(self, flops: float, seconds: float) -> float | None:
+        return flops / seconds / self.peak["bfloat16"] if self.peak["bfloat16"] and seconds else None
+
+    def measure_peers(self) -> dict[str, Any]:
+        """All engines on the same examples, CORE's first ones of the 561M shape."""
+        shape = "nanochat_d20_561m"
+        if not self.has_torch or (torch_device() == "cpu" and not FLAGS.smoke):
+            say("torch with CUDA is not installed: nothing to compare the speed with")
+            return {"skipped": "torch with CUDA is not installed"}
+        home, works = str(self.with_weights(shape)), self.works(shape, 2 if FLAGS.smoke else FLAGS.peer_limit)
+        requests, engine = joined(works), Engine(load_model(Path(home), "bfloat16"))
+        engine.compile(requests)
+        ours = statistics.median(seconds_of(lambda: engine.score(iter([requests])))[0] for _ in range(3))
+        torch = PlainTorch.load(home, "bfloat16", torch_device())
+        peers = {
+            "one_example_a_forward": run_batches(torch, requests, example_batches(works)),
+            "sorted_batches": run_batches(torch, requests, sorted_batches(requests)),
+        }
+        for own in peers.values():
+            own["times_ours"] = own["seconds"] / ours
+        return {"examples": sum(len(work.prompts) for work in works), "miron_jax_seconds": ours, **peers}
+
+    def measure_kernels(self) -> dict[str, Any]:
+        """One layer's attention in rows of 512 and 2048, and the head of the 561M shape by chunk, bfloat16."""
+        return {"attention": attention_seconds(), "head": head_seconds()}
 
 
 def texts(sources: Sequence[Source]) -> list[str]:
@@ -106,32 +315,11 @@ def texts(sources: Sequence[Source]) -> list[str]:
     return [text for example in examples for text in (*example.contexts, *example.continuations)]
 
 
-def save_model(folder: Path, shape: Shape, has_torch: bool) -> None:
-    """config.json and, with torch, weights: seeded, and with norms and biases away from their neutral values."""
-    from transformers import GPT2Config
-
-    config = GPT2Config(**shape._asdict())
-    config.save_pretrained(folder)
-    if not has_torch:
-        return
-    import torch
-    from transformers import GPT2LMHeadModel
-
-    torch.manual_seed(0)
-    model = GPT2LMHeadModel(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 1:
-                parameter.add_(0.1 * torch.randn_like(parameter))
-    model.save_pretrained(folder)
-
-
-def load(folder: str, dtype: str) -> Model:
-    """The saved weights; seeded random ones of the same shape where torch could save none."""
-    if (Path(folder) / "model.safetensors").is_file():
-        return load_model(Path(folder), dtype)
-    config = from_hf_config(Path(folder))
-    return Model(config, abstract(config, jnp.dtype(dtype))[0], random_params(config, jnp.dtype(dtype), seed=0))
+def nats_apart(found: Sequence[Answers | TorchAnswers], exact: Sequence[TorchAnswers]) -> dict[str, float]:
+    """How far log-probabilities of scored tokens lie apart, nats."""
+    ours, true = (np.concatenate([span for one in own for span in one.logprob]) for own in (found, exact))
+    apart = np.abs(ours - true)
+    return {"largest": float(apart.max(initial=0)), "mean": float(apart.mean())}
 
 
 def matmul_peak(dtype: str) -> float:
@@ -147,76 +335,59 @@ def matmul_peak(dtype: str) -> float:
     return 2.0 * size**3 * products / min(seconds_of(run)[0] for _ in range(3))
 
 
-def measure_parity(folder: str, works: Sequence[Work], has_torch: bool) -> dict[str, Any]:
-    """Every scored token of a few examples against torch, float32 on both sides, one option a forward."""
-    if not has_torch:
-        say("torch is not installed: no parity")
-        return {"skipped": "torch is not installed", "wrong": [], "close": [], "largest": None}
-    step = max(1, FLAGS.limit // FLAGS.parity_limit)
-    few = [every(work, step) for work in works]
-    scored = Engine(load(folder, "float32"), max_lengths=2).score(iter([joined(few)]))
-    torch = PlainTorch.load(folder, "float32", torch_device())
-    torch.torch.set_float32_matmul_precision("highest")
-    found = [
-        compare(work, ours, score_each(torch, work), TOLERANCE)
-        for work, ours in zip(few, split(few, scored.answers), strict=True)
-    ]
-    nats = np.concatenate([one.nats for one in found])
-    beyond = [
-        f"{w.task.name}, request {r}: beyond tolerance" for w, one in zip(few, found, strict=True) for r in one.beyond
-    ]
-    numbers = {
-        "torch_device": torch.device,
-        "scored_tokens": len(nats),
-        "tolerance": TOLERANCE,
-        "largest": float(nats.max(initial=0)),
-        "close": [line for one in found for line in one.close],
-        "wrong": [line for one in found for line in one.wrong] + beyond,
+def attention_seconds() -> dict[str, Any]:
+    heads, size, places = (2, 16, 1024) if FLAGS.smoke else (10, 128, 32768)
+    ways: dict[str, Callable[..., jax.Array]] = {
+        "xla": lambda q, k, v, until, index, bias: xla.forest_attention(
+            q, k, v, until, index, scale=0.1, bias_BTT=bias
+        ),
+        "cudnn": lambda q, k, v, until, index, bias: cudnn.forest_attention(
+            q, k, v, bias.astype(jnp.bfloat16), scale=0.1
+        ),
     }
-    say(
-        f"parity: {len(nats)} scored tokens, largest difference {numbers['largest']:.1e} nats, {len(numbers['wrong'])} wrong"
-    )
-    return numbers
+    found: dict[str, Any] = {}
+    for length in (128,) if FLAGS.smoke else (512, 2048):
+        rows = places // length
+        q, k, v = (
+            jax.random.normal(jax.random.key(i), (rows, length, heads, size), jnp.float32).astype(jnp.bfloat16)
+            for i in range(3)
+        )
+        index = jnp.tile(jnp.arange(length, dtype=jnp.int32)[None], (rows, 1))
+        until = jnp.full((rows, length), length, jnp.int32)
+        bias = xla.hidden_bias(until, index)
+        for name, attend in ways.items():
+            try:
+                found[f"{name}_{length}"] = kernel_seconds(jax.jit(attend), q, k, v, until, index, bias)
+            except Exception as error:  # a device without cuDNN
+                found[f"{name}_{length}"] = f"{type(error).__name__}: {str(error)[:200]}"
+            say(f"  attention {name}, {rows} rows of {length}: {found[f'{name}_{length}']}")
+    return found
 
 
-def measure_speed(folder: str, works: Sequence[Work], peak: float) -> dict[str, Any]:
-    """This engine in bfloat16, compiled apart; median of three."""
-    engine = Engine(load(folder, "bfloat16"), max_lengths=4)
-    requests = joined(works)
-    engine.compile(requests)
-    timed: list[tuple[float, EngineRun]] = []
-    for _ in range(3):
-        timed.append(seconds_of(lambda: engine.score(iter([requests]))))
-        say(f"miron_jax: {timed[-1][0]:.2f} s, of which on the device {timed[-1][1].device_seconds:.2f} s")
-    totals = timed[-1][1].totals
-    seconds = statistics.median(seconds for seconds, _ in timed)
-    device = statistics.median(run.device_seconds for _, run in timed)
-    return {
-        "seconds": seconds,
-        "device_seconds": device,
-        "compile_seconds": engine.speed.compile_seconds,
-        "programs": engine.speed.programs,
-        "requests": totals.requests,
-        "plain_tokens": totals.plain_tokens,
-        "unique_tokens": totals.unique_tokens,
-        "padded_tokens": totals.padded_tokens,
-        "unique_tokens_per_second": totals.unique_tokens / device,
-        "plain_tokens_per_second": totals.plain_tokens / seconds,
-        "share_of_matmul_peak": totals.useful_flops / device / peak,
-    }
+def head_seconds() -> dict[str, Any]:
+    sources, width, vocabulary = (512, 32, 600) if FLAGS.smoke else (8192, 1280, 65536)
+    weight = jax.random.normal(jax.random.key(0), (vocabulary, width), jnp.float32).astype(jnp.bfloat16)
+    hidden = jax.random.normal(jax.random.key(1), (sources, width), jnp.float32)
+    target = np.random.default_rng(0).integers(0, vocabulary, sources)
+    found: dict[str, Any] = {}
+    for chunk in (64, 128) if FLAGS.smoke else (128, 256, 512, 1024, 2048, 4096):
+        laid = lay_out(np.arange(sources), target, chunk)
+        arrays = [
+            np.asarray(x, np.int32) for x in (target, np.append(laid.round_start_R, sources), laid.chunk_round_C1)
+        ]
+        score = jax.jit(
+            lambda h, w, t, r, c, n, chunk=chunk: target_logprob(h, w, t, r, c, n, chunk=chunk, softcap=15.0)
+        )
+        chunks = jnp.int32(len(laid.chunk_round_C1) - 1)
+        found[str(chunk)] = kernel_seconds(score, hidden, weight, *arrays, chunks)
+        say(f"  head, {sources} sources in chunks of {chunk}: {found[str(chunk)]:.5f} s")
+    return found
 
 
-def measure_torch(folder: str, works: Sequence[Work], has_torch: bool) -> dict[str, Any]:
-    """Torch in bfloat16 on the same GPU, one example a forward and in large batches."""
-    if not has_torch or (torch_device() == "cpu" and not FLAGS.smoke):
-        say("torch with CUDA is not installed: nothing to compare the speed with")
-        return {"skipped": "torch with CUDA is not installed"}
-    torch = PlainTorch.load(folder, "bfloat16", torch_device())
-    requests = joined(works)
-    return {
-        "one_example_a_forward": run_batches(torch, requests, example_batches(works)),
-        "sorted_batches": run_batches(torch, requests, sorted_batches(requests)),
-    }
+def kernel_seconds(function: Callable[..., Any], *arguments: Any) -> float:
+    """Of one call, median of nine, compilation apart."""
+    jax.block_until_ready(function(*arguments))
+    return statistics.median(seconds_of(lambda: jax.block_until_ready(function(*arguments)))[0] for _ in range(9))
 
 
 def example_batches(works: Sequence[Work]) -> list[list[int]]:
@@ -257,48 +428,37 @@ def run_batches(torch: PlainTorch, requests: Requests, batches: list[list[int]])
         if time.perf_counter() - start > FLAGS.torch_seconds:
             break
     measured = time.perf_counter() - start
-    plain_tokens = len(requests.token_ids) - len(requests)
     seconds = measured * sum(places) / ran
-    say(f"torch: {seconds:.2f} s for {sum(places)} places in {len(batches)} batches, from {measured:.2f} s for {ran}")
+    say(f"  torch: {seconds:.2f} s for {sum(places)} places in {len(batches)} batches, from {measured:.2f} s for {ran}")
     return {
         "seconds": seconds,
         "measured_seconds": measured,
         "places": sum(places),
-        "plain_tokens_per_second": plain_tokens / seconds,
+        "plain_tokens_per_second": (len(requests.token_ids) - len(requests)) / seconds,
     }
 
 
-def report(
-    peaks: dict[str, float], parity: dict[str, Any], speed: dict[str, Any], plain: dict[str, Any], seconds: float
-) -> None:
-    print(f"\n{'bfloat16':32}{'seconds':>10}{'plain tokens/s':>18}{'times ours':>12}")
-    print(f"{'miron_jax':32}{speed['seconds']:10.2f}{speed['plain_tokens_per_second']:18.0f}")
-    for name in (name for name in plain if name != "skipped"):
-        own = plain[name]
-        own["ratio"] = own["seconds"] / speed["seconds"]
-        label = "torch, " + name.replace("_", " ")
-        print(f"{label:32}{own['seconds']:10.2f}{own['plain_tokens_per_second']:18.0f}{own['ratio']:11.2f}x")
+def print_report(found: dict[str, Any], seconds: float) -> None:
     print(
-        f"{speed['unique_tokens']} unique of {speed['plain_tokens']} plain tokens, "
-        f"{speed['share_of_matmul_peak']:.1%} of the matmul peak; "
-        f"{speed['programs']} programs compiled apart in {speed['compile_seconds']:.0f} s; all in {seconds:.0f} s"
+        f"\n{'CORE, bfloat16':28}{'seconds':>9}{'next':>9}{'compile':>9}{'unique tokens':>15}{'of peak':>9}{'attention':>11}"
     )
-    for line in parity["wrong"]:
+    for name, own in found.items():
+        if name.startswith("core_") and "first" in own:
+            first, later, share = own["first"], own["next_checkpoint"], own["next_checkpoint"]["share_of_peak"]
+            print(
+                f"{name[5:]:28}{first['seconds']:9.1f}{later['seconds']:9.1f}{first['compile_seconds']:9.1f}"
+                f"{own['unique_tokens']:15}{'' if share is None else f'{share:.1%}':>9}{own['attention']:>11}"
+            )
+    peers = found.get("peers", {})
+    for name in ("one_example_a_forward", "sorted_batches"):
+        if name in peers:
+            print(f"torch, {name.replace('_', ' ')}: {peers[name]['times_ours']:.1f} times ours")
+    for line in found.get("parity", {}).get("wrong", ()):
         print(f"WRONG: {line}")
-    numbers = {
-        "benchmark": "gpu_suite",
-        "shape": (TINY if FLAGS.smoke else GPT2_124M)._asdict(),
-        "limit": FLAGS.limit,
-        "matmul_flops_per_second": peaks,
-        "parity": parity,
-        "miron_jax": speed,
-        "torch": plain,
-        "seconds": seconds,
-        "environment": environment(),
-    }
-    print(json.dumps(numbers, allow_nan=False))
-    if parity["wrong"]:
-        sys.exit(1)
+    for name, own in found.items():
+        if "failed" in own:
+            print(f"FAILED: {name}: {own['failed']}")
+    print(f"all in {seconds:.0f} s")
 
 
 def torch_device() -> str:
