@@ -58,6 +58,7 @@ from common import (
 )
 from stand_ins import with_stand_ins
 
+from miron_jax.bench import matmul_rate
 from miron_jax.checkpoints import architecture_of, find_model
 from miron_jax.config import RunConfig
 from miron_jax.kernels.forest_attention import cudnn, xla
@@ -205,7 +206,7 @@ class Suite:
     # Sections
 
     def measure_peak(self) -> dict[str, Any]:
-        self.peak = {dtype: matmul_peak(dtype) for dtype in self.peak}
+        self.peak = {dtype: matmul_rate(dtype, jax.devices()[0]) for dtype in self.peak}
         say("bare matmul: " + ", ".join(f"{dtype} {rate / 1e12:.2f} TFLOP/s" for dtype, rate in self.peak.items()))
         return {"flops_per_second": self.peak}
 
@@ -320,19 +321,6 @@ def nats_apart(found: Sequence[Answers | TorchAnswers], exact: Sequence[TorchAns
     ours, true = (np.concatenate([span for one in own for span in one.logprob]) for own in (found, exact))
     apart = np.abs(ours - true)
     return {"largest": float(apart.max(initial=0)), "mean": float(apart.mean())}
-
-
-def matmul_peak(dtype: str) -> float:
-    """FLOPs a second of one large square product; float32 at the highest precision, as the engine uses it."""
-    size, products = (256, 4) if FLAGS.smoke else (8192, 20)
-    x, y = (jax.random.normal(jax.random.key(i), (size, size), jnp.float32).astype(dtype) for i in range(2))
-    product = jax.jit(lambda a, b: jnp.dot(a, b, preferred_element_type=jnp.float32).astype(a.dtype))
-
-    def run() -> None:
-        jax.block_until_ready([product(x, y) for _ in range(products)])
-
-    run()
-    return 2.0 * size**3 * products / min(seconds_of(run)[0] for _ in range(3))
 
 
 def attention_seconds() -> dict[str, Any]:

@@ -5,12 +5,14 @@ knows only run.py and what prints or writes; jax is imported after the flags are
 """
 
 import ctypes
+import json
 import os
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -405,6 +407,26 @@ def _plan() -> None:
     print_plan(inputs, summarize_plan(config, inputs))
 
 
+def _bench() -> None:
+    config = _run_config()
+    if _wants_others():
+        raise InputError("bench measures one process: leave out --distributed and --coordinator")
+    _start_jax()
+    from miron_jax.bench import measure
+    from miron_jax.report.bench_table import print_bench
+    from miron_jax.report.console import console
+    from miron_jax.report.results import config_entry, environment
+    from miron_jax.run import find_inputs
+
+    inputs = find_inputs(config)
+    store = Store(config.output)
+    found = measure(config, inputs, lambda line: console(stderr=True).print(line, markup=False, soft_wrap=True))
+    document = {"config": config_entry(config), "environment": environment(), **asdict(found)}
+    store.put("bench.json", json.dumps(document, indent=1).encode())
+    print_bench(found)
+    print(f"written to {config.output}/bench.json")
+
+
 def _tasks() -> None:
     from miron_jax.report.task_table import print_tasks
     from miron_jax.tasks import miron
@@ -437,6 +459,10 @@ def _start_jax() -> None:
 _COMMANDS: dict[str, tuple[Callable[[], None], str]] = {
     "eval": (_eval, "score a model on tasks"),
     "tasks": (_tasks, "list suites and tasks, what data each needs and whether it is there"),
+    "bench": (
+        _bench,
+        "throughput of these devices on a model: tokens/s, share of the matmul peak, what each idea is worth",
+    ),
     "plan": (_plan, "what eval would do: requests, tokens, rows, programs, FLOPs; no device"),
 }
 

@@ -260,6 +260,10 @@ class Forward:
             self._rows.setdefault(length, -(-rows // self._split) * self._split)
         return {length: self._rows[length] for length in sizes}
 
+    def rows_a_batch(self, length: int) -> int:
+        """Rows of a shard in a batch of this length, which is compiled."""
+        return self._rows[length]
+
     def compile(self, plan: Plan, more: bool = False, rows: np.ndarray | None = None) -> None:
         """Compile a program for every row length of the plan's rows (absent: all) that has none."""
         self.size(plan, more)

@@ -83,6 +83,10 @@ class Placement:
         return math.prod(shape.get(axis, 1) for axis in axes)
 
     @property
+    def devices(self) -> int:
+        return 1 if self.mesh is None else self.mesh.size
+
+    @property
     def shards(self) -> int:
         return self.size(DATA) if self.how in ("pmap", "mesh") else 1
 

@@ -29,7 +29,9 @@ CUT_ABOVE = 512  # smaller pieces are never cut: a repeated prefix costs more th
 
 
 # What a row may hold.  path: one path from its first token, for models that know nothing else; none: one request.
-Sharing = Literal["forest", "path", "none"]
+# What a row holds.  forest: several trees; trees: one; packed: several requests, nothing shared; path: one beginning of
+# another; none: one request.
+Sharing = Literal["forest", "trees", "packed", "path", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,10 @@ class CostModel:
     most_places: int | None = None  # no row has more, padding included
     sharing: Sharing = "forest"
     apart: Callable[[int], int] | None = None  # class of a request of so many tokens: only equal ones share places
+
+    @property
+    def packs(self) -> bool:
+        return self.sharing in ("forest", "packed")
 
     def row(self, length: np.ndarray | int) -> np.ndarray:
         """A row of `length` places: linear work on each, attention over the causal half of the square."""
@@ -121,7 +127,7 @@ def make_plan(requests: Requests, cost: CostModel, lengths: tuple[int, ...] = ()
     size = np.maximum(places, edges)
     chosen = choose_lengths(size, cost, lengths)
     opens = np.asarray(chosen)[_cost_each(size, np.asarray(chosen), cost).argmin(axis=1)] if len(size) else size
-    if cost.sharing == "forest":
+    if cost.packs:
         piece_row, piece_start, row_length = _pack(size, places, opens)
     else:
         piece_row, piece_start, row_length = np.arange(len(size)), np.zeros(len(size), np.int64), opens.astype(np.int32)
@@ -204,7 +210,7 @@ def _cut(trie: _Trie, cost: CostModel) -> np.ndarray:
         return np.zeros(0, np.int64)
     apart = trie.shared < np.maximum(placed * WORTH_SHARING, 1)
     apart[0] = True
-    if cost.sharing == "none":
+    if cost.sharing in ("none", "packed"):
         return np.arange(len(placed))
     if cost.sharing == "path":
         return _cut_into_paths(placed, trie.shared)
@@ -341,7 +347,7 @@ def choose_lengths(size: np.ndarray, cost: CostModel, lengths: tuple[int, ...] =
 def _cost_each(size: np.ndarray, lengths: np.ndarray, cost: CostModel) -> np.ndarray:
     """[sizes, lengths] cost of one piece's share of a row filled with its like; infinite where it does not fit."""
     fits = lengths[None, :] // np.maximum(size, 1)[:, None]
-    fits = fits if cost.sharing == "forest" else np.minimum(fits, 1)
+    fits = fits if cost.packs else np.minimum(fits, 1)
     return np.where(fits > 0, cost.row(lengths)[None, :] / np.maximum(fits, 1), np.inf)
 
 

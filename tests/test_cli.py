@@ -14,7 +14,7 @@ import jaxlib.version
 import pytest
 from absl import flags
 
-from miron_jax import cli
+from miron_jax import bench, cli
 from tests.tiny_model import make_model, write_core_data
 
 TASKS = "core/copa,core/arc_easy,core/winograd,core/lambada_openai"
@@ -131,6 +131,35 @@ def write_gauntlet(folder: Path) -> list[str]:
     averages = {"categories": [{"name": "all", "benchmarks": benchmarks}]}
     (folder / "gauntlet.yaml").write_text(json.dumps({"eval_gauntlet": averages}))
     return [f"--icl_tasks={folder / 'tasks.yaml'}", f"--eval_gauntlet={folder / 'gauntlet.yaml'}"]
+
+
+def test_bench_measures_the_engine_beside_itself_without_each_idea(miron, place, tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "SQUARE_ON_CPU", 256)
+    monkeypatch.setattr(bench, "SECONDS", 0.5)
+    ran = miron("bench", *common(place, tmp_path / "out"))
+    assert ran.status == 0, ran.err
+    found = json.loads((tmp_path / "out" / "bench.json").read_text())
+    engine, others = found["engine"], {own["name"].partition(":")[0]: own for own in found["ablations"]}
+    assert set(others) == {"no gather", "one row length", "no packing", "no sharing", "neither"}
+    assert engine["tokens"] == found["unique_tokens"] < others["no sharing"]["tokens"] <= found["plain_tokens"]
+    assert others["no gather"]["places"] == engine["places"] <= others["no packing"]["places"]
+    assert others["no packing"]["tokens"] == engine["tokens"]
+    for layout in (engine, *others.values()):
+        assert layout["seconds"] == pytest.approx(sum(bucket["seconds"] for bucket in layout["buckets"]))
+        assert layout["share_of_peak"] * layout["seconds"] == pytest.approx(engine["share_of_peak"] * engine["seconds"])
+    assert found["peak_bytes"] > 0
+    assert "no sharing" in ran.out
+
+
+def test_bench_of_texts_alone_is_refused(miron, place, tmp_path):
+    (place.data / "eval_data" / "symbolic_problem_solving").mkdir(exist_ok=True, parents=True)
+    lines = [{"context": "1+1=", "answer": "2"}] * 4
+    path = place.data / "eval_data" / "symbolic_problem_solving" / "svamp.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    flags = [f"--model={place.model}", f"--data_dir={place.data}", f"--output={tmp_path / 'out'}"]
+    ran = miron("bench", *flags, "--tasks=gauntlet/svamp", "--allow_changed_data", "--limit=2")
+    assert ran.status == 2
+    assert "generate texts" in ran.err
 
 
 def test_a_gauntlet_of_ones_own(miron, place, tmp_path):

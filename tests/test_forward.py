@@ -84,6 +84,9 @@ def test_forest_rows_score_as_plain_rows(model):
         (1, {"length_multiple": 64}),
         (2, {"flops_per_pair": 1e9}),
         (1, {"flops_per_program": 1e15}),
+        (1, {"sharing": "trees"}),
+        (1, {"sharing": "packed"}),
+        (1, {"sharing": "none"}),
     ],
 )
 def test_parts_lengths_and_batches_move_no_score(model, parts, changes):

@@ -57,6 +57,7 @@ STAGES = (
     "demo",
     "checkpoints",
     "run",
+    "bench",
     "evaluator",
     "cli",
     "__init__",

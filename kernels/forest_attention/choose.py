@@ -6,7 +6,7 @@ compiler refuses, or gets wrong, is not used.
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,7 @@ Attend = Callable[[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array], jax.A
 
 
 @cache
-def choose(device: jax.Device, heads: Heads) -> Choice:
+def choose(device: Any, heads: Heads) -> Choice:
     """The implementation for this device."""
     rules = {"scale": heads.head_dim**-0.5, "softcap": heads.softcap}
     if device.platform == "tpu":
@@ -50,7 +50,7 @@ def choose(device: jax.Device, heads: Heads) -> Choice:
     return Choice("xla")
 
 
-def tried(name: Name, attend: Attend, device: jax.Device, heads: Heads) -> Choice:
+def tried(name: Name, attend: Attend, device: Any, heads: Heads) -> Choice:
     """`name` where `attend` gives what the definition does on a small forest on the device."""
     rng = np.random.default_rng(0)
     q = rng.normal(size=(2, ROW, heads.heads, heads.head_dim))

@@ -228,7 +228,7 @@ def results_of(config: RunConfig, outcome: Outcome, wall_seconds: float) -> dict
     return {
         "schema": SCHEMA,
         "config": config_entry(config),
-        "environment": _environment(),
+        "environment": environment(),
         "tasks": tasks,
         "suites": {
             suite.name: {
@@ -461,7 +461,7 @@ def _speed(outcome: Outcome, wall_seconds: float) -> dict[str, Any]:
     }
 
 
-def _environment() -> dict[str, Any]:
+def environment() -> dict[str, Any]:
     device = jax.devices()[0]
     return {
         "python": platform.python_version(),
