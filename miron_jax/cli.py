@@ -4,6 +4,7 @@ Arrives: the command line.  Leaves: an exit status: 0 done, 1 failed, 2 bad inpu
 knows only run.py and what prints or writes; jax is imported after the flags are read, so that --help is quick.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 FLAGS = flags.FLAGS
 _hosts: "Hosts | None" = None  # that this process has joined
+_met: int | None = None  # where its supervisor reads that it has
 flags.DEFINE_string(
     "model",
     "demo",
@@ -174,15 +176,33 @@ def _supervised() -> int | None:
     Where the coordinator's process dies, jax ends the others by SIGABRT, and no handler of theirs runs: what happened is
     told from here.  Called before jax is imported: nothing but this thread is there to be copied.
     """
+    met, says_so = os.pipe()
     child = os.fork()
     if not child:
+        global _met
+        os.close(met)
+        _met = says_so
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: a supervisor that is killed takes it along
         return None
-    signal.signal(signal.SIGTERM, lambda number, _: os.kill(child, number))
+    os.close(says_so)
+    os.set_blocking(met, False)
+    has_met = told_early = False
+
+    def pass_on(number: int, _: Any) -> None:
+        nonlocal has_met, told_early
+        with contextlib.suppress(BlockingIOError):
+            has_met = has_met or bool(os.read(met, 1))
+        told_early = told_early or not has_met  # the child waits in jax, where no handler of its own runs
+        os.kill(child, number if has_met else signal.SIGKILL)
+
+    signal.signal(signal.SIGTERM, pass_on)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both
     _, ended = os.waitpid(child, 0)
     status = os.waitstatus_to_exitcode(ended)
+    if told_early:
+        print("miron-jax: interrupted before all processes had met; run the same command again", file=sys.stderr)
+        return INTERRUPTED
     if status == -signal.SIGABRT:
         print(
             "miron-jax: this process has lost process 0, which coordinates the run: it was killed, or its machine is gone; "
@@ -261,13 +281,16 @@ def _data_dir() -> tuple[tuple[str, str], ...]:
 def _eval() -> None:
     start = time.perf_counter()
     config = _run_config()
+    if config.watch and _wants_others():
+        raise InputError("--watch waits for steps on one host: leave out --distributed and --coordinator, or --watch")
+    if config.output.startswith("memory:") and _wants_others():
+        raise InputError(f"--output={config.output} is seen by one process only: name a folder that all of them share")
     _start_jax()
     hosts = _join()  # before transformers is imported, which looks whether it is to stay offline
+    _check_same_flags(config, hosts)
     from miron_jax.report.results import check_output
 
     store = check_output(config)
-    if config.watch and hosts.count > 1:
-        raise InputError("--watch waits for steps on one host: leave out --distributed and --coordinator, or --watch")
     if not hosts.is_first:
         _score_along(config, store, hosts)
         hosts.end()
@@ -284,14 +307,45 @@ def _join() -> "Hosts":
 
     if not _wants_others():
         return Hosts()
-    if not 5 <= FLAGS.peer_timeout <= 86400:
-        raise InputError(f"--peer_timeout is {FLAGS.peer_timeout:g}, expected seconds from 5 to 86400")
-    if FLAGS.coordinator is not None and None in (FLAGS.num_processes, FLAGS.process_id):
-        raise InputError("--coordinator wants --num_processes and --process_id too: give all three to each process")
+    _check_processes()
     _hosts = join(FLAGS.coordinator, FLAGS.num_processes, FLAGS.process_id, FLAGS.peer_timeout)
+    if _met is not None:
+        os.write(_met, b"met")
     if not _hosts.is_first:
         os.environ["HF_HUB_OFFLINE"] = "1"  # what process 0 has fetched is in the cache that the hosts share
     return _hosts
+
+
+def _check_processes() -> None:
+    address, count, index = FLAGS.coordinator, FLAGS.num_processes, FLAGS.process_id
+    if not 5 <= FLAGS.peer_timeout <= 86400:
+        raise InputError(f"--peer_timeout is {FLAGS.peer_timeout:g}, expected seconds from 5 to 86400")
+    if FLAGS.distributed and (address, count, index) == (None, None, None):
+        return
+    if None in (address, count, index):
+        raise InputError(
+            "--coordinator, --num_processes and --process_id go together: give all three to each process, or "
+            "--distributed where the cluster tells of them"
+        )
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise InputError(f"--coordinator={address}, expected host:port of process 0, such as 10.0.0.2:8476")
+    if count < 1 or not 0 <= index < count:
+        raise InputError(
+            f"--process_id={index} of --num_processes={count}: expected one of 0 to {max(count, 1) - 1}, each process another"
+        )
+    print(f"miron-jax: process {index} meets the others ({count} in all) at {address}", file=sys.stderr, flush=True)
+
+
+def _check_same_flags(config: RunConfig, hosts: "Hosts") -> None:
+    """Places of files may differ from host to host; what is scored, and how, may not."""
+    own = {name: value for name, value in json.loads(json.dumps(asdict(config))).items() if name not in _PLACES}
+    for name, value in hosts.agree("flags", own).items():
+        if own[name] != value:
+            raise InputError(
+                f"process {hosts.index} runs with {name} = {own[name]}, process 0 with {name} = {value}: give all processes "
+                "the same flags"
+            )
 
 
 def _wants_others() -> bool:
@@ -455,6 +509,19 @@ def _start_jax() -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
+
+# Flags that name files: what is in them is compared where it is read.
+_PLACES = (
+    "model",
+    "tokenizer",
+    "data_dir",
+    "icl_tasks",
+    "eval_gauntlet",
+    "output",
+    "checkpoint",
+    "param_map",
+    "tensorboard",
+)
 
 _COMMANDS: dict[str, tuple[Callable[[], None], str]] = {
     "eval": (_eval, "score a model on tasks"),

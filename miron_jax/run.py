@@ -264,6 +264,11 @@ class Evaluation:
                 "attention": attention_of(model).name,
             }
         )
+        if not model.placement.is_global and self.hosts.agree(f"key/{self._times}", key) != key:
+            raise InputError(
+                f"process {self.hosts.index} has other weights than process 0, or another tokenizer, device or precision: "
+                "give all processes the same files and flags on devices of one kind"
+            )
         with Journal(self.store, key, str(self.hosts.index), self.say) as journal:
             journal.seconds += time.perf_counter() - start
             self.hosts.on_leave = journal.flush

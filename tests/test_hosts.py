@@ -41,7 +41,10 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], dict[str
     return flags, json.loads((folder / "out" / "results.json").read_text())
 
 
-def start(flags: list[str], output: Path, count: int, *more: str, devices: int = 1) -> list[subprocess.Popen[str]]:
+def start(
+    flags: list[str], output: Path, count: int, *more: str, devices: int = 1, own: dict[int, str] | None = None
+) -> list[subprocess.Popen[str]]:
+    """`count` processes of one run; `own`: of processes by number, a flag that only they have, and then only they start."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -49,10 +52,10 @@ def start(flags: list[str], output: Path, count: int, *more: str, devices: int =
     common = [*flags, f"--output={output}", f"--coordinator=127.0.0.1:{port}", f"--num_processes={count}", *more]
     return [
         subprocess.Popen(
-            [sys.executable, "-c", WRITES_AT_ONCE, "eval", *common, f"--process_id={index}"],
+            [sys.executable, "-c", WRITES_AT_ONCE, "eval", *common, f"--process_id={index}", *([flag] if flag else [])],
             cwd=REPOSITORY, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )
-        for index in range(count)
+        for index, flag in (own or dict.fromkeys(range(count), "")).items()
     ]  # fmt: skip
 
 
@@ -124,20 +127,13 @@ def test_bad_input_ends_all_processes(alone: Any, tmp_path: Path) -> None:
 
 
 def test_hosts_that_plan_differently_are_told(alone: Any, tmp_path: Path) -> None:
-    """A file that one of them lacks, another --limit, another version: nobody waits, and nothing is mixed up."""
+    """A file that one of them has otherwise, or another version: nobody waits, and nothing is mixed up."""
     flags, _ = alone
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    common = [*flags, f"--output={tmp_path / 'out'}", f"--coordinator=127.0.0.1:{port}", "--num_processes=2"]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "miron_jax.cli", "eval", *common, f"--process_id={index}", f"--limit={4 + index}"],
-            cwd=REPOSITORY, env={**os.environ, "JAX_PLATFORMS": "cpu"}, stderr=subprocess.PIPE, text=True,
-        )
-        for index in (0, 1)
-    ]  # fmt: skip
-    found = ended(processes)
+    shutil.copytree(flags[1].partition("=")[2], tmp_path / "data")
+    changed = next((tmp_path / "data").rglob("copa.jsonl"))
+    lines = changed.read_text().splitlines()
+    changed.write_text("\n".join(lines[:-1]) + "\n")
+    found = ended(start(flags, tmp_path / "out", 2, own={0: "", 1: f"--data_dir={tmp_path / 'data'}"}))
     assert [status for status, _ in found] == [2, 2], found
     assert "process 1 has other requests than process 0" in found[0][1]
 
@@ -194,6 +190,45 @@ def test_texts_are_dealt_in_blocks_of_neighbours() -> None:
     assert sum(len(block) for host in _dealt(requests[:1], 4) for block in host) == 1
 
 
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--coordinator=localhost", "--num_processes=2", "--process_id=0"], "expected host:port of process 0"),
+        (["--coordinator=localhost:abc", "--num_processes=2", "--process_id=0"], "expected host:port of process 0"),
+        (["--coordinator=localhost:1", "--num_processes=2", "--process_id=2"], "expected one of 0 to 1"),
+        (["--coordinator=localhost:1", "--num_processes=0", "--process_id=0"], "--process_id=0 of --num_processes=0"),
+        (["--process_id=0"], "go together"),
+        (["--distributed", "--watch"], "--watch waits for steps on one host"),
+        (["--distributed", "--output=memory://x/y"], "is seen by one process only"),
+    ],
+)
+def test_bad_processes_are_told_before_anyone_waits(flags: list[str], sentence: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "miron_jax.cli", "eval", f"--output={tmp_path / 'o'}", *flags]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY, timeout=60)
+    assert found.returncode == 2
+    assert sentence in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_flags_that_differ_are_told(alone: Any, tmp_path: Path) -> None:
+    flags, _ = alone
+    found = ended(start(flags, tmp_path / "out", 2, own={0: "--dtype=bfloat16", 1: ""}))
+    assert [status for status, _ in found] == [2, 2], found
+    assert all("process 1 runs with dtype = float32, process 0 with dtype = bfloat16" in told for _, told in found)
+
+
+def test_sigterm_ends_a_process_that_waits_for_the_others(alone: Any, tmp_path: Path) -> None:
+    flags, _ = alone
+    [process] = start(flags, tmp_path / "out", 2, own={0: ""})
+    assert process.stderr is not None
+    told = process.stderr.readline()
+    assert "process 0 meets the others (2 in all)" in told
+    process.terminate()
+    told = process.communicate(timeout=20)[1]
+    assert process.returncode == 75, told
+    assert "interrupted before all processes had met" in told
+
+
 def test_alone_every_item_is_taken_once() -> None:
     hosts = Hosts()
     assert list(hosts.take("q", [["a", "b"]])) == ["a", "b"]
@@ -207,7 +242,7 @@ def test_a_coordinator_wants_number_and_place(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "miron_jax.cli", "eval", "--coordinator=127.0.0.1:1", f"--output={tmp_path / 'o'}"]
     found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
     assert found.returncode == 2
-    assert "--coordinator wants --num_processes and --process_id too" in found.stderr
+    assert "--coordinator, --num_processes and --process_id go together" in found.stderr
     command = [sys.executable, "-m", "miron_jax.cli", "eval", "--distributed", f"--output={tmp_path / 'o'}"]
     found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
     assert found.returncode == 2

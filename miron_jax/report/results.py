@@ -72,7 +72,8 @@ def check_output(config: RunConfig) -> Store:
         raise
     except Exception as error:  # every store has errors of its own
         reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"--output={store.name} cannot be written to ({reason:.200}): name another folder") from None
+        remedy = "install what its store needs, or name another folder" if store.is_remote else "name another folder"
+        raise InputError(f"--output={store.name} cannot be written to ({reason:.200}): {remedy}") from None
     if not config.resume and entries:
         raise InputError(
             f"--output={store.name} is not empty, and --noresume asks for a fresh folder: name another one"

@@ -173,7 +173,7 @@ def _notes(results: Mapping[str, Any]) -> list[str]:
 
 def _speed(results: Mapping[str, Any]) -> str:
     speed, check = results["speed"], results["self_check"]
-    padding = 100 * (speed["padded_tokens"] / max(1, speed["unique_tokens"]) - 1)
+    padding = 100 * (speed["padded_tokens"] / max(1, speed["computed_tokens"]) - 1) if speed["computed_tokens"] else 0.0
     rate = speed["tokens_per_second"] or 0.0
     return (
         f"{speed['requests']} requests, {speed['plain_tokens']} tokens one row each, {speed['unique_tokens']} unique, "
