@@ -332,7 +332,7 @@ def _check_processes() -> None:
         raise InputError(f"--coordinator={address}, expected host:port of process 0, such as 10.0.0.2:8476")
     if count < 1 or not 0 <= index < count:
         raise InputError(
-            f"--process_id={index} of --num_processes={count}: expected one of 0 to {max(count, 1) - 1}, each process another"
+            f"--process_id={index} of --num_processes={count}: expected one of 0 to {max(count, 1) - 1}, each of its own"
         )
     print(f"miron-jax: process {index} meets the others ({count} in all) at {address}", file=sys.stderr, flush=True)
 
