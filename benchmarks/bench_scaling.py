@@ -36,7 +36,7 @@ from common import environment, run, say
 
 from miron_jax.checkpoints import architecture_of, find_model
 from miron_jax.config import RunConfig
-from miron_jax.forward import ACCELERATOR_TOKENS, CHUNK, Shape, cost_model, rows_a_batch
+from miron_jax.forward import ACCELERATOR_TOKENS, Shape, chunk_of, cost_model, rows_a_batch
 from miron_jax.hosts import deal
 from miron_jax.parts import join, parts_of, survey
 from miron_jax.run import find_inputs, length_limit, summarize_plan
@@ -181,7 +181,7 @@ def pod() -> dict[str, Any]:
                 length = int(own.row_length[batch[0]])
                 rows[host] += len(batch)
                 spent[host] += sizes[length] * float(each[batch[0]])
-                sent[host] += 4 * DEVICES_A_HOST * Shape(sizes[length], length, CHUNK).packed_size
+                sent[host] += 4 * DEVICES_A_HOST * Shape(sizes[length], length, chunk_of(model.vocab_size)).packed_size
     return {
         "devices": FLAGS.devices,
         "tasks": len(inputs.sources),

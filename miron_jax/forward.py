@@ -39,7 +39,11 @@ from miron_jax.plan import CostModel, Plan
 
 IN_FLIGHT = 2  # batches on the device at once: one runs, one waits
 CPU_TOKENS, ACCELERATOR_TOKENS = 2048, 32768  # places a shard to begin with; more gains nothing measurable on CPU
-CPU_CHUNK, CHUNK = 48, 256  # sources a pass through the head: on CPU their logits stay in the last cache
+CPU_CHUNK = 48  # sources a pass through the head: their logits stay in the last cache
+LOGIT_BYTES, MOST_CHUNK = (
+    1 << 28,
+    1024,
+)  # elsewhere: of a pass's float32 logits, whatever the vocabulary; and its sources
 SLOW_ATTENTION = (
     3.0  # an attention FLOP takes as long as three of a weight matmul (2-core CPU, rows of 512, heads of 64)
 )
@@ -166,6 +170,11 @@ def useful_flops(config: ModelConfig | OwnModel, plan: Plan) -> float:
     return linear + float(attention_flops_per_pair(config)) * plan.visible_pairs + head
 
 
+def chunk_of(vocab_size: int) -> int:
+    """Sources a pass through the head of an accelerator: a power of two, so many that their logits take LOGIT_BYTES."""
+    return min(MOST_CHUNK, max(64, 1 << (LOGIT_BYTES // (4 * vocab_size)).bit_length() - 1))
+
+
 class Shape(NamedTuple):
     """What one program is compiled for."""
 
@@ -239,7 +248,7 @@ class Forward:
         self.attention: Name = choice.name
         self.model, self.say, self.speed = model, say, Speed(self.attention)
         self.token_budget = token_budget or (CPU_TOKENS if on_cpu else ACCELERATOR_TOKENS)
-        self._chunk = CPU_CHUNK if on_cpu else CHUNK
+        self._chunk = CPU_CHUNK if on_cpu else chunk_of(model.config.vocab_size)
         self.id_sets = id_sets
         self._tables: dict[tuple[int, int], jax.Array] = {}  # rows and sets in use -> bool [G, V], the last one only
         self._programs: dict[Shape, Any] = {}

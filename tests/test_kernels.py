@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from miron_jax.forward import chunk_of
 from miron_jax.kernels.forest_attention import cases as attention_cases
 from miron_jax.kernels.forest_attention import choose as attention_choice
 from miron_jax.kernels.forest_attention import reference as attention_reference
@@ -166,8 +167,10 @@ def test_nan_reaches_the_result():
     assert np.isnan(np.asarray(out)).any(axis=(0, 2, 3)).tolist() == [False, True, False]
 
 
-def score(case: head_cases.Case, chunk: int) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-    """(logprob, rank) in edge order: by the kernel in float32, by the definition in float64."""
+def score(
+    case: head_cases.Case, chunk: int, dtype: str = "float32"
+) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+    """(logprob, rank) in edge order: by the kernel on inputs of `dtype`, by the definition in float64 on the same."""
     rng = np.random.default_rng(3)
     draw = (
         (lambda s: rng.normal(size=s))
@@ -175,6 +178,7 @@ def score(case: head_cases.Case, chunk: int) -> tuple[tuple[np.ndarray, ...], tu
         else (lambda s: rng.integers(0, case.levels or 1, s) * 1.0)
     )
     hidden, weight = draw((case.sources, case.width)), draw((case.vocabulary, case.width))
+    hidden, weight = (np.asarray(jnp.asarray(x, dtype), np.float64) for x in (hidden, weight))
     bias = rng.normal(size=case.vocabulary) if case.bias else None
     source = rng.integers(0, case.sources, case.edges)
     source[: case.busy] = 0
@@ -191,7 +195,7 @@ def score(case: head_cases.Case, chunk: int) -> tuple[tuple[np.ndarray, ...], tu
     sources[: len(layout.source_S)] = layout.source_S
     found = head_xla.target_logprob(
         jnp.asarray(hidden[sources], jnp.float32),
-        jnp.asarray(weight, jnp.float32),
+        jnp.asarray(weight, dtype),
         jnp.asarray(layout.target_E),
         jnp.asarray(np.append(layout.round_start_R, case.edges).astype(np.int32)),
         jnp.asarray(layout.chunk_round_C1),
@@ -241,6 +245,32 @@ def test_rank_and_logprob_by_hand():
     place = layout.edge_place_E
     np.testing.assert_allclose(np.asarray(logprob)[place], np.log([1 / 8, 3 / 8, 3 / 8, 1 / 8]), atol=1e-6)
     assert np.asarray(rank)[place].tolist() == [2, 0, 1, 3]
+
+
+@pytest.mark.parametrize("name", head_cases.CASES)
+def test_bfloat16_inputs_lose_nothing_to_their_sums(name):
+    (logprob, _), (expected, _) = score(head_cases.CASES[name], 8, "bfloat16")
+    np.testing.assert_allclose(logprob, expected, atol=1e-3)
+
+
+def test_the_heads_memory_is_flat_in_vocabulary_and_sources():
+    def temporary_bytes(vocabulary: int, sources: int) -> int:
+        chunk, whole = chunk_of(vocabulary), jnp.int32
+        shapes = [((sources, 64), jnp.bfloat16), ((vocabulary, 64), jnp.bfloat16), ((sources,), whole)]
+        shapes += [((sources + 1,), whole), ((sources // chunk + 1,), whole), ((), whole)]
+        score = jax.jit(partial(head_xla.target_logprob, chunk=chunk, softcap=30.0))
+        compiled = score.lower(*(jax.ShapeDtypeStruct(*own) for own in shapes)).compile()
+        analysis = compiled.memory_analysis()
+        assert analysis is not None
+        return analysis.temp_size_in_bytes
+
+    small, large = temporary_bytes(65536, 2048), temporary_bytes(262144, 8192)
+    assert large < 1.2 * small
+    assert large < 8192 * 262144 * 4 / 4, "never [sources, V]"
+
+
+def test_chunks_of_the_head_by_vocabulary():
+    assert [chunk_of(size) for size in (331, 50257, 65536, 128256, 262144)] == [1024, 1024, 1024, 512, 256]
 
 
 @settings(max_examples=200, deadline=None)
