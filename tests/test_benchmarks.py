@@ -151,3 +151,18 @@ def test_gpu_suite_smoke(tiny: Tiny) -> None:
     assert found["peers"]["sorted_batches"]["times_ours"] > 0
     assert found["kernels"]["head"]["64"] > 0
     assert found["seconds"] < 540
+
+
+def test_bench_dtype(tiny: Tiny) -> None:
+    found = run(
+        "bench_dtype.py",
+        f"--model={tiny.model}",
+        f"--data_dir={tiny.bundle}",
+        "--tasks=core/copa,core/lambada_openai",
+        "--limit=3",
+    )
+    assert set(found["tasks"]) == {"core/copa", "core/lambada_openai"}
+    for own in found["tasks"].values():
+        assert own["n"] == 3
+        assert own["scored_tokens"] > 0
+        assert 0 < own["mean"] <= own["largest"] < 0.25
