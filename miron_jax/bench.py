@@ -23,7 +23,7 @@ from miron_jax.aggregate import AnswerSource, Inputs, ProgramSource
 from miron_jax.checkpoints import architecture_of, find_model, loaded, rounds
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
-from miron_jax.forward import Forward, Model, cost_model, useful_flops
+from miron_jax.forward import Forward, Model, attention_of, cost_model, useful_flops
 from miron_jax.parallel import Placement
 from miron_jax.parts import join, parts_of, survey
 from miron_jax.plan import CostModel, Plan
@@ -88,7 +88,7 @@ def measure(config: RunConfig, inputs: Inputs, say: Callable[[str], None]) -> Be
     return Bench(
         placement.device.device_kind,
         placement.devices,
-        Forward(model).attention,
+        attention_of(model).name,
         peak,
         len(requests),
         totals.plain_tokens,
