@@ -106,6 +106,21 @@ flags.DEFINE_bool(
 flags.DEFINE_string(
     "compilation_cache", None, "Folder of compiled programs; absent: ~/.cache/miron_jax/programs, empty: none."
 )
+flags.DEFINE_list("annotations", None, "humans: files with one answer a line, TSV or CSV, of one task.")
+flags.DEFINE_list("input_columns", None, "humans: columns that make an item; absent: all that begin with INPUT:.")
+flags.DEFINE_string("answer_column", "", "humans: column of answers; absent: the one that begins with OUTPUT:.")
+flags.DEFINE_string(
+    "control_column",
+    "",
+    "humans: column of right answers of control tasks, empty elsewhere; absent: GOLDEN: of the answer's.",
+)
+flags.DEFINE_string("worker_column", "ASSIGNMENT:worker_id", "humans: column that names the annotator.")
+flags.DEFINE_string("skills", None, "humans: table of worker_id and skill_value, which decides ties of procedure B.")
+flags.DEFINE_string(
+    "gold",
+    None,
+    "humans: right answers: lcs, brackets, arithmetic, or a table of the item's columns and the right answer.",
+)
 
 
 def main() -> None:
@@ -481,6 +496,31 @@ def _bench() -> None:
     print(f"written to {config.output}/bench.json")
 
 
+def _humans() -> None:
+    from miron_jax.humans.annotations import Columns, read_annotations, read_skills
+    from miron_jax.humans.baseline import baseline
+    from miron_jax.humans.gold import rule_of
+    from miron_jax.report.human_table import print_baseline
+
+    if not FLAGS.annotations:
+        raise InputError(
+            "humans wants --annotations, the files of answers: Toloka TSV, or CSV with the columns named by flags"
+        )
+    paths = [Path(name).expanduser() for name in FLAGS.annotations]
+    named = Columns(tuple(FLAGS.input_columns or ()), FLAGS.answer_column, FLAGS.control_column, FLAGS.worker_column)
+    found = read_annotations(paths, named)
+    rule = None if FLAGS.gold is None else rule_of(FLAGS.gold, found.inputs)
+    skills = {} if FLAGS.skills is None else read_skills(Path(FLAGS.skills).expanduser())
+    told, labels = baseline(found, rule, skills)
+    store = Store(FLAGS.output)
+    lines = [{**dict(zip(found.inputs, item, strict=True)), "label": label} for item, label in labels.items()]
+    store.put("human_labels.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
+    document = {"files": FLAGS.annotations, "gold": FLAGS.gold, **asdict(told)}
+    store.put("humans.json", json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode())
+    print_baseline(told)
+    print(f"written to {FLAGS.output}/humans.json and human_labels.jsonl")
+
+
 def _tasks() -> None:
     from miron_jax.report.task_table import print_tasks
     from miron_jax.tasks import miron
@@ -530,6 +570,7 @@ _COMMANDS: dict[str, tuple[Callable[[], None], str]] = {
         _bench,
         "throughput of these devices on a model: tokens/s, share of the matmul peak, what each idea is worth",
     ),
+    "humans": (_humans, "crowd annotations to a human baseline: filter, votes, agreement, accuracy"),
     "plan": (_plan, "what eval would do: requests, tokens, rows, programs, FLOPs; no device"),
 }
 

@@ -133,6 +133,32 @@ def write_gauntlet(folder: Path) -> list[str]:
     return [f"--icl_tasks={folder / 'tasks.yaml'}", f"--eval_gauntlet={folder / 'gauntlet.yaml'}"]
 
 
+def test_humans_writes_a_baseline_and_its_labels(miron, tmp_path):
+    path, out = tmp_path / "a.tsv", tmp_path / "out"
+    lines = [
+        "INPUT:formula\tOUTPUT:result\tASSIGNMENT:worker_id",
+        *(f"1 + {k}\t{k + 1}\tw{w}" for k in (1, 2) for w in (1, 2, 3)),
+    ]
+    path.write_text("\n".join([*lines, "5 - 1\t3\tw1", ""]))
+    ran = miron("humans", f"--annotations={path}", "--gold=arithmetic", f"--output={out}")
+    assert ran.status == 0, ran.err
+    found = json.loads((out / "humans.json").read_text())
+    assert (found["a"]["accuracy"]["right"], found["a"]["accuracy"]["n"], found["items"]) == (2, 2, 3)
+    labels = [json.loads(line) for line in (out / "human_labels.jsonl").read_text().splitlines()]
+    assert labels == [{"INPUT:formula": "1 + 1", "label": "2"}, {"INPUT:formula": "1 + 2", "label": "3"}]
+    assert "Krippendorff" in ran.out
+    for more, sentence in (
+        ([], "humans wants --annotations"),
+        ([f"--annotations={path}", "--worker_column=who"], "no column who"),
+        ([f"--annotations={path}", "--gold=lsc"], "is no file and none of lcs, brackets, arithmetic"),
+        ([f"--annotations={tmp_path / 'none.tsv'}"], "No such file"),
+    ):
+        ran = miron("humans", *more, f"--output={tmp_path / 'other'}")
+        assert ran.status == 2
+        assert sentence in ran.err
+    assert not (tmp_path / "other").exists()
+
+
 def test_bench_measures_the_engine_beside_itself_without_each_idea(miron, place, tmp_path, monkeypatch):
     monkeypatch.setattr(bench, "SQUARE_ON_CPU", 256)
     monkeypatch.setattr(bench, "SECONDS", 0.5)

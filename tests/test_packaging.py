@@ -48,6 +48,7 @@ STAGES = (
     "scores",
     "metrics",
     "aggregate",
+    "humans",
     "cloze_groups",
     "parts",
     "hand_out",

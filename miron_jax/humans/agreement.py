@@ -1,0 +1,23 @@
+"""How far annotators agree.  Arrives: answers an item.  Leaves: one number.  It deliberately knows no labels."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+
+def krippendorff_alpha(units: Iterable[Sequence[str]]) -> float | None:
+    """Krippendorff's alpha for nominal data: 1 - observed over expected disagreement; 1 is perfect, 0 is chance.
+
+    `units`: the answers to each item; items with one answer pair with nothing and drop out.  None where there is no pair, or
+    only one answer occurs, so that chance disagrees never.  Source: Krippendorff, Computing Krippendorff's
+    Alpha-Reliability (2011), section C.
+    """
+    totals, observed = Counter[str](), 0.0
+    for unit in units:
+        counts, size = Counter(unit), len(unit)
+        if size < 2:
+            continue
+        totals.update(counts)
+        observed += sum(count * (size - count) for count in counts.values()) / (size - 1)
+    n = totals.total()
+    expected = sum(count * (n - count) for count in totals.values()) / (n - 1) if n > 1 else 0.0
+    return 1 - observed / expected if expected else None

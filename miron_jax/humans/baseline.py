@@ -1,0 +1,107 @@
+"""Annotations -> the human baseline of a task, by both procedures, with what one needs to doubt it.
+
+Arrives: `Annotations`, a rule for right answers if there is one.  Leaves: `Baseline`.  It deliberately does not know files.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from miron_jax.aggregate import wilson
+from miron_jax.humans.agreement import krippendorff_alpha
+from miron_jax.humans.annotations import Annotations
+from miron_jax.humans.gold import Rule
+from miron_jax.humans.votes import NEEDED, Votes, procedure_a, procedure_b, votes, workers
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    value: float
+    n: int
+    right: int
+    ci95: tuple[float, float]  # Wilson
+
+
+@dataclass(frozen=True, slots=True)
+class Procedure:
+    """Labels and how far they are right."""
+
+    labelled: int
+    coverage: float  # of all items
+    origins: dict[str, int]  # how labels came to be
+    without_gold: int  # labelled items whose right answer is not known, left out of the accuracy
+    accuracy: Accuracy | None  # None: no rule for right answers
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    rows: int
+    dropped_rows: int  # without item or worker
+    items: int  # that are no control tasks
+    overlap: dict[int, int]  # votes an item -> items, before annotators are rejected
+    workers: int
+    rejected: dict[str, tuple[int, int]]  # worker -> (controls, right)
+    workers_without_controls: int
+    controls_a_worker: float  # median
+    alpha_before: float | None  # Krippendorff's, nominal, of all annotators
+    alpha: float | None  # of those kept
+    single_annotator: Accuracy | None  # one answer of a kept annotator
+    a: Procedure
+    b: Procedure
+
+
+def baseline(
+    found: Annotations, rule: Rule | None, skills: Mapping[str, float], needed: int = NEEDED
+) -> tuple[Baseline, dict[tuple[str, ...], str]]:
+    """The baseline, and procedure A's labels by item."""
+    known = workers(found.answers)
+    rejected = {name: (own.controls, own.right) for name, own in known.items() if own.is_rejected}
+    everyone, kept = votes(found.answers), votes(found.answers, rejected)
+    right = {item: None if rule is None else rule(item) for item in everyone}
+    labels, decided = procedure_a(kept, needed), procedure_b(kept, skills)
+    single = [vote.answer == right[item] for item, own in kept.items() for vote in own if right[item] is not None]
+    told = Baseline(
+        rows=len(found.answers),
+        dropped_rows=found.num_dropped,
+        items=len(everyone),
+        overlap=dict(sorted(Counter(map(len, everyone.values())).items())),
+        workers=len(known),
+        rejected=rejected,
+        workers_without_controls=sum(not own.controls for own in known.values()),
+        controls_a_worker=median(own.controls for own in known.values()) if known else 0.0,
+        alpha_before=_alpha(everyone),
+        alpha=_alpha(kept),
+        single_annotator=_accuracy(single) if rule is not None else None,
+        a=_procedure(labels, Counter({f"{needed} equal votes": len(labels)}), right, rule),
+        b=_procedure(
+            {item: label.answer for item, label in decided.items() if label.origin != "undecided"},
+            Counter(label.origin for label in decided.values()),
+            right,
+            rule,
+        ),
+    )
+    return told, labels
+
+
+def _alpha(found: Votes) -> float | None:
+    return krippendorff_alpha([vote.answer for vote in own] for own in found.values())
+
+
+def _procedure(
+    labels: Mapping[tuple[str, ...], str],
+    origins: Counter[str],
+    right: Mapping[tuple[str, ...], str | None],
+    rule: Rule | None,
+) -> Procedure:
+    judged = [answer == right[item] for item, answer in labels.items() if right[item] is not None]
+    accuracy = _accuracy(judged) if rule is not None else None
+    unknown = 0 if rule is None else len(labels) - len(judged)
+    return Procedure(len(labels), len(labels) / len(right) if right else 0.0, dict(origins), unknown, accuracy)
+
+
+def _accuracy(judged: list[bool]) -> Accuracy | None:
+    if not judged:
+        return None
+    n, right = len(judged), sum(judged)
+    return Accuracy(right / n, n, right, wilson(right / n, n))

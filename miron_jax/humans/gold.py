@@ -1,0 +1,88 @@
+"""Right answers that can be computed, or that a file gives.
+
+Arrives: the name of a rule, or a file.  Leaves: the right answer of an item, None where it has none.  It deliberately knows
+nothing of annotators.
+"""
+
+import ast
+import operator
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+from miron_jax.errors import InputError
+from miron_jax.humans.annotations import canonical, normalized, read_table
+
+Rule = Callable[[tuple[str, ...]], str | None]
+
+_PAIRS = {")": "(", "]": "[", "}": "{"}
+_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+
+
+def brackets(item: tuple[str, ...]) -> str:
+    """ "1" where all brackets close in order (MERA's BPS), else "0"."""
+    stack: list[str] = []
+    for own in item[0]:
+        if own in _PAIRS.values():
+            stack.append(own)
+        elif own in _PAIRS and (not stack or stack.pop() != _PAIRS[own]):
+            return "0"
+    return "0" if stack else "1"
+
+
+def common_subsequence(item: tuple[str, ...]) -> str:
+    """Length of the longest common subsequence of two strings (MERA's LCS)."""
+    left, right = (field.strip() for field in item)
+    before = [0] * (len(right) + 1)
+    for a in left:
+        row = [0]
+        for j, b in enumerate(right):
+            row.append(before[j] + 1 if a == b else max(before[j + 1], row[j]))
+        before = row
+    return str(before[-1])
+
+
+def arithmetic(item: tuple[str, ...]) -> str | None:
+    """The value of a formula of whole numbers, exactly (MERA's SimpleAr and ruMultiAr); None where it is no whole number."""
+    try:
+        value = _value(ast.parse(item[0].strip(), mode="eval").body)
+    except (SyntaxError, ZeroDivisionError) as error:
+        raise InputError(f"formula {item[0]!r}: {error}; expected whole numbers, + - * / and brackets") from None
+    return str(value) if value.denominator == 1 else None
+
+
+def _value(node: ast.expr) -> Fraction:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return Fraction(node.value)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_value(node.operand)
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        return _OPERATORS[type(node.op)](_value(node.left), _value(node.right))
+    raise SyntaxError(f"{ast.unparse(node)} is no arithmetic")
+
+
+RULES: dict[str, Rule] = {"lcs": common_subsequence, "brackets": brackets, "arithmetic": arithmetic}
+
+
+def rule_of(name: str, inputs: Sequence[str]) -> Rule:
+    """A named rule, or what a file says: a table with the item's columns and one more, the right answer.
+
+    Raises InputError.
+    """
+    if name in RULES:
+        return RULES[name]
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise InputError(f"--gold={name} is no file and none of {', '.join(RULES)}: name one of these")
+    header, lines = read_table(path)
+    others = [column for column in header if column not in inputs]
+    if set(inputs) - set(header) or len(others) != 1:
+        raise InputError(
+            f"--gold={name} has the columns {', '.join(header)}, expected {', '.join(inputs)} and one with the right answer"
+        )
+    right: dict[tuple[str, ...], str] = {}
+    for number, line in enumerate(lines, start=2):
+        item, answer = normalized([line[column] for column in inputs]), canonical(line[others[0]])
+        if right.setdefault(item, answer) != answer:
+            raise InputError(f"--gold={name}, line {number}: this item has another right answer in an earlier line")
+    return lambda item: right.get(normalized(item))
