@@ -36,7 +36,8 @@ from common import environment, run, say
 
 from miron_jax.checkpoints import architecture_of, find_model
 from miron_jax.config import RunConfig
-from miron_jax.forward import ACCELERATOR_TOKENS, Shape, chunk_of, cost_model, rows_a_batch
+from miron_jax.costs import cost_model
+from miron_jax.forward import ACCELERATOR_TOKENS, Shape, chunk_of, rows_a_batch
 from miron_jax.hosts import deal
 from miron_jax.parts import join, parts_of, survey
 from miron_jax.run import find_inputs, length_limit, summarize_plan

@@ -34,7 +34,8 @@ set_backend_flags()  # before jax starts a backend
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 
-from miron_jax.forward import Forward, Model, Shape, Speed, cost_model  # noqa: E402
+from miron_jax.costs import cost_model  # noqa: E402
+from miron_jax.forward import Forward, Model, Shape, Speed  # noqa: E402
 from miron_jax.scores import SelfCheck, Totals, plan_parts, score_parts, select  # noqa: E402
 
 jax.config.update("jax_default_matmul_precision", "highest")  # bfloat16 operands are not touched by it

@@ -26,7 +26,8 @@ import numpy as np
 from absl import flags
 from common import bare_matmuls, environment, joined, layer_kernels, prepare, read_tasks, run, say, seconds_of
 
-from miron_jax.forward import Forward, Shape, _assemble, cost_model
+from miron_jax.costs import cost_model
+from miron_jax.forward import Forward, Shape, _assemble
 from miron_jax.model.config import ModelConfig, attention_flops_per_pair, matmul_params
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.plan import Plan

@@ -22,8 +22,9 @@ import numpy as np
 from miron_jax.aggregate import AnswerSource, Inputs, ProgramSource
 from miron_jax.checkpoints import architecture_of, find_model, loaded, rounds
 from miron_jax.config import RunConfig
+from miron_jax.costs import cost_model, useful_flops
 from miron_jax.errors import InputError
-from miron_jax.forward import Forward, Model, attention_of, cost_model, useful_flops
+from miron_jax.forward import Forward, Model, attention_of
 from miron_jax.parallel import Placement
 from miron_jax.parts import join, parts_of, survey
 from miron_jax.plan import CostModel, Plan

@@ -16,8 +16,9 @@ import numpy as np
 from miron_jax.backend import check_backend_flags
 from miron_jax.checkpoints import Architecture, architecture_of, check_vocabulary, checkpoints_of, find_model, load
 from miron_jax.config import RunConfig
+from miron_jax.costs import cost_model
 from miron_jax.errors import InputError
-from miron_jax.forward import Forward, Model, cost_model
+from miron_jax.forward import Forward, Model
 from miron_jax.model.decoder import leaf_name
 from miron_jax.model.own import OwnModel, check_own
 from miron_jax.model.training_run import Checkpoint

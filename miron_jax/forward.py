@@ -11,11 +11,10 @@ A program is compiled ahead of time for each row length in use.  A shard's input
 batch is placed while the last one runs, and results are fetched one batch late, so the device does not wait for the host.
 """
 
-import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,18 +23,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from miron_jax.costs import stretch_of
 from miron_jax.errors import InputError
-from miron_jax.kernels.forest_attention import reference
 from miron_jax.kernels.forest_attention.choose import Choice, Heads, Name, choose
 from miron_jax.kernels.target_logprob.layout import lay_out
 from miron_jax.kernels.target_logprob.xla import id_set_logprob, target_logprob
-from miron_jax.model.config import ModelConfig, Stretch, attention_flops_per_pair, matmul_params
+from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import Decoder
 from miron_jax.model.layout import padded_vocabulary
 from miron_jax.model.own import OwnModel, bind
 from miron_jax.model.visibility import Visibility
 from miron_jax.parallel import FSDP, MODEL, Placement
-from miron_jax.plan import CostModel, Plan
+from miron_jax.plan import Plan
 
 IN_FLIGHT = 2  # batches on the device at once: one runs, one waits
 CPU_TOKENS, ACCELERATOR_TOKENS = 2048, 32768  # places a shard to begin with; more gains nothing measurable on CPU
@@ -44,12 +43,6 @@ LOGIT_BYTES, MOST_CHUNK = (
     1 << 28,
     1024,
 )  # elsewhere: of a pass's float32 logits, whatever the vocabulary; and its sources
-SLOW_ATTENTION = (
-    3.0  # an attention FLOP takes as long as three of a weight matmul (2-core CPU, rows of 512, heads of 64)
-)
-COMPILE_FLOPS = (
-    3e11  # what a 2-core CPU computes while one more program is compiled; an accelerator takes every program
-)
 FREE_SHARE = 0.8  # share of the free memory that a program may take for itself
 
 
@@ -135,39 +128,6 @@ class _Arrays(NamedTuple):
     ask_set_A: Any
     num_asks_1: Any
     stretch_BT: Any  # [0, 0] where the model has none
-
-
-def cost_model(config: ModelConfig | OwnModel, max_lengths: int = 8) -> CostModel:
-    """What rows of this model cost, for the planner.  Of a user's own model only the weights are known: each is taken to
-    meet every token, and attention to cost nothing."""
-    if isinstance(config, OwnModel):
-        own = CostModel(own_flops(config), 0.0, COMPILE_FLOPS, max_lengths=max_lengths)
-        return own if config.is_forest else replace(own, sharing="path", most_places=config.num_positions)
-    return CostModel(
-        flops_per_token=2.0 * matmul_params(config),
-        flops_per_pair=SLOW_ATTENTION * attention_flops_per_pair(config),
-        flops_per_program=COMPILE_FLOPS,
-        max_lengths=max_lengths,
-        apart=None if config.stretch is None else config.stretch.class_of,
-    )
-
-
-def stretch_of(config: ModelConfig | OwnModel) -> Stretch | None:
-    return None if isinstance(config, OwnModel) else config.stretch
-
-
-def own_flops(own: OwnModel) -> float:
-    """FLOPs a token, two a weight of a matrix; 1 where the weights are not known yet."""
-    return 2.0 * sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(own.params) if leaf.ndim > 1) or 1.0
-
-
-def useful_flops(config: ModelConfig | OwnModel, plan: Plan) -> float:
-    """FLOPs the answers need: weights at unique tokens, attention over visible pairs, the head at the sources."""
-    if isinstance(config, OwnModel):
-        return own_flops(config) * plan.unique_tokens
-    head = 2.0 * config.d_model * config.vocab_size * plan.num_sources
-    linear = 2.0 * matmul_params(config) * plan.unique_tokens
-    return linear + float(attention_flops_per_pair(config)) * plan.visible_pairs + head
 
 
 def chunk_of(vocab_size: int) -> int:
@@ -537,70 +497,3 @@ def _score_shard(
     hidden_AD = hidden_BTD.reshape(shape.places, -1)[arrays.ask_place_A]
     asked_A = id_set_logprob(hidden_AD, head.weight_VD, sets_GV, arrays.ask_set_A, arrays.num_asks_1[0], **rules)
     return logprob_E, rank_E, asked_A
-
-
-class PlainVisibility(Visibility):
-    """The same record; attention by the dense definition, for the self-check."""
-
-    def attend(self, q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, **rules: Any) -> jax.Array:
-        """A key-value head at a time: the dense logits of all heads at once would be the run's highest use of memory."""
-        (b, t, n, h), kv_heads = q_BTNH.shape, k_BTKH.shape[2]
-        q_KBTGH = jnp.moveaxis(q_BTNH.astype(jnp.float32).reshape(b, t, kv_heads, n // kv_heads, h), 2, 0)
-        k_KBT1H, v_KBT1H = (jnp.moveaxis(x.astype(jnp.float32)[:, :, :, None], 2, 0) for x in (k_BTKH, v_BTKH))
-
-        def one_head(own: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-            return reference.forest_attention(*own, self.until_BT, self.position_BT, **rules)
-
-        out_KBTGH = jax.lax.map(one_head, (q_KBTGH, k_KBT1H, v_KBT1H))
-        return jnp.moveaxis(out_KBTGH, 0, 2).reshape(b, t, n, h)
-
-
-class PlainScore(NamedTuple):
-    """A request's scored span, token by token, by the plain way."""
-
-    logprob: np.ndarray  # float32 nats
-    margin: np.ndarray  # float32 nats, how far it stands above the best other token; below 0 where it does not
-
-
-def score_plainly(model: Model, token_ids: list[np.ndarray], span_start: list[int]) -> tuple[list[PlainScore], int]:
-    """Score requests the plain way: one a row, dense attention, the whole vocabulary at once at the scored positions.
-
-    Two programs: the shorter half of the requests and the longer half, each padded to its longest.  Returns a score
-    for each request and the number of programs.
-    """
-    order = np.argsort([len(ids) for ids in token_ids], kind="stable")
-    results: dict[int, PlainScore] = {}
-    model = model.on_one_device
-    program, stretch = jax.jit(_score_plain, static_argnums=0), stretch_of(model.config)
-    shapes = set()
-    for half in (half for half in np.array_split(order, 2) if len(half)):
-        length = max(len(token_ids[i]) for i in half)
-        scored = max(len(token_ids[i]) - span_start[i] for i in half)
-        shapes.add((length, scored))
-        for i in half.tolist():
-            ids, start = token_ids[i], span_start[i]
-            row, places = np.zeros(length, np.int32), np.ones(scored, np.int32)
-            row[: len(ids)] = ids
-            places[: len(ids) - start] = np.arange(start, len(ids))
-            own_class = None if stretch is None else np.int32(stretch.class_of(len(ids)))
-            found = program(model.graphdef, model.state, row, places, own_class)
-            results[i] = PlainScore(*(np.asarray(x)[: len(ids) - start] for x in found))
-    return [results[i] for i in range(len(token_ids))], len(shapes)
-
-
-def _score_plain(
-    graphdef: Any, state: Any, token_ids_T: jax.Array, place_N: jax.Array, stretch: jax.Array | None
-) -> tuple[jax.Array, jax.Array]:
-    """(log p, margin) of the tokens at these places.  Padding stands to the right, where causal attention never looks."""
-    decoder = bind(graphdef, state)
-    length = token_ids_T.shape[0]
-    position_1T = jnp.arange(length, dtype=jnp.int32)[None]
-    visibility = PlainVisibility(jnp.full((1, length), length, jnp.int32), position_1T)
-    more = () if stretch is None else (jnp.full((1, length), stretch),)
-    hidden_ND = decoder(token_ids_T[None], position_1T, visibility, *more)[0][place_N - 1]
-    logits_NV = decoder.head().logits(hidden_ND)
-    logprob_NV = jax.nn.log_softmax(logits_NV, axis=-1)
-    target_N1 = token_ids_T[place_N][:, None]
-    logprob_N = jnp.take_along_axis(logprob_NV, target_N1, axis=1)[:, 0]
-    others_NV = jnp.where(jnp.arange(logits_NV.shape[1])[None] == target_N1, -jnp.inf, logprob_NV)
-    return logprob_N, logprob_N - others_NV.max(axis=-1)

@@ -28,10 +28,11 @@ import jax
 import numpy as np
 from jax.sharding import PartitionSpec
 
+from miron_jax.costs import cost_model, stretch_of
 from miron_jax.decode import NOT_A_NUMBER, NOTHING, let_in, prefill, take_plain_steps, take_steps
 from miron_jax.detokenize import text_after, texts_of_tokens
 from miron_jax.errors import InputError
-from miron_jax.forward import Model, cost_model, stretch_of
+from miron_jax.forward import Model
 from miron_jax.kernels.draw_token import Cut, Draw
 from miron_jax.model.cache import Cache
 from miron_jax.model.config import ModelConfig

@@ -39,8 +39,9 @@ from miron_jax.checkpoints import (
     several,
 )
 from miron_jax.config import AXES, RunConfig
+from miron_jax.costs import cost_model, useful_flops
 from miron_jax.errors import InputError
-from miron_jax.forward import Forward, Model, Speed, attention_of, cost_model, useful_flops
+from miron_jax.forward import Forward, Model, Speed, attention_of
 from miron_jax.generate import GenerationSpeed, Generator
 from miron_jax.hand_out import hand_out, score_answers, score_items, score_problems
 from miron_jax.hosts import Hosts

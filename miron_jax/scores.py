@@ -15,11 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from miron_jax.costs import cost_model
 from miron_jax.errors import InputError
-from miron_jax.forward import Forward, Model, PlainScore, RowScores, cost_model, score_plainly
+from miron_jax.forward import Forward, Model, RowScores
 from miron_jax.hosts import Hosts, deal
 from miron_jax.journal import Entries, Journal
 from miron_jax.model.own import OwnModel, check_own
+from miron_jax.plain import PlainScore, score_plainly
 from miron_jax.plan import CostModel, Plan, make_plan
 from miron_jax.token_requests import Requests, gather
 

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from miron_jax import forward as forward_module
-from miron_jax.forward import Forward, Model, Shape, cost_model, rows_a_batch, score_plainly, useful_flops
+from miron_jax.costs import cost_model, useful_flops
+from miron_jax.forward import Forward, Model, Shape, rows_a_batch
 from miron_jax.kernels.forest_attention import tpu
 from miron_jax.kernels.forest_attention.choose import Choice
+from miron_jax.plain import score_plainly
 from miron_jax.plan import make_plan
 from miron_jax.run import load_model
 from miron_jax.scores import TOLERANCE, Scores, SelfCheck, SelfCheckFailed, Totals, plan_parts, score_parts, select

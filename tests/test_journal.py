@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from miron_jax.costs import cost_model
 from miron_jax.errors import InputError
-from miron_jax.forward import Forward, cost_model
+from miron_jax.forward import Forward
 from miron_jax.generate import Sampling, TextRequest
 from miron_jax.journal import FOLDER, Entries, Journal, Text, run_key
 from miron_jax.model.fingerprint import tokenizer_fingerprint, weights_fingerprint

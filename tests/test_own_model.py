@@ -20,8 +20,9 @@ from flax import nnx
 import miron_jax
 from miron_jax.checkpoints import Architecture, load
 from miron_jax.config import RunConfig
+from miron_jax.costs import cost_model
 from miron_jax.errors import InputError
-from miron_jax.forward import Forward, Model, cost_model
+from miron_jax.forward import Forward, Model
 from miron_jax.generate import Generator, TextRequest
 from miron_jax.model.own import OwnModel, check_own
 from miron_jax.model.training_run import Checkpoint

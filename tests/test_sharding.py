@@ -14,8 +14,9 @@ import pytest
 from jax.sharding import Mesh
 
 from miron_jax.config import RunConfig, parse_mesh
+from miron_jax.costs import cost_model
 from miron_jax.errors import InputError
-from miron_jax.forward import Forward, Model, cost_model
+from miron_jax.forward import Forward, Model
 from miron_jax.generate import Generator, Sampling, TextRequest
 from miron_jax.model.decoder import abstract, leaf_name, random_params
 from miron_jax.model.hf_config import from_hf_config

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from miron_jax.costs import cost_model
 from miron_jax.errors import InputError
-from miron_jax.forward import Forward, cost_model
+from miron_jax.forward import Forward
 from miron_jax.generate import Generator, TextRequest
 from miron_jax.model.config import Stretch
 from miron_jax.model.hf_config import from_hf_config
