@@ -64,7 +64,7 @@ flags.DEFINE_string("icl_tasks", None, "A gauntlet of your own: llm-foundry's ta
 flags.DEFINE_string("eval_gauntlet", None, "The eval_gauntlet.yaml that averages the tasks of --icl_tasks.")
 flags.DEFINE_integer("limit", None, "First n examples of each task, after the suite's own shuffle.")
 flags.DEFINE_integer("items_per_category", 500, "Items of each language and category of miron-gen.")
-flags.DEFINE_string("output", "miron-results", "Folder for results.json and samples.")
+flags.DEFINE_string("output", "miron-results", "Folder for results.json and samples; of bench and humans, for theirs.")
 flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Dtype of weights and matmuls; sums are float32.")
 flags.DEFINE_enum(
     "sharding",
@@ -488,12 +488,13 @@ def _bench() -> None:
     from miron_jax.run import find_inputs
 
     inputs = find_inputs(config)
-    store = Store(config.output)
+    output = _output_beside("miron-bench")
+    store = Store(output)
     found = measure(config, inputs, lambda line: console(stderr=True).print(line, markup=False, soft_wrap=True))
     document = {"config": config_entry(config), "environment": environment(), **asdict(found)}
     store.put("bench.json", json.dumps(document, indent=1).encode())
     print_bench(found)
-    print(f"written to {config.output}/bench.json")
+    print(f"written to {output}/bench.json")
 
 
 def _humans() -> None:
@@ -512,13 +513,19 @@ def _humans() -> None:
     rule = None if FLAGS.gold is None else rule_of(FLAGS.gold, found.inputs)
     skills = {} if FLAGS.skills is None else read_skills(Path(FLAGS.skills).expanduser())
     told, labels = baseline(found, rule, skills)
-    store = Store(FLAGS.output)
+    output = _output_beside("miron-humans")
+    store = Store(output)
     lines = [{**dict(zip(found.inputs, item, strict=True)), "label": label} for item, label in labels.items()]
     store.put("human_labels.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
     document = {"files": FLAGS.annotations, "gold": FLAGS.gold, **asdict(told)}
     store.put("humans.json", json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode())
     print_baseline(told)
-    print(f"written to {FLAGS.output}/humans.json and human_labels.jsonl")
+    print(f"written to {output}/humans.json and human_labels.jsonl")
+
+
+def _output_beside(default: str) -> str:
+    """--output, or a folder that no run of eval is to find its place taken in."""
+    return default if FLAGS["output"].using_default_value else FLAGS.output
 
 
 def _tasks() -> None:

@@ -185,6 +185,7 @@ def test_columns_of_ones_own_and_gold_of_a_file(tmp_path: Path) -> None:
         ("OUTPUT:a\tASSIGNMENT:worker_id\n", "no column begins with INPUT:"),
         ("INPUT:q\tASSIGNMENT:worker_id\n", "no column begins with OUTPUT:"),
         ("INPUT:q\tOUTPUT:a\tOUTPUT:b\tASSIGNMENT:worker_id\n", "several columns begin with OUTPUT:"),
+        ("INPUT:q\tINPUT:q\tOUTPUT:a\tASSIGNMENT:worker_id\n", "names INPUT:q twice"),
         (HEADER + "1\t2\n", "line 2: 2 fields, the header has 4"),
         (HEADER + '"1\t2\t\tw\n', "line 2"),
     ],

@@ -114,6 +114,8 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
         header = next(reader, None)
         if not header:
             raise InputError(f"{path} is empty, expected a header line and one answer a line")
+        if twice := [name for name in header if header.count(name) > 1]:
+            raise InputError(f"{path}: the header names {twice[0]} twice, expected every column once")
         lines = []
         for fields in reader:
             if not fields:
