@@ -6,6 +6,7 @@ knows only run.py and what prints or writes; jax is imported after the flags are
 
 import contextlib
 import ctypes
+import faulthandler
 import json
 import os
 import signal
@@ -197,6 +198,7 @@ def _supervised() -> int | None:
         global _met
         os.close(met)
         _met = says_so
+        faulthandler.disable()  # absl's: its walk through threads that still run may turn jax's SIGABRT into SIGSEGV
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: a supervisor that is killed takes it along
         return None
