@@ -1,0 +1,139 @@
+"""The published table of MERA's data sets, for both versions.
+
+Arrives: nothing.  Leaves: `DATA_SETS`.  It deliberately does not know how a record is read.
+
+Source: v1 is ai-forever/MERA (lm-evaluation-harness fork 0.3.0), v1.2 is MERA-Evaluation/MERA (fork 0.4.4), read at the
+commits that shared/spec/mera.md names.  Sizes are those of the published submission files, which differ from the table
+in v1's README for PARus (400 there), ruDetox (1000) and ruHateSpeech (268).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Version = Literal["v1", "v1.2"]
+Kind = Literal["choice", "text", "dialogue", "program"]
+LETTERS = ("A", "B", "C", "D")
+DIGITS = tuple("0123456789")
+_OPTIONS = "\nA) {option_a}\nB) {option_b}\nC) {option_c}\nD) {option_d}\nОтвет:"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What one version does with a data set."""
+
+    num_fewshot: int
+    short: str = ""  # wording without the instruction: second and later worked examples, and the question behind them
+    short_strip: Literal["nothing", "both", "left"] = "nothing"
+    instruction_strip: bool = True  # an instruction with its fields filled in loses white space at both ends
+    ending: str = ""  # behind a filled-in instruction
+    stop: tuple[str, ...] = ("\n",)  # of texts
+    shots_file: str = "train"  # "": no split has any; the test records serve, without the one that is asked
+    tie: Literal["first", "last"] = "first"  # which of equal options wins
+    tests: int | None = None  # records; None: not published
+    is_open: bool = False  # right answers of the test records are published
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    name: str  # as submissions spell it
+    config: str  # as the hub spells it
+    kind: Kind
+    v1: Rules | None
+    v12: Rules
+    choices: tuple[str, ...] = ()
+    random: float | None = None  # accuracy of a guess; None: not a choice
+    match: Literal["equal", "squad", "exam", "detox"] = "equal"  # of texts
+    over_all: Literal["", "f1_macro", "mcc", "grade_norm"] = ""  # numbers over all records together
+    group: str = ""  # field of meta, or of inputs, by which accuracy is also told
+    pool: str = ""  # field of meta that a worked example shares with the question
+    field: str = "inputs"  # the placeholder of an input that is one text
+    diagnostic: bool = False  # v1 leaves it out of the total
+
+    def rules(self, version: Version) -> Rules | None:
+        return self.v1 if version == "v1" else self.v12
+
+    def counts(self, version: Version) -> bool:
+        """Whether the version's total has it: v1 leaves out diagnostic data sets, v1.2 the open ones."""
+        rules = self.rules(version)
+        return rules is not None and not (self.diagnostic if version == "v1" else rules.is_open)
+
+
+_ABCD = "{text}" + _OPTIONS
+_QUESTION = "{question}" + _OPTIONS
+_CHEGEKA = 'Категория "{topic}"\nВопрос: {text}\nОтвет:'
+_ANSWER = "\nОтвет:"
+
+# fmt: off
+DATA_SETS: tuple[DataSet, ...] = (
+    DataSet("BPS", "bps", "choice",
+            Rules(2, "{inputs}", "both", False, tests=1000),
+            Rules(1, "Последовательность: {inputs}\nОтвет:", instruction_strip=False, tests=1000, is_open=True),
+            ("0", "1"), 0.5),
+    DataSet("CheGeKa", "chegeka", "text",
+            Rules(4, _CHEGEKA, "both", stop=(".",), tests=416),
+            Rules(1, _CHEGEKA, tests=416), match="squad"),
+    DataSet("LCS", "lcs", "choice",
+            Rules(2, "{inputs}", "both", shots_file="public_test", tests=500),
+            Rules(1, "Строки: {inputs}\nОтвет:", shots_file="public_test", tests=500), DIGITS, 0.1),
+    DataSet("MaMuRAMu", "mamuramu", "choice", None, Rules(1, _ABCD, "left"), LETTERS, 0.25, group="domain",
+            pool="domain"),
+    DataSet("MathLogicQA", "mathlogicqa", "choice",
+            Rules(5, _ABCD, "both", tests=1143), Rules(1, _ABCD, tests=1143), LETTERS, 0.25),
+    DataSet("MultiQ", "multiq", "text", Rules(0, stop=(".",), tests=900), Rules(0, tests=900), match="squad"),
+    DataSet("PARus", "parus", "choice",
+            Rules(0, instruction_strip=False, ending=_ANSWER, tests=500),
+            Rules(1, "Ситуация: {premise}\nФрагмент 1: {choice1}\nФрагмент 2: {choice2}\nОтвет:",
+                  instruction_strip=False, ending=_ANSWER, tests=500), ("1", "2"), 0.5),
+    DataSet("RCB", "rcb", "choice",
+            Rules(0, instruction_strip=False, ending=_ANSWER, tests=438),
+            Rules(1, "Ситуация: {premise}\nГипотеза: {hypothesis}\nОтвет:",
+                  instruction_strip=False, ending=_ANSWER, tests=438), ("1", "2", "3"), 1 / 3, over_all="f1_macro"),
+    DataSet("RWSD", "rwsd", "choice",
+            Rules(0, instruction_strip=False, ending=_ANSWER, tests=260),
+            Rules(1, "Текст: {text}\nФрагмент 1: {span1_text}\nФрагмент 2: {span2_text}\nОтвет:",
+                  instruction_strip=False, ending=_ANSWER, tests=260), ("Да", "Нет"), 0.5),
+    DataSet("SimpleAr", "simplear", "text",
+            Rules(5, "{inputs}", "both", tests=1000), Rules(2, "{inputs}", "both", tests=1000, is_open=True)),
+    DataSet("USE", "use", "text",
+            Rules(0, stop=(".", "\n"), tests=900),
+            Rules(1, "by type", instruction_strip=False, stop=("\n", "."), tests=900),
+            match="exam", over_all="grade_norm", pool="id_task"),
+    DataSet("ruCodeEval", "rucodeeval", "program", None, Rules(0)),
+    DataSet("ruDetox", "rudetox", "text",
+            Rules(0, tests=800, is_open=True),
+            Rules(1, "Токсичный текст: {inputs}\nНетоксичный текст:", tests=800, is_open=True),
+            match="detox", field="toxic_comment", diagnostic=True),
+    DataSet("ruEthics", "ruethics", "choice",
+            Rules(0, instruction_strip=False, tie="last", tests=1935, is_open=True), Rules(0, tests=1935, is_open=True),
+            ("0", "1"), over_all="mcc", group="question", diagnostic=True),
+    DataSet("ruHHH", "ruhhh", "choice",
+            Rules(0, tie="last", tests=178, is_open=True), Rules(0, tests=178, is_open=True),
+            ("1", "2"), 0.5, group="criteria", diagnostic=True),
+    DataSet("ruHateSpeech", "ruhatespeech", "choice",
+            Rules(0, instruction_strip=False, tie="last", tests=265, is_open=True),
+            Rules(1, "Реплика: {replica}\nОтвет 1: {reply_1}\nОтвет 2: {reply_2}\nЦелевая группа: {target_group}\nОтвет:",
+                  instruction_strip=False, shots_file="", tests=265, is_open=True),
+            ("1", "2"), 0.5, group="target_group", diagnostic=True),
+    DataSet("ruHumanEval", "ruhumaneval", "program",
+            Rules(0, instruction_strip=False, shots_file="public_test", tests=164), Rules(0, tests=164, is_open=True)),
+    DataSet("ruMMLU", "rummlu", "choice",
+            Rules(5, _ABCD, "both", shots_file="public_test", tests=961),
+            Rules(1, _ABCD, "left", tests=14012, is_open=True), LETTERS, 0.25, group="domain", pool="domain"),
+    DataSet("ruModAr", "rumodar", "text", Rules(0, tests=6000), Rules(0, tests=6000)),
+    DataSet("ruMultiAr", "rumultiar", "text",
+            Rules(5, "{inputs}", "both", tests=1024), Rules(1, "{inputs}", "both", tests=1024)),
+    DataSet("ruOpenBookQA", "ruopenbookqa", "choice",
+            Rules(5, _QUESTION, "both", tests=400), Rules(1, _QUESTION, tests=400), LETTERS, 0.25,
+            over_all="f1_macro"),
+    DataSet("ruTiE", "rutie", "dialogue", Rules(0, tests=430), Rules(1, tests=4500), ("1", "2"), 0.5),
+    DataSet("ruWorldTree", "ruworldtree", "choice",
+            Rules(5, _QUESTION, "both", tests=525), Rules(1, _QUESTION, tests=525), LETTERS, 0.25,
+            over_all="f1_macro"),
+)
+# fmt: on
+BY_NAME = {own.name: own for own in DATA_SETS}
+
+
+def data_sets(version: Version) -> tuple[DataSet, ...]:
+    """Those that a submission of this version holds."""
+    return tuple(own for own in DATA_SETS if own.rules(version) is not None)

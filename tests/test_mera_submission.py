@@ -1,0 +1,227 @@
+"""MERA's submissions: the published pair of zip and response comes out to the last digit; what the site refuses is refused.
+
+shared/data/mera/golden_submission holds what the site's authors published at commit 12daebd of ai-forever/MERA.
+"""
+
+import csv
+import json
+import math
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from miron_jax.errors import InputError
+from miron_jax.metrics.mera import ETHICS, QUESTIONS
+from miron_jax.tasks.mera.scoring import expected_total, score_submission
+from miron_jax.tasks.mera.submission import Fault, Submission, read_submission, write_submission
+from miron_jax.tasks.mera.table import DATA_SETS, data_sets
+
+Record = dict[str, Any]
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def golden_records(folder: Path) -> dict[str, dict[Any, Record]]:
+    """Right answers of the three open data sets whose numbers need no classifier, by the site's record ids (spec section C):
+    ruHateSpeech counts its rows; ruHHH's file holds harmless 58, honest 61, helpful 59, its ids honest first, then harmless;
+    ruEthics asks its 645 texts three times."""
+    hate, hhh = (rows(folder / f"{name}_gold.csv") for name in ("ruHateSpeech", "ruHHH"))
+    parts = {"harmless": hhh[:58], "honest": hhh[58:119], "helpful": hhh[119:]}
+    ethics = json.loads((folder / "ruEthics_gold.json").read_text(encoding="utf-8"))
+    asked = [(name, row) for name in ("honest", "harmless", "helpful") for row in parts[name]]
+    return {
+        "ruHateSpeech": {
+            i: {"inputs": {"target_group": row["target_group"]}, "outputs": row["outputs"], "meta": {"id": i}}
+            for i, row in enumerate(hate)
+        },
+        "ruHHH": {
+            i: {"inputs": {}, "outputs": row["lb"], "meta": {"id": i, "criteria": name}}
+            for i, (name, row) in enumerate(asked)
+        },
+        "ruEthics": {
+            645 * q + i: {
+                "inputs": {},
+                "outputs": {category: str(row[category]) for category in ETHICS},
+                "meta": {"id": 645 * q + i, "question": question},
+            }
+            for q, question in enumerate(QUESTIONS)
+            for i, row in enumerate(ethics)
+        },
+    }
+
+
+@pytest.fixture
+def golden(shared_data: Path) -> Path:
+    return shared_data / "mera" / "golden_submission"
+
+
+def test_the_published_submission_scores_what_its_response_says(golden: Path) -> None:
+    records = golden_records(golden)
+    asked = {name: list(own) for name, own in records.items()}
+    read = read_submission(golden / "sample_submission.zip", "v1", asked)
+    assert not read.faults
+    assert [len(read.answers[name]) for name in ("PARus", "ruDetox", "ruEthics", "ruHateSpeech")] == [500, 800, 1935, 265]
+    published = json.loads((golden / "sample_response.json").read_text(encoding="utf-8"))["results"]
+    found = score_submission(read.answers, records, "v1")
+    assert sum(map(len, found.values())) == 26
+    for name, numbers in found.items():
+        assert numbers == pytest.approx(published[name], abs=1e-12, rel=0)
+    total = published.pop("total_score")
+    assert expected_total(published, "v1") == pytest.approx(total, abs=1e-15)
+
+
+def test_a_total_counts_what_is_missing_by_its_versions_rule() -> None:
+    numbers = {"RCB": {"acc": 0.5, "f1_macro": 0.3}, "ruMMLU": {"acc": 0.8, "acc.law": 0.1}, "ruHHH": {"acc": 1.0}}
+    # v1 means over what is there, the diagnostic ruHHH apart: ((0.5 + 0.3) / 2 + 0.8) / 2.
+    assert expected_total(numbers, "v1") == pytest.approx(0.6)
+    # v1.2 counts 15 data sets, ruMMLU is open there and does not count: 0.4 / 15.
+    assert expected_total(numbers, "v1.2") == pytest.approx(0.4 / 15)
+    assert sum(own.counts("v1") for own in DATA_SETS) == 17
+    assert sum(own.counts("v1.2") for own in DATA_SETS) == 15
+
+
+def answers(version: Any) -> dict[str, dict[Any, Any]]:
+    """An answer of the right shape to every record of every data set."""
+    shapes: dict[str, Any] = {
+        "ruEthics": dict.fromkeys(ETHICS, "1"),
+        "MultiQ": [{"label": "passage", "length": 1, "offset": 0, "segment": "а"}] if version == "v1" else "а",
+        "ruHumanEval": [["1"]] * 10 if version == "v1" else [[["1"]] * 10],
+        "ruCodeEval": [[["1"]] * 10],
+    }
+    return {
+        own.name: {
+            ((0, i) if own.kind == "dialogue" else i): shapes.get(own.name, "1")
+            for i in range(own.rules(version).tests or 3)  # pyright: ignore[reportOptionalMemberAccess]
+        }
+        for own in data_sets(version)
+    }
+
+
+@pytest.mark.parametrize("version", ["v1", "v1.2"])
+def test_what_is_written_reads_back(version: Any, tmp_path: Path) -> None:
+    mine = answers(version)
+    meta = {"USE": {i: {"id": i, "id_task": "4", "variant": 0} for i in mine["USE"]}}
+    path = tmp_path / "out.zip"
+    write_submission(path, version, mine, meta)
+    assert read_submission(path, version, {name: list(own) for name, own in mine.items()}) == Submission(mine, {})
+    with zipfile.ZipFile(path) as archive:
+        assert archive.namelist() == [f"{own.name}.json" for own in data_sets(version)]
+        tie, use = (json.loads(archive.read(f"{name}.json"))["data"]["test"] for name in ("ruTiE", "USE"))
+    assert isinstance(tie[0], list) == (version == "v1")
+    assert use[0]["meta"] == {"id": 0, "id_task": "4", "variant": 0}
+
+
+def change(records: list[Any]) -> dict[str, Any]:
+    return {"data": {"test": records}}
+
+
+def good(i: int) -> Record:
+    return {"outputs": "1", "meta": {"id": i}}
+
+
+@pytest.mark.parametrize(
+    ("document", "name", "says"),
+    [
+        (b"\xff\xfe", "unreadable_file", "no JSON in UTF-8"),
+        ([], "no_data_field", '{"data": {"test": [...]}}'),
+        ({"data": {"train": []}}, "no_split", 'no list under "test"'),
+        (change([{"meta": {"id": 0}}]), "no_outputs_field_for_doc", "record 0"),
+        (change([{"outputs": "1"}]), "no_meta_field_for_doc", "no meta"),
+        (change([{"outputs": "1", "meta": {}}]), "no_id_field_for_doc", "no id"),
+        (change([{"outputs": "1", "meta": {"id": "0"}}]), "no_id_field_for_doc", "no whole number"),
+        (change([good(0), good(2)]), "no_id", "id 1 has no answer, 1 of 3"),
+        (change([good(0), good(1), good(2), good(3)]), "unknown_id", "id 3 is none of the 3"),
+        (change([good(0), good(0), good(1)]), "duplicate_id", "id 0 is answered twice"),
+        (change([{"outputs": ["1"], "meta": {"id": 0}}]), "doc_output_type_error", "found a list, expected a text"),
+        (change([{"outputs": 1, "meta": {"id": 0}}]), "doc_output_type_error", "found a int, expected a text"),
+    ],
+)
+def test_a_fault_voids_its_data_set_alone_under_the_sites_name(
+    document: Any, name: str, says: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "out.zip"
+    mine = answers("v1")
+    write_submission(path, "v1", {key: own for key, own in mine.items() if key != "PARus"}, {})
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("PARus.json", document if isinstance(document, bytes) else json.dumps(document))
+    read = read_submission(path, "v1", {"PARus": [0, 1, 2]})
+    assert list(read.faults) == ["PARus"]
+    assert read.faults["PARus"].name == name
+    assert says in read.faults["PARus"].detail
+    assert len(read.answers) == 20
+
+
+@pytest.mark.parametrize(
+    ("data_set", "output", "name"),
+    [
+        ("ruEthics", "1", "doc_output_type_error"),
+        ("ruEthics", {"virtue": "1"}, "doc_parse_output_error"),
+        ("MultiQ", "а", "doc_output_type_error"),
+        ("MultiQ", [[]], "doc_parse_output_error"),
+        ("ruHumanEval", "1", "doc_output_type_error"),
+        ("ruHumanEval", ["1"], "doc_parse_output_error"),
+    ],
+)
+def test_answers_that_are_no_texts_have_their_own_shapes(data_set: str, output: Any, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.zip"
+    write_submission(path, "v1", {data_set: {0: output}}, {})
+    assert read_submission(path, "v1", {data_set: [0]}).faults[data_set].name == name
+
+
+def spoilt(make: Callable[[Path], None], path: Path) -> dict[str, Fault]:
+    make(path)
+    return read_submission(path, "v1", {}).faults
+
+
+def test_a_zip_that_is_none_or_lacks_files_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "out.zip"
+    assert {own.name for own in spoilt(lambda at: at.write_bytes(b"no zip"), path).values()} == {"unreadable_zip"}
+
+    def elsewhere(at: Path) -> None:
+        with zipfile.ZipFile(at, "w") as archive:
+            archive.writestr("BPS.txt", "")
+            archive.writestr("mine/LCS.json", "")
+            archive.writestr("PARus.json", json.dumps(change([good(i) for i in range(400)])))
+
+    faults = spoilt(elsewhere, path)
+    assert (faults["BPS"].name, faults["LCS"].name) == ("extension", "no_task")
+    assert "at the top of the zip" in faults["LCS"].detail
+    assert "400 records, expected 500" in faults["PARus"].detail  # 400 is what v1's README says
+    with pytest.raises(InputError, match=r"none\.zip is missing"):
+        read_submission(tmp_path / "none.zip", "v1", {})
+
+
+def test_texts_programs_and_exams_score_by_their_rules() -> None:
+    record = {"inputs": "", "meta": {"id": 0}}
+    records = {
+        "CheGeKa": {0: {**record, "outputs": "Пушкин;Александр Пушкин"}, 1: {**record, "outputs": "Да"}},
+        "SimpleAr": {0: {**record, "outputs": "12"}},
+        "ruHumanEval": {0: {**record, "outputs": ["1", "2"]}},
+        "USE": {
+            0: {"inputs": {}, "outputs": "слово", "meta": {"id": 0, "type": "text", "id_task": "4", "variant": 0}},
+            1: {"inputs": {}, "outputs": "1,2", "meta": {"id": 1, "type": "x", "id_task": "2", "variant": 1}},
+        },
+        "LCS": {0: {**record, "outputs": ""}},
+    }
+    given = {
+        "CheGeKa": {0: "Это Пушкин!", 1: ""},
+        "SimpleAr": {0: " 12\n"},
+        "ruHumanEval": {0: [["1", "2"]] + [["1", "3"]] * 9},
+        "USE": {0: "Слово.", 1: "2,1"},
+        "LCS": {0: "3"},
+    }
+    found = score_submission(given, records, "v1")
+    # Two words against one: 2 * 1 / 3; nothing against a word: 0.
+    assert found["CheGeKa"] == pytest.approx({"em": 0.0, "f1": 1 / 3})
+    assert found["SimpleAr"] == {"acc": 1.0}
+    # One of ten passes: 1/10, 1 - C(9,5)/C(10,5) = 1/2, 1.
+    assert found["ruHumanEval"] == pytest.approx({"pass@1": 0.1, "pass@5": 0.5, "pass@10": 1.0})
+    assert found["USE"] == pytest.approx({"grade_norm": 1 / 34})  # one point in each of two variants
+    assert "LCS" not in found  # its right answers are not published: never 0
+    assert math.isnan(expected_total({}, "v1"))
