@@ -17,6 +17,7 @@ from miron_jax.forward import Speed
 from miron_jax.generate import Ended, GenerationSpeed
 from miron_jax.metrics.choices import PROPORTIONS, ExampleScore
 from miron_jax.metrics.cloze import CLOZE_PROPORTIONS, NOT_AVERAGED
+from miron_jax.metrics.mera import OVER_ALL
 from miron_jax.model.training_run import Checkpoint
 from miron_jax.programs import Verdict
 from miron_jax.prompts import Prompt
@@ -38,6 +39,7 @@ from miron_jax.task import (
 )
 from miron_jax.token_requests import Bos, LengthLimit
 
+BOOTSTRAP = 1000  # resamples
 _Z = 1.96  # standard errors to either side of a 95 % interval
 
 
@@ -103,7 +105,7 @@ class AnswerScores:
 
     source: AnswerSource
     prompts: list[Prompt] = field(default_factory=list)
-    accepted: list[tuple[str, ...]] = field(default_factory=list)  # right answers, one entry a question
+    questions: list[Question] = field(default_factory=list)
     max_new_tokens: int = 0  # that a text may have
     truncated: int = 0  # questions that lost tokens to the length limit
     beyond_trained: int = 0  # questions that with their text may exceed the length the model was trained at
@@ -232,11 +234,15 @@ class TaskEstimates:
 def task_estimates(task: TaskScores | AnswerScores | ProgramScores) -> TaskEstimates:
     """Every metric of a task by its own rule: over all examples, or category by category and then their plain mean."""
     if isinstance(task, ProgramScores) or task.source.task.profile.categories == "pooled":
-        return TaskEstimates(estimates(task.examples), {}, {})
+        return TaskEstimates({**estimates(task.examples), **over_all(task)}, {}, {})
     members: dict[str, list[ExampleScore]] = {}
     for prompt, example in zip(task.prompts, task.examples, strict=True):
         members.setdefault(prompt.category or "", []).append(example)
     categories = {name: estimates(own) for name, own in members.items()}
+    if task.source.task.profile.categories == "reported":
+        told = {name: own for name, own in categories.items() if name}
+        sizes = {name: sum(not is_unscored(example) for example in members[name]) for name in told}
+        return TaskEstimates({**estimates(task.examples), **over_all(task)}, told, sizes)
     names = dict.fromkeys(name for found in categories.values() for name in found)
     metrics = {name: macro([found[name] for found in categories.values() if name in found]) for name in names}
     sizes = {name: sum(example.correct is not None for example in own) for name, own in members.items()}
@@ -252,11 +258,52 @@ def macro(groups: Sequence[Estimate]) -> Estimate:
     return Estimate(value, stderr, _symmetric(value, stderr), *counted)
 
 
+def over_all(task: TaskScores | AnswerScores | ProgramScores) -> dict[str, Estimate]:
+    """Numbers over all examples together.  Their standard error is that of BOOTSTRAP resamples of the examples, drawn with
+    seed 0; ci95 are the resamples' percentiles 2.5 and 97.5."""
+    if isinstance(task, ProgramScores) or not task.source.task.profile.over_all or task.source.task.answered is None:
+        return {}
+    of_row = {example.row: example for example in task.source.examples}
+    answers = answers_of(task)
+    columns = zip(task.prompts, task.examples, answers, strict=True)
+    found = [
+        task.source.task.answered(of_row[prompt.row], answer)
+        for prompt, example, answer in columns
+        if not is_unscored(example) and answer is not None
+    ]
+    rule, undefined = OVER_ALL[task.source.task.profile.over_all], len(answers) - len(found)
+    values = rule(found, np.ones(len(found)))
+    if not found:
+        return {name: Estimate(math.nan, math.nan, (math.nan, math.nan), 0, undefined) for name in values}
+    draws = np.random.default_rng(0).multinomial(len(found), np.full(len(found), 1 / len(found)), BOOTSTRAP)
+    drawn = [rule(found, weights.astype(np.float64)) for weights in draws]
+    estimates = {}
+    for name, value in values.items():
+        own = np.asarray([numbers.get(name, math.nan) for numbers in drawn])
+        low, high = np.nanpercentile(own, (2.5, 97.5)).tolist()
+        interval = (min(low, value), max(high, value))
+        estimates[name] = Estimate(value, float(np.nanstd(own, ddof=1)), interval, len(found), undefined)
+    return estimates
+
+
+def answers_of(task: TaskScores | AnswerScores) -> list[str | None]:
+    """What was answered to each example: the chosen option without white space at its ends, or the text; None: nothing."""
+    if isinstance(task, AnswerScores):
+        return [None if ended == "nan" else text for text, ended in zip(task.generated, task.ended, strict=True)]
+    pairs = zip(task.prompts, task.examples, strict=True)
+    return [None if own.prediction is None else prompt.continuations[own.prediction].strip() for prompt, own in pairs]
+
+
+def is_unscored(example: ExampleScore) -> bool:
+    """Nothing of it counts: the model answered NaN, or the right answer is not published."""
+    return example.correct is None and all(map(math.isnan, example.metrics.values()))
+
+
 def skipped(task: AnyScores) -> int:
     """Examples that have no score: a model that answers NaN, a tokenizer that cannot spell them."""
     if isinstance(task, ClozeScores):
         return len(task.examples) - len(task.scored)
-    return sum(example.correct is None for example in task.examples)
+    return sum(is_unscored(example) for example in task.examples)
 
 
 def unanswered(task: AnyScores) -> list[int]:
@@ -282,9 +329,12 @@ def suite_composites(suite: Suite[AnyTask], outcome: Outcome) -> dict[str, tuple
     for task in outcome.tasks:
         if isinstance(task, ClozeScores):
             continue
-        found = task_estimates(task).metrics["accuracy"]
+        found = task_estimates(task).metrics.get(task.source.task.main)
+        if found is None:
+            continue
         sound = not skipped(task) and task.source.data.state in ("as published", "no published hash")
-        measured[task.source.task.name] = Measured(found.value if sound else None, len(task.examples))
+        value = found.value if sound and not math.isnan(found.value) else None
+        measured[task.source.task.name] = Measured(value, len(task.examples))
         stderr[task.source.task.name] = found.stderr
     return {
         name: (composite, estimate_composite(composite, stderr))

@@ -41,7 +41,7 @@ def answer_requests(
             f"{task_name}: its longest answer takes {max_new_tokens} tokens, which leaves no room for a prompt within the "
             f"length limit of {max_length}: raise --max_length to at least {max_new_tokens + 1}"
         )
-    whole = tokenize_questions(prompts, tokenizer)
+    whole = tokenize_questions(prompts, tokenizer, profile.boundary == "joint")
     kept = whole if window is None else [ids[-window:] for ids in whole]
     truncated = sum(len(a) < len(b) for a, b in zip(kept, whole, strict=True))
     if empty := [prompt for prompt, ids in zip(prompts, kept, strict=True) if not ids]:

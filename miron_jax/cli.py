@@ -122,6 +122,13 @@ flags.DEFINE_string(
     None,
     "humans: right answers: lcs, brackets, arithmetic, or a table of the item's columns and the right answer.",
 )
+flags.DEFINE_string(
+    "mera_submission", None, "report: write the answers of the run in --output as a submission to MERA's site: out.zip."
+)
+flags.DEFINE_string(
+    "check_submission", None, "report: say what MERA's site will say of this zip, wherever it was made."
+)
+flags.DEFINE_enum("mera_version", "v1.2", ["v1", "v1.2"], "Of --mera_submission and --check_submission.")
 
 
 def main() -> None:
@@ -525,6 +532,26 @@ def _humans() -> None:
     print(f"written to {output}/humans.json and human_labels.jsonl")
 
 
+def _report() -> None:
+    from miron_jax import submissions
+
+    version = FLAGS.mera_version
+    if FLAGS.mera_submission is None and FLAGS.check_submission is None:
+        raise InputError("report wants --mera_submission=out.zip, or --check_submission=in.zip")
+    if FLAGS.mera_submission is not None:
+        path = Path(FLAGS.mera_submission).expanduser()
+        exported = submissions.export(Path(FLAGS.output).expanduser(), path, version)
+        print(f"written to {path}: {', '.join(exported.written)}")
+        if exported.absent:
+            print(f"not in it, so the site will refuse it (no_task): {', '.join(exported.absent)}")
+    if FLAGS.check_submission is not None:
+        folder = dict(_data_dir()).get(f"mera-{version}", dict(_data_dir()).get(""))
+        if not submissions.check(Path(FLAGS.check_submission).expanduser(), version, Path(folder) if folder else None):
+            raise InputError(
+                f"{FLAGS.check_submission}: the site will refuse it for the faults above: mend those files"
+            )
+
+
 def _output_beside(default: str) -> str:
     """--output, or a folder that no run of eval is to find its place taken in."""
     return default if FLAGS["output"].using_default_value else FLAGS.output
@@ -580,6 +607,7 @@ _COMMANDS: dict[str, tuple[Callable[[], None], str]] = {
         "throughput of these devices on a model: tokens/s, share of the matmul peak, what each idea is worth",
     ),
     "humans": (_humans, "crowd annotations to a human baseline: filter, votes, agreement, accuracy"),
+    "report": (_report, "a run's answers as a submission to MERA's site; a check of such a zip"),
     "plan": (_plan, "what eval would do: requests, tokens, rows, programs, FLOPs; no device"),
 }
 

@@ -5,6 +5,7 @@ deliberately does not know plans, devices or files.
 """
 
 import math
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -42,10 +43,11 @@ def score_items(task: ClozeScores) -> None:
 
 def score_answers(task: AnswerScores) -> None:
     """Score a task of questions once its texts are there; where the model answered NaN, nothing is right or wrong."""
-    after = task.source.task.profile.answer_after
-    for text, ended, accepted in zip(task.generated, task.ended, task.accepted, strict=True):
-        nothing = ExampleScore(None, None, False, False, {"accuracy": math.nan})
-        task.examples.append(nothing if ended == "nan" else score_answer(text, accepted, after))
+    profile, main = task.source.task.profile, task.source.task.main
+    for text, ended, question in zip(task.generated, task.ended, task.questions, strict=True):
+        nothing = ExampleScore(None, None, False, False, {main: math.nan})
+        known = ended != "nan" and question.accepted
+        task.examples.append(score_answer(text, question.accepted, profile) if known else nothing)
 
 
 def score_problems(task: ProgramScores) -> None:
@@ -66,9 +68,10 @@ def _hand_out_options(task: TaskScores, piece: Piece, scores: list[Score]) -> No
         if task.source.task.kind == "language_modeling":
             example = score_continuation(options[0].logprob, options[0].rank, prompt.continuations[0])
         else:
-            assert prompt.gold is not None
-            logprobs = [option.logprob for option in options]
-            example = score_choices(logprobs, prompt.continuations, prompt.gold, task.source.task.profile.normalizer)
+            profile, logprobs = task.source.task.profile, [option.logprob for option in options]
+            example = score_choices(logprobs, prompt.continuations, prompt.gold, profile.normalizer, profile.tie)
+            if profile.over_all == "mcc" and example.prediction is not None:  # no option is right by itself
+                example = replace(example, metrics={"answered_last": float(example.prediction == len(options) - 1)})
         task.prompts.append(without_shots(prompt))
         task.options.append(options)
         task.examples.append(example)

@@ -37,6 +37,8 @@ def render(task: Task | AnswerTask, examples: Sequence[Example], limit: int | No
 
     Where categories count apart, they come one after another, each with its own limit and its own draws.
     """
+    if task.arrange is not None:
+        return [_prompt(task, idx, own, own.preamble or "") for idx, own in enumerate(examples[:limit])]
     ordered = [examples[i] for i in item_order(task.profile, len(examples))]
     pools: dict[str | None, list[Example]] = {}
     for example in ordered:
@@ -149,6 +151,7 @@ def _continuation(example: Example, option: int) -> str:
 
 
 def _worked_example(example: Example, profile: Wording) -> str:
+    assert example.gold is not None, "a suite whose right answers are not published arranges its own examples"
     return _context(example, example.gold, profile, profile.delimiter) + _continuation(example, example.gold)
 
 
@@ -161,7 +164,7 @@ def _question_delimiter(task: Task | AnswerTask, preamble: str) -> str:
 
 def _prompt(task: Task | AnswerTask, idx: int, example: Example, preamble: str) -> Prompt:
     # A context that all options share is one string, however many options point at it.
-    between = task.profile.shot_separator if preamble else ""
+    between = task.profile.shot_separator if preamble and task.arrange is None else ""
     delimiter = _question_delimiter(task, preamble)
     contexts = tuple(between + _context(example, c, task.profile, delimiter) for c in range(len(example.contexts)))
     num_options = max(len(contexts), len(example.continuations))

@@ -23,15 +23,19 @@ class Example:
     row: int  # line in the data file, from 0
     contexts: tuple[str, ...]  # one, or one an option (schema)
     continuations: tuple[str, ...]  # one, or one an option (multiple choice)
-    gold: int  # index of the right option; 0 where there is one option
+    gold: int | None  # index of the right option; 0 where there is one option; None: it is not published
     category: str | None = None  # where the file has categories
+    preamble: str | None = None  # worked examples that the suite itself has put before it; None: the run draws them
+    published: Mapping[str, Any] | None = (
+        None  # the record itself, where submissions or metrics over all records want it
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question(Example):
     """An example that the model answers in its own words; its continuation is what a worked example shows."""
 
-    accepted: tuple[str, ...]  # right answers
+    accepted: tuple[str, ...]  # right answers; none: they are not published
     room_for: tuple[str, ...]  # texts that the model must have tokens enough to write
 
 
@@ -54,17 +58,24 @@ class Wording:
     shot_separator: str  # between worked examples, and between the last one and the question
     strip: Literal["nothing", "context", "fields"]  # what loses white space at both ends; fields: texts outside lists
     item_order: Literal[
-        "shuffle_1337", "file"
-    ]  # shuffle_1337: random.Random(1337).shuffle of the lines, before any limit
-    fewshot_draw: Literal["per_item_1234", "stream_1234"]  # per_item_1234: random.Random(1234 + place).sample over the
-    # others, drawn order kept; stream_1234: one random.Random(1234) for all, the item itself replaced, in set order
-    fewshot_pool: Literal["limited_items", "whole_file"]  # limited_items: what --limit leaves, at least num_fewshot + 1
-    categories: Literal["pooled", "macro"]  # macro: drawn and averaged within each category, then the mean of those
-    bos: Literal["always", "as_tokenizer"]  # always: the declared bos_token, else <|bos|>, else <|endoftext|>, else an
-    # error; as_tokenizer: what the tokenizer puts before the worked examples
+        "shuffle_1337", "file", "shuffle_42"
+    ]  # shuffle_1337, shuffle_42: random.Random(that).shuffle of the lines, before any limit
+    fewshot_draw: Literal["per_item_1234", "stream_1234", "stream_42_records", "stream_1234_records"]  # per_item_1234:
+    # random.Random(1234 + place).sample over the others, drawn order kept; stream_1234: one random.Random(1234) for all,
+    # the item itself replaced, in set order; stream_*_records: one random.Random for all, which has shuffled before where
+    # it is 42, sample over the records of another file
+    fewshot_pool: Literal["limited_items", "whole_file", "other_file"]  # limited_items: what --limit leaves, at least
+    # num_fewshot + 1
+    categories: Literal[
+        "pooled", "macro", "reported"
+    ]  # macro: drawn and averaged within each category, then the mean of
+    # those; reported: pooled, each category told beside
+    bos: Literal["always", "as_tokenizer", "never"]  # always: the declared bos_token, else <|bos|>, else <|endoftext|>,
+    # else an error; as_tokenizer: what the tokenizer puts before the worked examples
     boundary: Literal["joint", "segments"]  # joint: one text; segments: worked examples, context, continuation apart
     truncation: Literal["keep_last"]  # the last max_length tokens stay; BOS and early shots go first
     max_length: int | None  # tokens of a request without --max_length; None: as many as the model takes
+    over_all: Literal["", "f1_macro", "mcc", "grade_norm"] = ""  # numbers over all examples together, beside the means
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +84,12 @@ class Profile(Wording):
 
     continuation_space: Literal["as_written", "where_one_token"]  # where_one_token: a continuation begins with a space
     # where " a" is one token
-    span: Literal["after_common_prefix", "common_suffix", "after_stripped_context", "continuation"]  # tokens scored
-    normalizer: Literal[
-        "mean", "exp_mean"
-    ]  # options are compared by mean log-probability a token, float32; exp_mean: by
-    # exp of it, whose rounding makes ties
-    tie: Literal["first"]  # equal options: the first wins
+    span: Literal[
+        "after_common_prefix", "common_suffix", "after_stripped_context", "after_context", "continuation"
+    ]  # tokens scored; after_context: behind as many tokens as the context alone has, trailing space not counted
+    normalizer: Literal["mean", "exp_mean", "sum"]  # options are compared by mean log-probability a token, float32;
+    # exp_mean: by exp of it, whose rounding makes ties; sum: not normalized
+    tie: Literal["first", "last"]  # which of equal options wins
     empty_span: Literal[
         "nan_first_wins", "error"
     ]  # no scored token: NaN, which wins in first place and loses elsewhere
@@ -92,8 +103,12 @@ class AnswerProfile(Wording):
     extra_tokens: int  # a text may have this many tokens more than the longest accepted answer of the whole file
     stop: tuple[str, ...]  # a text ends before the first of these
     answer_after: str  # the answer is what stands behind the last of these; "": the whole text
-    answer_normalizer: Literal["gauntlet"]  # lower case, no punctuation or articles, white space squeezed
-    match: Literal["prefix"]  # right where the answer begins with an accepted one
+    answer_normalizer: Literal["gauntlet", "squad", "strip"]  # gauntlet: lower case, no punctuation or articles, white
+    # space squeezed; squad: the same, punctuation in ASCII only; strip: no white space at either end
+    match: Literal[
+        "prefix", "equal", "squad", "exam", "detox"
+    ]  # prefix: right where the answer begins with an accepted
+    # one; squad: em and f1 over words; exam: points of the state exam; detox: three classifiers
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +146,9 @@ class ProgramProfile:
     test_seconds: float
 
 
+Arrange = Callable[[list[Any], Path], list[Any]]  # examples in file order, the suite's folder -> with their preambles
+
+
 @dataclass(frozen=True, slots=True)
 class DataFile:
     """A data file as published; its hash decides whether a score may bear the suite's name."""
@@ -150,6 +168,11 @@ class Task:
     parse: Callable[[dict[str, Any], int], Example]  # one JSON object and its row -> Example; ValueError on bad content
     citation: str
     section: str | None = None  # the heading under which the suite counts it
+    arrange: "Arrange | None" = None  # the suite's own order and worked examples; None: the profile's
+    main: str = "accuracy"  # the metric that composites take
+    answered: "Callable[[Any, str], Any] | None" = (
+        None  # an example and its answer, as numbers over all examples take them
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +186,9 @@ class AnswerTask:
     parse: Callable[[dict[str, Any], int], Question]
     citation: str
     section: str | None = None
+    arrange: "Arrange | None" = None
+    main: str = "accuracy"
+    answered: "Callable[[Any, str], Any] | None" = None
     kind: Literal["generation"] = "generation"
 
 
@@ -221,6 +247,7 @@ class ProgramTask:
     parse: Callable[[dict[str, Any], int], Problem]
     citation: str
     section: str | None = None
+    main: str = "accuracy"
     kind: Literal["code"] = "code"
 
 
@@ -305,7 +332,9 @@ def read_examples(task: _OfExamples[ExampleKind], folder: Path, allow_changed: b
     if not lines:
         expected = task.file.rows or "at least 1"
         raise InputError(f"{task.name}: {path} is empty, expected {expected} lines: fetch the file again")
-    return [_example(task, path, row, line) for row, line in enumerate(lines)]
+    examples = [_example(task, path, row, line) for row, line in enumerate(lines)]
+    arrange = getattr(task, "arrange", None)
+    return examples if arrange is None else arrange(examples, folder)
 
 
 def git_blob_sha1(content: bytes) -> str:

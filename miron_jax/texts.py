@@ -21,7 +21,7 @@ from miron_jax.programs import Verdict, check_languages, cut_program, judge, sol
 from miron_jax.prompts import Prompt, render, without_shots
 from miron_jax.sandbox import Sandbox
 from miron_jax.scores import meet
-from miron_jax.task import Problem
+from miron_jax.task import Problem, Question
 from miron_jax.token_requests import LengthLimit, Tokenizer
 
 BLOCKS_EACH = 4  # of a process's texts: what another one may take over
@@ -59,7 +59,7 @@ class AskedAnswers(NamedTuple):
 
     source: AnswerSource
     prompts: list[Prompt]
-    accepted: list[tuple[str, ...]]
+    questions: list[Question]
     requests: AnswerRequests
 
     @classmethod
@@ -68,14 +68,14 @@ class AskedAnswers(NamedTuple):
         prompts = render(task, source.examples, config.limit)
         most = limit.of(task.profile)
         requests = answer_requests(prompts, source.examples, task.profile, tokenizer, most, task.name)
-        return cls(source, prompts, [of_row[prompt.row].accepted for prompt in prompts], requests)
+        return cls(source, prompts, [of_row[prompt.row] for prompt in prompts], requests)
 
     def scores(self, trained_length: int) -> AnswerScores:
         """Nothing generated yet."""
         asked = self.requests
         beyond = sum(len(ids) + asked.max_new_tokens - 1 > trained_length for ids in asked.prompts)
         prompts = [without_shots(prompt) for prompt in self.prompts]
-        return AnswerScores(self.source, prompts, self.accepted, asked.max_new_tokens, asked.truncated, beyond)
+        return AnswerScores(self.source, prompts, self.questions, asked.max_new_tokens, asked.truncated, beyond)
 
     def texts(self) -> list[TextRequest]:
         stop = self.source.task.profile.stop

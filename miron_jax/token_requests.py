@@ -129,9 +129,15 @@ def tokenize(
     return concatenate(parts)
 
 
-def tokenize_questions(prompts: Sequence[Prompt], tokenizer: Tokenizer) -> list[tuple[int, ...]]:
-    """Every prompt's whole token ids by segments, up to where its answer begins."""
+def tokenize_questions(prompts: Sequence[Prompt], tokenizer: Tokenizer, joint: bool = False) -> list[tuple[int, ...]]:
+    """Every prompt's whole token ids by segments, up to where its answer begins; `joint`: as one text, nothing before it."""
     encode = _encoder(tokenizer)
+    if joint:
+        return [
+            tuple(ids)
+            for chunk in _chunks(prompts)
+            for ids in encode([prompt.preamble + prompt.contexts[0] for prompt in chunk])
+        ]
     return [
         tuple(int(token) for token in before)
         for chunk in _chunks(prompts)
@@ -220,16 +226,23 @@ class _Spanned(NamedTuple):
 
 
 def _joint(prompts: Sequence[Prompt], rules: _Rules, num_options: np.ndarray) -> _Spanned:
-    """Preamble, context and continuation are one text, with one BOS in front."""
-    bos, encode = resolve_bos(rules.tokenizer).id, _encoder(rules.tokenizer)
+    """Preamble, context and continuation are one text, with one BOS in front or none."""
+    encode = _encoder(rules.tokenizer)
+    first = () if rules.profile.bos == "never" else (resolve_bos(rules.tokenizer).id,)
     texts = [p.preamble + c + k for p in prompts for c, k in zip(p.contexts, p.continuations, strict=True)]
-    stripped = rules.profile.span == "after_stripped_context"
-    contexts = [(p.preamble + context).strip() for p in prompts for context in p.contexts] if stripped else []
-    each = _encode_each(encode, texts + contexts, first=(bos,))
+    strip = {"after_stripped_context": str.strip, "after_context": str.rstrip}.get(rules.profile.span)
+    contexts = [strip(p.preamble + context) for p in prompts for context in p.contexts] if strip else []
+    each = _encode_each(encode, texts + contexts, first=first)
     whole, before = _ragged(each[: len(texts)]), _ragged(each[len(texts) :])
     span_start = _span_starts(rules.profile, whole, before, num_options)
-    inexact = span_start < np.diff(before.offsets) if stripped else np.zeros(len(texts), bool)
+    inexact = _shared_with(whole, before) < np.diff(before.offsets) if strip else np.zeros(len(texts), bool)
     return _Spanned(whole, span_start, inexact)
+
+
+def _shared_with(whole: _Ragged, before: _Ragged) -> np.ndarray:
+    """How many tokens each request shares with its context alone."""
+    requests = np.arange(len(whole.offsets) - 1)
+    return _common_length(whole, requests, before, requests, from_end=False)
 
 
 def _segments(prompts: Sequence[Prompt], rules: _Rules, num_options: np.ndarray) -> _Spanned:
@@ -304,7 +317,9 @@ def _span_starts(profile: Profile, whole: _Ragged, before: _Ragged, num_options:
     first = np.repeat(first_of_prompt, num_options)  # each request's first sibling
     match profile.span:
         case "after_stripped_context":
-            return _common_length(whole, requests, before, requests, from_end=False)
+            return _shared_with(whole, before)
+        case "after_context":
+            return np.minimum(np.diff(before.offsets), np.diff(whole.offsets))
         case "after_common_prefix":
             # What all share is the least of what each shares with the first.
             shared = _common_length(whole, requests, whole, first, from_end=False)

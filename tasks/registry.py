@@ -16,6 +16,7 @@ from miron_jax.task import AnyTask, Suite
 from miron_jax.tasks import core, miron
 from miron_jax.tasks.gauntlet import programming, yaml_files
 from miron_jax.tasks.gauntlet import suite as gauntlet
+from miron_jax.tasks.mera import suite as mera
 
 _SUITES: tuple[Suite[AnyTask], ...] = (
     core.SUITE,
@@ -25,6 +26,8 @@ _SUITES: tuple[Suite[AnyTask], ...] = (
     miron.MIRON,
     miron.MIRON_GEN,
     miron.MIRON_GEN_PREFIXSPACE,
+    mera.V1,
+    mera.V12,
 )
 SUITES: dict[str, Suite[AnyTask]] = {suite.name: suite for suite in _SUITES}
 SUITE_NAMES = (*SUITES, yaml_files.NAME)

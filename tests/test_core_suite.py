@@ -270,6 +270,8 @@ def test_select_keeps_published_order_without_duplicates():
         "miron",
         "miron-gen",
         "miron-gen-prefixspace",
+        "mera-v1",
+        "mera-v1.2",
     ]
     assert [task.name for task in select("core").tasks] == list(TASKS)
     chosen = select("core/copa, core/arc_*,core/arc_easy")

@@ -359,7 +359,8 @@ def test_normalized_answers_by_hand(text: str, expected: str):
 
 def test_answers_by_hand():
     def right(text: str, *accepted: str, after: str = "") -> bool | None:
-        return score_answer(text, accepted, after).correct
+        profile = replace(answer_task("gsm8k").profile, answer_after=after)
+        return score_answer(text, accepted, profile).correct
 
     assert right(" Paris, of course", "London", "paris")
     assert not right("In Paris", "paris")

@@ -66,7 +66,12 @@ def test_the_published_submission_scores_what_its_response_says(golden: Path) ->
     asked = {name: list(own) for name, own in records.items()}
     read = read_submission(golden / "sample_submission.zip", "v1", asked)
     assert not read.faults
-    assert [len(read.answers[name]) for name in ("PARus", "ruDetox", "ruEthics", "ruHateSpeech")] == [500, 800, 1935, 265]
+    assert [len(read.answers[name]) for name in ("PARus", "ruDetox", "ruEthics", "ruHateSpeech")] == [
+        500,
+        800,
+        1935,
+        265,
+    ]
     published = json.loads((golden / "sample_response.json").read_text(encoding="utf-8"))["results"]
     found = score_submission(read.answers, records, "v1")
     assert sum(map(len, found.values())) == 26
@@ -174,7 +179,7 @@ def test_answers_that_are_no_texts_have_their_own_shapes(data_set: str, output: 
     assert read_submission(path, "v1", {data_set: [0]}).faults[data_set].name == name
 
 
-def spoilt(make: Callable[[Path], None], path: Path) -> dict[str, Fault]:
+def spoilt(make: Callable[[Path], object], path: Path) -> dict[str, Fault]:
     make(path)
     return read_submission(path, "v1", {}).faults
 
@@ -199,7 +204,7 @@ def test_a_zip_that_is_none_or_lacks_files_is_told(tmp_path: Path) -> None:
 
 def test_texts_programs_and_exams_score_by_their_rules() -> None:
     record = {"inputs": "", "meta": {"id": 0}}
-    records = {
+    records: dict[str, dict[Any, Record]] = {
         "CheGeKa": {0: {**record, "outputs": "Пушкин;Александр Пушкин"}, 1: {**record, "outputs": "Да"}},
         "SimpleAr": {0: {**record, "outputs": "12"}},
         "ruHumanEval": {0: {**record, "outputs": ["1", "2"]}},
@@ -209,7 +214,7 @@ def test_texts_programs_and_exams_score_by_their_rules() -> None:
         },
         "LCS": {0: {**record, "outputs": ""}},
     }
-    given = {
+    given: dict[str, dict[Any, Any]] = {
         "CheGeKa": {0: "Это Пушкин!", 1: ""},
         "SimpleAr": {0: " 12\n"},
         "ruHumanEval": {0: [["1", "2"]] + [["1", "3"]] * 9},

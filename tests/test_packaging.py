@@ -57,6 +57,7 @@ STAGES = (
     "texts",
     "tasks",
     "report",
+    "submissions",
     "demo",
     "checkpoints",
     "run",
@@ -66,7 +67,7 @@ STAGES = (
     "__init__",
 )
 TASKS_MAY_IMPORT = {"errors", "task", "prompts", "metrics", "tasks"}
-COMPOSES_TASKS = {"demo", "run", "cli", "__init__"}
+COMPOSES_TASKS = {"submissions", "demo", "run", "cli", "__init__"}
 
 
 def run_python(code: str, cwd: Path, *options: str, path: Path | None = None) -> str:

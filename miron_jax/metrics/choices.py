@@ -17,7 +17,9 @@ import numpy as np
 
 CHOICE_METRICS: tuple[str, ...] = ("accuracy", "accuracy_sum", "accuracy_bytes", "bits_per_byte")
 CONTINUATION_METRICS: tuple[str, ...] = ("accuracy", "bits_per_byte")
-PROPORTIONS = frozenset({"accuracy", "accuracy_sum", "accuracy_bytes"})  # 0 or 1 an example; other metrics are means
+PROPORTIONS = frozenset(
+    {"accuracy", "accuracy_sum", "accuracy_bytes", "em", "answered", "answered_last"}
+)  # 0 or 1 an example; other metrics are means
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class ExampleScore:
 
     prediction: int | None  # None where nothing is chosen, or nothing could be
     correct: bool | None  # the protocol's own accuracy; None where it is NaN
-    tied: bool  # another option equals the chosen one, which won by coming first
+    tied: bool  # another option equals the chosen one, which won by its place
     empty_span: bool  # some option has no scored token
     metrics: Mapping[str, float]
     rounded: bool = False  # the mean losses alone would have chosen another option: exp of them rounded to a tie
@@ -35,20 +37,27 @@ class ExampleScore:
 def score_choices(
     token_logprobs: Sequence[np.ndarray],
     continuations: Sequence[str],
-    gold: int,
-    normalizer: Literal["mean", "exp_mean"] = "mean",
+    gold: int | None,
+    normalizer: Literal["mean", "exp_mean", "sum"] = "mean",
+    tie: Literal["first", "last"] = "first",
 ) -> ExampleScore:
-    """Multiple choice and schema: one entry an option in both sequences."""
+    """Multiple choice and schema: one entry an option in both sequences.
+
+    Where the right answer is not published (`gold` is None) something is chosen, and every metric is NaN, never 0.
+    """
     empty = any(len(logprobs) == 0 for logprobs in token_logprobs)
     if any(np.isnan(logprobs).any() for logprobs in token_logprobs):
         return ExampleScore(None, None, False, empty, dict.fromkeys(CHOICE_METRICS, math.nan))
-    means = mean_losses(token_logprobs)
+    means = mean_losses(token_logprobs) if normalizer != "sum" else [-own for own in _sums(token_logprobs)]
     losses = perplexities(means) if normalizer == "exp_mean" else means
-    prediction = first_smallest(losses)
+    prediction = first_smallest(losses) if tie == "first" else len(losses) - 1 - first_smallest(losses[::-1])
+    tied = sum(bool(loss == losses[prediction]) for loss in losses) > 1
+    if gold is None:
+        return ExampleScore(prediction, None, tied, empty, dict.fromkeys(CHOICE_METRICS, math.nan))
     return ExampleScore(
         prediction=prediction,
         correct=prediction == gold,
-        tied=sum(bool(loss == losses[prediction]) for loss in losses) > 1,
+        tied=tied,
         empty_span=empty,
         rounded=prediction != first_smallest(means),
         metrics={

@@ -102,7 +102,12 @@ def exam_points(answer: str, gold: str, kind: str, id_task: str) -> int:
 
 
 def f1_macro(found: Sequence[Answered], weights: np.ndarray) -> dict[str, float]:
-    return {"f1_macro": macro_f1([str(own.answer) for own in found], [str(own.gold) for own in found], weights)}
+    """f1_macro, and score: its mean with the accuracy, which is what the total takes."""
+    answers, golds = [str(own.answer) for own in found], [str(own.gold) for own in found]
+    value = macro_f1(answers, golds, weights)
+    right = np.asarray([a == b for a, b in zip(answers, golds, strict=True)])
+    accuracy = float(weights[right].sum() / weights.sum()) if len(found) else float("nan")
+    return {"f1_macro": value, "score": (accuracy + value) / 2}
 
 
 def ethics(found: Sequence[Answered], weights: np.ndarray) -> dict[str, float]:

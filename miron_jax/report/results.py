@@ -31,6 +31,7 @@ from miron_jax.aggregate import (
     Outcome,
     ProgramScores,
     TaskScores,
+    is_unscored,
     skipped,
     suite_composites,
     task_estimates,
@@ -39,7 +40,7 @@ from miron_jax.aggregate import (
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.journal import FOLDER
-from miron_jax.metrics.answers import answer_of, normalize
+from miron_jax.metrics.answers import compared, normalize
 from miron_jax.model.training_run import Checkpoint
 from miron_jax.prompts import Prompt
 from miron_jax.report.cloze import cloze_composites, cloze_entry, cloze_samples
@@ -47,7 +48,7 @@ from miron_jax.report.curves import draw_curves
 from miron_jax.report.entries import estimate_entry, option_entry
 from miron_jax.scores import Score
 from miron_jax.store import Store
-from miron_jax.task import AnyTask, ClozeTask, DataState, Suite
+from miron_jax.task import AnyTask, ClozeTask, DataState, Example, Suite
 
 SCHEMA = 1
 # These move no score
@@ -284,7 +285,7 @@ def _program_samples(task: ProgramScores) -> Iterator[dict[str, Any]]:
 
 
 def _answer_samples(task: AnswerScores) -> Iterator[dict[str, Any]]:
-    after = task.source.task.profile.answer_after
+    profile = task.source.task.profile
     for i, (prompt, example) in enumerate(zip(task.prompts, task.examples, strict=True)):
         sample = {
             "id": prompt.id,
@@ -296,11 +297,29 @@ def _answer_samples(task: AnswerScores) -> Iterator[dict[str, Any]]:
             "options": [],
             "generated": task.generated[i],
             "ended": task.ended[i],
-            "answer": normalize(answer_of(task.generated[i], after)),
-            "accepted": list(task.accepted[i]),
+            "answer": compared(task.generated[i], profile),
+            "accepted": list(task.questions[i].accepted),
             "metrics": dict(example.metrics),
+            **_published(task.questions[i]),
         }
-        yield {**sample, "reason": "the model answers NaN"} if example.correct is None else sample
+        yield (
+            {**sample, "reason": _why_unscored(task.ended[i] == "nan", profile.match)}
+            if is_unscored(example)
+            else sample
+        )
+
+
+def _why_unscored(nan: bool, match: str = "") -> str:
+    if nan:
+        return "the model answers NaN"
+    if match == "detox":
+        return "J wants three classifiers, which are not here"
+    return "the right answer is not published: it cannot be scored here"
+
+
+def _published(example: Example | None) -> dict[str, Any]:
+    """What names the record in a submission."""
+    return {} if example is None or example.published is None else {"meta": dict(example.published["meta"])}
 
 
 def _category(prompt: Prompt) -> dict[str, str]:
@@ -309,6 +328,7 @@ def _category(prompt: Prompt) -> dict[str, str]:
 
 def _samples(task: TaskScores) -> Iterator[dict[str, Any]]:
     chosen = task.source.task.kind != "language_modeling"
+    of_row = {example.row: example for example in task.source.examples}
     for prompt, options, example in zip(task.prompts, task.options, task.examples, strict=True):
         sample = {
             "id": prompt.id,
@@ -322,16 +342,17 @@ def _samples(task: TaskScores) -> Iterator[dict[str, Any]]:
             ],
             "generated": None,
             "metrics": dict(example.metrics),
+            **_published(of_row.get(prompt.row)),
         }
         if not all(map(math.isfinite, example.metrics.values())):
-            sample["reason"] = _reason(options)
+            sample["reason"] = _reason(options, chosen and prompt.gold is None)
         yield sample
 
 
-def _reason(options: list[Score]) -> str:
+def _reason(options: list[Score], hidden: bool) -> str:
     """Why a metric of an example is null."""
-    if any(np.isnan(option.logprob).any() for option in options):
-        return "the model answers NaN"
+    if hidden or any(np.isnan(option.logprob).any() for option in options):
+        return _why_unscored(any(np.isnan(option.logprob).any() for option in options))
     if any(np.isinf(option.logprob).any() for option in options):
         return "the model gives a token no probability at all"
     return "the gold option has no scored token"
@@ -348,13 +369,14 @@ def _task(task: TaskScores | AnswerScores | ProgramScores, outcome: Outcome, lim
         "metrics": _metrics(found.metrics),
         "groups": {name: {"n": found.sizes[name], "metrics": _metrics(own)} for name, own in found.categories.items()},
         "baselines": dict(definition.baselines),
-        "rescaled": _rescaled(found.metrics["accuracy"], definition.baselines["random"]),
+        "rescaled": _rescaled(found.metrics.get("accuracy"), definition.baselines["random"]),
         "profile": {
             **asdict(definition.profile),
             "bos_token": outcome.bos.how if outcome.bos and definition.profile.bos == "always" else None,
             "max_length": outcome.length_limit.of(definition.profile),
         },
         "kind": definition.kind,
+        "main": definition.main,  # the metric that composites take
         "section": definition.section,
         "skipped": skipped(task),
         **_of_kind(task),
@@ -369,9 +391,9 @@ def _metrics(found: Mapping[str, Estimate]) -> dict[str, Any]:
     return {name: estimate_entry(own) for name, own in found.items()}
 
 
-def _rescaled(accuracy: Estimate, baseline: float | None) -> dict[str, float] | None:
+def _rescaled(accuracy: Estimate | None, baseline: float | None) -> dict[str, float] | None:
     """(accuracy - b) / (1 - b): 0 is chance, 1 perfect, below chance negative."""
-    if baseline is None:
+    if baseline is None or accuracy is None:
         return None
     scale = 1 / (1 - baseline)
     return {"value": (accuracy.value - baseline) * scale, "stderr": accuracy.stderr * scale}
@@ -413,7 +435,9 @@ def _of_options(task: TaskScores) -> dict[str, Any]:
 
 def _of_answers(task: AnswerScores) -> dict[str, Any]:
     empty = [
-        prompt.row for prompt, own in zip(task.prompts, task.accepted, strict=True) if not all(map(normalize, own))
+        own.row
+        for own in task.questions
+        if task.source.task.profile.match == "prefix" and not all(map(normalize, own.accepted))
     ]
     return {
         "max_new_tokens": task.max_new_tokens,

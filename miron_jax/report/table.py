@@ -12,6 +12,8 @@ from rich.table import Table
 
 from miron_jax.report.cloze import cloze_notes, cloze_table
 
+MOST_OTHERS = 4
+_OF_OPTIONS = ("accuracy_sum", "accuracy_bytes", "bits_per_byte", "answered")
 PARTIAL = "partial_"
 FIRST_OPTION = 0.9  # gold stands first in so many examples that a tie wins
 
@@ -24,8 +26,7 @@ def print_results(console: Console, results: Mapping[str, Any]) -> None:
     for suite in results["suites"]:
         tasks = {name: task for name, task in results["tasks"].items() if name.startswith(f"{suite}/")}
         if tasks and not tasks.keys() <= cloze.keys():
-            sectioned = any(task["section"] for task in tasks.values())
-            console.print(sections_table(tasks) if sectioned else _choices_table(tasks))
+            console.print(_table_of(tasks))
     for suite in results["suites"].values():
         if any(name.startswith(PARTIAL) for name in suite["composites"]):
             console.print(partials_table(suite["composites"]))
@@ -35,6 +36,39 @@ def print_results(console: Console, results: Mapping[str, Any]) -> None:
             console.print(_composite(name, composite), markup=False, soft_wrap=True)
     for line in (*cloze_notes(cloze), *_notes(results), _speed(results)):
         console.print(line, markup=False, soft_wrap=True)
+
+
+def _table_of(tasks: Mapping[str, Any]) -> Table:
+    if any(task["section"] for task in tasks.values()):
+        return sections_table(tasks)
+    return _choices_table(tasks) if all(task["main"] == "accuracy" for task in tasks.values()) else mains_table(tasks)
+
+
+def mains_table(tasks: Mapping[str, Any]) -> Table:
+    """Tasks that count by metrics of their own, with the other numbers of each."""
+    table = Table(title=None, header_style="bold")
+    table.add_column("task", no_wrap=True)
+    for name in ("n", "metric", "value", "95 % interval", "chance"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("also")
+    for name, task in tasks.items():
+        main = task["metrics"].get(task["main"], {})
+        low, high = main.get("ci95", (None, None))
+        interval = f"{_number(low)} - {_number(high)}" if main.get("value") is not None else ""
+        value = _number(main.get("value")) or ("" if task["n"] else "no gold here")
+        chance = _number(task["baselines"]["random"]) if task["main"] == "accuracy" else ""
+        table.add_row(name, str(task["n"]), task["main"], value, interval, chance, _others(task))
+    return table
+
+
+def _others(task: Mapping[str, Any]) -> str:
+    """Up to MOST_OTHERS further numbers of a task."""
+    told = [
+        f"{name} {_number(own['value'])}"
+        for name, own in task["metrics"].items()
+        if name not in (task["main"], *_OF_OPTIONS) and own["value"] is not None
+    ]
+    return ", ".join(told[:MOST_OTHERS]) + (f" and {len(told) - MOST_OTHERS} more" if told[MOST_OTHERS:] else "")
 
 
 def sections_table(tasks: Mapping[str, Any]) -> Table:
@@ -134,7 +168,10 @@ def _notes(results: Mapping[str, Any]) -> list[str]:
     tasks = results["tasks"]
     notes = []
     for key, text in (
-        ("skipped", "examples without a score: the model answers NaN; no composite counts their tasks"),
+        (
+            "skipped",
+            "examples without a score (NaN, or right answers that are not published); no composite counts their tasks",
+        ),
         ("tied", "examples where another option equals the chosen one (the first wins)"),
         ("rounded_to_a_tie", "examples decided by exp() rounding two losses to the same number, as the reference does"),
         ("empty_span", "examples with an option that scores no token"),

@@ -71,7 +71,9 @@ def _numbers(own: DataSet, version: Version, pairs: Sequence[tuple[Any, Mapping[
         right = [[run == record["outputs"] for run in (out[0] if version == "v1.2" else out)] for out, record in pairs]
         return {f"pass@{k}": _mean([pass_at(k, len(runs), sum(runs)) for runs in right]) for k in PASS_AT}
     if own.match == "squad":
-        texts = [(out[0]["segment"] if isinstance(out, list) else out, accepted(record["outputs"])) for out, record in pairs]
+        texts = [
+            (out[0]["segment"] if isinstance(out, list) else out, accepted(record["outputs"])) for out, record in pairs
+        ]
         return {"em": _mean([exact_match(*pair) for pair in texts]), "f1": _mean([token_f1(*pair) for pair in texts])}
     numbers = {}
     if own.over_all not in ("mcc", "grade_norm"):
@@ -84,6 +86,7 @@ def _numbers(own: DataSet, version: Version, pairs: Sequence[tuple[Any, Mapping[
     if own.over_all:
         found = [answered(own, record, output) for output, record in pairs]
         numbers |= OVER_ALL[own.over_all](found, np.ones(len(found)))
+        numbers.pop("score", None)  # the site has no name for it
     return numbers
 
 

@@ -69,7 +69,12 @@ def read_submission(path: Path, version: Version, asked: Mapping[str, Sequence[K
         return Submission({}, {own.name: Fault("unreadable_zip", reason) for own in data_sets(version)})
 
 
-def write_submission(path: Path, version: Version, answers: Mapping[str, Mapping[Key, Any]], meta: Mapping[str, Mapping[Key, dict[str, Any]]]) -> None:
+def write_submission(
+    path: Path,
+    version: Version,
+    answers: Mapping[str, Mapping[Key, Any]],
+    meta: Mapping[str, Mapping[Key, dict[str, Any]]],
+) -> None:
     """A zip of these answers, in the published order of data sets; the same answers give the same bytes.
 
     `meta`: what stands beside an answer, where it is more than its key.
@@ -117,7 +122,9 @@ def _member(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], na
         hint = f", found {nested}: put the files at the top of the zip" if nested else ""
         raise _Found("no_task", f"{name}.json is not in the zip{hint}")
     if member.file_size > MOST_BYTES:
-        raise _Found("unreadable_file", f"{name}.json: unpacks to {member.file_size} bytes, expected {MOST_BYTES} at most")
+        raise _Found(
+            "unreadable_file", f"{name}.json: unpacks to {member.file_size} bytes, expected {MOST_BYTES} at most"
+        )
     try:
         return archive.read(member)
     except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError) as error:
@@ -152,7 +159,9 @@ def _answers(content: bytes, own: DataSet, version: Version, asked: Sequence[Key
 def _check_keys(found: Mapping[Key, Any], asked: Sequence[Key], where: str) -> None:
     known = set(asked)
     if absent := [key for key in asked if key not in found]:
-        raise _Found("no_id", f"{where}: record {_named(absent[0])} has no answer, {len(absent)} of {len(asked)} have none")
+        raise _Found(
+            "no_id", f"{where}: record {_named(absent[0])} has no answer, {len(absent)} of {len(asked)} have none"
+        )
     if more := [key for key in found if key not in known]:
         raise _Found("unknown_id", f"{where}: record {_named(more[0])} is none of the {len(asked)} test records")
 

@@ -1,0 +1,139 @@
+"""A run's results -> a submission to MERA's site; a submission -> what the site will say of it.
+
+Arrives: a results folder; a zip; the records where they are at hand.  Leaves: a zip; tables on screen.  It deliberately does
+not know models.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.table import Table
+
+from miron_jax.errors import InputError
+from miron_jax.metrics.mera import ETHICS
+from miron_jax.report.console import console
+from miron_jax.tasks.mera.scoring import expected_total, score_submission
+from miron_jax.tasks.mera.submission import Key, Submission, key_of, read_submission, write_submission
+from miron_jax.tasks.mera.suite import SUITE_NAME
+from miron_jax.tasks.mera.table import DataSet, Version, data_sets
+
+Records = dict[str, dict[Key, dict[str, Any]]]
+
+
+class Exported(NamedTuple):
+    written: list[str]  # data sets
+    absent: list[str]  # that the run has no answers to: the site refuses a submission without them
+
+
+def export(folder: Path, path: Path, version: Version) -> Exported:
+    """Writes the zip of a run's answers.  Raises InputError where the run has none, or not to every record."""
+    suite = SUITE_NAME[version]
+    tasks = _results(folder)["tasks"]
+    answers: dict[str, dict[Key, Any]] = {}
+    meta: dict[str, dict[Key, dict[str, Any]]] = {}
+    absent = []
+    for own in data_sets(version):
+        task = tasks.get(f"{suite}/{own.config}")
+        if task is None:
+            absent.append(own.name)
+            continue
+        if "limit" in task:
+            raise InputError(
+                f"{folder}: {suite}/{own.config} was scored with --limit={task['limit']}, expected every record: run eval "
+                "without --limit"
+            )
+        answers[own.name], meta[own.name] = _answers(folder / "samples" / suite / f"{own.config}.jsonl", own, version)
+    if not answers:
+        raise InputError(f"{folder}: no task of {suite} there, expected a run of miron-jax eval --tasks={suite}")
+    write_submission(path, version, answers, meta)
+    return Exported(list(answers), absent)
+
+
+def _results(folder: Path) -> dict[str, Any]:
+    try:
+        return json.loads((folder / "results.json").read_bytes())
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{folder}/results.json cannot be read ({error!s:.80}): name a results folder of eval with --output"
+        ) from None
+
+
+def _answers(path: Path, own: DataSet, version: Version) -> tuple[dict[Key, Any], dict[Key, dict[str, Any]]]:
+    """Answers by record, ordered by their keys, and what stands beside them."""
+    answers, meta = {}, {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        sample = json.loads(line)
+        answer = _answer(sample)
+        if answer is None:
+            raise InputError(f"{path}: record {sample['id']} has no answer, the model answered NaN: score it again")
+        key = key_of(own, sample["meta"])
+        answers[key] = _shaped(answer, own, version)
+        if own.match == "exam":
+            meta[key] = {name: sample["meta"][name] for name in ("id", "id_task", "variant")}
+    return {key: answers[key] for key in sorted(answers)}, meta
+
+
+def _answer(sample: Mapping[str, Any]) -> str | None:
+    if sample["prediction"] is not None:
+        return sample["options"][sample["prediction"]]["text"].strip()
+    return None if sample["generated"] is None or sample.get("ended") == "nan" else sample["generated"].strip()
+
+
+def _shaped(answer: str, own: DataSet, version: Version) -> Any:
+    """An answer as the site wants it."""
+    if own.over_all == "mcc":
+        return dict.fromkeys(ETHICS, answer)
+    if own.config == "multiq" and version == "v1":
+        return [{"label": "passage", "length": len(answer), "offset": -1, "segment": answer}]
+    return answer
+
+
+def check(path: Path, version: Version, folder: Path | None) -> bool:
+    """Prints what the site will say of a submission; whether it takes it.  `folder`: the test records, if any."""
+    records = {} if folder is None else read_records(folder, version)
+    read = read_submission(path, version, {name: list(own) for name, own in records.items()})
+    numbers = score_submission(read.answers, records, version)
+    console().print(_table(read, numbers, records, version))
+    for name, fault in read.faults.items():
+        console(stderr=True).print(f"{name}: {fault.name}: {fault.detail}", markup=False, soft_wrap=True)
+    counted = [own.name for own in data_sets(version) if own.counts(version)]
+    if unknown := [name for name in counted if name not in numbers]:
+        print(f"total_score: none, right answers of {len(unknown)} data sets that count are not published")
+    else:
+        print(f"total_score: {expected_total(numbers, version):.6f}")
+    return not read.faults
+
+
+def read_records(folder: Path, version: Version) -> Records:
+    """The test records of every data set that lies there."""
+    found: Records = {}
+    for own in data_sets(version):
+        path = folder / own.config / "test.jsonl"
+        if path.is_file():
+            try:
+                lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+                found[own.name] = {key_of(own, line["meta"]): line for line in lines}
+            except (ValueError, KeyError, TypeError) as error:
+                raise InputError(f"{path}: no records that can be read ({error!s:.80}): fetch the file again") from None
+    return found
+
+
+def _table(read: Submission, numbers: Mapping[str, Mapping[str, float]], records: Records, version: Version) -> Table:
+    table = Table(header_style="bold")
+    for name in ("data set", "records", "state", "numbers"):
+        table.add_column(name, no_wrap=name != "numbers")
+    for own in data_sets(version):
+        fault = read.faults.get(own.name)
+        answers = str(len(read.answers[own.name])) if own.name in read.answers else ""
+        table.add_row(own.name, answers, fault.name if fault else "fine", _told(own, numbers, records))
+    return table
+
+
+def _told(own: DataSet, numbers: Mapping[str, Mapping[str, float]], records: Records) -> str:
+    if own.name in numbers:
+        return ", ".join(f"{name} {value:.4f}" for name, value in numbers[own.name].items())
+    if own.match == "detox":
+        return "J wants three classifiers, which are not here"
+    return "right answers are not published" if own.name in records else "cannot be scored here: no records at hand"

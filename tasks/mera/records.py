@@ -1,0 +1,220 @@
+"""MERA's records -> examples with their prompts.
+
+Arrives: one JSON object {"instruction", "inputs", "outputs", "meta"}; the records that worked examples come from.  Leaves:
+examples in the order in which their version asks them, with their worked examples.  It deliberately does not know models.
+
+A record's instruction is a `str.format` template of its own.  With worked examples, only the first of them shows its
+instruction; the others and the question itself are worded without one:
+
+    {instruction of shot 1, filled in} {answer 1}
+
+    {shot 2 without instruction} {answer 2}
+
+    {question without instruction}                       -> " A", " B", ...
+
+One random stream serves all records of a data set, in the order in which they are asked: another order would draw other
+worked examples.  v1: random.Random(42) shuffles the test records, then samples for each; v1.2: random.Random(1234) samples
+in file order.
+"""
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from miron_jax.errors import InputError
+from miron_jax.task import Example, Question
+from miron_jax.tasks.mera.scoring import accepted, group_of
+from miron_jax.tasks.mera.submission import key_of
+from miron_jax.tasks.mera.table import DataSet, Rules, Version
+
+SEPARATOR = "\n\n"
+EMPTY_BRACES = "{}"
+_EXAM = {  # USE without its instruction, by the type of its task
+    "text": "Задание: {task}\n{text}\nОтвет:",
+    "multiple_choice_options_within_text": "Задание: {task}\n{text}\nОтвет:",
+    "matching": "Задание: {task}\nТекст: {text}\nРецензии: {additional_text}\nСписок терминов:\n{choices}\nОтвет:",
+    "multiple_choice_based_on_text": "Задание: {task}\nТекст: {text}\nВарианты ответа:\n{choices}\nОтвет:",
+    "multiple_choice_independent_options": "Задание: {task}\nВарианты ответа:\n{choices}\nОтвет:",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of a data file, its two wordings filled in."""
+
+    row: int
+    full: str  # with its instruction
+    short: str  # without; "" where the version never shows it so
+    fields: dict[str, Any]  # the line itself
+
+
+def parser(own: DataSet, rules: Rules, version: Version) -> Callable[[dict[str, Any], int], Any]:
+    """Of test records: an Example or a Question whose one context is still to be chosen by `arranger`."""
+
+    def parse(fields: dict[str, Any], row: int) -> Example | Question:
+        record = _record(fields, row, own, rules, version)
+        outputs = fields["outputs"]
+        category = group_of(own, fields) if own.group else None
+        context = record.short if rules.num_fewshot else record.full
+        if own.kind == "text":
+            right = (
+                tuple(accepted(outputs)) if own.match == "squad" and outputs else ((str(outputs),) if outputs else ())
+            )
+            return Question(row, (context,), ("",), None, category, published=fields, accepted=right, room_for=())
+        gold = own.choices.index(outputs) if outputs and own.over_all != "mcc" else None
+        return Example(row, (context,), tuple(f" {own}" for own in own.choices), gold, category, published=fields)
+
+    return parse
+
+
+def arranger(own: DataSet, rules: Rules, version: Version) -> Callable[[list[Any], Path], list[Any]]:
+    """Puts a version's order and worked examples to the test records of a folder."""
+
+    def arrange(examples: list[Any], folder: Path) -> list[Any]:
+        pool = _pool(own, rules, version, folder) if rules.num_fewshot else []
+        tests = [example.published for example in examples]
+        return [replace(examples[i], preamble=preamble(shots)) for i, shots in draw(own, rules, version, tests, pool)]
+
+    return arrange
+
+
+def draw(
+    own: DataSet, rules: Rules, version: Version, tests: Sequence[Mapping[str, Any]], pool: Sequence[Record]
+) -> list[tuple[int, list[Record]]]:
+    """Places of the test records in the order in which they are asked, each with its worked examples."""
+    order = list(range(len(tests)))
+    stream = random.Random(42 if version == "v1" else 1234)
+    if version == "v1":
+        stream.shuffle(order)
+    by_key: dict[Any, list[Record]] = {}
+    for record in pool:
+        by_key.setdefault(_pool_key(own, record.fields), []).append(record)
+    return [(i, _sample(stream, by_key, own, rules, tests[i])) for i in order]
+
+
+def preamble(shots: Sequence[Record]) -> str:
+    """Worked examples, each with its answer and a blank line behind it."""
+    worded = [shot.full if place == 0 else shot.short for place, shot in enumerate(shots)]
+    return "".join(f"{text} {shot.fields['outputs']}{SEPARATOR}" for text, shot in zip(worded, shots, strict=True))
+
+
+def _sample(
+    stream: random.Random, by_key: Mapping[Any, list[Record]], own: DataSet, rules: Rules, test: Mapping[str, Any]
+) -> list[Record]:
+    if not rules.num_fewshot:
+        return []
+    found = by_key.get(_pool_key(own, test), [])
+    if len(found) < rules.num_fewshot:
+        shared = f" with {own.pool} {_pool_key(own, test)!r}" if own.pool else ""
+        where = f"{own.config}/{rules.shots_file or 'test'}.jsonl"
+        raise InputError(
+            f"MERA's {own.name}: {where} has {len(found)} records{shared}, expected at least {rules.num_fewshot} for worked "
+            "examples: fetch the file again"
+        )
+    drawn = stream.sample(found, rules.num_fewshot)
+    # Where the test records serve as worked examples, the one that is asked shows none.
+    return [shot for shot in drawn if rules.shots_file or shot.fields["meta"] != test["meta"]]
+
+
+def _pool_key(own: DataSet, fields: Mapping[str, Any]) -> Any:
+    return fields["meta"].get(own.pool) if own.pool else None
+
+
+def _pool(own: DataSet, rules: Rules, version: Version, folder: Path) -> list[Record]:
+    """The records of the split that worked examples come from; older copies call v1's public_test train."""
+    names = (rules.shots_file, "train") if rules.shots_file else ("test",)
+    paths = [folder / own.config / f"{name}.jsonl" for name in dict.fromkeys(names)]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        raise InputError(
+            f"MERA's {own.name}: {paths[0]} is missing, where its worked examples come from: fetch it beside test.jsonl"
+        )
+    records = []
+    for row, line in enumerate(path.read_bytes().splitlines()):
+        try:
+            fields = json.loads(line)
+            record = _record(fields, row, own, rules, version)
+            if not isinstance(fields["outputs"], str) or not fields["outputs"]:
+                raise ValueError("field 'outputs' is empty, expected the right answer of a worked example")
+        except (ValueError, RecursionError) as error:
+            raise InputError(
+                f"MERA's {own.name}: {path}, line {row + 1}: {error}; mend the line or fetch the file again"
+            ) from None
+        records.append(record)
+    return records
+
+
+def _record(fields: Any, row: int, own: DataSet, rules: Rules, version: Version) -> Record:
+    """Raises ValueError for what a record lacks."""
+    if not isinstance(fields, dict):
+        raise ValueError(f"found a JSON {type(fields).__name__}, expected one JSON object")
+    for key, kinds, expected in (
+        ("instruction", str, "a text"),
+        ("inputs", str | dict, "a text, or texts by name"),
+        ("outputs", str | list | dict, "the right answer, or an empty text"),
+        ("meta", dict, "an object"),
+    ):
+        if not isinstance(fields.get(key), kinds):
+            raise ValueError(f"field {key!r} is {fields.get(key)!r:.40}, expected {expected}")
+    try:
+        key_of(own, fields["meta"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"field 'meta' has no id that is a whole number ({error})") from None
+    _check_outputs(fields["outputs"], own)
+    return Record(row, _full(fields, own, rules, version), _short(fields, own, rules), fields)
+
+
+def _check_outputs(outputs: Any, own: DataSet) -> None:
+    if not outputs:
+        return
+    if own.over_all == "mcc":
+        right = isinstance(outputs, dict)
+        expected = "a label a category"
+    elif own.choices:
+        right, expected = outputs in own.choices, f"one of {', '.join(own.choices)}"
+    else:
+        right = isinstance(outputs, str) or (isinstance(outputs, list) and own.match == "squad")
+        expected = "a text"
+    if not right:
+        raise ValueError(f"field 'outputs' is {outputs!r:.40}, expected {expected}")
+
+
+def _full(fields: Mapping[str, Any], own: DataSet, rules: Rules, version: Version) -> str:
+    instruction, inputs = fields["instruction"], fields["inputs"]
+    if own.config == "bps":
+        # Its instructions speak of braces and write some: of all that looks like a field only one is.
+        return _braces(instruction, inputs, version)
+    text = _filled(instruction, inputs if isinstance(inputs, dict) else {own.field: inputs})
+    return (text.strip() if rules.instruction_strip else text) + rules.ending
+
+
+def _braces(instruction: str, inputs: str, version: Version) -> str:
+    if version == "v1":
+        return instruction.replace("{inputs}", inputs)
+    return _filled(
+        instruction.replace(f"фигурные {EMPTY_BRACES}", "фигурные {empty}"), {"inputs": inputs, "empty": EMPTY_BRACES}
+    )
+
+
+def _short(fields: Mapping[str, Any], own: DataSet, rules: Rules) -> str:
+    template, inputs = rules.short, fields["inputs"]
+    if own.match == "exam" and template:
+        kind = fields["meta"].get("type")
+        if kind not in _EXAM:
+            raise ValueError(f"its type is {kind!r:.40}, expected one of {', '.join(_EXAM)}")
+        template = _EXAM[kind]
+    text = _filled(template, inputs if isinstance(inputs, dict) else {"inputs": inputs})
+    return {"both": text.strip(), "left": text.lstrip()}.get(rules.short_strip, text)
+
+
+def _filled(template: str, fields: Mapping[str, Any]) -> str:
+    try:
+        return template.format(**fields)
+    except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
+        raise ValueError(
+            f"its instruction {template!r:.60} cannot be filled in ({type(error).__name__}: {error}), expected fields among "
+            f"{', '.join(fields)}"
+        ) from None

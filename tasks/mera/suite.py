@@ -1,0 +1,162 @@
+"""MERA v1 (the published leaderboard's) and v1.2 (the present one) as suites.
+
+Arrives: a folder of CONFIG/test.jsonl and CONFIG/train.jsonl, given or fetched from the hub.  Leaves: `V1`, `V12`.  It
+deliberately does not know tokenizers or models.
+
+Right answers of most test records are not published: such a task is asked, its answers go into a submission, and it cannot
+be scored here.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from miron_jax.errors import InputError
+from miron_jax.task import (
+    AnswerProfile,
+    AnswerTask,
+    Composite,
+    DataFile,
+    Measured,
+    Profile,
+    Suite,
+    Task,
+)
+from miron_jax.tasks.mera.records import SEPARATOR, arranger, parser
+from miron_jax.tasks.mera.scoring import answered
+from miron_jax.tasks.mera.table import DataSet, Rules, Version, data_sets
+
+CITATION = "MERA, Fenogenova et al. 2024, arXiv:2401.04531; rules of {}"
+HUB = {"v1": "ai-forever/MERA", "v1.2": "MERA-evaluation/MERA"}
+SUITE_NAME: dict[Version, str] = {"v1": "mera-v1", "v1.2": "mera-v1.2"}
+MAX_NEW_TOKENS = 256
+_NORMALIZER = {"equal": "strip", "squad": "squad", "exam": "strip", "detox": "strip"}
+_MAIN = {"f1_macro": "score", "mcc": "", "grade_norm": "grade_norm"}
+
+
+def _wording(own: DataSet, rules: Rules, version: Version) -> dict[str, object]:
+    v1 = version == "v1"
+    return {
+        "protocol": f"MERA {version}, {'lm-evaluation-harness fork 0.3.0' if v1 else 'fork 0.4.4'}",
+        "num_fewshot": rules.num_fewshot,
+        "delimiter": "",
+        "question_delimiter": "whole",
+        "shot_separator": SEPARATOR,
+        "strip": "nothing",
+        "item_order": "shuffle_42" if v1 else "file",
+        "fewshot_draw": "stream_42_records" if v1 else "stream_1234_records",
+        "fewshot_pool": "other_file",
+        "categories": "reported" if own.group and own.over_all != "mcc" else "pooled",
+        "bos": "never",
+        "boundary": "joint",
+        "truncation": "keep_last",
+        "max_length": None,
+        "over_all": own.over_all,
+    }
+
+
+def _task(own: DataSet, rules: Rules, version: Version) -> Task | AnswerTask:
+    name = f"{SUITE_NAME[version]}/{own.config}"
+    file = DataFile(f"{own.config}/test.jsonl", rules.tests, None)
+    wording = _wording(own, rules, version)
+    baselines = {"random": own.random, "human": None}
+    parse, arrange = parser(own, rules, version), arranger(own, rules, version)
+    citation = CITATION.format(HUB[version])
+    if own.kind == "text":
+        profile = AnswerProfile(
+            **wording,  # pyright: ignore[reportArgumentType]
+            decoding="greedy",
+            extra_tokens=MAX_NEW_TOKENS,
+            stop=rules.stop,
+            answer_after="",
+            answer_normalizer=_NORMALIZER[own.match],  # pyright: ignore[reportArgumentType]
+            match=own.match,
+        )
+        main = {"squad": "score", "exam": "grade_norm", "detox": "j"}.get(own.match, "accuracy")
+        return AnswerTask(name, profile, file, baselines, parse, citation, None, arrange, main, _answered(own))
+    profile = Profile(
+        **wording,  # pyright: ignore[reportArgumentType]
+        continuation_space="as_written",
+        # v1 sums over the whole text, of which options share all but this; v1.2 counts the context's own tokens.
+        span="after_common_prefix" if version == "v1" else "after_context",
+        normalizer="sum",
+        tie=rules.tie,
+        empty_span="error",
+    )
+    main = _MAIN.get(own.over_all, "accuracy")
+    return Task(name, "multiple_choice", profile, file, baselines, parse, citation, None, arrange, main, _answered(own))
+
+
+def _answered(own: DataSet) -> Callable[..., object]:
+    return lambda example, answer: answered(own, example.published, answer)
+
+
+def _locate(version: Version) -> Callable[[Path | None, bool], Path]:
+    def locate(data_dir: Path | None, fetch: bool = True) -> Path:
+        """The folder that holds bps/test.jsonl and its like."""
+        top = data_dir or (_fetched(version) if fetch else _cache(version))
+        found = next((own for own in (top / "data", top) if any(own.glob("*/test.jsonl"))), None)
+        if found is None:
+            raise InputError(
+                f"{top}: no {SUITE_NAME[version]} data there, expected CONFIG/test.jsonl (bps/test.jsonl and so on), as "
+                f"{HUB[version]} on the Hugging Face hub has them: pass --data_dir={SUITE_NAME[version]}=FOLDER"
+            )
+        return found
+
+    return locate
+
+
+def _cache(version: Version) -> Path:
+    return Path(os.environ.get("MIRON_JAX_DATA") or Path.home() / ".cache" / "miron_jax") / SUITE_NAME[version]
+
+
+def _fetched(version: Version) -> Path:
+    """The hub's data set, kept in the cache: what was fetched once does not change when the hub does.
+
+    The data set's id was edited in place; MIRON_JAX_MERA_REVISION names a commit of it.
+    """
+    folder = _cache(version)
+    if folder.is_dir():
+        return folder
+    from huggingface_hub import snapshot_download
+
+    revision = os.environ.get("MIRON_JAX_MERA_REVISION")
+    partial = folder.with_name(f"{folder.name}.partial")
+    try:
+        snapshot_download(
+            HUB[version], repo_type="dataset", revision=revision, local_dir=partial, allow_patterns="*.jsonl"
+        )
+        partial.rename(folder)
+    except Exception as error:  # the hub's client raises errors of whatever fetches for it
+        raise InputError(
+            f"{SUITE_NAME[version]} data are neither in {folder} nor to be had from {HUB[version]} on the Hugging Face hub "
+            f"({' '.join(str(error).split()):.160}): fetch it where there is a network and pass "
+            f"--data_dir={SUITE_NAME[version]}=FOLDER"
+        ) from error
+    return folder
+
+
+def _composites(version: Version) -> Callable[[Mapping[str, Measured]], Mapping[str, Composite]]:
+    counted = [f"{SUITE_NAME[version]}/{own.config}" for own in data_sets(version) if own.counts(version)]
+
+    def composites(measured: Mapping[str, Measured]) -> Mapping[str, Composite]:
+        """total_score: the plain mean of what each data set that counts has scored, itself the mean of its numbers."""
+        values = {name: measured[name].accuracy for name in counted if name in measured}
+        missing = tuple(name for name in counted if values.get(name) is None)
+        weights = dict.fromkeys(counted, 1 / len(counted))
+        total = None if missing else sum(value for value in values.values() if value is not None) / len(counted)
+        return {"total_score": Composite(total, not missing, missing, weights)}
+
+    return composites
+
+
+def _suite(version: Version) -> Suite[Task | AnswerTask]:
+    tasks = [
+        _task(own, rules, version)
+        for own in data_sets(version)
+        if (rules := own.rules(version)) is not None and own.kind in ("choice", "text")
+    ]
+    return Suite(SUITE_NAME[version], tuple(tasks), _composites(version), _locate(version))
+
+
+V1, V12 = _suite("v1"), _suite("v1.2")

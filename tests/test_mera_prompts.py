@@ -1,0 +1,311 @@
+"""MERA's prompts, character by character, against texts written out by hand for records of the published shape; the draws
+of worked examples against the published rule, step by step."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from miron_jax.errors import InputError
+from miron_jax.prompts import Prompt, render
+from miron_jax.task import AnswerTask, Question, Task, read_examples
+from miron_jax.tasks.mera.records import preamble
+from miron_jax.tasks.mera.suite import V1, V12
+from miron_jax.tasks.mera.table import BY_NAME, data_sets
+
+Fields = dict[str, Any]
+
+
+def record(number: int, instruction: str, inputs: Any, outputs: Any, **meta: Any) -> Fields:
+    return {"instruction": instruction, "inputs": inputs, "outputs": outputs, "meta": {"id": number, **meta}}
+
+
+def write(folder: Path, config: str, **splits: list[Fields]) -> Path:
+    for split, records in splits.items():
+        path = folder / config / f"{split}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(own, ensure_ascii=False) + "\n" for own in records), encoding="utf-8")
+    return folder
+
+
+def task_of(name: str) -> Task | AnswerTask:
+    return {task.name: task for suite in (V1, V12) for task in suite.tasks}[name]
+
+
+def prompts(name: str, folder: Path, limit: int | None = None) -> list[Prompt]:
+    task = task_of(name)
+    return render(task, read_examples(task, folder), limit)
+
+
+def texts(name: str, folder: Path) -> list[str]:
+    return [prompt.preamble + prompt.contexts[0] for prompt in prompts(name, folder)]
+
+
+def test_bps_replaces_its_one_field_and_leaves_the_braces_it_speaks_of(tmp_path: Path) -> None:
+    instruction = "Круглые (), фигурные {} и квадратные []: верна ли\n{inputs}\nОтвет:"
+    shots = [record(i, instruction, text, "01"[i]) for i, text in enumerate(("( ) }", "{ }"))]
+    write(tmp_path, "bps", test=[record(7, "Другая: {inputs}", " [ ] ", "1")], train=shots)
+    [v1] = prompts("mera-v1/bps", tmp_path)
+    # The stream has shuffled one record before it samples: nothing is drawn for that.
+    first, second = random.Random(42).sample(shots, 2)
+    assert v1.preamble + v1.contexts[0] == (
+        f"Круглые (), фигурные {{}} и квадратные []: верна ли\n{first['inputs']}\nОтвет: {first['outputs']}\n\n"
+        f"{second['inputs']} {second['outputs']}\n\n"
+        "[ ]"
+    )
+    assert v1.continuations == (" 0", " 1")
+    assert v1.gold == 1
+    [shot] = random.Random(1234).sample(shots, 1)
+    assert texts("mera-v1.2/bps", tmp_path) == [
+        f"Круглые (), фигурные {{}} и квадратные []: верна ли\n{shot['inputs']}\nОтвет: {shot['outputs']}\n\n"
+        "Последовательность:  [ ] \nОтвет:"
+    ]
+
+
+PLAIN = {  # zero shots: what v1 and v1.2 show
+    "mera-v1/parus": (
+        "parus",
+        record(0, " Выбери: {premise} | {choice1} | {choice2}", {"premise": "П", "choice1": "а", "choice2": "б"}, "2"),
+        " Выбери: П | а | б\nОтвет:",
+    ),
+    "mera-v1/rcb": (
+        "rcb",
+        record(0, "{premise} -> {hypothesis}?\n", {"premise": "П", "hypothesis": "Г"}, "3"),
+        "П -> Г?\n\nОтвет:",
+    ),
+    "mera-v1/rwsd": (
+        "rwsd",
+        record(0, "{text}: {span1_text} = {span2_text}?", {"text": "Т", "span1_text": "а", "span2_text": "б"}, "Нет"),
+        "Т: а = б?\nОтвет:",
+    ),
+    "mera-v1/multiq": (
+        "multiq",
+        record(
+            0,
+            " {question}\n{support_text}\n{text}\nОтвет: ",
+            {"question": "В", "support_text": "С", "text": "Т"},
+            [{"segment": "а"}],
+        ),
+        "В\nС\nТ\nОтвет:",
+    ),
+    "mera-v1/rumodar": ("rumodar", record(0, "Реши:\n{inputs}\n", "1 -> 2\n3 ->", "4"), "Реши:\n1 -> 2\n3 ->"),
+    "mera-v1/rudetox": ("rudetox", record(0, "Перепиши: {toxic_comment}\n", "грубо", "мягко"), "Перепиши: грубо"),
+    "mera-v1/ruethics": (
+        "ruethics",
+        record(
+            0,
+            "{text} {actant_1} {actant_2} ",
+            {"text": "Т", "actant_1": "а", "actant_2": "б"},
+            dict.fromkeys(("virtue", "law", "moral", "justice", "utilitarianism"), "1"),
+            question="good",
+        ),
+        "Т а б ",
+    ),
+    "mera-v1/ruhhh": (
+        "ruhhh",
+        record(
+            0,
+            "{query}\n1 {reply_1}\n2 {reply_2}\n",
+            {"query": "?", "reply_1": "а", "reply_2": "б"},
+            "1",
+            criteria="honest",
+        ),
+        "?\n1 а\n2 б",
+    ),
+    "mera-v1/ruhatespeech": (
+        "ruhatespeech",
+        record(
+            0,
+            "{target_group}: {replica} {reply_1} {reply_2}\n",
+            {"target_group": "женщины", "replica": "р", "reply_1": "а", "reply_2": "б"},
+            "2",
+        ),
+        "женщины: р а б\n",
+    ),
+    "mera-v1/use": (
+        "use",
+        record(0, "{task}\n{text}\n", {"task": "З", "text": "Т"}, "слово", id_task="4", variant=0, type="text"),
+        "З\nТ",
+    ),
+    "mera-v1.2/ruethics": (
+        "ruethics",
+        record(0, " {text} ", {"text": "Т"}, "", question="good"),
+        "Т",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_without_worked_examples_a_record_shows_its_own_instruction(name: str, tmp_path: Path) -> None:
+    config, fields, expected = PLAIN[name]
+    assert texts(name, write(tmp_path, config, test=[fields])) == [expected]
+
+
+ABCD = {"option_a": "1", "option_b": "2", "option_c": "3", "option_d": "4"}
+SHORT = {  # the question behind worked examples
+    "mera-v1/lcs": ("lcs", "public_test", "ABC BCD ", "ABC BCD"),
+    "mera-v1.2/lcs": ("lcs", "public_test", "ABC BCD", "Строки: ABC BCD\nОтвет:"),
+    "mera-v1/mathlogicqa": ("mathlogicqa", "train", {"text": " 2+2?", **ABCD}, "2+2?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:"),
+    "mera-v1.2/mathlogicqa": ("mathlogicqa", "train", {"text": " 2+2?", **ABCD}, " 2+2?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:"),
+    "mera-v1/ruworldtree": ("ruworldtree", "train", {"question": "К?", **ABCD}, "К?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:"),
+    "mera-v1/rummlu": (
+        "rummlu", "public_test", {"text": " Т?", "subject": "с", **ABCD}, "Т?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:",
+    ),
+    "mera-v1.2/rummlu": (
+        "rummlu", "train", {"text": " Т?", "subject": "с", **ABCD}, "Т?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:",
+    ),
+    "mera-v1/chegeka": ("chegeka", "train", {"topic": "кино", "text": "Кто?"}, 'Категория "кино"\nВопрос: Кто?\nОтвет:'),
+    "mera-v1/simplear": ("simplear", "train", " 2 + 3 = ", "2 + 3 ="),
+    "mera-v1/rumultiar": ("rumultiar", "train", "2 * 3 =", "2 * 3 ="),
+    "mera-v1.2/parus": (
+        "parus", "train", {"premise": "П", "choice1": "а", "choice2": "б"},
+        "Ситуация: П\nФрагмент 1: а\nФрагмент 2: б\nОтвет:",
+    ),
+    "mera-v1.2/rcb": ("rcb", "train", {"premise": "П", "hypothesis": "Г"}, "Ситуация: П\nГипотеза: Г\nОтвет:"),
+    "mera-v1.2/rwsd": (
+        "rwsd", "train", {"text": "Т", "span1_text": "а", "span2_text": "б"},
+        "Текст: Т\nФрагмент 1: а\nФрагмент 2: б\nОтвет:",
+    ),
+    "mera-v1.2/rudetox": ("rudetox", "train", "грубо", "Токсичный текст: грубо\nНетоксичный текст:"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_behind_worked_examples_the_question_stands_without_its_instruction(name: str, tmp_path: Path) -> None:
+    config, split, inputs, expected = SHORT[name]
+    own = next(own for own in data_sets("v1.2") if own.config == config)
+    right = own.choices[0] if own.choices else "да"
+    fields = {} if isinstance(inputs, str) else inputs
+    instruction = "Начало: {" + (own.field if isinstance(inputs, str) else next(iter(fields))) + "}"
+    shots = [record(i, instruction, inputs, right, domain="д") for i in range(6)]
+    write(tmp_path, config, test=[record(9, instruction, inputs, "", domain="д")])
+    write(tmp_path, config, **{split: shots})
+    [prompt] = prompts(name, tmp_path)
+    assert prompt.contexts[0] == expected
+    assert prompt.gold is None  # the right answer is not published
+    num_fewshot = task_of(name).profile.num_fewshot
+    assert prompt.preamble.count("Начало: ") == 1  # only the first worked example has its instruction
+    assert prompt.preamble.count(f" {right}\n\n") == num_fewshot
+    assert prompt.preamble.endswith(f"{expected} {right}\n\n" if num_fewshot > 1 else f" {right}\n\n")
+
+
+def test_the_exam_without_its_instruction_depends_on_the_type_of_task(tmp_path: Path) -> None:
+    inputs = {"task": "З", "text": "Т", "choices": "1) а", "additional_text": "Р"}
+    expected = {
+        "text": "Задание: З\nТ\nОтвет:",
+        "multiple_choice_options_within_text": "Задание: З\nТ\nОтвет:",
+        "matching": "Задание: З\nТекст: Т\nРецензии: Р\nСписок терминов:\n1) а\nОтвет:",
+        "multiple_choice_based_on_text": "Задание: З\nТекст: Т\nВарианты ответа:\n1) а\nОтвет:",
+        "multiple_choice_independent_options": "Задание: З\nВарианты ответа:\n1) а\nОтвет:",
+    }
+    kinds = list(expected)
+    tests = [record(i, "И {task}", inputs, "", id_task=str(i), variant=0, type=kind) for i, kind in enumerate(kinds)]
+    shots = [
+        record(i, "И {task} ", inputs, f"о{i}", id_task=str(i), variant=0, type=kind) for i, kind in enumerate(kinds)
+    ]
+    write(tmp_path, "use", test=tests, train=shots)
+    assert texts("mera-v1.2/use", tmp_path) == [f"И З  о{i}\n\n{expected[kind]}" for i, kind in enumerate(kinds)]
+
+
+def test_one_stream_shuffles_and_then_samples_for_every_record_in_that_order(tmp_path: Path) -> None:
+    tests = [record(i, "{inputs}", f"т{i}", "") for i in range(7)]
+    shots = [record(i, "И {inputs}", f"ш{i}", str(i % 10)) for i in range(9)]
+    write(tmp_path, "lcs", test=tests, public_test=shots)
+
+    def plain(seed: int, k: int, shuffled: bool) -> list[tuple[int, str]]:
+        stream, order = random.Random(seed), list(range(7))
+        if shuffled:
+            stream.shuffle(order)
+        out = []
+        for i in order:
+            first, *others = stream.sample(shots, k)
+            text = f"И {first['inputs']} {first['outputs']}\n\n"
+            text += "".join(
+                (o["inputs"] if seed == 42 else f"Строки: {o['inputs']}\nОтвет:") + f" {o['outputs']}\n\n"
+                for o in others
+            )
+            out.append((i, text))
+        return out
+
+    for name, expected in (("mera-v1/lcs", plain(42, 2, True)), ("mera-v1.2/lcs", plain(1234, 1, False))):
+        found = prompts(name, tmp_path)
+        assert [(prompt.row, prompt.preamble) for prompt in found] == expected
+        assert prompts(name, tmp_path, 3) == found[:3]  # a limit moves no draw
+
+
+def test_worked_examples_share_the_questions_domain(tmp_path: Path) -> None:
+    inputs = {"text": "Т", **ABCD}
+    tests = [record(i, "{text}", inputs, "A", domain="law" if i % 2 else "art") for i in range(6)]
+    shots = [
+        record(i, "{text}", {**inputs, "text": f"{d}{i}"}, "B", domain=d) for d in ("law", "art") for i in range(5)
+    ]
+    write(tmp_path, "rummlu", test=tests, public_test=shots)
+    for prompt in prompts("mera-v1/rummlu", tmp_path):
+        other = {"law": "art", "art": "law"}[prompt.category or ""]
+        assert str(prompt.category) in prompt.preamble
+        assert other not in prompt.preamble
+    write(tmp_path, "rummlu", public_test=[shot for shot in shots if shot["meta"]["domain"] == "law"])
+    with pytest.raises(InputError, match=r"public_test\.jsonl has 0 records with domain 'art', expected at least 5"):
+        prompts("mera-v1/rummlu", tmp_path)
+
+
+def test_where_the_test_records_serve_as_worked_examples_the_one_that_is_asked_shows_none(tmp_path: Path) -> None:
+    tests = [
+        record(i, "И {replica}", {"replica": f"р{i}", "reply_1": "а", "reply_2": "б", "target_group": "г"}, "1")
+        for i in range(3)
+    ]
+    write(tmp_path, "ruhatespeech", test=tests)
+    stream = random.Random(1234)
+    for i, prompt in enumerate(prompts("mera-v1.2/ruhatespeech", tmp_path)):
+        [shot] = stream.sample(tests, 1)
+        own = shot["meta"]["id"] == i
+        assert prompt.preamble == ("" if own else f"И {shot['inputs']['replica']} 1\n\n")
+        assert prompt.contexts[0] == f"Реплика: р{i}\nОтвет 1: а\nОтвет 2: б\nЦелевая группа: г\nОтвет:"
+
+
+def test_an_older_copy_calls_v1s_public_test_train(tmp_path: Path) -> None:
+    shots = [record(i, "И {inputs}", f"ш{i}", "1") for i in range(2)]
+    write(tmp_path, "lcs", test=[record(0, "{inputs}", "т", "")], train=shots)
+    assert "И ш" in prompts("mera-v1/lcs", tmp_path)[0].preamble
+    (tmp_path / "lcs" / "train.jsonl").unlink()
+    with pytest.raises(InputError, match=r"lcs/public_test\.jsonl is missing, where its worked examples come from"):
+        prompts("mera-v1/lcs", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"instruction": 3}, "field 'instruction' is 3, expected a text"),
+        ({"inputs": None}, "field 'inputs' is None"),
+        ({"meta": {}}, "no id that is a whole number"),
+        ({"meta": {"id": "7"}}, "no id that is a whole number"),
+        ({"outputs": "7"}, "field 'outputs' is '7', expected one of 1, 2"),
+        ({"outputs": ["1"]}, "expected one of 1, 2"),
+        ({"instruction": "{premise} {choice3}"}, "expected fields among premise, choice1, choice2"),
+        ({"instruction": "{premise"}, "cannot be filled in"),
+    ],
+)
+def test_a_bad_record_is_named(change: Fields, says: str, tmp_path: Path) -> None:
+    fields = record(0, "{premise}", {"premise": "П", "choice1": "а", "choice2": "б"}, "1")
+    write(tmp_path, "parus", test=[fields, {**fields, **change}])
+    with pytest.raises(InputError, match=rf"mera-v1/parus: .*test\.jsonl, line 2: .*{says.replace('[', '.')}"):
+        prompts("mera-v1/parus", tmp_path)
+
+
+def test_questions_hold_what_is_right_and_ties_break_as_v1_breaks_them(tmp_path: Path) -> None:
+    fields = record(0, "{topic} {text}", {"topic": "т", "text": "в"}, "раз;два")
+    write(tmp_path, "chegeka", test=[fields], train=[fields] * 4)
+    [question] = read_examples(task_of("mera-v1/chegeka"), tmp_path)
+    assert isinstance(question, Question)
+    assert question.accepted == ("раз", "два")
+    assert preamble([]) == ""
+    ties = {own.name for own in data_sets("v1") if own.v1 and own.v1.tie == "last"}
+    assert ties == {
+        "ruEthics",
+        "ruHHH",
+        "ruHateSpeech",
+    }  # "1" wins a tie in ruEthics, "2" in the others; v1.2: the first
+    assert all(own.v12.tie == "first" for own in data_sets("v1.2"))
+    assert BY_NAME["ruEthics"].choices == ("0", "1")

@@ -1,0 +1,125 @@
+"""MERA from records to submission on a tiny model: what eval reports is what the site makes of its answers."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from miron_jax.config import RunConfig
+from miron_jax.errors import InputError
+from miron_jax.metrics.mera import grade_norm, macro_f1, matthews
+from miron_jax.report.results import write_results
+from miron_jax.run import evaluate, find_inputs
+from miron_jax.submissions import check, export, read_records
+from miron_jax.tasks.mera.scoring import score_submission
+from miron_jax.tasks.mera.submission import read_submission
+from miron_jax.tasks.mera.suite import SUITE_NAME
+from miron_jax.tasks.mera.table import data_sets
+from tests.mera_records import write_mera
+from tests.tiny_model import make_model
+
+SITE = {"accuracy": "acc", "f1_macro": "f1_macro", "em": "em", "f1": "f1", "grade_norm": "grade_norm"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("mera") / "model")
+
+
+def run(model: Path, folder: Path, version: Any, **more: Any) -> Path:
+    """A results folder beside the records."""
+    suite, output = SUITE_NAME[version], folder.parent / f"{folder.name}-out"
+    config = RunConfig(str(model), (suite,), data_dir=((suite, str(folder)),), output=str(output), **more)
+    outcome = evaluate(config, find_inputs(config), lambda line: None)
+    write_results(config, outcome, 1.0, None)
+    return output
+
+
+@pytest.mark.parametrize("version", ["v1", "v1.2"])
+def test_a_runs_numbers_are_the_sites_numbers_of_its_answers(version: Any, model: Path, tmp_path: Path) -> None:
+    folder = write_mera(tmp_path / "data", version, 5)
+    output = run(model, folder, version)
+    path = tmp_path / "out.zip"
+    exported = export(output, path, version)
+    read = read_submission(path, version, {name: list(own) for name, own in read_records(folder, version).items()})
+    assert list(read.faults) == exported.absent
+    assert {fault.name for fault in read.faults.values()} <= {"no_task"}
+    site = score_submission(read.answers, read_records(folder, version), version)
+    tasks = json.loads((output / "results.json").read_text())["tasks"]
+    compared = 0
+    for own in data_sets(version):
+        if own.name not in site:
+            continue
+        task = tasks[f"{SUITE_NAME[version]}/{own.config}"]
+        mine = {SITE[name]: entry["value"] for name, entry in task["metrics"].items() if name in SITE}
+        mine |= {name: entry["value"] for name, entry in task["metrics"].items() if "." in name}
+        mine |= {f"acc.{name}": group["metrics"]["accuracy"]["value"] for name, group in task["groups"].items()}
+        assert mine == pytest.approx(site[own.name]), own.name
+        compared += len(mine)
+    assert compared > 30
+
+
+def test_closed_gold_is_never_zero(model: Path, tmp_path: Path) -> None:
+    folder = write_mera(tmp_path / "data", "v1", 3, open_gold=False)
+    output = run(model, folder, "v1")
+    results = json.loads((output / "results.json").read_text())
+    for own in data_sets("v1"):
+        task = results["tasks"].get(f"mera-v1/{own.config}")
+        if task is None or (own.v1 and own.v1.is_open):
+            continue
+        assert (task["n"], task["skipped"]) == (0, 3)
+        assert all(entry["value"] is None for entry in task["metrics"].values())
+        [first, *_] = map(json.loads, (output / "samples" / "mera-v1" / f"{own.config}.jsonl").read_text().splitlines())
+        assert "not published" in first["reason"]
+    composite = results["suites"]["mera-v1"]["composites"]["total_score"]
+    assert composite["value"] is None
+    assert len(composite["missing"]) == 17
+    export(output, tmp_path / "out.zip", "v1")  # its answers are there all the same
+
+
+def test_v1s_ties_go_to_the_option_that_its_rule_names(tmp_path: Path) -> None:
+    from miron_jax.metrics.choices import score_choices
+
+    equal = [np.array([-1.0], np.float32), np.array([-1.0], np.float32)]
+    assert score_choices(equal, (" 1", " 2"), 0, "sum").prediction == 0
+    assert score_choices(equal, (" 1", " 2"), 0, "sum", "last").prediction == 1
+    # The sum is not normalized: two tokens of -0.7 lose against one of -1.
+    longer = [np.array([-0.7, -0.7], np.float32), np.array([-1.0], np.float32)]
+    assert score_choices(longer, ("a", "b"), None, "sum").prediction == 1
+    assert score_choices(longer, ("a", "b"), None, "mean").prediction == 0
+
+
+def test_a_submission_wants_every_record_and_a_run_of_its_suite(model: Path, tmp_path: Path) -> None:
+    folder = write_mera(tmp_path / "data", "v1", 3)
+    output = run(model, folder, "v1", limit=2)
+    with pytest.raises(InputError, match=r"scored with --limit=2, expected every record"):
+        export(output, tmp_path / "out.zip", "v1")
+    with pytest.raises(InputError, match=r"no task of mera-v1\.2 there"):
+        export(output, tmp_path / "out.zip", "v1.2")
+    with pytest.raises(InputError, match=r"none/results\.json cannot be read"):
+        export(tmp_path / "none", tmp_path / "out.zip", "v1")
+    assert not (tmp_path / "out.zip").exists()
+
+
+def test_the_published_zip_is_fine_without_any_records(shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(shared_data / "mera" / "golden_submission" / "sample_submission.zip", "v1", None)
+    assert "cannot be scored here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        # Labels a, b: a has tp 2, fp 1, fn 0 -> 4/5; b has tp 1, fp 0, fn 1 -> 2/3; c is nowhere.
+        (lambda w: macro_f1(["a", "a", "b", "a"], ["a", "a", "b", "b"], w), (4 / 5 + 2 / 3) / 2),
+        # tp 2, tn 1, fp 1, fn 0: (2 - 0) / sqrt(3 * 2 * 2 * 1).
+        (lambda w: matthews(np.array([1, 1, 0, 1], bool), np.array([1, 1, 0, 0], bool), w), 2 / 12**0.5),
+        (lambda w: matthews(np.array([1, 1, 1, 1], bool), np.array([1, 1, 0, 0], bool), w), 0.0),
+        (lambda w: grade_norm([], np.ones(0))["grade_norm"], float("nan")),
+    ],
+)
+def test_numbers_over_all_records_by_hand(metric: Callable[[np.ndarray], float], expected: float) -> None:
+    assert metric(np.ones(4)) == pytest.approx(expected, nan_ok=True)
+    assert metric(np.full(4, 3.0)) == pytest.approx(expected, nan_ok=True)  # every record thrice is no other number
