@@ -34,9 +34,9 @@ set_backend_flags()  # before jax starts a backend
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 
-from miron_jax.costs import cost_model  # noqa: E402
+from miron_jax.costs import cost_model, useful_flops  # noqa: E402
 from miron_jax.forward import Forward, Model, Shape, Speed  # noqa: E402
-from miron_jax.scores import SelfCheck, Totals, plan_parts, score_parts, select  # noqa: E402
+from miron_jax.scores import PlannedPart, SelfCheck, Totals, plan_parts, score_planned, select  # noqa: E402
 
 jax.config.update("jax_default_matmul_precision", "highest")  # bfloat16 operands are not touched by it
 
@@ -168,11 +168,17 @@ class Engine:
     def score(self, parts: Iterator[Requests]) -> EngineRun:
         totals, before, batches = Totals(), self.speed.device_seconds, self.speed.batches.copy()
         logprob, greedy = [], []
-        for scores in score_parts(parts, self.forward, self.cost, totals, _NoCheck(tolerance=np.inf)):
+        planned = self._counted(plan_parts(parts, self.cost, totals), totals)
+        for scores in score_planned(planned, self.forward, _NoCheck(tolerance=np.inf)):
             logprob += [score.logprob for score in scores]
             greedy += [score.rank == 0 for score in scores]
         seconds = self.speed.device_seconds - before
         return EngineRun(Answers(logprob, greedy), totals, seconds, self.speed.batches - batches)
+
+    def _counted(self, parts: Iterator[PlannedPart], totals: Totals) -> Iterator[PlannedPart]:
+        for part in parts:
+            totals.useful_flops += useful_flops(self.model.config, part.plan)
+            yield part
 
 
 def weight_bytes(model: Model) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 from miron_jax.cloze_requests import Asked
 from miron_jax.forward import Speed
 from miron_jax.generate import Ended, GenerationSpeed
+from miron_jax.growing import GrowingSpeed
 from miron_jax.metrics.choices import PROPORTIONS, ExampleScore
 from miron_jax.metrics.cloze import CLOZE_PROPORTIONS, NOT_AVERAGED
 from miron_jax.metrics.mera import OVER_ALL
@@ -78,6 +79,11 @@ class ProgramSource(NamedTuple):
 AnySource = Source | AnswerSource | ProgramSource | ClozeSource
 
 
+def is_dialogue(source: AnySource) -> bool:
+    """Whether its examples are turns, each asked behind the answers to those before it."""
+    return isinstance(source, Source) and source.task.ask is not None
+
+
 class Inputs(NamedTuple):
     """What a run scores, found and checked."""
 
@@ -97,6 +103,7 @@ class TaskScores:
     truncated: int = 0  # examples with an option that lost tokens to the length limit
     inexact_prefix: int = 0  # examples whose context is no token prefix; scored from the longest common one
     beyond_trained: int = 0  # examples with an option longer than the length the model was trained at
+    growing: GrowingSpeed | None = None  # of dialogues
 
 
 @dataclass(slots=True)

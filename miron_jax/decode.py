@@ -28,7 +28,7 @@ NOTHING, NOT_A_NUMBER = -1, -2  # in place of a drawn token: nothing was drawn; 
 LOOKUP = 3  # tokens whose last common occurrence is looked for; fewer where these have none
 
 
-def _decoder(graphdef: Any, state: Any) -> Decoder:
+def decoder_of(graphdef: Any, state: Any) -> Decoder:
     decoder = bind(graphdef, state)
     assert isinstance(decoder, Decoder), "a user's own model takes plain steps"
     return decoder
@@ -36,7 +36,7 @@ def _decoder(graphdef: Any, state: Any) -> Decoder:
 
 def prefill(graphdef: Any, state: Any, batch_3BT: jax.Array, places: int) -> KeyValues:
     """Keys and values of a batch's rows (token ids, position, until), end to end in `places` places: [L, P, K, H]."""
-    decoder = _decoder(graphdef, state)
+    decoder = decoder_of(graphdef, state)
     token_ids_BT, position_BT, until_BT = batch_3BT
     visibility = Visibility.of_batch(until_BT, position_BT, decoder.config.layer_windows, traced=True)
     _, kept = decoder.keeping(token_ids_BT, position_BT, visibility)
@@ -82,7 +82,7 @@ def take_steps(
     the host wants to see.  draw: None where all are greedy; with it, width is 1.  width: tokens a step takes in.
     """
     assert draw is None or width == 1
-    decoder = _decoder(graphdef, state)
+    decoder = decoder_of(graphdef, state)
     num_slots, size = tokens_BS.shape
     slot_B1 = jnp.arange(num_slots, dtype=jnp.int32)[:, None]
     ahead_1T = jnp.arange(width, dtype=jnp.int32)[None]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from miron_jax.aggregate import AnswerSource, AnySource, ClozeSource, ProgramSource, Source
+from miron_jax.aggregate import AnswerSource, AnySource, ClozeSource, ProgramSource, Source, is_dialogue
 from miron_jax.cloze_requests import Asked, cloze_requests, special_tokens
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
@@ -59,8 +59,8 @@ def parts_of(
     tokens = 0
     for index in order:
         source = sources[index]
-        if isinstance(source, AnswerSource | ProgramSource):
-            continue  # nothing of it is scored
+        if isinstance(source, AnswerSource | ProgramSource) or is_dialogue(source):
+            continue  # nothing of it is scored, or each turn only behind the one before it
         for piece in _pieces(index, source, limit, tokenizer, table, max_length.of(source.task.profile)):
             part.append(piece)
             tokens += len(piece.requests.token_ids)
@@ -122,7 +122,7 @@ def survey(
     """
     plain_tokens, longest, guessed = 0.0, dict[int, int](), []
     for index, source in enumerate(sources):
-        if not isinstance(source, Source):
+        if not isinstance(source, Source) or is_dialogue(source):
             continue
         prompts, most = render(source.task, source.examples, config.limit), max_length.of(source.task.profile)
         sizes = np.asarray([_num_bytes(prompt) for prompt in prompts])

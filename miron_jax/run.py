@@ -28,6 +28,7 @@ from miron_jax.aggregate import (
     ProgramSource,
     Source,
     TaskScores,
+    is_dialogue,
 )
 from miron_jax.checkpoints import (
     Architecture,
@@ -40,6 +41,7 @@ from miron_jax.checkpoints import (
 )
 from miron_jax.config import AXES, RunConfig
 from miron_jax.costs import cost_model, useful_flops
+from miron_jax.dialogues import score_dialogues
 from miron_jax.errors import InputError
 from miron_jax.forward import Forward, Model, Speed, attention_of
 from miron_jax.generate import GenerationSpeed, Generator
@@ -318,6 +320,7 @@ class Evaluation:
             self._totals = totals
         cloze = [task for task in tasks if isinstance(task, ClozeScores)]
         generate_texts(cloze, self._asked, empty, engine.generator, journal, self.hosts, name)
+        self._talk(tasks, engine.forward.model, check, trained_length)
         if not self.hosts.is_first:
             return None
         for task in tasks:
@@ -341,6 +344,16 @@ class Evaluation:
             checkpoint,
             0.0 if journal is None else journal.seconds,
         )
+
+    def _talk(self, tasks: Sequence[AnyScores], model: Model, check: SelfCheck, trained_length: int) -> None:
+        """Dialogues, turn by turn, on the first of several hosts; on a mesh that spans them all take part."""
+        if not self.hosts.is_first and not (model.placement and model.placement.is_global):
+            return
+        for task in tasks:
+            if isinstance(task, TaskScores) and is_dialogue(task.source):
+                most = self._limit.of(task.source.task.profile)
+                tokenizer = self.architecture.tokenizer
+                score_dialogues(task, self.config.limit, model, tokenizer, most, trained_length, check, self.say)
 
     def _plan(self, totals: Totals, waiting: deque[Part]) -> Iterator[PlannedPart]:
         """Tokenize and plan part by part."""

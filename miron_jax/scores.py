@@ -81,18 +81,29 @@ class SelfCheck:
 
         Without `judge` only the programs run, which all processes of a mesh that spans hosts must.
         """
-        start, requests, keys = time.perf_counter(), part.fresh, part.digests
         scored = np.flatnonzero(np.diff(scores.offsets)).tolist()
         wanted = max(CHECKED_AT_LEAST, math.ceil(CHECKED_SHARE * len(scored)))
-        chosen = sorted(scored, key=keys.__getitem__)[:wanted]
-        plain, programs = score_plainly(
-            model, [requests.tokens(r) for r in chosen], [int(requests.span_start[r]) for r in chosen]
-        )
-        for r, other in zip(chosen, plain, strict=True):
+        chosen = sorted(scored, key=part.digests.__getitem__)[:wanted]
+        names = [f"request {part.digests[r].hex()}" for r in chosen]
+        asked = [(part.fresh.tokens(r), int(part.fresh.span_start[r])) for r in chosen]
+        self.compare_with(model, asked, [scores[r] for r in chosen], names, judge)
+
+    def compare_with(
+        self,
+        model: Model,
+        asked: Sequence[tuple[np.ndarray, int]],
+        scores: Sequence[Score],
+        names: Sequence[str],
+        judge: bool = True,
+    ) -> None:
+        """The same of these requests: token ids and where the span begins."""
+        start = time.perf_counter()
+        plain, programs = score_plainly(model, [ids for ids, _ in asked], [first for _, first in asked])
+        for (ids, _), score, other, name in zip(asked, scores, plain, names, strict=True):
             if judge:
-                self._judge(scores[r], other, f"request {keys[r].hex()} ({len(requests.tokens(r))} tokens)")
+                self._judge(score, other, f"{name} ({len(ids)} tokens)")
             self.tokens += len(other.logprob)
-        self.requests += len(chosen)
+        self.requests += len(asked)
         self.programs += programs
         self.seconds += time.perf_counter() - start
 

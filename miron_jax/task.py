@@ -6,7 +6,7 @@ read for them.  It deliberately does not know few-shot draws, tokenizers, models
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
@@ -26,9 +26,8 @@ class Example:
     gold: int | None  # index of the right option; 0 where there is one option; None: it is not published
     category: str | None = None  # where the file has categories
     preamble: str | None = None  # worked examples that the suite itself has put before it; None: the run draws them
-    published: Mapping[str, Any] | None = (
-        None  # the record itself, where submissions or metrics over all records want it
-    )
+    dialogue: int | None = None  # turns of one dialogue are asked in order, each behind the answers to those before it
+    published: Mapping[str, Any] | None = None  # the record itself, for submissions and metrics over all records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +59,12 @@ class Wording:
     item_order: Literal[
         "shuffle_1337", "file", "shuffle_42"
     ]  # shuffle_1337, shuffle_42: random.Random(that).shuffle of the lines, before any limit
-    fewshot_draw: Literal["per_item_1234", "stream_1234", "stream_42_records", "stream_1234_records"]  # per_item_1234:
+    fewshot_draw: Literal[
+        "per_item_1234", "stream_1234", "stream_42_records", "stream_1234_records", "own_answers"
+    ]  # per_item_1234:
     # random.Random(1234 + place).sample over the others, drawn order kept; stream_1234: one random.Random(1234) for all,
     # the item itself replaced, in set order; stream_*_records: one random.Random for all, which has shuffled before where
-    # it is 42, sample over the records of another file
+    # it is 42, sample over the records of another file; own_answers: what the model has answered before, in a dialogue
     fewshot_pool: Literal["limited_items", "whole_file", "other_file"]  # limited_items: what --limit leaves, at least
     # num_fewshot + 1
     categories: Literal[
@@ -147,6 +148,8 @@ class ProgramProfile:
 
 
 Arrange = Callable[[list[Any], Path], list[Any]]  # examples in file order, the suite's folder -> with their preambles
+Answering = Callable[[Any, str], Any]  # an example, its answer
+Ask = Callable[[Sequence[Example], Sequence[str]], str]  # all turns so far, the answers to those before the last one
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +173,8 @@ class Task:
     section: str | None = None  # the heading under which the suite counts it
     arrange: "Arrange | None" = None  # the suite's own order and worked examples; None: the profile's
     main: str = "accuracy"  # the metric that composites take
-    answered: "Callable[[Any, str], Any] | None" = (
-        None  # an example and its answer, as numbers over all examples take them
-    )
+    answered: "Answering | None" = None  # an example and its answer, as numbers over all examples take them
+    ask: "Ask | None" = None  # of dialogues: the text before the last turn's options
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +190,7 @@ class AnswerTask:
     section: str | None = None
     arrange: "Arrange | None" = None
     main: str = "accuracy"
-    answered: "Callable[[Any, str], Any] | None" = None
+    answered: "Answering | None" = None
     kind: Literal["generation"] = "generation"
 
 

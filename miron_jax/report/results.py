@@ -430,6 +430,7 @@ def _of_options(task: TaskScores) -> dict[str, Any]:
         "empty_span": sum(example.empty_span for example in task.examples),
         "inexact_prefix": task.inexact_prefix,
         "truncated": task.truncated,
+        **({} if task.growing is None else {"dialogue": asdict(task.growing)}),
     }
 
 

@@ -149,6 +149,12 @@ def _pool(own: DataSet, rules: Rules, version: Version, folder: Path) -> list[Re
 
 def _record(fields: Any, row: int, own: DataSet, rules: Rules, version: Version) -> Record:
     """Raises ValueError for what a record lacks."""
+    check_record(fields, own)
+    return Record(row, _full(fields, own, rules, version), _short(fields, own, rules), fields)
+
+
+def check_record(fields: Any, own: DataSet) -> None:
+    """Raises ValueError for what a record lacks."""
     if not isinstance(fields, dict):
         raise ValueError(f"found a JSON {type(fields).__name__}, expected one JSON object")
     for key, kinds, expected in (
@@ -164,7 +170,6 @@ def _record(fields: Any, row: int, own: DataSet, rules: Rules, version: Version)
     except (KeyError, TypeError) as error:
         raise ValueError(f"field 'meta' has no id that is a whole number ({error})") from None
     _check_outputs(fields["outputs"], own)
-    return Record(row, _full(fields, own, rules, version), _short(fields, own, rules), fields)
 
 
 def _check_outputs(outputs: Any, own: DataSet) -> None:
@@ -187,14 +192,14 @@ def _full(fields: Mapping[str, Any], own: DataSet, rules: Rules, version: Versio
     if own.config == "bps":
         # Its instructions speak of braces and write some: of all that looks like a field only one is.
         return _braces(instruction, inputs, version)
-    text = _filled(instruction, inputs if isinstance(inputs, dict) else {own.field: inputs})
+    text = filled(instruction, inputs if isinstance(inputs, dict) else {own.field: inputs})
     return (text.strip() if rules.instruction_strip else text) + rules.ending
 
 
 def _braces(instruction: str, inputs: str, version: Version) -> str:
     if version == "v1":
         return instruction.replace("{inputs}", inputs)
-    return _filled(
+    return filled(
         instruction.replace(f"фигурные {EMPTY_BRACES}", "фигурные {empty}"), {"inputs": inputs, "empty": EMPTY_BRACES}
     )
 
@@ -206,11 +211,11 @@ def _short(fields: Mapping[str, Any], own: DataSet, rules: Rules) -> str:
         if kind not in _EXAM:
             raise ValueError(f"its type is {kind!r:.40}, expected one of {', '.join(_EXAM)}")
         template = _EXAM[kind]
-    text = _filled(template, inputs if isinstance(inputs, dict) else {"inputs": inputs})
+    text = filled(template, inputs if isinstance(inputs, dict) else {"inputs": inputs})
     return {"both": text.strip(), "left": text.lstrip()}.get(rules.short_strip, text)
 
 
-def _filled(template: str, fields: Mapping[str, Any]) -> str:
+def filled(template: str, fields: Mapping[str, Any]) -> str:
     try:
         return template.format(**fields)
     except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:

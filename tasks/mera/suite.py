@@ -22,6 +22,7 @@ from miron_jax.task import (
     Suite,
     Task,
 )
+from miron_jax.tasks.mera.dialogue import asker, in_order, turn_parser
 from miron_jax.tasks.mera.records import SEPARATOR, arranger, parser
 from miron_jax.tasks.mera.scoring import answered
 from miron_jax.tasks.mera.table import DataSet, Rules, Version, data_sets
@@ -61,6 +62,9 @@ def _task(own: DataSet, rules: Rules, version: Version) -> Task | AnswerTask:
     wording = _wording(own, rules, version)
     baselines = {"random": own.random, "human": None}
     parse, arrange = parser(own, rules, version), arranger(own, rules, version)
+    if own.kind == "dialogue":
+        parse, arrange = turn_parser(own), in_order
+        wording |= {"item_order": "file", "fewshot_draw": "own_answers", "num_fewshot": 0}
     citation = CITATION.format(HUB[version])
     if own.kind == "text":
         profile = AnswerProfile(
@@ -84,7 +88,10 @@ def _task(own: DataSet, rules: Rules, version: Version) -> Task | AnswerTask:
         empty_span="error",
     )
     main = _MAIN.get(own.over_all, "accuracy")
-    return Task(name, "multiple_choice", profile, file, baselines, parse, citation, None, arrange, main, _answered(own))
+    ask = asker(version) if own.kind == "dialogue" else None
+    return Task(
+        name, "multiple_choice", profile, file, baselines, parse, citation, None, arrange, main, _answered(own), ask
+    )
 
 
 def _answered(own: DataSet) -> Callable[..., object]:
@@ -154,7 +161,7 @@ def _suite(version: Version) -> Suite[Task | AnswerTask]:
     tasks = [
         _task(own, rules, version)
         for own in data_sets(version)
-        if (rules := own.rules(version)) is not None and own.kind in ("choice", "text")
+        if (rules := own.rules(version)) is not None and own.kind != "program"
     ]
     return Suite(SUITE_NAME[version], tuple(tasks), _composites(version), _locate(version))
 

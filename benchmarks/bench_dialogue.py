@@ -1,0 +1,114 @@
+"""A dialogue of dependent turns: keys and values kept from turn to turn, against reading the whole text at every turn.
+
+    python benchmarks/bench_dialogue.py --model=FOLDER
+
+An interview of ruTiE's size in made-up Russian: every question is asked behind the model's own answers to those before it.
+Kept: the time of all turns.  Whole: every n-th turn is scored by the engine's usual pass, its two options sharing the text;
+their mean time stands for all turns.  Programs are compiled apart.  Both ways' answers are compared.  The last line is JSON.
+"""
+
+import json
+import random
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+
+import jax.numpy as jnp
+import numpy as np
+from absl import flags
+from common import Engine, environment, run
+
+from miron_jax.aggregate import Source, TaskScores
+from miron_jax.dialogues import asked
+from miron_jax.growing import GrowingText
+from miron_jax.hand_out import hand_out
+from miron_jax.run import load_model
+from miron_jax.task import DataState, Task, read_examples
+from miron_jax.tasks.mera.suite import V1
+from miron_jax.token_requests import load_tokenizer
+
+WORDS = (
+    "дом лес река утро вечер книга друг город поезд хлеб зима ветер окно песня море стол дорога мысль голос имя"
+).split()
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
+flags.DEFINE_integer("turns", 430, "Of the dialogue.", lower_bound=2)
+flags.DEFINE_integer("places", 1 << 15, "Tokens that the cache has room for.", lower_bound=256)
+flags.DEFINE_integer("whole_every", 43, "The usual pass reads every n-th turn.", lower_bound=1)
+
+
+def write_dialogue(folder: Path, turns: int) -> None:
+    """rutie/test.jsonl with questions of about the published length."""
+    draw = random.Random(0)
+
+    def words(count: int) -> str:
+        return " ".join(draw.choice(WORDS) for _ in range(count))
+
+    path = folder / "rutie" / "test.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        for i in range(turns):
+            inputs = {"question": f"{words(9).capitalize()}?", "choice1": words(3), "choice2": words(3), "context": ""}
+            record = {
+                "instruction": "Вам дан диалог. {context}\n{question}\n1. {choice1}\n2. {choice2}",
+                "inputs": inputs,
+                "outputs": "",
+                "meta": {"dialog_id": 0, "question_id": i},
+            }
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def main(_: Sequence[str]) -> None:
+    task = next(task for task in V1.tasks if task.name.endswith("/rutie"))
+    assert isinstance(task, Task)
+    with tempfile.TemporaryDirectory() as folder:
+        write_dialogue(Path(folder), FLAGS.turns)
+        examples = read_examples(task, Path(folder))
+    model, tokenizer = load_model(Path(FLAGS.model), "float32"), load_tokenizer(FLAGS.model)
+    scores = TaskScores(Source(task, examples, DataState("generated", None)))
+    engine = Engine(model)
+    text = GrowingText(model, FLAGS.places)
+    start, kept, whole, wrong, difference, tokens = time.perf_counter(), [], [], 0, 0.0, []
+    for place, (piece, own) in enumerate(asked(scores, examples, text, tokenizer, None)):
+        hand_out(scores, piece, own, 1 << 31)
+        kept.append(text.speed.seconds - sum(kept))
+        tokens.append(int(np.diff(piece.requests.offsets).max()))
+        if place % FLAGS.whole_every == FLAGS.whole_every - 1:
+            engine.compile(piece.requests)
+            before = time.perf_counter()
+            answers = engine.score(iter([piece.requests])).answers
+            whole.append(time.perf_counter() - before)
+            sums = [float(np.sum(p)) for p in answers.logprob]
+            mine = [float(np.sum(score.logprob)) for score in own]
+            wrong += int(np.argmax(sums)) != int(np.argmax(mine))
+            difference = max(difference, *(abs(a - b) for a, b in zip(sums, mine, strict=True)))
+            print(f"turn {place}: {tokens[-1]} tokens, kept {kept[-1]:.2f} s, whole {whole[-1]:.2f} s", flush=True)
+    total = {"kept": sum(kept), "whole": mean(whole) * len(kept)}
+    print(
+        f"kept {total['kept']:.1f} s, whole {total['whole']:.1f} s: {total['whole'] / total['kept']:.1f} times faster"
+    )
+    found = {
+        "benchmark": "bench_dialogue",
+        "model": FLAGS.model,
+        "dtype": str(jnp.dtype("float32")),
+        "turns": len(kept),
+        "tokens_at_the_end": tokens[-1],
+        "read_tokens": text.speed.read_tokens,
+        "plain_tokens": text.speed.plain_tokens,
+        "kept_seconds": total["kept"],
+        "whole_seconds_measured": whole,
+        "whole_seconds": total["whole"],
+        "ratio": total["whole"] / total["kept"],
+        "chosen_differently": wrong,
+        "largest_difference_nats": difference,
+        "wall_seconds": time.perf_counter() - start,
+        "environment": environment(),
+    }
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    run(main)
