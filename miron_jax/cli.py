@@ -88,6 +88,13 @@ flags.DEFINE_integer("process_id", None, "Which of them this one is, from 0, wit
 flags.DEFINE_float("peer_timeout", 60.0, "Seconds after which a process that is not heard from ends the run.")
 flags.DEFINE_integer("max_length", None, "Tokens a request may have; absent: the suite's own rule.")
 flags.DEFINE_integer("token_budget", None, "Places of a device's batch; absent: sized from the device.")
+flags.DEFINE_enum(
+    "human_baseline",
+    "B",
+    ["A", "B"],
+    "Human values that gaps are drawn to: A, MERA's published table, drops samples without 3 equal votes; B, its "
+    "leaderboard, drops none.",
+)
 flags.DEFINE_integer("seed", 0, "For draws that no protocol fixes.")
 flags.DEFINE_string("export", None, "tasks: write miron-gen's items as parquet files into this folder.")
 flags.DEFINE_bool(
@@ -276,6 +283,7 @@ def _run_config() -> RunConfig:
         tensorboard=_local(FLAGS.tensorboard),
         wandb=FLAGS.wandb,
         watch_timeout=FLAGS.watch_timeout,
+        human_baseline=FLAGS.human_baseline,
         seed=FLAGS.seed,
         resume=FLAGS.resume,
         allow_code_execution=FLAGS.allow_code_execution,

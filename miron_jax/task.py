@@ -162,6 +162,22 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
+class HumanBaseline:
+    """What people scored, and where that was published."""
+
+    metric: str  # as results name it
+    value: float
+    n: int | None  # items that it is over; None: not published, or not measured
+    procedure: Literal["A", "B", "one annotator"]  # by which answers became labels: miron_jax/humans/votes.py
+    source: Literal["measured", "paper", "definition", "exam statistics"]
+    published: str  # where
+    tests: int | None = None  # records of the test set that it stands for; None: any
+    note: str = ""
+    otherwise: str = ""  # how people were asked otherwise than a model is: then no gap is drawn
+    paper: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     name: str  # "core/arc_easy"
     kind: Kind
@@ -175,6 +191,7 @@ class Task:
     main: str = "accuracy"  # the metric that composites take
     answered: "Answering | None" = None  # an example and its answer, as numbers over all examples take them
     ask: "Ask | None" = None  # of dialogues: the text before the last turn's options
+    human: tuple[HumanBaseline, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +208,7 @@ class AnswerTask:
     arrange: "Arrange | None" = None
     main: str = "accuracy"
     answered: "Answering | None" = None
+    human: tuple[HumanBaseline, ...] = ()
     kind: Literal["generation"] = "generation"
 
 

@@ -51,6 +51,7 @@ STAGES = (
     "growing",
     "metrics",
     "aggregate",
+    "gaps",
     "humans",
     "cloze_groups",
     "parts",

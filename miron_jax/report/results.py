@@ -39,8 +39,10 @@ from miron_jax.aggregate import (
 )
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
+from miron_jax.gaps import gaps
 from miron_jax.journal import FOLDER
 from miron_jax.metrics.answers import compared, normalize
+from miron_jax.metrics.choices import PROPORTIONS
 from miron_jax.model.training_run import Checkpoint
 from miron_jax.prompts import Prompt
 from miron_jax.report.cloze import cloze_composites, cloze_entry, cloze_samples
@@ -48,7 +50,7 @@ from miron_jax.report.curves import draw_curves
 from miron_jax.report.entries import estimate_entry, option_entry
 from miron_jax.scores import Score
 from miron_jax.store import Store
-from miron_jax.task import AnyTask, ClozeTask, DataState, Example, Suite
+from miron_jax.task import AnyTask, ClozeTask, DataState, Example, ProgramTask, Suite
 
 SCHEMA = 1
 # These move no score
@@ -226,7 +228,7 @@ def _write(store: Store, below: str, files: Iterable[tuple[str, bytes]], results
 
 def results_of(config: RunConfig, outcome: Outcome, wall_seconds: float) -> dict[str, Any]:
     """The whole of results.json as a dict."""
-    tasks = {task.source.task.name: _entry(task, outcome, config.limit) for task in outcome.tasks}
+    tasks = {task.source.task.name: _entry(task, outcome, config) for task in outcome.tasks}
     return {
         "schema": SCHEMA,
         "config": config_entry(config),
@@ -358,17 +360,23 @@ def _reason(options: list[Score], hidden: bool) -> str:
     return "the gold option has no scored token"
 
 
-def _entry(task: AnyScores, outcome: Outcome, limit: int | None) -> dict[str, Any]:
-    return cloze_entry(task, outcome, limit) if isinstance(task, ClozeScores) else _task(task, outcome, limit)
+def _entry(task: AnyScores, outcome: Outcome, config: RunConfig) -> dict[str, Any]:
+    if isinstance(task, ClozeScores):
+        return cloze_entry(task, outcome, config.limit)
+    return _task(task, outcome, config)
 
 
-def _task(task: TaskScores | AnswerScores | ProgramScores, outcome: Outcome, limit: int | None) -> dict[str, Any]:
-    definition, found = task.source.task, task_estimates(task)
+def _task(task: TaskScores | AnswerScores | ProgramScores, outcome: Outcome, config: RunConfig) -> dict[str, Any]:
+    definition, found, limit = task.source.task, task_estimates(task), config.limit
+    human = () if isinstance(definition, ProgramTask) else definition.human
+    drawn = gaps(found.metrics, human, config.human_baseline, definition.file.rows, task.source.data, PROPORTIONS)
+    of_main = {gap.metric: gap.human.value for gap in drawn}
     entry: dict[str, Any] = {
         "n": len(task.examples) - skipped(task),
         "metrics": _metrics(found.metrics),
         "groups": {name: {"n": found.sizes[name], "metrics": _metrics(own)} for name, own in found.categories.items()},
-        "baselines": dict(definition.baselines),
+        "baselines": {**definition.baselines, "human": of_main.get(definition.main, definition.baselines["human"])},
+        "human": [asdict(gap) for gap in drawn],
         "rescaled": _rescaled(found.metrics.get("accuracy"), definition.baselines["random"]),
         "profile": {
             **asdict(definition.profile),

@@ -48,7 +48,7 @@ def mains_table(tasks: Mapping[str, Any]) -> Table:
     """Tasks that count by metrics of their own, with the other numbers of each."""
     table = Table(title=None, header_style="bold")
     table.add_column("task", no_wrap=True)
-    for name in ("n", "metric", "value", "95 % interval", "chance"):
+    for name in ("n", "metric", "value", "95 % interval", "chance", "people", "gap to people"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("also")
     for name, task in tasks.items():
@@ -57,8 +57,22 @@ def mains_table(tasks: Mapping[str, Any]) -> Table:
         interval = f"{_number(low)} - {_number(high)}" if main.get("value") is not None else ""
         value = _number(main.get("value")) or ("" if task["n"] else "no gold here")
         chance = _number(task["baselines"]["random"]) if task["main"] == "accuracy" else ""
-        table.add_row(name, str(task["n"]), task["main"], value, interval, chance, _others(task))
+        table.add_row(name, str(task["n"]), task["main"], value, interval, chance, *_people(task), _others(task))
     return table
+
+
+def _people(task: Mapping[str, Any]) -> tuple[str, str]:
+    """What people scored by the first of their metrics, and how far the model is from it."""
+    if not task.get("human"):
+        return "", ""
+    gap = next((own for own in task["human"] if own["metric"] == task["main"]), task["human"][0])
+    people = _number(gap["human"]["value"]) + ("" if gap["metric"] == task["main"] else f" {gap['metric']}")
+    if gap["value"] is None:
+        return people, "none"
+    if gap["ci95"] is None:
+        return people, f"{gap['value']:+.3f}"
+    low, high = gap["ci95"]
+    return people, f"{gap['value']:+.3f} ({low:+.3f} to {high:+.3f})"
 
 
 def _others(task: Mapping[str, Any]) -> str:
@@ -186,6 +200,9 @@ def _notes(results: Mapping[str, Any]) -> list[str]:
             notes.append(
                 f"{name}: a model that finds all options equal scores {task['first_option_accuracy']:.3f} here"
             )
+        for gap in task.get("human", ()):
+            if gap["why_not"] and task["n"]:
+                notes.append(f"{name}: no gap to people by {gap['metric']}: {gap['why_not']}")
         if ceiling := task.get("ceiling"):
             notes.append(f"{name}: the authors' own solutions pass {ceiling['passed']} of {ceiling['n']}")
         if task.get("sandboxed") is False:

@@ -22,6 +22,7 @@ from miron_jax.task import (
     Suite,
     Task,
 )
+from miron_jax.tasks.human_baselines import MERA
 from miron_jax.tasks.mera.dialogue import asker, in_order, turn_parser
 from miron_jax.tasks.mera.records import SEPARATOR, arranger, parser
 from miron_jax.tasks.mera.scoring import answered
@@ -65,7 +66,7 @@ def _task(own: DataSet, rules: Rules, version: Version) -> Task | AnswerTask:
     if own.kind == "dialogue":
         parse, arrange = turn_parser(own), in_order
         wording |= {"item_order": "file", "fewshot_draw": "own_answers", "num_fewshot": 0}
-    citation = CITATION.format(HUB[version])
+    citation, human = CITATION.format(HUB[version]), MERA.get(own.config, ())
     if own.kind == "text":
         profile = AnswerProfile(
             **wording,  # pyright: ignore[reportArgumentType]
@@ -77,7 +78,7 @@ def _task(own: DataSet, rules: Rules, version: Version) -> Task | AnswerTask:
             match=own.match,
         )
         main = {"squad": "score", "exam": "grade_norm", "detox": "j"}.get(own.match, "accuracy")
-        return AnswerTask(name, profile, file, baselines, parse, citation, None, arrange, main, _answered(own))
+        return AnswerTask(name, profile, file, baselines, parse, citation, None, arrange, main, _answered(own), human)
     profile = Profile(
         **wording,  # pyright: ignore[reportArgumentType]
         continuation_space="as_written",
@@ -90,7 +91,19 @@ def _task(own: DataSet, rules: Rules, version: Version) -> Task | AnswerTask:
     main = _MAIN.get(own.over_all, "accuracy")
     ask = asker(version) if own.kind == "dialogue" else None
     return Task(
-        name, "multiple_choice", profile, file, baselines, parse, citation, None, arrange, main, _answered(own), ask
+        name,
+        "multiple_choice",
+        profile,
+        file,
+        baselines,
+        parse,
+        citation,
+        None,
+        arrange,
+        main,
+        _answered(own),
+        ask,
+        human,
     )
 
 

@@ -1,0 +1,100 @@
+"""Human values as published, and the gap of a model to them: by hand where it may be drawn, refused where it may not."""
+
+import math
+
+import pytest
+
+from miron_jax.aggregate import Estimate, estimate, wilson
+from miron_jax.gaps import gaps, newcombe
+from miron_jax.metrics.choices import PROPORTIONS
+from miron_jax.metrics.mera import total_score
+from miron_jax.task import DataState, HumanBaseline
+from miron_jax.tasks.human_baselines import EVAL_UATION, EVAL_UATION_RANDOM, MERA
+from miron_jax.tasks.mera.suite import V1, V12
+from miron_jax.tasks.mera.table import DATA_SETS
+
+DATA = DataState("no published hash", None)
+
+
+@pytest.mark.parametrize(("procedure", "total"), [("A", 0.8878), ("B", 0.8725)])
+def test_the_totals_of_both_sets_are_the_published_ones(procedure: str, total: float) -> None:
+    """The site's rule over the 17 data sets that count; B's is the leaderboard's 0.872."""
+    counted = [own for own in DATA_SETS if own.counts("v1")]
+    values = {
+        own.name: {value.metric: value.value for value in MERA[own.config] if value.procedure == procedure}
+        for own in counted
+    }
+    # A gives RWSD truncated.
+    if procedure == "A":
+        values["RWSD"]["accuracy"], values["USE"]["grade_norm"] = 0.837, 0.701
+    assert total_score(values, [own.name for own in counted], False) == pytest.approx(total, abs=5e-5)
+
+
+def test_every_human_value_belongs_to_a_data_set_and_no_set_is_mixed() -> None:
+    assert MERA.keys() == {own.config for own in DATA_SETS if own.v1 is not None}
+    for values in MERA.values():
+        names = [(value.metric, value.procedure) for value in values]
+        assert len(names) == len(set(names))
+        assert {value.procedure for value in values} == {"A", "B"}
+    assert len(MERA["ruethics"]) == 30
+    assert {task.name.partition("/")[2] for task in V1.tasks if task.human} == MERA.keys() - {"ruhumaneval"}
+    assert [task.name for task in V12.tasks if not task.human] == ["mera-v1.2/mamuramu"]
+
+
+def test_eval_uations_people_are_the_published_percentages() -> None:
+    percent = {name: round(100 * value.value, 2) for name, [value] in EVAL_UATION.items()}
+    assert percent == {
+        "ua_cbt": 93.94, "up_unmasked": 87.88, "up_masked": 83.67, "wordalpha": 91.84, "wordlength": 94.0,
+        "cats_bin": 96.97, "cats_mc": 98.0, "low": 97.0, "wis": 94.0,
+    }  # fmt: skip
+    assert EVAL_UATION_RANDOM.keys() == EVAL_UATION.keys()
+
+
+def test_newcombe_by_hand() -> None:
+    """Newcombe 1998, table II, (a): 56/70 against 48/80 gives 0.2 (0.0524 to 0.3339) by method 10."""
+    model, human = wilson(56 / 70, 70), wilson(48 / 80, 80)
+    assert newcombe(model, 56 / 70, human, 48 / 80) == pytest.approx((0.0524, 0.3339), abs=1e-4)
+
+
+def of(human: HumanBaseline, found: Estimate | None, rows: int | None = 500, data: DataState = DATA):
+    [gap] = gaps({} if found is None else {human.metric: found}, [human], "B", rows, data, PROPORTIONS)
+    return gap
+
+
+LCS = HumanBaseline("accuracy", 0.56, 100, "B", "measured", "cards", 500)
+HALF = estimate([1.0, 0.0] * 250, True)
+
+
+def test_a_gap_has_an_interval_of_both_samples() -> None:
+    gap = of(LCS, HALF)
+    assert gap.value == pytest.approx(-0.06)
+    assert gap.ci95 == pytest.approx(newcombe(wilson(0.5, 500), 0.5, wilson(0.56, 100), 0.56))
+    assert gap.interval == "Newcombe, independent samples"
+    unknown = of(HumanBaseline("grade_norm", 0.701, None, "B", "exam statistics", "cards"), HALF)
+    assert unknown.ci95 == pytest.approx(tuple(end - 0.701 for end in HALF.ci95))
+    assert "people's is not known" in unknown.interval
+
+
+@pytest.mark.parametrize(
+    ("human", "found", "rows", "data", "says"),
+    [
+        (LCS, None, 500, DATA, "accuracy is not scored here"),
+        (LCS, Estimate(math.nan, math.nan, (math.nan, math.nan), 0, 3), 500, DATA, "accuracy is not scored here"),
+        (LCS, HALF, 14012, DATA, "another split: people's value stands for 500 records, this task has 14012"),
+        (LCS, HALF, 500, DataState("changed", "x"), "the data are not the published ones"),
+        (MERA["ruhhh"][1], HALF, 178, DATA, "another prompt set: people saw several wordings"),
+    ],
+)
+def test_a_gap_is_refused_with_its_reason(
+    human: HumanBaseline, found: Estimate | None, rows: int, data: DataState, says: str
+) -> None:
+    gap = of(human, found, rows, data)
+    assert (gap.value, gap.ci95) == (None, None)
+    assert says in gap.why_not
+
+
+def test_only_the_procedure_that_was_asked_for_is_compared() -> None:
+    found = {"accuracy": HALF}
+    for procedure, value in (("A", 0.704), ("B", 0.56)):
+        [gap] = gaps(found, MERA["lcs"], procedure, 500, DATA, PROPORTIONS)
+        assert gap.human.value == value
