@@ -64,9 +64,10 @@ def program_requests(
 
     That is the longest solution and `extra_tokens`, or what the longest prompt leaves of `max_length`.
     """
-    room = longest_answer([problem.solution for problem in problems], tokenizer) + profile.extra_tokens
+    solutions = [problem.solution for problem in problems] if profile.room == "longest_solution" else []
+    room = longest_answer(solutions, tokenizer) + profile.extra_tokens
     prompts = [Prompt(problem.row, problem.row, (problem.prompt,), ("",), None) for problem in problems]
-    ids = tokenize_questions(prompts, tokenizer)
+    ids = tokenize_questions(prompts, tokenizer, profile.bos == "never")
     longest = max(map(len, ids))
     if max_length is not None:
         room = min(room, max_length - longest)

@@ -52,12 +52,13 @@ def score_answers(task: AnswerScores) -> None:
 
 def score_problems(task: ProgramScores) -> None:
     """Score a task of problems once its programs have run."""
-    for verdicts in task.verdicts:
-        if any(verdict.ended == "nan" for verdict in verdicts):
+    profile = task.source.task.profile
+    for problem, verdicts in zip(task.problems, task.verdicts, strict=True):
+        if not problem.outputs or any(verdict.ended == "nan" for verdict in verdicts):
             task.examples.append(ExampleScore(None, None, False, False, {"accuracy": math.nan}))
             continue
         passed = [verdict.passed for verdict in verdicts]
-        task.examples.append(score_programs(passed, task.source.task.profile.pass_at_k))
+        task.examples.append(score_programs(passed, profile.pass_at_k, profile.also_pass_at))
 
 
 def _hand_out_options(task: TaskScores, piece: Piece, scores: list[Score]) -> None:

@@ -33,20 +33,25 @@ class Verdict:
 
     passed: bool
     ended: Literal[
-        "passed", "wrong", "error", "time", "memory", "nan"
-    ]  # wrong: it ran and returned something else; nan:
-    # the model answered NaN, there is no program
+        "passed", "wrong", "error", "time", "memory", "answered", "nan"
+    ]  # wrong: it ran and returned something else; answered: what it should return is not published; nan: the model
+    # answered NaN, there is no program
     why: str = field(default="", compare=False)  # what the judge itself printed, where it could not judge
+    answers: tuple[str, ...] = ()  # str() of what each test returned, or why it did not, where that is compared
 
 
-def cut_program(text: str) -> str:
-    """A text up to the first line that begins at the margin: what follows the function is not part of it."""
+def cut_program(text: str, cut: Literal["next_top_level_line", "stop"] = "next_top_level_line") -> str:
+    """A text up to the first line that begins at the margin: what follows the function is not part of it.  A stop string
+    has cut it before."""
+    if cut == "stop":
+        return text
     return re.split(r"\n[A-Za-z0-9#`]", text, maxsplit=1)[0]
 
 
 def solution_of(problem: Problem) -> str:
     """The authors' solution as a text that goes on from the prompt, on a line of its own."""
-    joined = problem.prompt.endswith("\n") or problem.solution.startswith("\n")
+    before = problem.prompt if problem.code is None else problem.code
+    joined = before.endswith("\n") or problem.solution.startswith("\n") or problem.code is not None
     return problem.solution if joined else f"\n{problem.solution}"
 
 
@@ -61,7 +66,9 @@ def check_languages(sandbox: Sandbox, problems: Sequence[Problem], task_name: st
             )
         prompt, solution = _TRIAL[language]
         inputs = ("(1,)" if language == "python" else "1",)
-        trial = replace(own, prompt=prompt, entry_point="f", inputs=inputs, outputs=("1",), solution=solution)
+        trial = replace(
+            own, prompt=prompt, code=None, entry_point="f", inputs=inputs, outputs=("1",), solution=solution
+        )
         verdict = judge(sandbox, [(trial, solution)], TRIAL_SECONDS)[0]
         if not verdict.passed:
             reason = f"{verdict.ended}: {verdict.why}"
@@ -78,13 +85,38 @@ _TRIAL = {
 }
 
 
-def judge(sandbox: Sandbox, programs: Sequence[tuple[Problem, str]], test_seconds: float) -> list[Verdict]:
+def judge(
+    sandbox: Sandbox,
+    programs: Sequence[tuple[Problem, str]],
+    test_seconds: float,
+    how: Literal["all_tests", "answers"] = "all_tests",
+) -> list[Verdict]:
     """One verdict a program (its problem, its text behind the prompt); equal ones are run once, several at a time."""
-    unique = list(dict.fromkeys(programs))
+    place: dict[tuple[int, str], int] = {}  # by the problem itself and the text
+    index = [place.setdefault((id(problem), text), len(place)) for problem, text in programs]
+    first = dict(zip(index, programs, strict=True))
+    one = _judge if how == "all_tests" else _compare_answers
     with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
-        found = threads.map(lambda pair: _judge(sandbox, pair[0], pair[1], test_seconds), unique)
-        verdicts = dict(zip(unique, found, strict=True))
-    return [verdicts[pair] for pair in programs]
+        found = list(threads.map(lambda key: one(sandbox, *first[key], test_seconds), range(len(place))))
+    return [found[key] for key in index]
+
+
+def _compare_answers(sandbox: Sandbox, problem: Problem, text: str, test_seconds: float) -> Verdict:
+    """Keeps what every test returns: submissions want it, also where it is not known what it should be."""
+    code = (problem.prompt if problem.code is None else problem.code) + text
+    limits = Limits(seconds=(test_seconds + 1) * len(problem.inputs))
+    job = {"entry_point": problem.entry_point, "tests": problem.inputs, "test_seconds": test_seconds}
+    files = {"driver.py": _ANSWERS_DRIVER, "program": code}
+    ran = sandbox.run([sandbox.python, "-I", "driver.py"], files, limits, json.dumps(job))
+    if ran.ended != "exit" or not ran.good:
+        lost = tuple("failed" for _ in problem.inputs)
+        why = " ".join(ran.err.split())[-200:]
+        return Verdict(False, "error" if ran.ended == "exit" else ran.ended, why, lost)
+    answers = tuple(json.loads(ran.out.rsplit("\n", 2)[-2]))
+    if not problem.outputs:
+        return Verdict(False, "answered", answers=answers)
+    right = answers == problem.outputs
+    return Verdict(right, "passed" if right else "wrong", answers=answers)
 
 
 def _judge(sandbox: Sandbox, problem: Problem, text: str, test_seconds: float) -> Verdict:
@@ -249,4 +281,52 @@ for i, (given, wanted) in enumerate(job["tests"]):
     if word != "passed":
         end(word)
 end("%s %d" % (job["word"], len(job["tests"])))
+"""
+
+# Runs inside the sandbox: every test in a process of its own, which tells str() of what the function returns for its named
+# arguments.  The last line is the list of all answers.
+_ANSWERS_DRIVER = """
+import json, os, select, signal, sys, time
+
+MOST = 8000  # bytes of an answer
+job = json.load(sys.stdin)
+code = open("program").read()
+
+
+def answer(given):
+    told = os.pipe()
+    child = os.fork()
+    if child == 0:
+        silent = os.open(os.devnull, os.O_RDWR)
+        os.dup2(silent, 0), os.dup2(silent, 1), os.dup2(silent, 2)
+        os.setpgid(0, 0)
+        try:
+            scope = {}
+            exec(code, scope)
+            result = str(scope[job["entry_point"]](**eval(given, {})))
+        except BaseException as error:
+            result = "failed: %s: %s" % (type(error).__name__, error)
+        try:
+            os.write(told[1], b"=" + result.encode("utf-8", "replace")[:MOST])
+        finally:
+            os._exit(0)
+    os.close(told[1])
+    try:
+        until = time.monotonic() + job["test_seconds"]
+        while os.waitpid(child, os.WNOHANG)[0] == 0:
+            if time.monotonic() > until:
+                return "timed out"
+            time.sleep(0.002)
+        heard = select.select([told[0]], [], [], 0)[0] and os.read(told[0], MOST + 1)
+        return heard[1:].decode("utf-8", "replace") if heard else "failed"  # it ended before it could tell
+    finally:
+        os.close(told[0])
+        for kill, target in ((os.killpg, child), (os.kill, child)):
+            try:
+                kill(target, signal.SIGKILL)
+            except OSError:
+                pass
+
+
+print(json.dumps([answer(given) for given in job["tests"]]))
 """

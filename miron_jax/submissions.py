@@ -51,6 +51,11 @@ def export(folder: Path, path: Path, version: Version) -> Exported:
     return Exported(list(answers), absent)
 
 
+def _lines(path: Path) -> list[str]:
+    """JSON lines: a text may hold separators that str.splitlines would split at."""
+    return path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+
+
 def _results(folder: Path) -> dict[str, Any]:
     try:
         return json.loads((folder / "results.json").read_bytes())
@@ -63,7 +68,7 @@ def _results(folder: Path) -> dict[str, Any]:
 def _answers(path: Path, own: DataSet, version: Version) -> tuple[dict[Key, Any], dict[Key, dict[str, Any]]]:
     """Answers by record, ordered by their keys, and what stands beside them."""
     answers, meta = {}, {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in _lines(path):
         sample = json.loads(line)
         answer = _answer(sample)
         if answer is None:
@@ -75,14 +80,19 @@ def _answers(path: Path, own: DataSet, version: Version) -> tuple[dict[Key, Any]
     return {key: answers[key] for key in sorted(answers)}, meta
 
 
-def _answer(sample: Mapping[str, Any]) -> str | None:
+def _answer(sample: Mapping[str, Any]) -> Any:
+    if "programs" in sample:
+        answers = [program.get("answers") for program in sample["programs"]]
+        return None if None in answers else answers
     if sample["prediction"] is not None:
         return sample["options"][sample["prediction"]]["text"].strip()
     return None if sample["generated"] is None or sample.get("ended") == "nan" else sample["generated"].strip()
 
 
-def _shaped(answer: str, own: DataSet, version: Version) -> Any:
+def _shaped(answer: Any, own: DataSet, version: Version) -> Any:
     """An answer as the site wants it."""
+    if own.kind == "program":
+        return answer if version == "v1" else [answer]
     if own.over_all == "mcc":
         return dict.fromkeys(ETHICS, answer)
     if own.config == "multiq" and version == "v1":
@@ -113,7 +123,7 @@ def read_records(folder: Path, version: Version) -> Records:
         path = folder / own.config / "test.jsonl"
         if path.is_file():
             try:
-                lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+                lines = [json.loads(line) for line in _lines(path)]
                 found[own.name] = {key_of(own, line["meta"]): line for line in lines}
             except (ValueError, KeyError, TypeError) as error:
                 raise InputError(f"{path}: no records that can be read ({error!s:.80}): fetch the file again") from None

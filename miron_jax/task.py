@@ -122,8 +122,10 @@ class Problem:
     entry_point: str  # the function that is called
     language: Literal["python", "c++", "javascript"]
     inputs: tuple[str, ...]  # arguments of each test, as text of that language
-    outputs: tuple[str, ...]  # what it must return, one a test
+    outputs: tuple[str, ...]  # what it must return, one a test; none: not published
     solution: str  # one that the file's authors wrote
+    code: str | None = None  # what stands before a program when it runs; None: the prompt
+    published: Mapping[str, Any] | None = None  # the record itself, for submissions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,16 +136,23 @@ class ProgramProfile:
     num_fewshot: int = 0
     documented_num_fewshot: int | None = None
     categories: Literal["pooled"] = "pooled"
-    bos: Literal["as_tokenizer"] = "as_tokenizer"
+    bos: Literal["as_tokenizer", "never"] = "as_tokenizer"
     max_length: int | None  # tokens of prompt and program without --max_length
     num_samples: int  # programs drawn for each problem
     pass_at_k: int  # accuracy is the chance that one of so many passes
+    also_pass_at: tuple[int, ...] = ()  # told beside it, and score, the mean of these
     temperature: float
     top_k: int
     top_p: float
-    extra_tokens: int  # a program may have this many tokens more than the longest solution of the file
-    cut: Literal["next_top_level_line"]  # a program ends before a line that begins with a letter, digit, # or `
-    judge: Literal["all_tests"]  # passes if every test does; the file's own check function is not used
+    room: Literal["longest_solution", "nothing"] = "longest_solution"
+    extra_tokens: int  # a program may have this many tokens more than the longest solution of the file, or than nothing
+    cut: Literal[
+        "next_top_level_line", "stop"
+    ]  # a program ends before a line that begins with a letter, digit, # or `;
+    # or before the first of the stop strings
+    stop: tuple[str, ...] = ()
+    judge: Literal["all_tests", "answers"]  # passes if every test does; the file's own check function is not used;
+    # answers: if str() of what every test returns is what it should be
     test_seconds: float
 
 
@@ -268,6 +277,7 @@ class ProgramTask:
     citation: str
     section: str | None = None
     main: str = "accuracy"
+    human: tuple[HumanBaseline, ...] = ()
     kind: Literal["code"] = "code"
 
 

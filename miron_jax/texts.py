@@ -109,7 +109,7 @@ class AskedPrograms(NamedTuple):
             source.examples, config.limit, task.profile, tokenizer, limit.of(task.profile), task.name
         )
         solutions = [(problem, solution_of(problem)) for problem in problems]
-        ceiling = judge(sandbox, solutions, task.profile.test_seconds)
+        ceiling = judge(sandbox, solutions, task.profile.test_seconds, task.profile.judge)
         return cls(source, problems, requests, config.seed, sandbox, ceiling)
 
     def scores(self, trained_length: int) -> ProgramScores:
@@ -125,7 +125,12 @@ class AskedPrograms(NamedTuple):
         profile, name = self.source.task.profile, self.source.task.name
         rules = (profile.temperature, profile.top_k, profile.top_p)
         return [
-            TextRequest(ids, self.requests.max_new_tokens, (), Sampling(*rules, _seed(self.seed, name, problem.row, i)))
+            TextRequest(
+                ids,
+                self.requests.max_new_tokens,
+                profile.stop,
+                Sampling(*rules, _seed(self.seed, name, problem.row, i)),
+            )
             for ids, problem in zip(self.requests.prompts, self.problems, strict=True)
             for i in range(profile.num_samples)
         ]
@@ -135,11 +140,11 @@ class AskedPrograms(NamedTuple):
         profile = self.source.task.profile
         drawn = [list(islice(texts, profile.num_samples)) for _ in self.problems]
         task.programs = [
-            [cut_program(plain_text(tokenizer, ids, text)) for text in own]
+            [cut_program(plain_text(tokenizer, ids, text), profile.cut) for text in own]
             for ids, own in zip(self.requests.prompts, drawn, strict=True)
         ]
         pairs = [(problem, text) for problem, own in zip(self.problems, task.programs, strict=True) for text in own]
-        verdicts = iter(judge(self.sandbox, pairs, profile.test_seconds))
+        verdicts = iter(judge(self.sandbox, pairs, profile.test_seconds, profile.judge))
         task.verdicts = [
             [
                 Verdict(False, "nan") if text.ended == "nan" else verdict

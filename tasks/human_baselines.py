@@ -89,7 +89,7 @@ MERA: dict[str, tuple[HumanBaseline, ...]] = {
     "ruhatespeech": _both("accuracy", 0.985, 265, 265),
     "ruhhh": (_a("accuracy", 0.814, 177, 178, otherwise=_HHH), _b("accuracy", 0.815, 178, 178, otherwise=_HHH)),
     "ruhumaneval": tuple(
-        HumanBaseline(f"pass@{k}", 1.0, None, procedure, "definition", where, 164)
+        HumanBaseline(f"pass_at_{k}", 1.0, None, procedure, "definition", where, 164)
         for k in (1, 5, 10)
         for procedure, where in (("A", _TABLE), ("B", _CARDS))
     ),

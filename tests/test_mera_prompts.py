@@ -10,7 +10,7 @@ import pytest
 
 from miron_jax.errors import InputError
 from miron_jax.prompts import Prompt, render
-from miron_jax.task import AnswerTask, Question, Task, read_examples
+from miron_jax.task import AnswerTask, ProgramTask, Question, Task, read_examples
 from miron_jax.tasks.mera.records import preamble
 from miron_jax.tasks.mera.suite import V1, V12
 from miron_jax.tasks.mera.table import BY_NAME, data_sets
@@ -31,7 +31,9 @@ def write(folder: Path, config: str, **splits: list[Fields]) -> Path:
 
 
 def task_of(name: str) -> Task | AnswerTask:
-    return {task.name: task for suite in (V1, V12) for task in suite.tasks}[name]
+    found = {task.name: task for suite in (V1, V12) for task in suite.tasks}[name]
+    assert not isinstance(found, ProgramTask)
+    return found
 
 
 def prompts(name: str, folder: Path, limit: int | None = None) -> list[Prompt]:

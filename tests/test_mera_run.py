@@ -11,17 +11,22 @@ import pytest
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.metrics.mera import grade_norm, macro_f1, matthews
+from miron_jax.programs import judge
 from miron_jax.report.results import write_results
 from miron_jax.run import evaluate, find_inputs
+from miron_jax.sandbox import Sandbox
 from miron_jax.submissions import check, export, read_records
+from miron_jax.task import Problem, ProgramTask
 from miron_jax.tasks.mera.scoring import score_submission
 from miron_jax.tasks.mera.submission import read_submission
-from miron_jax.tasks.mera.suite import SUITE_NAME
+from miron_jax.tasks.mera.suite import SUITE_NAME, V1
 from miron_jax.tasks.mera.table import data_sets
 from tests.mera_records import write_mera
 from tests.tiny_model import make_model
 
-SITE = {"accuracy": "acc", "f1_macro": "f1_macro", "em": "em", "f1": "f1", "grade_norm": "grade_norm"}
+SITE = {"accuracy": "acc", "f1_macro": "f1_macro", "em": "em", "f1": "f1", "grade_norm": "grade_norm"} | {
+    f"pass_at_{k}": f"pass@{k}" for k in (1, 5, 10)
+}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +37,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(model: Path, folder: Path, version: Any, **more: Any) -> Path:
     """A results folder beside the records."""
     suite, output = SUITE_NAME[version], folder.parent / f"{folder.name}-out"
-    config = RunConfig(str(model), (suite,), data_dir=((suite, str(folder)),), output=str(output), **more)
+    where = {
+        "data_dir": ((suite, str(folder)),),
+        "output": str(output),
+        "allow_code_execution": True,
+        "allow_unsandboxed_code": True,
+    }
+    config = RunConfig(str(model), (suite,), **where, **more)
     outcome = evaluate(config, find_inputs(config), lambda line: None)
     write_results(config, outcome, 1.0, None)
     return output
@@ -56,6 +67,8 @@ def test_a_runs_numbers_are_the_sites_numbers_of_its_answers(version: Any, model
         task = tasks[f"{SUITE_NAME[version]}/{own.config}"]
         mine = {SITE[name]: entry["value"] for name, entry in task["metrics"].items() if name in SITE}
         mine |= {name: entry["value"] for name, entry in task["metrics"].items() if "." in name}
+        if own.kind == "program":
+            mine.pop("acc")  # pass@1 again
         mine |= {f"acc.{name}": group["metrics"]["accuracy"]["value"] for name, group in task["groups"].items()}
         assert mine == pytest.approx(site[own.name]), own.name
         compared += len(mine)
@@ -123,3 +136,55 @@ def test_the_published_zip_is_fine_without_any_records(shared_data: Path, capsys
 def test_numbers_over_all_records_by_hand(metric: Callable[[np.ndarray], float], expected: float) -> None:
     assert metric(np.ones(4)) == pytest.approx(expected, nan_ok=True)
     assert metric(np.full(4, 3.0)) == pytest.approx(expected, nan_ok=True)  # every record thrice is no other number
+
+
+RECORD = {
+    "instruction": "Допишите: {function}",
+    "inputs": {"function": "def one(a, b=0):\n    ", "tests": "[{'a': 1}, {'a': 2, 'b': 3}]"},
+    "outputs": ["[1, 0]", "[2, 3]"],
+    "meta": {"id": 4, "entry_point": "one", "canonical_solution": "return [a, b]"},
+}
+
+
+def problem_of(**changes: Any) -> Problem:
+    [task] = [task for task in V1.tasks if task.name == "mera-v1/ruhumaneval"]
+    assert isinstance(task, ProgramTask)
+    return task.parse({**RECORD, **changes}, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "ended", "answers"),
+    [
+        ("return [a, b]", "passed", ("[1, 0]", "[2, 3]")),
+        ("return [a, 0]", "wrong", ("[1, 0]", "[2, 0]")),
+        ("return [b for b in range(a)][3]", "wrong", ("failed: IndexError: list index out of range",) * 2),
+        ("while a == 2: pass\n    return [a, b]", "wrong", ("[1, 0]", "timed out")),
+        ("import os; os._exit(0)", "wrong", ("failed", "failed")),
+        ("return", "wrong", ("None", "None")),
+        ("nonsense (", "wrong", ("failed: SyntaxError",) * 2),
+    ],
+)
+def test_programs_are_judged_by_the_text_of_their_results(text: str, ended: str, answers: tuple[str, ...]) -> None:
+    """What the site compares: str() of every result with the published texts."""
+    sandbox = Sandbox.find(without=True)
+    known, hidden = problem_of(), problem_of(outputs="")
+    assert known.prompt == "Допишите: def one(a, b=0):\n    "  # the model sees the instruction, the function alone runs
+    [verdict, closed] = judge(sandbox, [(known, text), (hidden, text)], 1.0, "answers")
+    assert verdict.ended == ended
+    assert len(verdict.answers) == len(answers)
+    assert all(own.startswith(wanted) for own, wanted in zip(verdict.answers, answers, strict=True))
+    assert (closed.ended, closed.answers) == ("answered", verdict.answers)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"inputs": {"function": "def one():"}}, "expected the texts function and tests"),
+        ({"inputs": {"function": "def one():", "tests": "[1"}}, "expected a list of objects"),
+        ({"outputs": ["1"]}, "expected 2 texts, one for each test"),
+        ({"meta": {"id": 1}}, "has the entry_point None"),
+    ],
+)
+def test_a_bad_record_of_a_program_is_named(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        problem_of(**changes)

@@ -10,11 +10,13 @@ import numpy as np
 from miron_jax.metrics.choices import ExampleScore
 
 
-def score_programs(passed: Sequence[bool], k: int) -> ExampleScore:
-    """accuracy = pass@k; pass_at_1 and pass_at_n, for n programs, stand beside it."""
+def score_programs(passed: Sequence[bool], k: int, also: Sequence[int] = ()) -> ExampleScore:
+    """accuracy = pass@k; pass_at_1 and pass_at_n, for n programs, stand beside it; score is the mean over `also`."""
     n, right = len(passed), sum(passed)
     metrics = {"accuracy": pass_at(k, n, right)}
-    metrics |= {f"pass_at_{own}": pass_at(own, n, right) for own in dict.fromkeys((1, n))}
+    metrics |= {f"pass_at_{own}": pass_at(own, n, right) for own in dict.fromkeys((1, *also, n))}
+    if also:
+        metrics["score"] = float(np.mean([metrics[f"pass_at_{own}"] for own in also]))
     return ExampleScore(None, right > 0, False, False, metrics)
 
 

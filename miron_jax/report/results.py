@@ -44,13 +44,14 @@ from miron_jax.journal import FOLDER
 from miron_jax.metrics.answers import compared, normalize
 from miron_jax.metrics.choices import PROPORTIONS
 from miron_jax.model.training_run import Checkpoint
+from miron_jax.programs import Verdict
 from miron_jax.prompts import Prompt
 from miron_jax.report.cloze import cloze_composites, cloze_entry, cloze_samples
 from miron_jax.report.curves import draw_curves
 from miron_jax.report.entries import estimate_entry, option_entry
 from miron_jax.scores import Score
 from miron_jax.store import Store
-from miron_jax.task import AnyTask, ClozeTask, DataState, Example, ProgramTask, Suite
+from miron_jax.task import AnyTask, ClozeTask, DataState, Example, Problem, Suite
 
 SCHEMA = 1
 # These move no score
@@ -278,12 +279,18 @@ def _program_samples(task: ProgramScores) -> Iterator[dict[str, Any]]:
             "options": [],
             "generated": None,
             "programs": [
-                {"text": text, "ended": verdict.ended} for text, verdict in zip(programs, verdicts, strict=True)
+                {"text": text, "ended": verdict.ended, **({"answers": verdict.answers} if verdict.answers else {})}
+                for text, verdict in zip(programs, verdicts, strict=True)
             ],
             "ceiling": ceiling.ended,
             "metrics": dict(example.metrics),
-            **({"reason": "the model answers NaN"} if example.correct is None else {}),
+            **_published(problem),
+            **({"reason": _why_unscored(_has_nan(verdicts))} if example.correct is None else {}),
         }
+
+
+def _has_nan(verdicts: list[Verdict]) -> bool:
+    return any(verdict.ended == "nan" for verdict in verdicts)
 
 
 def _answer_samples(task: AnswerScores) -> Iterator[dict[str, Any]]:
@@ -319,7 +326,7 @@ def _why_unscored(nan: bool, match: str = "") -> str:
     return "the right answer is not published: it cannot be scored here"
 
 
-def _published(example: Example | None) -> dict[str, Any]:
+def _published(example: Example | Problem | None) -> dict[str, Any]:
     """What names the record in a submission."""
     return {} if example is None or example.published is None else {"meta": dict(example.published["meta"])}
 
@@ -368,7 +375,7 @@ def _entry(task: AnyScores, outcome: Outcome, config: RunConfig) -> dict[str, An
 
 def _task(task: TaskScores | AnswerScores | ProgramScores, outcome: Outcome, config: RunConfig) -> dict[str, Any]:
     definition, found, limit = task.source.task, task_estimates(task), config.limit
-    human = () if isinstance(definition, ProgramTask) else definition.human
+    human = definition.human
     drawn = gaps(found.metrics, human, config.human_baseline, definition.file.rows, task.source.data, PROPORTIONS)
     of_main = {gap.metric: gap.human.value for gap in drawn}
     entry: dict[str, Any] = {

@@ -17,6 +17,7 @@ worked examples.  v1: random.Random(42) shuffles the test records, then samples 
 in file order.
 """
 
+import ast
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from miron_jax.errors import InputError
-from miron_jax.task import Example, Question
+from miron_jax.task import Example, Problem, Question
 from miron_jax.tasks.mera.scoring import accepted, group_of
 from miron_jax.tasks.mera.submission import key_of
 from miron_jax.tasks.mera.table import DataSet, Rules, Version
@@ -68,6 +69,39 @@ def parser(own: DataSet, rules: Rules, version: Version) -> Callable[[dict[str, 
         return Example(row, (context,), tuple(f" {own}" for own in own.choices), gold, category, published=fields)
 
     return parse
+
+
+def problem_parser(own: DataSet, rules: Rules, version: Version) -> Callable[[dict[str, Any], int], Problem]:
+    """Of records whose answer is a program: the model sees the instruction, the function's beginning alone is run."""
+
+    def parse(fields: dict[str, Any], row: int) -> Problem:
+        record = _record(fields, row, own, rules, version)
+        inputs, meta, outputs = fields["inputs"], fields["meta"], fields["outputs"] or []
+        if not isinstance(inputs, dict) or not all(isinstance(inputs.get(key), str) for key in ("function", "tests")):
+            raise ValueError(f"field 'inputs' is {inputs!r:.40}, expected the texts function and tests")
+        if not isinstance(meta.get("entry_point"), str):
+            raise ValueError(f"field 'meta' has the entry_point {meta.get('entry_point')!r:.40}, expected a name")
+        tests = _tests(inputs["tests"])
+        if not all(isinstance(own, str) for own in outputs) or (outputs and len(outputs) != len(tests)):
+            raise ValueError(f"field 'outputs' is {outputs!r:.40}, expected {len(tests)} texts, one for each test")
+        code, solution = inputs["function"], str(meta.get("canonical_solution") or "")
+        name = f"{own.config} {meta['id']}"
+        return Problem(
+            row, name, record.full, meta["entry_point"], "python", tests, tuple(outputs), solution, code, fields
+        )
+
+    return parse
+
+
+def _tests(text: str) -> tuple[str, ...]:
+    """A list of named arguments, as a Python literal, one text a test."""
+    try:
+        tests = ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        tests = None
+    if not isinstance(tests, list) or not tests or not all(isinstance(own, dict) for own in tests):
+        raise ValueError(f"its tests are {text!r:.40}, expected a list of objects with the function's arguments")
+    return tuple(repr(own) for own in tests)
 
 
 def arranger(own: DataSet, rules: Rules, version: Version) -> Callable[[list[Any], Path], list[Any]]:
@@ -181,7 +215,9 @@ def _check_outputs(outputs: Any, own: DataSet) -> None:
     elif own.choices:
         right, expected = outputs in own.choices, f"one of {', '.join(own.choices)}"
     else:
-        right = isinstance(outputs, str) or (isinstance(outputs, list) and own.match == "squad")
+        right = isinstance(outputs, str) or (
+            isinstance(outputs, list) and (own.match == "squad" or own.kind == "program")
+        )
         expected = "a text"
     if not right:
         raise ValueError(f"field 'outputs' is {outputs!r:.40}, expected {expected}")

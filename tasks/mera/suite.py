@@ -19,13 +19,15 @@ from miron_jax.task import (
     DataFile,
     Measured,
     Profile,
+    ProgramProfile,
+    ProgramTask,
     Suite,
     Task,
 )
 from miron_jax.tasks.human_baselines import MERA
 from miron_jax.tasks.mera.dialogue import asker, in_order, turn_parser
-from miron_jax.tasks.mera.records import SEPARATOR, arranger, parser
-from miron_jax.tasks.mera.scoring import answered
+from miron_jax.tasks.mera.records import SEPARATOR, arranger, parser, problem_parser
+from miron_jax.tasks.mera.scoring import PASS_AT, answered
 from miron_jax.tasks.mera.table import DataSet, Rules, Version, data_sets
 
 CITATION = "MERA, Fenogenova et al. 2024, arXiv:2401.04531; rules of {}"
@@ -39,7 +41,7 @@ _MAIN = {"f1_macro": "score", "mcc": "", "grade_norm": "grade_norm"}
 def _wording(own: DataSet, rules: Rules, version: Version) -> dict[str, object]:
     v1 = version == "v1"
     return {
-        "protocol": f"MERA {version}, {'lm-evaluation-harness fork 0.3.0' if v1 else 'fork 0.4.4'}",
+        "protocol": _protocol(version),
         "num_fewshot": rules.num_fewshot,
         "delimiter": "",
         "question_delimiter": "whole",
@@ -57,7 +59,37 @@ def _wording(own: DataSet, rules: Rules, version: Version) -> dict[str, object]:
     }
 
 
-def _task(own: DataSet, rules: Rules, version: Version) -> Task | AnswerTask:
+def _program_task(own: DataSet, rules: Rules, version: Version) -> ProgramTask:
+    profile = ProgramProfile(
+        protocol=_protocol(version),
+        bos="never",
+        max_length=None,
+        num_samples=10,
+        pass_at_k=1,
+        also_pass_at=PASS_AT,
+        temperature=1.0 if version == "v1" else 0.6,
+        top_k=50,  # what transformers draws from where nothing else is said
+        top_p=1.0,
+        room="nothing",
+        extra_tokens=MAX_NEW_TOKENS,
+        cut="stop",
+        stop=("\nclass", "\ndef", "\n#", "\nif", "\nprint"),
+        judge="answers",
+        test_seconds=3.0,
+    )
+    name, file = f"{SUITE_NAME[version]}/{own.config}", DataFile(f"{own.config}/test.jsonl", rules.tests, None)
+    baselines, citation = {"random": 0.0, "human": None}, CITATION.format(HUB[version])
+    parse, human = problem_parser(own, rules, version), MERA.get(own.config, ())
+    return ProgramTask(name, profile, file, baselines, parse, citation, None, "score", human)
+
+
+def _protocol(version: Version) -> str:
+    return f"MERA {version}, lm-evaluation-harness fork {'0.3.0' if version == 'v1' else '0.4.4'}"
+
+
+def _task(own: DataSet, rules: Rules, version: Version) -> Task | AnswerTask | ProgramTask:
+    if own.kind == "program":
+        return _program_task(own, rules, version)
     name = f"{SUITE_NAME[version]}/{own.config}"
     file = DataFile(f"{own.config}/test.jsonl", rules.tests, None)
     wording = _wording(own, rules, version)
@@ -170,12 +202,8 @@ def _composites(version: Version) -> Callable[[Mapping[str, Measured]], Mapping[
     return composites
 
 
-def _suite(version: Version) -> Suite[Task | AnswerTask]:
-    tasks = [
-        _task(own, rules, version)
-        for own in data_sets(version)
-        if (rules := own.rules(version)) is not None and own.kind != "program"
-    ]
+def _suite(version: Version) -> Suite[Task | AnswerTask | ProgramTask]:
+    tasks = [_task(own, rules, version) for own in data_sets(version) if (rules := own.rules(version)) is not None]
     return Suite(SUITE_NAME[version], tuple(tasks), _composites(version), _locate(version))
 
 
