@@ -95,6 +95,11 @@ flags.DEFINE_enum(
     "Human values that gaps are drawn to: A, MERA's published table, drops samples without 3 equal votes; B, its "
     "leaderboard, drops none.",
 )
+flags.DEFINE_string(
+    "detox_scorer",
+    None,
+    "package.module:function(originals, rewrites) -> style, meaning, fluency from 0 to 1, for ruDetox; absent: J is null.",
+)
 flags.DEFINE_integer("seed", 0, "For draws that no protocol fixes.")
 flags.DEFINE_string("export", None, "tasks: write miron-gen's items as parquet files into this folder.")
 flags.DEFINE_bool(
@@ -123,6 +128,12 @@ flags.DEFINE_string(
     "humans: column of right answers of control tasks, empty elsewhere; absent: GOLDEN: of the answer's.",
 )
 flags.DEFINE_string("worker_column", "ASSIGNMENT:worker_id", "humans: column that names the annotator.")
+flags.DEFINE_enum(
+    "project",
+    "plain",
+    ["plain", "ruhhh", "rutie", "ruethics", "rudetox"],
+    "humans: how people were asked, for MERA's projects that differ; a file of your own is plain.",
+)
 flags.DEFINE_string("skills", None, "humans: table of worker_id and skill_value, which decides ties of procedure B.")
 flags.DEFINE_string(
     "gold",
@@ -284,6 +295,7 @@ def _run_config() -> RunConfig:
         wandb=FLAGS.wandb,
         watch_timeout=FLAGS.watch_timeout,
         human_baseline=FLAGS.human_baseline,
+        detox_scorer=FLAGS.detox_scorer,
         seed=FLAGS.seed,
         resume=FLAGS.resume,
         allow_code_execution=FLAGS.allow_code_execution,
@@ -515,8 +527,9 @@ def _bench() -> None:
 
 
 def _humans() -> None:
-    from miron_jax.humans.annotations import Columns, read_annotations, read_skills
+    from miron_jax.humans.annotations import PROJECTS, Columns, read_annotations, read_skills
     from miron_jax.humans.baseline import baseline
+    from miron_jax.humans.glad import abilities
     from miron_jax.humans.gold import rule_of
     from miron_jax.report.human_table import print_baseline
 
@@ -525,11 +538,15 @@ def _humans() -> None:
             "humans wants --annotations, the files of answers: Toloka TSV, or CSV with the columns named by flags"
         )
     paths = [Path(name).expanduser() for name in FLAGS.annotations]
+    if FLAGS.project == "rudetox":
+        _rewrites(paths)
+        return
     named = Columns(tuple(FLAGS.input_columns or ()), FLAGS.answer_column, FLAGS.control_column, FLAGS.worker_column)
-    found = read_annotations(paths, named)
+    project = PROJECTS[FLAGS.project]
+    found = read_annotations(paths, named, project)
     rule = None if FLAGS.gold is None else rule_of(FLAGS.gold, found.inputs)
     skills = {} if FLAGS.skills is None else read_skills(Path(FLAGS.skills).expanduser())
-    told, labels = baseline(found, rule, skills)
+    told, labels = baseline(found, rule, skills, project=project, glad=abilities)
     output = _output_beside("miron-humans")
     store = Store(output)
     lines = [{**dict(zip(found.inputs, item, strict=True)), "label": label} for item, label in labels.items()]
@@ -538,6 +555,29 @@ def _humans() -> None:
     store.put("humans.json", json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode())
     print_baseline(told)
     print(f"written to {output}/humans.json and human_labels.jsonl")
+
+
+def _rewrites(paths: list[Path]) -> None:
+    """ruDetox's three projects: the pairs that pass all of them, and J of people's rewrites where classifiers are given."""
+    from miron_jax.humans.detox import kept_pairs
+    from miron_jax.metrics.detox import detox_scores
+    from miron_jax.model.own import import_from
+
+    kept = kept_pairs(paths)
+    told = {"labelled": kept.labelled, "rejected": kept.rejected, "kept": len(kept.pairs), "j": None}
+    if FLAGS.detox_scorer is not None and kept.pairs:
+        scorer = import_from(FLAGS.detox_scorer, "--detox_scorer")
+        found = detox_scores(scorer, *map(list, zip(*kept.pairs, strict=True)))
+        told |= {name: sum(own[name] for own in found) / len(found) for name in found[0]}
+    output = _output_beside("miron-humans")
+    store = Store(output)
+    lines = [{"toxic": toxic, "rewrite": rewrite} for toxic, rewrite in kept.pairs]
+    store.put("pairs.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
+    store.put("humans.json", json.dumps({"files": FLAGS.annotations, **told}, indent=1).encode())
+    for name, count in kept.labelled.items():
+        print(f"{name}: {count} items with three equal votes, {kept.rejected[name]} annotators rejected")
+    j = "null, for it wants --detox_scorer" if told["j"] is None else f"{told['j']:.4f}"
+    print(f"{len(kept.pairs)} pairs pass all three; J {j}\nwritten to {output}/humans.json and pairs.jsonl")
 
 
 def _report() -> None:

@@ -42,6 +42,7 @@ class RunConfig:
     wandb: str | None = None  # project of Weights & Biases
     items_per_category: int = 500  # of each language of a generated benchmark
     human_baseline: Literal["A", "B"] = "B"  # which of MERA's sets of human values gaps are drawn to
+    detox_scorer: str | None = None  # package.module:function that judges rewrites; None: J is null
     seed: int = 0  # for draws that no protocol fixes: sampled programs
     resume: bool = True  # continue a folder that holds a run of this configuration
     allow_code_execution: bool = False  # run programs that the model writes, in a sandbox

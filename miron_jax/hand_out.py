@@ -15,6 +15,7 @@ from miron_jax.cloze_requests import Asked
 from miron_jax.metrics.answers import score_answer
 from miron_jax.metrics.choices import ExampleScore, score_choices, score_continuation
 from miron_jax.metrics.cloze import ClozeAnswers, Fragments, Span, score_cloze
+from miron_jax.metrics.detox import Scorer, detox_scores
 from miron_jax.metrics.programs import score_programs
 from miron_jax.parts import ClozePiece, Piece
 from miron_jax.prompts import without_shots
@@ -41,13 +42,27 @@ def score_items(task: ClozeScores) -> None:
     task.examples = [_score_item(*item) for item in zip(*columns, strict=True)]
 
 
-def score_answers(task: AnswerScores) -> None:
-    """Score a task of questions once its texts are there; where the model answered NaN, nothing is right or wrong."""
+def score_answers(task: AnswerScores, detox: Scorer | None = None) -> None:
+    """Score a task of questions once its texts are there; where the model answered NaN, nothing is right or wrong.
+
+    `detox`: the user's classifiers of rewrites; without them what they would tell is NaN, never 0.
+    """
     profile, main = task.source.task.profile, task.source.task.main
     for text, ended, question in zip(task.generated, task.ended, task.questions, strict=True):
         nothing = ExampleScore(None, None, False, False, {main: math.nan})
         known = ended != "nan" and question.accepted
         task.examples.append(score_answer(text, question.accepted, profile) if known else nothing)
+    if profile.match == "detox" and detox is not None:
+        _score_rewrites(task, detox)
+
+
+def _score_rewrites(task: AnswerScores, detox: Scorer) -> None:
+    """The numbers of the user's classifiers, for every text that the model wrote."""
+    places = [i for i, ended in enumerate(task.ended) if ended != "nan"]
+    originals = [str((task.questions[i].published or {})["inputs"]) for i in places]
+    found = detox_scores(detox, originals, [task.generated[i].strip() for i in places])
+    for i, metrics in zip(places, found, strict=True):
+        task.examples[i] = replace(task.examples[i], metrics=metrics)
 
 
 def score_problems(task: ProgramScores) -> None:

@@ -52,7 +52,7 @@ from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract
 from miron_jax.model.fingerprint import tokenizer_fingerprint, weights_fingerprint
 from miron_jax.model.hf_reader import load_hf
-from miron_jax.model.own import OwnModel
+from miron_jax.model.own import OwnModel, import_from
 from miron_jax.model.training_run import Checkpoint
 from miron_jax.parallel import Placement
 from miron_jax.parts import Part, join, parts_of, survey
@@ -201,6 +201,7 @@ class Evaluation:
         `hosts`: that share the work."""
         self.config, self.inputs, self.architecture, self.say, self.keep = config, inputs, architecture, say, keep
         self.row_axes, self.placement, self.store, self.hosts = row_axes, placement, store, hosts
+        self._detox = import_from(config.detox_scorer, "--detox_scorer") if config.detox_scorer else None
         self._times = 0  # weights were scored
         model, tokenizer = architecture.config, architecture.tokenizer
         self._limit = length_limit(config, model)
@@ -327,7 +328,7 @@ class Evaluation:
             if isinstance(task, ClozeScores):
                 score_items(task)
             elif isinstance(task, AnswerScores):
-                score_answers(task)
+                score_answers(task, self._detox)
             elif isinstance(task, ProgramScores):
                 score_problems(task)
         generation = None if all(isinstance(task, TaskScores) for task in tasks) else engine.generator.speed

@@ -1,17 +1,30 @@
 """Human baselines: MERA's own numbers from its own annotations, the mistakes they would catch, and files that are bad."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from miron_jax.errors import InputError
 from miron_jax.humans.agreement import krippendorff_alpha
-from miron_jax.humans.annotations import Annotations, Columns, canonical, read_annotations, read_skills
+from miron_jax.humans.annotations import (
+    PROJECTS,
+    Annotations,
+    Answer,
+    Columns,
+    canonical,
+    read_annotations,
+    read_skills,
+)
 from miron_jax.humans.baseline import Baseline, baseline
+from miron_jax.humans.detox import kept_pairs
+from miron_jax.humans.glad import abilities
 from miron_jax.humans.gold import RULES, arithmetic, brackets, common_subsequence, rule_of
-from miron_jax.humans.votes import Votes, procedure_a, votes, workers
+from miron_jax.humans.votes import Votes, procedure_a, procedure_b, votes, workers
+from miron_jax.metrics.detox import detox_scores
 
 
 class Published(NamedTuple):
@@ -210,3 +223,133 @@ def test_bad_skills_and_gold_are_told(tmp_path: Path) -> None:
         rule_of("nothing", ("INPUT:q",))
     with pytest.raises(InputError, match="line 3: this item has another right answer"):
         rule_of(str(table(tmp_path, "INPUT:q\tright\n1\ta\n1 \tb\n")), ("INPUT:q",))
+
+
+def write_table(path: Path, header: list[str], lines: list[list[str]], delimiter: str = "\t") -> Path:
+    rows = [delimiter.join(fields) for fields in (header, *lines)]
+    path.write_text("\ufeff" + "\n".join(rows) + "\n", encoding="utf-8")  # ABC Elementary writes a BOM
+    return path
+
+
+def test_even_items_are_decided_by_glad_where_it_is_there() -> None:
+    """Two against two, no skills: the annotators whom GLAD trusts more win; even there, the item stays undecided."""
+    item = ("q",)
+    found: Votes = {item: [Answer(item, worker, answer, None) for worker, answer in zip("abcd", "1122", strict=True)]}
+    assert procedure_b(found, {})[item].origin == "undecided"
+    assert procedure_b(found, {}, {"a": 0.1, "b": 0.1, "c": 0.2, "d": 0.3})[item] == ("2", "GLAD")
+    assert procedure_b(found, {}, dict.fromkeys("abcd", 0.5))[item].origin == "undecided"
+
+
+def test_lcs_by_procedure_b_with_crowd_kit(shared_data: Path) -> None:
+    """GLAD decides what answers alone do not.  MERA's 0.56 takes 15 of these 20 from skills, which are not at hand."""
+    pytest.importorskip("crowdkit", reason="needs crowd-kit, an optional package")
+    told, _ = baseline(of(shared_data, "LCS"), common_subsequence, {}, glad=abilities)
+    assert told.b.origins == {"one answer": 22, "plurality": 58, "GLAD": 20}
+    assert told.b.labelled == 100
+
+
+def test_ruhhhs_control_tasks_vote_with_each_annotators_first_answer(tmp_path: Path) -> None:
+    """Its control tasks are test items: an annotator meets one several times and has one vote; a strict plurality labels."""
+    header = [
+        "INPUT:query",
+        "OUTPUT:answer_output",
+        "GOLDEN:answer_output",
+        "ASSIGNMENT:worker_id",
+        "ASSIGNMENT:started",
+    ]
+    lines = [
+        ["exam", "1", "1", "a", "2023-01-02"],
+        ["exam", "2", "1", "a", "2023-01-01"],  # the first by its time, below in the file
+        ["exam", "1", "1", "b", "2023-01-01"],
+        ["exam", "1", "1", "b", "2023-01-03"],
+        ["exam", "1", "1", "c", "2023-01-01"],
+        ["even", "1", "", "a", "2023-01-01"],
+        ["even", "2", "", "b", "2023-01-01"],
+        ["two", "2", "", "a", "2023-01-01"],
+        ["two", "2", "", "c", "2023-01-01"],
+    ]
+    found = read_annotations([write_table(tmp_path / "hhh.tsv", header, lines)], project=PROJECTS["ruhhh"])
+    told, labels = baseline(found, None, {}, project=PROJECTS["ruhhh"])
+    assert labels == {("exam",): "1", ("two",): "2"}  # 2 to 1, and 2 to 0: three equal votes are not asked for
+    assert told.overlap == {2: 2, 3: 1}
+    assert told.rejected == {}  # a has exactly half of its controls right
+    plain, _ = baseline(found, None, {})
+    assert plain.items == 2
+
+
+def test_ruties_lists_and_ruethics_rows_are_taken_apart(tmp_path: Path) -> None:
+    """Five people answer two questions in one cell each; three texts stand in one row.  Nobody is rejected."""
+    answers = ["answer_1", "answer_1", "answer_1", "answer_2", "answer_2"]
+    cells = [
+        f"[{{'question': 'q; 0', 'answer': '{own}'}}, {{'question': 'q; 0', 'answer': 'answer_2'}}]" for own in answers
+    ]
+    lines = [[f'"{cell}"', worker] for cell, worker in zip(cells, "abcde", strict=True)]
+    tie = write_table(tmp_path / "pool2.csv", ["OUTPUT:result", "ASSIGNMENT:worker_id"], lines, ";")
+    found = read_annotations([tie], project=PROJECTS["rutie"])
+    _, labels = baseline(found, None, {}, project=PROJECTS["rutie"])
+    assert labels == {("0", "q; 0"): "answer_1", ("1", "q; 0"): "answer_2"}
+    header = [f"INPUT:{name}_{i}" for i in (1, 2, 3) for name in ("text", "actant_1")]
+    header += [f"OUTPUT:answer_{i}" for i in (1, 2, 3)] + ["ASSIGNMENT:worker_id"]
+    row = ["t1", "x", "t2", "y", "t3", "z"]
+    ethics = [
+        [*row, *votes, worker] for votes, worker in zip(("101", "101", "110", "010", "010"), "abcde", strict=True)
+    ]
+    path = write_table(tmp_path / "pool1.csv", header, ethics, ";")
+    found = read_annotations([path], project=PROJECTS["ruethics"])
+    assert found.inputs == ("INPUT:text", "INPUT:actant_1")
+    _, labels = baseline(found, None, {}, project=PROJECTS["ruethics"])
+    assert labels == {("t1", "x"): "1", ("t2", "y"): "1", ("t3", "z"): "0"}  # sums 3, 3 and 2 of 5
+    with pytest.raises(InputError, match="no column ends with _1"):
+        read_annotations([tie], project=PROJECTS["ruethics"])
+    with pytest.raises(InputError, match="expected a list of"):
+        read_annotations([path], Columns(answer="OUTPUT:answer_1"), PROJECTS["rutie"])
+
+
+def test_rudetox_keeps_pairs_that_pass_three_projects(tmp_path: Path) -> None:
+    """Fluency and toxicity are looked up by the rewrite: r1 serves two toxic texts; r2 is fluent and still toxic; r3 loses a
+    vote; t4's rewrite means something else."""
+
+    def file(name: str, inputs: list[str], answers: dict[tuple[str, ...], str]) -> Path:
+        header = [*(f"INPUT:{own}" for own in inputs), f"OUTPUT:{name}", f"GOLDEN:{name}", "ASSIGNMENT:worker_id"]
+        lines = [
+            [*item, answer, "", w]
+            for item, told in answers.items()
+            for w, answer in zip("abcde", told.split(), strict=True)
+        ]
+        return write_table(tmp_path / f"{name}.tsv", header, lines)
+
+    yes, no = "true true true true true", "false false false false false"
+    fluent = file("fluent", ["idx", "neutral_comment"], {
+        ("1", "r1"): "fluent fluent fluent partly no", ("2", "r2"): " ".join(["fluent"] * 5),
+        ("3", "r3"): "fluent fluent partly partly no", ("4", "r4"): " ".join(["fluent"] * 5),
+    })  # fmt: skip
+    toxic = file("toxic", ["neutral_comment"], {("r1",): no, ("r2",): yes, ("r3",): no, ("r4",): no})
+    same = file("is_match", ["toxic_comment", "neutral_comment"], {
+        ("t1", "r1"): yes, ("t5", "r1 "): yes, ("t2", "r2"): yes, ("t3", "r3"): yes, ("t4", "r4"): no,
+    })  # fmt: skip
+    kept = kept_pairs([fluent, toxic, same])
+    assert kept.labelled == {"OUTPUT:fluent": 3, "OUTPUT:toxic": 4, "OUTPUT:is_match": 5}
+    assert kept.pairs == [("t1", "r1"), ("t5", "r1")]
+    with pytest.raises(InputError, match="none has OUTPUT:toxic"):
+        kept_pairs([fluent, same])
+    with pytest.raises(InputError, match="a second file with OUTPUT:fluent"):
+        kept_pairs([fluent, fluent, same])
+
+
+def test_j_is_the_mean_of_products() -> None:
+    def scorer(originals: Sequence[str], rewrites: Sequence[str]) -> Any:
+        assert (list(originals), list(rewrites)) == (["a", "b"], ["c", "d"])
+        return np.array([1.0, 0.5]), np.array([0.5, 0.5]), [1.0, 0.0]
+
+    found = detox_scores(scorer, ["a", "b"], ["c", "d"])
+    assert found == [{"sta": 1.0, "sim": 0.5, "fl": 1.0, "j": 0.5}, {"sta": 0.5, "sim": 0.5, "fl": 0.0, "j": 0.0}]
+    # The mean of products is 0.25; the product of the means would be 0.75 * 0.5 * 0.5.
+    with pytest.raises(InputError, match="expected three arrays"):
+        detox_scores(lambda a, b: np.zeros(2), ["a"], ["b"])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match=r"for sim the shape \(1,\) and values from 0 to 2"):
+        detox_scores(lambda a, b: (np.ones(1), 2 * np.ones(1), np.ones(1)), ["a"], ["b"])
+
+
+def test_a_rule_for_other_items_is_refused() -> None:
+    with pytest.raises(InputError, match="--gold=lcs wants 2 columns an item, here are INPUT:formula"):
+        rule_of("lcs", ["INPUT:formula"])

@@ -4,9 +4,10 @@ Arrives: TSV or CSV files, one answer a line, and the names of their columns.  L
 guessed to be a number, and "NA" or "null" are answers like others.  It deliberately does not know what is done with them.
 
 Columns are by default Toloka's: INPUT:x (the item), OUTPUT:x (the answer), GOLDEN:x (the right answer of a control task,
-empty elsewhere), ASSIGNMENT:worker_id.
+empty elsewhere), ASSIGNMENT:worker_id, ASSIGNMENT:started.  Some of MERA's projects have files of other shapes: `Project`.
 """
 
+import ast
 import csv
 import io
 import re
@@ -20,11 +21,33 @@ DELIMITERS = "\t;,|"
 _WHOLE = re.compile(r"([+-]?\d+)\.0+")
 
 
+STARTED = "ASSIGNMENT:started"
+
+
 class Answer(NamedTuple):
     item: tuple[str, ...]  # the raw INPUT fields
     worker: str
     answer: str  # as `canonical`
     right: str | None  # of a control task; None: nobody knows here
+    started: str = ""  # when, as text that sorts by time; "": the file does not say
+
+
+class Project(NamedTuple):
+    """How the people of a project were asked, and which of their answers count (spec: MERA, section B)."""
+
+    lists: bool = False  # a line's answer is a list [{"question": ..., "answer": ...}, ...], each an item of its own
+    texts_a_row: int = 1  # a line has so many items, their columns numbered at the end: INPUT:text_1, OUTPUT:answer_1
+    controls_vote: bool = False  # control tasks are items too; of each, an annotator's first answer counts
+    plurality: bool = False  # procedure A labels by strict plurality, not by equal votes
+    is_filtered: bool = True  # annotators are rejected by their control tasks; elsewhere the platform has done that
+
+
+PROJECTS = {
+    "plain": Project(),
+    "ruhhh": Project(controls_vote=True, plurality=True),
+    "rutie": Project(lists=True, is_filtered=False),
+    "ruethics": Project(texts_a_row=3, is_filtered=False),
+}
 
 
 class Columns(NamedTuple):
@@ -42,12 +65,20 @@ class Annotations(NamedTuple):
     num_dropped: int  # lines without an item or a worker
 
 
-def read_annotations(paths: Sequence[Path], columns: Columns = Columns()) -> Annotations:  # noqa: B008 - immutable
+def read_annotations(
+    paths: Sequence[Path],
+    columns: Columns = Columns(),  # noqa: B008 - immutable
+    project: Project = PROJECTS["plain"],
+) -> Annotations:
     """All pools end to end.  Raises InputError for a missing column, a ragged line, or bytes that are not UTF-8."""
     answers: list[Answer] = []
     num_dropped, inputs = 0, None
     for path in paths:
         header, lines = read_table(path)
+        if project.texts_a_row > 1:
+            header, lines = _one_text_a_row(header, lines, project.texts_a_row, path)
+        if project.lists:
+            header, lines = _one_question_a_row(header, lines, columns, path)
         found = _resolve(columns, header, path)
         if inputs is not None and found.inputs != inputs:
             raise InputError(
@@ -61,9 +92,52 @@ def read_annotations(paths: Sequence[Path], columns: Columns = Columns()) -> Ann
                 num_dropped += 1
                 continue
             right = canonical(line[found.right]) if found.right else ""
-            answers.append(Answer(item, worker, canonical(line[found.answer]), right or None))
+            answers.append(Answer(item, worker, canonical(line[found.answer]), right or None, line.get(STARTED, "")))
     assert inputs is not None, "at least one file"
     return Annotations(inputs, answers, num_dropped)
+
+
+def _one_text_a_row(
+    header: list[str], lines: list[dict[str, str]], count: int, path: Path
+) -> tuple[list[str], list[dict[str, str]]]:
+    """INPUT:text_1, INPUT:text_2, ... -> INPUT:text, a line each; columns without a number at their end go to all."""
+    ends = [f"_{i + 1}" for i in range(count)]
+    numbered = [name for name in header if name.endswith(ends[0])]
+    if not numbered:
+        raise InputError(f"{path}: no column ends with {ends[0]}, it has {', '.join(header)}: name another --project")
+    bare = [name.removesuffix(ends[0]) for name in numbered]
+    if absent := [f"{name}{end}" for name in bare for end in ends if f"{name}{end}" not in header]:
+        raise InputError(f"{path}: no column {absent[0]}, expected {count} texts a line")
+    shared = [name for name in header if not name.endswith(tuple(ends))]
+    parted = [
+        {**{name: line[name] for name in shared}, **{name: line[f"{name}{end}"] for name in bare}}
+        for line in lines
+        for end in ends
+    ]
+    return [*shared, *bare], parted
+
+
+def _one_question_a_row(
+    header: list[str], lines: list[dict[str, str]], columns: Columns, path: Path
+) -> tuple[list[str], list[dict[str, str]]]:
+    """A list of questions with their answers -> a line each; the place in the list tells equal questions apart."""
+    answer = columns.answer or _only("OUTPUT:", "--answer_column", header, path)
+    others = [name for name in header if not name.startswith("INPUT:")]
+    parted = []
+    for number, line in enumerate(lines, start=2):
+        try:
+            listed = ast.literal_eval(line[answer])
+            pairs = [(str(own["question"]), str(own["answer"])) for own in listed]
+        except (ValueError, SyntaxError, KeyError, TypeError, RecursionError):
+            raise InputError(
+                f"{path}, line {number}: {answer} is {line[answer]!r:.40}, expected a list of "
+                '{"question": ..., "answer": ...}'
+            ) from None
+        parted += [
+            {**{name: line[name] for name in others}, "INPUT:place": str(i), "INPUT:question": question, answer: text}
+            for i, (question, text) in enumerate(pairs)
+        ]
+    return ["INPUT:place", "INPUT:question", *others], parted
 
 
 def read_skills(path: Path) -> dict[str, float]:

@@ -4,13 +4,13 @@ Arrives: `Annotations`, a rule for right answers if there is one.  Leaves: `Base
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
 from miron_jax.aggregate import wilson
 from miron_jax.humans.agreement import krippendorff_alpha
-from miron_jax.humans.annotations import Annotations
+from miron_jax.humans.annotations import PROJECTS, Annotations, Project
 from miron_jax.humans.gold import Rule
 from miron_jax.humans.votes import NEEDED, Votes, procedure_a, procedure_b, votes, workers
 
@@ -52,14 +52,24 @@ class Baseline:
 
 
 def baseline(
-    found: Annotations, rule: Rule | None, skills: Mapping[str, float], needed: int = NEEDED
+    found: Annotations,
+    rule: Rule | None,
+    skills: Mapping[str, float],
+    needed: int = NEEDED,
+    project: Project = PROJECTS["plain"],
+    glad: Callable[[Annotations], Mapping[str, float] | None] = lambda found: None,
 ) -> tuple[Baseline, dict[tuple[str, ...], str]]:
-    """The baseline, and procedure A's labels by item."""
+    """The baseline, and procedure A's labels by item.  `glad`: annotators' abilities, asked for where items are even."""
     known = workers(found.answers)
-    rejected = {name: (own.controls, own.right) for name, own in known.items() if own.is_rejected}
-    everyone, kept = votes(found.answers), votes(found.answers, rejected)
+    rejected = {
+        name: (own.controls, own.right) for name, own in known.items() if own.is_rejected and project.is_filtered
+    }
+    everyone, kept = votes(found.answers, (), project), votes(found.answers, rejected, project)
     right = {item: None if rule is None else rule(item) for item in everyone}
-    labels, decided = procedure_a(kept, needed), procedure_b(kept, skills)
+    labels, decided = procedure_a(kept, needed, project.plurality), procedure_b(kept, skills)
+    if any(label.origin == "undecided" for label in decided.values()):
+        decided = procedure_b(kept, skills, glad(found))
+    how = "a strict plurality" if project.plurality else f"{needed} equal votes"
     single = [vote.answer == right[item] for item, own in kept.items() for vote in own if right[item] is not None]
     told = Baseline(
         rows=len(found.answers),
@@ -73,7 +83,7 @@ def baseline(
         alpha_before=_alpha(everyone),
         alpha=_alpha(kept),
         single_annotator=_accuracy(single) if rule is not None else None,
-        a=_procedure(labels, Counter({f"{needed} equal votes": len(labels)}), right, rule),
+        a=_procedure(labels, Counter({how: len(labels)}), right, rule),
         b=_procedure(
             {item: label.answer for item, label in decided.items() if label.origin != "undecided"},
             Counter(label.origin for label in decided.values()),

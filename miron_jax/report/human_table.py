@@ -42,7 +42,10 @@ def _notes(found: Baseline) -> list[str]:
             f"{found.b.without_gold} of B"
         )
     if undecided := found.b.origins.get("undecided", 0):
-        notes.append(f"{undecided} items are even under B and left out of it; --skills may decide them, MERA asks GLAD")
+        notes.append(
+            f"{undecided} items are even under B and left out of it; --skills may decide them, and GLAD does: "
+            "pip install crowd-kit"
+        )
     return notes
 
 

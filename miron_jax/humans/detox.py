@@ -1,0 +1,64 @@
+"""ruDetox: three annotation projects -> the pairs of texts that pass all of them.
+
+Arrives: answers to "is it fluent?" and "is it toxic?" of a rewrite, and to "does it mean the same?" of a pair.  Leaves: the
+pairs whose labels are fluent, not toxic and the same.  It deliberately does not know classifiers: MERA's human J is theirs,
+over the rewrites of these pairs.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from miron_jax.errors import InputError
+from miron_jax.humans.annotations import Annotations, Columns, normalized, read_annotations
+from miron_jax.humans.votes import procedure_a, votes, workers
+
+TOXIC, REWRITE = "INPUT:toxic_comment", "INPUT:neutral_comment"
+_WANTED = {"OUTPUT:fluent": "fluent", "OUTPUT:toxic": "false", "OUTPUT:is_match": "true"}
+
+
+class Kept(NamedTuple):
+    labelled: dict[str, int]  # items with three equal votes, by project
+    rejected: dict[str, int]  # annotators, by project
+    pairs: list[tuple[str, str]]  # (toxic text, rewrite), those that pass all three
+
+
+def kept_pairs(paths: Sequence[Path]) -> Kept:
+    """Procedure A in each project, then the pairs that pass all three.  Fluency and toxicity are looked up by the rewrite's
+    text: some rewrites are the same for several toxic texts.
+
+    Raises InputError where a project's file is missing or named twice.
+    """
+    projects: dict[str, tuple[Annotations, dict[tuple[str, ...], str], int]] = {}
+    for path in paths:
+        name, found = _project(path)
+        if name in projects:
+            raise InputError(f"{path}: a second file with {name}, expected one each of {', '.join(_WANTED)}")
+        known = workers(found.answers)
+        rejected = {worker for worker, own in known.items() if own.is_rejected}
+        projects[name] = found, procedure_a(votes(found.answers, rejected)), len(rejected)
+    if missing := _WANTED.keys() - projects.keys():
+        raise InputError(
+            f"--project=rudetox wants a file with each of {', '.join(_WANTED)}: none has {sorted(missing)[0]}"
+        )
+    passing = {name: _passing(found, labels, _WANTED[name]) for name, (found, labels, _) in projects.items()}
+    rewrites = {item[-1] for item in passing["OUTPUT:fluent"]} & {item[-1] for item in passing["OUTPUT:toxic"]}
+    return Kept(
+        {name: len(labels) for name, (_, labels, _) in projects.items()},
+        {name: count for name, (_, _, count) in projects.items()},
+        [(item[0], item[-1]) for item in passing["OUTPUT:is_match"] if item[-1] in rewrites],
+    )
+
+
+def _project(path: Path) -> tuple[str, Annotations]:
+    header = path.read_bytes().split(b"\n", 1)[0].decode("utf-8-sig", "replace").split("\t")
+    name = next((column.strip() for column in header if column.strip() in _WANTED), None)
+    if name is None:
+        raise InputError(f"{path}: none of the columns {', '.join(_WANTED)}, it has {', '.join(header)}")
+    return name, read_annotations([path], Columns(answer=name))
+
+
+def _passing(found: Annotations, labels: Mapping[tuple[str, ...], str], wanted: str) -> list[tuple[str, ...]]:
+    """(toxic text, rewrite) or (rewrite,) of the items with the wanted label, white space as it is compared."""
+    columns = [found.inputs.index(name) for name in (TOXIC, REWRITE) if name in found.inputs]
+    return [normalized([item[i] for i in columns]) for item, label in labels.items() if label == wanted]

@@ -1,0 +1,27 @@
+"""Annotators' abilities by GLAD, through the optional package crowd-kit.
+
+Arrives: `Annotations`.  Leaves: an ability by annotator, or None where the package is absent.  It deliberately does not know
+what they decide.
+"""
+
+from collections.abc import Mapping
+
+from miron_jax.humans.annotations import Annotations
+
+ITERATIONS, TOLERANCE = 10_000, 1e-6  # MERA's notebooks
+
+
+def abilities(found: Annotations) -> Mapping[str, float] | None:
+    """alpha of every annotator, fitted on all answers, those to control tasks and of rejected annotators among them.
+
+    Whitehill et al. 2009, "Whose vote should count more".  None: crowd-kit is not installed (pip install crowd-kit).
+    """
+    try:
+        import pandas as pd  # pyright: ignore[reportMissingImports]
+        from crowdkit.aggregation import GLAD  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        return None
+    rows = [("\t".join(own.item), own.worker, own.answer) for own in found.answers]
+    table = pd.DataFrame(rows, columns=["task", "worker", "label"])
+    fitted = GLAD(n_iter=ITERATIONS, tol=TOLERANCE).fit(table)
+    return {str(worker): float(ability) for worker, ability in fitted.alphas_.items()}

@@ -1,0 +1,38 @@
+"""Rewrites of toxic texts -> style, meaning, fluency and their product.
+
+Arrives: originals, rewrites, and a function of the user's that scores them.  Leaves: named numbers a pair.  It deliberately
+does not know models: MERA's three classifiers and their calibration are torch models that whoever wants J brings along.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from miron_jax.errors import InputError
+
+Scorer = Callable[[Sequence[str], Sequence[str]], tuple[np.ndarray, np.ndarray, np.ndarray]]
+NAMES = ("sta", "sim", "fl")
+
+
+def detox_scores(scorer: Scorer, originals: Sequence[str], rewrites: Sequence[str]) -> list[dict[str, float]]:
+    """sta, sim, fl and j = sta * sim * fl of every pair; J of a set is the mean of these products, not their product.
+
+    `scorer(originals, rewrites)` gives three arrays [R] from 0 to 1: that the rewrite is not toxic, that it means the same,
+    that it is fluent.  MERA: IlyaGusev/rubertconv_toxic_clf (label 0), s-nlp/rubert-base-cased-conversational-paraphrase-v1
+    ("paraphrase"), s-nlp/ruRoberta-large-RuCoLa-v1 (label 1), each calibrated.  Its scoring example and v1.2 calibrate all
+    three by the first table, and the former takes label 1 of style: values of different scripts do not compare.
+
+    Raises InputError for anything else.
+    """
+    found = scorer(list(originals), list(rewrites))
+    if not isinstance(found, tuple | list) or len(found) != len(NAMES):
+        raise InputError(f"--detox_scorer returned a {type(found).__name__}, expected three arrays: {', '.join(NAMES)}")
+    columns = [np.asarray(column, np.float64) for column in found]
+    for name, column in zip(NAMES, columns, strict=True):
+        if column.shape != (len(rewrites),) or not ((column >= 0) & (column <= 1)).all():
+            raise InputError(
+                f"--detox_scorer returned for {name} the shape {column.shape} and values from {column.min(initial=0):g} to "
+                f"{column.max(initial=0):g}, expected {len(rewrites)} numbers from 0 to 1"
+            )
+    rows = np.stack(columns, axis=1)
+    return [{**dict(zip(NAMES, row.tolist(), strict=True)), "j": float(np.prod(row))} for row in rows]
