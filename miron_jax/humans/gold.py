@@ -73,8 +73,8 @@ def rule_of(name: str, inputs: Sequence[str]) -> Rule:
         wanted = 2 if name == "lcs" else 1
         if len(inputs) != wanted:
             raise InputError(
-                f"--gold={name} wants {wanted} column{'s' * (wanted > 1)} an item, here are {', '.join(inputs)}: name them with "
-                "--input_columns, or another rule"
+                f"--gold={name} wants {wanted} column{'s' * (wanted > 1)} an item, here are {', '.join(inputs)}: name them "
+                "with --input_columns, or another rule"
             )
         return RULES[name]
     path = Path(name).expanduser()
