@@ -3,10 +3,12 @@
 Arrives: a model, a turn's options in tokens.  Leaves: a `Score` an option.  It deliberately does not know tasks or how a
 turn is worded.
 
-A turn's tokens are compared with those that the cache holds: what both begin with is not read again, but for the rest of
-the piece that the first new token stands in.  Where a length limit has cut the text's beginning off, all of it is new.
-Models that keep no keys and values, and those whose rotary frequencies change as a text grows, read each turn whole, the
-plain way.
+A turn's tokens are compared with those that the cache holds: what both begin with is not read again.  Where a length limit
+has cut the text's beginning off, all of it is new.  Models that keep no keys and values, and those whose rotary frequencies
+change as a text grows, read each turn whole, the plain way.
+
+The program is a plain jit: one that takes the cache with a leading axis and reshapes it, as `Placement.compile` does for
+slots, copies all of it at every call.
 """
 
 import time
@@ -30,9 +32,8 @@ from miron_jax.plain import score_plainly
 from miron_jax.scores import Score
 from miron_jax.token_requests import Requests
 
-PIECE = 64  # places that are written together
-READ = 2 * PIECE  # tokens that a call takes in
-CPU_BLOCK = PIECE  # places that attention reads at a time; on an accelerator many small blocks would be many launches
+READ = 128  # tokens that a call takes in
+CPU_BLOCK = 64  # places that attention reads at a time; on an accelerator many small blocks would be many launches
 ACCELERATOR_BLOCK = 1024
 
 
@@ -97,7 +98,6 @@ class GrowingText:
         most = min(len(ids) - 1, len(self._known))  # the last token is read again: its logits are asked for
         differs = np.flatnonzero(ids[:most] != self._known[:most])
         place = int(differs[0]) if len(differs) else most
-        place -= place % PIECE
         self.speed.read_tokens += len(ids) - place
         while place < len(ids):
             self._logits_V = self._read(ids[place : place + READ], place)
@@ -107,7 +107,7 @@ class GrowingText:
         return self._logits_V
 
     def _read(self, ids: np.ndarray, place: int) -> np.ndarray:
-        assert place + READ <= self._cache.num_places, "a place past the last one would be written elsewhere"
+        assert place + len(ids) <= self._cache.num_places, "a place past the last one would be dropped without a word"
         tokens = np.zeros((1, READ), np.int32)
         tokens[0, : len(ids)] = ids
         position, count = (np.asarray([value], np.int32) for value in (place, len(ids)))
@@ -127,11 +127,12 @@ def read(
     """The first `count` of these tokens behind `position` kept places: (the cache with theirs, float32 logits [V] behind the
     last of them)."""
     decoder = decoder_of(graphdef, state)
-    place_1T = position_1[:, None] + jnp.arange(tokens_1T.shape[1], dtype=jnp.int32)[None]
+    ahead_1T = jnp.arange(tokens_1T.shape[1], dtype=jnp.int32)[None]
+    place_1T = position_1[:, None] + ahead_1T
     hidden_1TD, own = decoder.keeping(tokens_1T, place_1T, Continuation(position_1), past=cache)
     logits_1V = decoder.head().logits(jnp.take(hidden_1TD[0], count_1 - 1, axis=0))
-    # What padding leaves behind the last token is not seen: the next call begins there, or before.
-    return cache.with_run(own.key_LBTKH, own.value_LBTKH, position_1[0], PIECE), logits_1V[0]
+    kept_1T = jnp.where(ahead_1T < count_1[:, None], place_1T, cache.num_places)  # padding is dropped
+    return cache.with_tokens(own.key_LBTKH, own.value_LBTKH, kept_1T), logits_1V[0]
 
 
 def _logprob_and_rank(logits_V: np.ndarray, target: int) -> tuple[np.float32, int]:

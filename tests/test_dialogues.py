@@ -12,7 +12,7 @@ from miron_jax.aggregate import Source, TaskScores
 from miron_jax.dialogues import score_dialogues
 from miron_jax.errors import InputError
 from miron_jax.forward import Model
-from miron_jax.growing import PIECE, READ, GrowingText
+from miron_jax.growing import READ, GrowingText
 from miron_jax.plain import score_plainly
 from miron_jax.prompts import Prompt
 from miron_jax.run import load_model
@@ -120,17 +120,18 @@ def test_every_turn_scores_as_if_its_text_were_read_whole(
         answers.append("12"[example.prediction])
     assert scores.growing is not None
     assert scores.growing.turns == 12
-    # Kept, the text is read once, and at most a piece more at every turn; cut, every turn is read anew.
+    # Kept, the text is read once, cut, every turn is read anew.
     if most is None:
         assert scores.growing.read_tokens < 0.6 * scores.growing.plain_tokens
 
 
-def test_the_last_token_of_a_piece_and_a_text_that_turns_back(model: tuple[Model, Any]) -> None:
-    """Lengths around the borders of pieces and calls, each behind a text that shares some, all or nothing of it."""
+def test_lengths_around_the_borders_of_calls_and_a_text_that_turns_back(model: tuple[Model, Any]) -> None:
+    """Lengths around the borders of blocks and calls, each behind a text that shares some, all or nothing of it."""
     draw = np.random.default_rng(0)
+    block = 64
     base = draw.integers(5, 300, 3 * READ).astype(np.int32)
     text = GrowingText(model[0], len(base))
-    for length in (1, 2, PIECE - 1, PIECE, PIECE + 1, READ, READ + 1, 2 * READ + 3, PIECE, PIECE + 2, 3, 2 * READ):
+    for length in (1, 2, block - 1, block, block + 1, READ, READ + 1, 2 * READ + 3, block, block + 2, 3, 2 * READ):
         ids = base[:length].copy()
         if length % 3 == 0:
             ids[-1] = (ids[-1] + 1) % 300

@@ -67,19 +67,6 @@ class Cache(NamedTuple):
         value = self.value_LJBKCH.at[:, block_BT, slot_B1, :, within_BT].set(lead(value_LBTKH), mode="drop")
         return type(self)(key, value)
 
-    def with_run(self, key_LBTKH: jax.Array, value_LBTKH: jax.Array, place: jax.Array, piece: int) -> Self:
-        """T new tokens of every slot from `place` on, int32; T and `place` are whole numbers of `piece` places, and so is a
-        block.  Written where they go: a scatter of single tokens copies the whole cache first (a second a gigabyte)."""
-        zero, key, value = jnp.int32(0), self.key_LJBKHC, self.value_LJBKCH
-        for first in range(0, key_LBTKH.shape[2], piece):
-            block, within = (place + first) // self.block, (place + first) % self.block
-            key_LBCKH, value_LBCKH = (x[:, :, first : first + piece] for x in (key_LBTKH, value_LBTKH))
-            own_key = key_LBCKH.transpose(0, 1, 3, 4, 2)[:, None]
-            own_value = value_LBCKH.transpose(0, 1, 3, 2, 4)[:, None]
-            key = jax.lax.dynamic_update_slice(key, own_key, (zero, block, zero, zero, zero, within))
-            value = jax.lax.dynamic_update_slice(value, own_value, (zero, block, zero, zero, within, zero))
-        return type(self)(key, value)
-
     def with_slot(self, key_LPKH: jax.Array, value_LPKH: jax.Array, place_S: jax.Array, slot: jax.Array) -> Self:
         """Places `place_S`, int32 [places of a slot], of a prefilled batch become all of one slot."""
         zero = jnp.int32(0)
