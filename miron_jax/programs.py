@@ -202,21 +202,17 @@ template <> bool issame<issame_floats>(const issame_floats& a, const issame_floa
 template <> bool issame<issame_doubles>(const issame_doubles& a, const issame_doubles& b) { return issame_all(a, b, 1e-3); }
 """
 
-# Runs inside the sandbox: every test in a process of its own, until one fails.
-_DRIVER = """
-import json, os, signal, subprocess, sys, time
+# What both drivers begin with.  They run inside the sandbox.
+_IN_CHILD = """
+import json, os, select, signal, subprocess, sys, time
 
+MOST = 8000  # bytes that a test may tell
 job = json.load(sys.stdin)
 
 
-def end(word):
-    print(word)
-    sys.exit(0)
-
-
-def python_test(given, wanted):
+def in_child(tell):
+    # What tell() returns in a process of its own, silent and bounded in time: None where its time is up, else bytes.
     told = os.pipe()
-    word, entry_point = job["word"].encode(), job["entry_point"]
     child = os.fork()
     if child == 0:
         silent = os.open(os.devnull, os.O_RDWR)
@@ -224,14 +220,7 @@ def python_test(given, wanted):
         job.clear()
         os.setpgid(0, 0)
         try:
-            scope = {}
-            exec(code, scope)
-            result = scope[entry_point](*eval(given, {}))
-            try:
-                expected = eval(wanted, {})
-            except Exception:
-                expected = wanted
-            os.write(told[1], word if result == expected else b"0")
+            os.write(told[1], tell()[:MOST])
         finally:
             os._exit(0)
     os.close(told[1])
@@ -239,9 +228,9 @@ def python_test(given, wanted):
         until = time.monotonic() + job["test_seconds"]
         while os.waitpid(child, os.WNOHANG)[0] == 0:
             if time.monotonic() > until:
-                return "time"
+                return None
             time.sleep(0.002)
-        return {word: "passed", b"0": "wrong"}.get(os.read(told[0], 99), "error")
+        return os.read(told[0], MOST) if select.select([told[0]], [], [], 0)[0] else b""
     finally:
         os.close(told[0])
         for kill, target in ((os.killpg, child), (os.kill, child)):
@@ -249,6 +238,31 @@ def python_test(given, wanted):
                 kill(target, signal.SIGKILL)
             except OSError:
                 pass
+"""
+
+# Every test in a process of its own, until one fails.
+_DRIVER = f"""{_IN_CHILD}
+
+def end(word):
+    print(word)
+    sys.exit(0)
+
+
+def python_test(given, wanted):
+    word, entry_point = job["word"].encode(), job["entry_point"]
+
+    def tell():
+        scope = {{}}
+        exec(code, scope)
+        result = scope[entry_point](*eval(given, {{}}))
+        try:
+            expected = eval(wanted, {{}})
+        except Exception:
+            expected = wanted
+        return word if result == expected else b"0"
+
+    heard = in_child(tell)
+    return "time" if heard is None else {{word: "passed", b"0": "wrong"}}.get(heard, "error")
 
 
 def command_test(command):
@@ -283,49 +297,29 @@ for i, (given, wanted) in enumerate(job["tests"]):
 end("%s %d" % (job["word"], len(job["tests"])))
 """
 
-# Runs inside the sandbox: every test in a process of its own, which tells str() of what the function returns for its named
-# arguments.  The last line is the list of all answers.
-_ANSWERS_DRIVER = """
-import json, os, select, signal, sys, time
+# Every test in a process of its own, which tells str() of what the function returns for its named arguments.  The last
+# line is the list of all answers.
+_ANSWERS_DRIVER = f"""{_IN_CHILD}
 
-MOST = 8000  # bytes of an answer
-job = json.load(sys.stdin)
 code = open("program").read()
 
 
 def answer(given):
-    told = os.pipe()
-    child = os.fork()
-    if child == 0:
-        silent = os.open(os.devnull, os.O_RDWR)
-        os.dup2(silent, 0), os.dup2(silent, 1), os.dup2(silent, 2)
-        os.setpgid(0, 0)
+    entry_point = job["entry_point"]
+
+    def tell():
+        scope = {{}}
         try:
-            scope = {}
             exec(code, scope)
-            result = str(scope[job["entry_point"]](**eval(given, {})))
+            result = str(scope[entry_point](**eval(given, {{}})))
         except BaseException as error:
             result = "failed: %s: %s" % (type(error).__name__, error)
-        try:
-            os.write(told[1], b"=" + result.encode("utf-8", "replace")[:MOST])
-        finally:
-            os._exit(0)
-    os.close(told[1])
-    try:
-        until = time.monotonic() + job["test_seconds"]
-        while os.waitpid(child, os.WNOHANG)[0] == 0:
-            if time.monotonic() > until:
-                return "timed out"
-            time.sleep(0.002)
-        heard = select.select([told[0]], [], [], 0)[0] and os.read(told[0], MOST + 1)
-        return heard[1:].decode("utf-8", "replace") if heard else "failed"  # it ended before it could tell
-    finally:
-        os.close(told[0])
-        for kill, target in ((os.killpg, child), (os.kill, child)):
-            try:
-                kill(target, signal.SIGKILL)
-            except OSError:
-                pass
+        return b"=" + result.encode("utf-8", "replace")
+
+    heard = in_child(tell)
+    if heard is None:
+        return "timed out"
+    return heard[1:].decode("utf-8", "replace") if heard else "failed"  # it ended before it could tell
 
 
 print(json.dumps([answer(given) for given in job["tests"]]))
