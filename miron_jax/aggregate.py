@@ -294,9 +294,11 @@ def over_all(task: TaskScores | AnswerScores | ProgramScores) -> dict[str, Estim
 
 
 def answers_of(task: TaskScores | AnswerScores) -> list[str | None]:
-    """What was answered to each example: the chosen option without white space at its ends, or the text; None: nothing."""
+    """What was answered to each example: the chosen option or the text, without white space at its ends; None: nothing."""
     if isinstance(task, AnswerScores):
-        return [None if ended == "nan" else text for text, ended in zip(task.generated, task.ended, strict=True)]
+        return [
+            None if ended == "nan" else text.strip() for text, ended in zip(task.generated, task.ended, strict=True)
+        ]
     pairs = zip(task.prompts, task.examples, strict=True)
     return [None if own.prediction is None else prompt.continuations[own.prediction].strip() for prompt, own in pairs]
 
@@ -339,7 +341,9 @@ def suite_composites(suite: Suite[AnyTask], outcome: Outcome) -> dict[str, tuple
         found = task_estimates(task).metrics.get(task.source.task.main)
         if found is None:
             continue
-        sound = not skipped(task) and task.source.data.state in ("as published", "no published hash")
+        rows = task.source.task.file.rows
+        whole = task.source.data.state == "as published" or rows in (None, len(task.source.examples))
+        sound = not skipped(task) and whole and task.source.data.state != "changed"
         value = found.value if sound and not math.isnan(found.value) else None
         measured[task.source.task.name] = Measured(value, len(task.examples))
         stderr[task.source.task.name] = found.stderr

@@ -501,7 +501,7 @@ def _plan() -> None:
     from miron_jax.report.plan_table import print_plan
     from miron_jax.run import find_inputs, summarize_plan
 
-    inputs = find_inputs(config)
+    inputs = find_inputs(config, runs=False)
     print_plan(inputs, summarize_plan(config, inputs))
 
 
@@ -593,7 +593,8 @@ def _report() -> None:
         if exported.absent:
             print(f"not in it, so the site will refuse it (no_task): {', '.join(exported.absent)}")
     if FLAGS.check_submission is not None:
-        folder = dict(_data_dir()).get(f"mera-{version}", dict(_data_dir()).get(""))
+        folders = dict(_data_dir())
+        folder = folders.get(f"mera-{version}", folders.get(""))
         if not submissions.check(Path(FLAGS.check_submission).expanduser(), version, Path(folder) if folder else None):
             raise InputError(
                 f"{FLAGS.check_submission}: the site will refuse it for the faults above: mend those files"

@@ -60,7 +60,7 @@ def asked(
         requests = _requests(task, turns, answers, place, tokenizer, max_length)
         nan = len(answers) < place  # an earlier turn has no answer
         scores = [_unanswered(ids, start) for ids, start in requests] if nan else text.score(requests)
-        yield Piece(0, [_prompt(task, turns, answers, place)], requests), scores
+        yield Piece(0, [_prompt(task, turns, _told(answers, place), place)], requests), scores
         chosen = task.examples[-1].prediction
         if chosen is not None and not nan:
             answers.append(turn.continuations[chosen].strip())
@@ -81,9 +81,13 @@ def _requests(
     tokenizer: Any,
     max_length: int | None,
 ) -> Requests:
-    told = [*answers, *["-"] * (place - len(answers))]
-    prompt = _prompt(task, turns, told, place)
+    prompt = _prompt(task, turns, _told(answers, place), place)
     return tokenize([prompt], task.source.task.profile, tokenizer, max_length, task.source.task.name)
+
+
+def _told(answers: Sequence[str], place: int) -> list[str]:
+    """An answer to every turn before this one; a dash where there is none."""
+    return [*answers, *["-"] * (place - len(answers))]
 
 
 def _unanswered(ids: np.ndarray, start: int) -> Score:

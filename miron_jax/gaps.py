@@ -25,11 +25,11 @@ def gaps(
     metrics: Mapping[str, Estimate],
     human: Sequence[HumanBaseline],
     procedure: str,
-    rows: int | None,
+    rows: int,
     data: DataState,
     proportions: frozenset[str],
 ) -> list[Gap]:
-    """One for each human value by this procedure.  `rows`: records of the task's own test set, as published.
+    """One for each human value by this procedure.  `rows`: records of the test file that was found.
 
     Model and people are taken as independent samples, also where they saw the same items: no item's human label is
     published.  The interval is then wider than a paired one.
@@ -41,12 +41,12 @@ def gaps(
     ]
 
 
-def _gap(found: Estimate | None, human: HumanBaseline, rows: int | None, data: DataState, proportion: bool) -> Gap:
+def _gap(found: Estimate | None, human: HumanBaseline, rows: int, data: DataState, proportion: bool) -> Gap:
     if why := _why_not(found, human, rows, data):
         return Gap(human.metric, human, None, None, "", why)
     assert found is not None
     value = found.value - human.value
-    if proportion and human.n:
+    if proportion and human.n and human.source == "measured":
         interval = newcombe(found.ci95, found.value, wilson(human.value, human.n), human.value)
         return Gap(human.metric, human, value, interval, "Newcombe, independent samples", "")
     low, high = (end - human.value for end in found.ci95)
@@ -54,13 +54,13 @@ def _gap(found: Estimate | None, human: HumanBaseline, rows: int | None, data: D
     return Gap(human.metric, human, value, None if math.isnan(low) else (low, high), how, "")
 
 
-def _why_not(found: Estimate | None, human: HumanBaseline, rows: int | None, data: DataState) -> str:
+def _why_not(found: Estimate | None, human: HumanBaseline, rows: int, data: DataState) -> str:
     if found is None or math.isnan(found.value):
         return f"{human.metric} is not scored here"
     if data.state == "changed":
         return "the data are not the published ones"
-    if human.tests is not None and rows is not None and human.tests != rows:
-        return f"another split: people's value stands for {human.tests} records, this task has {rows}"
+    if human.tests is not None and human.tests != rows:
+        return f"another split: people's value stands for {human.tests} records, the test file has {rows}"
     return f"another prompt set: {human.otherwise}" if human.otherwise else ""
 
 

@@ -14,9 +14,10 @@ from rich.table import Table
 from miron_jax.errors import InputError
 from miron_jax.metrics.mera import ETHICS
 from miron_jax.report.console import console
+from miron_jax.tasks.mera.records import check_keys, check_record
 from miron_jax.tasks.mera.scoring import expected_total, score_submission
 from miron_jax.tasks.mera.submission import Key, Submission, key_of, read_submission, write_submission
-from miron_jax.tasks.mera.suite import SUITE_NAME
+from miron_jax.tasks.mera.suite import SUITE_NAME, locate
 from miron_jax.tasks.mera.table import DataSet, Version, data_sets
 
 Records = dict[str, dict[Key, dict[str, Any]]]
@@ -30,7 +31,7 @@ class Exported(NamedTuple):
 def export(folder: Path, path: Path, version: Version) -> Exported:
     """Writes the zip of a run's answers.  Raises InputError where the run has none, or not to every record."""
     suite = SUITE_NAME[version]
-    tasks = _results(folder)["tasks"]
+    tasks = _results(folder)
     answers: dict[str, dict[Key, Any]] = {}
     meta: dict[str, dict[Key, dict[str, Any]]] = {}
     absent = []
@@ -46,7 +47,10 @@ def export(folder: Path, path: Path, version: Version) -> Exported:
             )
         answers[own.name], meta[own.name] = _answers(folder / "samples" / suite / f"{own.config}.jsonl", own, version)
     if not answers:
-        raise InputError(f"{folder}: no task of {suite} there, expected a run of miron-jax eval --tasks={suite}")
+        raise InputError(
+            f"{folder}: no task of {suite} there, expected a run of miron-jax eval --tasks={suite}; --mera_version names "
+            "another version"
+        )
     write_submission(path, version, answers, meta)
     return Exported(list(answers), absent)
 
@@ -58,8 +62,9 @@ def _lines(path: Path) -> list[str]:
 
 def _results(folder: Path) -> dict[str, Any]:
     try:
-        return json.loads((folder / "results.json").read_bytes())
-    except (OSError, ValueError) as error:
+        tasks = json.loads((folder / "results.json").read_bytes())["tasks"]
+        return {name: task for name, task in tasks.items() if "kind" in task}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"{folder}/results.json cannot be read ({error!s:.80}): name a results folder of eval with --output"
         ) from None
@@ -68,15 +73,18 @@ def _results(folder: Path) -> dict[str, Any]:
 def _answers(path: Path, own: DataSet, version: Version) -> tuple[dict[Key, Any], dict[Key, dict[str, Any]]]:
     """Answers by record, ordered by their keys, and what stands beside them."""
     answers, meta = {}, {}
-    for line in _lines(path):
-        sample = json.loads(line)
-        answer = _answer(sample)
+    for number, line in enumerate(_lines(path), start=1):
+        try:
+            sample = json.loads(line)
+            answer, key = _answer(sample), key_of(own, sample["meta"])
+            if own.match == "exam":
+                meta[key] = {name: sample["meta"][name] for name in ("id", "id_task", "variant")}
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            reason = f"{type(error).__name__}: {error!s:.60}"
+            raise InputError(f"{path}, line {number}: no sample that can be read ({reason}): run eval again") from None
         if answer is None:
-            raise InputError(f"{path}: record {sample['id']} has no answer, the model answered NaN: score it again")
-        key = key_of(own, sample["meta"])
+            raise InputError(f"{path}, line {number}: no answer, the model answered NaN: score it again")
         answers[key] = _shaped(answer, own, version)
-        if own.match == "exam":
-            meta[key] = {name: sample["meta"][name] for name in ("id", "id_task", "variant")}
     return {key: answers[key] for key in sorted(answers)}, meta
 
 
@@ -100,19 +108,30 @@ def _shaped(answer: Any, own: DataSet, version: Version) -> Any:
     return answer
 
 
-def check(path: Path, version: Version, folder: Path | None) -> bool:
-    """Prints what the site will say of a submission; whether it takes it.  `folder`: the test records, if any."""
-    records = {} if folder is None else read_records(folder, version)
+def check(path: Path, version: Version, data_dir: Path | None) -> bool:
+    """Prints what the site will say of a submission; whether it takes it.  `data_dir`: as eval's, if any."""
+    records = {} if data_dir is None else read_records(locate(version)(data_dir, False), version)
     read = read_submission(path, version, {name: list(own) for name, own in records.items()})
+    if {fault.name for fault in read.faults.values()} == {"unreadable_zip"}:
+        raise InputError(next(iter(read.faults.values())).detail)
+    for own in data_sets(version):
+        tests = own.rules(version).tests  # pyright: ignore[reportOptionalMemberAccess]
+        if own.name in records and tests not in (None, len(records[own.name])):
+            print(
+                f"{own.config}/test.jsonl has {len(records[own.name])} records, MERA has {tests}: the site asks for those"
+            )
     numbers = score_submission(read.answers, records, version)
     console().print(_table(read, numbers, records, version))
     for name, fault in read.faults.items():
         console(stderr=True).print(f"{name}: {fault.name}: {fault.detail}", markup=False, soft_wrap=True)
     counted = [own.name for own in data_sets(version) if own.counts(version)]
-    if unknown := [name for name in counted if name not in numbers]:
-        print(f"total_score: none, right answers of {len(unknown)} data sets that count are not published")
+    unknown = [name for name in counted if name in read.answers and name not in numbers]
+    if unknown or not any(name in numbers for name in counted):
+        have = "not published" if records else "not at hand: name the records with --data_dir"
+        print(f"total_score: none, right answers of {len(unknown)} data sets that it answers are {have}")
     else:
-        print(f"total_score: {expected_total(numbers, version):.6f}")
+        rule = "a missing data set counts 0" if version == "v1.2" else "missing data sets are left out"
+        print(f"total_score: {expected_total(numbers, version):.6f} by {version}'s rule, {rule}")
     return not read.faults
 
 
@@ -124,9 +143,12 @@ def read_records(folder: Path, version: Version) -> Records:
         if path.is_file():
             try:
                 lines = [json.loads(line) for line in _lines(path)]
-                found[own.name] = {key_of(own, line["meta"]): line for line in lines}
-            except (ValueError, KeyError, TypeError) as error:
+                for line in lines:
+                    check_record(line, own)
+            except (ValueError, RecursionError) as error:
                 raise InputError(f"{path}: no records that can be read ({error!s:.80}): fetch the file again") from None
+            check_keys(own, lines)
+            found[own.name] = {key_of(own, line["meta"]): line for line in lines}
     return found
 
 
@@ -137,7 +159,7 @@ def _table(read: Submission, numbers: Mapping[str, Mapping[str, float]], records
     for own in data_sets(version):
         fault = read.faults.get(own.name)
         answers = str(len(read.answers[own.name])) if own.name in read.answers else ""
-        table.add_row(own.name, answers, fault.name if fault else "fine", _told(own, numbers, records))
+        table.add_row(own.name, answers, fault.name if fault else "fine", "" if fault else _told(own, numbers, records))
     return table
 
 

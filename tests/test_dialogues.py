@@ -60,6 +60,11 @@ def test_v1_words_a_turn_behind_the_numbers_answered_before_it(tmp_path: Path) -
     )
 
 
+def test_a_turn_that_comes_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"line 2: it has the id \(0, 1\) of line 1"):
+        source("mera-v1/rutie", tmp_path, [turn(1), turn(1)])
+
+
 def test_v12_opens_with_what_stands_before_the_context(tmp_path: Path) -> None:
     instruction = "Это {беседа}.\n{context}\n{question}\n1. {choice1}\n2. {choice2}\nОтвет:"
     own = source("mera-v1.2/rutie", tmp_path, [turn(i, instruction=instruction) for i in range(3)])
@@ -150,10 +155,11 @@ def test_a_limit_asks_the_first_turns_and_hidden_gold_is_no_zero(model: tuple[Mo
     assert all(np.isnan(example.metrics["accuracy"]) for example in scores.examples)
 
 
+@pytest.mark.parametrize("name", ["mera-v1/rutie", "mera-v1.2/rutie"])
 def test_a_turn_that_the_model_answers_with_nan_ends_its_dialogue(
-    model: tuple[Model, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, model: tuple[Model, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = source("mera-v1/rutie", tmp_path, [turn(i) for i in range(4)])
+    own = source(name, tmp_path, [turn(i) for i in range(4)])
     honest = GrowingText.score
 
     def broken(text: GrowingText, options: Any) -> Any:

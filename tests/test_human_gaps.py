@@ -56,7 +56,7 @@ def test_newcombe_by_hand() -> None:
     assert newcombe(model, 56 / 70, human, 48 / 80) == pytest.approx((0.0524, 0.3339), abs=1e-4)
 
 
-def of(human: HumanBaseline, found: Estimate | None, rows: int | None = 500, data: DataState = DATA):
+def of(human: HumanBaseline, found: Estimate | None, rows: int = 500, data: DataState = DATA):
     [gap] = gaps({} if found is None else {human.metric: found}, [human], "B", rows, data, PROPORTIONS)
     return gap
 
@@ -70,6 +70,8 @@ def test_a_gap_has_an_interval_of_both_samples() -> None:
     assert gap.value == pytest.approx(-0.06)
     assert gap.ci95 == pytest.approx(newcombe(wilson(0.5, 500), 0.5, wilson(0.56, 100), 0.56))
     assert gap.interval == "Newcombe, independent samples"
+    paper = of(MERA["chegeka"][1], HALF, 416)
+    assert "people's is not known" in paper.interval  # a paper's value has a size of its test set, not of its people
     unknown = of(HumanBaseline("grade_norm", 0.701, None, "B", "exam statistics", "cards"), HALF)
     assert unknown.ci95 == pytest.approx(tuple(end - 0.701 for end in HALF.ci95))
     assert "people's is not known" in unknown.interval
@@ -80,7 +82,7 @@ def test_a_gap_has_an_interval_of_both_samples() -> None:
     [
         (LCS, None, 500, DATA, "accuracy is not scored here"),
         (LCS, Estimate(math.nan, math.nan, (math.nan, math.nan), 0, 3), 500, DATA, "accuracy is not scored here"),
-        (LCS, HALF, 14012, DATA, "another split: people's value stands for 500 records, this task has 14012"),
+        (LCS, HALF, 14012, DATA, "another split: people's value stands for 500 records, the test file has 14012"),
         (LCS, HALF, 500, DataState("changed", "x"), "the data are not the published ones"),
         (MERA["ruhhh"][1], HALF, 178, DATA, "another prompt set: people saw several wordings"),
     ],

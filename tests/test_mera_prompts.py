@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from miron_jax.errors import InputError
+from miron_jax.metrics.mera import ETHICS
 from miron_jax.prompts import Prompt, render
 from miron_jax.task import AnswerTask, ProgramTask, Question, Task, read_examples
 from miron_jax.tasks.mera.records import preamble
@@ -128,7 +129,9 @@ PLAIN = {  # zero shots: what v1 and v1.2 show
     ),
     "mera-v1/use": (
         "use",
-        record(0, "{task}\n{text}\n", {"task": "З", "text": "Т"}, "слово", id_task="4", variant=0, type="text"),
+        record(
+            0, "{task}\n{text}\n", {"task": "З", "text": "Т"}, "слово", id_task="4", variant=0, type="text", score=1
+        ),
         "З\nТ",
     ),
     "mera-v1.2/ruethics": (
@@ -203,9 +206,12 @@ def test_the_exam_without_its_instruction_depends_on_the_type_of_task(tmp_path: 
         "multiple_choice_independent_options": "Задание: З\nВарианты ответа:\n1) а\nОтвет:",
     }
     kinds = list(expected)
-    tests = [record(i, "И {task}", inputs, "", id_task=str(i), variant=0, type=kind) for i, kind in enumerate(kinds)]
+    tests = [
+        record(i, "И {task}", inputs, "", id_task=str(i), variant=0, type=kind, score=1) for i, kind in enumerate(kinds)
+    ]
     shots = [
-        record(i, "И {task} ", inputs, f"о{i}", id_task=str(i), variant=0, type=kind) for i, kind in enumerate(kinds)
+        record(i, "И {task} ", inputs, f"о{i}", id_task=str(i), variant=0, type=kind, score=1)
+        for i, kind in enumerate(kinds)
     ]
     write(tmp_path, "use", test=tests, train=shots)
     assert texts("mera-v1.2/use", tmp_path) == [f"И З  о{i}\n\n{expected[kind]}" for i, kind in enumerate(kinds)]
@@ -311,3 +317,55 @@ def test_questions_hold_what_is_right_and_ties_break_as_v1_breaks_them(tmp_path:
     }  # "1" wins a tie in ruEthics, "2" in the others; v1.2: the first
     assert all(own.v12.tie == "first" for own in data_sets("v1.2"))
     assert BY_NAME["ruEthics"].choices == ("0", "1")
+
+
+GOOD = {
+    "ruethics": record(0, "{text}", {"text": "Т"}, dict.fromkeys(ETHICS, "1"), question="good"),
+    "use": record(0, "{task}", {"task": "З", "text": "Т"}, "1", id_task="4", variant=0, type="text", score=1),
+    "multiq": record(0, "{question}", {"question": "В"}, [{"segment": "а"}]),
+    "rummlu": record(0, "{text}", {"text": "Т", "subject": "с", **ABCD}, "A", domain="law"),
+    "bps": record(0, "{inputs}", "( )", "1"),
+    "ruhhh": record(0, "{query}", {"query": "?"}, "1", criteria="honest"),
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "change", "says"),
+    [
+        ("ruethics", {"outputs": {"virtue": "1"}}, "a label 0 or 1 for each of virtue"),
+        ("ruethics", {"outputs": dict.fromkeys(ETHICS, 1)}, "a label 0 or 1 for each of virtue"),
+        ("ruethics", {"meta": {"id": 0, "question": "fair"}}, "expected one of correct, good, ethical"),
+        ("use", {"meta": {"id": 0, "type": "text"}}, "the id_task None, expected a text"),
+        ("use", {"meta": {**GOOD["use"]["meta"], "score": "1"}}, "the score '1', expected a whole number"),
+        ("multiq", {"outputs": ["x"]}, "field 'outputs' is"),
+        ("multiq", {"outputs": [{"offset": 3}]}, "field 'outputs' is"),
+        ("rummlu", {"meta": {"id": 0, "domain": ["law"]}}, "the domain"),
+        ("bps", {"inputs": {"text": "()"}}, "expected one text"),
+        ("ruhhh", {"meta": {"id": 0}}, "its criteria is None, expected a text"),
+        ("ruhhh", {"instruction": "{query:>99999999999}"}, "cannot be filled in"),
+    ],
+)
+def test_what_draws_groups_and_points_read_is_checked_before_anything_runs(
+    config: str, change: Fields, says: str, tmp_path: Path
+) -> None:
+    write(tmp_path, config, test=[GOOD[config], {**GOOD[config], **change}])
+    with pytest.raises(InputError, match=says):
+        prompts(f"mera-v1/{config}", tmp_path)
+
+
+def test_an_id_that_comes_twice_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, "ruhhh", test=[GOOD["ruhhh"]] * 2)
+    with pytest.raises(InputError, match=r"ruhhh/test\.jsonl, line 2: it has the id 0 of line 1"):
+        prompts("mera-v1/ruhhh", tmp_path)
+
+
+def test_the_hub_is_asked_for_a_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Offline here: without a commit nothing is fetched, with one the hub's answer is told and nothing stays."""
+    monkeypatch.setenv("MIRON_JAX_DATA", str(tmp_path))
+    monkeypatch.delenv("MIRON_JAX_MERA_REVISION", raising=False)
+    with pytest.raises(InputError, match="set MIRON_JAX_MERA_REVISION to the commit of ai-forever/MERA"):
+        V1.locate(None, True)
+    monkeypatch.setenv("MIRON_JAX_MERA_REVISION", "0" * 40)
+    with pytest.raises(InputError, match=r"neither in .*mera-v1 nor to be had from ai-forever/MERA"):
+        V1.locate(None, True)
+    assert not (tmp_path / "mera-v1").exists()

@@ -8,15 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from miron_jax.aggregate import AnswerScores, AnswerSource, task_estimates
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
+from miron_jax.hand_out import score_answers
 from miron_jax.metrics.mera import grade_norm, macro_f1, matthews
 from miron_jax.programs import judge
+from miron_jax.prompts import Prompt
 from miron_jax.report.results import write_results
 from miron_jax.run import evaluate, find_inputs
 from miron_jax.sandbox import Sandbox
 from miron_jax.submissions import check, export, read_records
-from miron_jax.task import Problem, ProgramTask
+from miron_jax.task import AnswerTask, DataState, Problem, ProgramTask, read_examples
 from miron_jax.tasks.mera.scoring import score_submission
 from miron_jax.tasks.mera.submission import read_submission
 from miron_jax.tasks.mera.suite import SUITE_NAME, V1
@@ -188,3 +191,28 @@ def test_programs_are_judged_by_the_text_of_their_results(text: str, ended: str,
 def test_a_bad_record_of_a_program_is_named(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         problem_of(**changes)
+
+
+def test_a_text_counts_without_the_blank_it_begins_with(tmp_path: Path) -> None:
+    """A prompt ends in "Ответ:", so a model's answer begins with a blank; the exam's rules want it stripped."""
+    [task] = [task for task in V1.tasks if task.name == "mera-v1/use"]
+    assert isinstance(task, AnswerTask)
+    meta = {"id_task": "2", "type": "multiple_choice_options_within_text", "score": 2}
+    records = [
+        {
+            "instruction": "{task}",
+            "inputs": {"task": "З", "text": "Т"},
+            "outputs": "1,2",
+            "meta": {"id": i, "variant": i, **meta},
+        }
+        for i in range(2)
+    ]
+    (tmp_path / "use").mkdir()
+    (tmp_path / "use" / "test.jsonl").write_text("".join(json.dumps(own) + "\n" for own in records))
+    questions = read_examples(task, tmp_path)
+    source = AnswerSource(task, questions, DataState("no published hash", None))
+    prompts = [Prompt(i, own.row, own.contexts, own.continuations, None) for i, own in enumerate(questions)]
+    scores = AnswerScores(source, prompts, questions, ended=["stop", "stop"], generated=[" 2,1", " 3"])
+    score_answers(scores)
+    # One point in one of two variants, each of 34: v1 does not ask the records for their 2.
+    assert task_estimates(scores).metrics["grade_norm"].value == pytest.approx(1 / 34 / 2)

@@ -91,6 +91,9 @@ def test_a_total_counts_what_is_missing_by_its_versions_rule() -> None:
     assert sum(own.counts("v1.2") for own in DATA_SETS) == 15
 
 
+EXAM: dict[str, dict[Any, Record]] = {"USE": {i: {"id": i, "id_task": "4", "variant": 0} for i in range(900)}}
+
+
 def answers(version: Any) -> dict[str, dict[Any, Any]]:
     """An answer of the right shape to every record of every data set."""
     shapes: dict[str, Any] = {
@@ -111,9 +114,8 @@ def answers(version: Any) -> dict[str, dict[Any, Any]]:
 @pytest.mark.parametrize("version", ["v1", "v1.2"])
 def test_what_is_written_reads_back(version: Any, tmp_path: Path) -> None:
     mine = answers(version)
-    meta = {"USE": {i: {"id": i, "id_task": "4", "variant": 0} for i in mine["USE"]}}
     path = tmp_path / "out.zip"
-    write_submission(path, version, mine, meta)
+    write_submission(path, version, mine, EXAM)
     assert read_submission(path, version, {name: list(own) for name, own in mine.items()}) == Submission(mine, {})
     with zipfile.ZipFile(path) as archive:
         assert archive.namelist() == [f"{own.name}.json" for own in data_sets(version)]
@@ -152,7 +154,7 @@ def test_a_fault_voids_its_data_set_alone_under_the_sites_name(
 ) -> None:
     path = tmp_path / "out.zip"
     mine = answers("v1")
-    write_submission(path, "v1", {key: own for key, own in mine.items() if key != "PARus"}, {})
+    write_submission(path, "v1", {key: own for key, own in mine.items() if key != "PARus"}, EXAM)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("PARus.json", document if isinstance(document, bytes) else json.dumps(document))
     read = read_submission(path, "v1", {"PARus": [0, 1, 2]})
@@ -171,12 +173,42 @@ def test_a_fault_voids_its_data_set_alone_under_the_sites_name(
         ("MultiQ", [[]], "doc_parse_output_error"),
         ("ruHumanEval", "1", "doc_output_type_error"),
         ("ruHumanEval", ["1"], "doc_parse_output_error"),
+        ("ruHumanEval", [], "doc_parse_output_error"),
+        ("ruHumanEval", [["1"]] * 9, "doc_parse_output_error"),
+        ("ruHumanEval", [[1]] * 10, "doc_parse_output_error"),
     ],
 )
 def test_answers_that_are_no_texts_have_their_own_shapes(data_set: str, output: Any, name: str, tmp_path: Path) -> None:
     path = tmp_path / "out.zip"
     write_submission(path, "v1", {data_set: {0: output}}, {})
     assert read_submission(path, "v1", {data_set: [0]}).faults[data_set].name == name
+
+
+def test_what_mera_itself_writes_for_failed_programs_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "out.zip"
+    cases: list[tuple[Any, Any]] = [
+        ("v1", [["1", None]] * 9 + ["timed out"]),
+        ("v1.2", [[["1", None]] * 9 + ["timed out"]]),
+    ]
+    for version, output in cases:
+        write_submission(path, version, {"ruHumanEval": {0: output}}, {})
+        assert read_submission(path, version, {"ruHumanEval": [0]}).answers["ruHumanEval"] == {0: output}
+    for output in ([], [[]], [[["1"]] * 10, []]):
+        write_submission(path, "v1.2", {"ruCodeEval": {0: output}}, {})
+        assert read_submission(path, "v1.2", {"ruCodeEval": [0]}).faults["ruCodeEval"].name == "doc_parse_output_error"
+
+
+def test_torn_zips_are_told_wherever_they_are_torn(tmp_path: Path) -> None:
+    """Every byte of a small zip turned around once: a fault or the same answers, never another error."""
+    whole, torn = tmp_path / "whole.zip", tmp_path / "torn.zip"
+    write_submission(whole, "v1", {"BPS": dict.fromkeys(range(40), "1")}, {})
+    data = whole.read_bytes()
+    names = set()
+    for place in range(len(data)):
+        torn.write_bytes(data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :])
+        read = read_submission(torn, "v1", {"BPS": list(range(40))})
+        names.add(read.faults["BPS"].name if "BPS" in read.faults else "")
+    assert {"unreadable_zip", "unreadable_file"} <= names
 
 
 def spoilt(make: Callable[[Path], object], path: Path) -> dict[str, Fault]:
@@ -210,7 +242,11 @@ def test_texts_programs_and_exams_score_by_their_rules() -> None:
         "ruHumanEval": {0: {**record, "outputs": ["1", "2"]}},
         "USE": {
             0: {"inputs": {}, "outputs": "слово", "meta": {"id": 0, "type": "text", "id_task": "4", "variant": 0}},
-            1: {"inputs": {}, "outputs": "1,2", "meta": {"id": 1, "type": "x", "id_task": "2", "variant": 1}},
+            1: {
+                "inputs": {},
+                "outputs": "1,2",
+                "meta": {"id": 1, "type": "x", "id_task": "2", "variant": 1, "score": 2},
+            },
         },
         "LCS": {0: {**record, "outputs": ""}},
     }

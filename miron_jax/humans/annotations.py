@@ -10,6 +10,7 @@ empty elsewhere), ASSIGNMENT:worker_id, ASSIGNMENT:started.  Some of MERA's proj
 import ast
 import csv
 import io
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -148,7 +149,9 @@ def read_skills(path: Path) -> dict[str, float]:
     skills = {}
     for number, line in enumerate(lines, start=2):
         try:
-            skills[line["worker_id"].strip()] = float(line["skill_value"])
+            skills[line["worker_id"].strip()] = skill = float(line["skill_value"])
+            if not math.isfinite(skill):
+                raise ValueError
         except ValueError:
             raise InputError(
                 f"{path}, line {number}: skill_value is {line['skill_value']!r}, expected a number"

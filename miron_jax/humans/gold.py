@@ -46,9 +46,11 @@ def arithmetic(item: tuple[str, ...]) -> str | None:
     """The value of a formula of whole numbers, exactly (MERA's SimpleAr and ruMultiAr); None where it is no whole number."""
     try:
         value = _value(ast.parse(item[0].strip(), mode="eval").body)
-    except (SyntaxError, ZeroDivisionError) as error:
-        raise InputError(f"formula {item[0]!r}: {error}; expected whole numbers, + - * / and brackets") from None
-    return str(value) if value.denominator == 1 else None
+        return str(value) if value.denominator == 1 else None
+    except (SyntaxError, ValueError, ZeroDivisionError, OverflowError, RecursionError, MemoryError) as error:
+        raise InputError(
+            f"formula {item[0]!r:.60}: {error!s:.60}; expected whole numbers, + - * / and brackets, not too deep or long"
+        ) from None
 
 
 def _value(node: ast.expr) -> Fraction:

@@ -376,7 +376,8 @@ def _entry(task: AnyScores, outcome: Outcome, config: RunConfig) -> dict[str, An
 def _task(task: TaskScores | AnswerScores | ProgramScores, outcome: Outcome, config: RunConfig) -> dict[str, Any]:
     definition, found, limit = task.source.task, task_estimates(task), config.limit
     human = definition.human
-    drawn = gaps(found.metrics, human, config.human_baseline, definition.file.rows, task.source.data, PROPORTIONS)
+    rows = len(task.source.examples)
+    drawn = gaps(found.metrics, human, config.human_baseline, rows, task.source.data, PROPORTIONS)
     of_main = {gap.metric: gap.human.value for gap in drawn}
     entry: dict[str, Any] = {
         "n": len(task.examples) - skipped(task),
@@ -396,10 +397,16 @@ def _task(task: TaskScores | AnswerScores | ProgramScores, outcome: Outcome, con
         "skipped": skipped(task),
         **_of_kind(task),
         "beyond_trained_length": task.beyond_trained,
-        "data": {"file": definition.file.path, **task.source.data._asdict()},
+        "data": {"file": definition.file.path, **_rows(task), **task.source.data._asdict()},
         "citation": definition.citation,
     }
     return entry if limit is None else {**entry, "limit": limit}
+
+
+def _rows(task: TaskScores | AnswerScores | ProgramScores) -> dict[str, int]:
+    """Where the file has another number of rows than its suite has published."""
+    found, published = len(task.source.examples), task.source.task.file.rows
+    return {} if published in (None, found) else {"rows": found, "published_rows": published}
 
 
 def _metrics(found: Mapping[str, Estimate]) -> dict[str, Any]:
@@ -431,7 +438,9 @@ def _of_programs(task: ProgramScores) -> dict[str, Any]:
         "ended": dict(Counter(verdict.ended for own in task.verdicts for verdict in own)),
         "sandboxed": task.sandboxed,
         # Problems that the authors' own solutions pass: no program can be expected to score more.
-        "ceiling": {"passed": sum(verdict.passed for verdict in task.ceiling), "n": len(task.ceiling)},
+        "ceiling": {"passed": sum(verdict.passed for verdict in task.ceiling), "n": len(task.ceiling)}
+        if any(problem.outputs for problem in task.problems)
+        else None,  # what the tests should give is not published
     }
 
 

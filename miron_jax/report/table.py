@@ -13,6 +13,7 @@ from rich.table import Table
 from miron_jax.report.cloze import cloze_notes, cloze_table
 
 MOST_OTHERS = 4
+MODEL_ONLY = "*"
 _OF_OPTIONS = ("accuracy_sum", "accuracy_bytes", "bits_per_byte", "answered")
 PARTIAL = "partial_"
 FIRST_OPTION = 0.9  # gold stands first in so many examples that a tie wins
@@ -41,7 +42,8 @@ def print_results(console: Console, results: Mapping[str, Any]) -> None:
 def _table_of(tasks: Mapping[str, Any]) -> Table:
     if any(task["section"] for task in tasks.values()):
         return sections_table(tasks)
-    return _choices_table(tasks) if all(task["main"] == "accuracy" for task in tasks.values()) else mains_table(tasks)
+    by_accuracy = all(task["main"] == "accuracy" and not task["human"] for task in tasks.values())
+    return _choices_table(tasks) if by_accuracy else mains_table(tasks)
 
 
 def mains_table(tasks: Mapping[str, Any]) -> Table:
@@ -55,7 +57,7 @@ def mains_table(tasks: Mapping[str, Any]) -> Table:
         main = task["metrics"].get(task["main"], {})
         low, high = main.get("ci95", (None, None))
         interval = f"{_number(low)} - {_number(high)}" if main.get("value") is not None else ""
-        value = _number(main.get("value")) or ("" if task["n"] else "no gold here")
+        value = _number(main.get("value")) or ("" if task["n"] else "none")
         chance = _number(task["baselines"]["random"]) if task["main"] == "accuracy" else ""
         table.add_row(name, str(task["n"]), task["main"], value, interval, chance, *_people(task), _others(task))
     return table
@@ -72,7 +74,10 @@ def _people(task: Mapping[str, Any]) -> tuple[str, str]:
     if gap["ci95"] is None:
         return people, f"{gap['value']:+.3f}"
     low, high = gap["ci95"]
-    return people, f"{gap['value']:+.3f} ({low:+.3f} to {high:+.3f})"
+    return (
+        people,
+        f"{gap['value']:+.3f} ({low:+.3f} to {high:+.3f}){'' if 'Newcombe' in gap['interval'] else MODEL_ONLY}",
+    )
 
 
 def _others(task: Mapping[str, Any]) -> str:
@@ -181,6 +186,14 @@ def _notes(results: Mapping[str, Any]) -> list[str]:
     """What a reader has to know about these numbers."""
     tasks = results["tasks"]
     notes = []
+    if any(gap["interval"].startswith("the model's") for task in tasks.values() for gap in task.get("human", ())):
+        notes.append(f"{MODEL_ONLY} the interval of the model's number alone: people's is not known")
+    for name, task in tasks.items():
+        if "published_rows" in task["data"]:
+            found, published = task["data"]["rows"], task["data"]["published_rows"]
+            notes.append(f"{name}: its file has {found} rows, published are {published}; no composite counts it")
+        if task.get("main") == "j" and not task["n"]:
+            notes.append(f"{name}: J wants three classifiers, which --detox_scorer names")
     for key, text in (
         (
             "skipped",

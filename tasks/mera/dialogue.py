@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from miron_jax.task import Ask, Example
-from miron_jax.tasks.mera.records import SEPARATOR, check_record, filled
-from miron_jax.tasks.mera.table import DataSet, Version
+from miron_jax.tasks.mera.records import SEPARATOR, check_keys, check_record, filled
+from miron_jax.tasks.mera.table import BY_NAME, DataSet, Version
 
 _TURN = "{question}\n1. {choice1}\n2. {choice2}\nОтвет:"
 _CONTEXT = "{context}"
@@ -50,6 +50,7 @@ def turn_parser(own: DataSet) -> Callable[[dict[str, Any], int], Example]:
 
 def in_order(turns: list[Any], folder: Path) -> list[Any]:
     """Dialogue by dialogue, turn by turn."""
+    check_keys(BY_NAME["ruTiE"], [_published(turn) for turn in turns])
 
     def place(turn: Example) -> tuple[int, int]:
         assert turn.published is not None

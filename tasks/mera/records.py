@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from miron_jax.errors import InputError
+from miron_jax.metrics.mera import ETHICS, QUESTIONS
 from miron_jax.task import Example, Problem, Question
 from miron_jax.tasks.mera.scoring import accepted, group_of
 from miron_jax.tasks.mera.submission import key_of
@@ -33,6 +34,7 @@ from miron_jax.tasks.mera.table import DataSet, Rules, Version
 
 SEPARATOR = "\n\n"
 EMPTY_BRACES = "{}"
+_ONE_TEXT = ("bps", "lcs", "simplear", "rumodar", "rumultiar", "rudetox")
 _EXAM = {  # USE without its instruction, by the type of its task
     "text": "Задание: {task}\n{text}\nОтвет:",
     "multiple_choice_options_within_text": "Задание: {task}\n{text}\nОтвет:",
@@ -108,11 +110,25 @@ def arranger(own: DataSet, rules: Rules, version: Version) -> Callable[[list[Any
     """Puts a version's order and worked examples to the test records of a folder."""
 
     def arrange(examples: list[Any], folder: Path) -> list[Any]:
+        check_keys(own, [example.published for example in examples])
         pool = _pool(own, rules, version, folder) if rules.num_fewshot else []
         tests = [example.published for example in examples]
         return [replace(examples[i], preamble=preamble(shots)) for i, shots in draw(own, rules, version, tests, pool)]
 
     return arrange
+
+
+def check_keys(own: DataSet, records: Sequence[Mapping[str, Any]]) -> None:
+    """Raises InputError where two records have one id: a submission would hold one of them."""
+    met: dict[Any, int] = {}
+    for row, record in enumerate(records):
+        key = key_of(own, record["meta"])
+        if key in met:
+            raise InputError(
+                f"MERA's {own.name}: {own.config}/test.jsonl, line {row + 1}: it has the id {key} of line {met[key] + 1}, "
+                "expected each once: fetch the file again"
+            )
+        met[key] = row
 
 
 def draw(
@@ -203,24 +219,52 @@ def check_record(fields: Any, own: DataSet) -> None:
         key_of(own, fields["meta"])
     except (KeyError, TypeError) as error:
         raise ValueError(f"field 'meta' has no id that is a whole number ({error})") from None
+    _check_fields(fields["inputs"], fields["meta"], own)
     _check_outputs(fields["outputs"], own)
+
+
+def _check_fields(inputs: Any, meta: Mapping[str, Any], own: DataSet) -> None:
+    """What a data set's draws, groups and points read beside the texts."""
+    if own.config in _ONE_TEXT and not isinstance(inputs, str):
+        raise ValueError(f"field 'inputs' is {inputs!r:.40}, expected one text")
+    wanted = {own.pool: str} if own.pool else {}
+    if own.over_all == "mcc":
+        wanted["question"] = str
+    if own.match == "exam":
+        wanted |= {"type": str, "variant": int, "score": int}
+    for key, kind in wanted.items():
+        if not isinstance(meta.get(key), kind):
+            expected = "a text" if kind is str else "a whole number"
+            raise ValueError(f"field 'meta' has the {key} {meta.get(key)!r:.40}, expected {expected}")
+    if own.over_all == "mcc" and meta["question"] not in QUESTIONS:
+        raise ValueError(
+            f"field 'meta' has the question {meta['question']!r:.40}, expected one of {', '.join(QUESTIONS)}"
+        )
+    group = meta.get(own.group) or (inputs.get(own.group) if isinstance(inputs, dict) else None)
+    if own.group and not isinstance(group, str):
+        raise ValueError(f"its {own.group} is {group!r:.40}, expected a text")
 
 
 def _check_outputs(outputs: Any, own: DataSet) -> None:
     if not outputs:
         return
     if own.over_all == "mcc":
-        right = isinstance(outputs, dict)
-        expected = "a label a category"
+        right = isinstance(outputs, dict) and all(outputs.get(key) in ("0", "1") for key in ETHICS)
+        expected = f"a label 0 or 1 for each of {', '.join(ETHICS)}"
     elif own.choices:
-        right, expected = outputs in own.choices, f"one of {', '.join(own.choices)}"
+        right, expected = isinstance(outputs, str) and outputs in own.choices, f"one of {', '.join(own.choices)}"
     else:
-        right = isinstance(outputs, str) or (
-            isinstance(outputs, list) and (own.match == "squad" or own.kind == "program")
+        listed = isinstance(outputs, list) and (
+            own.kind == "program" or (own.config == "multiq" and all(map(_is_span, outputs)))
         )
+        right = isinstance(outputs, str) or listed
         expected = "a text"
     if not right:
         raise ValueError(f"field 'outputs' is {outputs!r:.40}, expected {expected}")
+
+
+def _is_span(span: Any) -> bool:
+    return isinstance(span, dict) and isinstance(span.get("segment"), str)
 
 
 def _full(fields: Mapping[str, Any], own: DataSet, rules: Rules, version: Version) -> str:
@@ -244,7 +288,7 @@ def _short(fields: Mapping[str, Any], own: DataSet, rules: Rules) -> str:
     template, inputs = rules.short, fields["inputs"]
     if own.match == "exam" and template:
         kind = fields["meta"].get("type")
-        if kind not in _EXAM:
+        if not isinstance(kind, str) or kind not in _EXAM:
             raise ValueError(f"its type is {kind!r:.40}, expected one of {', '.join(_EXAM)}")
         template = _EXAM[kind]
     text = filled(template, inputs if isinstance(inputs, dict) else {"inputs": inputs})
@@ -254,7 +298,7 @@ def _short(fields: Mapping[str, Any], own: DataSet, rules: Rules) -> str:
 def filled(template: str, fields: Mapping[str, Any]) -> str:
     try:
         return template.format(**fields)
-    except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
+    except (KeyError, IndexError, ValueError, AttributeError, TypeError, MemoryError, OverflowError) as error:
         raise ValueError(
             f"its instruction {template!r:.60} cannot be filled in ({type(error).__name__}: {error}), expected fields among "
             f"{', '.join(fields)}"

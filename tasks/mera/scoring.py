@@ -40,15 +40,19 @@ def expected_total(numbers: Mapping[str, Mapping[str, float]], version: Version)
     return total_score(numbers, counted, missing_is_zero=version == "v1.2")
 
 
-def answered(own: DataSet, record: Mapping[str, Any], output: Any) -> Answered:
-    """A record and its answer, as metrics over all records take them."""
+def answered(own: DataSet, record: Mapping[str, Any], output: Any, version: Version) -> Answered:
+    """A record and its answer, as metrics over all records take them.
+
+    v1 divides the exam's points by 34 whatever its records say, v1.2 by what they say.
+    """
     meta, gold = record["meta"], record["outputs"]
     if own.over_all == "mcc":
         return Answered(output, gold, meta["question"])
     group = str(group_of(own, record) or "")
     if own.match == "exam":
         points = exam_points(output, gold, meta["type"], meta["id_task"])
-        return Answered(output, gold, str(meta["variant"]), points, float(meta.get("score") or 0))
+        most = 0.0 if version == "v1" else float(meta["score"])
+        return Answered(output, gold, str(meta["variant"]), points, most)
     return Answered(output, gold, group)
 
 
@@ -84,7 +88,7 @@ def _numbers(own: DataSet, version: Version, pairs: Sequence[tuple[Any, Mapping[
         numbers["acc"] = _mean([value for own_values in right.values() for value in own_values])
         numbers |= {f"acc.{group}": _mean(values) for group, values in sorted(right.items(), key=str) if group}
     if own.over_all:
-        found = [answered(own, record, output) for output, record in pairs]
+        found = [answered(own, record, output, version) for output, record in pairs]
         numbers |= OVER_ALL[own.over_all](found, np.ones(len(found)))
         numbers.pop("score", None)  # the site has no name for it
     return numbers

@@ -13,7 +13,9 @@ One fault voids its data set; the others still count.  The site's `no_id` is for
 
 import io
 import json
+import lzma
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,8 @@ from miron_jax.metrics.mera import ETHICS
 from miron_jax.tasks.mera.table import DataSet, Version, data_sets
 
 Key = int | tuple[int, int]  # a record's id; of ruTiE dialog_id and question_id
+_TORN = (zipfile.BadZipFile, OSError, EOFError, RuntimeError, ValueError, zlib.error, lzma.LZMAError)  # by torn zips
+GENERATIONS = 10  # programs that a problem has
 MOST_BYTES = 256 << 20  # that a file of a submission may unpack to: the published ones stay below 2 MB
 
 
@@ -64,7 +68,7 @@ def read_submission(path: Path, version: Version, asked: Mapping[str, Sequence[K
             return Submission(answers, faults)
     except FileNotFoundError:
         raise InputError(f"{path} is missing: name the zip of a submission") from None
-    except (zipfile.BadZipFile, OSError) as error:
+    except _TORN as error:
         reason = f"unreadable_zip: {path} is no zip that can be read ({error!s:.120})"
         return Submission({}, {own.name: Fault("unreadable_zip", reason) for own in data_sets(version)})
 
@@ -127,7 +131,7 @@ def _member(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], na
         )
     try:
         return archive.read(member)
-    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError) as error:
+    except _TORN as error:
         raise _Found("unreadable_file", f"{name}.json: cannot be unpacked ({error!s:.80})") from None
 
 
@@ -145,6 +149,8 @@ def _answers(content: bytes, own: DataSet, version: Version, asked: Sequence[Key
         except (KeyError, TypeError) as error:
             names = "dialog_id and question_id" if own.kind == "dialogue" else "id"
             raise _Found("no_id_field_for_doc", f"{at}: meta has no {names} that is a whole number ({error})") from None
+        if own.match == "exam" and not {"id_task", "variant"} <= record["meta"].keys():
+            raise _Found("no_meta_field_for_doc", f"{at}: meta has no id_task and variant beside its id")
         if key in found:
             raise _Found("duplicate_id", f"{at}: record {_named(key)} is answered twice, expected once")
         found[key] = _checked(record["outputs"], own, version, f"{at} ({_named(key)})")
@@ -173,7 +179,7 @@ def _named(key: Key) -> str:
 def _records(content: bytes, own: DataSet, version: Version) -> list[Any]:
     where = f"{own.name}.json"
     try:
-        document = json.loads(content)
+        document = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise _Found("unreadable_file", f"{where}: no JSON in UTF-8 ({error!s:.80})") from None
     data = document.get("data") if isinstance(document, dict) else None
@@ -202,14 +208,22 @@ def _checked(output: Any, own: DataSet, version: Version, at: str) -> Any:
         if not output or not isinstance(output[0], dict) or not isinstance(output[0].get("segment"), str):
             raise _Found("doc_parse_output_error", f'{at}: expected [{{"segment": "..."}}]')
     elif own.kind == "program":
-        results = output[0] if version == "v1.2" and isinstance(output, list) and output else output
-        if not isinstance(results, list):
+        if not isinstance(output, list):
             raise _type_error(output, at, "results of the tests, a list for each generation")
-        if not all(isinstance(run, list) and all(isinstance(result, str) for result in run) for run in results):
-            raise _Found("doc_parse_output_error", f"{at}: expected lists of texts, one for each generation")
+        if version == "v1.2" and len(output) != 1:
+            raise _Found("doc_parse_output_error", f"{at}: expected one list, of {GENERATIONS} generations")
+        results = output[0] if version == "v1.2" else output
+        if not isinstance(results, list) or len(results) != GENERATIONS or not all(map(_is_run, results)):
+            raise _Found("doc_parse_output_error", f"{at}: expected {GENERATIONS} generations, a list of texts each")
     elif not isinstance(output, str):
         raise _type_error(output, at, "a text")
     return output
+
+
+def _is_run(run: Any) -> bool:
+    """Results of one generation: a text a test, null where it failed, as MERA's own harness writes; or one text for all of
+    them, such as "timed out"."""
+    return isinstance(run, str) or (isinstance(run, list) and all(isinstance(own, str | None) for own in run))
 
 
 def _type_error(output: Any, at: str, expected: str) -> _Found:

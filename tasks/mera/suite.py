@@ -33,6 +33,7 @@ from miron_jax.tasks.mera.table import DataSet, Rules, Version, data_sets
 CITATION = "MERA, Fenogenova et al. 2024, arXiv:2401.04531; rules of {}"
 HUB = {"v1": "ai-forever/MERA", "v1.2": "MERA-evaluation/MERA"}
 SUITE_NAME: dict[Version, str] = {"v1": "mera-v1", "v1.2": "mera-v1.2"}
+REVISION = "MIRON_JAX_MERA_REVISION"
 MAX_NEW_TOKENS = 256
 _NORMALIZER = {"equal": "strip", "squad": "squad", "exam": "strip", "detox": "strip"}
 _MAIN = {"f1_macro": "score", "mcc": "", "grade_norm": "grade_norm"}
@@ -110,7 +111,9 @@ def _task(own: DataSet, rules: Rules, version: Version) -> Task | AnswerTask | P
             match=own.match,
         )
         main = {"squad": "score", "exam": "grade_norm", "detox": "j"}.get(own.match, "accuracy")
-        return AnswerTask(name, profile, file, baselines, parse, citation, None, arrange, main, _answered(own), human)
+        return AnswerTask(
+            name, profile, file, baselines, parse, citation, None, arrange, main, _answered(own, version), human
+        )
     profile = Profile(
         **wording,  # pyright: ignore[reportArgumentType]
         continuation_space="as_written",
@@ -133,18 +136,20 @@ def _task(own: DataSet, rules: Rules, version: Version) -> Task | AnswerTask | P
         None,
         arrange,
         main,
-        _answered(own),
+        _answered(own, version),
         ask,
         human,
     )
 
 
-def _answered(own: DataSet) -> Callable[..., object]:
-    return lambda example, answer: answered(own, example.published, answer)
+def _answered(own: DataSet, version: Version) -> Callable[..., object]:
+    return lambda example, answer: answered(own, example.published, answer, version)
 
 
-def _locate(version: Version) -> Callable[[Path | None, bool], Path]:
-    def locate(data_dir: Path | None, fetch: bool = True) -> Path:
+def locate(version: Version) -> Callable[[Path | None, bool], Path]:
+    """How a version's data are found: given, or in the cache, where they are fetched once."""
+
+    def found_in(data_dir: Path | None, fetch: bool = True) -> Path:
         """The folder that holds bps/test.jsonl and its like."""
         top = data_dir or (_fetched(version) if fetch else _cache(version))
         found = next((own for own in (top / "data", top) if any(own.glob("*/test.jsonl"))), None)
@@ -155,7 +160,7 @@ def _locate(version: Version) -> Callable[[Path | None, bool], Path]:
             )
         return found
 
-    return locate
+    return found_in
 
 
 def _cache(version: Version) -> Path:
@@ -165,14 +170,19 @@ def _cache(version: Version) -> Path:
 def _fetched(version: Version) -> Path:
     """The hub's data set, kept in the cache: what was fetched once does not change when the hub does.
 
-    The data set's id was edited in place; MIRON_JAX_MERA_REVISION names a commit of it.
+    The data set's id was edited in place (v1's repository speaks of v1.2's tasks by now), so a commit has to be named.
     """
     folder = _cache(version)
     if folder.is_dir():
         return folder
+    revision = os.environ.get(REVISION)
+    if not revision:
+        raise InputError(
+            f"{SUITE_NAME[version]} data are not in {folder}: pass --data_dir={SUITE_NAME[version]}=FOLDER, or set "
+            f"{REVISION} to the commit of {HUB[version]} on the Hugging Face hub to fetch, for it was edited in place"
+        )
     from huggingface_hub import snapshot_download
 
-    revision = os.environ.get("MIRON_JAX_MERA_REVISION")
     partial = folder.with_name(f"{folder.name}.partial")
     try:
         snapshot_download(
@@ -204,7 +214,7 @@ def _composites(version: Version) -> Callable[[Mapping[str, Measured]], Mapping[
 
 def _suite(version: Version) -> Suite[Task | AnswerTask | ProgramTask]:
     tasks = [_task(own, rules, version) for own in data_sets(version) if (rules := own.rules(version)) is not None]
-    return Suite(SUITE_NAME[version], tuple(tasks), _composites(version), _locate(version))
+    return Suite(SUITE_NAME[version], tuple(tasks), _composites(version), locate(version))
 
 
 V1, V12 = _suite("v1"), _suite("v1.2")
