@@ -51,8 +51,21 @@ def export(folder: Path, path: Path, version: Version) -> Exported:
             f"{folder}: no task of {suite} there, expected a run of miron-jax eval --tasks={suite}; --mera_version names "
             "another version"
         )
-    write_submission(path, version, answers, meta)
+    logs = _logs(folder, version, answers) if version == "v1.2" else None
+    write_submission(path, version, answers, meta, logs)
     return Exported(list(answers), absent)
+
+
+def _logs(folder: Path, version: Version, answers: Mapping[str, Any]) -> dict[str, bytes]:
+    """Of v1.2's logs_public.zip: this run's results, and its samples of the data sets whose right answers are published."""
+    logs = {"results.json": (folder / "results.json").read_bytes()}
+    for own in data_sets(version):
+        rules = own.rules(version)
+        if own.name in answers and rules is not None and rules.is_open:
+            logs[f"{own.config}.jsonl"] = (
+                folder / "samples" / SUITE_NAME[version] / f"{own.config}.jsonl"
+            ).read_bytes()
+    return logs
 
 
 def _lines(path: Path) -> list[str]:

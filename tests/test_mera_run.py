@@ -1,6 +1,7 @@
 """MERA from records to submission on a tiny model: what eval reports is what the site makes of its answers."""
 
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,8 @@ def test_a_runs_numbers_are_the_sites_numbers_of_its_answers(version: Any, model
     output = run(model, folder, version)
     path = tmp_path / "out.zip"
     exported = export(output, path, version)
+    with zipfile.ZipFile(path) as archive:
+        assert ("logs_public.zip" in archive.namelist()) == (version == "v1.2")
     read = read_submission(path, version, {name: list(own) for name, own in read_records(folder, version).items()})
     assert list(read.faults) == exported.absent
     assert {fault.name for fault in read.faults.values()} <= {"no_task"}

@@ -78,25 +78,34 @@ def write_submission(
     version: Version,
     answers: Mapping[str, Mapping[Key, Any]],
     meta: Mapping[str, Mapping[Key, dict[str, Any]]],
+    logs: Mapping[str, bytes] | None = None,
 ) -> None:
     """A zip of these answers, in the published order of data sets; the same answers give the same bytes.
 
-    `meta`: what stands beside an answer, where it is more than its key.
+    `meta`: what stands beside an answer, where it is more than its key.  `logs`: files of v1.2's logs_public.zip.
     """
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for own in data_sets(version):
-            if own.name not in answers:
-                continue
+    files: dict[str, bytes] = {}
+    for own in data_sets(version):
+        if own.name in answers:
             more = meta.get(own.name, {})
             records: list[Any] = [
                 {"outputs": output, "meta": more.get(key) or _meta(key)} for key, output in answers[own.name].items()
             ]
             if own.kind == "dialogue" and version == "v1":
                 records = [records]
-            text = json.dumps({"data": {"test": records}}, ensure_ascii=False, indent=1)
-            archive.writestr(zipfile.ZipInfo(f"{own.name}.json", (1980, 1, 1, 0, 0, 0)), text.encode())
-    path.write_bytes(packed.getvalue())
+            document = {"data": {"test": records}}
+            files[f"{own.name}.json"] = json.dumps(document, ensure_ascii=False, indent=1).encode()
+    if logs:
+        files["logs_public.zip"] = _zipped(logs)
+    path.write_bytes(_zipped(files))
+
+
+def _zipped(files: Mapping[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
+    return packed.getvalue()
 
 
 def key_of(own: DataSet, meta: Mapping[str, Any]) -> Key:
