@@ -43,10 +43,12 @@ def score_dialogues(
     text = GrowingText(model, max(_room(task, own, tokenizer, max_length) for own in dialogues), say)
     task.growing = text.speed
     for own in dialogues:
+        answered = True  # all turns so far; what comes behind one that is not was never read
         for piece, scores in asked(task, own, text, tokenizer, max_length):
             hand_out(task, piece, scores, trained_length)
-            if _longest(piece.requests) <= CHECKED_UP_TO:
+            if answered and _longest(piece.requests) <= CHECKED_UP_TO:
                 checked += [(ids, start, score) for (ids, start), score in zip(piece.requests, scores, strict=True)]
+            answered = answered and task.examples[-1].prediction is not None
     chosen = checked[:: max(1, len(checked) // CHECKED)][:CHECKED]
     names = [f"{definition.name}, a turn" for _ in chosen]
     check.compare_with(model, [own[:2] for own in chosen], [own[2] for own in chosen], names)

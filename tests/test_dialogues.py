@@ -176,6 +176,10 @@ def test_a_turn_that_the_model_answers_with_nan_ends_its_dialogue(
     with pytest.raises(SelfCheckFailed):  # a plain read of that turn is no NaN: the run fails
         score_dialogues(scores, None, *model, None, FAR, check)
     assert [example.prediction is None for example in scores.examples] == [False, True, True, True]
+    honest_check = SelfCheck(1e-3)
+    monkeypatch.setattr(SelfCheck, "_judge", lambda check, score, plain, label: None)
+    score_dialogues(TaskScores(own), None, *model, None, FAR, honest_check)
+    assert honest_check.requests == 4  # two turns of two options: those behind the NaN were never read
 
 
 def test_models_without_a_cache_read_each_turn_whole(model: tuple[Model, Any], tmp_path: Path) -> None:
