@@ -59,18 +59,14 @@ class Wording:
     item_order: Literal[
         "shuffle_1337", "file", "shuffle_42"
     ]  # shuffle_1337, shuffle_42: random.Random(that).shuffle of the lines, before any limit
-    fewshot_draw: Literal[
-        "per_item_1234", "stream_1234", "stream_42_records", "stream_1234_records", "own_answers"
-    ]  # per_item_1234:
-    # random.Random(1234 + place).sample over the others, drawn order kept; stream_1234: one random.Random(1234) for all,
+    fewshot_draw: Literal["per_item_1234", "stream_1234", "stream_42_records", "stream_1234_records", "own_answers"]
+    # per_item_1234: random.Random(1234 + place).sample over the others, drawn order kept; stream_1234: one random.Random(1234) for all,
     # the item itself replaced, in set order; stream_*_records: one random.Random for all, which has shuffled before where
     # it is 42, sample over the records of another file; own_answers: what the model has answered before, in a dialogue
     fewshot_pool: Literal["limited_items", "whole_file", "other_file"]  # limited_items: what --limit leaves, at least
     # num_fewshot + 1
-    categories: Literal[
-        "pooled", "macro", "reported"
-    ]  # macro: drawn and averaged within each category, then the mean of
-    # those; reported: pooled, each category told beside
+    categories: Literal["pooled", "macro", "reported"]
+    # macro: drawn and averaged within each category, then the mean of those; reported: pooled, each category told beside
     bos: Literal["always", "as_tokenizer", "never"]  # always: the declared bos_token, else <|bos|>, else <|endoftext|>,
     # else an error; as_tokenizer: what the tokenizer puts before the worked examples
     boundary: Literal["joint", "segments"]  # joint: one text; segments: worked examples, context, continuation apart
@@ -106,10 +102,8 @@ class AnswerProfile(Wording):
     answer_after: str  # the answer is what stands behind the last of these; "": the whole text
     answer_normalizer: Literal["gauntlet", "squad", "strip"]  # gauntlet: lower case, no punctuation or articles, white
     # space squeezed; squad: the same, punctuation in ASCII only; strip: no white space at either end
-    match: Literal[
-        "prefix", "equal", "squad", "exam", "detox"
-    ]  # prefix: right where the answer begins with an accepted
-    # one; squad: em and f1 over words; exam: points of the state exam; detox: three classifiers
+    match: Literal["prefix", "equal", "squad", "exam", "detox"]
+    # prefix: right where the answer begins with an accepted one; squad: em and f1 over words; exam: points of the state exam; detox: three classifiers
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +140,8 @@ class ProgramProfile:
     top_p: float
     room: Literal["longest_solution", "nothing"] = "longest_solution"
     extra_tokens: int  # a program may have this many tokens more than the longest solution of the file, or than nothing
-    cut: Literal[
-        "next_top_level_line", "stop"
-    ]  # a program ends before a line that begins with a letter, digit, # or `;
-    # or before the first of the stop strings
+    cut: Literal["next_top_level_line", "stop"]
+    # a program ends before a line that begins with a letter, digit, # or `; or before the first of the stop strings
     stop: tuple[str, ...] = ()
     judge: Literal["all_tests", "answers"]  # passes if every test does; the file's own check function is not used;
     # answers: if str() of what every test returns is what it should be

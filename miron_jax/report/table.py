@@ -42,7 +42,7 @@ def print_results(console: Console, results: Mapping[str, Any]) -> None:
 def _table_of(tasks: Mapping[str, Any]) -> Table:
     if any(task["section"] for task in tasks.values()):
         return sections_table(tasks)
-    by_accuracy = all(task["main"] == "accuracy" and not task["human"] for task in tasks.values())
+    by_accuracy = all(task.get("main", "accuracy") == "accuracy" and not task.get("human") for task in tasks.values())
     return _choices_table(tasks) if by_accuracy else mains_table(tasks)
 
 
