@@ -60,9 +60,10 @@ class Wording:
         "shuffle_1337", "file", "shuffle_42"
     ]  # shuffle_1337, shuffle_42: random.Random(that).shuffle of the lines, before any limit
     fewshot_draw: Literal["per_item_1234", "stream_1234", "stream_42_records", "stream_1234_records", "own_answers"]
-    # per_item_1234: random.Random(1234 + place).sample over the others, drawn order kept; stream_1234: one random.Random(1234) for all,
-    # the item itself replaced, in set order; stream_*_records: one random.Random for all, which has shuffled before where
-    # it is 42, sample over the records of another file; own_answers: what the model has answered before, in a dialogue
+    # per_item_1234: random.Random(1234 + place).sample over the others, drawn order kept; stream_1234: one
+    # random.Random(1234) for all, the item itself replaced, in set order; stream_*_records: one random.Random for all,
+    # which has shuffled before where it is 42, sample over the records of another file; own_answers: what the model has
+    # answered before, in a dialogue
     fewshot_pool: Literal["limited_items", "whole_file", "other_file"]  # limited_items: what --limit leaves, at least
     # num_fewshot + 1
     categories: Literal["pooled", "macro", "reported"]
@@ -103,7 +104,8 @@ class AnswerProfile(Wording):
     answer_normalizer: Literal["gauntlet", "squad", "strip"]  # gauntlet: lower case, no punctuation or articles, white
     # space squeezed; squad: the same, punctuation in ASCII only; strip: no white space at either end
     match: Literal["prefix", "equal", "squad", "exam", "detox"]
-    # prefix: right where the answer begins with an accepted one; squad: em and f1 over words; exam: points of the state exam; detox: three classifiers
+    # prefix: right where the answer begins with an accepted one; squad: em and f1 over words; exam: points of the state
+    # exam; detox: three classifiers
 
 
 @dataclass(frozen=True, slots=True)
