@@ -76,7 +76,7 @@ def main(_: Sequence[str]) -> None:
         hand_out(scores, piece, own, 1 << 31)
         kept.append(text.speed.seconds - sum(kept))
         tokens.append(int(np.diff(piece.requests.offsets).max()))
-        if place % FLAGS.whole_every == FLAGS.whole_every - 1:
+        if place % FLAGS.whole_every == FLAGS.whole_every // 2:
             engine.compile(piece.requests)
             before = time.perf_counter()
             answers = engine.score(iter([piece.requests])).answers
