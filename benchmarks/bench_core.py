@@ -122,7 +122,7 @@ def main(_: Sequence[str]) -> None:
         print(memory_line(memory))
     document = {
         "benchmark": "bench_core",
-        "model": FLAGS.model,
+        "model": Path(FLAGS.model).name,
         "dtype": "float32",
         "repeats": FLAGS.repeats,
         "peer_every": FLAGS.peer_every,

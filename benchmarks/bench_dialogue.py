@@ -92,7 +92,7 @@ def main(_: Sequence[str]) -> None:
     )
     found = {
         "benchmark": "bench_dialogue",
-        "model": FLAGS.model,
+        "model": Path(FLAGS.model).name,
         "dtype": str(jnp.dtype("float32")),
         "turns": len(kept),
         "tokens_at_the_end": tokens[-1],

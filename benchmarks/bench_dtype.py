@@ -39,7 +39,7 @@ def main(_: Sequence[str]) -> None:
         print(f"{name:40}{own['n']:6}{own['mean']:11.4f}{own['largest']:9.3f}{own['flipped']:9}{accuracies}")
     speed = {dtype: own["speed"]["tokens_per_second"] for dtype, own in results.items()}
     print("tokens a second: " + ", ".join(f"{dtype} {rate:.0f}" for dtype, rate in speed.items()))
-    document = {"benchmark": "bench_dtype", "model": FLAGS.model, "limit": FLAGS.limit, "tasks": tasks}
+    document = {"benchmark": "bench_dtype", "model": Path(FLAGS.model).name, "limit": FLAGS.limit, "tasks": tasks}
     print(json.dumps({**document, "tokens_per_second": speed, "environment": environment()}, allow_nan=False))
 
 

@@ -92,7 +92,7 @@ def summary(whole: Outcome, seconds: float, alone: Outcome, texts: float, peer: 
     peer_total = sum(own["seconds"] for own in peer.values())
     return {
         "benchmark": "bench_gauntlet",
-        "model": FLAGS.model,
+        "model": Path(FLAGS.model).name,
         "limit": FLAGS.limit,
         "tasks": len(whole.tasks),
         "examples": sum(len(task.examples) for task in whole.tasks),

@@ -400,7 +400,7 @@ def summarize(inputs: Inputs, card: list[CardRun], full: list[FullRun], peers: P
 
     return {
         "benchmark": "bench_miron",
-        "model": FLAGS.model,
+        "model": Path(FLAGS.model).name,
         "dtype": "float32",
         "items": items,
         "peer_items": sampled,

@@ -321,7 +321,7 @@ def environment() -> dict[str, Any]:
     """Everything a reader needs to repeat or doubt a number."""
     device = jax.devices()[0]
     return {
-        "command": " ".join([Path(sys.executable).name, *sys.argv]),
+        "command": " ".join([Path(sys.executable).name, *map(_without_place, sys.argv)]),
         "device": device.device_kind,
         "platform": device.platform,
         "cpu": _cpu_model(),
@@ -331,6 +331,12 @@ def environment() -> dict[str, Any]:
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "commit": _commit(),
     }
+
+
+def _without_place(argument: str) -> str:
+    """A flag without the folders above what it names: where those lie is this machine's own affair."""
+    flag, equals, value = argument.partition("=")
+    return f"{flag}={Path(value).name}" if equals and value.startswith("/") else argument
 
 
 def _version(package: str) -> str | None:

@@ -133,7 +133,7 @@ def report(
     )
     numbers = {
         "benchmark": "parity",
-        "model": FLAGS.model,
+        "model": Path(FLAGS.model).name,
         "limit": FLAGS.limit,
         "shots": FLAGS.shots,
         "tasks": sorted({work.task.name for work in works}),

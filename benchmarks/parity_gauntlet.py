@@ -329,7 +329,7 @@ def report(found: dict[str, Found], inputs: Inputs, seconds: float) -> None:
             print("\n".join([f"{title}:", *(f"  {line}" for line in lines)]))
     numbers = {
         "benchmark": "parity_gauntlet",
-        "model": FLAGS.model,
+        "model": Path(FLAGS.model).name,
         "limit": FLAGS.limit,
         "max_length": FLAGS.max_length,
         "tolerance": FLAGS.tolerance,

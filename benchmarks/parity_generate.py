@@ -62,7 +62,7 @@ def main(_: Sequence[str]) -> None:
     )
     document = {
         "benchmark": "parity_generate",
-        "model": FLAGS.model,
+        "model": Path(FLAGS.model).name,
         "prompts": len(asked),
         "new_tokens": tokens,
         "ties": ties,

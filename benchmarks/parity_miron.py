@@ -391,7 +391,7 @@ def report(found: Sequence[Found], rounding: list[str], beyond: list[str], engin
         print("\n".join([f"{title}: {len(lines)}", *(f"  {line}" for line in lines)]))
     document = {
         "benchmark": "parity_miron",
-        "model": FLAGS.model,
+        "model": Path(FLAGS.model).name,
         "tolerance": TOLERANCE,
         "tie": TIE,
         "tasks": {
