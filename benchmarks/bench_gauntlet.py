@@ -11,6 +11,7 @@ have ended.  Compilation and loading stand apart; one run of each.  The last lin
 import json
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from absl import flags
