@@ -276,7 +276,7 @@ def over_all(task: TaskScores | AnswerScores | ProgramScores) -> dict[str, Estim
     found = [
         task.source.task.answered(of_row[prompt.row], answer)
         for prompt, example, answer in columns
-        if not is_unscored(example) and answer is not None
+        if not is_unscored(example) and answer is not None and (of_row[prompt.row].published or {}).get("outputs")
     ]
     rule, undefined = OVER_ALL[task.source.task.profile.over_all], len(answers) - len(found)
     values = rule(found, np.ones(len(found)))

@@ -99,6 +99,17 @@ def test_closed_gold_is_never_zero(model: Path, tmp_path: Path) -> None:
     export(output, tmp_path / "out.zip", "v1")  # its answers are there all the same
 
 
+def test_ethics_without_labels_correlates_with_nothing(model: Path, tmp_path: Path) -> None:
+    """Its answers have no right option of their own, so it is scored without one; labels that are absent are no zeros."""
+    folder = write_mera(tmp_path / "data", "v1", 3)
+    path = folder / "ruethics" / "test.jsonl"
+    records = [{**json.loads(line), "outputs": ""} for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(own) + "\n" for own in records))
+    output = run(model, folder, "v1", limit=3)
+    metrics = json.loads((output / "results.json").read_text())["tasks"]["mera-v1/ruethics"]["metrics"]
+    assert [name for name, entry in metrics.items() if entry["value"] is not None] == ["answered_last"]
+
+
 def test_v1s_ties_go_to_the_option_that_its_rule_names(tmp_path: Path) -> None:
     from miron_jax.metrics.choices import score_choices
 
