@@ -10,13 +10,15 @@ from typing import NamedTuple
 from miron_jax.errors import InputError
 from miron_jax.prompts import Prompt
 from miron_jax.task import AnswerProfile, Problem, ProgramProfile, Question
-from miron_jax.token_requests import Tokenizer, longest_answer, tokenize_questions
+from miron_jax.token_requests import Tokenizer, first_tokens, longest_answer, tokenize_questions
+from miron_jax.whole_shots import fitting
 
 
 class AnswerRequests(NamedTuple):
     """One task's prompts."""
 
     prompts: list[tuple[int, ...]]  # token ids, the last ones where a prompt was too long
+    worded: list[Prompt]  # their words, without worked examples that did not fit; of problems: none
     max_new_tokens: int  # that each text may have
     truncated: int  # prompts that lost tokens
 
@@ -41,7 +43,9 @@ def answer_requests(
             f"{task_name}: its longest answer takes {max_new_tokens} tokens, which leaves no room for a prompt within the "
             f"length limit of {max_length}: raise --max_length to at least {max_new_tokens + 1}"
         )
-    whole = tokenize_questions(prompts, tokenizer, profile.boundary == "joint")
+    worded = fitting(prompts, profile, tokenizer, window)
+    first = first_tokens(profile.bos, tokenizer) if profile.boundary == "joint" else None
+    whole = tokenize_questions(worded, tokenizer, first)
     kept = whole if window is None else [ids[-window:] for ids in whole]
     truncated = sum(len(a) < len(b) for a, b in zip(kept, whole, strict=True))
     if empty := [prompt for prompt, ids in zip(prompts, kept, strict=True) if not ids]:
@@ -49,7 +53,7 @@ def answer_requests(
             f"{task_name}, row {empty[0].row}: its prompt has no token and the tokenizer puts no BOS there: "
             "mend or remove the line"
         )
-    return AnswerRequests(kept, max_new_tokens, truncated)
+    return AnswerRequests(kept, worded, max_new_tokens, truncated)
 
 
 def program_requests(
@@ -67,7 +71,7 @@ def program_requests(
     solutions = [problem.solution for problem in problems] if profile.room == "longest_solution" else []
     room = longest_answer(solutions, tokenizer) + profile.extra_tokens
     prompts = [Prompt(problem.row, problem.row, (problem.prompt,), ("",), None) for problem in problems]
-    ids = tokenize_questions(prompts, tokenizer, profile.bos == "never")
+    ids = tokenize_questions(prompts, tokenizer, () if profile.bos == "never" else None)
     longest = max(map(len, ids))
     if max_length is not None:
         room = min(room, max_length - longest)
@@ -76,4 +80,4 @@ def program_requests(
             f"{task_name}: its longest prompt takes {longest} tokens, which leaves no room for a program within the length "
             f"limit of {max_length}: raise --max_length to at least {longest + 1}"
         )
-    return AnswerRequests(ids[:limit], room, 0)
+    return AnswerRequests(ids[:limit], [], room, 0)

@@ -146,6 +146,7 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "check_submission", None, "report: say what MERA's site will say of this zip, wherever it was made."
 )
+flags.DEFINE_bool("robustness", False, "report: how far the scores of the run in --output hang on wording.")
 flags.DEFINE_enum("mera_version", "v1.2", ["v1", "v1.2"], "Of --mera_submission and --check_submission.")
 
 
@@ -584,8 +585,12 @@ def _report() -> None:
     from miron_jax import submissions
 
     version = FLAGS.mera_version
-    if FLAGS.mera_submission is None and FLAGS.check_submission is None:
-        raise InputError("report wants --mera_submission=out.zip, or --check_submission=in.zip")
+    if FLAGS.mera_submission is None and FLAGS.check_submission is None and not FLAGS.robustness:
+        raise InputError("report wants --robustness, --mera_submission=out.zip, or --check_submission=in.zip")
+    if FLAGS.robustness:
+        from miron_jax.report.robustness_table import print_robustness
+
+        print_robustness(Path(FLAGS.output).expanduser())
     if FLAGS.mera_submission is not None:
         path = Path(FLAGS.mera_submission).expanduser()
         exported = submissions.export(Path(FLAGS.output).expanduser(), path, version)
@@ -656,7 +661,7 @@ _COMMANDS: dict[str, tuple[Callable[[], None], str]] = {
         "throughput of these devices on a model: tokens/s, share of the matmul peak, what each idea is worth",
     ),
     "humans": (_humans, "crowd annotations to a human baseline: filter, votes, agreement, accuracy"),
-    "report": (_report, "a run's answers as a submission to MERA's site; a check of such a zip"),
+    "report": (_report, "how far a run's scores hang on wording; its answers as a submission to MERA's site"),
     "plan": (_plan, "what eval would do: requests, tokens, rows, programs, FLOPs; no device"),
 }
 

@@ -19,17 +19,9 @@ import numpy as np
 from miron_jax.errors import InputError
 from miron_jax.task import Cloze, ClozeProfile
 from miron_jax.token_bytes import TokenBytes
-from miron_jax.token_requests import Requests, Tokenizer, resolve_bos
+from miron_jax.token_requests import Requests, Special, Tokenizer, special_tokens
 
 LONGEST_SEGMENTED = 12  # characters of a target whose other tokenizations are scored
-
-
-class Special(NamedTuple):
-    """Tokens that the tokenizer puts around every text, and what stands for an empty one."""
-
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-    empty: tuple[int, ...]  # context of a target without a prefix; () where the vocabulary has nothing for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +63,6 @@ class _Spelled(NamedTuple):
     @property
     def scored(self) -> tuple[int, ...]:
         return self.ids[self.span_start :]
-
-
-def special_tokens(tokenizer: Tokenizer) -> Special:
-    with_specials, alone = tokenizer("a")["input_ids"], tokenizer("a", add_special_tokens=False)["input_ids"]
-    places = range(len(with_specials))
-    at = next((i for i in places if alone and with_specials[i : i + len(alone)] == alone), None)
-    if at is None:
-        raise InputError(
-            f"the tokenizer makes {with_specials} of 'a' with special tokens and {alone} without, expected the same tokens "
-            "between them: name another with --tokenizer"
-        )
-    try:
-        empty = (resolve_bos(tokenizer).id,)
-    except InputError:
-        empty = ()
-    return Special(tuple(with_specials[:at]), tuple(with_specials[at + len(alone) :]), empty)
 
 
 def cloze_requests(

@@ -34,6 +34,11 @@ def text_after(tokenizer: Tokenizer, prompt: Sequence[int], new: Sequence[int]) 
     return whole[len(before) :] + unfinished
 
 
+def drops_first_space(tokenizer: Tokenizer) -> bool:
+    """Whether a text whose tokens are decoded alone loses the space that it begins with, as SentencePiece's do."""
+    return not _decode(tokenizer, tokenizer(" a", add_special_tokens=False)["input_ids"]).startswith(" ")
+
+
 def _decode(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     """Ids beyond the tokenizer, which a model's padded vocabulary may draw, have no text."""
     size = len(tokenizer)

@@ -13,7 +13,7 @@ import numpy as np
 from miron_jax.aggregate import AnswerScores, ClozeScores, ProgramScores, TaskScores
 from miron_jax.cloze_requests import Asked
 from miron_jax.metrics.answers import score_answer
-from miron_jax.metrics.choices import ExampleScore, score_choices, score_continuation
+from miron_jax.metrics.choices import ExampleScore, score_beside, score_choices, score_continuation
 from miron_jax.metrics.cloze import ClozeAnswers, Fragments, Span, score_cloze
 from miron_jax.metrics.detox import Scorer, detox_scores
 from miron_jax.metrics.programs import score_programs
@@ -80,12 +80,18 @@ def _hand_out_options(task: TaskScores, piece: Piece, scores: list[Score]) -> No
     """Give each example its options' scores and score it."""
     taken = iter(scores)
     for prompt in piece.prompts:
-        options = list(islice(taken, len(prompt.continuations)))
+        options = list(islice(taken, len(prompt.continuations) - prompt.beside))
+        beside = list(islice(taken, prompt.beside))
         if task.source.task.kind == "language_modeling":
             example = score_continuation(options[0].logprob, options[0].rank, prompt.continuations[0])
         else:
             profile, logprobs = task.source.task.profile, [option.logprob for option in options]
-            example = score_choices(logprobs, prompt.continuations, prompt.gold, profile.normalizer, profile.tie)
+            texts = prompt.continuations[: len(options)]
+            example = score_choices(logprobs, texts, prompt.gold, profile.normalizer, profile.tie)
+            if beside and prompt.gold is not None:
+                ending = (beside[0].logprob, beside.pop(0).rank) if profile.ending else None
+                neutral = [option.logprob for option in beside]
+                example = score_beside(example, logprobs, texts, prompt.gold, ending, neutral)
             if profile.over_all == "mcc" and example.prediction is not None:  # no option is right by itself
                 example = replace(example, metrics={"answered_last": float(example.prediction == len(options) - 1)})
         task.prompts.append(without_shots(prompt))

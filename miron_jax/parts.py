@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from miron_jax.aggregate import AnswerSource, AnySource, ClozeSource, ProgramSource, Source, is_dialogue
-from miron_jax.cloze_requests import Asked, cloze_requests, special_tokens
+from miron_jax.cloze_requests import Asked, cloze_requests
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.plan import CostModel, choose_lengths
@@ -20,7 +20,8 @@ from miron_jax.prompts import Prompt, render
 from miron_jax.scores import PART_TOKENS
 from miron_jax.task import Cloze, Task
 from miron_jax.token_bytes import TokenBytes
-from miron_jax.token_requests import LengthLimit, Requests, concatenate, tokenize
+from miron_jax.token_requests import LengthLimit, Requests, concatenate, special_tokens, tokenize
+from miron_jax.whole_shots import fitting
 
 LONGEST_TRIED, SAMPLED = 8, 32  # examples of each task tokenized ahead: its longest, and some of every size
 
@@ -86,7 +87,7 @@ def _pieces(
         yield ClozePiece(index, items, asked, tokenizer.convert_ids_to_tokens(empty[0]) if empty else None, requests)
         return
     prompts = render(source.task, source.examples, limit)
-    for chunk in _chunks(prompts):
+    for chunk in _chunks(fitting(prompts, source.task.profile, tokenizer, max_length)):
         requests = tokenize(chunk, source.task.profile, tokenizer, max_length, source.task.name)
         yield Piece(index, chunk, requests)
 

@@ -7,7 +7,7 @@ It deliberately does not know tokens.
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import accumulate, islice
 
 from miron_jax.errors import InputError
 from miron_jax.task import AnswerTask, Example, Task, Wording
@@ -24,6 +24,9 @@ class Prompt:
     gold: int | None  # None where nothing is chosen (language modelling, questions)
     preamble: str = ""  # worked examples and what stands before them
     category: str | None = None
+    shot_starts: tuple[int, ...] = ()  # characters of the preamble before each worked example that may be dropped
+    num_shots: int | None = None  # worked examples that it has kept; None: they are not counted
+    beside: int = 0  # of contexts and continuations, how many stand behind the options: asked too, and no option
 
     @property
     def num_chars(self) -> int:
@@ -38,7 +41,7 @@ def render(task: Task | AnswerTask, examples: Sequence[Example], limit: int | No
     Where categories count apart, they come one after another, each with its own limit and its own draws.
     """
     if task.arrange is not None:
-        return [_prompt(task, idx, own, own.preamble or "") for idx, own in enumerate(examples[:limit])]
+        return [_arranged(task, idx, own) for idx, own in enumerate(examples[:limit])]
     ordered = [examples[i] for i in item_order(task.profile, len(examples))]
     pools: dict[str | None, list[Example]] = {}
     for example in ordered:
@@ -49,9 +52,18 @@ def render(task: Task | AnswerTask, examples: Sequence[Example], limit: int | No
 
 def without_shots(prompt: Prompt) -> Prompt:
     """Contexts cut to what tells options apart: the last line of each where they differ, nothing where they do not."""
-    same = all(context == prompt.contexts[0] for context in prompt.contexts)
-    contexts = tuple("" if same else context.rsplit("\n", 1)[-1] for context in prompt.contexts)
-    return replace(prompt, contexts=contexts, preamble="")
+    num_options = len(prompt.contexts) - prompt.beside
+    contexts, continuations = prompt.contexts[:num_options], prompt.continuations[:num_options]
+    same = all(context == contexts[0] for context in contexts)
+    contexts = tuple("" if same else context.rsplit("\n", 1)[-1] for context in contexts)
+    return replace(prompt, contexts=contexts, continuations=continuations, preamble="", shot_starts=(), beside=0)
+
+
+def without_first_shot(prompt: Prompt) -> Prompt:
+    """One worked example fewer; it has at least one."""
+    cut = prompt.shot_starts[1] if len(prompt.shot_starts) > 1 else len(prompt.preamble)
+    starts = tuple(start - cut for start in prompt.shot_starts[1:])
+    return replace(prompt, preamble=prompt.preamble[cut:], shot_starts=starts, num_shots=len(starts))
 
 
 def item_order(profile: Wording, num_rows: int) -> list[int]:
@@ -162,18 +174,44 @@ def _question_delimiter(task: Task | AnswerTask, preamble: str) -> str:
     return "" if task.kind == "schema" and not preamble else task.profile.delimiter.rstrip()
 
 
+def _arranged(task: Task | AnswerTask, idx: int, example: Example) -> Prompt:
+    """An example whose suite has drawn its worked examples itself."""
+    shots = example.shots or ()
+    prompt = _prompt(task, idx, example, "".join(shots))
+    if task.profile.truncation == "keep_last":
+        return prompt
+    starts = tuple(accumulate(map(len, shots[:-1]), initial=0)) if shots else ()
+    return replace(prompt, shot_starts=starts, num_shots=len(shots))
+
+
 def _prompt(task: Task | AnswerTask, idx: int, example: Example, preamble: str) -> Prompt:
     # A context that all options share is one string, however many options point at it.
     between = task.profile.shot_separator if preamble and task.arrange is None else ""
     delimiter = _question_delimiter(task, preamble)
     contexts = tuple(between + _context(example, c, task.profile, delimiter) for c in range(len(example.contexts)))
     num_options = max(len(contexts), len(example.continuations))
+    contexts = contexts if len(contexts) == num_options else contexts * num_options
+    continuations = tuple(_continuation(example, option) for option in range(num_options))
+    beside = _beside(task, example, contexts, continuations)
     return Prompt(
         id=idx,
         row=example.row,
-        contexts=contexts if len(contexts) == num_options else contexts * num_options,
-        continuations=tuple(_continuation(example, option) for option in range(num_options)),
+        contexts=(*contexts, *(context for context, _ in beside)),
+        continuations=(*continuations, *(continuation for _, continuation in beside)),
+        beside=len(beside),
         gold=example.gold if task.kind in ("multiple_choice", "schema") else None,
         preamble=preamble,
         category=example.category,
     )
+
+
+def _beside(
+    task: Task | AnswerTask, example: Example, contexts: tuple[str, ...], continuations: tuple[str, ...]
+) -> list[tuple[str, str]]:
+    """What is asked beside the options: gold with its ending, then every option behind the context without content."""
+    asked = []
+    if isinstance(task, Task) and task.profile.ending and example.gold is not None:
+        asked.append((contexts[example.gold], continuations[example.gold] + task.profile.ending))
+    if example.neutral is not None:
+        asked += [(example.neutral, continuation) for continuation in continuations]
+    return asked

@@ -121,7 +121,7 @@ def _first_of_each(items: list[Cloze], limit: int | None) -> list[Cloze]:
 
 def task_file(task: AnyTask, folder: Path) -> Path:
     assert task.file is not None
-    return folder / (task.file if isinstance(task, ClozeTask) else task.file.path)
+    return folder / task.file if isinstance(task, ClozeTask) else task.file.below(folder)
 
 
 def length_limit(config: RunConfig, model: ModelConfig | OwnModel) -> LengthLimit:

@@ -7,7 +7,7 @@ read for them.  It deliberately does not know few-shot draws, tokenizers, models
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
@@ -25,9 +25,15 @@ class Example:
     continuations: tuple[str, ...]  # one, or one an option (multiple choice)
     gold: int | None  # index of the right option; 0 where there is one option; None: it is not published
     category: str | None = None  # where the file has categories
-    preamble: str | None = None  # worked examples that the suite itself has put before it; None: the run draws them
+    shots: tuple[str, ...] | None = None  # worked examples that the suite itself has put before it; None: the run draws
     dialogue: int | None = None  # turns of one dialogue are asked in order, each behind the answers to those before it
     published: Mapping[str, Any] | None = None  # the record itself, for submissions and metrics over all records
+    neutral: str | None = (
+        None  # a context without content, which tells how probable an option is before anything is asked
+    )
+    cluster: str | None = None  # examples of one cluster (a word, a story) are no independent trials
+    swapped: str | None = None  # examples of one name are the same question with its options in another order
+    traits: tuple[tuple[str, str], ...] = ()  # what the robustness report groups examples by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +75,12 @@ class Wording:
     categories: Literal["pooled", "macro", "reported"]
     # macro: drawn and averaged within each category, then the mean of those; reported: pooled, each category told beside
     bos: Literal["always", "as_tokenizer", "never"]  # always: the declared bos_token, else <|bos|>, else <|endoftext|>,
-    # else an error; as_tokenizer: what the tokenizer puts before the worked examples
+    # else an error; as_tokenizer: what the tokenizer puts before a text
     boundary: Literal["joint", "segments"]  # joint: one text; segments: worked examples, context, continuation apart
-    truncation: Literal["keep_last"]  # the last max_length tokens stay; BOS and early shots go first
+    truncation: Literal[
+        "keep_last", "whole_shots"
+    ]  # keep_last: the last max_length tokens stay, BOS and early shots go
+    # first; whole_shots: worked examples go whole, the first first, and only then tokens
     max_length: int | None  # tokens of a request without --max_length; None: as many as the model takes
     over_all: Literal["", "f1_macro", "mcc", "grade_norm"] = ""  # numbers over all examples together, beside the means
 
@@ -85,12 +94,15 @@ class Profile(Wording):
     span: Literal[
         "after_common_prefix", "common_suffix", "after_stripped_context", "after_context", "continuation"
     ]  # tokens scored; after_context: behind as many tokens as the context alone has, trailing space not counted
-    normalizer: Literal["mean", "exp_mean", "sum"]  # options are compared by mean log-probability a token, float32;
-    # exp_mean: by exp of it, whose rounding makes ties; sum: not normalized
+    normalizer: Literal[
+        "mean", "exp_mean", "sum", "char"
+    ]  # options are compared by mean log-probability a token, float32;
+    # exp_mean: by exp of it, whose rounding makes ties; sum: not normalized; char: sum by characters of the option
     tie: Literal["first", "last"]  # which of equal options wins
     empty_span: Literal[
         "nan_first_wins", "error"
     ]  # no scored token: NaN, which wins in first place and loses elsewhere
+    ending: str = ""  # gold is asked with this behind it too: greedy_exact is whether the model would write just that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +113,17 @@ class AnswerProfile(Wording):
     extra_tokens: int  # a text may have this many tokens more than the longest accepted answer of the whole file
     stop: tuple[str, ...]  # a text ends before the first of these
     answer_after: str  # the answer is what stands behind the last of these; "": the whole text
-    answer_normalizer: Literal["gauntlet", "squad", "strip"]  # gauntlet: lower case, no punctuation or articles, white
-    # space squeezed; squad: the same, punctuation in ASCII only; strip: no white space at either end
-    match: Literal["prefix", "equal", "squad", "exam", "detox"]
-    # prefix: right where the answer begins with an accepted one; squad: em and f1 over words; exam: points of the state
-    # exam; detox: three classifiers
+    answer_normalizer: Literal["gauntlet", "squad", "strip", "ukrainian", "lm_eval", "lm_eval_no_space"]
+    # gauntlet: lower case, no punctuation or articles, white space squeezed; squad: the same, punctuation in ASCII only;
+    # strip: no white space at either end; ukrainian: miron_jax/metrics/ukrainian.py; lm_eval: lower case, no ASCII
+    # punctuation, white space kept; lm_eval_no_space: nor white space anywhere
+    match: Literal["prefix", "equal", "normalized", "squad", "exam", "detox"]
+    # prefix: right where the answer begins with an accepted one; equal: without white space around it, it is one;
+    # normalized: both are equal once normalized; squad: em and f1 over words; exam: points of the state exam; detox: three
+    # classifiers
+    decoded: Literal["after_prompt", "alone"] = (
+        "after_prompt"  # a text's tokens; alone: SentencePiece drops a first space
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +171,7 @@ class ProgramProfile:
 Arrange = Callable[[list[Any], Path], list[Any]]  # examples in file order, the suite's folder -> with their preambles
 Answering = Callable[[Any, str], Any]  # an example, its answer
 Ask = Callable[[Sequence[Example], Sequence[str]], str]  # all turns so far, the answers to those before the last one
+Chance = Callable[[Sequence[Any]], Mapping[str, float]]  # the examples of a file -> baselines that depend on them
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +181,12 @@ class DataFile:
     path: str  # below the suite's data folder
     rows: int | None  # None: a file of the user's own
     git_blob_sha1: str | None  # as `git hash-object` prints it
+    others: tuple[str, ...] = ()  # where else it may lie
+
+    def below(self, folder: Path) -> Path:
+        """Where it lies in this folder; where it should, if it is absent."""
+        places = [folder / path for path in (self.path, *self.others)]
+        return next((place for place in places if place.is_file()), places[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +220,9 @@ class Task:
     answered: "Answering | None" = None  # an example and its answer, as numbers over all examples take them
     ask: "Ask | None" = None  # of dialogues: the text before the last turn's options
     human: tuple[HumanBaseline, ...] = ()
+    chance: "Chance | None" = None
+    clusters: str | None = None  # what an example's cluster is
+    reference: Mapping[str, float] = field(default_factory=dict)  # accuracies that others have published, by model
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +240,9 @@ class AnswerTask:
     main: str = "accuracy"
     answered: "Answering | None" = None
     human: tuple[HumanBaseline, ...] = ()
+    chance: "Chance | None" = None
+    clusters: str | None = None
+    reference: Mapping[str, float] = field(default_factory=dict)
     kind: Literal["generation"] = "generation"
 
 
@@ -317,7 +348,8 @@ def data_state(task: AnyTask, folder: Path | None) -> DataState:
     """Compares the file under `folder` with the hash it was published under."""
     if task.file is None:
         return DataState("generated", None)
-    path = (folder or Path()) / (task.file if isinstance(task, ClozeTask) else task.file.path)
+    below = folder or Path()
+    path = below / task.file if isinstance(task, ClozeTask) else task.file.below(below)
     if not path.is_file():
         return DataState("missing", None)
     found = git_blob_sha1(_read_bytes(task, path))
@@ -342,7 +374,7 @@ class _OfExamples(Protocol[ExampleKind]):
 
 def read_examples(task: _OfExamples[ExampleKind], folder: Path, allow_changed: bool = False) -> list[ExampleKind]:
     """All examples of a task in file order; a file that is not as published is refused unless `allow_changed`."""
-    path = folder / task.file.path
+    path = task.file.below(folder)
     content = _read_bytes(task, path)
     found = git_blob_sha1(content)
     if found != (task.file.git_blob_sha1 or found) and not allow_changed:
@@ -350,15 +382,58 @@ def read_examples(task: _OfExamples[ExampleKind], folder: Path, allow_changed: b
             f"{task.name}: {path} is not the published file (git blob {found}, expected {task.file.git_blob_sha1}): "
             "fetch the file again, or pass --allow_changed_data to score it without the suite's name"
         )
-    lines = content.split(b"\n")
-    if lines[-1] == b"":
-        lines.pop()  # the newline that ends the last line
-    if not lines:
-        expected = task.file.rows or "at least 1"
-        raise InputError(f"{task.name}: {path} is empty, expected {expected} lines: fetch the file again")
-    examples = [_example(task, path, row, line) for row, line in enumerate(lines)]
+    examples = [
+        _example(task, path, row, fields)
+        for row, fields in enumerate(json_rows(content, path, task.name, task.file.rows))
+    ]
     arrange = getattr(task, "arrange", None)
     return examples if arrange is None else arrange(examples, folder)
+
+
+def json_rows(content: bytes, path: Path, task_name: str, rows: int | None = None) -> list[dict[str, Any]]:
+    """The objects of a data file: one a line; of a .json file also those of one array, or of a table written by columns.
+
+    Raises InputError, which names the line.
+    """
+    whole = _whole(content) if path.suffix == ".json" else None
+    if whole is not None:
+        wrong = next((place for place, own in enumerate(whole) if not isinstance(own, dict)), None)
+        if wrong is not None:
+            raise InputError(
+                f"{task_name}: {path}, record {wrong + 1}: found a JSON {type(whole[wrong]).__name__}, expected one JSON "
+                "object; mend the record or fetch the file again"
+            )
+    lines = content.split(b"\n") if whole is None else whole
+    if whole is None and lines[-1] == b"":
+        lines.pop()  # the newline that ends the last line
+    if not lines:
+        expected = rows or "at least 1"
+        raise InputError(f"{task_name}: {path} is empty, expected {expected} lines: fetch the file again")
+    if whole is not None:
+        return whole
+    found = []
+    for row, line in enumerate(lines):
+        try:
+            found.append(_json_object(line))
+        except ValueError as error:
+            raise InputError(
+                f"{task_name}: {path}, line {row + 1}: {error}; mend the line or fetch the file again"
+            ) from None
+    return found
+
+
+def _whole(content: bytes) -> list[Any] | None:
+    """The records of a file that is one JSON value; None: it is not, so it has one a line."""
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(value, list):
+        return value
+    columns = list(value.values()) if isinstance(value, dict) else []
+    if columns and all(isinstance(own, dict) and own.keys() == columns[0].keys() for own in columns):
+        return [{name: own[row] for name, own in value.items()} for row in columns[0]]
+    return [value]
 
 
 def git_blob_sha1(content: bytes) -> str:
@@ -378,9 +453,8 @@ def _read_bytes(task: AnyTask | _OfExamples[Any], path: Path) -> bytes:
         ) from error
 
 
-def _example(task: _OfExamples[ExampleKind], path: Path, row: int, line: bytes) -> ExampleKind:
+def _example(task: _OfExamples[ExampleKind], path: Path, row: int, fields: dict[str, Any]) -> ExampleKind:
     try:
-        fields = _json_object(line)
         return task.parse(fields, row)
     except ValueError as error:
         raise InputError(

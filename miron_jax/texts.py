@@ -14,6 +14,7 @@ import numpy as np
 from miron_jax.aggregate import AnswerScores, AnswerSource, ClozeScores, Inputs, ProgramScores, ProgramSource
 from miron_jax.answer_requests import AnswerRequests, answer_requests, program_requests
 from miron_jax.config import RunConfig
+from miron_jax.detokenize import drops_first_space
 from miron_jax.generate import Generated, Generator, Sampling, TextRequest, plain_text
 from miron_jax.hosts import Hosts
 from miron_jax.journal import Journal, Text
@@ -68,7 +69,7 @@ class AskedAnswers(NamedTuple):
         prompts = render(task, source.examples, config.limit)
         most = limit.of(task.profile)
         requests = answer_requests(prompts, source.examples, task.profile, tokenizer, most, task.name)
-        return cls(source, prompts, [of_row[prompt.row] for prompt in prompts], requests)
+        return cls(source, requests.worded, [of_row[prompt.row] for prompt in prompts], requests)
 
     def scores(self, trained_length: int) -> AnswerScores:
         """Nothing generated yet."""
@@ -87,7 +88,9 @@ class AskedAnswers(NamedTuple):
             generated = next(texts)
             task.ended.append(generated.ended)
             task.drawn.append(generated.token_ids)
-            task.generated.append(plain_text(tokenizer, ids, generated))
+            text = plain_text(tokenizer, ids, generated)
+            alone = self.source.task.profile.decoded == "alone" and drops_first_space(tokenizer)
+            task.generated.append(text.removeprefix(" ") if alone else text)
 
 
 class AskedPrograms(NamedTuple):

@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -73,6 +73,14 @@ class Bos(NamedTuple):
     how: str  # which rule found it: "declared <s>", "vocabulary <|bos|>", "vocabulary <|endoftext|>"
 
 
+class Special(NamedTuple):
+    """Tokens that the tokenizer puts around every text, and what stands for an empty one."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    empty: tuple[int, ...]  # context of a target without a prefix; () where the vocabulary has nothing for it
+
+
 class _Ragged(NamedTuple):
     """Token sequences end to end."""
 
@@ -117,6 +125,29 @@ def resolve_bos(tokenizer: Tokenizer) -> Bos:
     )
 
 
+def special_tokens(tokenizer: Tokenizer) -> Special:
+    with_specials, alone = tokenizer("a")["input_ids"], tokenizer("a", add_special_tokens=False)["input_ids"]
+    places = range(len(with_specials))
+    at = next((i for i in places if alone and with_specials[i : i + len(alone)] == alone), None)
+    if at is None:
+        raise InputError(
+            f"the tokenizer makes {with_specials} of 'a' with special tokens and {alone} without, expected the same tokens "
+            "between them: name another with --tokenizer"
+        )
+    try:
+        empty = (resolve_bos(tokenizer).id,)
+    except InputError:
+        empty = ()
+    return Special(tuple(with_specials[:at]), tuple(with_specials[at + len(alone) :]), empty)
+
+
+def first_tokens(bos: Literal["always", "as_tokenizer", "never"], tokenizer: Tokenizer) -> tuple[int, ...]:
+    """What stands before a text that is tokenized as one."""
+    if bos == "as_tokenizer":
+        return special_tokens(tokenizer).before
+    return () if bos == "never" else (resolve_bos(tokenizer).id,)
+
+
 def tokenize(
     prompts: Sequence[Prompt], profile: Profile, tokenizer: Tokenizer, max_length: int | None, task_name: str
 ) -> Requests:
@@ -129,12 +160,14 @@ def tokenize(
     return concatenate(parts)
 
 
-def tokenize_questions(prompts: Sequence[Prompt], tokenizer: Tokenizer, joint: bool = False) -> list[tuple[int, ...]]:
-    """Every prompt's whole token ids by segments, up to where its answer begins; `joint`: as one text, nothing before it."""
-    encode = _encoder(tokenizer)
-    if joint:
+def tokenize_questions(
+    prompts: Sequence[Prompt], tokenizer: Tokenizer, first: tuple[int, ...] | None = None
+) -> list[tuple[int, ...]]:
+    """Every prompt's whole token ids by segments, up to where its answer begins; `first`: as one text behind these."""
+    encode = encoder(tokenizer)
+    if first is not None:
         return [
-            tuple(ids)
+            (*first, *ids)
             for chunk in _chunks(prompts)
             for ids in encode([prompt.preamble + prompt.contexts[0] for prompt in chunk])
         ]
@@ -147,7 +180,7 @@ def tokenize_questions(prompts: Sequence[Prompt], tokenizer: Tokenizer, joint: b
 
 def longest_answer(texts: Sequence[str], tokenizer: Tokenizer) -> int:
     """Tokens of the longest text, with the special tokens that the tokenizer puts around it."""
-    return max((len(ids) for ids in _encoder(tokenizer)(list(texts), True)), default=0)
+    return max((len(ids) for ids in encoder(tokenizer)(list(texts), True)), default=0)
 
 
 def concatenate(parts: Sequence[Requests]) -> Requests:
@@ -227,8 +260,8 @@ class _Spanned(NamedTuple):
 
 def _joint(prompts: Sequence[Prompt], rules: _Rules, num_options: np.ndarray) -> _Spanned:
     """Preamble, context and continuation are one text, with one BOS in front or none."""
-    encode = _encoder(rules.tokenizer)
-    first = () if rules.profile.bos == "never" else (resolve_bos(rules.tokenizer).id,)
+    encode = encoder(rules.tokenizer)
+    first = first_tokens(rules.profile.bos, rules.tokenizer)
     texts = [p.preamble + c + k for p in prompts for c, k in zip(p.contexts, p.continuations, strict=True)]
     strip = {"after_stripped_context": str.strip, "after_context": str.rstrip}.get(rules.profile.span)
     contexts = [strip(p.preamble + context) for p in prompts for context in p.contexts] if strip else []
@@ -250,7 +283,7 @@ def _segments(prompts: Sequence[Prompt], rules: _Rules, num_options: np.ndarray)
 
     A SentencePiece tokenizer may put a stray space before each.
     """
-    encode = _encoder(rules.tokenizer)
+    encode = encoder(rules.tokenizer)
     spaced = rules.profile.continuation_space == "where_one_token" and writes_space_into_words(rules.tokenizer)
     texts = [_with_space(text) if spaced else text for prompt in prompts for text in prompt.continuations]
     before = _before_answers(prompts, encode, rules.tokenizer)
@@ -283,7 +316,7 @@ def _with_space(text: str) -> str:
     return text if text.startswith(" ") else f" {text}"
 
 
-def _encoder(tokenizer: Tokenizer) -> _Encode:
+def encoder(tokenizer: Tokenizer) -> _Encode:
     """Texts -> token ids; `special`: with the tokens that the tokenizer puts at either end."""
     if not getattr(tokenizer, "is_fast", False):
         return lambda texts, special=False: tokenizer(texts, add_special_tokens=special, verbose=False)["input_ids"]

@@ -128,20 +128,18 @@ MERA: dict[str, tuple[HumanBaseline, ...]] = {
 # fmt: on
 
 _UATION = "Eval-UA-tion 1.0, Hamotskyi et al. 2024, UNLP"
-# Right answers of people, of so many instances; chance is 1 / options, and for low and wis 1 / (mean number of options).
-_UATION_TABLE = {
-    "ua_cbt": (99, 6, 1 / 6),
-    "up_unmasked": (99, 12, 1 / 10),
-    "up_masked": (98, 16, 1 / 10),
-    "wordalpha": (98, 8, 1 / 2),
-    "wordlength": (100, 6, 1 / 2),
-    "cats_bin": (99, 3, 1 / 2),
-    "cats_mc": (100, 2, 1 / 5),
-    "low": (100, 3, 0.0943),
-    "wis": (100, 6, 0.0469),
+_UATION_TABLE = {  # answers of people, of which so many were wrong
+    "ua_cbt": (99, 6),
+    "up_unmasked": (99, 12),
+    "up_masked": (98, 16),
+    "lmes_wordalpha": (98, 8),
+    "lmes_wordlength": (100, 6),
+    "lmes_catsbin": (99, 3),
+    "lmes_catsmc": (100, 2),
+    "lmes_low": (100, 3),
+    "lmes_wis": (100, 6),
 }
 EVAL_UATION: dict[str, tuple[HumanBaseline, ...]] = {
     name: (HumanBaseline("accuracy", (n - wrong) / n, n, "one annotator", "measured", _UATION),)
-    for name, (n, wrong, _) in _UATION_TABLE.items()
+    for name, (n, wrong) in _UATION_TABLE.items()
 }
-EVAL_UATION_RANDOM = {name: chance for name, (_, _, chance) in _UATION_TABLE.items()}

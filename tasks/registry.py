@@ -14,6 +14,7 @@ from rapidfuzz import process
 from miron_jax.errors import InputError
 from miron_jax.task import AnyTask, Suite
 from miron_jax.tasks import core, miron
+from miron_jax.tasks.eval_uation import suite as eval_uation
 from miron_jax.tasks.gauntlet import programming, yaml_files
 from miron_jax.tasks.gauntlet import suite as gauntlet
 from miron_jax.tasks.mera import suite as mera
@@ -28,6 +29,9 @@ _SUITES: tuple[Suite[AnyTask], ...] = (
     miron.MIRON_GEN_PREFIXSPACE,
     mera.V1,
     mera.V12,
+    eval_uation.SUITE,
+    eval_uation.TEXT,
+    eval_uation.TEXT_REFCOMPAT,
 )
 SUITES: dict[str, Suite[AnyTask]] = {suite.name: suite for suite in _SUITES}
 SUITE_NAMES = (*SUITES, yaml_files.NAME)

@@ -272,6 +272,9 @@ def test_select_keeps_published_order_without_duplicates():
         "miron-gen-prefixspace",
         "mera-v1",
         "mera-v1.2",
+        "eval-ua-tion",
+        "eval-ua-tion-text",
+        "eval-ua-tion-text-refcompat",
     ]
     assert [task.name for task in select("core").tasks] == list(TASKS)
     chosen = select("core/copa, core/arc_*,core/arc_easy")

@@ -12,7 +12,7 @@ from miron_jax.errors import InputError
 from miron_jax.metrics.mera import ETHICS
 from miron_jax.prompts import Prompt, render
 from miron_jax.task import AnswerTask, ProgramTask, Question, Task, read_examples
-from miron_jax.tasks.mera.records import preamble
+from miron_jax.tasks.mera.records import worded
 from miron_jax.tasks.mera.suite import V1, V12
 from miron_jax.tasks.mera.table import BY_NAME, data_sets
 
@@ -308,7 +308,7 @@ def test_questions_hold_what_is_right_and_ties_break_as_v1_breaks_them(tmp_path:
     [question] = read_examples(task_of("mera-v1/chegeka"), tmp_path)
     assert isinstance(question, Question)
     assert question.accepted == ("раз", "два")
-    assert preamble([]) == ""
+    assert worded([]) == ()
     ties = {own.name for own in data_sets("v1") if own.v1 and own.v1.tie == "last"}
     assert ties == {
         "ruEthics",

@@ -6,11 +6,13 @@ Arrives: the generated text, the accepted answers.  Leaves: `ExampleScore`.  It 
 import math
 import re
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.mera import exact_match, token_f1
 from miron_jax.metrics.mera import normalize as normalize_squad
+from miron_jax.metrics.ukrainian import as_lm_eval, comparable
 from miron_jax.task import AnswerProfile
 
 _PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "\u2018\u2019\u00b4`", " "))
@@ -25,6 +27,10 @@ def score_answer(text: str, accepted: Sequence[str], profile: AnswerProfile) -> 
         return ExampleScore(None, bool(em), False, False, {"em": em, "f1": f1, "score": (em + f1) / 2})
     if profile.match == "equal":
         right = answer.strip() in accepted
+        return ExampleScore(None, right, False, False, {"accuracy": float(right)})
+    if profile.match == "normalized":
+        same = NORMALIZERS[profile.answer_normalizer]
+        right = same(answer) in map(same, accepted)
         return ExampleScore(None, right, False, False, {"accuracy": float(right)})
     if profile.match == "exam":  # its points are counted over all records together
         return ExampleScore(None, None, False, False, {"answered": float(bool(answer.strip()))})
@@ -59,4 +65,11 @@ def normalize(text: str) -> str:
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-NORMALIZERS = {"gauntlet": normalize, "squad": normalize_squad, "strip": str.strip}
+NORMALIZERS: dict[str, Callable[[str], str]] = {
+    "gauntlet": normalize,
+    "squad": normalize_squad,
+    "strip": str.strip,
+    "ukrainian": comparable,
+    "lm_eval": partial(as_lm_eval, drop_space=False),
+    "lm_eval_no_space": partial(as_lm_eval, drop_space=True),
+}

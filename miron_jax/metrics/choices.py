@@ -10,7 +10,7 @@ every number of its example NaN, never 0, and no option is chosen.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -18,7 +18,17 @@ import numpy as np
 CHOICE_METRICS: tuple[str, ...] = ("accuracy", "accuracy_sum", "accuracy_bytes", "bits_per_byte")
 CONTINUATION_METRICS: tuple[str, ...] = ("accuracy", "bits_per_byte")
 PROPORTIONS = frozenset(
-    {"accuracy", "accuracy_sum", "accuracy_bytes", "em", "answered", "answered_last"}
+    {
+        "accuracy",
+        "accuracy_sum",
+        "accuracy_bytes",
+        "accuracy_char",
+        "accuracy_pmi",
+        "greedy_exact",
+        "em",
+        "answered",
+        "answered_last",
+    }
 )  # 0 or 1 an example; other metrics are means
 
 
@@ -32,13 +42,14 @@ class ExampleScore:
     empty_span: bool  # some option has no scored token
     metrics: Mapping[str, float]
     rounded: bool = False  # the mean losses alone would have chosen another option: exp of them rounded to a tie
+    neutral_logprobs: tuple[float, ...] = ()  # nats, of every option behind the context without content
 
 
 def score_choices(
     token_logprobs: Sequence[np.ndarray],
     continuations: Sequence[str],
     gold: int | None,
-    normalizer: Literal["mean", "exp_mean", "sum"] = "mean",
+    normalizer: Literal["mean", "exp_mean", "sum", "char"] = "mean",
     tie: Literal["first", "last"] = "first",
 ) -> ExampleScore:
     """Multiple choice and schema: one entry an option in both sequences.
@@ -48,7 +59,7 @@ def score_choices(
     empty = any(len(logprobs) == 0 for logprobs in token_logprobs)
     if any(np.isnan(logprobs).any() for logprobs in token_logprobs):
         return ExampleScore(None, None, False, empty, dict.fromkeys(CHOICE_METRICS, math.nan))
-    means = mean_losses(token_logprobs) if normalizer != "sum" else [-own for own in _sums(token_logprobs)]
+    means = _losses(token_logprobs, continuations, normalizer)
     losses = perplexities(means) if normalizer == "exp_mean" else means
     prediction = first_smallest(losses) if tie == "first" else len(losses) - 1 - first_smallest(losses[::-1])
     tied = sum(bool(loss == losses[prediction]) for loss in losses) > 1
@@ -69,6 +80,37 @@ def score_choices(
     )
 
 
+def score_beside(
+    example: ExampleScore,
+    token_logprobs: Sequence[np.ndarray],
+    continuations: Sequence[str],
+    gold: int,
+    ending: tuple[np.ndarray, np.ndarray] | None,
+    neutral_logprobs: Sequence[np.ndarray],
+) -> ExampleScore:
+    """The same example with what was asked beside its options; NaN stays NaN, never 0.  `ending`: log-probabilities and
+    ranks of gold's tokens with those of its ending.
+
+    accuracy_char: 1 if gold has the largest (sum of log p) / (characters), lm-eval's `acc_norm`.
+    accuracy_pmi: 1 if gold has the largest (sum of log p behind the question) - (sum behind the context without content),
+    Holtzman et al. 2021 (arXiv:2104.08315), within the same worked examples: what is probable anyway does not count.
+    greedy_exact: 1 if every token of gold and its ending is the most probable one: greedy generation writes just gold.  A
+    lower bound of exact match over generated texts, as other tokens may spell the same text.
+    """
+    metrics = dict(example.metrics)
+    broken = any(np.isnan(own).any() for own in token_logprobs)
+    best = np.argmin(np.asarray(_losses(token_logprobs, continuations, "char")))
+    metrics["accuracy_char"] = math.nan if broken else float(int(best) == gold)
+    if neutral_logprobs:
+        with np.errstate(invalid="ignore"):  # -inf less -inf
+            gain = _sums(token_logprobs).astype(np.float64) - _sums(neutral_logprobs)
+        metrics["accuracy_pmi"] = math.nan if np.isnan(gain).any() else float(int(np.argmax(gain)) == gold)
+    if ending is not None:
+        logprobs, ranks = ending
+        metrics["greedy_exact"] = math.nan if np.isnan(logprobs).any() else float(bool(np.all(ranks == 0)))
+    return replace(example, metrics=metrics, neutral_logprobs=tuple(map(float, _sums(neutral_logprobs))))
+
+
 def score_continuation(token_logprobs: np.ndarray, ranks: np.ndarray, continuation: str) -> ExampleScore:
     """Language modelling: right when every scored token is the model's most probable one.
 
@@ -85,6 +127,14 @@ def score_continuation(token_logprobs: np.ndarray, ranks: np.ndarray, continuati
         empty_span=len(token_logprobs) == 0,
         metrics={"accuracy": right, "bits_per_byte": bits_per_byte(token_logprobs, continuation)},
     )
+
+
+def _losses(token_logprobs: Sequence[np.ndarray], continuations: Sequence[str], normalizer: str) -> list[np.float32]:
+    """What options are compared by, less is better."""
+    if normalizer in ("mean", "exp_mean"):
+        return mean_losses(token_logprobs)
+    sums = -_sums(token_logprobs)
+    return list(sums if normalizer == "sum" else sums / np.array([max(1, len(text.strip())) for text in continuations]))
 
 
 def mean_losses(token_logprobs: Sequence[np.ndarray]) -> list[np.float32]:

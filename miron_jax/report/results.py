@@ -49,6 +49,7 @@ from miron_jax.prompts import Prompt
 from miron_jax.report.cloze import cloze_composites, cloze_entry, cloze_samples
 from miron_jax.report.curves import draw_curves
 from miron_jax.report.entries import estimate_entry, option_entry
+from miron_jax.robustness import robustness
 from miron_jax.scores import Score
 from miron_jax.store import Store
 from miron_jax.task import AnyTask, ClozeTask, DataState, Example, Problem, Suite
@@ -300,6 +301,7 @@ def _answer_samples(task: AnswerScores) -> Iterator[dict[str, Any]]:
             "id": prompt.id,
             "row": prompt.row,
             **_category(prompt),
+            **_robust(prompt, task.questions[i]),
             "gold": None,
             "prediction": None,
             "correct": example.correct,
@@ -335,6 +337,14 @@ def _category(prompt: Prompt) -> dict[str, str]:
     return {} if prompt.category is None else {"category": prompt.category}
 
 
+def _robust(prompt: Prompt, example: Example | None) -> dict[str, Any]:
+    """What the robustness report groups it by, and how many worked examples it has kept."""
+    found: dict[str, Any] = {} if prompt.num_shots is None else {"num_shots": prompt.num_shots}
+    if example is not None and example.cluster is not None:
+        found |= {"cluster": example.cluster, "swapped": example.swapped, "traits": dict(example.traits)}
+    return found
+
+
 def _samples(task: TaskScores) -> Iterator[dict[str, Any]]:
     chosen = task.source.task.kind != "language_modeling"
     of_row = {example.row: example for example in task.source.examples}
@@ -343,12 +353,14 @@ def _samples(task: TaskScores) -> Iterator[dict[str, Any]]:
             "id": prompt.id,
             "row": prompt.row,
             **_category(prompt),
+            **_robust(prompt, of_row.get(prompt.row)),
             "gold": prompt.gold,
             "prediction": example.prediction if chosen else None,
             "correct": example.correct,
             "options": [
                 option_entry(prompt.contexts[i] + prompt.continuations[i], option) for i, option in enumerate(options)
             ],
+            **({"neutral_logprobs": list(example.neutral_logprobs)} if example.neutral_logprobs else {}),
             "generated": None,
             "metrics": dict(example.metrics),
             **_published(of_row.get(prompt.row)),
@@ -376,6 +388,7 @@ def _entry(task: AnyScores, outcome: Outcome, config: RunConfig) -> dict[str, An
 def _task(task: TaskScores | AnswerScores | ProgramScores, outcome: Outcome, config: RunConfig) -> dict[str, Any]:
     definition, found, limit = task.source.task, task_estimates(task), config.limit
     human = definition.human
+    baselines = {**definition.baselines, **_chance(task)}
     rows = len(task.source.examples)
     drawn = gaps(found.metrics, human, config.human_baseline, rows, task.source.data, PROPORTIONS)
     of_main = {gap.metric: gap.human.value for gap in drawn}
@@ -383,9 +396,9 @@ def _task(task: TaskScores | AnswerScores | ProgramScores, outcome: Outcome, con
         "n": len(task.examples) - skipped(task),
         "metrics": _metrics(found.metrics),
         "groups": {name: {"n": found.sizes[name], "metrics": _metrics(own)} for name, own in found.categories.items()},
-        "baselines": {**definition.baselines, "human": of_main.get(definition.main, definition.baselines["human"])},
+        "baselines": {**baselines, "human": of_main.get(definition.main, baselines["human"])},
         "human": [asdict(gap) for gap in drawn],
-        "rescaled": _rescaled(found.metrics.get("accuracy"), definition.baselines["random"]),
+        "rescaled": _rescaled(found.metrics.get("accuracy"), baselines["random"]),
         "profile": {
             **asdict(definition.profile),
             "bos_token": outcome.bos.how if outcome.bos and definition.profile.bos == "always" else None,
@@ -399,8 +412,28 @@ def _task(task: TaskScores | AnswerScores | ProgramScores, outcome: Outcome, con
         "beyond_trained_length": task.beyond_trained,
         "data": {"file": definition.file.path, **_rows(task), **task.source.data._asdict()},
         "citation": definition.citation,
+        **_of_wording(task),
     }
     return entry if limit is None else {**entry, "limit": limit}
+
+
+def _chance(task: TaskScores | AnswerScores | ProgramScores) -> Mapping[str, float]:
+    """Baselines that depend on a task's examples."""
+    if isinstance(task, ProgramScores) or task.source.task.chance is None:
+        return {}
+    return task.source.task.chance(task.source.examples)
+
+
+def _of_wording(task: TaskScores | AnswerScores | ProgramScores) -> dict[str, Any]:
+    """How far scores hang on wording, and how many worked examples prompts have kept, of tasks that tell."""
+    if isinstance(task, ProgramScores):
+        return {}
+    kept = Counter(prompt.num_shots for prompt in task.prompts if prompt.num_shots is not None)
+    found: dict[str, Any] = {"num_shots": {str(shots): kept[shots] for shots in sorted(kept)}} if kept else {}
+    if task.source.task.reference:
+        found["reference"] = dict(task.source.task.reference)
+    told = robustness(task)
+    return found if told is None else {**found, "robustness": told}
 
 
 def _rows(task: TaskScores | AnswerScores | ProgramScores) -> dict[str, int]:

@@ -43,7 +43,7 @@ def turn_parser(own: DataSet) -> Callable[[dict[str, Any], int], Example]:
         gold = own.choices.index(fields["outputs"]) if fields["outputs"] else None
         options = tuple(f" {choice}" for choice in own.choices)
         dialogue = fields["meta"]["dialog_id"]
-        return Example(row, ("",), options, gold, preamble="", published=fields, dialogue=dialogue)
+        return Example(row, ("",), options, gold, shots=(), published=fields, dialogue=dialogue)
 
     return parse
 

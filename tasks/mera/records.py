@@ -113,7 +113,7 @@ def arranger(own: DataSet, rules: Rules, version: Version) -> Callable[[list[Any
         check_keys(own, [example.published for example in examples])
         pool = _pool(own, rules, version, folder) if rules.num_fewshot else []
         tests = [example.published for example in examples]
-        return [replace(examples[i], preamble=preamble(shots)) for i, shots in draw(own, rules, version, tests, pool)]
+        return [replace(examples[i], shots=worded(shots)) for i, shots in draw(own, rules, version, tests, pool)]
 
     return arrange
 
@@ -145,10 +145,10 @@ def draw(
     return [(i, _sample(stream, by_key, own, rules, tests[i])) for i in order]
 
 
-def preamble(shots: Sequence[Record]) -> str:
+def worded(shots: Sequence[Record]) -> tuple[str, ...]:
     """Worked examples, each with its answer and a blank line behind it."""
-    worded = [shot.full if place == 0 else shot.short for place, shot in enumerate(shots)]
-    return "".join(f"{text} {shot.fields['outputs']}{SEPARATOR}" for text, shot in zip(worded, shots, strict=True))
+    texts = [shot.full if place == 0 else shot.short for place, shot in enumerate(shots)]
+    return tuple(f"{text} {shot.fields['outputs']}{SEPARATOR}" for text, shot in zip(texts, shots, strict=True))
 
 
 def _sample(

@@ -1,0 +1,35 @@
+"""Ukrainian answers made comparable, and what lm-evaluation-harness makes of them.
+
+Arrives: texts.  Leaves: texts that are equal where the answers are.  It deliberately does not know tasks.
+"""
+
+import re
+import string
+import unicodedata
+
+APOSTROPHES = "\u2019\u02bc\u2018\u0060\u00b4\uff07"  # written for U+0027, which dictionaries have
+_FOLDED = str.maketrans(dict.fromkeys(APOSTROPHES, "'"))
+_QUOTES = str.maketrans(dict.fromkeys("\u00ab\u00bb\u201e\u201c\u201d\u201f\u2039\u203a\u201a\u201b", '"'))
+_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "\u2026\u2013\u2014", ""))
+_ASCII_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation, ""))
+# Cyrillic capitals that look like the Latin letters which name an option.
+_LOOK_ALIKES = str.maketrans("\u0410\u0412\u0421\u0415\u0406\u041a\u041c\u041d\u041e\u0420\u0422\u0425", "ABCEIKMHOPTX")
+
+
+def comparable(text: str) -> str:
+    """NFC, lower case, without white space at either end or twice in a row, quotes or punctuation; the forms of the
+    apostrophe and, of an answer that is one letter, Cyrillic and Latin letters of one look count as the same.
+
+    An answer that is one letter is looked at before its case is folded, so that "В" is option B and "в" is too, and so that
+    no letter of a word is taken for a Latin one.  Gold goes through the same, so one-letter Cyrillic gold stays comparable.
+    """
+    text = unicodedata.normalize("NFC", text).translate(_FOLDED).translate(_QUOTES).translate(_PUNCTUATION)
+    text = " ".join(text.split())
+    return text.upper().translate(_LOOK_ALIKES).lower() if len(text) == 1 else text.casefold()
+
+
+def as_lm_eval(text: str, drop_space: bool) -> str:
+    r"""exact_match with ignore_case and ignore_punctuation, as lm-evaluation-harness 0.4 compares: ASCII punctuation goes,
+    white space stays where the task has no `\s+` among regexes_to_ignore; no Unicode form or apostrophe is folded."""
+    text = re.sub(r"\s+", "", text) if drop_space else text
+    return text.lower().translate(_ASCII_PUNCTUATION)

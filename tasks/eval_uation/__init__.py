@@ -1,0 +1,1 @@
+"""Eval-UA-tion: the nine published data sets; `suite` puts them together."""

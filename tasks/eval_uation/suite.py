@@ -1,0 +1,283 @@
+"""Eval-UA-tion as suites: by log-probability, by generated texts, and by texts judged as lm-evaluation-harness does.
+
+Arrives: a folder that holds the nine data sets, each in a folder named as its repository on the hub; given or fetched.
+Leaves: `SUITE`, `TEXT`, `TEXT_REFCOMPAT`.  It deliberately does not know tokenizers or models.
+
+`eval-ua-tion` asks which of the possible answers is most probable, and beside it whether greedy decoding would write the
+right one (greedy_exact).  `eval-ua-tion-text` generates, as the authors did, and compares what can be compared: no blank at
+either end, one apostrophe, one alphabet for option letters.  `eval-ua-tion-text-refcompat` compares as the authors' task
+files do, by which a tokenizer that keeps a leading space scores 0 on three of the data sets.
+"""
+
+import os
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from miron_jax.errors import InputError
+from miron_jax.task import (
+    AnswerProfile,
+    AnswerTask,
+    DataFile,
+    Example,
+    Profile,
+    Question,
+    Suite,
+    Task,
+    json_rows,
+)
+from miron_jax.tasks.eval_uation.records import NEUTRAL, Item, reader
+from miron_jax.tasks.eval_uation.table import CITATION, DATA_SETS, DataSet
+from miron_jax.tasks.human_baselines import EVAL_UATION
+
+NAME = "eval-ua-tion"
+Form = Literal["options", "cloze", "text", "refcompat"]
+NUM_FEWSHOT = 3
+SEPARATOR = "\n\n"
+EXTRA_TOKENS = 8
+# What the authors' task files say: strings that end a text, white space compared or not, worked examples.
+_REFERENCE_STOP = {
+    "letters": ("\n\n", "\n", "</s>", "."),
+    "words": ("\n\n", "\n", "</s>", "."),
+    "odd_word": ("\n\n", "\n", "</s>"),
+    "yes_no": ("\n", "</s>"),
+    "two_words": ("\n\n",),
+    "story": ("\n\n", ":", "\n", "</s>"),
+    "article": ("\n\n", "\n", ")", "</s>"),
+}
+_REFERENCE_KEEPS_SPACE = ("yes_no", "story", "article")
+_REFERENCE_SHOTS = {"story": 2}
+
+
+def _shots(own: DataSet, form: Form) -> int:
+    if form == "cloze":
+        return 0
+    return _REFERENCE_SHOTS.get(own.shape, NUM_FEWSHOT) if form == "refcompat" else NUM_FEWSHOT
+
+
+def _wording(own: DataSet, form: Form, protocol: str) -> dict[str, Any]:
+    return {
+        "protocol": protocol,
+        "num_fewshot": _shots(own, form),
+        "delimiter": "",
+        "question_delimiter": "whole",
+        "shot_separator": SEPARATOR,
+        "strip": "nothing",
+        "item_order": "file",
+        "fewshot_draw": "stream_1234_records",
+        "fewshot_pool": "other_file" if own.shots_file else "whole_file",
+        "categories": "reported" if own.shape == "story" else "pooled",
+        "bos": "as_tokenizer",
+        "boundary": "joint",
+        "truncation": "whole_shots",
+        "max_length": None,
+    }
+
+
+def options_task(own: DataSet, form: Form, suite: str, file: DataFile, citation: str, protocol: str) -> Task:
+    """Scored by log-probability: the option with the largest sum wins, in a cloze by the character."""
+    profile = Profile(
+        **_wording(own, form, protocol),
+        continuation_space="as_written",
+        span="after_context",
+        normalizer="char" if form == "cloze" else "sum",
+        tie="first",
+        empty_span="error",
+        ending="" if form == "cloze" else "\n",
+    )
+    name = f"{suite}/{own.name}{'_cloze' if form == 'cloze' else ''}"
+    return Task(
+        name,
+        "multiple_choice",
+        profile,
+        file,
+        {"random": None, "human": None},
+        _parser(own, form),
+        citation,
+        arrange=partial(_arranged, own, _shots(own, form), file),
+        chance=partial(_chance, own.random if suite == NAME else None),
+        clusters=own.clusters,
+        human=_human(own, suite),
+        reference=own.reference,
+    )
+
+
+def text_task(own: DataSet, form: Form, suite: str, file: DataFile, citation: str, protocol: str) -> AnswerTask:
+    """Generated and compared with the right answer."""
+    reference = form == "refcompat"
+    compared = "lm_eval" if own.shape in _REFERENCE_KEEPS_SPACE else "lm_eval_no_space"
+    profile = AnswerProfile(
+        **_wording(own, form, protocol),
+        decoding="greedy",
+        extra_tokens=EXTRA_TOKENS,
+        stop=_REFERENCE_STOP[own.shape] if reference else ("\n", "</s>"),
+        answer_after="",
+        answer_normalizer=compared if reference else "ukrainian",
+        match="normalized",
+        decoded="alone" if reference else "after_prompt",
+    )
+    return AnswerTask(
+        f"{suite}/{own.name}",
+        profile,
+        file,
+        {"random": None, "human": None},
+        _parser(own, form),
+        citation,
+        arrange=partial(_arranged, own, _shots(own, form), file),
+        chance=partial(_chance, own.random if suite.startswith(NAME) else None),
+        clusters=own.clusters,
+        human=_human(own, suite),
+        reference=own.reference,
+    )
+
+
+def _human(own: DataSet, suite: str) -> Any:
+    """People read what up_masked shows, not the whole text of up_masked_refcompat."""
+    return EVAL_UATION.get(own.name, ()) if suite.startswith(NAME) else ()
+
+
+def _parser(own: DataSet, form: Form) -> Callable[[dict[str, Any], int], Any]:
+    read = reader(own)
+
+    def parse(fields: dict[str, Any], row: int) -> Example | Question:
+        item = read(fields, row)
+        category = dict(item.traits).get("taskType")
+        traits = {"cluster": item.cluster, "swapped": item.swapped, "traits": item.traits, "category": category}
+        if form == "options":
+            options = tuple(f" {option}" for option in item.options)
+            return Example(row, (item.ask,), options, item.gold, neutral=NEUTRAL, **traits)
+        if form == "cloze":
+            # Without its story, what is left of the question tells how probable each end is anyway.
+            return Example(row, (item.before,), item.fills, item.gold, neutral=item.question or None, **traits)
+        return Question(
+            row, (item.ask,), ("",), None, accepted=(item.answer,), room_for=(f" {item.answer}\n",), **traits
+        )
+
+    return parse
+
+
+def _arranged(own: DataSet, num_shots: int, file: DataFile, examples: list[Any], folder: Path) -> list[Any]:
+    """Worked examples as lm-evaluation-harness 0.4 draws them: one random.Random(1234) serves all rows in file order; where
+    they come from the test rows, one more is drawn and the row itself left out."""
+    if not num_shots:
+        return [replace(example, shots=()) for example in examples]
+    own_file = own.shots_file is None
+    pool = _shown(own, file.below(folder) if own_file else _shots_path(own, folder))
+    wanted = num_shots + own_file
+    if len(pool) < wanted:
+        raise InputError(
+            f"{NAME}'s {own.name}: {len(pool)} rows to draw worked examples from, expected at least {wanted}: fetch the "
+            "file again"
+        )
+    stream, rows = random.Random(1234), range(len(pool))
+    draws = [stream.sample(rows, wanted) for _ in examples]
+    texts = [f"{item.ask} {item.answer}{SEPARATOR}" for item in pool]
+    return [
+        replace(example, shots=tuple([texts[i] for i in drawn if not own_file or i != example.row][:num_shots]))
+        for example, drawn in zip(examples, draws, strict=True)
+    ]
+
+
+def _shown(own: DataSet, path: Path) -> list[Item]:
+    read = reader(own)
+    rows = json_rows(path.read_bytes(), path, f"{NAME}'s {own.name}")
+    found = []
+    for row, fields in enumerate(rows):
+        try:
+            found.append(read(fields, row))
+        except ValueError as error:
+            raise InputError(
+                f"{NAME}'s {own.name}: {path}, record {row + 1}: {error}; mend the record or fetch the file again"
+            ) from None
+    return found
+
+
+def _shots_path(own: DataSet, folder: Path) -> Path:
+    places = [folder / place for place in own.shots_places()]
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        raise InputError(
+            f"{NAME}'s {own.name}: {places[0]} is missing, where its worked examples come from: fetch the whole of {own.hub}"
+        )
+    return found
+
+
+def _chance(published: float | None, examples: Sequence[Any]) -> Mapping[str, float]:
+    """random: the mean over examples of 1 / (different possible answers).  random_published: the authors', for LOW and WIS
+    1 / (mean number of possible answers, repeated ones counted).  most_frequent: how often the option that its story
+    mentions most often is right."""
+    traits = [dict(example.traits) for example in examples]
+    found = {"random": sum(1 / int(own["num_options"]) for own in traits) / len(traits)}
+    if published is not None:
+        found["random_published"] = published
+    frequent = [own["most_frequent"] == "gold" for own in traits if "most_frequent" in own]
+    return {**found, "most_frequent": sum(frequent) / len(frequent)} if frequent else found
+
+
+def locate(data_dir: Path | None, fetch: bool = True) -> Path:
+    """The folder that holds lmes_LOW, ua_cbt and so on, as the hub's repositories are named."""
+    top = data_dir or (_fetched() if fetch else _cache())
+    if not any((top / own.folder).is_dir() for own in DATA_SETS):
+        raise InputError(
+            f"{top}: no {NAME} data there, expected folders {', '.join(dict.fromkeys(own.folder for own in DATA_SETS))} as "
+            f"the Hugging Face hub has them (such as {DATA_SETS[0].hub}): pass --data_dir={NAME}=FOLDER"
+        )
+    return top
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("MIRON_JAX_DATA") or Path.home() / ".cache" / "miron_jax") / NAME
+
+
+def _fetched() -> Path:
+    """The hub's nine repositories, kept in the cache; each appears there when it is whole."""
+    from huggingface_hub import snapshot_download
+
+    top = _cache()
+    for hub, folder in dict.fromkeys((own.hub, own.folder) for own in DATA_SETS):
+        if (top / folder).is_dir():
+            continue
+        partial_copy = top / f"{folder}.partial"
+        try:
+            snapshot_download(hub, repo_type="dataset", local_dir=partial_copy, allow_patterns=["*.json", "*.jsonl"])
+            partial_copy.rename(top / folder)
+        except Exception as error:  # the hub's client raises errors of whatever fetches for it
+            raise InputError(
+                f"{NAME} data are neither in {top / folder} nor to be had from {hub} on the Hugging Face hub "
+                f"({' '.join(str(error).split()):.160}): fetch it where there is a network and pass --data_dir={NAME}=FOLDER"
+            ) from error
+    return top
+
+
+def _no_composites(measured: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The authors report data sets one by one."""
+    return {}
+
+
+_PROTOCOL = "Eval-UA-tion, {}"
+_BY_LOGPROB = _PROTOCOL.format("log-probability over the possible answers")
+SUITE: Suite[Task] = Suite(
+    NAME,
+    tuple(
+        options_task(own, form, NAME, own.data_file, CITATION, _BY_LOGPROB)
+        for own in DATA_SETS
+        for form in (("options", "cloze") if own.shape == "story" else ("options",))
+    ),
+    _no_composites,
+    locate,
+)
+TEXT, TEXT_REFCOMPAT = (
+    Suite(
+        suite,
+        tuple(text_task(own, form, suite, own.data_file, CITATION, _PROTOCOL.format(how)) for own in DATA_SETS),
+        _no_composites,
+        locate,
+    )
+    for suite, form, how in (
+        (f"{NAME}-text", "text", "generated texts"),
+        (f"{NAME}-text-refcompat", "refcompat", "generated texts, compared as its lm-evaluation-harness files do"),
+    )
+)

@@ -1,0 +1,110 @@
+"""Eval-UA-tion's nine data sets: where they lie, how many rows, what others have published.
+
+Arrives: nothing.  Leaves: `DATA_SETS`.  It deliberately knows no wording.
+
+Every evaluation split is called `train`; worked examples come from a split called `fewshot`, which UP-Titles has not.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from miron_jax.task import DataFile
+
+Shape = Literal["letters", "words", "odd_word", "yes_no", "two_words", "story", "article"]
+CITATION = "Eval-UA-tion 1.0, Hamotskyi, Levbarg and Hänig 2024, UNLP (data CC BY-NC 4.0), in prompts of our own"
+_MODELS = ("gpt-4-1106-preview", "gpt-3.5-turbo", "Mistral-7B-Instruct-v0.2", "Ukrainian Mistral SLERP", "Sherlock 7B")
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    name: str  # "lmes_low"
+    hub: str  # its repository; the folder that holds it bears the repository's name
+    shape: Shape  # what its rows ask
+    file: str  # below its folder
+    shots_file: str | None  # None: worked examples come from the test rows
+    rows: int | None  # published; None: the sources disagree
+    random: float  # published chance; of lmes_low and lmes_wis 1 / (mean number of options)
+    clusters: str  # what examples share that are no independent trials
+    reference: Mapping[str, float] = field(default_factory=dict)
+    masked: bool = False  # of article: the text's digits are masked too
+
+    @property
+    def folder(self) -> str:
+        return self.hub.rpartition("/")[2]
+
+    @property
+    def data_file(self) -> DataFile:
+        return DataFile(f"{self.folder}/{self.file}", self.rows, None, _places(self.folder, self.file))
+
+    def shots_places(self) -> tuple[str, ...]:
+        """Where the split of worked examples may lie."""
+        assert self.shots_file is not None
+        return (f"{self.folder}/{self.shots_file}", *_places(self.folder, self.shots_file))
+
+
+def _places(folder: str, file: str) -> tuple[str, ...]:
+    """The published trees keep files at their top, in data/, or in a folder a split."""
+    name = file.rpartition("/")[2]
+    split = "fewshot" if "fewshot" in file.lower() else "train"
+    spelled = {name, name.replace("-fewshot", "_fewshot"), name.replace("_fewshot", "-fewshot")}
+    bare = name.replace("-fewshot", "").replace("_fewshot", "")
+    places = [
+        *(f"{folder}/{top}{own}" for own in sorted(spelled) for top in ("", "data/", f"data/{split}/")),
+        f"{folder}/data/{split}/{bare}",
+        f"{folder}/{split}.jsonl",
+    ]
+    return tuple(place for place in dict.fromkeys(places) if place != f"{folder}/{file}")
+
+
+def _rows(*values: float) -> dict[str, float]:
+    return dict(zip(_MODELS, values, strict=True))
+
+
+# fmt: off
+DATA_SETS: tuple[DataSet, ...] = (
+    DataSet(
+        "ua_cbt", "shamotskyi/ua_cbt", "story", "data/train/ua_cbt_v0.2-clean.json", "data/fewshot_clean_v0.2.json",
+        1061, 1 / 6, "story", _rows(0.97, 0.61, 0.46, 0.45, 0.55),
+    ),
+    DataSet(
+        "lmes_low", "shamotskyi/lmes_LOW", "letters", "data/train/LOWTask.jsonl", "data/fewshot/LOWTask.jsonl",
+        2000, 0.0943, "word", _rows(0.67, 0.68, 0.34, 0.35, 0.37),
+    ),
+    DataSet(
+        "lmes_wis", "shamotskyi/lmes_WIS", "words", "data/WISTask.jsonl", "data/WISTask_fewshot.jsonl",
+        2000, 0.0469, "sentence", _rows(0.39, 0.34, 0.19, 0.19, 0.19),
+    ),
+    DataSet(
+        "lmes_catsbin", "shamotskyi/lmes_catsbin", "yes_no", "DoAllWordsBelongToCatTask.jsonl",
+        "DoAllWordsBelongToCatTask-fewshot.jsonl", 2000, 1 / 2, "categories and words",
+        _rows(0.86, 0.68, 0.59, 0.66, 0.69),
+    ),
+    DataSet(
+        "lmes_catsmc", "shamotskyi/lmes_catsmc", "odd_word", "WhichWordWrongCatTask.jsonl",
+        "WhichWordWrongCatTask-fewshot.jsonl", 1000, 1 / 5, "categories and words",
+        _rows(0.93, 0.91, 0.71, 0.66, 0.76),
+    ),
+    DataSet(
+        "lmes_wordalpha", "shamotskyi/lmes_wordalpha", "two_words", "WordsAlphabetOrder.jsonl",
+        "WordsAlphabetOrder_fewshot.jsonl", 2000, 1 / 2, "pair", _rows(0.85, 0.78, 0.48, 0.49, 0.50),
+    ),
+    DataSet(
+        "lmes_wordlength", "shamotskyi/lmes_wordlength", "two_words", "WordLengthComparison.jsonl",
+        "WordLengthComparison_fewshot.jsonl", 2000, 1 / 2, "pair", _rows(0.95, 0.89, 0.71, 0.70, 0.75),
+    ),
+    DataSet(
+        "up_masked", "shamotskyi/up_titles_masked", "article", "up_titles_35000-5000-ukr.json", None,
+        5000, 1 / 10, "article", masked=True,
+    ),
+    # The published task reads the article as it was, beside titles whose digits are masked; so most likely do the numbers.
+    DataSet(
+        "up_masked_refcompat", "shamotskyi/up_titles_masked", "article", "up_titles_35000-5000-ukr.json", None,
+        5000, 1 / 10, "article", _rows(0.96, 0.77, 0.75, 0.79, 0.88),
+    ),
+    DataSet(
+        "up_unmasked", "anilev6/up_titles_unmasked", "article", "5000_ukr_pravda.json", None,
+        None, 1 / 10, "article", _rows(0.97, 0.86, 0.86, 0.87, 0.92),
+    ),
+)
+# fmt: on

@@ -1,0 +1,100 @@
+"""The robustness report: standard errors by hand, groups, swapped pairs, and the table of a run."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from miron_jax.aggregate import Source, TaskScores
+from miron_jax.errors import InputError
+from miron_jax.metrics.choices import ExampleScore
+from miron_jax.prompts import Prompt
+from miron_jax.report.robustness_table import print_robustness
+from miron_jax.robustness import cluster_stderr, robustness
+from miron_jax.task import DataState, Example
+from miron_jax.tasks.eval_uation.suite import SUITE
+
+TASK = next(task for task in SUITE.tasks if task.name == "eval-ua-tion/lmes_wordalpha")
+
+
+def test_cluster_stderr_by_hand() -> None:
+    # Mean 0.5.  Sums of deviations: a 1.0, b -1.0, c 0.  sqrt(3 / 2 * (1 + 1 + 0)) / 6
+    values, clusters = [1, 1, 0, 0, 1, 0], ["a", "a", "b", "b", "c", "c"]
+    assert cluster_stderr(values, clusters) == pytest.approx(math.sqrt(3) / 6)
+    assert math.isnan(cluster_stderr([1, 0], ["a", "a"]))
+    assert math.isnan(cluster_stderr([], []))
+
+
+def test_clusters_of_one_give_the_plain_error() -> None:
+    values = np.random.default_rng(0).integers(0, 2, 101)
+    plain = float(values.std(ddof=1) / math.sqrt(len(values)))
+    assert cluster_stderr(values, list(map(str, range(101)))) == pytest.approx(plain)
+
+
+def test_copies_in_a_cluster_add_nothing() -> None:
+    values = np.random.default_rng(1).integers(0, 2, 20)
+    names = list(map(str, range(20)))
+    once = cluster_stderr(values, names)
+    assert cluster_stderr(np.repeat(values, 7), [name for name in names for _ in range(7)]) == pytest.approx(once)
+
+
+def scores() -> TaskScores:
+    """Two pairs asked in both orders and a fifth question: template 0 right, wrong; template 1 right, right, NaN."""
+    rows = [  # pair, template, options, prediction, right
+        ("a b 0", "0", ("a", "b"), 0, True),
+        ("a b 0", "0", ("b", "a"), 0, False),
+        ("c d 1", "1", ("c", "d"), 1, True),
+        ("c d 1", "1", ("d", "c"), 0, True),
+        ("e f 1", "1", ("e", "f"), None, None),
+    ]
+    examples = [
+        Example(
+            i, ("",), options, 0, cluster=pair[:3], swapped=pair, traits=(("template_n", template), ("kind", "less"))
+        )
+        for i, (pair, template, options, _, _) in enumerate(rows)
+    ]
+    found = TaskScores(Source(TASK, examples, DataState("no published hash", None)))
+    for i, (_, _, options, prediction, right) in enumerate(rows):
+        value = math.nan if right is None else float(right)
+        found.prompts.append(Prompt(i, i, ("", ""), options, 0))
+        found.examples.append(ExampleScore(prediction, right, False, False, {"accuracy": value, "bits_per_byte": 1.0}))
+    return found
+
+
+def test_groups_spread_and_swapped_pairs() -> None:
+    told = robustness(scores())
+    assert told is not None
+    assert (told["cluster"], told["clusters"]) == ("pair", 3)
+    assert told["metrics"].keys() == {"accuracy"}  # bits a byte are no share
+    whole = told["metrics"]["accuracy"]
+    assert (whole["n"], whole["clusters"], whole["value"]) == (4, 2, 0.75)
+    assert whole["stderr"] == pytest.approx(math.sqrt(0.75 * 0.25 / 4))
+    assert whole["cluster_stderr"] == pytest.approx(math.sqrt(2 * (0.5**2 + 0.5**2)) / 4)
+    assert {name: own["value"] for name, own in told["by"]["template_n"].items()} == {"0": 0.5, "1": 1.0}
+    assert told["template_spread"] == 0.5
+    # "a" in one order and "b" in the other; "d" both times.
+    assert told["swapped"] == {"pairs": 2, "consistency": 0.5, "stderr": pytest.approx(math.sqrt(0.25 / 2))}
+
+
+def test_the_table_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    task = {"robustness": robustness(scores()), "baselines": {"random": 0.5, "human": None}, "reference": {"gpt": 0.85}}
+    task["robustness"]["metrics"]["accuracy_pmi"] = {"value": 0.25}  # pyright: ignore[reportOptionalSubscript]
+    (tmp_path / "results.json").write_text(json.dumps({"tasks": {"eval-ua-tion/x": task, "core/y": {}}}))
+    print_robustness(tmp_path)
+    shown = capsys.readouterr().out
+    for part in ("eval-ua-tion/x: accuracy", "template_n", "0.750", "0.500 of 2 pairs", "gpt 0.85", "random 0.500"):
+        assert part in shown, shown
+    assert "beside it: accuracy_pmi 0.250" in shown
+
+
+def test_no_such_run(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"holds no results\.json"):
+        print_robustness(tmp_path)
+    (tmp_path / "results.json").write_text("[]")
+    with pytest.raises(InputError, match="cannot be read"):
+        print_robustness(tmp_path)
+    (tmp_path / "results.json").write_text('{"tasks": {"core/x": {}}}')
+    with pytest.raises(InputError, match="none of its tasks"):
+        print_robustness(tmp_path)

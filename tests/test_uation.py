@@ -1,0 +1,368 @@
+"""Eval-UA-tion's loaders, prompts and scorings, on files of the published shape."""
+
+import json
+import math
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from miron_jax.detokenize import drops_first_space
+from miron_jax.errors import InputError
+from miron_jax.metrics.choices import score_beside, score_choices
+from miron_jax.metrics.ukrainian import as_lm_eval, comparable
+from miron_jax.prompts import Prompt, render
+from miron_jax.task import AnswerTask, Task, read_examples
+from miron_jax.tasks.eval_uation.suite import SUITE, TEXT, TEXT_REFCOMPAT, locate
+from miron_jax.tasks.eval_uation.table import DATA_SETS
+from miron_jax.whole_shots import fitting
+from tests.uation_records import FILES, Fields, cbt, title, write
+
+TASKS: dict[str, Task | AnswerTask] = {
+    task.name: task for suite in (SUITE, TEXT, TEXT_REFCOMPAT) for task in suite.tasks
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("uation"))
+
+
+def prompts(name: str, folder: Path) -> list[Prompt]:
+    task = TASKS[name]
+    return render(task, read_examples(task, folder))
+
+
+def rewritten(folder: Path, target: Path, file: str, change: Callable[[list[Fields]], list[Any]]) -> Path:
+    """A copy of the data with the rows of one file changed."""
+    shutil.copytree(folder, target)
+    path = target / file
+    text = path.read_text(encoding="utf-8")
+    rows = json.loads(text) if file.endswith(".json") else [json.loads(line) for line in text.splitlines()]
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in change(rows)), encoding="utf-8")
+    return target
+
+
+def test_every_data_set_is_read_and_asked(folder: Path) -> None:
+    assert locate(folder) == folder
+    for task in TASKS.values():
+        found = prompts(task.name, folder)
+        assert len(found) == 12, task.name
+        cloze = task.name.endswith("_cloze")
+        shots = 0 if cloze else 2 if task.name == "eval-ua-tion-text-refcompat/ua_cbt" else 3
+        assert {prompt.num_shots for prompt in found} == {shots}, task.name
+        assert task.profile.num_fewshot == shots
+
+
+FIRST = {  # what the first row asks, and what may be answered
+    "lmes_low": ('Питання: Яка літера y слові "молоко" стоїть під номером 2?\nВідповідь:', (" м", " о", " л", " к"), 1),
+    "lmes_wis": (
+        'Питання: Котре слово в реченні "Сонце гріє мокру траву." має номер 1?\nВідповідь:',
+        (" Сонце", " гріє", " мокру", " траву"),
+        0,
+    ),
+    "lmes_catsmc": (
+        "Питання: Яке слово зайве: дуб, клен, липа, береза, ложка?\nВідповідь:",
+        (" дуб", " клен", " липа", " береза", " ложка"),
+        4,
+    ),
+    "lmes_catsbin": (
+        "Питання: Чи всі слова належать до категорії 'дерева': дуб, клен, липа, береза, ложка?\nВідповідь:",
+        (" так", " ні"),
+        1,
+    ),
+    "lmes_wordalpha": (
+        'Питання: Яке слово далі від кінця абетки: "вода" чи "вітер"?\nВідповідь:',
+        (" вода", " вітер"),
+        1,
+    ),
+    "ua_cbt": (
+        "Жили собі лисиця й сова. Лисиця знайшла кошик. Сова позичила свічку. Жаба загубила миску. Увечері всі раділи. "
+        "Кошик знайшла ______ , а не хтось інший. Настала ніч 0.\n"
+        "Питання: яким словом треба заповнити пропуск ______? "
+        "A: лисиця; B: сова; C: жаба; D: миша; E: качка; F: коза\nВідповідь:",
+        (" A", " B", " C", " D", " E", " F"),
+        0,
+    ),
+    "up_masked": (
+        "Місто купило XX автобусів. Це стаття 0.\nПитання: під яким із цих заголовків вийшла стаття?\n"
+        + "\n".join(f"{k}) Заголовок {'X' * (k + 1)} про справу номер {k}" for k in range(10))
+        + "\nВідповідь:",
+        tuple(f" {k}" for k in range(10)),
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_prompts_by_hand(folder: Path, name: str) -> None:
+    context, options, gold = FIRST[name]
+    first = prompts(f"eval-ua-tion/{name}", folder)[0]
+    num = len(options)
+    assert first.contexts[:num] == (context,) * num
+    assert (first.continuations[:num], first.gold) == (options, gold)
+    # Beside them: the right one with a line break, then each behind a question without content.
+    assert first.contexts[num:] == (context, *("Питання: ...\nВідповідь:",) * num)
+    assert first.continuations[num:] == (options[gold] + "\n", *options)
+    text = prompts(f"eval-ua-tion-text/{name}", folder)[0]
+    assert (text.contexts, text.continuations) == ((context,), ("",))
+
+
+def test_masked_bodies_or_not(folder: Path) -> None:
+    def body(name: str) -> str:
+        return prompts(name, folder)[0].contexts[0].split("\n")[0]
+
+    assert body("eval-ua-tion/up_masked") == "Місто купило XX автобусів. Це стаття 0."
+    for name in ("up_masked_refcompat", "up_unmasked"):
+        assert body(f"eval-ua-tion/{name}") == "Місто купило 12 автобусів. Це стаття 0."
+
+
+def test_a_row_has_as_many_titles_as_it_has(folder: Path) -> None:
+    found = prompts("eval-ua-tion/up_masked", folder)
+    assert [len(prompt.contexts) - prompt.beside for prompt in found[:3]] == [10, 9, 10]
+    examples = read_examples(TASKS["eval-ua-tion/up_masked"], folder)
+    chance = TASKS["eval-ua-tion/up_masked"].chance
+    assert chance is not None
+    assert chance(examples) == pytest.approx({"random": (11 / 10 + 1 / 9) / 12, "random_published": 0.1})
+
+
+def test_the_cloze_glues_punctuation_and_is_compared_by_the_character(folder: Path) -> None:
+    first = prompts("eval-ua-tion/ua_cbt_cloze", folder)[0]
+    assert first.preamble == ""
+    assert first.contexts[0].endswith("Жаба загубила миску. Увечері всі раділи. Кошик знайшла")
+    assert first.continuations[0] == " лисиця, а не хтось інший. Настала ніч 0."
+    # Beside the six: the same six behind the question's own beginning, without the story.
+    assert first.contexts[6:] == ("Увечері всі раділи. Кошик знайшла",) * 6
+    assert TASKS["eval-ua-tion/ua_cbt_cloze"].profile.normalizer == "char"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(
+    ("question", "context", "fill"),
+    [
+        ("Ось ______ і кінець.", "Ось", " x і кінець."),
+        ("Ось ______ .", "Ось", " x."),
+        ("Ось ______", "Ось", " x"),
+        ("Ось « ______ » і кінець , отак.", "Ось «", "x» і кінець , отак."),
+        ("______ прийшла.", "", " x прийшла."),
+    ],
+)
+def test_gaps(folder: Path, tmp_path: Path, question: str, context: str, fill: str) -> None:
+    def change(rows: list[Fields]) -> list[Fields]:
+        return [{**rows[0], "question": question, "options": ["x", "y"], "answer": "x"}]
+
+    data = rewritten(folder, tmp_path / "own", "ua_cbt/data/train/ua_cbt_v0.2-clean.json", change)
+    [prompt] = prompts("eval-ua-tion/ua_cbt_cloze", data)
+    assert prompt.contexts[0] == f"{cbt()['context']} {context}".rstrip()
+    assert prompt.continuations[0] == fill
+    assert prompt.beside == (2 if context else 0)  # nothing tells how probable an end is where nothing stands before it
+
+
+@pytest.mark.parametrize("form", ["array", "lines", "columns"])
+def test_json_files_may_have_any_form(folder: Path, tmp_path: Path, form: str) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(folder, data)
+    path, rows = data / "up_titles_masked/up_titles_35000-5000-ukr.json", [title(i) for i in range(12)]
+    text = {
+        "array": json.dumps(rows),
+        "lines": "\n".join(map(json.dumps, rows)),
+        "columns": json.dumps({name: {str(i): row[name] for i, row in enumerate(rows)} for name in rows[0]}),
+    }[form]
+    path.write_text(text, encoding="utf-8")
+    assert prompts("eval-ua-tion/up_masked", data) == prompts("eval-ua-tion/up_masked", folder)
+
+
+def test_worked_examples_are_drawn_as_lm_eval_draws_them(folder: Path) -> None:
+    found = prompts("eval-ua-tion/lmes_low", folder)
+    rows = [json.loads(line) for line in (folder / "lmes_LOW/data/fewshot/LOWTask.jsonl").read_text().splitlines()]
+    stream = random.Random(1234)
+    for prompt in found:
+        drawn = stream.sample(rows, 3)
+        assert prompt.preamble == "".join(
+            f"Питання: {row['question']}\nВідповідь: {row['correctAnswer']}\n\n" for row in drawn
+        )
+    # UP-Titles has no split for them: four of the test rows are drawn, and the row itself left out.
+    stream, titles = random.Random(1234), [title(i) for i in range(12)]
+    for prompt in prompts("eval-ua-tion/up_masked", folder):
+        drawn = [row for row in stream.sample(titles, 4) if row["index"] != prompt.row][:3]
+        shown = [part.rsplit("Відповідь: ", 1)[1] for part in prompt.preamble.split("\n\n")[:-1]]
+        assert shown == [str(int(row["label"])) for row in drawn]
+        assert f"Це стаття {prompt.row}." not in prompt.preamble
+
+
+def test_another_place_of_a_file(folder: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(folder, data)
+    (data / "lmes_catsbin/data").mkdir()
+    for path in (data / "lmes_catsbin").glob("*.jsonl"):
+        path.rename(path.parent / "data" / path.name.replace("-fewshot", "_fewshot"))
+    assert prompts("eval-ua-tion/lmes_catsbin", data) == prompts("eval-ua-tion/lmes_catsbin", folder)
+
+
+BAD = [  # file, what a field becomes, what the message says
+    ("lmes_LOW/data/train/LOWTask.jsonl", {"question": "Яка літера?"}, "line 1: field 'question'.*quotation marks"),
+    ("lmes_LOW/data/train/LOWTask.jsonl", {"correctAnswer": None}, "line 1: field 'correctAnswer' is None"),
+    ("lmes_catsbin/DoAllWordsBelongToCatTask.jsonl", {"correctAnswer": 1.5}, "expected true or false"),
+    ("lmes_wordalpha/WordsAlphabetOrder.jsonl", {"correctAnswer": "вікно"}, "expected one of вода and вітер"),
+    ("ua_cbt/data/train/ua_cbt_v0.2-clean.json", {"answer": "кит"}, "expected one of its options"),
+    ("ua_cbt/data/train/ua_cbt_v0.2-clean.json", {"question": "Без пропуску."}, "0 gaps"),
+    ("ua_cbt/data/train/ua_cbt_v0.2-clean.json", {"options": ["один"]}, "expected a list of 2 to 10 texts"),
+    ("up_titles_masked/up_titles_35000-5000-ukr.json", {"label": 10.0}, "a place among its 10 titles"),
+    ("up_titles_masked/up_titles_35000-5000-ukr.json", {"label": "0"}, "field 'label' is '0'"),
+    ("up_titles_masked/up_titles_35000-5000-ukr.json", {"masked_text": " "}, "field 'masked_text'"),
+]
+
+
+@pytest.mark.parametrize(("file", "change", "message"), BAD)
+def test_a_bad_row_is_named(folder: Path, tmp_path: Path, file: str, change: Fields, message: str) -> None:
+    data = rewritten(folder, tmp_path / "own", file, lambda rows: [{**rows[0], **change}, *rows[1:]])
+    own = next(own for own in DATA_SETS if file.startswith(own.folder))
+    with pytest.raises(InputError, match=message):
+        read_examples(TASKS[f"eval-ua-tion/{own.name}"], data)
+
+
+def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(folder, data)
+    (data / "lmes_LOW/data/fewshot/LOWTask.jsonl").unlink()
+    with pytest.raises(InputError, match=r"LOWTask\.jsonl is missing, where its worked examples come from"):
+        prompts("eval-ua-tion/lmes_low", data)
+    (data / "lmes_LOW/data/fewshot/LOWTask.jsonl").write_text("{}\n")
+    with pytest.raises(InputError, match="record 1: field 'question'"):
+        prompts("eval-ua-tion/lmes_low", data)
+    with pytest.raises(InputError, match="no eval-ua-tion data there, expected folders ua_cbt, lmes_LOW"):
+        locate(tmp_path / "nothing")
+    few = rewritten(folder, tmp_path / "few", "lmes_WIS/data/WISTask_fewshot.jsonl", lambda rows: rows[:2])
+    with pytest.raises(InputError, match="2 rows to draw worked examples from, expected at least 3"):
+        prompts("eval-ua-tion/lmes_wis", few)
+
+
+def test_the_published_places_are_those_of_the_test_files() -> None:
+    named = {f"{own.folder}/{own.file}" for own in DATA_SETS}
+    named |= {f"{own.folder}/{own.shots_file}" for own in DATA_SETS if own.shots_file}
+    assert named == FILES.keys()
+
+
+class Characters:
+    """A tokenizer of single characters."""
+
+    is_fast = False
+    bos_token_id, bos_token = 0, "<s>"
+
+    def __init__(self, puts_bos: bool):
+        self.puts_bos = puts_bos
+
+    def __call__(self, text: Any, add_special_tokens: bool = True, verbose: bool = True) -> dict[str, Any]:
+        if isinstance(text, list):
+            return {"input_ids": [self(own, add_special_tokens)["input_ids"] for own in text]}
+        first = [0] if add_special_tokens and self.puts_bos else []
+        return {"input_ids": [*first, *map(ord, text)]}
+
+
+SHOTS = st.lists(st.text(alphabet="аб\n", min_size=1, max_size=9), max_size=4)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    SHOTS,
+    st.lists(st.text(alphabet="вг", min_size=1, max_size=6), min_size=1, max_size=3),
+    st.integers(2, 50),
+    st.booleans(),
+)
+def test_worked_examples_leave_whole(shots: list[str], options: list[str], limit: int, puts_bos: bool) -> None:
+    profile = TASKS["eval-ua-tion/lmes_low"].profile
+    starts = tuple(sum(map(len, shots[:i])) for i in range(len(shots)))
+    prompt = Prompt(
+        0, 0, ("д:",) * len(options), tuple(options), 0, "".join(shots), shot_starts=starts, num_shots=len(shots)
+    )
+    [kept] = fitting([prompt], profile, Characters(puts_bos), limit)
+    longest = puts_bos + 2 + max(map(len, options))
+    # The slow twin: as many of the last examples as fit.
+    fits = [n for n in range(len(shots) + 1) if longest + sum(map(len, shots[len(shots) - n :])) <= limit]
+    most = max(fits, default=0)
+    assert kept.preamble == "".join(shots[len(shots) - most :])
+    assert (kept.num_shots, len(kept.shot_starts)) == (most, most)
+    assert (kept.contexts, kept.continuations) == (prompt.contexts, prompt.continuations)
+    assert fitting([prompt], replace(profile, truncation="keep_last"), Characters(puts_bos), limit) == [prompt]
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "ours", "lm_eval", "lm_eval_no_space"),
+    [
+        (" так", "так", True, False, True),  # a tokenizer that keeps the first space
+        ("п'ята", "пята", True, True, True),
+        ("п'ята", "п’ята", True, False, False),
+        ("п'ята", "пʼята", True, False, False),
+        ("\u0410", "A", True, False, False),  # a Cyrillic letter of the same look
+        ("\u0432", "B", True, False, False),
+        ("«Так».", "так", True, False, False),
+        ("Так.", "так", True, True, True),
+        ("\u0438\u0306од", "\u0439од", True, False, False),  # NFD
+        ("кіт і пес", "кіт", False, False, False),
+        ("так ні", "такні", False, False, True),
+        ("а", "о", False, False, False),
+        ("с", "с", True, True, True),
+    ],
+)
+def test_what_compares_as_equal(answer: str, gold: str, ours: bool, lm_eval: bool, lm_eval_no_space: bool) -> None:
+    assert (comparable(answer) == comparable(gold)) is ours
+    assert (as_lm_eval(answer, False) == as_lm_eval(gold, False)) is lm_eval
+    assert (as_lm_eval(answer, True) == as_lm_eval(gold, True)) is lm_eval_no_space
+
+
+def test_letters_stay_apart_where_looks_are_folded() -> None:
+    alphabet = "абвгґдеєжзиіїйклмнопрстуфхцчшщьюя"
+    assert len({comparable(letter) for letter in alphabet}) == 33
+    assert comparable("вода") == "вода"  # a word's letters are its own
+
+
+def test_what_is_asked_beside_by_hand() -> None:
+    options, texts = [np.array([-1.0], np.float32), np.array([-0.5, -2.0], np.float32)], (" ab", " abcdef")
+    plain = score_choices(options, texts, 1, "sum", "first")
+    assert plain.metrics["accuracy"] == 0.0  # -1.0 against -2.5
+    found = score_beside(plain, options, texts, 1, None, [np.array([-0.25], np.float32), np.array([-3.0], np.float32)])
+    assert found.metrics["accuracy_char"] == 1.0  # -1 / 2 against -2.5 / 6
+    assert found.metrics["accuracy_pmi"] == 1.0  # -0.75 against 0.5
+    assert found.neutral_logprobs == (-0.25, -3.0)
+    assert "greedy_exact" not in found.metrics
+    logprobs = np.array([-0.1, -0.2], np.float32)
+    assert (
+        score_beside(plain, options, texts, 1, (logprobs, np.array([0, 0], np.int32)), []).metrics["greedy_exact"]
+        == 1.0
+    )
+    assert (
+        score_beside(plain, options, texts, 1, (logprobs, np.array([0, 1], np.int32)), []).metrics["greedy_exact"]
+        == 0.0
+    )
+    broken = score_beside(
+        plain,
+        options,
+        texts,
+        1,
+        (np.array([np.nan, -1], np.float32), np.array([0, 0], np.int32)),
+        [np.array([np.nan], np.float32)] * 2,
+    )
+    assert math.isnan(broken.metrics["greedy_exact"])
+    assert math.isnan(broken.metrics["accuracy_pmi"])
+    assert score_choices(options, texts, 1, "char", "first").prediction == 1
+
+
+@pytest.mark.parametrize("drops", [True, False])
+def test_refcompat_sees_what_the_tokenizer_decodes_alone(drops: bool) -> None:
+    class Decoding(Characters):
+        def __len__(self) -> int:
+            return 1 << 20
+
+        def decode(self, ids: list[int], **_: bool) -> str:
+            text = "".join(map(chr, ids))
+            return text.removeprefix(" ") if drops else text
+
+    assert drops_first_space(Decoding(False)) is drops
+    assert {task.profile.decoded for task in TEXT_REFCOMPAT.tasks} == {"alone"}
+    assert {task.profile.decoded for task in TEXT.tasks} == {"after_prompt"}
