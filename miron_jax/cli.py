@@ -101,7 +101,16 @@ flags.DEFINE_string(
     "package.module:function(originals, rewrites) -> style, meaning, fluency from 0 to 1, for ruDetox; absent: J is null.",
 )
 flags.DEFINE_integer("seed", 0, "For draws that no protocol fixes.")
-flags.DEFINE_string("export", None, "tasks: write miron-gen's items as parquet files into this folder.")
+flags.DEFINE_string(
+    "export",
+    None,
+    "tasks: write the rows of miron-gen and eval-ua-tion-gen, with all that is known of them, into this folder.",
+)
+flags.DEFINE_string(
+    "articles",
+    None,
+    "tasks --export: sets of titles from articles of your own instead: JSON objects with title, text, tags.",
+)
 flags.DEFINE_bool(
     "resume",
     True,
@@ -613,11 +622,13 @@ def _output_beside(default: str) -> str:
 
 def _tasks() -> None:
     from miron_jax.report.task_table import print_tasks
-    from miron_jax.tasks import miron
-    from miron_jax.tasks.registry import suites
+    from miron_jax.tasks.registry import export, suites
 
+    if FLAGS.articles is not None and FLAGS.export is None:
+        raise InputError("--articles wants --export=FOLDER, where its sets of titles are written")
     if FLAGS.export is not None:
-        for path in miron.export(Path(FLAGS.export).expanduser(), FLAGS.items_per_category):
+        own = Path(FLAGS.articles).expanduser() if FLAGS.articles else None
+        for path in export(Path(FLAGS.export).expanduser(), FLAGS.items_per_category, own):
             print(path)
         return
 

@@ -15,6 +15,7 @@ from miron_jax.errors import InputError
 from miron_jax.task import AnyTask, Suite
 from miron_jax.tasks import core, miron
 from miron_jax.tasks.eval_uation import suite as eval_uation
+from miron_jax.tasks.eval_uation_gen import sets as eval_uation_gen
 from miron_jax.tasks.gauntlet import programming, yaml_files
 from miron_jax.tasks.gauntlet import suite as gauntlet
 from miron_jax.tasks.mera import suite as mera
@@ -32,6 +33,8 @@ _SUITES: tuple[Suite[AnyTask], ...] = (
     eval_uation.SUITE,
     eval_uation.TEXT,
     eval_uation.TEXT_REFCOMPAT,
+    eval_uation_gen.GEN,
+    eval_uation_gen.GEN_TEXT,
 )
 SUITES: dict[str, Suite[AnyTask]] = {suite.name: suite for suite in _SUITES}
 SUITE_NAMES = (*SUITES, yaml_files.NAME)
@@ -67,3 +70,10 @@ def _matches(pattern: str, every: dict[str, AnyTask], among: Mapping[str, Suite[
         hint = f"did you mean {nearest[0]}? " if nearest else ""
         raise InputError(f"--tasks: {pattern!r} is no suite, task or matching glob: {hint}`miron-jax tasks` lists them")
     return found
+
+
+def export(folder: Path, items_per_category: int, own_articles: Path | None = None) -> list[Path]:
+    """All generated rows, or sets of titles from a user's own articles, as files; returns them."""
+    if own_articles is not None:
+        return eval_uation_gen.export_titles(folder, own_articles)
+    return [*miron.export(folder, items_per_category), *eval_uation_gen.export(folder)]

@@ -8,9 +8,9 @@ from string import Formatter
 
 import pytest
 
+from miron_jax.tasks.draw import Draw
 from miron_jax.tasks.miron_gen import english_facts, russian_facts
 from miron_jax.tasks.miron_gen.draft import Draft
-from miron_jax.tasks.miron_gen.draw import Draw
 from miron_jax.tasks.miron_gen.facts import (
     NUM_DISTRACTORS,
     Facts,

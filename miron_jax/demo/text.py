@@ -17,6 +17,7 @@ from dataclasses import replace
 from itertools import count, product
 from typing import NamedTuple, TypeVar
 
+from miron_jax.tasks.draw import Draw
 from miron_jax.tasks.miron_gen import (
     english_facts,
     english_logic,
@@ -28,7 +29,6 @@ from miron_jax.tasks.miron_gen import (
     russian_morphology,
 )
 from miron_jax.tasks.miron_gen.draft import Draft
-from miron_jax.tasks.miron_gen.draw import Draw
 
 Form = TypeVar("Form", bound=str)
 

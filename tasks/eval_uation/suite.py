@@ -98,9 +98,9 @@ def options_task(own: DataSet, form: Form, suite: str, file: DataFile, citation:
         _parser(own, form),
         citation,
         arrange=partial(_arranged, own, _shots(own, form), file),
-        chance=partial(_chance, own.random if suite == NAME else None),
+        chance=partial(_chance, own.random),
         clusters=own.clusters,
-        human=_human(own, suite),
+        human=_human(own),
         reference=own.reference,
     )
 
@@ -127,16 +127,17 @@ def text_task(own: DataSet, form: Form, suite: str, file: DataFile, citation: st
         _parser(own, form),
         citation,
         arrange=partial(_arranged, own, _shots(own, form), file),
-        chance=partial(_chance, own.random if suite.startswith(NAME) else None),
+        chance=partial(_chance, own.random),
         clusters=own.clusters,
-        human=_human(own, suite),
+        human=_human(own),
         reference=own.reference,
     )
 
 
-def _human(own: DataSet, suite: str) -> Any:
-    """People read what up_masked shows, not the whole text of up_masked_refcompat."""
-    return EVAL_UATION.get(own.name, ()) if suite.startswith(NAME) else ()
+def _human(own: DataSet) -> Any:
+    """People were asked about the published data alone; about up_masked they read what it shows, not the whole text of
+    up_masked_refcompat."""
+    return EVAL_UATION.get(own.name, ()) if own.random is not None else ()
 
 
 def _parser(own: DataSet, form: Form) -> Callable[[dict[str, Any], int], Any]:
@@ -252,7 +253,7 @@ def _fetched() -> Path:
     return top
 
 
-def _no_composites(measured: Mapping[str, Any]) -> Mapping[str, Any]:
+def no_composites(measured: Mapping[str, Any]) -> Mapping[str, Any]:
     """The authors report data sets one by one."""
     return {}
 
@@ -266,14 +267,14 @@ SUITE: Suite[Task] = Suite(
         for own in DATA_SETS
         for form in (("options", "cloze") if own.shape == "story" else ("options",))
     ),
-    _no_composites,
+    no_composites,
     locate,
 )
 TEXT, TEXT_REFCOMPAT = (
     Suite(
         suite,
         tuple(text_task(own, form, suite, own.data_file, CITATION, _PROTOCOL.format(how)) for own in DATA_SETS),
-        _no_composites,
+        no_composites,
         locate,
     )
     for suite, form, how in (

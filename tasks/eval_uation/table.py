@@ -24,7 +24,7 @@ class DataSet:
     file: str  # below its folder
     shots_file: str | None  # None: worked examples come from the test rows
     rows: int | None  # published; None: the sources disagree
-    random: float  # published chance; of lmes_low and lmes_wis 1 / (mean number of options)
+    random: float | None  # published chance; of lmes_low and lmes_wis 1 / (mean number of options); None: not published
     clusters: str  # what examples share that are no independent trials
     reference: Mapping[str, float] = field(default_factory=dict)
     masked: bool = False  # of article: the text's digits are masked too

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from miron_jax.tasks.draw import Draw
 from miron_jax.tasks.miron_gen.draft import Draft
-from miron_jax.tasks.miron_gen.draw import Draw
 
 FORMS = ("plural", "third", "past", "ing", "comparative", "superlative", "agent", "possessive", "adverb")
 

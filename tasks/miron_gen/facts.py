@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from miron_jax.tasks.draw import Draw
 from miron_jax.tasks.miron_gen.draft import Draft
-from miron_jax.tasks.miron_gen.draw import Draw
 
 NUM_DISTRACTORS = 3
 

@@ -12,6 +12,7 @@ from functools import cache
 
 from miron_jax.errors import InputError
 from miron_jax.task import Cloze
+from miron_jax.tasks.draw import Draw
 from miron_jax.tasks.miron_gen import (
     english_facts,
     english_logic,
@@ -24,7 +25,6 @@ from miron_jax.tasks.miron_gen import (
 from miron_jax.tasks.miron_gen import facts as facts_of
 from miron_jax.tasks.miron_gen import logic as logic_of
 from miron_jax.tasks.miron_gen.draft import Draft
-from miron_jax.tasks.miron_gen.draw import Draw
 
 VERSION = "1"  # another version, other items
 CATEGORIES = ("Morphology", "Facts", "Logic", "Noise")

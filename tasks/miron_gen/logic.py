@@ -16,8 +16,8 @@ from hashlib import sha256
 from itertools import chain, pairwise
 from typing import Literal, NamedTuple
 
+from miron_jax.tasks.draw import Draw
 from miron_jax.tasks.miron_gen.draft import Draft
-from miron_jax.tasks.miron_gen.draw import Draw
 
 FamilyName = Literal[
     "arithmetic",

@@ -1,0 +1,25 @@
+"""Writes beside every word of words_uk.txt how many tokens it has behind a space; development only, no run needs it.
+
+`python benchmarks/freeze_tokens.py FOLDER` with the folder of a Gemma 3 tokenizer.  WordLength draws pairs whose longer word
+has fewer tokens from these counts.  Arrives: words and their parts of speech.  Leaves: the same file with its third column.
+It deliberately does not know what words are for.
+"""
+
+import sys
+from pathlib import Path
+
+from transformers import AutoTokenizer
+
+PATH = Path(__file__).parent.parent / "tasks" / "eval_uation_gen" / "words_uk.txt"
+
+
+def main(tokenizer_folder: str) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
+    lines = [line.split("\t") for line in PATH.read_text(encoding="utf-8").splitlines()]
+    counts = [len(tokenizer(f" {word}", add_special_tokens=False)["input_ids"]) for word, *_ in lines]
+    text = "".join(f"{word}\t{pos}\t{count}\n" for (word, pos, *_), count in zip(lines, counts, strict=True))
+    PATH.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,147 @@
+"""News of a country that does not exist, each made of a frame: who, where, did what, how many of what, when.
+
+Arrives: how many.  Leaves: `Article`s whose tags are slots of their frames.  It deliberately does not know other titles.
+
+No two articles share who, where, what was done and to what, so that no other title is true of an article even where digits
+are masked.
+"""
+
+from typing import NamedTuple
+
+from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.eval_uation_gen.rows import VERSION
+from miron_jax.tasks.eval_uation_gen.titles import Article
+
+
+class _Actor(NamedTuple):
+    name: str  # nominative, capital
+    gender: int  # 0 masculine, 1 feminine
+    tag: str
+
+
+class _Thing(NamedTuple):
+    plural: str  # genitive plural, behind 5 or more
+    tag: str
+    purpose: str
+
+
+# fmt: off
+_ACTORS = (
+    _Actor("Міська рада", 1, "влада"), _Actor("Центральна бібліотека", 1, "бібліотеки"),
+    _Actor("Музична школа", 1, "освіта"), _Actor("Обласна лікарня", 1, "медицина"),
+    _Actor("Пожежна частина", 1, "рятувальники"), _Actor("Спортивна академія", 1, "спорт"),
+    _Actor("Краєзнавчий музей", 0, "музеї"), _Actor("Аграрний університет", 0, "освіта"),
+    _Actor("Ляльковий театр", 0, "театр"), _Actor("Ботанічний сад", 0, "природа"),
+    _Actor("Молодіжний центр", 0, "молодь"), _Actor("Трамвайний парк", 0, "транспорт"),
+)
+_TOWNS = ("Вербополі", "Лугівську", "Кленограді", "Новоозерську", "Соснополі", "Тихограді", "Медівську", "Грушополі",
+          "Криничанську", "Ясенограді", "Калинополі", "Верхоріченську")
+_DOINGS = (
+    ("придбав", "придбала", "закупівлі"), ("отримав", "отримала", "допомога"), ("замовив", "замовила", "замовлення"),
+    ("показав", "показала", "виставки"), ("відремонтував", "відремонтувала", "ремонт"),
+    ("орендував", "орендувала", "оренда"),
+)
+_THINGS = (
+    _Thing("автобусів", "автобуси", "Вони возитимуть людей із далеких сіл."),
+    _Thing("велосипедів", "велосипеди", "Кататися на них зможуть усі охочі."),
+    _Thing("роялів", "музика", "На першому концерті заграють учні молодших класів."),
+    _Thing("мікроскопів", "наука", "З ними працюватимуть юні дослідники."),
+    _Thing("човнів", "човни", "Їх уже спустили на воду."),
+    _Thing("телескопів", "астрономія", "У ясні ночі в них можна буде побачити кільця Сатурна."),
+    _Thing("тракторів", "техніка", "Уперше вони виїдуть у поле навесні."),
+    _Thing("наметів", "туризм", "Стояти вони будуть на березі озера."),
+    _Thing("ліхтарів", "освітлення", "Світитимуть вони лише тоді, коли хтось іде повз."),
+    _Thing("пральних машин", "побут", "Користуватися ними дозволять усім мешканцям."),
+    _Thing("швейних машинок", "ремесла", "На них шитимуть костюми до свята."),
+    _Thing("вуликів", "бджоли", "Перший мед обіцяють роздати дітям."),
+)
+_MONTHS = ("січні", "лютому", "березні", "квітні", "травні", "червні", "липні", "серпні", "вересні", "жовтні",
+           "листопаді", "грудні")
+_TITLES = (
+    "{actor} {at} {town} {did} {number} {things}",
+    "У {town} {actor_low} {did} {number} {things}",
+    "{number} {things}: що {did} {actor_low} {at} {town}",
+    "{actor} з новиною: у {town} вона {did} {number} {things}",
+)
+_OPENINGS = (
+    "У {month} {actor_low} {at} {town} {did} {number} {things}.",
+    "Ще в {month} стало відомо, що {actor_low} {at} {town} {did} {number} {things}.",
+    "Новина {month_of}: {actor_low} {at} {town} {did} {number} {things}.",
+)
+_MIDDLE = (
+    "Торік таких було лише {before}.", "На це пішло {days} днів.", "Подивитися на них прийшло {people} людей.",
+    "Загалом витратили {money} тисяч гривень.", "Наступного разу обіцяють {more}.",
+)
+_END = (
+    "Мешканці сподіваються, що це лише початок.", "Докладніше обіцяють розповісти на зборах громади.",
+    "Поки що все йде за планом.", "Урочистостей вирішили не влаштовувати.", "Сусідні громади вже питають про досвід.",
+)
+# fmt: on
+_MONTHS_OF = (
+    "січня",
+    "лютого",
+    "березня",
+    "квітня",
+    "травня",
+    "червня",
+    "липня",
+    "серпня",
+    "вересня",
+    "жовтня",
+    "листопада",
+    "грудня",
+)  # fmt: skip
+
+
+def articles(count: int) -> list[Article]:
+    """`count` of them, each of a frame of its own."""
+    met: set[tuple[str, str, str, str]] = set()
+    found: list[Article] = []
+    while len(found) < count:
+        draw = Draw("eval-ua-tion-gen", VERSION, "articles", len(found), len(met))
+        actor, town, doing, thing = (
+            draw.choice(_ACTORS),
+            draw.choice(_TOWNS),
+            draw.choice(_DOINGS),
+            draw.choice(_THINGS),
+        )
+        frame = (actor.name, town, doing[0], thing.plural)
+        if frame in met:
+            met.add((*frame[:3], f"{frame[3]} {len(met)}"))  # another key for the next try
+            continue
+        met.add(frame)
+        found.append(_article(draw, actor, town, doing, thing))
+    return found
+
+
+def _article(draw: Draw, actor: _Actor, town: str, doing: tuple[str, str, str], thing: _Thing) -> Article:
+    month = draw.below(12)
+    words = {
+        "actor": actor.name,
+        "actor_low": actor.name[0].lower() + actor.name[1:],
+        "town": town,
+        "at": "в" if actor.gender and town[0] not in "ВФ" else "у",  # between a vowel and a consonant, or elsewhere
+        "did": doing[actor.gender],
+        "number": _many(draw, 5, 98),
+        "things": thing.plural,
+        "month": _MONTHS[month],
+        "month_of": _MONTHS_OF[month],
+        "before": _many(draw, 5, 20),
+        "days": _many(draw, 5, 90),
+        "people": _many(draw, 105, 998),
+        "money": _many(draw, 105, 9990),
+        "more": _many(draw, 5, 98),
+    }
+    templates = _TITLES if actor.gender else _TITLES[:-1]  # the last speaks of "her"
+    middle = [own.format(**words) for own in draw.sample(_MIDDLE, 3)]
+    body = [draw.choice(_OPENINGS).format(**words), thing.purpose, *middle, draw.choice(_END)]
+    tags = (actor.tag, town.lower(), doing[2], thing.tag)
+    return Article(draw.choice(templates).format(**words), " ".join(body), tags)
+
+
+def _many(draw: Draw, least: int, most: int) -> int:
+    """A number that takes the genitive plural."""
+    while True:
+        n = least + draw.below(most - least + 1)
+        if n % 100 in range(11, 15) or n % 10 in (0, 5, 6, 7, 8, 9):
+            return n

@@ -1,0 +1,111 @@
+"""WordAlpha and WordLength: which of two words comes first, which has more letters.
+
+Arrives: words, how many rows.  Leaves: rows, every pair asked in both orders.  It deliberately does not know models.
+
+Pairs come from strata in turn, and each is asked for the one or the other end by a draw of its own, so that neither the
+longer word nor the one shown first is right more often.  No word of a pair begins the other: which comes first would be a
+question of its own.
+"""
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any
+
+from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.eval_uation_gen.rows import VERSION, Template, numbered, row
+from miron_jax.tasks.eval_uation_gen.words import Word, alphabet_key, words
+
+ALPHABETICAL = (
+    Template("Слова «{a}» і «{b}» поставили за абеткою. Яке з них буде першим?", "less", "ordinal"),
+    Template("Яке слово трапиться в словнику раніше: «{a}» чи «{b}»?", "less", "further"),
+    Template("Яке слово за абеткою ближче до її початку: «{a}» чи «{b}»?", "less", "closer_to_side"),
+    Template("Слова «{a}» і «{b}» поставили за абеткою. Яке з них буде другим?", "more", "ordinal"),
+    Template("Яке слово трапиться в словнику пізніше: «{a}» чи «{b}»?", "more", "further"),
+    Template("Яке слово за абеткою ближче до її кінця: «{a}» чи «{b}»?", "more", "closer_to_side"),
+)
+LENGTH = (
+    Template("Яке слово коротше: «{a}» чи «{b}»?", "less"),
+    Template("У якому слові менше літер: «{a}» чи «{b}»?", "less"),
+    Template("Одне з двох слів, «{a}» або «{b}», пишуть меншою кількістю літер. Яке?", "less"),
+    Template("Яке слово довше: «{a}» чи «{b}»?", "more"),
+    Template("У якому слові більше літер: «{a}» чи «{b}»?", "more"),
+    Template("Одне з двох слів, «{a}» або «{b}», пишуть більшою кількістю літер. Яке?", "more"),
+)
+_SHARED = ("shared_0", "shared_1", "shared_2", "shared_3+")
+ORDER_STRATA = (*_SHARED, "і ї є ґ")  # the last: Python's order of characters would be wrong
+LENGTH_STRATA = ("difference_1", "difference_2", "difference_3+", "fewer_tokens")
+
+
+def num_shared(a: str, b: str) -> int:
+    """Letters that both begin with."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def alphabetical(split: str, count: int) -> list[dict[str, Any]]:
+    """WordAlpha: shared beginnings of 0, 1, 2, 3 or more letters, and pairs whose order і ї є ґ decide."""
+
+    def stratum(a: Word, b: Word) -> str | None:
+        if (a.text < b.text) != (alphabet_key(a.text) < alphabet_key(b.text)):
+            return ORDER_STRATA[-1]
+        return _SHARED[min(num_shared(a.text, b.text), 3)]
+
+    def rank(word: Word) -> Any:
+        return alphabet_key(word.text)
+
+    return _rows("wordalpha", split, count, ALPHABETICAL, ORDER_STRATA, stratum, rank)
+
+
+def by_length(split: str, count: int) -> list[dict[str, Any]]:
+    """WordLength: lengths that differ by 1, 2, 3 or more, and pairs whose longer word has fewer tokens."""
+
+    def stratum(a: Word, b: Word) -> str | None:
+        longer, shorter = (a, b) if len(a.text) > len(b.text) else (b, a)
+        difference = len(longer.text) - len(shorter.text)
+        if not difference:
+            return None
+        return LENGTH_STRATA[-1] if longer.num_tokens < shorter.num_tokens else LENGTH_STRATA[min(difference, 3) - 1]
+
+    def rank(word: Word) -> Any:
+        return len(word.text)
+
+    return _rows("wordlength", split, count, LENGTH, LENGTH_STRATA, stratum, rank)
+
+
+def _rows(
+    task: str,
+    split: str,
+    count: int,
+    templates: tuple[Template, ...],
+    strata: tuple[str, ...],
+    stratum: Callable[[Word, Word], str | None],
+    rank: Callable[[Word], Any],
+) -> list[dict[str, Any]]:
+    pools: dict[str, list[tuple[Word, Word]]] = {name: [] for name in strata}
+    for a, b in combinations(words(split), 2):
+        name = stratum(a, b)
+        if name is not None and not a.text.startswith(b.text) and not b.text.startswith(a.text):
+            pools[name].append((a, b))
+    found: list[dict[str, Any]] = []
+    for i in range(count // 2):
+        draw, name = Draw("eval-ua-tion-gen", VERSION, task, split, i), strata[i % len(strata)]
+        pool = pools[name]
+        a, b = pool.pop(draw.below(len(pool)))
+        place = draw.below(len(templates))
+        template = templates[place]
+        right = (min if template.kind == "less" else max)((a, b), key=rank)
+        shown = (a, b) if draw.below(2) else (b, a)
+        for is_reversed in (False, True):
+            pair = shown[::-1] if is_reversed else shown
+            meta = {
+                "option_0": pair[0].text,
+                "option_1": pair[1].text,
+                "label": pair.index(right),
+                "reversed": is_reversed,
+                "num_shared_characters": num_shared(a.text, b.text),
+                "len_difference": abs(len(a.text) - len(b.text)),
+                "stratum": name,
+                "pos": pair[0].pos if a.pos == b.pos else "mixed",
+            }
+            question = template.text.format(a=pair[0].text, b=pair[1].text)
+            found.append(row(place, template, question, right.text, meta))
+    return numbered(task, split, found)

@@ -1,0 +1,177 @@
+"""eval-ua-tion-gen: nine sets of this project's own in the manner of Eval-UA-tion, the same on every machine.
+
+Arrives: nothing, or a folder to write to.  Leaves: rows, files of rows, and the suites `GEN` and `GEN_TEXT`.  It
+deliberately does not know tokenizers or models.
+
+The files are written once into the cache and read like published ones: their hashes stand below, so that what is scored
+is what every other machine has scored.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from miron_jax.task import AnswerTask, DataFile, Suite, Task
+from miron_jax.tasks.eval_uation.suite import no_composites, options_task, text_task
+from miron_jax.tasks.eval_uation.table import DataSet, Shape
+from miron_jax.tasks.eval_uation_gen import odd_words, pairs, places, stories
+from miron_jax.tasks.eval_uation_gen.articles import articles
+from miron_jax.tasks.eval_uation_gen.rows import VERSION
+from miron_jax.tasks.eval_uation_gen.titles import masked_row, read_articles, title_rows
+
+NAME = "eval-ua-tion-gen"
+CITATION = f"{NAME} {VERSION}, this project's own rows in the manner of Eval-UA-tion; never the published data"
+Rows = list[dict[str, Any]]
+
+
+class Generated(NamedTuple):
+    """One set: who makes its rows, and how many."""
+
+    name: str
+    shape: Shape
+    clusters: str
+    rows: Callable[[str, int], Rows]  # split, how many
+    num_rows: int
+    num_shots: int  # rows of the split of worked examples; 0: they come from the test rows
+    masked: bool = False
+
+    @property
+    def data_set(self) -> DataSet:
+        """As the loaders of the published sets take it."""
+        shots = "fewshot.jsonl" if self.num_shots else None
+        return DataSet(
+            self.name, f"{NAME}/{self.name}", self.shape, "train.jsonl", shots, self.num_rows, None, self.clusters,
+            masked=self.masked,
+        )  # fmt: skip
+
+    @property
+    def file(self) -> DataFile:
+        return DataFile(f"{self.name}/train.jsonl", self.num_rows, _BLOBS[self.name])
+
+    def files(self) -> Mapping[str, Rows]:
+        """Rows by split."""
+        found = {"train": self.rows("train", self.num_rows)}
+        return {**found, "fewshot": self.rows("fewshot", self.num_shots)} if self.num_shots else found
+
+
+def _unmasked(split: str, count: int) -> Rows:
+    return title_rows(articles(count), name=NAME)
+
+
+def _masked(split: str, count: int) -> Rows:
+    return [masked_row(row) for row in _unmasked(split, count)]
+
+
+_BLOBS = {  # git blob of each train.jsonl
+    "ua_cbt": "bcb3f107154b5873bbafceca1c96946388d78d4e",
+    "lmes_low": "f49720212d5eb548a49fb34da9f35fbdc3af1495",
+    "lmes_wis": "ebe979baa6fa1bd3f3810572061b0a7cf9d68fda",
+    "lmes_catsbin": "b1a77cbd7361a8b2f0caecbd878374aadce509a8",
+    "lmes_catsmc": "069cbbc2411f676fdabbba6487f47be36a33fd22",
+    "lmes_wordalpha": "800091ff5626bde13384cbc23d63c2a8f4b011fc",
+    "lmes_wordlength": "5c55d1fcffa9bf57290bd668cf4930f80e2af505",
+    "up_masked": "9378bb06c1603145712fc784cee7628602999ad7",
+    "up_unmasked": "4bdb2dc44ff6c540ce5e90a39df0b97280bfa44e",
+}
+
+# fmt: off
+GENERATED: tuple[Generated, ...] = (
+    Generated("ua_cbt", "story", "story", stories.rows_of, 1020, 30),
+    Generated("lmes_low", "letters", "word", places.letters, 2000, 100),
+    Generated("lmes_wis", "words", "sentence", places.sentence_words, 2000, 100),
+    Generated("lmes_catsbin", "yes_no", "categories and words", odd_words.all_words, 2002, 100),
+    Generated("lmes_catsmc", "odd_word", "categories and words", odd_words.odd_word, 2002, 100),
+    Generated("lmes_wordalpha", "two_words", "pair", pairs.alphabetical, 2000, 100),
+    Generated("lmes_wordlength", "two_words", "pair", pairs.by_length, 2000, 100),
+    Generated("up_masked", "article", "article", _masked, 1000, 0, masked=True),
+    Generated("up_unmasked", "article", "article", _unmasked, 1000, 0),
+)
+# fmt: on
+
+
+def jsonl(rows: Rows) -> bytes:
+    """One form only: keys in order, no space too much, UTF-8."""
+    lines = [json.dumps(row, ensure_ascii=False, sort_keys=True, separators=(",", ":")) for row in rows]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def export(folder: Path) -> list[Path]:
+    """Every set as jsonl, which scores are made of, and as parquet; returns the files."""
+    paths = []
+    for own in GENERATED:
+        for split, rows in own.files().items():
+            paths += write_rows(folder / NAME / own.name, split, rows)
+    return paths
+
+
+def export_titles(folder: Path, path: Path) -> list[Path]:
+    """up_masked and up_unmasked made of a user's own articles, in the same two forms."""
+    rows = title_rows(read_articles(path), name=str(path.name))
+    masked = [masked_row(row) for row in rows]
+    return [*write_rows(folder / "up_masked", "train", masked), *write_rows(folder / "up_unmasked", "train", rows)]
+
+
+def write_rows(folder: Path, split: str, rows: Rows) -> list[Path]:
+    """SPLIT.jsonl and SPLIT.parquet with every column of the rows."""
+    import pyarrow
+    import pyarrow.parquet as parquet
+
+    folder.mkdir(parents=True, exist_ok=True)
+    lines, table = folder / f"{split}.jsonl", folder / f"{split}.parquet"
+    lines.write_bytes(jsonl(rows))
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    parquet.write_table(pyarrow.table(columns).replace_schema_metadata({"source": CITATION}), table)
+    return [lines, table]
+
+
+def locate(data_dir: Path | None, fetch: bool = True) -> Path:
+    """The folder of the files: `data_dir`, or one in the cache, where they are written once."""
+    if data_dir is not None and any((data_dir / own.file.path).is_file() for own in GENERATED):
+        return data_dir
+    cache = Path(os.environ.get("MIRON_JAX_DATA") or Path.home() / ".cache" / "miron_jax")
+    folder = cache / NAME / VERSION
+    for own in GENERATED:
+        if not (folder / own.name).is_dir():
+            _write(own, folder)
+    return folder
+
+
+def _write(own: Generated, folder: Path) -> None:
+    """A set appears whole or not at all, also where several processes write it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".", dir=folder) as scratch:
+        partial_set = Path(scratch) / own.name
+        partial_set.mkdir()
+        for split, rows in own.files().items():
+            (partial_set / f"{split}.jsonl").write_bytes(jsonl(rows))
+        try:
+            partial_set.rename(folder / own.name)
+        except OSError:
+            if not (folder / own.name).is_dir():  # else another process was first, with the same bytes
+                raise
+
+
+_PROTOCOL = f"{NAME} {VERSION}, {{}}"
+GEN: Suite[Task] = Suite(
+    NAME,
+    tuple(
+        options_task(own.data_set, form, NAME, own.file, CITATION, _PROTOCOL.format("log-probability"))
+        for own in GENERATED
+        for form in (("options", "cloze") if own.shape == "story" else ("options",))
+    ),
+    no_composites,
+    locate,
+)
+GEN_TEXT: Suite[AnswerTask] = Suite(
+    f"{NAME}-text",
+    tuple(
+        text_task(own.data_set, "text", f"{NAME}-text", own.file, CITATION, _PROTOCOL.format("generated texts"))
+        for own in GENERATED
+    ),
+    no_composites,
+    locate,
+)
