@@ -32,7 +32,7 @@ def odd_word(split: str, count: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for number, (main, other, times) in enumerate(_pairs(split, count)):
         draw = Draw("eval-ua-tion-gen", VERSION, "catsmc", split, number)
-        members, odd = draw.sample(main.words, NUM_WORDS - 1), draw.choice(other.words)
+        members, odd = _even_in_length(draw, main, other) if split == "train" else _drawn(draw, main, other)
         shown = draw.shuffled([*members, odd])
         place = (number + times) % len(ODD)
         question = ODD[place].text.format(words=", ".join(shown))
@@ -57,6 +57,25 @@ def all_words(split: str, count: int) -> list[dict[str, Any]]:
         answer = is_whole == (ALL[place].kind == "direct")
         found.append(row(place, ALL[place], question, answer, meta))
     return numbered("catsbin", split, found)
+
+
+def _even_in_length(draw: Draw, main: Category, other: Category) -> tuple[list[str], str]:
+    """Words of both categories whose lengths do not tell the odd one: it is the first, second, ... by length equally often,
+    though one category may have longer words than another."""
+    num_shorter = draw.below(NUM_WORDS)  # or equal
+    for odd in draw.shuffled(other.words):
+        shorter = [word for word in main.words if len(word) <= len(odd)]
+        if len(shorter) < num_shorter:
+            continue
+        members = draw.sample(shorter, num_shorter)
+        longer = [word for word in main.words if len(word) >= len(odd) and word not in members]
+        if len(members) + len(longer) >= NUM_WORDS - 1:
+            return [*members, *draw.sample(longer, NUM_WORDS - 1 - num_shorter)], odd
+    raise AssertionError(f"{main.name} and {other.name} have no words of such lengths")
+
+
+def _drawn(draw: Draw, main: Category, other: Category) -> tuple[list[str], str]:
+    return draw.sample(main.words, NUM_WORDS - 1), draw.choice(other.words)
 
 
 def _list(draw: Draw, main: Category, other: Category, is_whole: bool) -> tuple[list[str], list[str], str]:

@@ -13,7 +13,7 @@ _PLACE = {letter: place for place, letter in enumerate(ALPHABET)}
 SHORT, MID = 5, 8  # letters of the longest short and the longest middling word
 NUM_SHOTS_WORDS = 60  # words that worked examples are made of, and no question
 NUM_SHOTS_SENTENCES = 8
-NUM_SHOTS_MEMBERS = 8  # of each category
+SHOTS_MEMBERS = 3  # of each category: one in so many
 
 
 class Word(NamedTuple):
@@ -67,7 +67,10 @@ def categories(split: str) -> tuple[Category, ...]:
     found = []
     for line in lines("categories_uk.txt"):
         name, _, members = line.partition(": ")
-        found.append(Category(name, tuple(_of(split, members.split(", "), NUM_SHOTS_MEMBERS))))
+        by_length = sorted(members.split(", "), key=lambda word: (len(word), alphabet_key(word)))
+        shots = by_length[1::SHOTS_MEMBERS]
+        own = shots if split == "fewshot" else [word for word in by_length if word not in shots]
+        found.append(Category(name, tuple(own)))
     return tuple(found)
 
 
