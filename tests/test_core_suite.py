@@ -275,6 +275,8 @@ def test_select_keeps_published_order_without_duplicates():
         "eval-ua-tion",
         "eval-ua-tion-text",
         "eval-ua-tion-text-refcompat",
+        "eval-ua-tion-gen",
+        "eval-ua-tion-gen-text",
     ]
     assert [task.name for task in select("core").tasks] == list(TASKS)
     chosen = select("core/copa, core/arc_*,core/arc_easy")
