@@ -65,7 +65,7 @@ def main(_: Sequence[str]) -> None:
         "device_seconds": speed.device_seconds,
         "compile_seconds": speed.compile_seconds,
         "tokens_per_second": speed.computed_tokens / speed.device_seconds,
-        "largest_difference": outcome.check.largest_difference,
+        "largest_difference": outcome.check.largest,
     }
     print(json.dumps(told))
 
