@@ -1,0 +1,165 @@
+"""Eval-UA-tion from rows to results on a tiny model: every number against the plain way to score, written out once more."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from miron_jax.aggregate import Inputs, Source
+from miron_jax.config import RunConfig
+from miron_jax.plain import score_plainly
+from miron_jax.prompts import render
+from miron_jax.report.results import write_results
+from miron_jax.report.robustness_table import print_robustness
+from miron_jax.run import evaluate, find_inputs, load_model
+from miron_jax.task import AnswerTask, DataState, Task, read_examples
+from miron_jax.tasks.eval_uation.suite import SUITE, TEXT
+from miron_jax.token_requests import load_tokenizer
+from tests.tiny_model import make_model
+from tests.uation_records import write
+
+LIMIT = 2
+CLOSE = 2e-4  # nats a character, float32
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("uation") / "model")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("uation") / "data")
+
+
+def run(model: Path, data: Path, output: Path, tasks: tuple[str, ...], **more: Any) -> dict[str, Any]:
+    folders = tuple(
+        (suite, str(data)) for suite in ("eval-ua-tion", "eval-ua-tion-text", "eval-ua-tion-text-refcompat")
+    )
+    config = RunConfig(str(model), tasks, data_dir=folders, output=str(output), **more)
+    return write_results(config, evaluate(config, find_inputs(config), lambda line: None), 1.0)
+
+
+def samples(output: Path, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (output / "samples" / f"{name}.jsonl").read_text().splitlines()]
+
+
+def plain(model: Path, pairs: list[tuple[str, str]]) -> list[tuple[float, bool]]:
+    """(sum of log p, greedy) of each continuation: the tokens beyond as many as its context alone has."""
+    tokenizer, loaded = load_tokenizer(str(model)), load_model(model, "float32")
+    whole = [tokenizer(context + continuation)["input_ids"] for context, continuation in pairs]
+    starts = [len(tokenizer(context)["input_ids"]) for context, _ in pairs]
+    with jax.default_matmul_precision("highest"):
+        found, _ = score_plainly(loaded, [np.asarray(ids, np.int32) for ids in whole], starts)
+    return [(float(own.logprob.sum(dtype=np.float64)), bool((own.margin >= 0).all())) for own in found]
+
+
+def first_largest(values: list[float]) -> int:
+    return max(range(len(values)), key=values.__getitem__)
+
+
+def test_every_number_against_the_plain_way(model: Path, data: Path, tmp_path: Path) -> None:
+    results = run(model, data, tmp_path, ("eval-ua-tion",), limit=LIMIT)
+    for task in SUITE.tasks:
+        assert isinstance(task, Task)
+        prompts = render(task, read_examples(task, data), LIMIT)
+        cloze = task.name.endswith("_cloze")
+        for prompt, sample in zip(prompts, samples(tmp_path, task.name), strict=True):
+            pairs = zip(prompt.contexts, prompt.continuations, strict=True)
+            told = plain(model, [(prompt.preamble + context, continuation) for context, continuation in pairs])
+            num = len(sample["options"])
+            sums, beside = [own for own, _ in told[:num]], told[num:]
+            lengths = [len(text.strip()) for text in prompt.continuations[:num]]
+            assert [own["logprob"] for own in sample["options"]] == pytest.approx(sums, abs=CLOSE * max(lengths))
+            neutral = [own for own, _ in beside[0 if cloze else 1 :]]
+            assert sample["neutral_logprobs"] == pytest.approx(neutral, abs=CLOSE * max(lengths))
+            by_sum, by_char = first_largest(sums), first_largest([a / b for a, b in zip(sums, lengths, strict=True)])
+            gain = first_largest([a - b for a, b in zip(sums, neutral, strict=True)])
+            expected = {
+                "accuracy": float((by_char if cloze else by_sum) == prompt.gold),
+                "accuracy_sum": float(by_sum == prompt.gold),
+                "accuracy_char": float(by_char == prompt.gold),
+                "accuracy_pmi": float(gain == prompt.gold),
+            }
+            assert {name: sample["metrics"][name] for name in expected} == expected
+            assert cloze or sample["metrics"]["greedy_exact"] == float(beside[0][1])
+            assert sample["num_shots"] == (0 if cloze else 3)
+        entry = results["tasks"][task.name]
+        assert entry["robustness"]["metrics"]["accuracy"]["value"] == entry["metrics"]["accuracy"]["value"]
+        assert entry["baselines"]["random"] == pytest.approx(
+            np.mean([1 / (len(p.contexts) - p.beside) for p in render(task, read_examples(task, data))]), abs=1e-9
+        )
+    human = results["tasks"]["eval-ua-tion/lmes_low"]["baselines"]
+    assert (human["human"], human["random_published"]) == (0.97, 0.0943)
+    assert results["tasks"]["eval-ua-tion/up_masked_refcompat"]["baselines"]["human"] is None
+    assert results["tasks"]["eval-ua-tion/ua_cbt"]["baselines"]["most_frequent"] == 0.5
+
+
+def test_greedy_exact_is_what_greedy_generation_writes(data: Path, tmp_path: Path) -> None:
+    """The demo model ends its words with a full stop: what it generates is then gold, its end the ending."""
+    name = "eval-ua-tion-text/lmes_catsmc"
+    run(Path("demo"), data, tmp_path / "text", (name,), limit=3, steps="latest")
+    texts = [sample["generated"].strip() for sample in samples(tmp_path / "text", name)]
+    assert all(text.endswith(".") and text[:-1].isalpha() for text in texts), texts
+    task = next(task for task in SUITE.tasks if task.name == "eval-ua-tion/lmes_catsmc")
+    task = replace(task, profile=replace(task.profile, ending="."))
+    for gold, expected in ((None, 1.0), ("ложка", 0.0)):
+        config = RunConfig("demo", (task.name,), limit=3, steps="latest", output=str(tmp_path / "unused"))
+        examples = [
+            replace(own, continuations=(f" {gold or text[:-1]}", " дуб"), gold=0)
+            for own, text in zip(read_examples(task, data), texts, strict=False)
+        ]
+        inputs = Inputs([Source(task, examples, DataState("no published hash", None))], {}, [])
+        [scores] = evaluate(config, inputs, lambda line: None).tasks
+        assert [own.metrics["greedy_exact"] for own in scores.examples if own] == [expected] * 3
+
+
+def test_worked_examples_that_do_not_fit_are_counted(model: Path, data: Path, tmp_path: Path) -> None:
+    tasks = ("eval-ua-tion/lmes_low", "eval-ua-tion-text/lmes_low")
+    whole = run(model, data, tmp_path / "whole", tasks)
+    assert [whole["tasks"][name]["num_shots"] for name in tasks] == [{"3": 12}] * 2
+    tokenizer = load_tokenizer(str(model))
+    for name in tasks:
+        task = next(task for suite in (SUITE, TEXT) for task in suite.tasks if task.name == name)
+        assert isinstance(task, Task | AnswerTask)
+        prompts = render(task, read_examples(task, data))
+        if isinstance(task, AnswerTask):
+            texts = [[own.preamble + own.contexts[0]] for own in prompts]
+            answers = [len(tokenizer(f" {own.accepted[0]}\n")["input_ids"]) for own in read_examples(task, data)]
+            beyond = max(answers) + task.profile.extra_tokens
+        else:
+            texts = [
+                [own.preamble + a + b for a, b in zip(own.contexts, own.continuations, strict=True)] for own in prompts
+            ]
+            beyond = 0
+        lengths = [max(len(tokenizer(text)["input_ids"]) for text in own) for own in texts]
+        median = sorted(lengths)[len(lengths) // 2 - 1]
+        cut = run(model, data, tmp_path / "cut", (name,), max_length=median + beyond)
+        expected = [3 if length <= median else 2 for length in lengths]
+        assert [sample["num_shots"] for sample in samples(tmp_path / "cut", name)] == expected
+        assert cut["tasks"][name]["num_shots"] == {"2": expected.count(2), "3": expected.count(3)}
+        assert cut["tasks"][name]["truncated"] == 0  # no token was cut, examples were left out whole
+
+
+def test_texts_both_ways(model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = ("eval-ua-tion-text/lmes_catsbin", "eval-ua-tion-text-refcompat/lmes_catsbin")
+    results = run(model, data, tmp_path, tasks, limit=LIMIT)
+    for name in tasks:
+        entry = results["tasks"][name]
+        assert entry["n"] == LIMIT
+        assert entry["reference"]["gpt-4-1106-preview"] == 0.86
+        assert entry["robustness"]["cluster"] == "categories and words"
+        for sample in samples(tmp_path, name):
+            assert sample["metrics"]["accuracy"] == float(sample["answer"] == sample["accepted"][0])
+            assert sample["traits"]["gold"] == sample["accepted"][0]
+    profiles = [results["tasks"][name]["profile"] for name in tasks]
+    assert [own["answer_normalizer"] for own in profiles] == ["ukrainian", "lm_eval"]
+    assert profiles[1]["stop"] == ["\n", "</s>"]
+    print_robustness(tmp_path)
+    assert "eval-ua-tion-text/lmes_catsbin: accuracy" in capsys.readouterr().out
+    assert not math.isnan(results["tasks"][tasks[0]]["metrics"]["accuracy"]["value"])
