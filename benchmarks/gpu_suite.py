@@ -56,6 +56,7 @@ from common import (
     split,
     train_tokenizer,
 )
+from device_clock import DeviceClock
 from stand_ins import with_stand_ins
 
 from miron_jax.bench import matmul_rate
@@ -252,7 +253,8 @@ class Suite:
         made, state = seconds_of(lambda: random_params(architecture.config, jnp.bfloat16, seed=0))  # type: ignore[arg-type]
         runs = []
         for _ in range(2):
-            outcome = evaluation.score(state)
+            with DeviceClock() as clock:
+                outcome = evaluation.score(state)
             assert outcome is not None
             results = results_of(config, outcome, 0.0)
             seconds, speed = time.perf_counter() - start - made, results["speed"]
@@ -263,6 +265,7 @@ class Suite:
                     "compile_seconds": speed["compile_seconds"],
                     "self_check_seconds": results["self_check"]["seconds"],
                     "self_check_largest": results["self_check"]["largest"],
+                    "idle_share": clock.idle_share,
                     "device_seconds": speed["device_seconds"],
                     "tokens_per_second": speed["tokens_per_second"],
                     "share_of_peak": self._share(speed["useful_flops"], seconds - apart),

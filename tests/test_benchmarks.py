@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from miron_jax.tasks.eval_uation_gen.sets import GENERATED
 from tests.conftest import REPOSITORY
 
 WORDS = ("red", "green", "blue", "small", "large", "old", "river", "stone", "bird", "tree", "house", "road", "boat")
@@ -147,6 +148,7 @@ def test_gpu_suite_smoke(tiny: Tiny) -> None:
     for section in ("core_gpt2_124m", "core_nanochat_d20_561m", "core_llama_1b"):
         assert found[section]["first"]["self_check_largest"] < 0.25
         assert found[section]["next_checkpoint"]["compile_seconds"] == 0
+        assert 0 <= found[section]["first"]["idle_share"] < 1
         assert found[section]["examples"] == 2 * 8  # four files that are there, and hellaswag (two tasks), squad, coqa
     assert found["peers"]["sorted_batches"]["times_ours"] > 0
     assert found["kernels"]["head"]["64"] > 0
@@ -166,3 +168,19 @@ def test_bench_dtype(tiny: Tiny) -> None:
         assert own["n"] == 3
         assert own["scored_tokens"] > 0
         assert 0 < own["mean"] <= own["largest"] < 0.25
+
+
+def test_trace_idle_sums_up_the_time_without_a_batch(tiny: Tiny) -> None:
+    found = run("trace_idle.py", f"--model={tiny.model}", f"--data_dir={tiny.bundle}", "--limit=3", "--gaps=1000")
+    assert found["batches"] > 0
+    assert sum(gap["seconds"] for gap in found["gaps"]) == pytest.approx(found["idle_seconds"])
+    assert 0 <= found["idle_share"] < 1
+    assert found["idle_share"] == pytest.approx(found["idle_seconds"] / found["seconds_from_first_batch"])
+
+
+def test_bench_uation(tiny: Tiny) -> None:
+    found = run("bench_uation.py", f"--model={tiny.model}", "--limit=2")
+    assert len(found["tasks"]) == 10  # nine sets, UA-CBT in two forms
+    assert found["plain_tokens"] > found["unique_tokens"] > 0
+    assert found["plain_tokens"] == sum(own["plain_tokens"] for own in found["tasks"].values())
+    assert set(found["seconds_to_make"]) == {own.name for own in GENERATED}
