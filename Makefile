@@ -5,7 +5,7 @@
 #   make real          SmolLM2-135M against torch on a few real CORE and Gauntlet items (about ten minutes on two cores)
 #   make parity        SmolLM2-135M and Gemma-3-270M against torch on many
 #   make bench         this engine beside torch and lm-eval
-#   make test-bare     the tests without torch, in another venv: make test-bare PYTHON=python3.12
+#   make test-bare     the tests without torch, in another venv: make test-bare PYTHON=python3.12 BARE_FLAGS="-k forward"
 
 PYTHON ?= python3
 MIRON_MODELS ?= $(HOME)/.cache/miron_jax/models
@@ -64,7 +64,7 @@ test: lint
 
 test-bare: $(BARE)/.installed
 	$(BARE)/bin/python -c "import sys, jax; print('Python', sys.version.split()[0], 'jax', jax.__version__)"
-	$(BARE)/bin/python -m pytest -n 2 --dist loadfile
+	$(BARE)/bin/python -m pytest -n 2 --dist loadfile $(BARE_FLAGS)
 
 $(MIRON_MODELS)/%/model.safetensors: | $(VENV)/.installed
 	@test -f $(SHARED)/tools/make_real_models.py || \
@@ -72,7 +72,7 @@ $(MIRON_MODELS)/%/model.safetensors: | $(VENV)/.installed
 	$(RUN) $(SHARED)/tools/make_real_models.py --out $(MIRON_MODELS) $*
 
 real: install $(MIRON_MODELS)/smollm2-135m/model.safetensors
-	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=4
+	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=2
 	$(GAUNTLET) --limit=2
 
 parity: install $(MIRON_MODELS)/smollm2-135m/model.safetensors $(MIRON_MODELS)/gemma3-270m/model.safetensors
