@@ -516,6 +516,16 @@ def test_the_gap_lies_in_the_last_third_between_spaces() -> None:
         assert sentences_in[1] == round(0.35 * sum(sentences_in))
 
 
+def test_what_was_given_away_is_not_stood_by() -> None:
+    stood_by = 0
+    for row in ROWS["ua_cbt"]["train"]:
+        if row["taskType"] == "COMMON_NOUN" and row["md_form"] in ("gen", "dat", "ins"):
+            lemma_of = {own.form(row["md_form"]): own.lemma for gender in GENDERS for own in nouns("thing", gender)}
+            assert lemma_of[row["answer"]] not in {thing for _, thing, _ in row["md_gifts"]}
+            stood_by += 1
+    assert stood_by > 50
+
+
 def test_stories_use_cases_types_and_genders() -> None:
     rows = ROWS["ua_cbt"]["train"]
     assert Counter(row["taskType"] for row in rows) == dict.fromkeys(stories.TASK_TYPES, 340)
@@ -585,14 +595,23 @@ def test_masks() -> None:
 
 
 def test_no_other_title_is_true_of_an_article() -> None:
-    made = articles(1000)
-    assert len({article.tags for article in made} | set()) > 500
+    assert len({mask_digits(article.title) for article in articles(1000)}) == 1000
     for name in ("up_masked", "up_unmasked"):
         places_of_gold = Counter(row["label"] for row in ROWS[name]["train"])
         assert len(places_of_gold) == 10
         for row in ROWS[name]["train"]:
             assert len(set(row["similar_titles"])) == 10
             assert row["similar_titles"][row["label"]] == row["masked_title" if name == "up_masked" else "ukr_title"]
+
+
+def test_no_title_is_told_by_its_number_or_copied_from_its_text() -> None:
+    alone = 0
+    for masked, row in zip(ROWS["up_masked"]["train"], ROWS["up_unmasked"]["train"], strict=True):
+        assert row["ukr_title"].lower() not in row["ukr_text"].lower()
+        assert len({re.findall("X+", title)[0] for title in masked["similar_titles"]}) == 1
+        [number] = re.findall("[0-9]+", row["ukr_title"])
+        alone += sum(number in title for title in row["similar_titles"]) == 1
+    assert alone < 150  # of 1,000; one number in four is each one's
 
 
 def test_articles_of_ones_own(tmp_path: Path) -> None:

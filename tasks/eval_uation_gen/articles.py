@@ -19,6 +19,12 @@ class _Actor(NamedTuple):
     tag: str
 
 
+class _Doing(NamedTuple):
+    of_title: tuple[str, str]  # masculine, feminine
+    of_text: tuple[str, str]  # in other words, so that no title stands in its text
+    tag: str
+
+
 class _Thing(NamedTuple):
     plural: str  # genitive plural, behind 5 or more
     tag: str
@@ -37,16 +43,19 @@ _ACTORS = (
 _TOWNS = ("Вербополі", "Лугівську", "Кленограді", "Новоозерську", "Соснополі", "Тихограді", "Медівську", "Грушополі",
           "Криничанську", "Ясенограді", "Калинополі", "Верхоріченську")
 _DOINGS = (
-    ("придбав", "придбала", "закупівлі"), ("отримав", "отримала", "допомога"), ("замовив", "замовила", "замовлення"),
-    ("показав", "показала", "виставки"), ("відремонтував", "відремонтувала", "ремонт"),
-    ("орендував", "орендувала", "оренда"),
+    _Doing(("придбав", "придбала"), ("купив", "купила"), "закупівлі"),
+    _Doing(("передав", "передала"), ("подарував", "подарувала"), "допомога"),
+    _Doing(("замовив", "замовила"), ("попросив виготовити", "попросила виготовити"), "замовлення"),
+    _Doing(("показав", "показала"), ("виставив на огляд", "виставила на огляд"), "виставки"),
+    _Doing(("відремонтував", "відремонтувала"), ("полагодив", "полагодила"), "ремонт"),
+    _Doing(("орендував", "орендувала"), ("винайняв", "винайняла"), "оренда"),
 )
 _THINGS = (
     _Thing("автобусів", "автобуси", "Вони возитимуть людей із далеких сіл."),
     _Thing("велосипедів", "велосипеди", "Кататися на них зможуть усі охочі."),
     _Thing("роялів", "музика", "На першому концерті заграють учні молодших класів."),
     _Thing("мікроскопів", "наука", "З ними працюватимуть юні дослідники."),
-    _Thing("човнів", "човни", "Їх уже спустили на воду."),
+    _Thing("човнів", "човни", "Плаватимуть вони тихим озером."),
     _Thing("телескопів", "астрономія", "У ясні ночі в них можна буде побачити кільця Сатурна."),
     _Thing("тракторів", "техніка", "Уперше вони виїдуть у поле навесні."),
     _Thing("наметів", "туризм", "Стояти вони будуть на березі озера."),
@@ -57,6 +66,7 @@ _THINGS = (
 )
 _MONTHS = ("січні", "лютому", "березні", "квітні", "травні", "червні", "липні", "серпні", "вересні", "жовтні",
            "листопаді", "грудні")
+_NUMBERS = (15, 16, 17, 18)  # so few, and of two digits: neither a number nor the length of its mask tells a title
 _TITLES = (
     "{actor} {at} {town} {did} {number} {things}",
     "У {town} {actor_low} {did} {number} {things}",
@@ -64,12 +74,13 @@ _TITLES = (
     "{actor} з новиною: у {town} вона {did} {number} {things}",
 )
 _OPENINGS = (
-    "У {month} {actor_low} {at} {town} {did} {number} {things}.",
-    "Ще в {month} стало відомо, що {actor_low} {at} {town} {did} {number} {things}.",
-    "Новина {month_of}: {actor_low} {at} {town} {did} {number} {things}.",
+    "У {month} {actor_low} {at} {town} {did_else} {number} {things}.",
+    "Ще {in_month} {month} стало відомо, що {actor_low} {at} {town} {did_else} {number} {things}.",
+    "Новина {month_of}: {actor_low} {at} {town} {did_else} {number} {things}.",
 )
 _MIDDLE = (
-    "Торік таких було лише {before}.", "На це пішло {days} днів.", "Подивитися на них прийшло {people} людей.",
+    "Торік таких було лише {before}.", "Від задуму до справи минуло {days} днів.",
+    "Новину вже обговорили {people} мешканців.",
     "Загалом витратили {money} тисяч гривень.", "Наступного разу обіцяють {more}.",
 )
 _END = (
@@ -105,7 +116,7 @@ def articles(count: int) -> list[Article]:
             draw.choice(_DOINGS),
             draw.choice(_THINGS),
         )
-        frame = (actor.name, town, doing[0], thing.plural)
+        frame = (actor.name, town, doing.tag, thing.plural)
         if frame in met:
             met.add((*frame[:3], f"{frame[3]} {len(met)}"))  # another key for the next try
             continue
@@ -114,19 +125,21 @@ def articles(count: int) -> list[Article]:
     return found
 
 
-def _article(draw: Draw, actor: _Actor, town: str, doing: tuple[str, str, str], thing: _Thing) -> Article:
+def _article(draw: Draw, actor: _Actor, town: str, doing: _Doing, thing: _Thing) -> Article:
     month = draw.below(12)
     words = {
         "actor": actor.name,
         "actor_low": actor.name[0].lower() + actor.name[1:],
         "town": town,
         "at": "в" if actor.gender and town[0] not in "ВФ" else "у",  # between a vowel and a consonant, or elsewhere
-        "did": doing[actor.gender],
-        "number": _many(draw, 5, 98),
+        "did": doing.of_title[actor.gender],
+        "did_else": doing.of_text[actor.gender],
+        "number": draw.choice(_NUMBERS),
         "things": thing.plural,
         "month": _MONTHS[month],
+        "in_month": "у" if _MONTHS[month][0] == "в" else "в",
         "month_of": _MONTHS_OF[month],
-        "before": _many(draw, 5, 20),
+        "before": _many(draw, 5, 10),
         "days": _many(draw, 5, 90),
         "people": _many(draw, 105, 998),
         "money": _many(draw, 105, 9990),
@@ -135,7 +148,7 @@ def _article(draw: Draw, actor: _Actor, town: str, doing: tuple[str, str, str], 
     templates = _TITLES if actor.gender else _TITLES[:-1]  # the last speaks of "her"
     middle = [own.format(**words) for own in draw.sample(_MIDDLE, 3)]
     body = [draw.choice(_OPENINGS).format(**words), thing.purpose, *middle, draw.choice(_END)]
-    tags = (actor.tag, town.lower(), doing[2], thing.tag)
+    tags = (actor.tag, town.lower(), doing.tag, thing.tag)
     return Article(draw.choice(templates).format(**words), " ".join(body), tags)
 
 

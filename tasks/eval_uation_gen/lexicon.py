@@ -13,7 +13,7 @@ StoryCase = Literal["nom", "gen", "dat", "acc", "ins", "loc", "voc"]
 STORY_CASES: tuple[StoryCase, ...] = ("nom", "gen", "dat", "acc", "ins", "loc", "voc")
 # Doings after which a thing is there to be shown, given away or taken pride in.
 _KEEPING = frozenset(
-    {"знайти", "позичити", "полагодити", "помити", "купити", "виграти", "прикрасити", "зважити"}
+    {"знайти", "змайструвати", "полагодити", "помити", "купити", "виграти", "прикрасити", "зважити"}
 )  # fmt: skip
 
 

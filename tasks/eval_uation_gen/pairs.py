@@ -16,20 +16,20 @@ from miron_jax.tasks.eval_uation_gen.rows import VERSION, Template, numbered, ro
 from miron_jax.tasks.eval_uation_gen.words import Word, alphabet_key, words
 
 ALPHABETICAL = (
-    Template("Слова «{a}» і «{b}» поставили за абеткою. Яке з них буде першим?", "less", "ordinal"),
+    Template("Слова «{a}» та «{b}» розставили за абеткою. Яке з них буде першим?", "less", "ordinal"),
     Template("Яке слово трапиться в словнику раніше: «{a}» чи «{b}»?", "less", "further"),
-    Template("Яке слово за абеткою ближче до її початку: «{a}» чи «{b}»?", "less", "closer_to_side"),
-    Template("Слова «{a}» і «{b}» поставили за абеткою. Яке з них буде другим?", "more", "ordinal"),
+    Template("Яке слово за абеткою ближче до початку: «{a}» чи «{b}»?", "less", "closer_to_side"),
+    Template("Слова «{a}» та «{b}» розставили за абеткою. Яке з них буде другим?", "more", "ordinal"),
     Template("Яке слово трапиться в словнику пізніше: «{a}» чи «{b}»?", "more", "further"),
-    Template("Яке слово за абеткою ближче до її кінця: «{a}» чи «{b}»?", "more", "closer_to_side"),
+    Template("Яке слово за абеткою ближче до кінця: «{a}» чи «{b}»?", "more", "closer_to_side"),
 )
 LENGTH = (
-    Template("Яке слово коротше: «{a}» чи «{b}»?", "less"),
+    Template("Яке слово на письмі коротше: «{a}» чи «{b}»?", "less"),
     Template("У якому слові менше літер: «{a}» чи «{b}»?", "less"),
-    Template("Одне з двох слів, «{a}» або «{b}», пишуть меншою кількістю літер. Яке?", "less"),
-    Template("Яке слово довше: «{a}» чи «{b}»?", "more"),
+    Template("Одне зі слів «{a}» та «{b}» має менше літер. Яке?", "less"),
+    Template("Яке слово на письмі довше: «{a}» чи «{b}»?", "more"),
     Template("У якому слові більше літер: «{a}» чи «{b}»?", "more"),
-    Template("Одне з двох слів, «{a}» або «{b}», пишуть більшою кількістю літер. Яке?", "more"),
+    Template("Одне зі слів «{a}» та «{b}» має більше літер. Яке?", "more"),
 )
 _SHARED = ("shared_0", "shared_1", "shared_2", "shared_3+")
 ORDER_STRATA = (*_SHARED, "і ї є ґ")  # the last: Python's order of characters would be wrong

@@ -31,11 +31,11 @@ LETTERS = (
 WORDS = (
     Template("Яке {n} слово речення «{it}»?", type="ordinal", form=("n", "nom")),
     Template("Випиши {n} слово з речення «{it}».", type="ordinal", form=("n", "acc")),
-    Template("Яке слово йде {n} в реченні «{it}»?", type="ordinal", form=("n", "ins")),
-    Template("Що написано на місці {n} слова в реченні «{it}»?", type="ordinal", form=("n", "gen")),
+    Template("Яке слово йде {n} у реченні «{it}»?", type="ordinal", form=("n", "ins")),
+    Template("Дійди в реченні «{it}» до {n} слова. Що це за слово?", type="ordinal", form=("n", "gen")),
     Template("Слова речення «{it}» пронумерували зліва направо. Яке з них має номер {n}?", type="numeral"),
     Template(
-        "Речення «{it}» читають уголос по черзі, по одному слову кожен. Яке слово дістанеться {n} читачеві?",
+        "Речення «{it}» читають уголос по черзі, кожен по одному слову. Яке слово дістанеться {n} читачеві?",
         type="ordinal",
         form=("m", "dat"),
     ),

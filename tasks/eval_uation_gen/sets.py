@@ -66,15 +66,15 @@ def _masked(split: str, count: int) -> Rows:
 
 
 _BLOBS = {  # git blob of each train.jsonl
-    "ua_cbt": "bcb3f107154b5873bbafceca1c96946388d78d4e",
-    "lmes_low": "f49720212d5eb548a49fb34da9f35fbdc3af1495",
-    "lmes_wis": "ebe979baa6fa1bd3f3810572061b0a7cf9d68fda",
-    "lmes_catsbin": "985a43de2faf86e99cd48ec2cdfaa9d6c5673e30",
-    "lmes_catsmc": "0e006281a716b571559497a4daa33f1d6185880a",
-    "lmes_wordalpha": "800091ff5626bde13384cbc23d63c2a8f4b011fc",
-    "lmes_wordlength": "5c55d1fcffa9bf57290bd668cf4930f80e2af505",
-    "up_masked": "9378bb06c1603145712fc784cee7628602999ad7",
-    "up_unmasked": "4bdb2dc44ff6c540ce5e90a39df0b97280bfa44e",
+    "ua_cbt": "d4c64d8e042a6aa60c80bb2960d20f029cd72ca4",
+    "lmes_low": "1ad2ef75b3826c6e97f27e7b3f6faa3917ecc1de",
+    "lmes_wis": "a0abd3091acccff25de266e4639db262a34ae4d8",
+    "lmes_catsbin": "004b2acda06bb273e9792d328dda8cef9e677741",
+    "lmes_catsmc": "83a8c0f7ca26d00a33ae4b50c21e6e8d9155bcdb",
+    "lmes_wordalpha": "6e843a1b00a8875015a00e6c45a5266b01762263",
+    "lmes_wordlength": "8a190e29adacae860a21e9715e6fe4649703bc43",
+    "up_masked": "663eb4287531a4cb8ead287e7748c452057aa8ca",
+    "up_unmasked": "7e2c1cb138e1ea2315079aa543b29f1302fb3d6f",
 }
 
 # fmt: off

@@ -25,13 +25,13 @@ QUESTION_SHARE = 0.35
 TASK_TYPES = ("NAMED_ENTITY", "COMMON_NOUN", "VERB")
 PER_STORY = 6  # rows, two of each type
 _INTROS = (
-    "Колись давно неподалік одне від одного жили {names}.",
+    "Колись давно в сусідніх хатках жили {names}.",
     "У давні часи край старого лісу оселилися {names}.",
     "Було це тоді, коли на одній вулиці мешкали {names}.",
     "Розповідають, що в зеленій долині колись товаришували {names}.",
 )
 _THINGS = (
-    "Того літа всі тільки й говорили про такі речі: {names}.",
+    "Тоді всі тільки й говорили про такі речі: {names}.",
     "Не раз іще в цій історії трапляться {names}.",
     "А найбільше в тих краях цінували такі речі: {names}.",
 )
@@ -41,13 +41,14 @@ _TIMES = (  # six in order
     ("Першого дня", "Другого дня", "Третього дня", "Четвертого дня", "П'ятого дня", "Шостого дня"),
     ("Удосвіта", "Уранці", "Перед обідом", "Опівдні", "По обіді", "Надвечір"),
 )
-_CALM = (
-    "Сонце хилилося за обрій.", "Десь удалині загуркотів грім.", "Над долиною підіймався туман.", "Стежка заросла травою.",
-    "Пахло чебрецем і медом.", "Увечері всі зібралися біля багаття.", "Вогонь потріскував і сипав іскрами.",
-    "Над головами засвітилися перші зорі.", "Ніхто нікуди не поспішав.", "Розмова тривала до пізньої ночі.",
-    "У казані тихо булькала каша.", "Вітер нарешті вщух.",
+_CALM = (  # an evening, in order
+    "Стежка заросла травою.", "Пахло чебрецем і медом.", "Десь удалині загуркотів грім.", "Вітер нарешті вщух.",
+    "Сонце хилилося за обрій.", "Увечері всі зібралися біля багаття.", "У казані тихо булькала каша.",
+    "Вогонь потріскував і сипав іскрами.", "Ніхто нікуди не поспішав.", "Над долиною підіймався туман.",
+    "Над головами засвітилися перші зорі.", "Розмова тривала до пізньої ночі.",
 )  # fmt: skip
-_ENDS = ("На тому й розійшлися по домівках.", "Так закінчився той довгий день.", "Відтоді минуло багато років.")
+_ENDS = ("На тому й розійшлися по домівках.", "На ранок усе пішло своїм ладом.", "Відтоді минуло багато років.")
+_EARLY = ("грівся під ранковим сонцем", "прокинувся ще до світанку")  # what nobody does in the evening
 _HIMSELF: dict[Gender, str] = {"m": "сам", "f": "сама", "n": "саме"}
 _PRONOUN: dict[Gender, str] = {"m": "він", "f": "вона", "n": "воно"}
 _WHOM: dict[Gender, str] = {"m": "який", "f": "яку", "n": "яке"}
@@ -151,7 +152,7 @@ def _event(draw: Draw, own: Event, time: str, place: str) -> Sentence:
 
 def _gift(own: Gift) -> Sentence:
     giver, thing, taker = own.giver.form("nom"), own.thing.form("acc"), own.taker.form("dat")
-    text = f"Потім {giver} {_GAVE[own.giver.gender]} {thing} назавжди, і дісталося це {taker}."
+    text = f"Потім {giver} назавжди {_GAVE[own.giver.gender]} {taker} {thing}."
     return Sentence(text, (own.giver.lemma, own.thing.lemma, own.taker.lemma))
 
 
@@ -235,7 +236,7 @@ def _thing_gaps(log: Log) -> list[tuple[Any, list[Make]]]:
 
     told = did("acc", f"{{actor}} довго {{told}}, як {{verb}} {GAP} .")
     proud = [did(case, text) for case, text in _THING_TEMPLATES]
-    return [(own, [told, *proud] if own.verb.keeps else [told]) for own in log.events]
+    return [(own, [told, *proud] if own.verb.keeps and log.taker(own.thing) is None else [told]) for own in log.events]
 
 
 _THING_TEMPLATES: tuple[tuple[StoryCase, str], ...] = (
@@ -260,7 +261,7 @@ def _verb_gaps(log: Log) -> list[tuple[Any, list[Make]]]:
 
     makes = [
         did(f"Ніхто не сперечався: {{actor}} таки {GAP} {{thing}}."),
-        did(f"Найдовше згадували, як {{thing}} {{actor}} {GAP} ."),
+        did(f"Найдовше згадували, як {{actor}} {GAP} {{thing}}."),
     ]
     return [(own, makes) for own in log.events]
 
@@ -282,9 +283,9 @@ def _capital(text: str) -> str:
 def _row(draw: Draw, log: Log, told: tuple[Sentence, ...], gap: Gap, story: int, number: int) -> dict[str, Any]:
     num_question = round(QUESTION_SHARE * len(told) / (1 - QUESTION_SHARE))
     actors = [own.actor for own in log.events]
-    rest = [Sentence(text, ()) for text in draw.sample(_CALM, num_question - 4)]
-    rest += [_idle(draw.choice(actors), own) for own in draw.sample(idle(), 2)]
-    last = draw.shuffled(rest)
+    calm = [Sentence(_CALM[i], ()) for i in sorted(draw.sample(range(len(_CALM)), num_question - 4))]
+    late = [own for own in idle() if own.masculine not in _EARLY]
+    last = _mixed(draw, calm, [_idle(draw.choice(actors), own) for own in draw.sample(late, 2)])
     at = draw.below(len(last) + 1)
     question = [*(own.text for own in last[:at]), gap.text, *(own.text for own in last[at:]), draw.choice(_ENDS)]
     named = Counter(lemma for own in (*told, *last) for lemma in own.lemmas)
