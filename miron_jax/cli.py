@@ -112,6 +112,9 @@ flags.DEFINE_string(
     "tasks --export: sets of titles from articles of your own instead: JSON objects with title, text, tags.",
 )
 flags.DEFINE_bool(
+    "mask_number_words", False, "tasks --articles: Ukrainian words for 1 to 99 are masked too, not only digits."
+)
+flags.DEFINE_bool(
     "resume",
     True,
     "Use a folder that holds a run of this configuration; --noresume wants an empty one.",
@@ -628,7 +631,7 @@ def _tasks() -> None:
         raise InputError("--articles wants --export=FOLDER, where its sets of titles are written")
     if FLAGS.export is not None:
         own = Path(FLAGS.articles).expanduser() if FLAGS.articles else None
-        for path in export(Path(FLAGS.export).expanduser(), FLAGS.items_per_category, own):
+        for path in export(Path(FLAGS.export).expanduser(), FLAGS.items_per_category, own, FLAGS.mask_number_words):
             print(path)
         return
 

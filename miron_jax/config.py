@@ -83,11 +83,6 @@ class RunConfig:
         if not self.tasks:
             raise InputError("--tasks is empty: give suites, tasks or globs, such as --tasks=core or core/arc_*")
 
-    def folder_of(self, suite: str) -> str | None:
-        """The --data_dir for this suite; a pair naming it goes before a plain folder."""
-        folders = dict(self.data_dir)
-        return folders.get(suite, folders.get(""))
-
 
 def parse_mesh(text: str | None) -> tuple[tuple[str, int], ...]:
     """`data=4,model=2` -> pairs."""

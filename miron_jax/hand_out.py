@@ -88,10 +88,11 @@ def _hand_out_options(task: TaskScores, piece: Piece, scores: list[Score]) -> No
             profile, logprobs = task.source.task.profile, [option.logprob for option in options]
             texts = prompt.continuations[: len(options)]
             example = score_choices(logprobs, texts, prompt.gold, profile.normalizer, profile.tie)
-            if beside and prompt.gold is not None:
-                ending = (beside[0].logprob, beside.pop(0).rank) if profile.ending else None
-                neutral = [option.logprob for option in beside]
-                example = score_beside(example, logprobs, texts, prompt.gold, ending, neutral)
+            if prompt.gold is not None and (beside or profile.normalizer == "char"):
+                ends, neutral = beside[: len(profile.endings)], beside[len(profile.endings) :]
+                endings = [(own.logprob, own.rank) for own in ends]
+                neutral_logprobs = [own.logprob for own in neutral]
+                example = score_beside(example, logprobs, texts, prompt.gold, endings, neutral_logprobs)
             if profile.over_all == "mcc" and example.prediction is not None:  # no option is right by itself
                 example = replace(example, metrics={"answered_last": float(example.prediction == len(options) - 1)})
         task.prompts.append(without_shots(prompt))

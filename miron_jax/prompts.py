@@ -208,10 +208,11 @@ def _prompt(task: Task | AnswerTask, idx: int, example: Example, preamble: str) 
 def _beside(
     task: Task | AnswerTask, example: Example, contexts: tuple[str, ...], continuations: tuple[str, ...]
 ) -> list[tuple[str, str]]:
-    """What is asked beside the options: gold with its ending, then every option behind the context without content."""
+    """What is asked beside the options: gold with each ending, then every option behind the context without content."""
     asked = []
-    if isinstance(task, Task) and task.profile.ending and example.gold is not None:
-        asked.append((contexts[example.gold], continuations[example.gold] + task.profile.ending))
+    if isinstance(task, Task) and example.gold is not None:
+        gold = contexts[example.gold], continuations[example.gold]
+        asked += [(gold[0], gold[1] + ending) for ending in task.profile.endings]
     if example.neutral is not None:
         asked += [(example.neutral, continuation) for continuation in continuations]
     return asked

@@ -11,12 +11,12 @@ small.  The cluster-robust one (Liang and Zeger 1986, Biometrika 73, 13-22, for 
 
 import math
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from miron_jax.aggregate import AnswerScores, TaskScores, answers_of, estimate
+from miron_jax.metrics.answers import compared
 from miron_jax.metrics.choices import PROPORTIONS
 
 TEMPLATE = "template_n"
@@ -40,7 +40,7 @@ def robustness(task: TaskScores | AnswerScores) -> dict[str, Any] | None:
     if definition.clusters is None or not examples:
         return None
     clusters = [str(example.cluster) for example in examples]
-    names = [name for name in task.examples[0].metrics if name in PROPORTIONS]
+    names = dict.fromkeys(name for own in task.examples for name in own.metrics if name in PROPORTIONS)
     values = {name: np.asarray([own.metrics.get(name, math.nan) for own in task.examples]) for name in names}
     main = values[definition.main]
     traits: dict[str, list[str | None]] = {name: [] for example in examples for name, _ in example.traits}
@@ -57,7 +57,8 @@ def robustness(task: TaskScores | AnswerScores) -> dict[str, Any] | None:
     if TEMPLATE in by:
         accuracies = [own["value"] for own in by[TEMPLATE].values() if not math.isnan(own["value"])]
         found["template_spread"] = max(accuracies) - min(accuracies) if accuracies else math.nan
-    return {**found, **_swapped([example.swapped for example in examples], answers_of(task))}
+    shown = [(prompt.contexts[0], prompt.continuations) for prompt in task.prompts]
+    return {**found, **_swapped([example.swapped for example in examples], shown, _answers(task))}
 
 
 def _by(column: Sequence[str | None], values: np.ndarray, clusters: Sequence[str]) -> dict[str, Any]:
@@ -86,14 +87,26 @@ def _entry(values: np.ndarray, clusters: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _swapped(names: Sequence[str | None], answers: Sequence[str | None]) -> dict[str, Any]:
+def _answers(task: TaskScores | AnswerScores) -> list[str | None]:
+    """As they are compared with the right one."""
+    answers = answers_of(task)
+    if isinstance(task, TaskScores):
+        return answers
+    return [None if own is None else compared(own, task.source.task.profile) for own in answers]
+
+
+def _swapped(names: Sequence[str | None], shown: Sequence[Any], answers: Sequence[str | None]) -> dict[str, Any]:
     """Share of questions asked with their options in both orders to which the same was answered each time."""
-    pairs = sorted((name, answer) for name, answer in zip(names, answers, strict=True) if name and answer is not None)
-    asked = [[answer for _, answer in own] for _, own in groupby(pairs, key=lambda pair: pair[0])]
-    twice = [own for own in asked if len(own) > 1]
+    orders: dict[str, set[Any]] = {}
+    answered: dict[str, set[str]] = {}
+    for name, order, answer in zip(names, shown, answers, strict=True):
+        if name and answer is not None:
+            orders.setdefault(name, set()).add(order)
+            answered.setdefault(name, set()).add(answer)
+    twice = [name for name, own in orders.items() if len(own) > 1]
     if not twice:
         return {}
-    same = [float(len(set(own)) == 1) for own in twice]
+    same = [float(len(answered[name]) == 1) for name in twice]
     return {
         "swapped": {"pairs": len(twice), "consistency": sum(same) / len(same), "stderr": estimate(same, True).stderr}
     }

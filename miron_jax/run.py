@@ -78,8 +78,7 @@ def find_inputs(config: RunConfig, fetch: bool = True, runs: bool = True) -> Inp
     suites = [suite for suite in every.values() if any(task.name in names for task in suite.tasks)]
     sources, missing = [], {}
     for suite in suites:
-        named = config.folder_of(suite.name)
-        folder = suite.locate(Path(named) if named else None, fetch)
+        folder = suite.locate(suite.named_folder(config.data_dir), fetch)
         for task in (task for task in suite.tasks if task.name in names):
             data = data_state(task, folder)
             if data.state == "missing" and task.name not in selection.by_name:
@@ -131,7 +130,7 @@ def length_limit(config: RunConfig, model: ModelConfig | OwnModel) -> LengthLimi
         raise InputError(
             f"--max_length is {config.max_length}, but the model has {learned} learned positions: lower it"
         )
-    return LengthLimit(config.max_length, learned)
+    return LengthLimit(config.max_length, learned, model.trained_length)
 
 
 def evaluate(

@@ -102,7 +102,10 @@ class Profile(Wording):
     empty_span: Literal[
         "nan_first_wins", "error"
     ]  # no scored token: NaN, which wins in first place and loses elsewhere
-    ending: str = ""  # gold is asked with this behind it too: greedy_exact is whether the model would write just that
+    endings: tuple[
+        str, ...
+    ] = ()  # gold is asked with each of them behind it too: greedy_exact is whether the model would
+    # write just one of these; a blank line is one token to some tokenizers, and no newline and more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,6 +321,13 @@ class Suite(Generic[TaskKind]):
     locate: Callable[
         [Path | None, bool], Path
     ]  # --data_dir or None, may fetch -> folder; InputError says how to get it
+    files_of: str = ""  # another suite that reads the same files: its --data_dir counts for this one too
+
+    def named_folder(self, data_dir: Sequence[tuple[str, str]]) -> Path | None:
+        """The --data_dir for this suite; a pair that names it goes before a plain folder, whose suite is ""."""
+        folders = dict(data_dir)
+        named = next((folders[name] for name in (self.name, self.files_of, "") if name in folders), None)
+        return None if named is None else Path(named)
 
 
 class Measured(NamedTuple):
@@ -397,6 +407,10 @@ def json_rows(content: bytes, path: Path, task_name: str, rows: int | None = Non
     """
     whole = _whole(content) if path.suffix == ".json" else None
     if whole is not None:
+        if (torn := next((place for place, own in enumerate(whole) if _is_torn(own)), None)) is not None:
+            raise InputError(
+                f"{task_name}: {path}, record {torn + 1}: {_TORN}; mend the record or fetch the file again"
+            )
         wrong = next((place for place, own in enumerate(whole) if not isinstance(own, dict)), None)
         if wrong is not None:
             raise InputError(
@@ -420,6 +434,18 @@ def json_rows(content: bytes, path: Path, task_name: str, rows: int | None = Non
                 f"{task_name}: {path}, line {row + 1}: {error}; mend the line or fetch the file again"
             ) from None
     return found
+
+
+_TORN = "it holds half of a character (a lone surrogate), expected whole ones"
+
+
+def _is_torn(value: Any) -> bool:
+    r"""Whether any text in it cannot be UTF-8: JSON may write \ud83d alone."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _whole(content: bytes) -> list[Any] | None:
@@ -479,4 +505,6 @@ def _json_object(line: bytes) -> dict[str, Any]:
         raise ValueError("found JSON nested too deep to read, expected one flat JSON object") from None
     if not isinstance(value, dict):
         raise ValueError(f"found a JSON {type(value).__name__}, expected one JSON object")
+    if "\\u" in text and _is_torn(value):
+        raise ValueError(_TORN)
     return value

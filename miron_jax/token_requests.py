@@ -59,10 +59,13 @@ class LengthLimit(NamedTuple):
 
     asked: int | None  # --max_length, instead of a suite's own rule
     learned: int | None  # positions of the model, which nothing exceeds
+    trained: int | None = None  # tokens that the model was trained at, within which whole worked examples are kept
 
     def of(self, profile: Wording | ProgramProfile | ClozeProfile) -> int | None:
         """None: no limit."""
-        limits = [limit for limit in (self.asked or profile.max_length, self.learned) if limit is not None]
+        whole_shots = isinstance(profile, Wording) and profile.truncation == "whole_shots"
+        own = self.asked or profile.max_length or (self.trained if whole_shots else None)
+        limits = [limit for limit in (own, self.learned) if limit is not None]
         return min(limits, default=None)
 
 

@@ -72,8 +72,11 @@ def _matches(pattern: str, every: dict[str, AnyTask], among: Mapping[str, Suite[
     return found
 
 
-def export(folder: Path, items_per_category: int, own_articles: Path | None = None) -> list[Path]:
-    """All generated rows, or sets of titles from a user's own articles, as files; returns them."""
+def export(
+    folder: Path, items_per_category: int, own_articles: Path | None = None, spelled: bool = False
+) -> list[Path]:
+    """All generated rows, or sets of titles from a user's own articles, as files; returns them.  `spelled`: number words of
+    the articles are masked too."""
     if own_articles is not None:
-        return eval_uation_gen.export_titles(folder, own_articles)
+        return eval_uation_gen.export_titles(folder, own_articles, spelled)
     return [*miron.export(folder, items_per_category), *eval_uation_gen.export(folder)]

@@ -93,8 +93,12 @@ def test_no_such_run(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no results\.json"):
         print_robustness(tmp_path)
     (tmp_path / "results.json").write_text("[]")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match=r"no results\.json of this version"):
         print_robustness(tmp_path)
+    for text in ('{"tasks": []}', '{"tasks": {"core/x": {"robustness": {"main": "accuracy"}}}}'):
+        (tmp_path / "results.json").write_text(text)
+        with pytest.raises(InputError, match=r"no results\.json of this version"):
+            print_robustness(tmp_path)
     (tmp_path / "results.json").write_text('{"tasks": {"core/x": {}}}')
     with pytest.raises(InputError, match="none of its tasks"):
         print_robustness(tmp_path)

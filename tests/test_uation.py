@@ -16,12 +16,16 @@ from hypothesis import strategies as st
 
 from miron_jax.detokenize import drops_first_space
 from miron_jax.errors import InputError
+from miron_jax.metrics.answers import score_answer
 from miron_jax.metrics.choices import score_beside, score_choices
 from miron_jax.metrics.ukrainian import as_lm_eval, comparable
 from miron_jax.prompts import Prompt, render
-from miron_jax.task import AnswerTask, Task, read_examples
+from miron_jax.task import AnswerProfile, AnswerTask, Task, read_examples
+from miron_jax.tasks.eval_uation.records import joined_draws
 from miron_jax.tasks.eval_uation.suite import SUITE, TEXT, TEXT_REFCOMPAT, locate
 from miron_jax.tasks.eval_uation.table import DATA_SETS
+from miron_jax.tasks.registry import suites
+from miron_jax.token_requests import LengthLimit
 from miron_jax.whole_shots import fitting
 from tests.uation_records import FILES, Fields, cbt, title, write
 
@@ -46,7 +50,7 @@ def rewritten(folder: Path, target: Path, file: str, change: Callable[[list[Fiel
     path = target / file
     text = path.read_text(encoding="utf-8")
     rows = json.loads(text) if file.endswith(".json") else [json.loads(line) for line in text.splitlines()]
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in change(rows)), encoding="utf-8")
+    path.write_text("".join(json.dumps(row) + "\n" for row in change(rows)), encoding="utf-8")
     return target
 
 
@@ -108,9 +112,9 @@ def test_prompts_by_hand(folder: Path, name: str) -> None:
     num = len(options)
     assert first.contexts[:num] == (context,) * num
     assert (first.continuations[:num], first.gold) == (options, gold)
-    # Beside them: the right one with a line break, then each behind a question without content.
-    assert first.contexts[num:] == (context, *("Питання: ...\nВідповідь:",) * num)
-    assert first.continuations[num:] == (options[gold] + "\n", *options)
+    # Beside them: the right one with a line break and with a blank line, then each behind a question without content.
+    assert first.contexts[num:] == (context, context, *("Питання: ...\nВідповідь:",) * num)
+    assert first.continuations[num:] == (options[gold] + "\n", options[gold] + "\n\n", *options)
     text = prompts(f"eval-ua-tion-text/{name}", folder)[0]
     assert (text.contexts, text.continuations) == ((context,), ("",))
 
@@ -211,8 +215,32 @@ BAD = [  # file, what a field becomes, what the message says
     ("lmes_catsbin/DoAllWordsBelongToCatTask.jsonl", {"correctAnswer": 1.5}, "expected true or false"),
     ("lmes_wordalpha/WordsAlphabetOrder.jsonl", {"correctAnswer": "вікно"}, "expected one of вода and вітер"),
     ("ua_cbt/data/train/ua_cbt_v0.2-clean.json", {"answer": "кит"}, "expected one of its options"),
-    ("ua_cbt/data/train/ua_cbt_v0.2-clean.json", {"question": "Без пропуску."}, "0 gaps"),
+    (
+        "ua_cbt/data/train/ua_cbt_v0.2-clean.json",
+        {"question": "Без пропуску."},
+        r"the gaps \(none\), expected one, ______",
+    ),
     ("ua_cbt/data/train/ua_cbt_v0.2-clean.json", {"options": ["один"]}, "expected a list of 2 to 10 texts"),
+    ("ua_cbt/data/train/ua_cbt_v0.2-clean.json", {"question": "Це _______ ."}, "expected one, ______"),
+    ("ua_cbt/data/train/ua_cbt_v0.2-clean.json", {"context": "Це ______ ."}, "expected it in the question alone"),
+    (
+        "ua_cbt/data/train/ua_cbt_v0.2-clean.json",
+        {"options": ["лисиця", "сова", "сова"], "answer": "сова"},
+        "expected different ones",
+    ),
+    ("lmes_LOW/data/train/LOWTask.jsonl", {"correctAnswer": "щ"}, "expected a letter of 'молоко'"),
+    ("lmes_LOW/data/train/LOWTask.jsonl", {"correctAnswer": "молоко"}, "expected a letter of 'молоко'"),
+    ("lmes_WIS/data/WISTask.jsonl", {"correctAnswer": "слон"}, "expected a word of 'Сонце гріє мокру траву.'"),
+    ("lmes_catsmc/WhichWordWrongCatTask.jsonl", {"correctAnswer": "кіт"}, "expected one of дуб, клен"),
+    (
+        "lmes_catsmc/WhichWordWrongCatTask.jsonl",
+        {"additionalMetadata_main_cat_words": 5},
+        "main_cat_words' is 5, expected a list",
+    ),
+    ("lmes_wordalpha/WordsAlphabetOrder.jsonl", {"additionalMetadata_option_1": "Вода"}, "are both 'вода'"),
+    ("lmes_wordalpha/WordsAlphabetOrder.jsonl", {"question": "\ud83d"}, "half of a character"),
+    ("up_titles_masked/up_titles_35000-5000-ukr.json", {"label": math.inf}, "field 'label' is inf"),
+    ("up_titles_masked/up_titles_35000-5000-ukr.json", {"label": math.nan}, "field 'label' is nan"),
     ("up_titles_masked/up_titles_35000-5000-ukr.json", {"label": 10.0}, "a place among its 10 titles"),
     ("up_titles_masked/up_titles_35000-5000-ukr.json", {"label": "0"}, "field 'label' is '0'"),
     ("up_titles_masked/up_titles_35000-5000-ukr.json", {"masked_text": " "}, "field 'masked_text'"),
@@ -241,6 +269,65 @@ def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
     few = rewritten(folder, tmp_path / "few", "lmes_WIS/data/WISTask_fewshot.jsonl", lambda rows: rows[:2])
     with pytest.raises(InputError, match="2 rows to draw worked examples from, expected at least 3"):
         prompts("eval-ua-tion/lmes_wis", few)
+
+
+def test_the_rows_that_are_scored_are_no_worked_examples(folder: Path, tmp_path: Path) -> None:
+    """Both splits of LOW are called LOWTask.jsonl: what lies at the top is the one that is scored."""
+    data = tmp_path / "data"
+    shutil.copytree(folder, data)
+    shutil.rmtree(data / "lmes_LOW/data/fewshot")
+    (data / "lmes_LOW/data/train/LOWTask.jsonl").rename(data / "lmes_LOW/LOWTask.jsonl")
+    with pytest.raises(InputError, match=r"LOWTask\.jsonl is missing, where its worked examples come from"):
+        prompts("eval-ua-tion/lmes_low", data)
+
+
+def test_an_apostrophe_is_a_letter_of_its_word(folder: Path, tmp_path: Path) -> None:
+    change = {"question": 'Яка літера y слові "п’ять-так" стоїть під номером 2?', "correctAnswer": "’"}
+    file = "lmes_LOW/data/train/LOWTask.jsonl"
+    data = rewritten(folder, tmp_path / "own", file, lambda rows: [{**rows[0], **change}, *rows[1:]])
+    first = prompts("eval-ua-tion/lmes_low", data)[0]
+    assert first.continuations[: len(first.contexts) - first.beside] == (
+        " п", " ’", " я", " т", " ь", " -", " а", " к",
+    )  # fmt: skip
+    assert first.gold == 1
+    profile = TASKS["eval-ua-tion-text/lmes_low"].profile
+    assert isinstance(profile, AnswerProfile)
+    answered = {text: score_answer(text, ["’"], profile).correct for text in ("", " ", " '", " -", " ’\n")}
+    assert answered == {"": False, " ": False, " '": True, " -": False, " ’\n": True}
+
+
+def test_lists_of_one_draw_are_one_cluster() -> None:
+    """The authors' lists show five words of a category or four of the same with an odd one, which has a name only then."""
+    named = joined_draws(
+        ["д: a, b, c, d, e", "д: a, b, c, d", "р: a, b, c, d", "д: b, c, d, e", "д: a, b, x, y, z", "д: "]
+    )
+    assert named == [
+        "д: a, b, c, d, e",
+        "д: a, b, c, d, e",
+        "р: a, b, c, d",
+        "д: a, b, c, d, e",
+        "д: a, b, x, y, z",
+        "д: ",
+    ]
+
+
+def test_whole_examples_stay_within_the_trained_length() -> None:
+    profile = TASKS["eval-ua-tion/lmes_low"].profile
+    assert LengthLimit(None, None, 256).of(profile) == 256
+    assert LengthLimit(512, None, 256).of(profile) == 512  # asked for
+    assert LengthLimit(None, 128, 256).of(profile) == 128
+    assert LengthLimit(None, None, 256).of(replace(profile, truncation="keep_last")) is None
+
+
+def test_one_folder_for_the_three_suites(folder: Path) -> None:
+    every = suites()
+    own = (("eval-ua-tion", str(folder)), ("", "elsewhere"))
+    for name in ("eval-ua-tion", "eval-ua-tion-text", "eval-ua-tion-text-refcompat"):
+        assert every[name].named_folder(own) == folder
+    assert every["eval-ua-tion-gen"].named_folder(own) == Path("elsewhere")
+    assert every["eval-ua-tion-text"].named_folder((("eval-ua-tion-text", "own"), *own)) == Path("own")
+    with pytest.raises(InputError, match="no folder: name one, or leave it out"):
+        every["eval-ua-tion-gen"].locate(Path("/nonexistent"), True)
 
 
 def test_the_published_places_are_those_of_the_test_files() -> None:
@@ -326,26 +413,21 @@ def test_what_is_asked_beside_by_hand() -> None:
     options, texts = [np.array([-1.0], np.float32), np.array([-0.5, -2.0], np.float32)], (" ab", " abcdef")
     plain = score_choices(options, texts, 1, "sum", "first")
     assert plain.metrics["accuracy"] == 0.0  # -1.0 against -2.5
-    found = score_beside(plain, options, texts, 1, None, [np.array([-0.25], np.float32), np.array([-3.0], np.float32)])
+    found = score_beside(plain, options, texts, 1, [], [np.array([-0.25], np.float32), np.array([-3.0], np.float32)])
     assert found.metrics["accuracy_char"] == 1.0  # -1 / 2 against -2.5 / 6
     assert found.metrics["accuracy_pmi"] == 1.0  # -0.75 against 0.5
     assert found.neutral_logprobs == (-0.25, -3.0)
     assert "greedy_exact" not in found.metrics
     logprobs = np.array([-0.1, -0.2], np.float32)
-    assert (
-        score_beside(plain, options, texts, 1, (logprobs, np.array([0, 0], np.int32)), []).metrics["greedy_exact"]
-        == 1.0
-    )
-    assert (
-        score_beside(plain, options, texts, 1, (logprobs, np.array([0, 1], np.int32)), []).metrics["greedy_exact"]
-        == 0.0
-    )
+    right, wrong = (logprobs, np.array([0, 0], np.int32)), (logprobs, np.array([0, 1], np.int32))
+    for endings, expected in (([right], 1.0), ([wrong], 0.0), ([wrong, right], 1.0), ([wrong, wrong], 0.0)):
+        assert score_beside(plain, options, texts, 1, endings, []).metrics["greedy_exact"] == expected
     broken = score_beside(
         plain,
         options,
         texts,
         1,
-        (np.array([np.nan, -1], np.float32), np.array([0, 0], np.int32)),
+        [right, (np.array([np.nan, -1], np.float32), np.array([0, 0], np.int32))],
         [np.array([np.nan], np.float32)] * 2,
     )
     assert math.isnan(broken.metrics["greedy_exact"])

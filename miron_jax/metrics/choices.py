@@ -85,16 +85,16 @@ def score_beside(
     token_logprobs: Sequence[np.ndarray],
     continuations: Sequence[str],
     gold: int,
-    ending: tuple[np.ndarray, np.ndarray] | None,
+    endings: Sequence[tuple[np.ndarray, np.ndarray]],
     neutral_logprobs: Sequence[np.ndarray],
 ) -> ExampleScore:
-    """The same example with what was asked beside its options; NaN stays NaN, never 0.  `ending`: log-probabilities and
-    ranks of gold's tokens with those of its ending.
+    """The same example with what was asked beside its options; NaN stays NaN, never 0.  `endings`: log-probabilities
+    and ranks of gold's tokens with those of each ending.
 
     accuracy_char: 1 if gold has the largest (sum of log p) / (characters), lm-eval's `acc_norm`.
     accuracy_pmi: 1 if gold has the largest (sum of log p behind the question) - (sum behind the context without content),
     Holtzman et al. 2021 (arXiv:2104.08315), within the same worked examples: what is probable anyway does not count.
-    greedy_exact: 1 if every token of gold and its ending is the most probable one: greedy generation writes just gold.  A
+    greedy_exact: 1 if every token of gold and one of its endings is the most probable: greedy decoding writes just gold.  A
     lower bound of exact match over generated texts, as other tokens may spell the same text.
     """
     metrics = dict(example.metrics)
@@ -105,9 +105,9 @@ def score_beside(
         with np.errstate(invalid="ignore"):  # -inf less -inf
             gain = _sums(token_logprobs).astype(np.float64) - _sums(neutral_logprobs)
         metrics["accuracy_pmi"] = math.nan if np.isnan(gain).any() else float(int(np.argmax(gain)) == gold)
-    if ending is not None:
-        logprobs, ranks = ending
-        metrics["greedy_exact"] = math.nan if np.isnan(logprobs).any() else float(bool(np.all(ranks == 0)))
+    if endings:
+        wrong = any(np.isnan(logprobs).any() for logprobs, _ in endings)
+        metrics["greedy_exact"] = math.nan if wrong else float(any(bool(np.all(ranks == 0)) for _, ranks in endings))
     return replace(example, metrics=metrics, neutral_logprobs=tuple(map(float, _sums(neutral_logprobs))))
 
 

@@ -23,8 +23,10 @@ def comparable(text: str) -> str:
     An answer that is one letter is looked at before its case is folded, so that "В" is option B and "в" is too, and so that
     no letter of a word is taken for a Latin one.  Gold goes through the same, so one-letter Cyrillic gold stays comparable.
     """
-    text = unicodedata.normalize("NFC", text).translate(_FOLDED).translate(_QUOTES).translate(_PUNCTUATION)
-    text = " ".join(text.split())
+    whole = unicodedata.normalize("NFC", text).translate(_FOLDED).translate(_QUOTES)
+    text = " ".join(whole.translate(_PUNCTUATION).split())
+    if not text:  # the letter asked for may be the apostrophe or the hyphen of a word
+        return whole.strip()
     return text.upper().translate(_LOOK_ALIKES).lower() if len(text) == 1 else text.casefold()
 
 

@@ -19,19 +19,22 @@ def print_robustness(folder: Path) -> None:
     path = folder / "results.json"
     try:
         tasks = json.loads(path.read_bytes())["tasks"]
+        told = {name: task for name, task in tasks.items() if task.get("robustness")}
+        tables = [(_table(name, task["robustness"]), _lines(task)) for name, task in told.items()]
     except FileNotFoundError:
         raise InputError(f"--output={folder} holds no results.json: name the folder of a finished run") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} cannot be read ({error!s:.120}): name the folder of a finished run") from None
-    told = {name: task for name, task in tasks.items() if task.get("robustness")}
-    if not told:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{path} is no results.json of this version ({error!s:.120}): name the folder of a finished run"
+        ) from None
+    if not tables:
         raise InputError(
             f"{path}: none of its tasks tells how its questions are worded: run eval-ua-tion or eval-ua-tion-gen"
         )
     out = console()
-    for name, task in told.items():
-        out.print(_table(name, task["robustness"]))
-        for line in _lines(task):
+    for table, lines in tables:
+        out.print(table)
+        for line in lines:
             out.print(line, markup=False, soft_wrap=True)
 
 

@@ -19,10 +19,9 @@ def print_tasks(suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...]) 
     table = Table(header_style="bold")
     for name in ("task", "kind", "shots", "random", "rows", "data file", "data"):
         table.add_column(name, no_wrap=name != "data file")
-    folders = dict(data_dir)
     for suite in suites:
-        named = folders.get(suite.name, folders.get(""))
-        folder = _folder(suite, Path(named) if named else None, suite.name in folders)
+        is_named = any(name and name in (suite.name, suite.files_of) for name, _ in data_dir)
+        folder = _folder(suite, suite.named_folder(data_dir), is_named)
         for task in suite.tasks:
             state = data_state(task, folder).state if folder or not task.file else "missing"
             shots = str(task.profile.num_fewshot)

@@ -9,7 +9,7 @@ they are long; elsewhere the answer itself is the option.
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ _QUOTED = re.compile('["«“„](.*)["»”“]', re.DOTALL)
 _WORD = re.compile(r"\w+(?:['’ʼ]\w+)*")
 _OPENED, _CLOSING = ("(", "[", "«", "„", "“"), (",", ".", ";", ":", "!", "?", ")", "]", "»", "”", "…")
 _MOST_OPTIONS = 40
+SAME_DRAW = 4  # words of a category that two lists of one draw share
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,9 @@ def reader(own: DataSet) -> Callable[[dict[str, Any], int], Item]:
 def _letters(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
     question, answer = _text(fields, "question"), _text(fields, "correctAnswer")
     word = _quoted(question)
-    options = _distinct((letter for letter in word if letter.isalpha()), answer)
+    options = _distinct("".join(word.split()))  # an apostrophe and a hyphen count, as published
+    if comparable(answer) not in map(comparable, options):
+        raise ValueError(f"field 'correctAnswer' is {answer!r:.40}, expected a letter of {word!r:.40}")
     traits = _traits(fields, "template_n", "needle", "word_length", "pos", "len")
     return _listed(row, question, options, answer, word, None, traits)
 
@@ -63,7 +66,11 @@ def _letters(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
 def _words(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
     question, answer = _text(fields, "question"), _text(fields, "correctAnswer")
     sentence = _quoted(question)
-    options = _distinct(_WORD.findall(sentence), answer)
+    options = _distinct(_WORD.findall(sentence))
+    if comparable(answer) not in map(comparable, options):  # cut otherwise than here
+        if comparable(answer) not in map(comparable, sentence.split()):
+            raise ValueError(f"field 'correctAnswer' is {answer!r:.40}, expected a word of {sentence!r:.60}")
+        options.append(answer)
     return _listed(
         row, question, options, answer, sentence, None, _traits(fields, "template_n", "type", "needle", "len_haystack")
     )
@@ -72,8 +79,10 @@ def _words(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
 def _odd_word(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
     question, answer = _text(fields, "question"), _text(fields, "correctAnswer")
     given = _texts(fields, f"{_META}all_options")
-    options = _distinct(given, answer)
-    place = next((i for i, option in enumerate(given) if comparable(option) == comparable(answer)), -1)
+    options = _distinct(given)
+    if comparable(answer) not in map(comparable, options):
+        raise ValueError(f"field 'correctAnswer' is {answer!r:.40}, expected one of {', '.join(given):.80}")
+    place = [comparable(option) for option in given].index(comparable(answer))
     traits = (*_traits(fields, "template_n", "kind", "cat_name_main", "cat_name_other"), ("gold_place", str(place)))
     return _listed(row, question, options, answer, _categories(fields), None, traits)
 
@@ -93,10 +102,12 @@ def _yes_no(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
 def _two_words(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
     question, answer = _text(fields, "question"), _text(fields, "correctAnswer")
     pair = tuple(_text(fields, f"{_META}option_{i}") for i in range(2))
+    if comparable(pair[0]) == comparable(pair[1]):
+        raise ValueError(f"its two options are both {pair[0]!r:.40}, expected different words")
     if comparable(answer) not in map(comparable, pair):
         raise ValueError(f"field 'correctAnswer' is {answer!r:.40}, expected one of {' and '.join(pair)}")
     words = " ".join(sorted(pair))
-    names = ("template_n", "type", "kind", "reversed", "num_shared_characters", "stratum", "len_difference")
+    names = ("template_n", "type", "kind", "reversed", "num_shared_characters", "stratum", "len_difference", "pos")
     traits = _traits(fields, *names)
     template = dict(traits).get("template_n", "")
     return _listed(row, question, pair, answer, words, f"{words} {template} {dict(traits).get('kind', '')}", traits)
@@ -107,12 +118,18 @@ def _story(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
     options = _texts(fields, "options")
     if answer not in options:
         raise ValueError(f"field 'answer' is {answer!r:.40}, expected one of its options {', '.join(options):.80}")
-    if question.count(GAP) != 1:
-        raise ValueError(f"field 'question' has {question.count(GAP)} gaps {GAP}, expected one")
+    gaps = re.findall("_+", question)
+    if gaps != [GAP]:
+        raise ValueError(f"field 'question' has the gaps {' '.join(gaps) or '(none)'}, expected one, {GAP}")
+    if GAP in context:
+        raise ValueError(f"field 'context' has a gap {GAP}, expected it in the question alone")
+    if len(set(options)) < len(options):
+        raise ValueError(f"its options are {', '.join(options):.80}, expected different ones")
     story = f"{context} {question}".replace("\n", " ")
     listed = "; ".join(f"{letter}: {option}" for letter, option in zip(LETTERS, options, strict=False))
     gold = options.index(answer)
-    cluster = str(fields.get("storyId", fields.get("md_tale_id_labelstudio", row)))
+    names = (fields.get(name) for name in ("storyId", "md_tale_id_labelstudio"))
+    cluster = str(next((name for name in names if name is not None), f"row {row}"))
     traits = [("taskType", _text(fields, "taskType")), ("gold_place", str(gold)), *_num_options(options)]
     frequent = fields.get("md_opts_baseline_most_frequent")
     if isinstance(frequent, list) and frequent:
@@ -143,14 +160,14 @@ def _article(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
     """The label is a float in some copies, and a row may have fewer than ten titles."""
     text = _text(fields, "masked_text" if own.masked else "ukr_text").replace("\n", " ")
     titles, label = _texts(fields, "similar_titles"), fields.get("label")
-    if isinstance(label, bool) or not isinstance(label, int | float) or label != int(label):
+    if isinstance(label, bool) or not isinstance(label, int | float) or not float(label).is_integer():
         raise ValueError(f"field 'label' is {label!r:.40}, expected the place of the right title, from 0")
     if not 0 <= label < len(titles):
         raise ValueError(f"field 'label' is {label}, expected a place among its {len(titles)} titles, from 0")
     listed = "\n".join(f"{place}) {title}" for place, title in enumerate(titles))
     options = tuple(str(place) for place in range(len(titles)))
     traits = (("gold_place", str(int(label))), *_num_options(titles))
-    cluster = str(fields.get("index", row))
+    cluster = str(row if fields.get("index") is None else fields["index"])
     return Item(row, ARTICLE.format(text=text, options=listed), options, int(label), cluster, None, traits)
 
 
@@ -174,20 +191,37 @@ def _num_options(options: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return (("num_options", str(len(options))),)
 
 
-def _distinct(options: Any, answer: str) -> list[str]:
-    """Options that compare as different, in their order; the right answer is one even where its text was cut otherwise."""
+def _distinct(options: Iterable[str]) -> list[str]:
+    """Options that compare as different, in their order."""
     found: dict[str, str] = {}
-    for option in (*options, answer):
+    for option in options:
         found.setdefault(comparable(option), option)
     return list(found.values())
 
 
 def _categories(fields: Mapping[str, Any]) -> str:
-    """The main category, the other one and the words drawn from the main one, in any order."""
-    words = sorted(map(str, fields.get(f"{_META}main_cat_words") or ()))
-    return (
-        " ".join(str(fields.get(f"{_META}{name}") or "") for name in ("cat_name_main", "cat_name_other")) + f": {words}"
-    )
+    """The main category and the words drawn from it, in any order: see `joined_draws`."""
+    words = fields.get(f"{_META}main_cat_words") or []
+    if not isinstance(words, list):
+        raise ValueError(f"field '{_META}main_cat_words' is {words!r:.40}, expected a list of texts")
+    return f"{fields.get(f'{_META}cat_name_main')}: {', '.join(sorted(map(str, words)))}"
+
+
+def joined_draws(clusters: Sequence[str]) -> list[str]:
+    """One name for every cluster of `_categories` that is of one draw: a whole list shows five words of the main category,
+    one with an odd word four of the same."""
+    known: dict[str, list[tuple[frozenset[str], str]]] = {}
+    found = []
+    for cluster in clusters:
+        category, _, listed = cluster.partition(": ")
+        words = frozenset(listed.split(", "))
+        draws = known.setdefault(category, [])
+        name = next((name for own, name in draws if len(own & words) >= min(SAME_DRAW, len(words))), None)
+        if name is None:
+            name = cluster
+            draws.append((words, name))
+        found.append(name)
+    return found
 
 
 def _traits(fields: Mapping[str, Any], *names: str) -> tuple[tuple[str, str], ...]:

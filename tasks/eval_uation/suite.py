@@ -27,9 +27,10 @@ from miron_jax.task import (
     Question,
     Suite,
     Task,
+    git_blob_sha1,
     json_rows,
 )
-from miron_jax.tasks.eval_uation.records import NEUTRAL, Item, reader
+from miron_jax.tasks.eval_uation.records import NEUTRAL, Item, joined_draws, reader
 from miron_jax.tasks.eval_uation.table import CITATION, DATA_SETS, DataSet
 from miron_jax.tasks.human_baselines import EVAL_UATION
 
@@ -39,7 +40,7 @@ NUM_FEWSHOT = 3
 SEPARATOR = "\n\n"
 EXTRA_TOKENS = 8
 # What the authors' task files say: strings that end a text, white space compared or not, worked examples.
-_REFERENCE_STOP = {
+_STOP = {
     "letters": ("\n\n", "\n", "</s>", "."),
     "words": ("\n\n", "\n", "</s>", "."),
     "odd_word": ("\n\n", "\n", "</s>"),
@@ -86,7 +87,7 @@ def options_task(own: DataSet, form: Form, suite: str, file: DataFile, citation:
         normalizer="char" if form == "cloze" else "sum",
         tie="first",
         empty_span="error",
-        ending="" if form == "cloze" else "\n",
+        endings=() if form == "cloze" else ("\n", SEPARATOR),
     )
     name = f"{suite}/{own.name}{'_cloze' if form == 'cloze' else ''}"
     return Task(
@@ -113,7 +114,7 @@ def text_task(own: DataSet, form: Form, suite: str, file: DataFile, citation: st
         **_wording(own, form, protocol),
         decoding="greedy",
         extra_tokens=EXTRA_TOKENS,
-        stop=_REFERENCE_STOP[own.shape] if reference else ("\n", "</s>"),
+        stop=_STOP[own.shape],
         answer_after="",
         answer_normalizer=compared if reference else "ukrainian",
         match="normalized",
@@ -163,6 +164,9 @@ def _parser(own: DataSet, form: Form) -> Callable[[dict[str, Any], int], Any]:
 def _arranged(own: DataSet, num_shots: int, file: DataFile, examples: list[Any], folder: Path) -> list[Any]:
     """Worked examples as lm-evaluation-harness 0.4 draws them: one random.Random(1234) serves all rows in file order; where
     they come from the test rows, one more is drawn and the row itself left out."""
+    if own.shape in ("odd_word", "yes_no"):
+        names = joined_draws([example.cluster for example in examples])
+        examples = [replace(example, cluster=name) for example, name in zip(examples, names, strict=True)]
     if not num_shots:
         return [replace(example, shots=()) for example in examples]
     own_file = own.shots_file is None
@@ -183,8 +187,13 @@ def _arranged(own: DataSet, num_shots: int, file: DataFile, examples: list[Any],
 
 
 def _shown(own: DataSet, path: Path) -> list[Item]:
-    read = reader(own)
-    rows = json_rows(path.read_bytes(), path, f"{NAME}'s {own.name}")
+    read, content = reader(own), path.read_bytes()
+    if own.shots_blob is not None and git_blob_sha1(content) != own.shots_blob:
+        raise InputError(
+            f"{own.hub}: {path} is not what this program writes (git blob {git_blob_sha1(content)}, expected "
+            f"{own.shots_blob}), so its worked examples would be others: remove the folder {path.parent}, it is made anew"
+        )
+    rows = json_rows(content, path, f"{NAME}'s {own.name}")
     found = []
     for row, fields in enumerate(rows):
         try:
@@ -199,7 +208,7 @@ def _shown(own: DataSet, path: Path) -> list[Item]:
 def _shots_path(own: DataSet, folder: Path) -> Path:
     places = [folder / place for place in own.shots_places()]
     found = next((place for place in places if place.is_file()), None)
-    if found is None:
+    if found is None or found == own.data_file.below(folder):
         raise InputError(
             f"{NAME}'s {own.name}: {places[0]} is missing, where its worked examples come from: fetch the whole of {own.hub}"
         )
@@ -276,6 +285,7 @@ TEXT, TEXT_REFCOMPAT = (
         tuple(text_task(own, form, suite, own.data_file, CITATION, _PROTOCOL.format(how)) for own in DATA_SETS),
         no_composites,
         locate,
+        files_of=NAME,
     )
     for suite, form, how in (
         (f"{NAME}-text", "text", "generated texts"),

@@ -28,6 +28,7 @@ class DataSet:
     clusters: str  # what examples share that are no independent trials
     reference: Mapping[str, float] = field(default_factory=dict)
     masked: bool = False  # of article: the text's digits are masked too
+    shots_blob: str | None = None  # git blob of the file of worked examples; None: not published
 
     @property
     def folder(self) -> str:
@@ -49,8 +50,10 @@ def _places(folder: str, file: str) -> tuple[str, ...]:
     split = "fewshot" if "fewshot" in file.lower() else "train"
     spelled = {name, name.replace("-fewshot", "_fewshot"), name.replace("_fewshot", "-fewshot")}
     bare = name.replace("-fewshot", "").replace("_fewshot", "")
+    # A name that does not tell the splits apart stands for the evaluated one outside of their folders.
+    tops = (f"data/{split}/",) if split == "fewshot" and name == bare else ("", "data/", f"data/{split}/")
     places = [
-        *(f"{folder}/{top}{own}" for own in sorted(spelled) for top in ("", "data/", f"data/{split}/")),
+        *(f"{folder}/{top}{own}" for own in sorted(spelled) for top in tops),
         f"{folder}/data/{split}/{bare}",
         f"{folder}/{split}.jsonl",
     ]

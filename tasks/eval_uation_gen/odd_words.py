@@ -60,18 +60,13 @@ def all_words(split: str, count: int) -> list[dict[str, Any]]:
 
 
 def _even_in_length(draw: Draw, main: Category, other: Category) -> tuple[list[str], str]:
-    """Words of both categories whose lengths do not tell the odd one: it is the first, second, ... by length equally often,
-    though one category may have longer words than another."""
-    num_shorter = draw.below(NUM_WORDS)  # or equal
-    for odd in draw.shuffled(other.words):
-        shorter = [word for word in main.words if len(word) <= len(odd)]
-        if len(shorter) < num_shorter:
-            continue
-        members = draw.sample(shorter, num_shorter)
-        longer = [word for word in main.words if len(word) >= len(odd) and word not in members]
-        if len(members) + len(longer) >= NUM_WORDS - 1:
-            return [*members, *draw.sample(longer, NUM_WORDS - 1 - num_shorter)], odd
-    raise AssertionError(f"{main.name} and {other.name} have no words of such lengths")
+    """Words of both categories whose lengths tell nothing: five of the main one are drawn, of lengths both have, and any
+    of them gives way to a word of the other that is as long, and ends alike where there is one."""
+    lengths = {len(word) for word in other.words}
+    members = draw.sample([word for word in main.words if len(word) in lengths], NUM_WORDS)
+    gone = members.pop(draw.below(NUM_WORDS))
+    as_long = [word for word in other.words if len(word) == len(gone)]
+    return members, draw.choice([word for word in as_long if word[-1] == gone[-1]] or as_long)
 
 
 def _drawn(draw: Draw, main: Category, other: Category) -> tuple[list[str], str]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from miron_jax.errors import InputError
 from miron_jax.task import AnswerTask, DataFile, Suite, Task
 from miron_jax.tasks.eval_uation.suite import no_composites, options_task, text_task
 from miron_jax.tasks.eval_uation.table import DataSet, Shape
@@ -44,7 +45,7 @@ class Generated(NamedTuple):
         shots = "fewshot.jsonl" if self.num_shots else None
         return DataSet(
             self.name, f"{NAME}/{self.name}", self.shape, "train.jsonl", shots, self.num_rows, None, self.clusters,
-            masked=self.masked,
+            masked=self.masked, shots_blob=_SHOTS_BLOBS.get(self.name),
         )  # fmt: skip
 
     @property
@@ -69,12 +70,22 @@ _BLOBS = {  # git blob of each train.jsonl
     "ua_cbt": "d4c64d8e042a6aa60c80bb2960d20f029cd72ca4",
     "lmes_low": "1ad2ef75b3826c6e97f27e7b3f6faa3917ecc1de",
     "lmes_wis": "a0abd3091acccff25de266e4639db262a34ae4d8",
-    "lmes_catsbin": "004b2acda06bb273e9792d328dda8cef9e677741",
-    "lmes_catsmc": "83a8c0f7ca26d00a33ae4b50c21e6e8d9155bcdb",
+    "lmes_catsbin": "0b087861cce154e6c9940fbcfab7db1a23889dc3",
+    "lmes_catsmc": "9aa08862c7ef10b48d5774d592cfe6f6087fb19a",
     "lmes_wordalpha": "6e843a1b00a8875015a00e6c45a5266b01762263",
     "lmes_wordlength": "8a190e29adacae860a21e9715e6fe4649703bc43",
-    "up_masked": "663eb4287531a4cb8ead287e7748c452057aa8ca",
-    "up_unmasked": "7e2c1cb138e1ea2315079aa543b29f1302fb3d6f",
+    "up_masked": "c1401bd005c44b9d670df5c2e05040283ec9434f",
+    "up_unmasked": "5dcc8df4063a180ed983174318ad3196b1843db2",
+}
+
+_SHOTS_BLOBS = {  # of each fewshot.jsonl
+    "ua_cbt": "53cfeaed6ea2e8aba771274ec020d950dc942c15",
+    "lmes_low": "4176b59f88f2a353c656f107effdf080fe5e0a50",
+    "lmes_wis": "e419f79d482185292f5f18d8e78796c3da7492e4",
+    "lmes_catsbin": "9d0b100fc2bfc11f16f84eccae382ab6289ce2c5",
+    "lmes_catsmc": "d0dc8d62dc2224da026ce1a18092b8a3d9a3834c",
+    "lmes_wordalpha": "7300f8517708b63eae3fcde1afa6d0d9a1a4c0b6",
+    "lmes_wordlength": "88ae01b5284d6fed63ddb4246668f4bd75bc9c03",
 }
 
 # fmt: off
@@ -107,10 +118,10 @@ def export(folder: Path) -> list[Path]:
     return paths
 
 
-def export_titles(folder: Path, path: Path) -> list[Path]:
-    """up_masked and up_unmasked made of a user's own articles, in the same two forms."""
+def export_titles(folder: Path, path: Path, spelled: bool) -> list[Path]:
+    """up_masked and up_unmasked made of a user's own articles, in the same two forms; `spelled`: see `mask_digits`."""
     rows = title_rows(read_articles(path), name=str(path.name))
-    masked = [masked_row(row) for row in rows]
+    masked = [masked_row(row, spelled) for row in rows]
     return [*write_rows(folder / "up_masked", "train", masked), *write_rows(folder / "up_unmasked", "train", rows)]
 
 
@@ -130,6 +141,10 @@ def write_rows(folder: Path, split: str, rows: Rows) -> list[Path]:
 
 def locate(data_dir: Path | None, fetch: bool = True) -> Path:
     """The folder of the files: `data_dir`, or one in the cache, where they are written once."""
+    if data_dir is not None and not data_dir.is_dir():
+        raise InputError(
+            f"{NAME}: --data_dir={data_dir} is no folder: name one, or leave it out, as its sets are made here"
+        )
     if data_dir is not None and any((data_dir / own.file.path).is_file() for own in GENERATED):
         return data_dir
     cache = Path(os.environ.get("MIRON_JAX_DATA") or Path.home() / ".cache" / "miron_jax")

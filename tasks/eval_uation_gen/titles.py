@@ -4,6 +4,8 @@ Arrives: `Article`s.  Leaves: rows in the published shape.  It deliberately does
 
 Titles come from the articles whose tags are most alike, by cosine of their sets of tags.  Equally alike ones come in the
 order of a hash of both places, so nothing hangs on how a machine sorts.  Titles that are the same once masked stand once.
+The right title is no more often than any other the one that all are alike to: the most alike of the right one itself, as
+published, would tell it without the article (it shares most words with the other nine).
 """
 
 import re
@@ -54,25 +56,29 @@ def title_rows(articles: Sequence[Article], count: int | None = None, name: str 
             f"{name}: {len(set(keys))} titles differ once their digits are masked, expected at least {NUM_TITLES}: add "
             "articles"
         )
+    near = [_most_alike(i, likeness, keys) for i, likeness in enumerate(_likeness(articles))]
+    middles: list[list[int]] = [[] for _ in articles]  # of whose most alike each article is one
+    for middle, others in enumerate(near):
+        for i in others:
+            middles[i].append(middle)
     rows = []
-    for i, likeness in enumerate(_likeness(articles, len(articles) if count is None else min(count, len(articles)))):
+    for i in range(len(articles) if count is None else min(count, len(articles))):
         draw = Draw("eval-ua-tion-gen", VERSION, "up", name, i)
-        places = [i, *_most_alike(i, likeness, keys)]
-        order = draw.shuffled(places)
-        rows.append(_row(i, articles, order))
+        middle = draw.choice(middles[i]) if middles[i] and draw.below(NUM_TITLES) else i
+        rows.append(_row(i, articles, draw.shuffled([middle, *near[middle]]), middle))
     return rows
 
 
-def _likeness(articles: Sequence[Article], count: int) -> Iterator[np.ndarray]:
-    """Of each of the first `count` articles: cosine [all articles] of its set of tags with everyone's, float64."""
+def _likeness(articles: Sequence[Article]) -> Iterator[np.ndarray]:
+    """Of each article: cosine [all articles] of its set of tags with everyone's, float64."""
     place: dict[str, int] = {}
     tags = [sorted({tag.strip().lower() for tag in article.tags} - {""}) for article in articles]
     columns = [place.setdefault(tag, len(place)) for own in tags for tag in own]
     starts = np.concatenate([[0], np.cumsum([len(own) for own in tags])])
     norms = np.repeat([1 / np.sqrt(max(1, len(own))) for own in tags], [len(own) for own in tags])
     matrix = scipy.sparse.csr_array((norms, columns, starts), shape=(len(articles), max(1, len(place))))
-    for first in range(0, count, _BLOCK):
-        block = (matrix[first : min(first + _BLOCK, count)] @ matrix.T).toarray()
+    for first in range(0, len(articles), _BLOCK):
+        block = (matrix[first : first + _BLOCK] @ matrix.T).toarray()
         yield from np.round(block, 12)  # sums in another order differ in the last bits
 
 
@@ -93,7 +99,7 @@ def _most_alike(i: int, likeness: np.ndarray, keys: Sequence[str]) -> list[int]:
     raise AssertionError("title_rows has counted the titles")
 
 
-def _row(i: int, articles: Sequence[Article], order: Sequence[int]) -> dict[str, Any]:
+def _row(i: int, articles: Sequence[Article], order: Sequence[int], middle: int) -> dict[str, Any]:
     own = articles[i]
     return {
         "index": i,
@@ -102,15 +108,20 @@ def _row(i: int, articles: Sequence[Article], order: Sequence[int]) -> dict[str,
         "ukr_text": own.text,
         "similar_titles": [articles[j].title for j in order],
         "similar_idx": list(order),
+        "similar_to_idx": middle,
         "masked_text": mask_digits(own.text),
         "masked_title": mask_digits(own.title),
         "label": order.index(i),
     }
 
 
-def masked_row(row: dict[str, Any]) -> dict[str, Any]:
-    """As up_masked has it: the titles' digits are hidden too."""
-    return {**row, "similar_titles": [mask_digits(title) for title in row["similar_titles"]]}
+def masked_row(row: dict[str, Any], spelled: bool = False) -> dict[str, Any]:
+    """As up_masked has it: the titles' digits are hidden too; `spelled`: see `mask_digits`, also of the text."""
+    titles = [mask_digits(title, spelled) for title in row["similar_titles"]]
+    own = {
+        name: mask_digits(row[of], spelled) for name, of in (("masked_text", "ukr_text"), ("masked_title", "ukr_title"))
+    }
+    return {**row, **own, "similar_titles": titles}
 
 
 def read_articles(path: Path) -> list[Article]:
