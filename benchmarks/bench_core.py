@@ -17,8 +17,6 @@ turns.  The bare-matmul rate is the same weights multiplied alone, at the shapes
 process.  The last line is JSON.
 """
 
-import importlib
-import importlib.util
 import json
 import resource
 import statistics
@@ -37,6 +35,7 @@ from common import (
     Answers,
     Engine,
     EngineRun,
+    LmEval,
     PlainTorch,
     Source,
     Work,
@@ -46,6 +45,7 @@ from common import (
     joined,
     layer_kernels,
     padded_by_example,
+    padded_by_length,
     predictions,
     prepare,
     read_tasks,
@@ -109,7 +109,7 @@ def main(_: Sequence[str]) -> None:
     ]
     model = load_model(Path(FLAGS.model), "float32")
     torch = PlainTorch.load(FLAGS.model, "float32")
-    lm_eval = LmEval(torch, tokenizer) if importlib.util.find_spec("lm_eval") else None
+    lm_eval = LmEval.around(torch, tokenizer)
     if lm_eval is None:
         print("lm-eval is not installed (pip install -e .[bench]): its column is missing")
     numbers = [measure(workload, model, torch, lm_eval, tokenizer) for workload in workloads]
@@ -155,14 +155,14 @@ def tokenized(sources: list[Source], limit: int | None, tokenizer: Any) -> list[
 
 
 def measure(
-    workload: Workload, model: Model, torch: PlainTorch, lm_eval: "LmEval | None", tokenizer: Any
+    workload: Workload, model: Model, torch: PlainTorch, lm_eval: LmEval | None, tokenizer: Any
 ) -> dict[str, Any]:
     """All engines on one workload, taking turns."""
     say(f"{workload.name}: {sum(len(work.prompts) for work in workload.works)} examples")
     engine = Engine(model)
     engine.compile(joined(workload.works))
     torch.by_example([every(work, len(work.prompts)) for work in workload.sample[:1]])  # warm-up
-    batch_size = lm_eval.best_batch_size(workload) if lm_eval else None
+    batch_size = best_batch_size(lm_eval, workload) if lm_eval else None
     host, runs, plain, harness, rates = [], [], [], [], []
     for repeat in range(FLAGS.repeats):
         host.append(seconds_of(lambda: tokenized(workload.sources, workload.limit, tokenizer))[0])
@@ -171,7 +171,7 @@ def measure(
         plain.append(run_plain(torch, workload))
         say(f"  plain {plain[-1].forward_seconds:.1f} s, scaled from {plain[-1].measured_seconds:.1f} s")
         if lm_eval and batch_size:
-            harness.append(lm_eval.run(workload, batch_size))
+            harness.append(run_lm_eval(lm_eval, workload, batch_size))
             say(f"  lm-eval {harness[-1].forward_seconds:.1f} s, scaled from {harness[-1].measured_seconds:.1f} s")
         rates.append(matmul_rates(model, torch, runs[-1].engine.batches))
     # Medians on both sides: the rates are measured between the runs, so what slows the machine slows both.
@@ -210,47 +210,22 @@ def run_plain(torch: PlainTorch, workload: Workload) -> Peer:
     return Peer(seconds * places / padded_by_example(workload.sample), seconds, places, answers)
 
 
-class LmEval:
-    """lm-eval's Hugging Face backend around the same torch model."""
-
-    def __init__(self, torch: PlainTorch, tokenizer: Any):
-        backend: Any = importlib.import_module("lm_eval.models.huggingface").HFLM
-        self.backend = backend(pretrained=torch.model, tokenizer=tokenizer, backend="causal", batch_size=1)
-
-    def best_batch_size(self, workload: Workload) -> int:
-        """The fastest on a third of the sample, in seconds a place of the full set."""
-        pilot = Workload(workload.name, [], None, workload.works, [every(work, 3) for work in workload.sample])
-        warm_up = [every(work, len(work.prompts)) for work in workload.sample[:1]]
-        self.run(Workload("warm-up", [], None, warm_up, warm_up), BATCH_SIZES[-1])
-        seconds = {size: self.run(pilot, size).forward_seconds for size in BATCH_SIZES}
-        say("  lm-eval by batch size: " + ", ".join(f"{size}: {s:.1f} s" for size, s in seconds.items()))
-        return min(seconds, key=seconds.__getitem__)
-
-    def run(self, workload: Workload, batch_size: int) -> Peer:
-        requests = joined(workload.sample)
-        # It asserts that a continuation has tokens; a choice that begins another has none scored.
-        asked = [r for r, (ids, start) in enumerate(requests) if start < len(ids)]
-        pairs = [
-            (("", ""), ids[:start].tolist(), ids[start:].tolist())
-            for ids, start in ((requests.tokens(r), int(requests.span_start[r])) for r in asked)
-        ]
-        self.backend.batch_size_per_gpu = batch_size
-        seconds, found = seconds_of(lambda: self.backend._loglikelihood_tokens(pairs, disable_tqdm=True))
-        # It tells sums only: the mean stands for every token, and one flag for all of them.
-        logprob, greedy = [np.zeros(0)] * len(requests), [np.zeros(0, bool)] * len(requests)
-        for r, (total, all_greedy) in zip(asked, found, strict=True):
-            count = len(requests.tokens(r)) - int(requests.span_start[r])
-            logprob[r], greedy[r] = np.full(count, total / count), np.full(count, all_greedy)
-        places = padded_by_length(joined(workload.works), batch_size)
-        scaled = seconds * places / padded_by_length(requests, batch_size)
-        return Peer(scaled, seconds, places, split(workload.sample, Answers(logprob, greedy)))
+def best_batch_size(lm_eval: LmEval, workload: Workload) -> int:
+    """The fastest on a third of the sample, in seconds a place of the full set."""
+    pilot = Workload(workload.name, [], None, workload.works, [every(work, 3) for work in workload.sample])
+    warm_up = [every(work, len(work.prompts)) for work in workload.sample[:1]]
+    run_lm_eval(lm_eval, Workload("warm-up", [], None, warm_up, warm_up), BATCH_SIZES[-1])
+    seconds = {size: run_lm_eval(lm_eval, pilot, size).forward_seconds for size in BATCH_SIZES}
+    say("  lm-eval by batch size: " + ", ".join(f"{size}: {s:.1f} s" for size, s in seconds.items()))
+    return min(seconds, key=seconds.__getitem__)
 
 
-def padded_by_length(requests: Requests, batch_size: int) -> int:
-    """Places that lm-eval runs: rows sorted by length, one row for requests equal up to their last token."""
-    rows = {ids[:-1].tobytes(): len(ids) - 1 for ids, start in requests if start < len(ids)}
-    lengths = sorted(rows.values(), reverse=True)
-    return sum(lengths[i] * len(lengths[i : i + batch_size]) for i in range(0, len(lengths), batch_size))
+def run_lm_eval(lm_eval: LmEval, workload: Workload, batch_size: int) -> Peer:
+    requests = joined(workload.sample)
+    seconds, answers = seconds_of(lambda: lm_eval.score(requests, batch_size))
+    places = padded_by_length(joined(workload.works), batch_size)
+    scaled = seconds * places / padded_by_length(requests, batch_size)
+    return Peer(scaled, seconds, places, split(workload.sample, answers))
 
 
 class Rates(NamedTuple):

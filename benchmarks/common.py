@@ -4,7 +4,9 @@ Arrives: a model folder, a data folder.  Leaves: `Work` (items, tokenized once f
 It deliberately does not know what is compared or timed: each benchmark says that itself.
 """
 
+import importlib
 import importlib.metadata
+import importlib.util
 import itertools
 import os
 import platform
@@ -269,6 +271,41 @@ class PlainTorch:
                 own.greedy.extend(found.greedy)
             answers.append(own)
         return answers
+
+
+class LmEval:
+    """lm-eval's Hugging Face backend around a torch model; where lm-eval is not installed there is none."""
+
+    @classmethod
+    def around(cls, torch: PlainTorch, tokenizer: Any) -> "LmEval | None":
+        return cls(torch, tokenizer) if importlib.util.find_spec("lm_eval") else None
+
+    def __init__(self, torch: PlainTorch, tokenizer: Any):
+        backend: Any = importlib.import_module("lm_eval.models.huggingface").HFLM
+        self.backend = backend(pretrained=torch.model, tokenizer=tokenizer, backend="causal", batch_size=1)
+
+    def score(self, requests: Requests, batch_size: int) -> Answers:
+        # It asserts that a continuation has tokens; a choice that begins another has none scored.
+        asked = [r for r, (ids, start) in enumerate(requests) if start < len(ids)]
+        pairs = [
+            (("", ""), ids[:start].tolist(), ids[start:].tolist())
+            for ids, start in ((requests.tokens(r), int(requests.span_start[r])) for r in asked)
+        ]
+        self.backend.batch_size_per_gpu = batch_size
+        found = self.backend._loglikelihood_tokens(pairs, disable_tqdm=True)
+        # It tells sums only: the mean stands for every token, and one flag for all of them.
+        logprob, greedy = [np.zeros(0)] * len(requests), [np.zeros(0, bool)] * len(requests)
+        for r, (total, all_greedy) in zip(asked, found, strict=True):
+            count = len(requests.tokens(r)) - int(requests.span_start[r])
+            logprob[r], greedy[r] = np.full(count, total / count), np.full(count, all_greedy)
+        return Answers(logprob, greedy)
+
+
+def padded_by_length(requests: Requests, batch_size: int) -> int:
+    """Places that lm-eval runs: rows sorted by length, one row for requests equal up to their last token."""
+    rows = {ids[:-1].tobytes(): len(ids) - 1 for ids, start in requests if start < len(ids)}
+    lengths = sorted(rows.values(), reverse=True)
+    return sum(lengths[i] * len(lengths[i : i + batch_size]) for i in range(0, len(lengths), batch_size))
 
 
 def padded_by_example(works: Sequence[Work]) -> int:

@@ -23,6 +23,7 @@ status 1 where float32 disagrees or a section failed.  The last line is JSON.
 import importlib.util
 import itertools
 import json
+import math
 import os
 import statistics
 import sys
@@ -43,11 +44,13 @@ from agreement import TorchAnswers, compare, score_each
 from common import (
     Answers,
     Engine,
+    LmEval,
     PlainTorch,
     Source,
     Work,
     environment,
     joined,
+    padded_by_length,
     prepare,
     read_tasks,
     run,
@@ -69,7 +72,8 @@ from miron_jax.model.decoder import random_params
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.report.results import results_of
 from miron_jax.run import Evaluation, find_inputs, load_model
-from miron_jax.token_requests import Requests
+from miron_jax.scores import select
+from miron_jax.token_requests import Requests, load_tokenizer
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("data_dir", None, "Eval bundle.", required=True)
@@ -81,6 +85,7 @@ flags.DEFINE_list("only", [], "Sections to run; all when empty.")
 flags.DEFINE_bool("smoke", False, "Tiny shapes and few examples, on whatever device there is.")
 
 TOLERANCE = 1e-4  # nats a scored token, float32 at highest precision
+LM_EVAL_BATCHES = (8, 32)  # it pads to the longest row and keeps float32 logits of every place
 BATCH_PLACES = 16384  # torch in batches: float32 logits of this many places take 3.3 GB
 
 GPT2 = {"n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257}
@@ -304,6 +309,8 @@ class Suite:
             "one_example_a_forward": run_batches(torch, requests, example_batches(works)),
             "sorted_batches": run_batches(torch, requests, sorted_batches(requests)),
         }
+        if lm_eval := LmEval.around(torch, load_tokenizer(home)):
+            peers["lm_eval"] = run_lm_eval(lm_eval, requests, peers["sorted_batches"])
         for own in peers.values():
             own["times_ours"] = own["seconds"] / ours
         return {"examples": sum(len(work.prompts) for work in works), "miron_jax_seconds": ours, **peers}
@@ -324,6 +331,22 @@ def nats_apart(found: Sequence[Answers | TorchAnswers], exact: Sequence[TorchAns
     ours, true = (np.concatenate([span for one in own for span in one.logprob]) for own in (found, exact))
     apart = np.abs(ours - true)
     return {"largest": float(apart.max(initial=0)), "mean": float(apart.mean())}
+
+
+def run_lm_eval(lm_eval: LmEval, requests: Requests, batched: dict[str, Any]) -> dict[str, Any]:
+    """Every n-th request at two batch sizes, so many that torch's own batches would take half the time budget; scaled to
+    all of them by places, the faster size."""
+    step = max(1, math.ceil(2 * batched["seconds"] / FLAGS.torch_seconds))
+    chosen = select(requests, np.arange(0, len(requests), step))
+    lm_eval.score(select(requests, np.arange(min(8, len(requests)))), 8)  # warm-up
+    found = []
+    for size in LM_EVAL_BATCHES:
+        seconds, _ = seconds_of(lambda size=size: lm_eval.score(chosen, size))
+        places = padded_by_length(requests, size)
+        scaled = seconds * places / padded_by_length(chosen, size)
+        say(f"  lm-eval, batches of {size}: {scaled:.2f} s for {places} places, from {seconds:.2f} s")
+        found.append({"seconds": scaled, "measured_seconds": seconds, "places": places, "batch_size": size})
+    return min(found, key=lambda own: own["seconds"])
 
 
 def attention_seconds() -> dict[str, Any]:
