@@ -436,7 +436,7 @@ def json_rows(content: bytes, path: Path, task_name: str, rows: int | None = Non
     return found
 
 
-_TORN = "it holds half of a character (a lone surrogate), expected whole ones"
+_TORN = "a text of it holds half a surrogate pair, expected whole characters"
 
 
 def _is_torn(value: Any) -> bool:

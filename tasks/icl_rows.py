@@ -19,10 +19,6 @@ def text_field(fields: dict[str, Any], key: str) -> str:
 def checked_text(value: object, where: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{where} holds {value!r:.40}, expected a text")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{where} holds half a surrogate pair at character {error.start + 1}, expected text") from None
     return value
 
 

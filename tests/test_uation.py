@@ -238,7 +238,7 @@ BAD = [  # file, what a field becomes, what the message says
         "main_cat_words' is 5, expected a list",
     ),
     ("lmes_wordalpha/WordsAlphabetOrder.jsonl", {"additionalMetadata_option_1": "Вода"}, "are both 'вода'"),
-    ("lmes_wordalpha/WordsAlphabetOrder.jsonl", {"question": "\ud83d"}, "half of a character"),
+    ("lmes_wordalpha/WordsAlphabetOrder.jsonl", {"question": "\ud83d"}, "half a surrogate pair"),
     ("up_titles_masked/up_titles_35000-5000-ukr.json", {"label": math.inf}, "field 'label' is inf"),
     ("up_titles_masked/up_titles_35000-5000-ukr.json", {"label": math.nan}, "field 'label' is nan"),
     ("up_titles_masked/up_titles_35000-5000-ukr.json", {"label": 10.0}, "a place among its 10 titles"),
