@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -195,6 +196,8 @@ def _parse(arguments: Sequence[str]) -> list[str]:
 def _guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
     """Run a command; turn what it raises into a sentence and an exit status."""
     signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGALRM, _interrupt)
+    sys.unraisablehook = partial(_raise_again, sys.unraisablehook)
     logging.set_verbosity(logging.WARNING)  # jax tells at INFO which backends it looked for
     if rest[1:]:
         print(f"miron-jax: {rest[1]!r} is no flag, expected --name=value", file=sys.stderr)
@@ -282,6 +285,14 @@ class _Terminated(KeyboardInterrupt):
 def _interrupt(*_: Any) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is finished is written now, whatever else is sent
     raise _Terminated
+
+
+def _raise_again(tell: Callable[[Any], None], dropped: Any) -> None:
+    """Python drops what is raised inside a destructor or a callback: a signal that came just then is not to be lost."""
+    if isinstance(dropped.exc_value, _Terminated):
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+    else:
+        tell(dropped)
 
 
 def _run_config() -> RunConfig:

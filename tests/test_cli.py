@@ -417,3 +417,26 @@ def test_a_tokenizer_of_another_model_is_refused(miron, place, tmp_path):
 def test_no_command_and_a_wrong_one(miron):
     assert "usage" in miron().out
     assert miron("evaluate").status == 2
+
+
+def test_a_signal_within_a_destructor_is_not_lost() -> None:
+    """Python drops what is raised there; the run went on to its end, deaf to further signals."""
+    code = """
+import os, signal, sys, time
+from miron_jax import cli
+
+class Dying:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)
+
+def action():
+    Dying()
+    time.sleep(60)
+
+cli.FLAGS(["miron-jax"])
+sys.exit(cli._guarded(action, ["miron-jax"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=50)
+    assert done.returncode == 75, done.stderr
+    assert done.stderr.startswith("miron-jax: interrupted; what is scored is kept")
