@@ -640,6 +640,8 @@ def _tasks() -> None:
 
     if FLAGS.articles is not None and FLAGS.export is None:
         raise InputError("--articles wants --export=FOLDER, where its sets of titles are written")
+    if FLAGS.mask_number_words and FLAGS.articles is None:
+        raise InputError("--mask_number_words wants --articles=FILE, whose number words are to be hidden")
     if FLAGS.export is not None:
         own = Path(FLAGS.articles).expanduser() if FLAGS.articles else None
         for path in export(Path(FLAGS.export).expanduser(), FLAGS.items_per_category, own, FLAGS.mask_number_words):

@@ -42,8 +42,9 @@ def print_results(console: Console, results: Mapping[str, Any]) -> None:
 def _table_of(tasks: Mapping[str, Any]) -> Table:
     if any(task["section"] for task in tasks.values()):
         return sections_table(tasks)
-    by_accuracy = all(task.get("main", "accuracy") == "accuracy" and not task.get("human") for task in tasks.values())
-    return _choices_table(tasks) if by_accuracy else mains_table(tasks)
+    others = any(task.get("main", "accuracy") != "accuracy" or task.get("human") for task in tasks.values())
+    is_robust = any(task.get("robustness") for task in tasks.values())
+    return mains_table(tasks) if others or is_robust else _choices_table(tasks)
 
 
 def mains_table(tasks: Mapping[str, Any]) -> Table:
@@ -192,6 +193,11 @@ def _notes(results: Mapping[str, Any]) -> list[str]:
         if "published_rows" in task["data"]:
             found, published = task["data"]["rows"], task["data"]["published_rows"]
             notes.append(f"{name}: its file has {found} rows, published are {published}; no composite counts it")
+        shots, wanted = task.get("num_shots") or {}, task["profile"]["num_fewshot"]
+        if fewer := sum(count for kept, count in shots.items() if int(kept) < wanted):
+            notes.append(
+                f"{name}: {fewer} of {sum(shots.values())} prompts have fewer than {wanted} worked examples: no more fit"
+            )
         if task.get("main") == "j" and not task["n"]:
             notes.append(f"{name}: J wants three classifiers, which --detox_scorer names")
     for key, text in (

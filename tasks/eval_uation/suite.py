@@ -137,8 +137,9 @@ def text_task(own: DataSet, form: Form, suite: str, file: DataFile, citation: st
 
 def _human(own: DataSet) -> Any:
     """People were asked about the published data alone; about up_masked they read what it shows, not the whole text of
-    up_masked_refcompat."""
-    return EVAL_UATION.get(own.name, ()) if own.random is not None else ()
+    up_masked_refcompat.  Of a file of another size no gap is drawn."""
+    human = EVAL_UATION.get(own.name, ()) if own.random is not None else ()
+    return tuple(replace(value, tests=own.rows) for value in human)
 
 
 def _parser(own: DataSet, form: Form) -> Callable[[dict[str, Any], int], Any]:
