@@ -756,6 +756,16 @@ def test_files_are_written_once_and_read_like_published_ones(tmp_path: Path, mon
     low = next(task for task in sets.GEN.tasks if task.name.endswith("lmes_low"))
     with pytest.raises(InputError, match="is not the published file"):
         read_examples(low, folder)
+    (folder / "lmes_wis/fewshot.jsonl").write_text("{}\n")
+    wis = next(task for task in sets.GEN.tasks if task.name.endswith("lmes_wis"))
+    with pytest.raises(InputError, match=r"is not what this program writes.*remove the folder"):
+        read_examples(wis, folder)
+    # What an earlier version left in the cache is made anew, and nothing else.
+    assert sets.locate(None) == folder
+    assert len(read_examples(low, folder)) == len(read_examples(wis, folder)) == 2000
+    after = {path: path.stat().st_mtime_ns for path in folder.rglob("*.jsonl")}
+    assert {path.parent.name for path in after if after[path] != before[path]} == {"lmes_low", "lmes_wis"}
+    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
 
 
 def test_export_has_every_set_twice(tmp_path: Path) -> None:

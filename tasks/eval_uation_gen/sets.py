@@ -11,11 +11,12 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from miron_jax.errors import InputError
-from miron_jax.task import AnswerTask, DataFile, Suite, Task
+from miron_jax.task import AnswerTask, DataFile, Suite, Task, git_blob_sha1
 from miron_jax.tasks.eval_uation.suite import no_composites, options_task, text_task
 from miron_jax.tasks.eval_uation.table import DataSet, Shape
 from miron_jax.tasks.eval_uation_gen import odd_words, pairs, places, stories
@@ -150,9 +151,16 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
     cache = Path(os.environ.get("MIRON_JAX_DATA") or Path.home() / ".cache" / "miron_jax")
     folder = cache / NAME / VERSION
     for own in GENERATED:
-        if not (folder / own.name).is_dir():
+        if not _is_there(own, folder):
             _write(own, folder)
     return folder
+
+
+def _is_there(own: Generated, folder: Path) -> bool:
+    """Whole, and of this version: an earlier one's rows, or a file that was changed, are made anew."""
+    expected = {"train": _BLOBS[own.name], "fewshot": _SHOTS_BLOBS.get(own.name)}
+    paths = {split: folder / own.name / f"{split}.jsonl" for split, blob in expected.items() if blob}
+    return all(path.is_file() and git_blob_sha1(path.read_bytes()) == expected[split] for split, path in paths.items())
 
 
 def _write(own: Generated, folder: Path) -> None:
@@ -163,10 +171,12 @@ def _write(own: Generated, folder: Path) -> None:
         partial_set.mkdir()
         for split, rows in own.files().items():
             (partial_set / f"{split}.jsonl").write_bytes(jsonl(rows))
+        with suppress(FileNotFoundError):
+            (folder / own.name).rename(Path(scratch) / "other")
         try:
             partial_set.rename(folder / own.name)
         except OSError:
-            if not (folder / own.name).is_dir():  # else another process was first, with the same bytes
+            if not _is_there(own, folder):  # else another process was first, with the same bytes
                 raise
 
 
