@@ -102,10 +102,9 @@ class Profile(Wording):
     empty_span: Literal[
         "nan_first_wins", "error"
     ]  # no scored token: NaN, which wins in first place and loses elsewhere
-    endings: tuple[
-        str, ...
-    ] = ()  # gold is asked with each of them behind it too: greedy_exact is whether the model would
-    # write just one of these; a blank line is one token to some tokenizers, and no newline and more
+    # Gold is asked with each of these behind it too: greedy_exact is whether the model would write it and just one of them.
+    # Two, because a blank line is one token of some tokenizers.
+    endings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
