@@ -5,10 +5,12 @@
 The first lap compiles.  The second renders, tokenizes, plans, sends and fetches everything anew with the compiled programs,
 while one thread notes when each batch is handed to the device and when it is done, and another which function of this
 project every host thread is in.  The device is idle while no batch that was handed to it is unfinished, counted from the
-first batch on, the self-check apart.  The last line is JSON.
+first batch on, the self-check apart.  A batch's end is noted when a thread gets the interpreter, up to 5 ms late: so much
+of a wait may stay unseen.  The last line is JSON.
 """
 
 import json
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,6 +46,8 @@ def main(_: Sequence[str]) -> None:
         begun = time.perf_counter()
         seconds, outcome = seconds_of(lambda: evaluation.score(state))
     assert outcome is not None
+    if not clock.flights:
+        sys.exit(f"--tasks={FLAGS.tasks} scores nothing by log-probability: name tasks that do")
     gaps, first, wall = clock.gaps(), clock.first, clock.seconds
     idle = sum(gap.seconds for gap in gaps)
     say(f"{len(clock.flights)} batches in {wall:.2f} s; {idle:.3f} s without a batch on the device: {idle / wall:.2%}")

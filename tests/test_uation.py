@@ -226,7 +226,7 @@ BAD = [  # file, what a field becomes, what the message says
     (
         "ua_cbt/data/train/ua_cbt_v0.2-clean.json",
         {"options": ["лисиця", "сова", "сова"], "answer": "сова"},
-        "expected different ones",
+        "expected the answer 'сова' among them once",
     ),
     ("lmes_LOW/data/train/LOWTask.jsonl", {"correctAnswer": "щ"}, "expected a letter of 'молоко'"),
     ("lmes_LOW/data/train/LOWTask.jsonl", {"correctAnswer": "молоко"}, "expected a letter of 'молоко'"),

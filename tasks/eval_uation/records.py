@@ -123,8 +123,10 @@ def _story(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
         raise ValueError(f"field 'question' has the gaps {' '.join(gaps) or '(none)'}, expected one, {GAP}")
     if GAP in context:
         raise ValueError(f"field 'context' has a gap {GAP}, expected it in the question alone")
-    if len(set(options)) < len(options):
-        raise ValueError(f"its options are {', '.join(options):.80}, expected different ones")
+    if options.count(answer) > 1:
+        raise ValueError(
+            f"its options are {', '.join(options):.80}, expected the answer {answer!r:.40} among them once"
+        )
     story = f"{context} {question}".replace("\n", " ")
     listed = "; ".join(f"{letter}: {option}" for letter, option in zip(LETTERS, options, strict=False))
     gold = options.index(answer)

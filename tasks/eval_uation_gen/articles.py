@@ -66,6 +66,8 @@ _THINGS = (
 )
 _MONTHS = ("січні", "лютому", "березні", "квітні", "травні", "червні", "липні", "серпні", "вересні", "жовтні",
            "листопаді", "грудні")
+_MONTHS_OF = ("січня", "лютого", "березня", "квітня", "травня", "червня", "липня", "серпня", "вересня", "жовтня",
+              "листопада", "грудня")
 _NUMBERS = (15, 16, 17, 18)  # so few, and of two digits: neither a number nor the length of its mask tells a title
 _TITLES = (
     "{actor} {at} {town} {did} {number} {things}",
@@ -88,28 +90,16 @@ _END = (
     "Поки що все йде за планом.", "Урочистостей вирішили не влаштовувати.", "Сусідні громади вже питають про досвід.",
 )
 # fmt: on
-_MONTHS_OF = (
-    "січня",
-    "лютого",
-    "березня",
-    "квітня",
-    "травня",
-    "червня",
-    "липня",
-    "серпня",
-    "вересня",
-    "жовтня",
-    "листопада",
-    "грудня",
-)  # fmt: skip
 
 
 def articles(count: int) -> list[Article]:
     """`count` of them, each of a frame of its own."""
     met: set[tuple[str, str, str, str]] = set()
     found: list[Article] = []
+    attempts = 0
     while len(found) < count:
-        draw = Draw("eval-ua-tion-gen", VERSION, "articles", len(found), len(met))
+        draw = Draw("eval-ua-tion-gen", VERSION, "articles", len(found), attempts)
+        attempts += 1
         actor, town, doing, thing = (
             draw.choice(_ACTORS),
             draw.choice(_TOWNS),
@@ -117,11 +107,9 @@ def articles(count: int) -> list[Article]:
             draw.choice(_THINGS),
         )
         frame = (actor.name, town, doing.tag, thing.plural)
-        if frame in met:
-            met.add((*frame[:3], f"{frame[3]} {len(met)}"))  # another key for the next try
-            continue
-        met.add(frame)
-        found.append(_article(draw, actor, town, doing, thing))
+        if frame not in met:
+            met.add(frame)
+            found.append(_article(draw, actor, town, doing, thing))
     return found
 
 
