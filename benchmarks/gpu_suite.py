@@ -24,6 +24,7 @@ import importlib.util
 import itertools
 import json
 import math
+import multiprocessing
 import os
 import statistics
 import sys
@@ -65,7 +66,7 @@ from stand_ins import with_stand_ins
 from miron_jax.bench import matmul_rate
 from miron_jax.checkpoints import architecture_of, find_model
 from miron_jax.config import RunConfig
-from miron_jax.kernels.forest_attention import cudnn, xla
+from miron_jax.kernels.forest_attention import cudnn, hopper, xla
 from miron_jax.kernels.target_logprob.layout import lay_out
 from miron_jax.kernels.target_logprob.xla import target_logprob
 from miron_jax.model.decoder import random_params
@@ -85,6 +86,7 @@ flags.DEFINE_list("only", [], "Sections to run; all when empty.")
 flags.DEFINE_bool("smoke", False, "Tiny shapes and few examples, on whatever device there is.")
 
 TOLERANCE = 1e-4  # nats a scored token, float32 at highest precision
+HOPPER_SECONDS = 60  # that its process gets, start and compilation included
 LM_EVAL_BATCHES = (8, 32)  # it pads to the longest row and keeps float32 logits of every place
 BATCH_PLACES = 16384  # torch in batches: float32 logits of this many places take 3.3 GB
 
@@ -317,7 +319,9 @@ class Suite:
 
     def measure_kernels(self) -> dict[str, Any]:
         """One layer's attention in rows of 512 and 2048, and the head of the 561M shape by chunk, bfloat16."""
-        return {"attention": attention_seconds(), "head": head_seconds()}
+        attention = attention_seconds(("xla", "cudnn"), FLAGS.smoke)
+        by_hopper = in_a_child(HOPPER_SECONDS, attention_seconds, ("hopper",), FLAGS.smoke)
+        return {"attention": attention, "attention_hopper": by_hopper, "head": head_seconds()}
 
 
 def texts(sources: Sequence[Source]) -> list[str]:
@@ -349,8 +353,9 @@ def run_lm_eval(lm_eval: LmEval, requests: Requests, batched: dict[str, Any]) ->
     return min(found, key=lambda own: own["seconds"])
 
 
-def attention_seconds() -> dict[str, Any]:
-    heads, size, places = (2, 16, 1024) if FLAGS.smoke else (10, 128, 32768)
+def attention_seconds(names: Sequence[str], smoke: bool) -> dict[str, Any]:
+    """Of one layer, texts that see all before them and forests: branches of 64 places behind a quarter of the row."""
+    heads, size, places = (2, 16, 1024) if smoke else (10, 128, 32768)
     ways: dict[str, Callable[..., jax.Array]] = {
         "xla": lambda q, k, v, until, index, bias: xla.forest_attention(
             q, k, v, until, index, scale=0.1, bias_BTT=bias
@@ -358,24 +363,48 @@ def attention_seconds() -> dict[str, Any]:
         "cudnn": lambda q, k, v, until, index, bias: cudnn.forest_attention(
             q, k, v, bias.astype(jnp.bfloat16), scale=0.1
         ),
+        "hopper": lambda q, k, v, until, index, bias: hopper.forest_attention(q, k, v, until, index, scale=0.1),
     }
     found: dict[str, Any] = {}
-    for length in (128,) if FLAGS.smoke else (512, 2048):
+    for name, length in itertools.product(names, (128,) if smoke else (512, 2048)):
         rows = places // length
         q, k, v = (
             jax.random.normal(jax.random.key(i), (rows, length, heads, size), jnp.float32).astype(jnp.bfloat16)
             for i in range(3)
         )
-        index = jnp.tile(jnp.arange(length, dtype=jnp.int32)[None], (rows, 1))
-        until = jnp.full((rows, length), length, jnp.int32)
-        bias = xla.hidden_bias(until, index)
-        for name, attend in ways.items():
+        index = np.arange(length, dtype=np.int32)
+        branches = np.where(index < length // 4, length, (index // 64 + 1) * 64)
+        for kind, own in (("texts", np.full(length, length)), ("forests", np.minimum(branches, length))):
+            until, index_BT = (jnp.tile(jnp.asarray(x, jnp.int32)[None], (rows, 1)) for x in (own, index))
+            bias = xla.hidden_bias(until, index_BT)
+            label = f"{name}_{length}_{kind}"
             try:
-                found[f"{name}_{length}"] = kernel_seconds(jax.jit(attend), q, k, v, until, index, bias)
-            except Exception as error:  # a device without cuDNN
-                found[f"{name}_{length}"] = f"{type(error).__name__}: {str(error)[:200]}"
-            say(f"  attention {name}, {rows} rows of {length}: {found[f'{name}_{length}']}")
+                found[label] = kernel_seconds(jax.jit(ways[name]), q, k, v, until, index_BT, bias)
+            except Exception as error:  # a device without it
+                found[label] = f"{type(error).__name__}: {str(error)[:200]}"
+            say(f"  attention {name}, {rows} rows of {length}, {kind}: {found[label]}")
     return found
+
+
+def in_a_child(seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What the function returns in a process of its own: what has never run on a GPU may hang there."""
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # this process has taken the GPU's memory
+    child = context.Process(target=_call, args=(sender, function, *arguments))
+    child.start()
+    sender.close()
+    try:
+        return receiver.recv() if receiver.poll(seconds) else {"failed": f"no answer within {seconds:g} s"}
+    except EOFError:
+        return {"failed": "its process ended without an answer"}
+    finally:
+        child.kill()
+        child.join()
+
+
+def _call(sender: Any, function: Callable[..., Any], *arguments: Any) -> None:
+    sender.send(function(*arguments))
 
 
 def head_seconds() -> dict[str, Any]:

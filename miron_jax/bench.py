@@ -46,7 +46,7 @@ def measure(config: RunConfig, inputs: Inputs, say: Callable[[str], None]) -> Be
     architecture, placement = architecture_of(config, found), Placement.choose(config.sharding, config.mesh)
     now = next(rounds(config, found, say, lambda checkpoint: False))
     _, state = next(loaded(architecture, config, now, placement))
-    model = Model(architecture.config, architecture.network, state, placement)
+    model = Model(architecture.config, architecture.network, state, placement, config.attention)
     peak = matmul_rate(config.dtype, placement.device)
     say(f"{peak / 1e9:.0f} GFLOP/s in a large {config.dtype} product on {placement.device.device_kind}")
 

@@ -17,13 +17,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from absl import app, flags, logging
 
 from miron_jax.backend import set_backend_flags
 from miron_jax.config import RunConfig, parse_data_dir, parse_mesh
 from miron_jax.errors import BAD_INPUT, FAILED, INTERRUPTED, InputError
+from miron_jax.kernels.forest_attention import Name
 from miron_jax.store import Lock, Store, is_url, together
 
 if TYPE_CHECKING:
@@ -68,6 +69,12 @@ flags.DEFINE_integer("limit", None, "First n examples of each task, after the su
 flags.DEFINE_integer("items_per_category", 500, "Items of each language and category of miron-gen.")
 flags.DEFINE_string("output", "miron-results", "Folder for results.json and samples; of bench and humans, for theirs.")
 flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Dtype of weights and matmuls; sums are float32.")
+flags.DEFINE_enum(
+    "attention",
+    None,
+    get_args(Name),
+    "What computes attention; absent: the device's own (tpu, cudnn), else xla. hopper: H100 and H200, bfloat16, by request.",
+)
 flags.DEFINE_enum(
     "sharding",
     "pmap",
@@ -307,6 +314,7 @@ def _run_config() -> RunConfig:
         items_per_category=FLAGS.items_per_category,
         output=FLAGS.output if is_url(FLAGS.output) else str(Path(FLAGS.output).expanduser()),
         dtype=FLAGS.dtype,
+        attention=FLAGS.attention,
         sharding=FLAGS.sharding,
         mesh=parse_mesh(FLAGS.mesh),
         max_length=FLAGS.max_length,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from miron_jax.errors import InputError
+from miron_jax.kernels.forest_attention import Name
 
 Sharding = Literal["pmap", "mesh"]
 Dtype = Literal["float32", "bfloat16"]
@@ -31,6 +32,7 @@ class RunConfig:
     dtype: Dtype = "float32"
     sharding: Sharding = "pmap"  # a copy of the weights on every device, or split over a mesh
     mesh: tuple[tuple[str, int], ...] = ()  # (axis, devices along it) of data, fsdp and model
+    attention: Name | None = None  # what computes it; None: the device's own
     max_length: int | None = None  # tokens of a request; None: the suite's own rule
     token_budget: int | None = None  # places of a device's batch; None: sized from the device
     checkpoint: str | None = None  # folder with the weights of a factory's model, or of a training run's
@@ -64,6 +66,8 @@ class RunConfig:
             raise InputError(f"--dtype is {self.dtype!r}, expected one of {', '.join(get_args(Dtype))}")
         if self.sharding not in get_args(Sharding):
             raise InputError(f"--sharding is {self.sharding!r}, expected one of {', '.join(get_args(Sharding))}")
+        if self.attention not in (None, *get_args(Name)):
+            raise InputError(f"--attention is {self.attention!r}, expected one of {', '.join(get_args(Name))}")
         if bool(self.mesh) != (self.sharding == "mesh"):
             raise InputError(
                 "--sharding=mesh wants the mesh's axes, and only it: --sharding=mesh --mesh=data=4,model=2, sizes whose "

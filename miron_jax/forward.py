@@ -27,7 +27,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from miron_jax.costs import stretch_of
 from miron_jax.errors import InputError
-from miron_jax.kernels.forest_attention.choose import Choice, Heads, Name, choose
+from miron_jax.kernels.forest_attention import Name
+from miron_jax.kernels.forest_attention.choose import Choice, Heads, choose
 from miron_jax.kernels.target_logprob.layout import lay_out
 from miron_jax.kernels.target_logprob.xla import id_set_logprob, target_logprob
 from miron_jax.model.config import ModelConfig
@@ -53,6 +54,7 @@ class Model(NamedTuple):
     graphdef: Any  # nnx.GraphDef of a Decoder, or the OwnModel again
     state: Any  # weights on the devices
     placement: Placement | None = None  # None: what their own places say
+    attention: Name | None = None  # what is to compute it; None: the device's own
 
     @property
     def on_one_device(self) -> "Model":
@@ -64,14 +66,22 @@ class Model(NamedTuple):
 
 def attention_of(model: Model) -> Choice:
     """What computes attention: the device's own where one device has whole rows and heads, and it agrees with the
-    definition.  A user's own model, and weights that are split, take plain XLA."""
+    definition.  A user's own model, and weights that are split, take plain XLA.
+
+    Raises InputError where the one that `model` asks for by name is not what runs.
+    """
     config, placement = model.config, model.placement or Placement.of(model.state)
     split = placement.how == "given" or placement.is_global or placement.size(FSDP, MODEL) > 1
     if isinstance(config, OwnModel) or split:
-        return Choice("xla")
-    dtype = max(jax.tree.leaves(model.state), key=lambda leaf: leaf.size).dtype
-    heads = Heads(config.num_heads, config.num_kv_heads, config.head_dim, config.attn_softcap, str(dtype))
-    return choose(placement.device, heads)
+        choice = Choice("xla")
+    else:
+        dtype = max(jax.tree.leaves(model.state), key=lambda leaf: leaf.size).dtype
+        heads = Heads(config.num_heads, config.num_kv_heads, config.head_dim, config.attn_softcap, str(dtype))
+        choice = choose(placement.device, heads, model.attention)
+    if model.attention not in (None, choice.name):
+        why = choice.why_not or "a model of your own, and weights that are split over devices, take xla"
+        raise InputError(f"--attention={model.attention} cannot be used here: {why}; leave the flag out")
+    return choice
 
 
 class RowScores(NamedTuple):

@@ -234,7 +234,7 @@ class Evaluation:
             and (whole or not isinstance(config, OwnModel))
         ):
             placement = self.placement  # else they came on a mesh of their own
-        model = Model(config, self.architecture.network, state, placement)
+        model = Model(config, self.architecture.network, state, placement, self.config.attention)
         check = SelfCheck(tolerance_of(config, state, self.config.dtype))
         with jax.default_matmul_precision("highest"):
             if isinstance(config, OwnModel):

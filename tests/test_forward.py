@@ -13,6 +13,7 @@ import pytest
 
 from miron_jax import forward as forward_module
 from miron_jax.costs import cost_model, useful_flops
+from miron_jax.errors import InputError
 from miron_jax.forward import Forward, Model, Shape, rows_a_batch
 from miron_jax.kernels.forest_attention import tpu
 from miron_jax.kernels.forest_attention.choose import Choice
@@ -101,12 +102,18 @@ def test_parts_lengths_and_batches_move_no_score(model, parts, changes):
 def test_a_devices_own_attention_moves_no_score(model, monkeypatch):
     requests = some_requests(groups=4)
     expected = score_all(model, requests, max_lengths=1)
-    monkeypatch.setattr(forward_module, "choose", lambda device, heads: Choice("tpu"))
+    monkeypatch.setattr(forward_module, "choose", lambda device, heads, wanted: Choice("tpu"))
     monkeypatch.setattr(tpu, "forest_attention", partial(tpu.forest_attention, interpret=True))
     scores = score_all(model, requests, max_lengths=1)
     np.testing.assert_allclose(scores.logprob, expected.logprob, atol=CLOSE)
     np.testing.assert_array_equal(scores.rank, expected.rank)
     assert Forward(model).attention == "tpu"
+
+
+def test_attention_asked_for_by_name_runs_or_is_an_error(model):
+    assert Forward(model._replace(attention="xla")).attention == "xla"
+    with pytest.raises(InputError, match=r"--attention=hopper cannot be used here: .* not on cpu; leave the flag out"):
+        Forward(model._replace(attention="hopper"))
 
 
 def test_as_many_programs_as_row_lengths_and_none_for_a_second_plan(model):

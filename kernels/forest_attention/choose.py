@@ -1,20 +1,19 @@
 """Which implementation of forest attention a device runs: its own where that agrees with the definition, else plain XLA.
 
 The question is asked once for every shape of heads, by a small forest on the device itself: a kernel that a version of the
-compiler refuses, or gets wrong, is not used.
+compiler refuses, or gets wrong, is not used.  `hopper` is nobody's own: it has not run on a GPU yet, so it is for who asks.
 """
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from miron_jax.kernels.forest_attention import cudnn, reference, tpu, xla
+from miron_jax.kernels.forest_attention import Name, cudnn, reference, tpu, xla
 
-Name = Literal["xla", "cudnn", "tpu"]
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.03}  # of an output of size 1; bfloat16 rounds weights and values to 2**-8
 PREFIX, BRANCH, ROW = 100, 24, 300  # places of the forest asked about: no block is full, some are hidden
 
@@ -37,17 +36,23 @@ class Choice(NamedTuple):
 Attend = Callable[[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
 
 
+OWN: dict[str, Name] = {"tpu": "tpu", "gpu": "cudnn"}  # of each platform, where nothing is asked for by name
+
+
 @cache
-def choose(device: Any, heads: Heads) -> Choice:
-    """The implementation for this device."""
-    rules = {"scale": heads.head_dim**-0.5, "softcap": heads.softcap}
-    if device.platform == "tpu":
-        return tried("tpu", partial(tpu.forest_attention, **rules), device, heads)
-    if device.platform == "gpu":
-        if heads.dtype != "bfloat16" or heads.softcap is not None:
-            return Choice("xla", f"cuDNN does not take {heads.dtype}{' with a soft cap' if heads.softcap else ''}")
-        return tried("cudnn", partial(_by_cudnn, scale=rules["scale"]), device, heads)
-    return Choice("xla")
+def choose(device: Any, heads: Heads, wanted: Name | None = None) -> Choice:
+    """The implementation for this device, or the one that is wanted."""
+    name = wanted or OWN.get(device.platform, "xla")
+    if name == "xla":
+        return Choice("xla")
+    if name == "cudnn" and (heads.dtype != "bfloat16" or heads.softcap is not None):
+        return Choice("xla", f"cuDNN does not take {heads.dtype}{' with a soft cap' if heads.softcap else ''}")
+    if name == "hopper" and getattr(device, "compute_capability", None) != "9.0":
+        return Choice(
+            "xla", f"hopper attention runs on NVIDIA GPUs of compute capability 9.0, not on {device.device_kind}"
+        )
+    attend = {"tpu": tpu.forest_attention, "cudnn": _by_cudnn, "hopper": _by_hopper}[name]
+    return tried(name, partial(attend, scale=heads.head_dim**-0.5, softcap=heads.softcap), device, heads)
 
 
 def tried(name: Name, attend: Attend, device: Any, heads: Heads) -> Choice:
@@ -76,9 +81,23 @@ def tried(name: Name, attend: Attend, device: Any, heads: Heads) -> Choice:
 
 
 def _by_cudnn(
-    q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, until_BT: jax.Array, position_BT: jax.Array, scale: float
+    q_BTNH: jax.Array,
+    k_BTKH: jax.Array,
+    v_BTKH: jax.Array,
+    until_BT: jax.Array,
+    position_BT: jax.Array,
+    scale: float,
+    softcap: None,
 ) -> jax.Array:
     return cudnn.forest_attention(q_BTNH, k_BTKH, v_BTKH, xla.hidden_bias(until_BT, position_BT), scale=scale)
+
+
+def _by_hopper(*arrays: jax.Array, **rules: Any) -> jax.Array:
+    from miron_jax.kernels.forest_attention import (
+        hopper,  # parts of jax that still change: imported where it is asked for
+    )
+
+    return hopper.forest_attention(*arrays, **rules)
 
 
 def _forest() -> tuple[np.ndarray, np.ndarray]:
