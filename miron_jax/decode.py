@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from miron_jax.kernels.draw_token import Draw, draw_token
+from miron_jax.kernels.forest_attention import Name
 from miron_jax.model.cache import Cache
 from miron_jax.model.decoder import Decoder, KeyValues
 from miron_jax.model.own import bind
@@ -34,11 +35,12 @@ def decoder_of(graphdef: Any, state: Any) -> Decoder:
     return decoder
 
 
-def prefill(graphdef: Any, state: Any, batch_3BT: jax.Array, places: int) -> KeyValues:
+def prefill(graphdef: Any, state: Any, batch_3BT: jax.Array, places: int, attention: Name = "xla") -> KeyValues:
     """Keys and values of a batch's rows (token ids, position, until), end to end in `places` places: [L, P, K, H]."""
     decoder = decoder_of(graphdef, state)
     token_ids_BT, position_BT, until_BT = batch_3BT
-    visibility = Visibility.of_batch(until_BT, position_BT, decoder.config.layer_windows, traced=True)
+    windows = decoder.config.layer_windows
+    visibility = Visibility.of_batch(until_BT, position_BT, windows, traced=True, attention=attention)
     _, kept = decoder.keeping(token_ids_BT, position_BT, visibility)
     more = places - token_ids_BT.size
     return KeyValues(

@@ -32,7 +32,7 @@ from miron_jax.costs import cost_model, stretch_of
 from miron_jax.decode import NOT_A_NUMBER, NOTHING, let_in, prefill, take_plain_steps, take_steps
 from miron_jax.detokenize import text_after, texts_of_tokens
 from miron_jax.errors import InputError
-from miron_jax.forward import Model
+from miron_jax.forward import Model, attention_of
 from miron_jax.kernels.draw_token import Cut, Draw
 from miron_jax.model.cache import Cache
 from miron_jax.model.config import ModelConfig
@@ -347,7 +347,8 @@ class Generator:
             own[1, :used] = plan.position[places]
             own[2, :used] = plan.until[places]
             self.speed.prefilled_tokens += int(used)
-        program = partial(prefill, places=1 << (num_rows * length - 1).bit_length())  # few sizes: one let-in program
+        places = 1 << (num_rows * length - 1).bit_length()  # few sizes: one let-in program
+        program = partial(prefill, places=places, attention=attention_of(self.model).name)
         spec = self._by_heads(3)
         return self._call(
             ("prefill", num_rows, length), program, (self.model.state,), (batch,), out=KeyValues(spec, spec)

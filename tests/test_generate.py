@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from miron_jax import forward as forward_module
 from miron_jax.decode import with_guesses
 from miron_jax.detokenize import text_after
 from miron_jax.errors import InputError
 from miron_jax.forward import Model
 from miron_jax.generate import CPU_PROGRAM, Generated, Generator, Sampling, TextRequest
 from miron_jax.kernels.draw_token import keep_probable
+from miron_jax.kernels.forest_attention import tpu
+from miron_jax.kernels.forest_attention.choose import Choice
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import Decoder, abstract, random_params
 from miron_jax.model.hf_config import eos_token_ids, from_hf_config
@@ -103,6 +106,23 @@ def test_greedy_equals_the_slow_twin(tiny: Tiny, slots: int) -> None:
         assert list(found.token_ids) == slow_greedy(tiny.model, request.token_ids, request.max_new_tokens)
         assert found.ended == "length"
     assert generator.speed.prefilled_tokens < generator.speed.prompt_tokens - len(asked)
+
+
+def test_prompts_are_read_by_the_devices_own_attention(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = [TextRequest(ids, 5) for ids in prompts(4, 1, 320)]
+    expected = Generator(tiny.model, tiny.tokenizer, slots=4).run(asked)
+    calls: list[int] = []
+
+    def attend(*arrays: jax.Array, **rules: Any) -> jax.Array:
+        calls.append(len(arrays))
+        return interpreted(*arrays, **rules)
+
+    interpreted = partial(tpu.forest_attention, interpret=True)
+    monkeypatch.setattr(forward_module, "choose", lambda device, heads, wanted: Choice("tpu"))
+    monkeypatch.setattr(tpu, "forest_attention", attend)
+    found = Generator(tiny.model, tiny.tokenizer, slots=4).run(asked)
+    assert calls
+    assert [own.token_ids for own in found] == [own.token_ids for own in expected]
 
 
 @pytest.mark.parametrize("family", ["gpt2", "gemma3_text"])
