@@ -13,7 +13,7 @@ core    all of CORE in bfloat16, from files to numbers, by the code of `miron-ja
         self-check (both beside), and those of the next checkpoint, which finds text tokenized and planned.  Useful FLOPs
         count each unique token once, and the head where something is scored.
 peers   torch in bfloat16 on the same weights: one example a forward, and batches sorted by length, within a time budget,
-        scaled by the places that they would run, padding included.
+        scaled by the places that they would run, padding included; lm-eval and vLLM where they are installed.
 kernels seconds of one layer's attention in every implementation that the device takes, and of the head by chunk.
 
 A section that fails is reported with its error and the others run; one that the clock leaves no time for says so.  Exit
@@ -62,6 +62,7 @@ from common import (
 )
 from device_clock import DeviceClock
 from stand_ins import with_stand_ins
+from vllm_peer import time_vllm
 
 from miron_jax.bench import matmul_rate
 from miron_jax.checkpoints import architecture_of, find_model
@@ -87,7 +88,14 @@ flags.DEFINE_bool("smoke", False, "Tiny shapes and few examples, on whatever dev
 
 TOLERANCE = 1e-4  # nats a scored token, float32 at highest precision
 HOPPER_SECONDS = 60  # that its process gets, start and compilation included
+VLLM_SECONDS, VLLM_MEMORY = 120, 0.25  # start included; of the GPU's memory, beside jax's share and torch's weights
 LM_EVAL_BATCHES = (8, 32)  # it pads to the longest row and keeps float32 logits of every place
+PEERS = {
+    "one_example_a_forward": "torch, one example a forward",
+    "sorted_batches": "torch, sorted batches",
+    "lm_eval": "lm-eval's HF backend",
+    "vllm": "vLLM",
+}
 BATCH_PLACES = 16384  # torch in batches: float32 logits of this many places take 3.3 GB
 
 GPT2 = {"n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257}
@@ -313,8 +321,12 @@ class Suite:
         }
         if lm_eval := LmEval.around(torch, load_tokenizer(home)):
             peers["lm_eval"] = run_lm_eval(lm_eval, requests, peers["sorted_batches"])
+        if importlib.util.find_spec("vllm"):
+            arguments = (home, "bfloat16", VLLM_MEMORY, requests, FLAGS.torch_seconds)
+            peers["vllm"] = in_a_child(VLLM_SECONDS, time_vllm, *arguments)
+            say(f"  vLLM: {peers['vllm']}")
         for own in peers.values():
-            own["times_ours"] = own["seconds"] / ours
+            own["times_ours"] = own["seconds"] / ours if "seconds" in own else None
         return {"examples": sum(len(work.prompts) for work in works), "miron_jax_seconds": ours, **peers}
 
     def measure_kernels(self) -> dict[str, Any]:
@@ -404,7 +416,10 @@ def in_a_child(seconds: float, function: Callable[..., Any], *arguments: Any) ->
 
 
 def _call(sender: Any, function: Callable[..., Any], *arguments: Any) -> None:
-    sender.send(function(*arguments))
+    try:
+        sender.send(function(*arguments))
+    except Exception as error:  # told, not raised: the suite goes on
+        sender.send({"failed": f"{type(error).__name__}: {str(error)[:300]}"})
 
 
 def head_seconds() -> dict[str, Any]:
@@ -493,9 +508,10 @@ def print_report(found: dict[str, Any], seconds: float) -> None:
                 f"{own['unique_tokens']:15}{'' if share is None else f'{share:.1%}':>9}{own['attention']:>11}"
             )
     peers = found.get("peers", {})
-    for name in ("one_example_a_forward", "sorted_batches"):
+    for name, title in PEERS.items():
         if name in peers:
-            print(f"torch, {name.replace('_', ' ')}: {peers[name]['times_ours']:.1f} times ours")
+            times = peers[name]["times_ours"]
+            print(f"{title}: {peers[name]['failed'] if times is None else f'{times:.1f} times ours'}")
     for line in found.get("parity", {}).get("wrong", ()):
         print(f"WRONG: {line}")
     for name, own in found.items():

@@ -1,5 +1,6 @@
 """The benchmarks run from end to end on a tiny random model and made-up items, and end with one line of JSON."""
 
+import importlib
 import importlib.util
 import json
 import os
@@ -8,9 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from miron_jax.tasks.eval_uation_gen.sets import GENERATED
+from miron_jax.token_requests import load_tokenizer
 from tests.conftest import REPOSITORY
 
 WORDS = ("red", "green", "blue", "small", "large", "old", "river", "stone", "bird", "tree", "house", "road", "boat")
@@ -158,6 +161,51 @@ def test_gpu_suite_smoke(tiny: Tiny) -> None:
     assert found["kernels"]["attention"]["xla_128_forests"] > 0
     assert "hopper_128_texts" in found["kernels"]["attention_hopper"]  # an error there, but told by its own process
     assert found["seconds"] < 540
+
+
+VLLM = """
+import numpy as np, torch
+from types import SimpleNamespace
+from transformers import AutoModelForCausalLM
+
+class SamplingParams:
+    def __init__(self, **rules):
+        assert rules == {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0, "detokenize": False}
+
+class LLM:
+    def __init__(self, model, dtype, **rules):
+        self.model = AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype))
+
+    def generate(self, prompts, rules, use_tqdm):
+        return [SimpleNamespace(prompt_logprobs=self.told(one["prompt_token_ids"])) for one in prompts]
+
+    def told(self, ids):
+        with torch.inference_mode():
+            logprob = self.model(torch.tensor([ids])).logits[0].double().log_softmax(-1)
+        rank = [int((own > own[i]).sum()) + 1 for own, i in zip(logprob, ids[1:])]
+        pairs = zip(ids[1:], logprob, rank)
+        return [None, *({i: SimpleNamespace(logprob=float(own[i]), rank=r)} for i, own, r in pairs)]
+"""
+
+
+def test_vllm_is_asked_for_the_spans(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against torch, by a module that answers as vLLM does: it cannot be installed without a GPU."""
+    (tmp_path / "vllm.py").write_text(VLLM)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
+    common, peer = importlib.import_module("common"), importlib.import_module("vllm_peer")
+    works = [
+        common.prepare(own, 2, load_tokenizer(str(tiny.model)), None) for own in common.read_tasks(str(tiny.bundle), [])
+    ]
+    requests = common.joined(works)
+    found = peer.Vllm(str(tiny.model), "float32", 0.25).score(requests)
+    torch = common.PlainTorch.load(str(tiny.model), "float32")
+    expected = [torch.batch([requests.tokens(r)], [int(requests.span_start[r])]) for r in range(len(requests))]
+    for logprob, greedy, one in zip(found.logprob, found.greedy, expected, strict=True):
+        np.testing.assert_allclose(logprob, one.logprob[0], atol=1e-5)
+        np.testing.assert_array_equal(greedy, one.greedy[0])
+    timed = peer.time_vllm(str(tiny.model), "float32", 0.25, requests, 0.01)
+    assert timed["places"] == timed["measured_places"] == int(requests.offsets[-1])
 
 
 def test_bench_dtype(tiny: Tiny) -> None:
