@@ -116,12 +116,15 @@ HOPPER_CASES = {
 
 @pytest.mark.parametrize("name", HOPPER_CASES)
 def test_forest_attention_for_hopper_equals_its_definition(name):
-    """Its loop, lists of blocks, masks, copies and barriers; tensor cores and register layouts are the lowering's test."""
+    """Its loop, lists of blocks, masks, copies and barriers (a race is an error); tensor cores and register layouts are the
+    lowering's test."""
     case = HOPPER_CASES[name]
     arrays, rules, _ = attention_of(case)
     halves = [x.astype(jnp.bfloat16) for x in arrays[:3]]
     expected = attention_reference.forest_attention(*(x.astype(jnp.float32) for x in halves), *arrays[3:], **rules)
-    found = attention_hopper.forest_attention(*halves, *arrays[3:], **rules, interpret=InterpretGPUParams())
+    found = attention_hopper.forest_attention(
+        *halves, *arrays[3:], **rules, interpret=InterpretGPUParams(detect_races=True)
+    )
     np.testing.assert_allclose(np.asarray(found), np.asarray(expected), atol=attention_choice.TOLERANCE["bfloat16"])
 
 

@@ -136,6 +136,7 @@ def _add_product_on_hopper(sum_QN: jax.Array, a: Any, b_ref: Any, across: bool =
 
 def _add_product_interpreted(sum_QN: jax.Array, a: Any, b_ref: Any, across: bool = False) -> jax.Array:
     a, b = a[...].astype(jnp.float32), b_ref[...].astype(jnp.float32)
+    plgpu.commit_smem()  # tensor cores read as copies do: without it these reads would seem to race with the next copy
     return sum_QN + jax.lax.dot_general(a, b, (((1,), (1 if across else 0,)), ((), ())))
 
 
