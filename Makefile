@@ -60,7 +60,7 @@ lint: install
 	$(VENV)/bin/basedpyright --pythonpath $(RUN)
 
 test: lint
-	$(RUN) -m pytest -n 2 --dist loadfile
+	$(RUN) -m pytest -n 2 --dist loadfile --durations=20
 
 test-bare: $(BARE)/.installed
 	$(BARE)/bin/python -c "import sys, jax; print('Python', sys.version.split()[0], 'jax', jax.__version__)"

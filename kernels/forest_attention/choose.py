@@ -93,9 +93,8 @@ def _by_cudnn(
 
 
 def _by_hopper(*arrays: jax.Array, **rules: Any) -> jax.Array:
-    from miron_jax.kernels.forest_attention import (
-        hopper,  # parts of jax that still change: imported where it is asked for
-    )
+    # Imported where it is asked for: its parts of jax still change.
+    from miron_jax.kernels.forest_attention import hopper
 
     return hopper.forest_attention(*arrays, **rules)
 

@@ -129,7 +129,7 @@ def _load_on_hopper(ref: Any, axis: int) -> jax.Array:
 
 def _add_product_on_hopper(sum_QN: jax.Array, a: Any, b_ref: Any, across: bool = False) -> jax.Array:
     def product(sum_ref: Any) -> None:
-        plgpu.wgmma(sum_ref, a, plgpu.transpose_ref(b_ref, (1, 0)) if across else b_ref)
+        plgpu.wgmma(sum_ref, a, b_ref.transpose((1, 0)) if across else b_ref)
 
     return pl.run_state(product)(plgpu.ACC.init(sum_QN))
 
