@@ -24,7 +24,6 @@ import importlib.util
 import itertools
 import json
 import math
-import multiprocessing
 import os
 import statistics
 import sys
@@ -42,6 +41,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import flags
 from agreement import TorchAnswers, compare, score_each
+from child import in_a_child
 from common import (
     Answers,
     Engine,
@@ -61,15 +61,13 @@ from common import (
     train_tokenizer,
 )
 from device_clock import DeviceClock
+from kernel_times import attention_seconds, head_seconds
 from stand_ins import with_stand_ins
 from vllm_peer import time_vllm
 
 from miron_jax.bench import matmul_rate
 from miron_jax.checkpoints import architecture_of, find_model
 from miron_jax.config import RunConfig
-from miron_jax.kernels.forest_attention import cudnn, hopper, xla
-from miron_jax.kernels.target_logprob.layout import lay_out
-from miron_jax.kernels.target_logprob.xla import target_logprob
 from miron_jax.model.decoder import random_params
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.report.results import results_of
@@ -333,7 +331,7 @@ class Suite:
         """One layer's attention in rows of 512 and 2048, and the head of the 561M shape by chunk, bfloat16."""
         attention = attention_seconds(("xla", "cudnn"), FLAGS.smoke)
         by_hopper = in_a_child(HOPPER_SECONDS, attention_seconds, ("hopper",), FLAGS.smoke)
-        return {"attention": attention, "attention_hopper": by_hopper, "head": head_seconds()}
+        return {"attention": attention, "attention_hopper": by_hopper, "head": head_seconds(FLAGS.smoke)}
 
 
 def texts(sources: Sequence[Source]) -> list[str]:
@@ -363,89 +361,6 @@ def run_lm_eval(lm_eval: LmEval, requests: Requests, batched: dict[str, Any]) ->
         say(f"  lm-eval, batches of {size}: {scaled:.2f} s for {places} places, from {seconds:.2f} s")
         found.append({"seconds": scaled, "measured_seconds": seconds, "places": places, "batch_size": size})
     return min(found, key=lambda own: own["seconds"])
-
-
-def attention_seconds(names: Sequence[str], smoke: bool) -> dict[str, Any]:
-    """Of one layer, texts that see all before them and forests: branches of 64 places behind a quarter of the row."""
-    heads, size, places = (2, 16, 1024) if smoke else (10, 128, 32768)
-    ways: dict[str, Callable[..., jax.Array]] = {
-        "xla": lambda q, k, v, until, index, bias: xla.forest_attention(
-            q, k, v, until, index, scale=0.1, bias_BTT=bias
-        ),
-        "cudnn": lambda q, k, v, until, index, bias: cudnn.forest_attention(
-            q, k, v, bias.astype(jnp.bfloat16), scale=0.1
-        ),
-        "hopper": lambda q, k, v, until, index, bias: hopper.forest_attention(q, k, v, until, index, scale=0.1),
-    }
-    found: dict[str, Any] = {}
-    for name, length in itertools.product(names, (128,) if smoke else (512, 2048)):
-        rows = places // length
-        q, k, v = (
-            jax.random.normal(jax.random.key(i), (rows, length, heads, size), jnp.float32).astype(jnp.bfloat16)
-            for i in range(3)
-        )
-        index = np.arange(length, dtype=np.int32)
-        branches = np.where(index < length // 4, length, (index // 64 + 1) * 64)
-        for kind, own in (("texts", np.full(length, length)), ("forests", np.minimum(branches, length))):
-            until, index_BT = (jnp.tile(jnp.asarray(x, jnp.int32)[None], (rows, 1)) for x in (own, index))
-            bias = xla.hidden_bias(until, index_BT)
-            label = f"{name}_{length}_{kind}"
-            try:
-                found[label] = kernel_seconds(jax.jit(ways[name]), q, k, v, until, index_BT, bias)
-            except Exception as error:  # a device without it
-                found[label] = f"{type(error).__name__}: {str(error)[:200]}"
-            say(f"  attention {name}, {rows} rows of {length}, {kind}: {found[label]}")
-    return found
-
-
-def in_a_child(seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function returns in a process of its own: what has never run on a GPU may hang there."""
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # this process has taken the GPU's memory
-    child = context.Process(target=_call, args=(sender, function, *arguments))
-    child.start()
-    sender.close()
-    try:
-        return receiver.recv() if receiver.poll(seconds) else {"failed": f"no answer within {seconds:g} s"}
-    except EOFError:
-        return {"failed": "its process ended without an answer"}
-    finally:
-        child.kill()
-        child.join()
-
-
-def _call(sender: Any, function: Callable[..., Any], *arguments: Any) -> None:
-    try:
-        sender.send(function(*arguments))
-    except Exception as error:  # told, not raised: the suite goes on
-        sender.send({"failed": f"{type(error).__name__}: {str(error)[:300]}"})
-
-
-def head_seconds() -> dict[str, Any]:
-    sources, width, vocabulary = (512, 32, 600) if FLAGS.smoke else (8192, 1280, 65536)
-    weight = jax.random.normal(jax.random.key(0), (vocabulary, width), jnp.float32).astype(jnp.bfloat16)
-    hidden = jax.random.normal(jax.random.key(1), (sources, width), jnp.float32)
-    target = np.random.default_rng(0).integers(0, vocabulary, sources)
-    found: dict[str, Any] = {}
-    for chunk in (64, 128) if FLAGS.smoke else (128, 256, 512, 1024, 2048, 4096):
-        laid = lay_out(np.arange(sources), target, chunk)
-        arrays = [
-            np.asarray(x, np.int32) for x in (target, np.append(laid.round_start_R, sources), laid.chunk_round_C1)
-        ]
-        score = jax.jit(
-            lambda h, w, t, r, c, n, chunk=chunk: target_logprob(h, w, t, r, c, n, chunk=chunk, softcap=15.0)
-        )
-        chunks = jnp.int32(len(laid.chunk_round_C1) - 1)
-        found[str(chunk)] = kernel_seconds(score, hidden, weight, *arrays, chunks)
-        say(f"  head, {sources} sources in chunks of {chunk}: {found[str(chunk)]:.5f} s")
-    return found
-
-
-def kernel_seconds(function: Callable[..., Any], *arguments: Any) -> float:
-    """Of one call, median of nine, compilation apart."""
-    jax.block_until_ready(function(*arguments))
-    return statistics.median(seconds_of(lambda: jax.block_until_ready(function(*arguments)))[0] for _ in range(9))
 
 
 def example_batches(works: Sequence[Work]) -> list[list[int]]:
