@@ -1,6 +1,8 @@
 # Everything runs on CPU from .venv, which plain pip fills; `make test` on a fresh machine does what CI does.
 #
-#   make test          environment, lint, type check, tests
+#   make test          environment, lint, type check, the quick tests
+#   make test-slow     the other tests: families, checkpoints, hosts, meshes, kills, programs that are run, wheels
+#   make test-all      both
 #   make demo          the package alone in another venv, then `miron-jax eval` with no flags
 #   make real          SmolLM2-135M against torch on a few real CORE and Gauntlet items (about ten minutes on two cores)
 #   make parity        SmolLM2-135M and Gemma-3-270M against torch on many
@@ -21,7 +23,7 @@ GAUNTLET = $(RUN) benchmarks/parity_gauntlet.py --model=$(MIRON_MODELS)/smollm2-
 export MIRON_MODELS
 export TRANSFORMERS_VERBOSITY ?= error
 
-.PHONY: venv install lint test test-bare demo real parity bench
+.PHONY: venv install lint test test-slow test-all test-bare demo real parity bench
 
 venv: $(VENV)/bin/pip
 install: $(VENV)/.installed
@@ -60,7 +62,12 @@ lint: install
 	$(VENV)/bin/basedpyright --pythonpath $(RUN)
 
 test: lint
-	$(RUN) -m pytest -n 2 --dist loadfile --durations=20
+	$(RUN) -m pytest -n 2 --dist loadfile --durations=20 -m "not slow"
+
+test-slow: install
+	$(RUN) -m pytest -n 2 --dist loadfile --durations=20 -m slow
+
+test-all: test test-slow
 
 test-bare: $(BARE)/.installed
 	$(BARE)/bin/python -c "import sys, jax; print('Python', sys.version.split()[0], 'jax', jax.__version__)"

@@ -29,11 +29,12 @@ from common import environment, run, say
 from flax import nnx
 
 from miron_jax.config import RunConfig
+from miron_jax.inputs import find_inputs
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.training_run import load_step
-from miron_jax.report.results import write_results
-from miron_jax.run import evaluate_checkpoints, find_inputs
+from miron_jax.report.output import write_results
+from miron_jax.run import evaluate_checkpoints
 
 PROCESSES = 7  # that measure memory, each anew
 

@@ -56,11 +56,12 @@ from common import (
     weight_bytes,
 )
 
-from miron_jax.forward import Model, Shape
+from miron_jax.engine.batches import Shape
+from miron_jax.engine.model import Model, load_model
 from miron_jax.metrics.choices import mean_losses
 from miron_jax.model.hf_config import from_hf_config
-from miron_jax.run import load_model
-from miron_jax.token_requests import Requests, load_tokenizer
+from miron_jax.tokens.records import Requests
+from miron_jax.tokens.tokenizers import load_tokenizer
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)

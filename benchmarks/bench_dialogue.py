@@ -20,14 +20,15 @@ import numpy as np
 from absl import flags
 from common import Engine, environment, run
 
-from miron_jax.aggregate import Source, TaskScores
-from miron_jax.dialogues import asked
-from miron_jax.growing import GrowingText
-from miron_jax.hand_out import hand_out
-from miron_jax.run import load_model
-from miron_jax.task import DataState, Task, read_examples
+from miron_jax.engine.growing import GrowingText
+from miron_jax.engine.model import load_model
+from miron_jax.evaluation.dialogues import asked
+from miron_jax.evaluation.hand_out import hand_out
+from miron_jax.evaluation.records import Source, TaskScores
+from miron_jax.task_kinds.data_files import DataState, read_examples
+from miron_jax.task_kinds.records import Task
 from miron_jax.tasks.mera.suite import V1
-from miron_jax.token_requests import load_tokenizer
+from miron_jax.tokens.tokenizers import load_tokenizer
 
 WORDS = (
     "дом лес река утро вечер книга друг город поезд хлеб зима ветер окно песня море стол дорога мысль голос имя"

@@ -49,18 +49,20 @@ from parity_miron import (
     told,
 )
 
-from miron_jax.aggregate import ClozeScores, ClozeSource, Inputs, Outcome
-from miron_jax.cloze_requests import ClozeRequests, cloze_requests
 from miron_jax.config import RunConfig
-from miron_jax.forward import Model, Speed
-from miron_jax.generate import GenerationSpeed, Generator
+from miron_jax.engine.generate import Generator
+from miron_jax.engine.model import Model, Speed, load_model
+from miron_jax.engine.text_requests import GenerationSpeed
+from miron_jax.evaluation.records import ClozeScores, ClozeSource, Inputs, Outcome
+from miron_jax.inputs import find_inputs
 from miron_jax.metrics.cloze import lev_score, target_confidence
 from miron_jax.model.hf_reader import resolve_model
-from miron_jax.run import evaluate, find_inputs, load_model
-from miron_jax.scores import select
-from miron_jax.task import Cloze
-from miron_jax.token_bytes import TokenBytes
-from miron_jax.token_requests import concatenate
+from miron_jax.planning.request_batches import select
+from miron_jax.run import evaluate
+from miron_jax.task_kinds.records import Cloze
+from miron_jax.tokens.cloze_requests import ClozeRequests, cloze_requests
+from miron_jax.tokens.records import concatenate
+from miron_jax.tokens.token_bytes import TokenBytes
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)

@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from miron_jax.plan import CostModel, Plan, make_plan
-from miron_jax.token_requests import Requests
+from miron_jax.planning.plan import make_plan
+from miron_jax.planning.records import CostModel, Plan
+from miron_jax.tokens.records import Requests
 
 SMOLLM2 = CostModel(flops_per_token=2.1e8, flops_per_pair=2.1e5, flops_per_program=3e11)
 

@@ -34,15 +34,17 @@ import numpy as np
 from absl import flags
 from common import environment, run, say
 
-from miron_jax.checkpoints import architecture_of, find_model
 from miron_jax.config import RunConfig
-from miron_jax.costs import cost_model
-from miron_jax.forward import ACCELERATOR_TOKENS, Shape, chunk_of, rows_a_batch
-from miron_jax.hosts import deal
-from miron_jax.parts import join, parts_of, survey
-from miron_jax.run import find_inputs, length_limit, summarize_plan
-from miron_jax.scores import Totals, plan_parts
-from miron_jax.token_bytes import TokenBytes
+from miron_jax.engine.batches import Shape, chunk_of, rows_a_batch
+from miron_jax.engine.forward import ACCELERATOR_TOKENS
+from miron_jax.evaluation.parts import join, parts_of, survey
+from miron_jax.inputs import find_inputs
+from miron_jax.model.checkpoints import architecture_of, find_model
+from miron_jax.model.costs import cost_model
+from miron_jax.planning.request_batches import Totals, plan_parts
+from miron_jax.run import length_limit, summarize_plan
+from miron_jax.runtime.hosts import deal
+from miron_jax.tokens.token_bytes import TokenBytes
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)

@@ -18,9 +18,10 @@ from typing import Any
 from absl import flags
 from common import environment, run, say, seconds_of
 
-from miron_jax.aggregate import task_estimates
 from miron_jax.config import RunConfig
-from miron_jax.run import evaluate, find_inputs, summarize_plan
+from miron_jax.inputs import find_inputs
+from miron_jax.run import evaluate, summarize_plan
+from miron_jax.statistics.estimate import task_estimates
 from miron_jax.tasks.eval_uation_gen.sets import GEN, GENERATED
 
 FLAGS = flags.FLAGS

@@ -22,12 +22,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import app, logging
 
-from miron_jax.backend import set_backend_flags
 from miron_jax.metrics.choices import score_choices, score_continuation
-from miron_jax.prompts import Prompt, render
-from miron_jax.task import Example, Task, data_state, read_examples
+from miron_jax.prompting.prompts import Prompt, render
+from miron_jax.runtime.backend import set_backend_flags
+from miron_jax.task_kinds.data_files import data_state, read_examples
+from miron_jax.task_kinds.records import Example, Task
 from miron_jax.tasks import core
-from miron_jax.token_requests import Requests, concatenate, tokenize
+from miron_jax.tokens.records import Requests, concatenate
+from miron_jax.tokens.requests import tokenize
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -36,9 +38,13 @@ set_backend_flags()  # before jax starts a backend
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 
-from miron_jax.costs import cost_model, useful_flops  # noqa: E402
-from miron_jax.forward import Forward, Model, Shape, Speed  # noqa: E402
-from miron_jax.scores import PlannedPart, SelfCheck, Totals, plan_parts, score_planned, select  # noqa: E402
+from miron_jax.engine.batches import Shape  # noqa: E402
+from miron_jax.engine.forward import Forward  # noqa: E402
+from miron_jax.engine.model import Model, Speed  # noqa: E402
+from miron_jax.engine.scores import score_planned  # noqa: E402
+from miron_jax.engine.self_check import SelfCheck  # noqa: E402
+from miron_jax.model.costs import cost_model, useful_flops  # noqa: E402
+from miron_jax.planning.request_batches import PlannedPart, Totals, plan_parts, select  # noqa: E402
 
 jax.config.update("jax_default_matmul_precision", "highest")  # bfloat16 operands are not touched by it
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Self
 
 import jax
 
-from miron_jax.forward import Forward
-from miron_jax.scores import SelfCheck
+from miron_jax.engine.forward import Forward
+from miron_jax.engine.self_check import SelfCheck
 
 SAMPLE_SECONDS = 0.002
 

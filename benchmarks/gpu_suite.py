@@ -66,14 +66,17 @@ from stand_ins import with_stand_ins
 from vllm_peer import time_vllm
 
 from miron_jax.bench import matmul_rate
-from miron_jax.checkpoints import architecture_of, find_model
 from miron_jax.config import RunConfig
+from miron_jax.engine.model import load_model
+from miron_jax.inputs import find_inputs
+from miron_jax.model.checkpoints import architecture_of, find_model
 from miron_jax.model.decoder import random_params
 from miron_jax.model.hf_config import from_hf_config
+from miron_jax.planning.request_batches import select
 from miron_jax.report.results import results_of
-from miron_jax.run import Evaluation, find_inputs, load_model
-from miron_jax.scores import select
-from miron_jax.token_requests import Requests, load_tokenizer
+from miron_jax.run import Evaluation
+from miron_jax.tokens.records import Requests
+from miron_jax.tokens.tokenizers import load_tokenizer
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("data_dir", None, "Eval bundle.", required=True)

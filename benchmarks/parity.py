@@ -34,8 +34,8 @@ from common import (
     split,
 )
 
-from miron_jax.run import load_model
-from miron_jax.token_requests import load_tokenizer
+from miron_jax.engine.model import load_model
+from miron_jax.tokens.tokenizers import load_tokenizer
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)

@@ -31,12 +31,14 @@ import yaml
 from absl import flags
 from common import Answers, PlainTorch, environment, run, say
 
-from miron_jax.aggregate import AnswerScores, AnswerSource, Inputs, Source, TaskScores
-from miron_jax.answer_requests import answer_requests
 from miron_jax.config import RunConfig
-from miron_jax.prompts import render
-from miron_jax.run import evaluate, find_inputs
-from miron_jax.token_requests import load_tokenizer, tokenize
+from miron_jax.evaluation.records import AnswerScores, AnswerSource, Inputs, Source, TaskScores
+from miron_jax.inputs import find_inputs
+from miron_jax.prompting.prompts import render
+from miron_jax.run import evaluate
+from miron_jax.tokens.answer_requests import answer_requests
+from miron_jax.tokens.requests import tokenize
+from miron_jax.tokens.tokenizers import load_tokenizer
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)

@@ -18,10 +18,11 @@ import numpy as np
 from absl import flags
 from common import PlainTorch, environment, prepare, read_tasks, run, say, seconds_of
 
-from miron_jax.generate import Generator, TextRequest
+from miron_jax.engine.generate import Generator
+from miron_jax.engine.model import load_model
+from miron_jax.engine.text_requests import TextRequest
 from miron_jax.model.hf_config import eos_token_ids
-from miron_jax.run import load_model
-from miron_jax.token_requests import load_tokenizer
+from miron_jax.tokens.tokenizers import load_tokenizer
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)

@@ -33,15 +33,18 @@ import numpy as np
 from absl import flags
 from common import PlainTorch, environment, run, say, seconds_of
 
-from miron_jax.aggregate import ClozeScores, ClozeSource, Inputs
-from miron_jax.cloze_requests import Asked
 from miron_jax.config import RunConfig
-from miron_jax.generate import Generated, Generator, TextRequest
+from miron_jax.engine.generate import Generator
+from miron_jax.engine.model import load_model
+from miron_jax.engine.text_requests import Generated, TextRequest
+from miron_jax.evaluation.records import ClozeScores, ClozeSource, Inputs
+from miron_jax.inputs import find_inputs
 from miron_jax.model.hf_config import eos_token_ids
 from miron_jax.model.hf_reader import resolve_model
-from miron_jax.run import evaluate, find_inputs, load_model
-from miron_jax.task import Cloze, ClozeProfile
-from miron_jax.token_requests import load_tokenizer
+from miron_jax.run import evaluate
+from miron_jax.task_kinds.records import Cloze, ClozeProfile
+from miron_jax.tokens.cloze_requests import Asked
+from miron_jax.tokens.tokenizers import load_tokenizer
 
 FLAGS = flags.FLAGS
 if __name__ == "__main__":  # bench_miron.py, which takes the torch side from here, has flags of its own

@@ -26,14 +26,15 @@ import numpy as np
 from absl import flags
 from common import bare_matmuls, environment, joined, layer_kernels, prepare, read_tasks, run, say, seconds_of
 
-from miron_jax.costs import cost_model
-from miron_jax.forward import Forward, Shape, _assemble
+from miron_jax.engine.batches import Shape, assemble
+from miron_jax.engine.forward import Forward
+from miron_jax.engine.model import load_model
 from miron_jax.model.config import ModelConfig, attention_flops_per_pair, matmul_params
+from miron_jax.model.costs import cost_model
 from miron_jax.model.hf_config import from_hf_config
-from miron_jax.plan import Plan
-from miron_jax.run import load_model
-from miron_jax.scores import Totals, plan_parts
-from miron_jax.token_requests import load_tokenizer
+from miron_jax.planning.records import Plan
+from miron_jax.planning.request_batches import Totals, plan_parts
+from miron_jax.tokens.tokenizers import load_tokenizer
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
@@ -70,7 +71,7 @@ def main(_: Sequence[str]) -> None:
     forward.compile(part.plan)
     shape, rows = full_batches(part.plan, forward)
     program = forward._program(shape)
-    host, batches = zip(*(seconds_of(lambda own=own: _assemble(part.plan, own, shape)) for own in rows), strict=True)
+    host, batches = zip(*(seconds_of(lambda own=own: assemble(part.plan, own, shape)) for own in rows), strict=True)
     packed = [jax.device_put(batch.packed) for batch in batches]
     no_sets = forward._sets_table(0)
     bare = bare_matmuls(layer_kernels(model), shape.places, FLAGS.dtype)

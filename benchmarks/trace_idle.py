@@ -19,9 +19,11 @@ from absl import flags
 from common import environment, run, say, seconds_of
 from device_clock import DeviceClock
 
-from miron_jax.checkpoints import architecture_of, find_model
 from miron_jax.config import RunConfig
-from miron_jax.run import Evaluation, find_inputs, load_model
+from miron_jax.engine.model import load_model
+from miron_jax.inputs import find_inputs
+from miron_jax.model.checkpoints import architecture_of, find_model
+from miron_jax.run import Evaluation
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from common import Answers, Requests, seconds_of
 
-from miron_jax.scores import select
+from miron_jax.planning.request_batches import select
 
 BATCH_TOKENS = 8192  # of a step: its float32 logits take 2 GB with 65,536 tokens
 PILOT = 64  # requests that tell how fast it is

@@ -2,19 +2,30 @@
 
     Evaluator      benchmarks inside a training loop        OwnModel    a model of your own
     score          log-probabilities of texts               Head        its output head, where a matrix is not all
-    load_params    a checkpoint's weights
+    load_params    a checkpoint's weights                   InputError, SelfCheckFailed    what a run raises
 
 Import it before jax computes anything: some versions of jaxlib need a flag on CPU.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from miron_jax.backend import set_backend_flags
+from miron_jax.runtime.backend import set_backend_flags
 
 __version__ = "0.1.0"
-__all__ = ["Evaluator", "Head", "InputError", "OwnModel", "TextScore", "Visibility", "load_params", "score"]
+__all__ = [
+    "Evaluator",
+    "Head",
+    "InputError",
+    "OwnModel",
+    "SelfCheckFailed",
+    "TextScore",
+    "Visibility",
+    "load_params",
+    "score",
+]
 
 if TYPE_CHECKING:
+    from miron_jax.engine.self_check import SelfCheckFailed
     from miron_jax.errors import InputError
     from miron_jax.evaluator import Evaluator, TextScore, load_params, score
     from miron_jax.model.decoder import Head
@@ -29,6 +40,7 @@ _HOMES = {
     "InputError": "errors",
     "Head": "model.decoder",
     "OwnModel": "model.own",
+    "SelfCheckFailed": "engine.self_check",
     "Visibility": "model.visibility",
 }
 

@@ -19,20 +19,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from miron_jax.aggregate import AnswerSource, Inputs, ProgramSource
-from miron_jax.checkpoints import architecture_of, find_model, loaded, rounds
 from miron_jax.config import RunConfig
-from miron_jax.costs import cost_model, useful_flops
+from miron_jax.engine.forward import Forward
+from miron_jax.engine.model import Model, attention_of
 from miron_jax.errors import InputError
-from miron_jax.forward import Forward, Model, attention_of
-from miron_jax.parallel import Placement
-from miron_jax.parts import join, parts_of, survey
-from miron_jax.plan import CostModel, Plan
+from miron_jax.evaluation.parts import join, parts_of, survey
+from miron_jax.evaluation.records import AnswerSource, Inputs, ProgramSource
+from miron_jax.model.checkpoints import architecture_of, find_model, loaded, rounds
+from miron_jax.model.costs import cost_model, useful_flops
+from miron_jax.planning.records import CostModel, Plan
+from miron_jax.planning.request_batches import Totals, plan_parts
 from miron_jax.report.bench_table import Bench, Bucket, Layout
 from miron_jax.run import length_limit
-from miron_jax.scores import Totals, plan_parts
-from miron_jax.token_bytes import TokenBytes
-from miron_jax.token_requests import Requests
+from miron_jax.runtime.devices import Placement
+from miron_jax.tokens.records import Requests
+from miron_jax.tokens.token_bytes import TokenBytes
 
 SECONDS = 60.0  # that the batches of one layout run, about
 SQUARE_ON_CPU, SQUARE = 2048, 8192  # of the product that the peak is measured with
@@ -136,7 +137,7 @@ def _bucket(forward: Forward, plan: Plan, length: int) -> Bucket:
 
 
 def matmul_rate(dtype: str, device: Any) -> float:
-    """FLOPs a second of one large square product with float32 sums, the fastest of several."""
+    """FLOPs a second of one large square product with float32 sums, the median of several."""
     size = SQUARE_ON_CPU if device.platform == "cpu" else SQUARE
     with jax.default_device(device):
         x, y = (jax.random.normal(jax.random.key(i), (size, size), jnp.float32).astype(dtype) for i in range(2))

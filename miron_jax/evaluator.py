@@ -13,21 +13,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from miron_jax.backend import check_backend_flags
-from miron_jax.checkpoints import Architecture, architecture_of, check_vocabulary, checkpoints_of, find_model, load
 from miron_jax.config import RunConfig
-from miron_jax.costs import cost_model
+from miron_jax.engine.forward import Forward
+from miron_jax.engine.model import Model
+from miron_jax.engine.scores import score_parts
+from miron_jax.engine.self_check import SelfCheck, tolerance_of
 from miron_jax.errors import InputError
-from miron_jax.forward import Forward, Model
+from miron_jax.inputs import find_inputs
+from miron_jax.model.checkpoints import (
+    Architecture,
+    architecture_of,
+    check_vocabulary,
+    checkpoints_of,
+    find_model,
+    load,
+)
+from miron_jax.model.costs import cost_model
 from miron_jax.model.decoder import leaf_name
 from miron_jax.model.own import OwnModel, check_own
 from miron_jax.model.training_run import Checkpoint
-from miron_jax.parallel import Placement, with_auto_axes
+from miron_jax.planning.request_batches import Totals
 from miron_jax.report.loggers import numbers_of, open_loggers
-from miron_jax.report.results import check_output, results_of, steps_there, strict, write_results, write_top
-from miron_jax.run import Evaluation, find_inputs, tolerance_of
-from miron_jax.scores import SelfCheck, Totals, score_parts
-from miron_jax.token_requests import Requests, load_tokenizer
+from miron_jax.report.output import check_output, steps_there, write_results, write_top
+from miron_jax.report.results import results_of, strict
+from miron_jax.run import Evaluation
+from miron_jax.runtime.backend import check_backend_flags
+from miron_jax.runtime.devices import Placement, with_auto_axes
+from miron_jax.tokens.records import Requests
+from miron_jax.tokens.tokenizers import load_tokenizer
 
 
 class Evaluator:

@@ -5,23 +5,33 @@ are checked before weights are loaded.  It deliberately does not know flags or f
 """
 
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from miron_jax.aggregate import (
+from miron_jax.config import AXES, RunConfig
+from miron_jax.engine.forward import Forward
+from miron_jax.engine.generate import Generator
+from miron_jax.engine.model import Model, Speed, attention_of
+from miron_jax.engine.scores import score_planned
+from miron_jax.engine.self_check import SelfCheck, tolerance_of
+from miron_jax.engine.text_requests import GenerationSpeed
+from miron_jax.errors import InputError
+from miron_jax.evaluation.dialogues import score_dialogues
+from miron_jax.evaluation.hand_out import hand_out, score_answers, score_items, score_problems
+from miron_jax.evaluation.parts import Part, join, parts_of, survey
+from miron_jax.evaluation.records import (
     AnswerScores,
     AnswerSource,
     AnyScores,
     ClozeScores,
-    ClozeSource,
     Inputs,
     Outcome,
     ProgramScores,
@@ -30,7 +40,12 @@ from miron_jax.aggregate import (
     TaskScores,
     is_dialogue,
 )
-from miron_jax.checkpoints import (
+from miron_jax.evaluation.texts import asked_texts, generate_texts
+from miron_jax.files.hub import commit_of
+from miron_jax.files.places import public
+from miron_jax.files.store import Store
+from miron_jax.inputs import unverified
+from miron_jax.model.checkpoints import (
     Architecture,
     architecture_of,
     checkpoints_of,
@@ -39,88 +54,23 @@ from miron_jax.checkpoints import (
     rounds,
     several,
 )
-from miron_jax.config import AXES, RunConfig
-from miron_jax.costs import cost_model, useful_flops
-from miron_jax.dialogues import score_dialogues
-from miron_jax.errors import InputError
-from miron_jax.forward import Forward, Model, Speed, attention_of
-from miron_jax.generate import GenerationSpeed, Generator
-from miron_jax.hand_out import hand_out, score_answers, score_items, score_problems
-from miron_jax.hosts import Hosts
-from miron_jax.journal import Journal, run_key
 from miron_jax.model.config import ModelConfig
-from miron_jax.model.decoder import abstract
+from miron_jax.model.costs import cost_model, useful_flops
 from miron_jax.model.fingerprint import tokenizer_fingerprint, weights_fingerprint
-from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.own import OwnModel, import_from
-from miron_jax.model.training_run import Checkpoint
-from miron_jax.parallel import Placement
-from miron_jax.parts import Part, join, parts_of, survey
-from miron_jax.plan import CostModel
-from miron_jax.scores import TOLERANCE, PlannedPart, SelfCheck, Totals, plan_parts, score_planned
-from miron_jax.store import Store
-from miron_jax.task import AnswerTask, AnyTask, Cloze, ClozeTask, ProgramTask, data_state, read_examples
-from miron_jax.tasks import registry
-from miron_jax.texts import asked_texts, generate_texts
-from miron_jax.token_bytes import TokenBytes
-from miron_jax.token_requests import LengthLimit, resolve_bos
+from miron_jax.model.training_run import Checkpoint, implausible
+from miron_jax.planning.records import CostModel
+from miron_jax.planning.request_batches import PlannedPart, Totals, plan_parts
+from miron_jax.runtime.answers import Answers
+from miron_jax.runtime.devices import Placement
+from miron_jax.runtime.hosts import Hosts
+from miron_jax.runtime.journal import Journal, key_of_answers, run_key
+from miron_jax.tokens.records import LengthLimit
+from miron_jax.tokens.token_bytes import TokenBytes
+from miron_jax.tokens.tokenizers import resolve_bos
 
 SCORING_PROGRAMS = 8  # row lengths of a run at most, each compiled once
 GENERATION_PROGRAMS = 2  # of these, what a run that draws long texts leaves to prefill and steps
-
-
-def find_inputs(config: RunConfig, fetch: bool = True, runs: bool = True) -> Inputs:
-    """Find and read the data of every task asked for; what is absent is fetched.  A suite goes on without a file; a task
-    asked for by name does not."""
-    every = registry.suites(config.icl_tasks, config.eval_gauntlet)
-    selection = registry.select(",".join(config.tasks), every)
-    names = {task.name for task in selection.tasks}
-    suites = [suite for suite in every.values() if any(task.name in names for task in suite.tasks)]
-    sources, missing = [], {}
-    for suite in suites:
-        folder = suite.locate(suite.named_folder(config.data_dir), fetch)
-        for task in (task for task in suite.tasks if task.name in names):
-            data = data_state(task, folder)
-            if data.state == "missing" and task.name not in selection.by_name:
-                missing[task.name] = task_file(task, folder)
-            elif isinstance(task, ClozeTask):
-                items = task.read(folder, config.items_per_category)
-                sources.append(ClozeSource(task, _first_of_each(items, config.limit), data))
-            elif isinstance(task, ProgramTask):
-                if runs:
-                    _check_allowed(task, config)
-                sources.append(ProgramSource(task, read_examples(task, folder, config.allow_changed_data), data))
-            elif isinstance(task, AnswerTask):
-                sources.append(AnswerSource(task, read_examples(task, folder, config.allow_changed_data), data))
-            else:
-                sources.append(Source(task, read_examples(task, folder, config.allow_changed_data), data))
-    if not sources:
-        raise InputError(f"none of the tasks asked for has its data file: {next(iter(missing.values()))} and others")
-    return Inputs(sources, missing, suites)
-
-
-def _check_allowed(task: ProgramTask, config: RunConfig) -> None:
-    if not config.allow_code_execution:
-        raise InputError(
-            f"{task.name} runs programs that the model writes: add --allow_code_execution to run them in a sandbox, or "
-            "leave the task out"
-        )
-
-
-def _first_of_each(items: list[Cloze], limit: int | None) -> list[Cloze]:
-    """The first `limit` items of each category, in file order."""
-    met: Counter[str] = Counter()
-    chosen = []
-    for item in items:
-        met[item.category] += 1
-        if limit is None or met[item.category] <= limit:
-            chosen.append(item)
-    return chosen
-
-
-def task_file(task: AnyTask, folder: Path) -> Path:
-    assert task.file is not None
-    return folder / task.file if isinstance(task, ClozeTask) else task.file.below(folder)
 
 
 def length_limit(config: RunConfig, model: ModelConfig | OwnModel) -> LengthLimit:
@@ -148,14 +98,15 @@ def evaluate_checkpoints(
     inputs: Inputs,
     say: Callable[[str], None],
     progress: Callable[[int, int], None] = lambda done, planned: None,
-    scored: Callable[[Checkpoint], bool] = lambda checkpoint: False,
+    scored: Callable[[Checkpoint, Answers | None], bool] = lambda checkpoint, answers: False,
     store: Store | None = None,
     hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
 ) -> Iterator[tuple[int | None, Outcome]]:
     """(step, what it scored) for every checkpoint; all run the same programs, text is tokenized and planned once.
 
-    `progress` hears of tokens computed and tokens planned so far; `scored` knows checkpoints that need not be; `store` keeps
-    what is finished.  Of several `hosts` only the first yields anything.
+    `progress` hears of tokens computed and tokens planned so far; `scored` knows checkpoints that need not be, those of a
+    user's own model once it is known what they answer; `store` keeps what is finished.  Of several `hosts` only the first
+    yields anything.
     """
     start = time.perf_counter()
     found = hosts.first_then_others("model", lambda: find_model(config))
@@ -163,14 +114,15 @@ def evaluate_checkpoints(
     there, placement = checkpoints_of(config, found), Placement.choose(config.sharding, config.mesh)
     if placement.how == "mesh" and placement.size(*AXES) < jax.local_device_count():
         say(f"--mesh takes {placement.size(*AXES)} of this host's {jax.local_device_count()} devices")
-    for now in rounds(config, found, say, scored, hosts):
+    own = found.own is not None
+    for now in rounds(config, found, say, lambda checkpoint: not own and scored(checkpoint, None), hosts):
         evaluation = evaluation or Evaluation(
             config, inputs, architecture_of(config, found), say, several(config, there), (), placement, store, hosts
         )
         for checkpoint, state in loaded(evaluation.architecture, config, now, placement):
             load_seconds = time.perf_counter() - start
-            say(f"loaded {config.model}{_at(checkpoint)} in {load_seconds:.1f} s")
-            outcome = evaluation.score(state, load_seconds, progress, checkpoint)
+            say(f"loaded {public(config.model)}{_at(checkpoint)} in {load_seconds:.1f} s")
+            outcome = evaluation.score(state, load_seconds, progress, checkpoint, partial(scored, checkpoint))
             del state
             if outcome is not None:
                 yield checkpoint.step, outcome
@@ -201,7 +153,7 @@ class Evaluation:
         `hosts`: that share the work."""
         self.config, self.inputs, self.architecture, self.say, self.keep = config, inputs, architecture, say, keep
         self.row_axes, self.placement, self.store, self.hosts = row_axes, placement, store, hosts
-        self._detox = import_from(config.detox_scorer, "--detox_scorer") if config.detox_scorer else None
+        self._detox = import_from(config.detox_scorer, "--detox_scorer", 2) if config.detox_scorer else None
         self._times = 0  # weights were scored
         model, tokenizer = architecture.config, architecture.tokenizer
         self._limit = length_limit(config, model)
@@ -221,8 +173,10 @@ class Evaluation:
         load_seconds: float = 0.0,
         progress: Callable[[int, int], None] = lambda done, planned: None,
         checkpoint: Checkpoint = Checkpoint(None, None),  # noqa: B008 - frozen
+        scored: Callable[[Answers], bool] = lambda answers: False,
     ) -> Outcome | None:
-        """Score every task with these weights; of several hosts only the first has what comes of it.
+        """Score every task with these weights; of several hosts only the first has what comes of it.  None too where a
+        user's own model that answers so is `scored` already.
 
         Raises SelfCheckFailed, and InputError for what a part finds wrong.
         """
@@ -237,28 +191,42 @@ class Evaluation:
         model = Model(config, self.architecture.network, state, placement, self.config.attention)
         check = SelfCheck(tolerance_of(config, state, self.config.dtype))
         with jax.default_matmul_precision("highest"):
-            if isinstance(config, OwnModel):
-                check.probe(model)
+            self._times += 1
+            answers = check.probe(model) if isinstance(config, OwnModel) else None
+            if answers is not None and self.hosts.agree(f"scored/{self._times}", scored(answers)):
+                self.say(f"step {checkpoint.step} is scored already")
+                return None
             if self._engine is None:
                 forward = Forward(model, self.config.token_budget, self.say, self._table.id_sets)
                 generator = Generator(model, self.architecture.tokenizer, self.architecture.eos_ids, say=self.say)
                 self._engine = _Engine(forward, generator)
             self._engine.take(model)
-            self._times += 1
-            with self._journal(model) as journal:
-                return self._score(self._engine, check, journal, load_seconds, progress, checkpoint)
+            weights = weights_fingerprint(model.on_one_device.state)
+            odd = [] if isinstance(config, OwnModel) else implausible(model.on_one_device.state)
+            for line in odd:
+                self.say(line)
+            with self._journal(model, weights, answers) as journal:
+                outcome = self._score(self._engine, check, journal, load_seconds, progress, checkpoint)
+                told = outcome and outcome._replace(weights=weights, answers=answers, implausible=odd)
+                found = unverified(self.config, self.inputs, checkpoint)
+                return told and told._replace(unverified=found, commits=self._commits(checkpoint))
+
+    def _commits(self, checkpoint: Checkpoint) -> dict[str, str | None]:
+        """Of the hub, that the model's files and the tokenizer were read at; None: they did not come from there."""
+        tokenizer = Path(str(getattr(self.architecture.tokenizer, "name_or_path", "")))
+        of_model = None if checkpoint.folder is None else commit_of(checkpoint.folder / "config.json")
+        return {"model": of_model, "tokenizer": commit_of(tokenizer / "tokenizer.json")}
 
     @contextmanager
-    def _journal(self, model: Model) -> Iterator[Journal | None]:
+    def _journal(self, model: Model, weights: str, answers: Answers | None) -> Iterator[Journal | None]:
         start = time.perf_counter()
-        fingerprint = "" if self.store is None else weights_fingerprint(model.on_one_device.state)
         assert model.placement is not None
         if self.store is None or (model.placement.is_global and not self.hosts.is_first):
             yield None
             return
         key = run_key(
             {
-                "weights": fingerprint,
+                "weights": weights,
                 "model": self.architecture.source or repr(model.config),
                 "eos": sorted(self.architecture.eos_ids),
                 "tokenizer": tokenizer_fingerprint(self.architecture.tokenizer),
@@ -273,12 +241,29 @@ class Evaluation:
                 f"process {self.hosts.index} has other weights than process 0, or another tokenizer, device or precision: "
                 "give all processes the same files and flags on devices of one kind"
             )
+        if answers is not None:
+            key = self._key_of(key, answers, model.placement.is_global)
         with Journal(self.store, key, str(self.hosts.index), self.say) as journal:
             journal.seconds += time.perf_counter() - start
             self.hosts.on_leave = journal.flush
             if journal.num_known:
                 self.say(f"{journal.num_known} scores and texts are there already")
             yield journal
+
+    def _key_of(self, key: str, answers: Answers, is_global: bool) -> str:
+        """The first host's choice, which the others' models must answer like."""
+        assert self.store is not None
+        if self.hosts.is_first:
+            key = key_of_answers(self.store, key, answers, self.say)
+        if is_global:
+            return key
+        key, first = self.hosts.agree(f"answers/{self._times}", [key, answers])
+        if why := answers.differ(Answers.of_json(first)):
+            raise InputError(
+                f"process {self.hosts.index}'s model answers fixed tokens otherwise than process 0's, {why}: give all "
+                "processes the same code, and the same files for it to read"
+            )
+        return key
 
     def _score(
         self,
@@ -289,7 +274,8 @@ class Evaluation:
         progress: Callable[[int, int], None],
         checkpoint: Checkpoint,
     ) -> Outcome | None:
-        inputs, trained_length = self.inputs, trained(self.architecture.config)
+        inputs = self.inputs
+        trained_length = self.architecture.config.trained_length or (1 << 31)  # a user's own model may not say
         empty = {own.source.task.name: own.scores(trained_length) for own in self._asked}
         tasks: list[AnyScores] = []
         for own in inputs.sources:
@@ -384,17 +370,6 @@ def _planned(
         yield part
 
 
-def trained(model: ModelConfig | OwnModel) -> int:
-    """Tokens that the model was trained at; a user's own may not say."""
-    return model.trained_length or (1 << 31)
-
-
-def tolerance_of(model: ModelConfig | OwnModel, state: Any, dtype: str) -> float:
-    """Nats a token; a user's own weights may be rounded whatever --dtype says."""
-    rounded = any(leaf.dtype in (jnp.bfloat16, jnp.float16) for leaf in jax.tree.leaves(state))
-    return TOLERANCE["bfloat16" if isinstance(model, OwnModel) and rounded else dtype]
-
-
 class _Engine(NamedTuple):
     """Compiled programs, which serve any checkpoint of the model."""
 
@@ -405,11 +380,6 @@ class _Engine(NamedTuple):
         """Other weights, and speeds counted anew."""
         self.forward.model = self.generator.model = model
         self.forward.speed, self.generator.speed = Speed(self.forward.attention), GenerationSpeed()
-
-
-def load_model(folder: Path, dtype: str) -> Model:
-    config, state = load_hf(folder, jnp.dtype(dtype))
-    return Model(config, abstract(config, jnp.dtype(dtype))[0], state)
 
 
 def summarize_plan(config: RunConfig, inputs: Inputs) -> Totals:

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import yaml
-
 from miron_jax.errors import InputError
-from miron_jax.task import Composite, DataFile, Kind, Measured, Profile, Suite, Task
+from miron_jax.files.readers import parse_yaml, shown
+from miron_jax.task_kinds.records import Composite, DataFile, Kind, Measured, Profile, Suite, Task
 from miron_jax.tasks.eval_bundle import locate_files
 from miron_jax.tasks.icl_rows import PARSE
 
@@ -161,7 +160,7 @@ def _centered_mean(accuracies: Mapping[str, float | None], baselines: Mapping[st
 
 def locate(data_dir: Path | None, fetch: bool = True) -> Path:
     """The folder that holds the task files: in `data_dir`, or in the cache, where the bundle is fetched once."""
-    folder = locate_files(data_dir, fetch, (row.file for row in _TABLE), "CORE")
+    folder = locate_files(data_dir, fetch, {row.file: row.git_blob_sha1 for row in _TABLE}, "CORE")
     table = (folder.parent if folder.name == "eval_data" else folder) / "core.yaml"
     if table.is_file():
         _check_table(table)
@@ -190,12 +189,12 @@ def _check_table(path: Path) -> None:
 
 
 def _told(row: _YamlRow | None) -> str:
-    return ", ".join(f"{key} {value!r}" for key, value in row._asdict().items()) if row else "nothing"
+    return ", ".join(f"{key} {shown(value)}" for key, value in row._asdict().items()) if row else "nothing"
 
 
 def _read_table(path: Path) -> dict[object, _YamlRow]:
     try:
-        entries = yaml.safe_load(path.read_bytes())["icl_tasks"]
+        entries = parse_yaml(path.read_bytes())["icl_tasks"]
         return {
             entry["label"]: _YamlRow(
                 entry["dataset_uri"],
@@ -205,7 +204,7 @@ def _read_table(path: Path) -> dict[object, _YamlRow]:
             )
             for entry in entries
         }
-    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError, UnicodeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"{path}: cannot be read as a list of tasks under 'icl_tasks' ({type(error).__name__}: {error!s:.80}): "
             "restore the published core.yaml or remove it"

@@ -5,70 +5,119 @@ llm-foundry's local_data, byte for byte.  It deliberately does not know tasks.
 """
 
 import os
-import shutil
 import tempfile
 import urllib.request
 import zipfile
-import zlib
-from collections.abc import Iterable
-from http.client import HTTPException
+from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 from miron_jax.errors import InputError
+from miron_jax.task_kinds.data_files import git_blob_sha1
 
 BUNDLE_URL = "https://karpathy-public.s3.us-west-2.amazonaws.com/eval_bundle.zip"
+# The published archive has some 25 MB and unpacks to 160 MB: room for a larger one, and no disk is filled.
+MOST_ARCHIVE_BYTES, MOST_BYTES, MOST_FILES = 512 << 20, 2 << 30, 10_000
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
-def locate_files(data_dir: Path | None, fetch: bool, files: Iterable[str], suite: str) -> Path:
-    """The folder that holds at least one of the files: in `data_dir`, or in the cache, where the bundle is fetched once."""
-    bundle = _cached_bundle(fetch, suite) if data_dir is None else data_dir
-    folder = bundle / "eval_data" if (bundle / "eval_data").is_dir() else bundle
-    expected = list(files)
-    if not any((folder / file).is_file() for file in expected):
+def locate_files(data_dir: Path | None, fetch: bool, files: Mapping[str, str | None], suite: str) -> Path:
+    """The folder that holds at least one of the files: in `data_dir`, or in the cache, where the bundle is fetched once.
+
+    `files`: their published git blob hashes by path.  A cached bundle with other bytes is fetched again.
+    """
+    bundle = _cached_bundle(fetch, suite, files) if data_dir is None else data_dir
+    folder = _data_of(bundle)
+    if not any((folder / file).is_file() for file in files):
         raise InputError(
-            f"{bundle}: no {suite} data there, expected an eval bundle (core.yaml, eval_data/{expected[0]} and so on): "
-            f"unpack {BUNDLE_URL} and pass --data_dir=FOLDER"
+            f"{bundle}: no {suite} data there, expected an eval bundle (core.yaml, eval_data/{next(iter(files))} and so "
+            f"on): unpack {BUNDLE_URL} and pass --data_dir=FOLDER"
         )
     return folder
+
+
+def _data_of(bundle: Path) -> Path:
+    return bundle / "eval_data" if (bundle / "eval_data").is_dir() else bundle
 
 
 def _cache() -> Path:
     return Path(os.environ.get("MIRON_JAX_DATA") or Path.home() / ".cache" / "miron_jax")
 
 
-def _cached_bundle(fetch: bool, suite: str) -> Path:
+def _cached_bundle(fetch: bool, suite: str, files: Mapping[str, str | None]) -> Path:
     bundle = _cache() / "eval_bundle"
-    if fetch and not bundle.is_dir():
-        try:
-            _fetch(bundle)
-        except (OSError, EOFError, HTTPException, zipfile.BadZipFile, zlib.error) as error:
+    there = bundle.is_dir()
+    if not fetch or (there and _changed(bundle, files) is None):
+        return bundle
+    try:
+        _fetch(bundle, files)
+    except Exception as error:  # of a network and of a zip: what they raise has no class in common
+        if not there:
             raise InputError(
                 f"{suite} data are neither in {bundle} nor to be had from {BUNDLE_URL} ({error!s:.120}): "
                 "unpack that archive on a machine with a network and pass --data_dir=FOLDER"
             ) from error
-    return bundle
+    return bundle  # where other bytes stay, the task that reads them names the file
 
 
-def _fetch(bundle: Path) -> None:
-    """Downloads and unpacks beside `bundle`; it appears under its own name only when it is whole."""
+def _changed(bundle: Path, files: Mapping[str, str | None]) -> str | None:
+    """The first file with other bytes than published; absent ones are no change."""
+    folder = _data_of(bundle)
+    for file, published in files.items():
+        path = folder / file
+        if published is not None and path.is_file() and git_blob_sha1(path.read_bytes()) != published:
+            return file
+    return None
+
+
+def _fetch(bundle: Path, files: Mapping[str, str | None]) -> None:
+    """Downloads and unpacks beside `bundle`; it appears under its own name only when it is whole and as published."""
     bundle.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".eval_bundle-", dir=bundle.parent) as scratch:
         archive = Path(scratch) / "eval_bundle.zip"
         with urllib.request.urlopen(BUNDLE_URL, timeout=60) as response, archive.open("wb") as file:
-            shutil.copyfileobj(response, file)
+            _copy(response, file, MOST_ARCHIVE_BYTES, "the download")
         unpacked = Path(scratch) / "unpacked"
         _unpack(archive, unpacked)
         inner = unpacked / "eval_bundle"
+        new = inner if inner.is_dir() else unpacked
+        if (changed := _changed(new, files)) is not None:
+            raise zipfile.BadZipFile(f"its {changed} is not the published file")
         try:
-            os.rename(inner if inner.is_dir() else unpacked, bundle)
+            if bundle.is_dir():
+                os.rename(bundle, Path(scratch) / "old")
+            os.rename(new, bundle)
         except OSError:
             if not bundle.is_dir():  # else another process was first, with the same bytes
                 raise
 
 
+def _copy(source: IO[bytes], target: IO[bytes], most: int, what: str) -> int:
+    """Bytes copied; raises BadZipFile beyond `most`, whatever was announced."""
+    copied = 0
+    while block := source.read(1 << 20):
+        copied += len(block)
+        if copied > most:
+            raise zipfile.BadZipFile(f"{what} has more than {most} bytes")
+        target.write(block)
+    return copied
+
+
 def _unpack(archive: Path, target: Path) -> None:
+    left = MOST_BYTES
     with zipfile.ZipFile(archive) as content:
-        for name in content.namelist():
-            if not (target / name).resolve().is_relative_to(target.resolve()):
-                raise zipfile.BadZipFile(f"the archive wants to write outside its folder: {name!r}")
-        content.extractall(target)
+        members = content.infolist()
+        if len(members) > MOST_FILES:
+            raise zipfile.BadZipFile(f"the archive has {len(members)} files, expected {MOST_FILES} at most")
+        for member in members:
+            path = target / member.filename
+            if not path.resolve().is_relative_to(target.resolve()):
+                raise zipfile.BadZipFile(f"the archive wants to write outside its folder: {member.filename!r}")
+            if member.compress_type not in _METHODS:
+                raise zipfile.BadZipFile(f"{member.filename!r:.80} is packed by another method than stored or deflate")
+            if member.is_dir():
+                path.mkdir(parents=True, exist_ok=True)
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with content.open(member) as source, path.open("xb") as file:
+                left -= _copy(source, file, left, "the unpacked archive")

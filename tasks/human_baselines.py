@@ -14,7 +14,7 @@ ruEthics' 645 texts are asked three times (1935).  RWSD's 0.837 is 217/259 = 0.8
 """
 
 from miron_jax.metrics.mera import ETHICS, QUESTIONS
-from miron_jax.task import HumanBaseline
+from miron_jax.task_kinds.records import HumanBaseline
 
 _TABLE = "ai-forever/MERA, humanbenchmarks/README.md at 12daebd"
 _CARDS = "MERA's dataset cards and leaderboard, mera.a-ai.ru/en/submits/10001"
@@ -100,7 +100,7 @@ MERA: dict[str, tuple[HumanBaseline, ...]] = {
         ),
         _b("accuracy", 0.844, 961, 961),
     ),
-    "rumodar": _both("accuracy", 0.999, 1794, 6000, _OWN_ITEMS),
+    "rumodar": (_a("accuracy", 0.999, 1794, 6000, _OWN_ITEMS), _b("accuracy", 0.999, 1800, 6000, _OWN_ITEMS)),
     "rumultiar": (
         _a("accuracy", 1.0, 476, 1024, f"published with n = 519, a slip; {_OWN_ITEMS}"),
         _b("accuracy", 0.998, 484, 1024, _OWN_ITEMS),

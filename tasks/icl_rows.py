@@ -7,7 +7,7 @@ deliberately does not know wording or draws.  The field names are MosaicML's, wh
 from collections.abc import Callable
 from typing import Any
 
-from miron_jax.task import Example, Kind
+from miron_jax.task_kinds.records import Example, Kind
 
 
 def text_field(fields: dict[str, Any], key: str) -> str:

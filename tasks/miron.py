@@ -3,24 +3,32 @@
 Arrives: miron_en.parquet and miron_ru.parquet of the hub data set apsua/MIRON_Benchmark, given or fetched.  Leaves:
 `MIRON` and `MIRON_GEN`.  It deliberately does not know tokenizers or models.
 
-The published files have columns prefix, target and category, no more; how many rows is stated nowhere, so it is reported
-and not asserted.
+The published files have columns prefix, target and category, no more.  The card says 4,000 examples, 1,000 a category, in
+two languages: other counts are reported, not refused.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from rapidfuzz.distance import OSA
+
 from miron_jax.errors import InputError
-from miron_jax.task import Cloze, ClozeProfile, ClozeTask, Composite, Measured, Suite
+from miron_jax.files.hub import revision_of
+from miron_jax.task_kinds.records import Cloze, ClozeProfile, ClozeTask, Composite, Measured, Suite
 from miron_jax.tasks.miron_gen.items import VERSION, items_of
 
 HUB_ID = "apsua/MIRON_Benchmark"
 LANGUAGES = ("en", "ru")
+NOISE, MOST_NOISE = "Noise", 0.25  # the category of noisy beginnings, and how far they are from clean ones
+BY_TEXT = "paired by text"  # in place of an operator
+ROWS = 500  # of a category in a file: the card says 4,000 in two languages, 1,000 a category
 COLUMNS = ("prefix", "target", "category")
 CITATION = "apsua/MIRON_Benchmark on the Hugging Face hub (MIT): the data and the two formulas of its card"
+_DIGEST = b"blake2b_of_columns"  # in the metadata of what is written here
 GENERATED = "miron-gen, this project's own items in the manner of MIRON; never the published data"
 
 
@@ -30,12 +38,15 @@ def read_parquet(path: Path, task_name: str) -> list[Cloze]:
     from pyarrow import ArrowException
 
     try:
-        columns = parquet.read_table(path).to_pydict()
-    except (ArrowException, OSError) as error:
+        table = parquet.read_table(path, page_checksum_verification=True)
+        columns, told = table.to_pydict(), (table.schema.metadata or {}).get(_DIGEST)
+    except (ArrowException, OSError, ValueError, OverflowError) as error:  # a text that is no UTF-8 among them
         reason = " ".join(str(error).split())
         raise InputError(
             f"{task_name}: {path} is no parquet file that can be read ({reason:.120}): fetch it again"
         ) from None
+    if told is not None and told != _digest(columns):  # of pages alone parquet has checksums, not of the columns' names
+        raise InputError(f"{task_name}: {path} is not as it was written: write it again with tasks --export")
     missing = [name for name in COLUMNS if name not in columns]
     if missing:
         raise InputError(
@@ -46,6 +57,39 @@ def read_parquet(path: Path, task_name: str) -> list[Cloze]:
     if not num_rows:
         raise InputError(f"{task_name}: {path} has no rows: fetch the file again")
     return [_cloze({name: own[row] for name, own in columns.items()}, row, path, task_name) for row in range(num_rows)]
+
+
+def with_pairs(items: Sequence[Cloze]) -> list[Cloze]:
+    """Noise rows with the beginning they were made from, where it can be told by its text: the published files name none.
+
+    It is a row of another category with the same target, at the least distance (optimal string alignment) of all and at most
+    a quarter of its own length away; where two are as near, none is taken.
+    """
+    clean: dict[str, list[str]] = {}
+    for own in items:
+        if own.category != NOISE:
+            clean.setdefault(own.target, []).append(own.prefix)
+    return [
+        replace(own, clean_prefix=found[0], operator=BY_TEXT, num_edits=found[1])
+        if own.category == NOISE
+        and own.clean_prefix is None
+        and (found := _nearest(own.prefix, clean.get(own.target, ()))) is not None
+        else own
+        for own in items
+    ]
+
+
+def _nearest(noisy: str, among: Iterable[str]) -> tuple[str, int] | None:
+    ranked = sorted((OSA.distance(noisy, own), own) for own in set(among))
+    if not ranked or not 0 < ranked[0][0] <= MOST_NOISE * len(ranked[0][1]):
+        return None
+    if ranked[1:] and ranked[1][0] == ranked[0][0]:
+        return None
+    return ranked[0][1], ranked[0][0]
+
+
+def _digest(columns: Mapping[str, Any]) -> bytes:
+    return blake2b(json.dumps(columns).encode(), digest_size=16).hexdigest().encode()
 
 
 def _cloze(fields: Mapping[str, Any], row: int, path: Path, task_name: str) -> Cloze:
@@ -89,7 +133,11 @@ def _wrong_extra(fields: Mapping[str, Any]) -> str | None:
 
 
 def locate(data_dir: Path | None, fetch: bool = True) -> Path:
-    """The folder of the two files: `data_dir`, or one of the files itself, or the hub's cache, fetched where allowed."""
+    """The folder of the two files: `data_dir`, or one of the files itself, or the hub's cache, fetched where allowed;
+    `@REVISION` names one of the data set there."""
+    revision = revision_of(data_dir)
+    if revision is not None:
+        data_dir = None
     if data_dir is not None and data_dir.is_file():
         names = [f"miron_{language}.parquet" for language in LANGUAGES]
         if data_dir.name not in names:
@@ -101,7 +149,9 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
 
     try:
         paths = [
-            hf_hub_download(HUB_ID, f"miron_{language}.parquet", repo_type="dataset", local_files_only=not fetch)
+            hf_hub_download(
+                HUB_ID, f"miron_{language}.parquet", repo_type="dataset", revision=revision, local_files_only=not fetch
+            )
             for language in LANGUAGES
         ]
     except (OSError, ValueError) as error:  # the hub's own errors are kinds of these
@@ -118,9 +168,9 @@ def _published(language: str) -> ClozeTask:
 
     def read(folder: Path | None, items_per_category: int) -> list[Cloze]:
         assert folder is not None
-        return read_parquet(folder / file, name)
+        return with_pairs(read_parquet(folder / file, name))
 
-    return ClozeTask(name, ClozeProfile(), file, read, CITATION)
+    return ClozeTask(name, ClozeProfile(), file, read, CITATION, rows=ROWS)
 
 
 def _generated(language: str, suite: str) -> ClozeTask:
@@ -148,7 +198,8 @@ def export(folder: Path, items_per_category: int) -> list[Path]:
         )
         paths.append(folder / f"miron_gen_{language}.parquet")
         folder.mkdir(parents=True, exist_ok=True)
-        parquet.write_table(table.replace_schema_metadata({"source": GENERATED}), paths[-1])
+        described = table.replace_schema_metadata({"source": GENERATED, _DIGEST: _digest(table.to_pydict())})
+        parquet.write_table(described, paths[-1], write_page_checksum=True)
     return paths
 
 

@@ -7,7 +7,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from miron_jax.backend import set_backend_flags
+from miron_jax.runtime.backend import set_backend_flags
 
 set_backend_flags()
 
@@ -19,6 +19,20 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+# `make test` leaves these files to `make test-slow`: families against torch, checkpoints of every layout, hosts, meshes,
+# kills, programs that are run, whole suites against plain scoring, wheels.
+SLOW = {
+    "answers", "benchmarks", "cheats", "demo", "dialogues", "evaluator", "fuzz", "hf_reader", "hosts", "journal", "mera_run",
+    "miron", "model_parity", "own_model", "packaging", "param_map", "recipes", "sandbox", "sharding", "stretch",
+    "training_run", "uation_gen", "uation_run",
+}  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.stem.removeprefix("test_") in SLOW:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from miron_jax.tasks.eval_uation_gen.sets import GENERATED
-from miron_jax.token_requests import load_tokenizer
+from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.conftest import REPOSITORY
 
 WORDS = ("red", "green", "blue", "small", "large", "old", "river", "stone", "bird", "tree", "house", "road", "boat")

@@ -3,9 +3,12 @@
 import json
 import math
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +18,10 @@ import pytest
 from absl import flags
 
 from miron_jax import bench, cli
+from miron_jax.cli import COMMANDS
+from miron_jax.cli.flags import EVERY, OF_COMMAND
+from miron_jax.config import SETTINGS, RunConfig
+from miron_jax.errors import InputError
 from tests.tiny_model import make_model, write_core_data
 
 TASKS = "core/copa,core/arc_easy,core/winograd,core/lambada_openai"
@@ -32,10 +39,8 @@ def miron(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
     def run(*arguments: str) -> Ran:
         monkeypatch.setattr("sys.argv", ["miron-jax", *arguments])
-        monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+        monkeypatch.setattr(signal, "signal", lambda *_: None)
         flags.FLAGS.unparse_flags()
-        for name in flags.FLAGS.flags_by_module_dict()[cli.__name__]:
-            name.unparse()
         with pytest.raises(SystemExit) as stopped:
             cli.main()
         captured = capsys.readouterr()
@@ -146,6 +151,14 @@ def test_humans_writes_a_baseline_and_its_labels(miron, tmp_path):
     assert (found["a"]["accuracy"]["right"], found["a"]["accuracy"]["n"], found["items"]) == (2, 2, 3)
     labels = [json.loads(line) for line in (out / "human_labels.jsonl").read_text().splitlines()]
     assert labels == [{"INPUT:formula": "1 + 1", "label": "2"}, {"INPUT:formula": "1 + 2", "label": "3"}]
+    labels = [json.loads(line) for line in (out / "human_labels_b.jsonl").read_text().splitlines()]
+    assert labels == [
+        {"INPUT:formula": "1 + 1", "label": "2", "origin": "one answer"},
+        {"INPUT:formula": "1 + 2", "label": "3", "origin": "one answer"},
+        {"INPUT:formula": "5 - 1", "label": "3", "origin": "one answer"},
+    ]
+    assert found["b"]["f1_macro"] == pytest.approx((1 + 2 / 3 + 0) / 3)  # of 2, 3 and 4
+    assert found["b"]["mcc"] is None
     assert "Krippendorff" in ran.out
     for more, sentence in (
         ([], "humans wants --annotations"),
@@ -223,7 +236,8 @@ def test_a_gauntlet_of_ones_own(miron, place, tmp_path):
     # Questions alone: nothing is scored, all is generated.
     alone = miron("eval", *flags, "--tasks=own-gauntlet/questions", "--limit=2", f"--output={tmp_path / 'alone'}")
     assert alone.status == 0, alone.err
-    assert miron("tasks", *flags).status == 0
+    listed = miron("tasks", *flags[:3])
+    assert listed.status == 0, listed.err
     assert miron("plan", *flags).status == 0
     assert "--icl_tasks" in miron("eval", flags[1], f"--model={place.model}").err
 
@@ -364,7 +378,7 @@ def test_an_interrupt_says_so(miron, place, tmp_path, monkeypatch):
     def stop() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(cli._COMMANDS, "eval", (stop, ""))
+    monkeypatch.setattr("miron_jax.cli.eval.command", stop)
     ran = miron("eval")
     assert ran.status == 75
     assert "run the same command again" in ran.err
@@ -376,6 +390,153 @@ def test_help_lists_the_flags():
     assert ran.returncode == 0, ran.stderr
     assert "--data_dir" in ran.stdout
     assert "--max_length" in ran.stdout
+
+
+def help_of(command: str) -> dict[str, list[str]]:
+    """Heading of a topic -> its lines, of what `miron-jax COMMAND --help` prints."""
+    script = [
+        sys.executable,
+        "-c",
+        "import sys; from miron_jax.cli import main\ntry: main()\nfinally: print('jax' in sys.modules)",
+    ]
+    ran = subprocess.run([*script, command, "--help"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    text, _, has_jax = ran.stdout.rstrip().rpartition("\n")
+    assert has_jax == "False", "help is quick"
+    _, *topics = text.split("\n\n")
+    return {lines[0].removesuffix(":"): lines[1:] for lines in (topic.splitlines() for topic in topics)}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_a_screen_a_topic_and_the_flags_of_its_command_alone(command: str) -> None:
+    topics = help_of(command)
+    if command in ("eval", "plan", "bench"):
+        assert list(topics) == ["Model", "Tasks", "Output", "Devices", "Hosts", "Flag files"]
+    assert all(len(lines) < 44 for lines in topics.values())
+    assert all(len(line) <= 110 for lines in topics.values() for line in lines)
+    named = re.findall(r"^  --(?:\[no\])?(\w+)", "\n".join(line for lines in topics.values() for line in lines), re.M)
+    assert sorted(named) == sorted([*OF_COMMAND[command], "flagfile"])
+
+
+def test_help_tells_defaults_and_values() -> None:
+    topics = help_of("eval")
+    tasks = "\n".join(topics["Tasks"])
+    assert "--items_per_category=N\n      Items of each language and category of miron-gen. (default: 500)" in tasks
+    assert "--human_baseline=A|B" in tasks
+    assert "First n examples of each task, after the suite's own shuffle.\n" in tasks, "no default is none"
+    assert "--[no]resume" in "\n".join(topics["Output"])
+    assert "(default: 60)" in "\n".join(topics["Hosts"])
+
+
+def test_every_flag_of_before_is_a_flag_of_a_command() -> None:
+    """The flags of the command when one list served all of its parts."""
+    before = (
+        "model steps checkpoint param_map watch watch_timeout tensorboard wandb tokenizer tasks data_dir icl_tasks "
+        "eval_gauntlet limit items_per_category output dtype attention sharding mesh distributed coordinator num_processes "
+        "process_id peer_timeout max_length token_budget human_baseline detox_scorer seed export articles "
+        "mask_number_words resume allow_code_execution allow_unsandboxed_code allow_changed_data compilation_cache "
+        "annotations input_columns answer_column control_column worker_column project skills gold mera_submission "
+        "check_submission robustness mera_version"
+    )
+    assert set(before.split()) == set(EVERY) == {name for names in OF_COMMAND.values() for name in names}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_refuses_every_flag_of_another(miron, command: str) -> None:
+    for name in set(EVERY) - set(OF_COMMAND[command]):
+        ran = miron(command, f"--{name}=1")
+        others = ", ".join(other for other, names in OF_COMMAND.items() if name in names)
+        assert ran.status == 2
+        assert ran.err.startswith(f"miron-jax {command}: --{name} is a flag of {others}, not of {command}; "), ran.err
+        assert ran.err.endswith(f"miron-jax {command} --help lists the flags\n")
+        assert ran.err.count("\n") == 1
+        assert not ran.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["tasks", "--limit=3"],
+            "miron-jax tasks: --limit is a flag of eval, plan, bench, not of tasks; miron-jax tasks",
+        ),
+        (["tasks", "--noresume"], "miron-jax tasks: --resume is a flag of eval, plan, bench, not of tasks"),
+        (["humans", "--input_column=a"], "humans: there is no flag --input_column; the nearest is --input_columns; "),
+        (
+            ["eval", "--limt", "3"],
+            "miron-jax eval: there is no flag --limt; the nearest is --limit; miron-jax eval --help",
+        ),
+        (["report", "--mera_submision=x"], "the nearest is --mera_submission"),
+        (["report", "--export=x"], "--export is a flag of tasks, not of report"),
+        (["eval", "--mask_number_words"], "--mask_number_words is a flag of tasks, not of eval"),
+        (["tasks", "--tasks=core"], "not of tasks; the nearest of tasks is --icl_tasks; "),
+        (["eval", "--noresume=3"], "--noresume=3 does not take an argument; miron-jax eval --help"),
+    ],
+)
+def test_an_unknown_flag_is_answered_with_the_nearest(miron, arguments: list[str], sentence: str) -> None:
+    ran = miron(*arguments)
+    assert ran.status == 2
+    assert sentence in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_a_flagfile_holds_flags_of_its_command(miron, tmp_path) -> None:
+    path = tmp_path / "job.flags"
+    path.write_text(f"--limit=3\n--data_dir={tmp_path}\n")
+    ran = miron("tasks", f"--flagfile={path}")
+    assert ran.status == 2
+    assert (
+        "--limit is a flag of eval, plan, bench, not of tasks (it stands in a --flagfile, which may hold only"
+        in ran.err
+    )
+    assert miron("tasks", f"--flagfile={path}", "--undefok=limit").status == 0
+    path.write_text("--distributd\n")
+    assert "there is no flag --distributd (it stands in a --flagfile" in miron("eval", f"--flagfile={path}").err
+
+
+def test_what_makes_another_run_and_what_names_files() -> None:
+    """The two lists that stood beside RunConfig, before its fields said so themselves."""
+    assert {name for name, own in SETTINGS.items() if not own.identity} == {
+        "output", "resume", "token_budget", "sharding", "mesh", "steps", "watch", "watch_timeout", "tensorboard", "wandb",
+    }  # fmt: skip
+    assert {name for name, own in SETTINGS.items() if own.place} == {
+        "model", "tokenizer", "data_dir", "icl_tasks", "eval_gauntlet", "output", "checkpoint", "param_map", "tensorboard",
+    }  # fmt: skip
+
+
+def test_a_flag_that_is_not_given_leaves_the_fields_default() -> None:
+    code = """
+from miron_jax.cli.parse import parse
+from miron_jax.cli.run_config import run_config
+from miron_jax.config import RunConfig
+
+assert parse("plan", ["x"]) == ["x"]
+assert run_config() == RunConfig(model="demo", tasks=("miron-gen",)), run_config()
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"limit": 0}, "--limit is 0, expected 1 or more; leave the flag out for its default"),
+        ({"items_per_category": 0}, "--items_per_category is 0, expected 1 or more"),
+        ({"max_length": 1}, "--max_length is 1, expected 2 or more"),
+        ({"token_budget": 0}, "--token_budget is 0, expected 1 or more"),
+        ({"watch_timeout": 0.0}, "--watch_timeout is 0, expected seconds, more than 0"),
+        ({"watch_timeout": math.nan}, "--watch_timeout is nan, expected seconds, more than 0"),
+        ({"dtype": "float16"}, "--dtype is 'float16', expected one of float32, bfloat16"),
+        ({"dtype": None}, "--dtype is None, expected one of float32, bfloat16"),
+        ({"sharding": "one"}, "--sharding is 'one', expected one of pmap, mesh"),
+        ({"attention": "fast"}, "--attention is 'fast', expected one of xla, cudnn, hopper, tpu"),
+        ({"human_baseline": "C"}, "--human_baseline is 'C', expected one of A, B"),
+    ],
+)
+def test_bounds_and_choices_come_from_the_declarations(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError) as refused:
+        RunConfig("demo", ("core",), **change)
+    assert sentence in str(refused.value)
 
 
 def test_the_command_sets_the_backend_flag_itself(place, tmp_path):
@@ -419,24 +580,136 @@ def test_no_command_and_a_wrong_one(miron):
     assert miron("evaluate").status == 2
 
 
-def test_a_signal_within_a_destructor_is_not_lost() -> None:
-    """Python drops what is raised there; the run went on to its end, deaf to further signals."""
-    code = """
-import os, signal, sys, time
-from miron_jax import cli
-
+DROPPED = {
+    "a destructor": """
 class Dying:
     def __del__(self):
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0.1)
+        send()
 
 def action():
     Dying()
     time.sleep(60)
+""",
+    "a gc callback": """
+import gc
 
-cli.FLAGS(["miron-jax"])
-sys.exit(cli._guarded(action, ["miron-jax"]))
+def action():
+    gc.callbacks.append(lambda phase, info: phase == "start" and not sent and send())
+    gc.collect()
+    time.sleep(60)
+""",
+}
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("where", DROPPED)
+def test_a_signal_that_python_drops_is_not_lost(where: str, number: str) -> None:
+    """What is raised there goes nowhere; the run went on to its end, deaf to further signals."""
+    code = f"""
+import os, signal, sys, time
+from absl import flags
+from miron_jax.cli.guard import guarded
+sent = []
+
+def send():
+    sent.append(1)
+    os.kill(os.getpid(), signal.{number})
+    time.sleep(0.1)
+{DROPPED[where]}
+flags.FLAGS(["miron-jax"])
+sys.exit(guarded(action, ["miron-jax"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=50)
     assert done.returncode == 75, done.stderr
     assert done.stderr.startswith("miron-jax: interrupted; what is scored is kept")
+
+
+def test_a_second_interrupt_ends_at_once_with_a_sentence() -> None:
+    code = """
+import sys, time
+from absl import flags
+from miron_jax.cli.guard import guarded
+
+def action():
+    try:
+        print("there", flush=True)
+        time.sleep(60)
+    finally:
+        print("writes", flush=True)
+        time.sleep(60)
+
+flags.FLAGS(["miron-jax"])
+sys.exit(guarded(action, ["miron-jax"]))
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "there\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "writes\n"
+        process.send_signal(signal.SIGTERM)  # ignored: what is finished is being written
+        time.sleep(0.2)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 75
+        assert process.stderr is not None
+        assert process.stderr.read() == "miron-jax: interrupted twice, ended at once; run the same command again\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_from_the_first_line_to_the_last_a_signal_has_its_status(number: signal.Signals, tmp_path: Path) -> None:
+    """At moments from the first import to the end of the process: 75 and a sentence, or 0 once all is done."""
+    code = """
+import sys
+from miron_jax import __main__
+from miron_jax.runtime import signals
+own = signals.install
+
+def install():
+    own()
+    print("begun", flush=True)
+
+signals.install = install
+sys.argv = ["miron-jax", "tasks"]
+__main__.main()
+"""
+    environment = {**os.environ, "MIRON_JAX_DATA": str(tmp_path)}
+
+    def begin() -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        return process
+
+    start = time.monotonic()
+    begin().communicate()
+    whole = time.monotonic() - start
+    statuses = []
+    for moment in range(10):
+        process = begin()
+        time.sleep(whole * moment / 6)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+        statuses.append(process.returncode)
+        found = (process.returncode, "interrupted" in err, "Traceback" in err)
+        assert found in ((75, True, False), (0, False, False)), err
+        assert process.returncode or "core" in out
+    assert {0, 75} == set(statuses)
+
+
+def test_tasks_tells_what_every_benchmark_asks_and_when_it_came(miron) -> None:
+    from miron_jax.tasks.about import about
+    from miron_jax.tasks.registry import SUITES
+
+    names = [task.name for suite in SUITES.values() for task in suite.tasks]
+    assert [name for name in names if about(name) is None] == []
+    assert about("own-gauntlet/arc_easy") is None
+    shown = miron("tasks")
+    assert shown.status == 0
+    for name in names:
+        known = about(name)
+        assert known is not None
+        assert known.year is None or 2010 < known.year < 2026
+        assert known.asks in shown.out, name

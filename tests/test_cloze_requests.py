@@ -10,11 +10,11 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from miron_jax.cloze_requests import Asked, ClozeRequests, cloze_requests
 from miron_jax.errors import InputError
-from miron_jax.task import Cloze, ClozeProfile
-from miron_jax.token_bytes import TokenBytes
-from miron_jax.token_requests import Tokenizer, special_tokens
+from miron_jax.task_kinds.records import Cloze, ClozeProfile
+from miron_jax.tokens.cloze_requests import Asked, ClozeRequests, cloze_requests
+from miron_jax.tokens.token_bytes import TokenBytes
+from miron_jax.tokens.tokenizers import Tokenizer, special_tokens
 
 TEXT = [
     "one wug two wugs three wug",

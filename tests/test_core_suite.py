@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from miron_jax.errors import InputError
-from miron_jax.task import Composite, DataFile, Measured, data_state, git_blob_sha1, read_examples
+from miron_jax.task_kinds.data_files import DataState, data_state, git_blob_sha1, read_examples
+from miron_jax.task_kinds.records import Composite, DataFile, Measured
 from miron_jax.tasks import core, eval_bundle
 from miron_jax.tasks.registry import SUITES, select
 
@@ -51,11 +52,11 @@ def test_table_equals_manifest_and_every_local_file_has_its_hash(shared_data: Pa
         manifest = {row["file"]: row for row in csv.DictReader(file, delimiter="\t")}
     for task in core.SUITE.tasks:
         if task.name in LARGE:
-            assert data_state(task, folder) == ("missing", None)
+            assert data_state(task, folder) == DataState("missing", None)
             continue
         row = manifest[task.file.path]
         assert (task.file.rows, task.file.git_blob_sha1) == (int(row["rows"]), row["git_blob_sha1"])
-        assert data_state(task, folder) == ("as published", task.file.git_blob_sha1)
+        assert data_state(task, folder) == DataState("as published", task.file.git_blob_sha1)
         assert len(read_examples(task, folder)) == task.file.rows
 
 
@@ -231,18 +232,69 @@ def archive(path: Path, names: list[str]) -> str:
     return path.as_uri()
 
 
+COPA = "commonsense_reasoning/copa.jsonl"
+
+
+def publish(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `archive` writes is CORE's copa."""
+    of = git_blob_sha1((json.dumps(GOOD) + "\n").encode())
+    rows = [row._replace(git_blob_sha1=of) if row.file == COPA else row for row in core._TABLE]
+    monkeypatch.setattr(core, "_TABLE", rows)
+
+
 @pytest.mark.parametrize("top", ["eval_bundle/", ""])
 def test_bundle_is_fetched_once_and_appears_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, top: str):
     source = tmp_path / "source.zip"
-    monkeypatch.setattr(
-        eval_bundle, "BUNDLE_URL", archive(source, [f"{top}eval_data/commonsense_reasoning/copa.jsonl"])
-    )
+    publish(monkeypatch)
+    monkeypatch.setattr(eval_bundle, "BUNDLE_URL", archive(source, [f"{top}eval_data/{COPA}"]))
     monkeypatch.setenv("MIRON_JAX_DATA", str(tmp_path / "cache"))
     folder = core.locate(None)
     assert folder == tmp_path / "cache" / "eval_bundle" / "eval_data"
     assert os.listdir(tmp_path / "cache") == ["eval_bundle"]
     source.unlink()
     assert core.locate(None) == folder
+
+
+def test_wrong_bytes_do_not_stay_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    source, cached = tmp_path / "source.zip", tmp_path / "cache" / "eval_bundle" / "eval_data" / COPA
+    monkeypatch.setattr(eval_bundle, "BUNDLE_URL", archive(source, [f"eval_data/{COPA}"]))
+    monkeypatch.setenv("MIRON_JAX_DATA", str(tmp_path / "cache"))
+    with pytest.raises(InputError, match=r"copa\.jsonl is not the published file"):  # not taken into the cache at all
+        core.locate(None)
+    assert os.listdir(tmp_path / "cache") == []
+    publish(monkeypatch)
+    core.locate(None)
+    whole = cached.read_bytes()
+    cached.write_bytes(whole.replace(b'"', b"'", 1))
+    core.locate(None)
+    assert cached.read_bytes() == whole
+    cached.write_bytes(b"damaged")
+    source.unlink()
+    core.locate(None)  # nothing to be had: copa names its file, the other tasks go on
+    assert cached.read_bytes() == b"damaged"
+
+
+def test_archives_that_grow_without_end_are_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    source = tmp_path / "source.zip"
+    monkeypatch.setattr(eval_bundle, "BUNDLE_URL", source.as_uri())
+    monkeypatch.setenv("MIRON_JAX_DATA", str(tmp_path / "cache"))
+
+    def says(method: int, size: int = 3 << 20, most: tuple[str, int] = ("MOST_BYTES", 1 << 20)) -> str:
+        with zipfile.ZipFile(source, "w", method) as file:
+            file.writestr("eval_data/a.jsonl", bytes(size))
+            file.writestr("eval_data/b.jsonl", bytes(9))
+        with monkeypatch.context() as patch:
+            patch.setattr(eval_bundle, *most)
+            with pytest.raises(InputError) as error:
+                core.locate(None)
+        return str(error.value)
+
+    assert "the unpacked archive has more than 1048576 bytes" in says(zipfile.ZIP_DEFLATED)
+    assert "the download has more than 1048576 bytes" in says(zipfile.ZIP_STORED, most=("MOST_ARCHIVE_BYTES", 1 << 20))
+    assert "has 2 files, expected 1" in says(zipfile.ZIP_STORED, 9, ("MOST_FILES", 1))
+    assert "another method" in says(zipfile.ZIP_BZIP2)
+    assert "another method" in says(zipfile.ZIP_LZMA)
+    assert os.listdir(tmp_path / "cache") == []
 
 
 def test_a_failed_fetch_says_what_to_do_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -17,8 +17,7 @@ import orbax.checkpoint as ocp
 import pytest
 from flax import nnx
 
-from miron_jax.demo import FOLDER, text
-from miron_jax.demo.train import Recipe, batches, make_tokenizer, save, train
+from miron_jax.demo import FOLDER
 from miron_jax.errors import InputError
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract, random_params
@@ -27,16 +26,16 @@ from miron_jax.model.orbax_reader import load_orbax
 from miron_jax.model.rope import rope_of
 from miron_jax.model.training_run import training_steps
 from miron_jax.tasks.miron_gen import (
-    english_facts,
     english_logic,
     english_morphology,
     facts,
-    russian_facts,
     russian_logic,
     russian_morphology,
 )
 from miron_jax.tasks.miron_gen.items import items_of
-from miron_jax.token_requests import load_tokenizer, resolve_bos
+from miron_jax.tokens.tokenizers import load_tokenizer, resolve_bos
+from tools import demo_text as text
+from tools.train_demo import Recipe, batches, make_tokenizer, save, train
 
 # After a damaged array Orbax's event loop is gone before its last reads are: on a busy machine asyncio tells so later, while
 # the next test runs.
@@ -253,7 +252,7 @@ def test_no_wording_is_one_of_the_benchmark(language: str) -> None:
     words = english_logic.WORDS if is_english else russian_logic.WORDS
     own = {opening(frame) for family in text.LOGIC[language].families for frame in family.training}
     assert not own & {opening(frame) for family in words.families for frame in family.frames}
-    asked = (english_facts if is_english else russian_facts).FACTS
+    asked = facts.tables_of("en" if is_english else "ru")
     own = {opening(wording) for table in text.FACTS[language].tables for wording in table.training_templates}
     assert not own & {opening(template) for table in asked.tables for template in table.templates}
     told = "\n".join(facts.training_sentences(text.FACTS[language]))

@@ -8,18 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from miron_jax.aggregate import Source, TaskScores
-from miron_jax.dialogues import score_dialogues
+from miron_jax.engine.growing import READ, GrowingText
+from miron_jax.engine.model import Model, load_model
+from miron_jax.engine.plain import score_plainly
+from miron_jax.engine.self_check import SelfCheck, SelfCheckFailed
 from miron_jax.errors import InputError
-from miron_jax.forward import Model
-from miron_jax.growing import READ, GrowingText
-from miron_jax.plain import score_plainly
-from miron_jax.prompts import Prompt
-from miron_jax.run import load_model
-from miron_jax.scores import SelfCheck, SelfCheckFailed
-from miron_jax.task import DataState, Task, read_examples
+from miron_jax.evaluation.dialogues import score_dialogues
+from miron_jax.evaluation.records import Source, TaskScores
+from miron_jax.prompting.prompts import Prompt
+from miron_jax.task_kinds.data_files import DataState, read_examples
+from miron_jax.task_kinds.records import Task
 from miron_jax.tasks.mera.suite import V1, V12
-from miron_jax.token_requests import load_tokenizer, tokenize
+from miron_jax.tokens.requests import tokenize
+from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.tiny_model import make_model
 
 TASKS = {task.name: task for suite in (V1, V12) for task in suite.tasks}

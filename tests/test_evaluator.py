@@ -16,11 +16,12 @@ from flax import nnx
 
 import miron_jax
 from miron_jax.config import RunConfig
+from miron_jax.engine.self_check import SelfCheck, SelfCheckFailed
 from miron_jax.errors import InputError
+from miron_jax.inputs import find_inputs
 from miron_jax.report.results import results_of, strict
-from miron_jax.run import evaluate, find_inputs
-from miron_jax.scores import SelfCheck, SelfCheckFailed
-from miron_jax.token_requests import load_tokenizer
+from miron_jax.run import evaluate
+from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.test_own_model import logits_of, of_nnx, users_promotion, with_nan
 from tests.tiny_model import make_model, make_tokenizer
 
@@ -73,7 +74,7 @@ def test_a_run_that_breaks_off_leaves_nothing_behind(tmp_path: Path, monkeypatch
     """Between two of its parts; the next run begins anew."""
     make_tokenizer(tmp_path)
     expected = miron_jax.Evaluator(of_nnx(), str(tmp_path), ["miron-gen"], **OPTIONS).run()
-    monkeypatch.setattr("miron_jax.parts.PART_TOKENS", 1)  # a part a task
+    monkeypatch.setattr("miron_jax.evaluation.parts.PART_TOKENS", 1)  # a part a task
     evaluator = miron_jax.Evaluator(of_nnx(), str(tmp_path), ["miron-gen"], **OPTIONS)
     real, parts = SelfCheck.compare, []
 

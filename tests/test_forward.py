@@ -11,17 +11,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from miron_jax import forward as forward_module
-from miron_jax.costs import cost_model, useful_flops
+from miron_jax.engine import model as model_module
+from miron_jax.engine.batches import Shape, rows_a_batch
+from miron_jax.engine.forward import Forward
+from miron_jax.engine.model import Model, load_model
+from miron_jax.engine.plain import score_plainly
+from miron_jax.engine.records import Scores
+from miron_jax.engine.scores import score_parts
+from miron_jax.engine.self_check import TOLERANCE, SelfCheck, SelfCheckFailed
 from miron_jax.errors import InputError
-from miron_jax.forward import Forward, Model, Shape, rows_a_batch
 from miron_jax.kernels.forest_attention import tpu
 from miron_jax.kernels.forest_attention.choose import Choice
-from miron_jax.plain import score_plainly
-from miron_jax.plan import make_plan
-from miron_jax.run import load_model
-from miron_jax.scores import TOLERANCE, Scores, SelfCheck, SelfCheckFailed, Totals, plan_parts, score_parts, select
-from miron_jax.token_requests import Requests, concatenate
+from miron_jax.model.costs import cost_model, useful_flops
+from miron_jax.planning.plan import make_plan
+from miron_jax.planning.request_batches import Totals, plan_parts, select
+from miron_jax.tokens.records import Requests, concatenate
 from tests.test_plan import requests_of
 from tests.tiny_model import make_model
 
@@ -102,7 +106,7 @@ def test_parts_lengths_and_batches_move_no_score(model, parts, changes):
 def test_a_devices_own_attention_moves_no_score(model, monkeypatch):
     requests = some_requests(groups=4)
     expected = score_all(model, requests, max_lengths=1)
-    monkeypatch.setattr(forward_module, "choose", lambda device, heads, wanted: Choice("tpu"))
+    monkeypatch.setattr(model_module, "choose", lambda device, heads, wanted: Choice("tpu"))
     monkeypatch.setattr(tpu, "forest_attention", partial(tpu.forest_attention, interpret=True))
     scores = score_all(model, requests, max_lengths=1)
     np.testing.assert_allclose(scores.logprob, expected.logprob, atol=CLOSE)
@@ -239,7 +243,7 @@ def test_a_model_that_answers_nan_passes_the_self_check_and_is_left_to_the_metri
 
 def test_a_long_run_keeps_to_its_programs(model, monkeypatch):
     # Five parts whose requests grow; three lengths are expected, and the last part holds one request beyond them.
-    monkeypatch.setattr("miron_jax.scores.PART_TOKENS", 1)
+    monkeypatch.setattr("miron_jax.planning.request_batches.PART_TOKENS", 1)
     rng = np.random.default_rng(4)
     sizes = [(20, 60), (60, 110), (100, 160), (150, 200), (200, 250)]
     parts = [

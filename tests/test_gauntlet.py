@@ -12,17 +12,19 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miron_jax.answer_requests import answer_requests
 from miron_jax.errors import InputError
 from miron_jax.metrics.answers import answer_of, normalize, score_answer
 from miron_jax.metrics.choices import score_choices
-from miron_jax.prompts import Prompt, draw_shots, render
-from miron_jax.task import AnswerTask, Example, Measured, Question, Task, data_state, git_blob_sha1, read_examples
+from miron_jax.prompting.prompts import Prompt, draw_shots, render
+from miron_jax.task_kinds.data_files import DataState, data_state, git_blob_sha1, read_examples
+from miron_jax.task_kinds.records import AnswerTask, Example, Measured, Question, Task
 from miron_jax.tasks.gauntlet import suite
 from miron_jax.tasks.gauntlet.averages import Averages
 from miron_jax.tasks.gauntlet.icl_task import IclTask, task_of
 from miron_jax.tasks.gauntlet.table import CATEGORIES
-from miron_jax.token_requests import LengthLimit, tokenize, tokenize_questions
+from miron_jax.tokens.answer_requests import answer_requests
+from miron_jax.tokens.records import LengthLimit
+from miron_jax.tokens.requests import tokenize, tokenize_questions
 from tests.test_token_requests import TINY
 
 TASKS = {task.name.partition("/")[2]: task for task in suite.SUITE.tasks}
@@ -490,5 +492,5 @@ def test_a_users_own_file_has_no_published_hash(tmp_path: Path):
     content = json.dumps({"context": "a", "continuation": "b"}) + "\n"
     (tmp_path / "x.jsonl").write_text(content)
     task = task_of(IclTask("x", "language_modeling", 0, 0.0, "x.jsonl"), "t", None)
-    assert data_state(task, tmp_path) == ("no published hash", git_blob_sha1(content.encode()))
+    assert data_state(task, tmp_path) == DataState("no published hash", git_blob_sha1(content.encode()))
     assert read_examples(task, tmp_path) == [Example(0, ("a",), ("b",), 0)]

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from miron_jax.errors import InputError
-from miron_jax.task import AnswerTask, Measured
+from miron_jax.task_kinds.records import AnswerTask, Measured
 from miron_jax.tasks import registry
 from miron_jax.tasks.gauntlet import suite
 from miron_jax.tasks.gauntlet.yaml_files import read_suite

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from miron_jax import forward as forward_module
-from miron_jax.decode import with_guesses
-from miron_jax.detokenize import text_after
+from miron_jax.engine import model as model_module
+from miron_jax.engine.decode import with_guesses
+from miron_jax.engine.generate import CPU_PROGRAM, Generator
+from miron_jax.engine.model import Model
+from miron_jax.engine.text_requests import Generated, Sampling, TextRequest
 from miron_jax.errors import InputError
-from miron_jax.forward import Model
-from miron_jax.generate import CPU_PROGRAM, Generated, Generator, Sampling, TextRequest
 from miron_jax.kernels.draw_token import keep_probable
 from miron_jax.kernels.forest_attention import tpu
 from miron_jax.kernels.forest_attention.choose import Choice
@@ -27,7 +27,8 @@ from miron_jax.model.decoder import Decoder, abstract, random_params
 from miron_jax.model.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.visibility import Visibility
-from miron_jax.token_requests import load_tokenizer
+from miron_jax.tokens.detokenize import text_after
+from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.tiny_model import WORDS, make_model
 
 
@@ -118,7 +119,7 @@ def test_prompts_are_read_by_the_devices_own_attention(tiny: Tiny, monkeypatch: 
         return interpreted(*arrays, **rules)
 
     interpreted = partial(tpu.forest_attention, interpret=True)
-    monkeypatch.setattr(forward_module, "choose", lambda device, heads, wanted: Choice("tpu"))
+    monkeypatch.setattr(model_module, "choose", lambda device, heads, wanted: Choice("tpu"))
     monkeypatch.setattr(tpu, "forest_attention", attend)
     found = Generator(tiny.model, tiny.tokenizer, slots=4).run(asked)
     assert calls
@@ -437,7 +438,7 @@ def test_a_token_may_end_one_character_and_begin_the_next() -> None:
     from tokenizers import Tokenizer, decoders, models
     from transformers import PreTrainedTokenizerFast
 
-    from miron_jax.token_bytes import _byte_of_character
+    from miron_jax.tokens.token_bytes import _byte_of_character
 
     half = "\u0451".encode()  # two bytes; byte-level tokenizers write them as these two characters
     table = {byte: character for character, byte in _byte_of_character().items()}

@@ -1,6 +1,7 @@
 """Every bad input of the checkpoint reader: one sentence that names the file, what was expected and what to do."""
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -360,7 +361,30 @@ def test_another_familys_weights(tmp_path: Path) -> None:
         (LLAMA | {"hidden_size": "12"}, "hidden_size"),
         (LLAMA | {"hidden_size": 13}, "multiple"),
         (LLAMA | {"num_attention_heads": 0}, "config.json"),
-        (LLAMA | {"num_hidden_layers": 0}, "num_layers is 0"),
+        (LLAMA | {"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+        (
+            LLAMA | {"num_hidden_layers": 10**9},
+            "num_hidden_layers is 1000000000, expected a whole number from 1 to 10000",
+        ),
+        (LLAMA | {"head_dim": 10**9}, "head_dim is 1000000000, expected a whole number from 1 to 16384"),
+        (LLAMA | {"num_labels": 10**9}, "num_labels is 1000000000"),
+        (LLAMA | {"vocab_size": 10**30}, "vocab_size is 1000000000000"),
+        (LLAMA | {"vocab_size": True}, "vocab_size is True"),
+        (LLAMA | {"rope_theta": True}, "rope_theta is True, expected a finite number above 0"),
+        (LLAMA | {"rope_theta": [1]}, "rope_theta is [1], expected a finite number above 0"),
+        (LLAMA | {"rope_theta": math.inf}, "rope_theta is inf, expected a finite number above 0"),
+        (LLAMA | {"rms_norm_eps": math.nan}, "rms_norm_eps is nan, expected a finite number"),
+        (
+            LLAMA | {"rope_scaling": {"rope_type": "linear", "factor": math.inf}},
+            "factor is inf, expected a finite number",
+        ),
+        (LLAMA | {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "rope_theta": 1.0}}, "rope_parameters is"),
+        (LLAMA | {"rope_scaling": {"rope_type": [1], "factor": 2.0}}, "config.json"),
+        (LLAMA | {"rope_scaling": 3}, "rope_scaling is 3, expected an object"),
+        (LLAMA | {"attention_bias": 1.5}, "attention_bias is 1.5, expected true or false"),
+        (LLAMA | {"hidden_act": ["silu"]}, "config.json"),
+        (NEOX | {"rotary_pct": 1e9}, "the rotated part of a head"),
+        (GEMMA | {"final_logit_softcapping": 0}, "final_logit_softcapping is 0, expected a finite number above 0"),
         (LLAMA | {"num_attention_heads": 6, "num_key_value_heads": 4}, "expected a multiple"),
         (LLAMA | {"head_dim": 3}, "part of a head is 3"),
         (LLAMA | {"hidden_act": "mish"}, "hidden_act is 'mish'"),
@@ -459,7 +483,8 @@ def test_resolve_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_hub_model_without_safetensors_is_asked_for_msgpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
-    def snapshot(name: str, allow_patterns: list[str], ignore_patterns: list[str]) -> str:
+    def snapshot(name: str, revision: str | None, allow_patterns: list[str], ignore_patterns: list[str]) -> str:
+        assert (name, revision) == ("owner/name", None)
         asked.append(allow_patterns)
         return str(tmp_path)
 

@@ -56,7 +56,7 @@ def of(shared_data: Path, name: str) -> Annotations:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_baselines_come_out(name: str, shared_data: Path) -> None:
     found, expected = of(shared_data, name), PUBLISHED[name]
-    told, labels = baseline(found, RULES[expected.gold], {})
+    told, labels, _ = baseline(found, RULES[expected.gold], {})
     assert told.a.accuracy is not None
     assert told.single_annotator is not None
     assert (told.rows, told.workers, len(told.rejected)) == (expected.rows, expected.workers, expected.rejected)
@@ -69,7 +69,7 @@ def test_published_baselines_come_out(name: str, shared_data: Path) -> None:
 
 def test_lcs_by_procedure_b(shared_data: Path) -> None:
     """22 and 58 items are decided by answers alone, as in MERA's notebook; the skills that decide others are not at hand."""
-    told, _ = baseline(of(shared_data, "LCS"), common_subsequence, {})
+    told, _, _ = baseline(of(shared_data, "LCS"), common_subsequence, {})
     assert told.b.origins == {"one answer": 22, "plurality": 58, "undecided": 20}
     assert told.a.accuracy is not None
     assert told.a.accuracy.ci95 == pytest.approx((0.572, 0.809), abs=5e-4)
@@ -147,7 +147,7 @@ HEADER = "INPUT:q\tOUTPUT:a\tGOLDEN:a\tASSIGNMENT:worker_id\n"
 def told_of(
     tmp_path: Path, lines: str, skills: dict[str, float] | None = None
 ) -> tuple[Baseline, dict[tuple[str, ...], str]]:
-    return baseline(read_annotations([table(tmp_path, HEADER + lines)]), None, skills or {})
+    return baseline(read_annotations([table(tmp_path, HEADER + lines)]), None, skills or {})[:2]
 
 
 def test_votes_controls_and_dropped_lines(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_ties_go_by_skill_then_by_the_most_skilled(tmp_path: Path) -> None:
     found = read_annotations([table(tmp_path, HEADER + lines)])
     even = {"w0": 10.0, "w1": 60.0, "w2": 90.0, "w3": 40.0}
     for skills, origin in (({}, "undecided"), ({**even, "w2": 10.0}, "skill"), (even, "most skilled")):
-        told, _ = baseline(found, None, skills)
+        told, _, _ = baseline(found, None, skills)
         assert told.b.origins == {origin: 1}, skills
         assert told.b.labelled == (origin != "undecided")
 
@@ -184,7 +184,7 @@ def test_columns_of_ones_own_and_gold_of_a_file(tmp_path: Path) -> None:
     lines = "text;said;by;known\n" + "".join(f"a  b;{said};{by};\n" for said, by in (("x", 1), ("x", 2), ("x", 3)))
     found = read_annotations([table(tmp_path, lines, "own.csv")], Columns(("text",), "said", "known", "by"))
     gold = rule_of(str(table(tmp_path, "text,right\na b,x\n", "gold.csv")), found.inputs)
-    told, labels = baseline(found, gold, {})
+    told, labels, _ = baseline(found, gold, {})
     assert labels == {("a  b",): "x"}
     assert told.a.accuracy is not None
     assert told.a.accuracy.right == 1
@@ -243,7 +243,7 @@ def test_even_items_are_decided_by_glad_where_it_is_there() -> None:
 def test_lcs_by_procedure_b_with_crowd_kit(shared_data: Path) -> None:
     """GLAD decides what answers alone do not.  MERA's 0.56 takes 15 of these 20 from skills, which are not at hand."""
     pytest.importorskip("crowdkit", reason="needs crowd-kit, an optional package")
-    told, _ = baseline(of(shared_data, "LCS"), common_subsequence, {}, glad=abilities)
+    told, _, _ = baseline(of(shared_data, "LCS"), common_subsequence, {}, glad=abilities)
     assert told.b.origins == {"one answer": 22, "plurality": 58, "GLAD": 20}
     assert told.b.labelled == 100
 
@@ -255,7 +255,7 @@ def test_ruhhhs_control_tasks_vote_with_each_annotators_first_answer(tmp_path: P
         "OUTPUT:answer_output",
         "GOLDEN:answer_output",
         "ASSIGNMENT:worker_id",
-        "ASSIGNMENT:started",
+        "ASSIGNMENT:submitted",
     ]
     lines = [
         ["exam", "1", "1", "a", "2023-01-02"],
@@ -269,11 +269,11 @@ def test_ruhhhs_control_tasks_vote_with_each_annotators_first_answer(tmp_path: P
         ["two", "2", "", "c", "2023-01-01"],
     ]
     found = read_annotations([write_table(tmp_path / "hhh.tsv", header, lines)], project=PROJECTS["ruhhh"])
-    told, labels = baseline(found, None, {}, project=PROJECTS["ruhhh"])
+    told, labels, _ = baseline(found, None, {}, project=PROJECTS["ruhhh"])
     assert labels == {("exam",): "1", ("two",): "2"}  # 2 to 1, and 2 to 0: three equal votes are not asked for
     assert told.overlap == {2: 2, 3: 1}
     assert told.rejected == {}  # a has exactly half of its controls right
-    plain, _ = baseline(found, None, {})
+    plain, _, _ = baseline(found, None, {})
     assert plain.items == 2
 
 
@@ -284,9 +284,10 @@ def test_ruties_lists_and_ruethics_rows_are_taken_apart(tmp_path: Path) -> None:
         f"[{{'question': 'q; 0', 'answer': '{own}'}}, {{'question': 'q; 0', 'answer': 'answer_2'}}]" for own in answers
     ]
     lines = [[f'"{cell}"', worker] for cell, worker in zip(cells, "abcde", strict=True)]
-    tie = write_table(tmp_path / "pool2.csv", ["OUTPUT:result", "ASSIGNMENT:worker_id"], lines, ";")
+    lines = [["done", *line] for line in lines]  # MERA's files have a second column of the kind
+    tie = write_table(tmp_path / "pool2.csv", ["OUTPUT:status", "OUTPUT:result", "ASSIGNMENT:worker_id"], lines, ";")
     found = read_annotations([tie], project=PROJECTS["rutie"])
-    _, labels = baseline(found, None, {}, project=PROJECTS["rutie"])
+    _, labels, _ = baseline(found, None, {}, project=PROJECTS["rutie"])
     assert labels == {("0", "q; 0"): "answer_1", ("1", "q; 0"): "answer_2"}
     header = [f"INPUT:{name}_{i}" for i in (1, 2, 3) for name in ("text", "actant_1")]
     header += [f"OUTPUT:answer_{i}" for i in (1, 2, 3)] + ["ASSIGNMENT:worker_id"]
@@ -297,7 +298,7 @@ def test_ruties_lists_and_ruethics_rows_are_taken_apart(tmp_path: Path) -> None:
     path = write_table(tmp_path / "pool1.csv", header, ethics, ";")
     found = read_annotations([path], project=PROJECTS["ruethics"])
     assert found.inputs == ("INPUT:text", "INPUT:actant_1")
-    _, labels = baseline(found, None, {}, project=PROJECTS["ruethics"])
+    _, labels, _ = baseline(found, None, {}, project=PROJECTS["ruethics"])
     assert labels == {("t1", "x"): "1", ("t2", "y"): "1", ("t3", "z"): "0"}  # sums 3, 3 and 2 of 5
     with pytest.raises(InputError, match="no column ends with _1"):
         read_annotations([tie], project=PROJECTS["ruethics"])
@@ -353,3 +354,25 @@ def test_j_is_the_mean_of_products() -> None:
 def test_a_rule_for_other_items_is_refused() -> None:
     with pytest.raises(InputError, match="--gold=lcs wants 2 columns an item, here are INPUT:formula"):
         rule_of("lcs", ["INPUT:formula"])
+
+
+def test_few_most_skilled_decide_only_where_the_leading_sums_differ() -> None:
+    """MERA's notebooks look at the two leading sums first: two votes of 30 and one of 60 are even."""
+    item = ("q",)
+    found: Votes = {item: [Answer(item, worker, answer, None) for worker, answer in zip("abcd", "1122", strict=True)]}
+    skills = {"a": 30.0, "b": 30.0, "c": 60.0, "d": 0.0}
+    assert procedure_b(found, skills)[item].origin == "undecided"
+    assert procedure_b(found, {**skills, "c": 61.0})[item] == ("2", "skill")
+
+
+def test_people_have_macro_f1_and_matthews_correlation() -> None:
+    answers = [Answer((str(i),), worker, said, None) for i, said in enumerate("1101001") for worker in "abc"]
+    right: dict[tuple[str, ...], str] = {(str(i),): gold for i, gold in enumerate("1001011")}
+    told, _, _ = baseline(Annotations(("INPUT:q",), answers, 0), right.get, {})
+    assert told.a.accuracy is not None
+    # tp 3, tn 2, fp 1, fn 1
+    assert told.a.accuracy.right == 5
+    assert told.a.mcc == pytest.approx((3 * 2 - 1 * 1) / (4 * 4 * 3 * 3) ** 0.5)
+    assert told.a.f1_macro == pytest.approx((2 * 3 / (2 * 3 + 2) + 2 * 2 / (2 * 2 + 2)) / 2)
+    told, _, _ = baseline(Annotations(("INPUT:q",), answers, 0), None, {})
+    assert (told.a.f1_macro, told.a.mcc) == (None, None)

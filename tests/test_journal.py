@@ -15,16 +15,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from miron_jax.costs import cost_model
+from miron_jax.engine.forward import Forward
+from miron_jax.engine.model import load_model
+from miron_jax.engine.scores import score_planned
+from miron_jax.engine.self_check import SelfCheck
+from miron_jax.engine.text_requests import Sampling, TextRequest
 from miron_jax.errors import InputError
-from miron_jax.forward import Forward
-from miron_jax.generate import Sampling, TextRequest
-from miron_jax.journal import FOLDER, Entries, Journal, Text, run_key
+from miron_jax.files.store import Lock, Store
+from miron_jax.model.costs import cost_model
 from miron_jax.model.fingerprint import tokenizer_fingerprint, weights_fingerprint
-from miron_jax.run import load_model
-from miron_jax.scores import SelfCheck, Totals, plan_parts, score_planned
-from miron_jax.store import Lock, Store
-from miron_jax.token_requests import load_tokenizer
+from miron_jax.planning.request_batches import Totals, plan_parts
+from miron_jax.runtime.journal import FOLDER, Entries, Journal, Text, run_key
+from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.test_forward import some_requests
 from tests.tiny_model import make_model, write_core_data
 
@@ -199,8 +201,8 @@ def test_the_second_run_in_a_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_lock_in_an_object_store_beats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("miron_jax.store.BEAT_SECONDS", 0.1)
-    monkeypatch.setattr("miron_jax.store.SILENT_SECONDS", 0.5)
+    monkeypatch.setattr("miron_jax.files.store.BEAT_SECONDS", 0.1)
+    monkeypatch.setattr("miron_jax.files.store.SILENT_SECONDS", 0.5)
     store = Store(f"memory://locks/{time.time_ns()}")
     with Lock(store), pytest.raises(InputError, match="is being written by another run"):
         Lock(store)
@@ -210,7 +212,7 @@ def test_a_lock_in_an_object_store_beats(monkeypatch: pytest.MonkeyPatch) -> Non
         assert store.get(".lock").decode().split()[2] == str(os.getpid())
 
 
-WRITES_AT_ONCE = "import miron_jax.journal as j; j.FLUSH_SECONDS = 0; from miron_jax.cli import main; main()"
+WRITES_AT_ONCE = "import miron_jax.runtime.journal as j; j.FLUSH_SECONDS = 0; from miron_jax.cli import main; main()"
 
 
 def eval_command(model: Path, data: Path, output: str, *more: str) -> list[str]:
@@ -260,10 +262,10 @@ def same_results(found: dict[str, Any], expected: dict[str, Any]) -> None:
 
 KILLED = """
 import os, pathlib, random, sys, time
-import jax, miron_jax, miron_jax.cli, miron_jax.journal, miron_jax.report.table, miron_jax.run, miron_jax.store
+import jax, miron_jax, miron_jax.cli, miron_jax.runtime.journal, miron_jax.report.table, miron_jax.run, miron_jax.files.store
 seconds, rounds, arguments = float(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-miron_jax.journal.FLUSH_SECONDS = 0
-put = type(miron_jax.store.Path()).write_bytes
+miron_jax.runtime.journal.FLUSH_SECONDS = 0
+put = type(pathlib.Path()).write_bytes
 
 def slowly(path, data):
     with path.open("wb") as file:
@@ -283,7 +285,7 @@ for i in range(rounds):  # no backend and no thread yet: a copy of this process 
         jax.config.update("jax_num_cpu_devices", 1 + i % 3)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         os.dup2(2, 1)
-        type(miron_jax.store.Path()).write_bytes = slowly
+        type(pathlib.Path()).write_bytes = slowly
         sys.argv = ["miron-jax", *arguments]
         miron_jax.cli.main()
     if i % 2:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams  # public from jax 0.11 on
 
-from miron_jax.forward import chunk_of
+from miron_jax.engine.batches import chunk_of
 from miron_jax.kernels.forest_attention import cases as attention_cases
 from miron_jax.kernels.forest_attention import choose as attention_choice
 from miron_jax.kernels.forest_attention import hopper as attention_hopper

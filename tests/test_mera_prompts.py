@@ -10,8 +10,9 @@ import pytest
 
 from miron_jax.errors import InputError
 from miron_jax.metrics.mera import ETHICS
-from miron_jax.prompts import Prompt, render
-from miron_jax.task import AnswerTask, ProgramTask, Question, Task, read_examples
+from miron_jax.prompting.prompts import Prompt, render
+from miron_jax.task_kinds.data_files import read_examples
+from miron_jax.task_kinds.records import AnswerTask, ProgramTask, Question, Task
 from miron_jax.tasks.mera.records import worded
 from miron_jax.tasks.mera.suite import V1, V12
 from miron_jax.tasks.mera.table import BY_NAME, data_sets
@@ -292,6 +293,11 @@ def test_an_older_copy_calls_v1s_public_test_train(tmp_path: Path) -> None:
         ({"outputs": "7"}, "field 'outputs' is '7', expected one of 1, 2"),
         ({"outputs": ["1"]}, "expected one of 1, 2"),
         ({"instruction": "{premise} {choice3}"}, "expected fields among premise, choice1, choice2"),
+        ({"instruction": "{premise:>700000000}"}, "cannot be filled in"),
+        ({"instruction": "{premise!r}"}, "cannot be filled in"),
+        ({"instruction": "{premise.__class__}"}, "cannot be filled in"),
+        ({"instruction": "{premise[0]}"}, "cannot be filled in"),
+        ({"instruction": "{}"}, "cannot be filled in"),
         ({"instruction": "{premise"}, "cannot be filled in"),
     ],
 )
@@ -363,7 +369,7 @@ def test_the_hub_is_asked_for_a_commit(monkeypatch: pytest.MonkeyPatch, tmp_path
     """Offline here: without a commit nothing is fetched, with one the hub's answer is told and nothing stays."""
     monkeypatch.setenv("MIRON_JAX_DATA", str(tmp_path))
     monkeypatch.delenv("MIRON_JAX_MERA_REVISION", raising=False)
-    with pytest.raises(InputError, match="set MIRON_JAX_MERA_REVISION to the commit of ai-forever/MERA"):
+    with pytest.raises(InputError, match=r"set MIRON_JAX_MERA_REVISION\) for the commit of ai-forever/MERA"):
         V1.locate(None, True)
     monkeypatch.setenv("MIRON_JAX_MERA_REVISION", "0" * 40)
     with pytest.raises(InputError, match=r"neither in .*mera-v1 nor to be had from ai-forever/MERA"):

@@ -9,18 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from miron_jax.aggregate import AnswerScores, AnswerSource, task_estimates
+from miron_jax.cli.submissions import check, export, read_records
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
-from miron_jax.hand_out import score_answers
+from miron_jax.evaluation.hand_out import score_answers
+from miron_jax.evaluation.records import AnswerScores, AnswerSource
+from miron_jax.inputs import find_inputs
 from miron_jax.metrics.mera import grade_norm, macro_f1, matthews
-from miron_jax.programs import judge
-from miron_jax.prompts import Prompt
-from miron_jax.report.results import write_results
-from miron_jax.run import evaluate, find_inputs
-from miron_jax.sandbox import Sandbox
-from miron_jax.submissions import check, export, read_records
-from miron_jax.task import AnswerTask, DataState, Problem, ProgramTask, read_examples
+from miron_jax.prompting.prompts import Prompt
+from miron_jax.report.output import write_results
+from miron_jax.run import evaluate
+from miron_jax.runtime.sandbox import Sandbox
+from miron_jax.statistics.estimate import task_estimates
+from miron_jax.task_kinds.data_files import DataState, read_examples
+from miron_jax.task_kinds.programs import Judge
+from miron_jax.task_kinds.records import AnswerTask, Problem, ProgramTask
 from miron_jax.tasks.mera.scoring import score_submission
 from miron_jax.tasks.mera.submission import read_submission
 from miron_jax.tasks.mera.suite import SUITE_NAME, V1
@@ -186,7 +189,7 @@ def test_programs_are_judged_by_the_text_of_their_results(text: str, ended: str,
     sandbox = Sandbox.find(without=True)
     known, hidden = problem_of(), problem_of(outputs="")
     assert known.prompt == "Допишите: def one(a, b=0):\n    "  # the model sees the instruction, the function alone runs
-    [verdict, closed] = judge(sandbox, [(known, text), (hidden, text)], 1.0, "answers")
+    [verdict, closed] = Judge(sandbox, 1.0, "answers").verdicts([(known, text), (hidden, text)])
     assert verdict.ended == ended
     assert len(verdict.answers) == len(answers)
     assert all(own.startswith(wanted) for own, wanted in zip(verdict.answers, answers, strict=True))

@@ -4,6 +4,7 @@ shared/data/mera/golden_submission holds what the site's authors published at co
 """
 
 import csv
+import io
 import json
 import math
 import zipfile
@@ -209,6 +210,37 @@ def test_torn_zips_are_told_wherever_they_are_torn(tmp_path: Path) -> None:
         read = read_submission(torn, "v1", {"BPS": list(range(40))})
         names.add(read.faults["BPS"].name if "BPS" in read.faults else "")
     assert {"unreadable_zip", "unreadable_file"} <= names
+
+
+@pytest.mark.parametrize(
+    ("method", "size", "says"),
+    [
+        (zipfile.ZIP_BZIP2, 1 << 20, "expected stored or deflate"),
+        (zipfile.ZIP_LZMA, 1 << 20, "expected stored or deflate"),
+        (zipfile.ZIP_DEFLATED, 17 << 20, "unpacks to more than 16777216 bytes"),
+    ],
+)
+def test_members_that_grow_are_stopped_whatever_they_say(method: int, size: int, says: str, tmp_path: Path) -> None:
+    path, packed = tmp_path / "out.zip", io.BytesIO()
+    with zipfile.ZipFile(packed, "w", method) as archive:
+        archive.writestr("BPS.json", bytes(size))
+    data = packed.getvalue().replace(size.to_bytes(4, "little"), (10).to_bytes(4, "little"))  # it claims 10 bytes
+    path.write_bytes(data)
+    fault = read_submission(path, "v1", {}).faults["BPS"]
+    assert fault.name == "unreadable_file"
+    if method != zipfile.ZIP_DEFLATED:
+        assert says in fault.detail
+    path.write_bytes(packed.getvalue())
+    assert says in read_submission(path, "v1", {}).faults["BPS"].detail
+
+
+def test_a_file_that_is_twice_in_a_zip_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "out.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("BPS.json", "{}")
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("BPS.json", "{}")
+    assert "is twice in the zip" in read_submission(path, "v1", {}).faults["BPS"].detail
 
 
 def spoilt(make: Callable[[Path], object], path: Path) -> dict[str, Fault]:

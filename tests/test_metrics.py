@@ -1,6 +1,7 @@
 """Metrics of one example, each number worked out by hand."""
 
 import math
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -81,6 +82,15 @@ def test_an_empty_span_is_nan_to_the_protocol_and_zero_to_the_sums():
     first = score_choices([logprobs(), logprobs(-0.5)], ["abc", "abcd"], gold=1)
     assert (first.prediction, first.correct) == (0, False)
     assert first.metrics["bits_per_byte"] == pytest.approx(0.5 / math.log(2) / 4)
+
+
+@pytest.mark.parametrize(("tie", "chosen"), [("first", 0), ("last", 1)])
+def test_an_exact_tie_is_no_rounding_to_one(tie: Literal["first", "last"], chosen: int):
+    equal = score_choices([logprobs(-1), logprobs(-1), logprobs(-2)], ["a", "b", "c"], 0, "exp_mean", tie)
+    assert (equal.prediction, equal.tied, equal.rounded) == (chosen, True, False)
+    # exp(1e-9) and exp(2e-9) are both 1 in float32: the means alone would choose the first of these, whatever the rule.
+    near = score_choices([logprobs(-1e-9), logprobs(-2e-9), logprobs(-2)], ["a", "b", "c"], 0, "exp_mean", tie)
+    assert (near.prediction, near.tied, near.rounded) == (chosen, True, tie == "last")
 
 
 def test_means_are_float32():

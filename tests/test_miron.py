@@ -16,11 +16,16 @@ import pyarrow.parquet as parquet
 import pytest
 
 from miron_jax.config import RunConfig
+from miron_jax.engine.model import load_model
 from miron_jax.errors import InputError
+from miron_jax.inputs import find_inputs
 from miron_jax.metrics.cloze import lev_score
-from miron_jax.report.results import results_of, samples
-from miron_jax.run import evaluate, find_inputs, load_model
-from miron_jax.tasks.miron import LANGUAGES, MIRON, read_parquet
+from miron_jax.report.cloze import cloze_notes
+from miron_jax.report.results import results_of
+from miron_jax.report.samples import samples
+from miron_jax.run import evaluate
+from miron_jax.task_kinds.records import Cloze
+from miron_jax.tasks.miron import BY_TEXT, LANGUAGES, MIRON, read_parquet, with_pairs
 from miron_jax.tasks.miron_gen.items import CATEGORIES, Item, items_of
 from tests.test_generate import slow_logits
 from tests.tiny_model import make_model
@@ -96,7 +101,7 @@ def test_the_cards_numbers_against_its_own_loop(tmp_path: Path) -> None:
     write(tmp_path, ROWS)
     results, found = run(tmp_path, "miron/en")
     model = load_model(tmp_path / "model", "float32")
-    from miron_jax.token_requests import load_tokenizer
+    from miron_jax.tokens.tokenizers import load_tokenizer
 
     tokenizer = load_tokenizer(str(tmp_path / "model"))
     for row, sample in zip(ROWS, found["miron/en"], strict=True):
@@ -252,3 +257,49 @@ def _chosen_by_letters(seen: list[Item], asked: list[Item]) -> float:
         )
 
     return float(np.mean([all(score(item.target) > score(other) for other in item.distractors) for item in asked]))
+
+
+def test_noisy_rows_find_the_beginning_they_were_made_from() -> None:
+    """By target and least distance; too far, equal or ambiguous ones have none."""
+
+    def item(prefix: str, target: str, category: str) -> Cloze:
+        return Cloze(0, "x", prefix, target, category)
+
+    clean = [
+        item("The capital of France is", " Paris", "Facts"),
+        item("The capital of Franze was", " Paris", "Logic"),
+        item("The opposite of hot is", " cold", "Facts"),
+        item("one two three a", " four", "Facts"),
+        item("one two three b", " four", "Facts"),
+    ]
+    noisy = [
+        item("The captial of France is", " Paris", "Noise"),  # one swap of neighbours
+        item("The opposite of hot is", " Paris", "Noise"),  # another target
+        item("Completely other words here", " cold", "Noise"),
+        item("The opposite of hot is", " cold", "Noise"),  # no noise at all
+        item("one two three c", " four", "Noise"),  # two are as near
+    ]
+    found = with_pairs([*clean, *noisy])
+    assert found[:5] == clean
+    assert [own.operator for own in found[5:]] == [BY_TEXT, None, None, None, None]
+    assert [(own.clean_prefix, own.num_edits) for own in found[5:]] == [
+        ("The capital of France is", 1), (None, 0), (None, 0), (None, 0), (None, 0),
+    ]  # fmt: skip
+
+
+def test_published_noise_has_drift_by_text_and_counts_that_differ_from_the_cards_are_told(tmp_path: Path) -> None:
+    rows = [
+        {"prefix": "the sun is hot and the hill is", "target": " green", "category": "Facts"},
+        {"prefix": "the sun is hot adn the hill is", "target": " green", "category": "Noise"},
+    ]
+    for language in LANGUAGES:
+        parquet.write_table(pa.Table.from_pylist(rows), tmp_path / f"miron_{language}.parquet")
+    config = RunConfig(model=str(make_model(tmp_path / "m")), tasks=("miron/en",), data_dir=(("miron", str(tmp_path)),))
+    results = results_of(config, evaluate(config, find_inputs(config), lambda line: None), 1.0)
+    task = results["tasks"]["miron/en"]
+    assert task["drift"]["all"]["n"] == 1
+    assert task["drift"][f"operator {BY_TEXT}"]["n"] == 1
+    assert (task["rows_by_category"], task["published_rows_a_category"]) == ({"Facts": 1, "Noise": 1}, 500)
+    assert "miron/en: its file has Facts 1, Noise 1 rows, the card says 500 of each category" in cloze_notes(
+        results["tasks"]
+    )

@@ -18,18 +18,24 @@ import pytest
 from flax import nnx
 
 import miron_jax
-from miron_jax.checkpoints import Architecture, load
 from miron_jax.config import RunConfig
-from miron_jax.costs import cost_model
+from miron_jax.engine.forward import Forward
+from miron_jax.engine.generate import Generator
+from miron_jax.engine.model import Model
+from miron_jax.engine.scores import score_parts
+from miron_jax.engine.self_check import SelfCheck
+from miron_jax.engine.text_requests import TextRequest
 from miron_jax.errors import InputError
-from miron_jax.forward import Forward, Model
-from miron_jax.generate import Generator, TextRequest
+from miron_jax.inputs import find_inputs
+from miron_jax.model.checkpoints import Architecture, load
+from miron_jax.model.costs import cost_model
 from miron_jax.model.own import OwnModel, check_own
 from miron_jax.model.training_run import Checkpoint
-from miron_jax.parallel import Placement
-from miron_jax.run import evaluate, evaluate_checkpoints, find_inputs
-from miron_jax.scores import SelfCheck, Totals, score_parts
-from miron_jax.token_requests import Requests, concatenate, load_tokenizer
+from miron_jax.planning.request_batches import Totals
+from miron_jax.run import evaluate, evaluate_checkpoints
+from miron_jax.runtime.devices import Placement
+from miron_jax.tokens.records import Requests, concatenate
+from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.test_plan import requests_of
 from tests.tiny_model import make_tokenizer
 
@@ -202,6 +208,20 @@ def test_scores_are_those_of_one_request_after_the_other(name: str) -> None:
         assert totals.rows >= 5, "nothing but beginnings is shared"
 
 
+@pytest.mark.parametrize("places", [4, 16, 31])
+def test_many_continuations_of_one_context_fit_a_small_table_of_positions(places: int) -> None:
+    own, rng = recurrent(num_positions=places), np.random.default_rng(places)
+    stems = [rng.integers(1, VOCAB, n).tolist() for n in (1, places // 2, places - 1, places)]
+    items = [([*stem, token], len(stem)) for stem in stems for token in rng.permutation(VOCAB)[:40].tolist()]
+    items += [([*stems[0], *rng.integers(1, VOCAB, places - 1).tolist()], 1) for _ in range(20)]
+    requests = requests_of(items)
+    found = list(
+        score_parts([requests], Forward(model_of(own), token_budget=300), cost_model(own), Totals(), SelfCheck(1e-3))
+    )
+    for score, expected in zip(found[0], one_by_one(own, requests), strict=True):
+        np.testing.assert_allclose(score.logprob, expected, atol=5e-5)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_texts_are_the_most_probable_tokens(name: str, tmp_path: Path) -> None:
     own = MODELS[name]()
@@ -314,6 +334,12 @@ def linen():
 def nothing():
     return None
 
+def wants(width, depth=2):
+    return None
+
+def fails():
+    return len(3)
+
 def few():
     return recurrent(tokenizer={tokenizer!r}, vocab_size=200)
 
@@ -349,6 +375,7 @@ def logprobs(outcome: Any) -> list[float]:
         ("a_users_model:made", "a_users_model.py has no function made"),
         ("a_users_model:number", "has no function number"),
         ("a_users_model:nothing", "nothing returns a NoneType, expected a miron_jax.OwnModel"),
+        ("a_users_model:wants", r"wants takes \(width, depth=2\), but it is called without arguments"),
         ("with_missing_import:make", "with_missing_import imports not_installed_anywhere, which is not installed"),
         ("a_users_model:shapes", "shapes without numbers: name them with --checkpoint"),
         ("a_users_model:few", r"tokenizer has \d+ tokens, but the model's vocabulary has 200"),
@@ -357,6 +384,12 @@ def logprobs(outcome: Any) -> list[float]:
 def test_a_factory_that_is_none(factory: str, named: str, words: str) -> None:
     config = config_of(named)
     with pytest.raises(InputError, match=words):
+        evaluate(config, find_inputs(config), lambda line: None)
+
+
+def test_an_error_within_a_factory_is_its_own(factory: str) -> None:
+    config = config_of("a_users_model:fails")
+    with pytest.raises(TypeError, match="object of type 'int' has no len"):
         evaluate(config, find_inputs(config), lambda line: None)
 
 

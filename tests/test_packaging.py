@@ -5,7 +5,9 @@ folder of that name must be reachable as miron_jax.kernels alone, from a wheel, 
 """
 
 import ast
+import itertools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,61 +20,39 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, SLOW
 
 PACKAGE_FOLDERS = ("miron_jax", "kernels", "tasks")
 
 # DESIGN.md section 2: a stage imports only what stands above it.  A folder is one stage.
 STAGES = (
     "errors",
-    "backend",
-    "store",
+    "files",
     "config",
-    "sandbox",
-    "task",
-    "programs",
-    "prompts",
-    "token_requests",
-    "whole_shots",
-    "answer_requests",
-    "token_bytes",
-    "cloze_requests",
-    "detokenize",
-    "plan",
-    "parallel",
-    "model",
-    "costs",
-    "forward",
-    "decode",
-    "generate",
-    "journal",
-    "hosts",
-    "plain",
-    "scores",
-    "growing",
+    "runtime",
+    "demo",
+    "task_kinds",
     "metrics",
-    "aggregate",
-    "robustness",
-    "gaps",
+    "prompting",
+    "tokens",
+    "planning",
+    "model",
+    "engine",
+    "evaluation",
+    "statistics",
     "humans",
-    "cloze_groups",
-    "parts",
-    "hand_out",
-    "dialogues",
-    "texts",
     "tasks",
     "report",
-    "submissions",
-    "demo",
-    "checkpoints",
+    "inputs",
     "run",
     "bench",
     "evaluator",
     "cli",
+    "__main__",
     "__init__",
 )
-TASKS_MAY_IMPORT = {"errors", "task", "prompts", "metrics", "tasks"}
-COMPOSES_TASKS = {"submissions", "demo", "run", "cli", "__init__"}
+TASKS_MAY_IMPORT = {"errors", "files", "task_kinds", "prompting", "metrics", "tasks"}
+COMPOSES_TASKS = {"inputs", "cli", "__init__"}
 
 
 def run_python(code: str, cwd: Path, *options: str, path: Path | None = None) -> str:
@@ -127,7 +107,7 @@ def test_wheel_carries_the_licence_and_the_command(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         metadata = {name.partition(".dist-info/")[2]: name for name in archive.namelist() if ".dist-info/" in name}
         assert b"Apache License" in archive.read(metadata["licenses/LICENSE"])
-        assert b"miron-jax = miron_jax.cli:main" in archive.read(metadata["entry_points.txt"])
+        assert b"miron-jax = miron_jax.__main__:main" in archive.read(metadata["entry_points.txt"])
 
 
 def test_unpacked_wheel_imports_from_elsewhere(wheel: Path, tmp_path: Path) -> None:
@@ -170,6 +150,10 @@ spec = importlib.util.find_spec({name!r})
 print(spec and (spec.origin, spec.submodule_search_locations))
 """
     assert str(REPOSITORY) not in run_python(code, tmp_path)
+
+
+def test_slow_files_are_there() -> None:
+    assert [name for name in SLOW if not (REPOSITORY / f"tests/test_{name}.py").is_file()] == []
 
 
 def test_pyproject_lists_the_packages_on_disk() -> None:
@@ -220,18 +204,44 @@ def test_a_stage_imports_only_what_stands_above_it() -> None:
 @pytest.mark.parametrize(
     ("stage", "imported", "allowed"),
     [
-        ("forward", "plan", True),
-        ("plan", "forward", False),
+        ("engine", "planning", True),
+        ("planning", "engine", False),
         ("model", "kernels", True),
         ("kernels", "model", False),
-        ("tasks", "task", True),
-        ("tasks", "plan", False),
-        ("scores", "tasks", False),
-        ("run", "tasks", True),
+        ("tasks", "task_kinds", True),
+        ("tasks", "planning", False),
+        ("engine", "tasks", False),
+        ("inputs", "tasks", True),
     ],
 )
 def test_the_stage_rule_itself(stage: str, imported: str, allowed: bool) -> None:
     assert may_import(stage, imported) is allowed
+
+
+# Distributions by the name that is imported, where the two differ.
+DISTRIBUTIONS = {
+    "absl": "absl-py", "orbax": "orbax-checkpoint", "yaml": "pyyaml", "upath": "universal-pathlib", "crowdkit": "crowd-kit",
+    "pandas": "crowd-kit", "huggingface_hub": "huggingface-hub", "jaxlib": "jax",
+}  # fmt: skip
+
+
+def test_what_the_package_imports_is_declared() -> None:
+    """What comes with another package today may not come with it tomorrow."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    extras = {name: own for name, own in project["optional-dependencies"].items() if name not in ("test", "bench")}
+    declared = {re.split(r"[<>=!\[]", own)[0] for own in [*project["dependencies"], *itertools.chain(*extras.values())]}
+    imported = set()
+    for path in package_files(REPOSITORY):
+        if path.suffix == ".py":
+            for node in ast.walk(ast.parse(path.read_text())):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                if isinstance(node, ast.ImportFrom) and node.module:
+                    names = [node.module]
+                imported |= {name.partition(".")[0] for name in names}
+    foreign = imported - set(sys.stdlib_module_names) - {"miron_jax"}
+    assert {"numpy", "safetensors"} <= foreign
+    absent = {name for name in foreign if DISTRIBUTIONS.get(name, name) not in declared}
+    assert absent == set()
 
 
 def package_files(root: Path) -> Iterator[Path]:

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miron_jax.plan import CostModel, Plan, choose_lengths, make_plan
-from miron_jax.token_requests import Requests
+from miron_jax.planning.packing import choose_lengths
+from miron_jax.planning.plan import make_plan
+from miron_jax.planning.records import CostModel, Plan
+from miron_jax.tokens.records import Requests
 
 COST = CostModel(flops_per_token=1e6, flops_per_pair=1e3, flops_per_program=1e4, length_multiple=8)
 
@@ -97,7 +99,7 @@ def test_every_request_lies_along_one_path_with_all_its_edges(items, cost, cut_a
     requests = requests_of(items)
     if cut_above:
         requests = replace(requests, id_set=np.asarray([(len(ids) + start) % 3 - 1 for ids, start in items], np.int32))
-    with patch("miron_jax.plan.CUT_ABOVE", cut_above):  # small: even these tries are cut where it pays
+    with patch("miron_jax.planning.tries.CUT_ABOVE", cut_above):  # small: even these tries are cut where it pays
         plan = make_plan(requests, cost, lengths)
     check(plan, requests)
     assert distinct_places(requests) <= plan.unique_tokens <= plain_tokens(requests)
@@ -118,6 +120,21 @@ def test_rows_without_branches_are_one_path_each(items, lengths):
     rows = [plan.token_ids[a:b] for a, b in zip(plan.place_offset[:-1], plan.place_offset[1:], strict=True)]
     assert len(rows) <= len(paths)
     assert longest <= {tuple(row.tolist()) for row in rows}
+
+
+@settings(max_examples=300, deadline=None)
+@given(forests(), st.integers(0, 6), st.integers(1, 60))
+def test_no_row_has_more_edges_than_a_model_has_positions(items, spare, repeats):
+    """One context with many continuations needs more edges than slots: it takes several rows."""
+    many = [([*items[0][0], 10 + i], len(items[0][0])) for i in range(repeats)]
+    requests = requests_of([*items, *many])
+    most = max(len(ids) for ids, _ in requests) - 1 + spare
+    plan = make_plan(requests, replace(COST, sharing="path", most_places=most))
+    check(plan, requests)  # no row with more edges than slots
+    assert plan.row_length.max() <= most
+    # None for want of room in tokens: what lies on one path is cut only where its edges do not fit.
+    rows = make_plan(requests, replace(COST, sharing="path")).num_rows
+    assert plan.num_rows <= rows + np.ceil(plan.request_edge_offset[-1] / most)
 
 
 @settings(max_examples=60, deadline=None)

@@ -29,7 +29,14 @@ exit "$status"
 
 @pytest.mark.parametrize("path", FLAG_FILES, ids=lambda path: path.name)
 def test_flag_files_are_flags_of_the_command(path: Path) -> None:
-    code = "import sys; from miron_jax import cli; cli._parse(['x', *sys.argv[1:]]); print(cli._run_config().sharding)"
+    code = """
+import sys
+from miron_jax.cli.parse import parse
+from miron_jax.cli.run_config import run_config
+
+parse("eval", ["x", *sys.argv[1:]])
+print(run_config().sharding)
+"""
     command = [sys.executable, "-c", code, f"--flagfile={path}"]
     found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
     assert found.returncode == 0, found.stderr

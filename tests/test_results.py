@@ -6,15 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from miron_jax.aggregate import Inputs, Outcome, Source, TaskScores, skipped, suite_composites
-from miron_jax.forward import Speed
+from miron_jax.engine.model import Speed
+from miron_jax.engine.records import Score
+from miron_jax.engine.self_check import SelfCheck
+from miron_jax.evaluation.records import Inputs, Outcome, Source, TaskScores
 from miron_jax.metrics.choices import score_choices
-from miron_jax.prompts import Prompt
-from miron_jax.report.results import samples
-from miron_jax.scores import Score, SelfCheck, Totals
-from miron_jax.task import DataState
+from miron_jax.planning.request_batches import Totals
+from miron_jax.prompting.prompts import Prompt
+from miron_jax.report.samples import samples
+from miron_jax.statistics.estimate import skipped, suite_composites
+from miron_jax.task_kinds.data_files import DataState
 from miron_jax.tasks import core
-from miron_jax.token_requests import Bos, LengthLimit
+from miron_jax.tokens.records import Bos, LengthLimit
 
 
 def scored(task_name: str, logprobs: list[list[float]], state: str = "as published") -> TaskScores:

@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from miron_jax.aggregate import Source, TaskScores
 from miron_jax.errors import InputError
+from miron_jax.evaluation.records import Source, TaskScores
 from miron_jax.metrics.choices import ExampleScore
-from miron_jax.prompts import Prompt
+from miron_jax.prompting.prompts import Prompt
 from miron_jax.report.robustness_table import print_robustness
-from miron_jax.robustness import cluster_stderr, robustness
-from miron_jax.task import DataState, Example
+from miron_jax.statistics.robustness import cluster_stderr, robustness
+from miron_jax.task_kinds.data_files import DataState
+from miron_jax.task_kinds.records import Example
 from miron_jax.tasks.eval_uation.suite import SUITE
 
 TASK = next(task for task in SUITE.tasks if task.name == "eval-ua-tion/lmes_wordalpha")

@@ -14,16 +14,20 @@ import pytest
 from jax.sharding import Mesh
 
 from miron_jax.config import RunConfig, parse_mesh
-from miron_jax.costs import cost_model
+from miron_jax.engine.forward import Forward
+from miron_jax.engine.generate import Generator
+from miron_jax.engine.model import Model
+from miron_jax.engine.scores import score_parts
+from miron_jax.engine.self_check import TOLERANCE, SelfCheck
+from miron_jax.engine.text_requests import Sampling, TextRequest
 from miron_jax.errors import InputError
-from miron_jax.forward import Forward, Model
-from miron_jax.generate import Generator, Sampling, TextRequest
+from miron_jax.model.costs import cost_model
 from miron_jax.model.decoder import abstract, leaf_name, random_params
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.layout import layout_of, put_weight
-from miron_jax.parallel import AXES, DATA, Placement
-from miron_jax.scores import TOLERANCE, SelfCheck, Totals, score_parts
-from miron_jax.token_requests import load_tokenizer
+from miron_jax.planning.request_batches import Totals
+from miron_jax.runtime.devices import AXES, DATA, Placement
+from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.test_forward import some_requests
 from tests.tiny_model import make_model
 
@@ -49,6 +53,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 PLACES = ("pmap 2", "pmap 3", "pmap 8", "data=2,model=4", "data=8", "model=8", "model=3", "data=2,fsdp=2,model=2")
+MESHES = [
+    f"data={data},fsdp={fsdp},model={8 // data // fsdp}"
+    for data in (1, 2, 4, 8)
+    for fsdp in (1, 2, 4, 8)
+    if 8 % (data * fsdp) == 0
+]
 DRAWN = ("pmap 3", "data=2,fsdp=2,model=2")
 
 
@@ -66,15 +76,15 @@ def placed(config: Any, state: Any, placement: Placement) -> Model:
     return Model(config, network, jax.tree_util.tree_unflatten(tree, arrays), placement)
 
 
-def logprobs(model: Model) -> tuple[np.ndarray, np.ndarray]:
+def logprobs(model: Model, budget: int = 256) -> tuple[np.ndarray, np.ndarray]:
     requests, check = some_requests(), SelfCheck(TOLERANCE["float32"])
-    forward = Forward(model, token_budget=256)
+    forward = Forward(model, token_budget=budget)
     [scores] = score_parts([requests], forward, cost_model(model.config), Totals(), check)
     assert check.requests >= 8
     return scores.logprob, scores.rank
 
 
-def texts(model: Model, tokenizer: Any) -> list[tuple[int, ...]]:
+def texts(model: Model, tokenizer: Any, slots: int = 2) -> list[tuple[int, ...]]:
     """Greedy and sampled, of unlike lengths, with prompts of one token and prompts that begin one another."""
     rng = np.random.default_rng(3)
     stem = rng.integers(1, 331, 30).tolist()
@@ -82,7 +92,7 @@ def texts(model: Model, tokenizer: Any) -> list[tuple[int, ...]]:
     prompts += [tuple(rng.integers(1, 331, 9).tolist()) for _ in range(8)]
     asked = [TextRequest(ids, 6 + i) for i, ids in enumerate(prompts)]
     asked += [TextRequest(ids, 4, sampling=Sampling(0.7, 5, 0.9, seed=i)) for i, ids in enumerate(prompts[:4])]
-    return [own.token_ids for own in Generator(model, tokenizer, slots=2).run(asked)]
+    return [own.token_ids for own in Generator(model, tokenizer, slots=slots).run(asked)]
 
 
 def check_family(name: str, folder: str) -> None:
@@ -108,6 +118,32 @@ def test_one_two_three_and_eight_devices_agree(family: str, tmp_path: Path) -> N
     script = "import miron_jax, sys; from tests.test_sharding import check_family; check_family(*sys.argv[1:])"
     found = in_process(["-c", script, family, str(tmp_path)], devices=8)
     assert len(found.splitlines()) == len(PLACES)
+
+
+def check_meshes(folder: str, vocab_size: str, budget: str) -> None:
+    """Every mesh of eight devices scores and writes texts; XLA's own split of a gather ends the process at some sizes."""
+    budget_, vocabulary = int(budget), int(vocab_size)
+    (Path(folder) / "config.json").write_text(json.dumps({**CONFIGS["llama"], "vocab_size": vocabulary}))
+    config, tokenizer = from_hf_config(Path(folder)), load_tokenizer(folder)
+    state = random_params(config, jnp.float32, seed=5)
+    alone = placed(config, state, Placement(jax.devices()[0]))
+    (logprob, rank), drawn = logprobs(alone, budget_), texts(alone, tokenizer) if budget_ > 64 else []
+    for mesh in MESHES:
+        model = placed(config, state, placement_of(mesh))
+        found, found_rank = logprobs(model, budget_)
+        np.testing.assert_allclose(found, logprob, rtol=0, atol=CLOSE, err_msg=mesh)
+        assert (found_rank == rank).mean() > 0.99, mesh
+        if drawn:
+            assert texts(model, tokenizer, slots=16) == drawn, mesh
+        print(mesh, flush=True)
+
+
+@pytest.mark.parametrize(("vocabulary", "budget"), [(331, 64), (352, 2048)])
+def test_all_meshes_of_eight_devices(vocabulary: int, budget: int, tmp_path: Path) -> None:
+    make_model(tmp_path)
+    script = "import miron_jax, sys; from tests.test_sharding import check_meshes; check_meshes(*sys.argv[1:])"
+    found = in_process(["-c", script, str(tmp_path), str(vocabulary), str(budget)], devices=8)
+    assert found.splitlines() == MESHES
 
 
 def in_process(arguments: list[str], devices: int) -> str:

@@ -13,11 +13,12 @@ from flax import nnx
 
 from miron_jax import demo
 from miron_jax.config import RunConfig
+from miron_jax.inputs import find_inputs
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.report.curves import bars, curves_of, draw_curves
-from miron_jax.report.results import check_output, write_results, write_top
-from miron_jax.run import evaluate, evaluate_checkpoints, find_inputs
+from miron_jax.report.output import check_output, write_results, write_top
+from miron_jax.run import evaluate, evaluate_checkpoints
 from tests.tiny_model import make_model
 
 
@@ -33,6 +34,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             checkpointer.wait_until_finished()
     shutil.copytree(folder, tmp_path / "alone", ignore=shutil.ignore_patterns("steps"))
     (folder / "model.safetensors").unlink()  # else the folder is that one model
+    demo.write_sums(folder)
     monkeypatch.setattr(demo, "FOLDER", folder)
     return folder
 

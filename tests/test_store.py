@@ -13,10 +13,11 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
+from miron_jax.files.store import Store
+from miron_jax.inputs import find_inputs
 from miron_jax.model.training_run import Checkpoint
-from miron_jax.report.results import check_output, stored_results, write_curves, write_results, write_top
-from miron_jax.run import evaluate_checkpoints, find_inputs
-from miron_jax.store import Store
+from miron_jax.report.output import check_output, stored_results, write_curves, write_results, write_top
+from miron_jax.run import evaluate_checkpoints
 from tests.test_journal import WRITES_AT_ONCE, done, environment, parts_in, same_results
 from tests.tiny_model import make_model, write_core_data
 
@@ -89,7 +90,7 @@ def test_a_store_that_is_not_known_is_told() -> None:
 
 FULL = """
 import errno, pathlib, sys
-import miron_jax.journal as journal
+import miron_jax.runtime.journal as journal
 journal.FLUSH_SECONDS = 0
 kind, left = sys.argv.pop(1), [int(sys.argv.pop(1))]
 write = pathlib.Path.write_bytes

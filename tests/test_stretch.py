@@ -8,17 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from miron_jax.costs import cost_model
+from miron_jax.engine.forward import Forward
+from miron_jax.engine.generate import Generator
+from miron_jax.engine.model import load_model
+from miron_jax.engine.scores import score_parts
+from miron_jax.engine.self_check import SelfCheck
+from miron_jax.engine.text_requests import TextRequest
 from miron_jax.errors import InputError
-from miron_jax.forward import Forward
-from miron_jax.generate import Generator, TextRequest
 from miron_jax.model.config import Stretch
+from miron_jax.model.costs import cost_model
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.rope import rope_of
-from miron_jax.plan import make_plan
-from miron_jax.run import load_model
-from miron_jax.scores import SelfCheck, Totals, score_parts
-from miron_jax.token_requests import Requests
+from miron_jax.planning.plan import make_plan
+from miron_jax.planning.request_batches import Totals
+from miron_jax.tokens.records import Requests
 from tests.test_plan import COST, check, requests_of
 
 VOCAB, ABOVE = 97, 16

@@ -1,5 +1,9 @@
 """Spans, cuts and BOS against a slow twin that follows the published pseudo-code token by token."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +17,15 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from miron_jax import token_requests
 from miron_jax.errors import InputError
-from miron_jax.prompts import Prompt, render
-from miron_jax.task import Profile, read_examples
+from miron_jax.prompting.prompts import Prompt, render
+from miron_jax.task_kinds.data_files import read_examples
+from miron_jax.task_kinds.records import Profile
 from miron_jax.tasks import core
-from miron_jax.token_requests import Bos, Requests, concatenate, load_tokenizer, resolve_bos, tokenize
+from miron_jax.tokens import requests as token_requests
+from miron_jax.tokens.records import Bos, Requests, concatenate
+from miron_jax.tokens.requests import tokenize
+from miron_jax.tokens.tokenizers import load_tokenizer, resolve_bos
 
 TASKS = {task.name: task for task in core.SUITE.tasks}
 CHOICE = TASKS["core/copa"].profile
@@ -252,6 +259,52 @@ def test_a_broken_tokenizer_file_is_one_sentence(tmp_path: Path, content: str):
     with pytest.raises(InputError, match="no tokenizer could be read") as error:
         load_tokenizer(str(tmp_path))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "field", "value"),
+    [
+        ("tokenizer_config.json", "tokenizer_class", 3),
+        ("tokenizer_config.json", "added_tokens_decoder", {"0": 1.5}),
+        ("tokenizer_config.json", "model_max_length", {}),
+        ("tokenizer_config.json", None, [1]),
+        ("tokenizer_config.json", "bos_token", 10**30),
+        ("tokenizer.json", "added_tokens", [{"id": -1}]),
+        ("tokenizer.json", "model", {"type": "BPE", "vocab": {"a": 1}, "merges": ["a b c"]}),
+        ("tokenizer.json", "decoder", 1),
+    ],
+)
+def test_damage_within_a_tokenizer_is_one_sentence(tmp_path: Path, file: str, field: str | None, value: Any):
+    TINY.save_pretrained(tmp_path)
+    fields = json.loads((tmp_path / file).read_text())
+    (tmp_path / file).write_text(json.dumps(value if field is None else fields | {field: value}))
+    with pytest.raises(InputError, match="no tokenizer could be read"):
+        load_tokenizer(str(tmp_path))
+
+
+def test_deep_nesting_in_a_tokenizer_is_one_sentence(tmp_path: Path):
+    TINY.save_pretrained(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"a":' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(InputError, match="no tokenizer could be read"):
+        load_tokenizer(str(tmp_path))
+
+
+def test_code_in_a_tokenizers_folder_never_runs(tmp_path: Path):
+    """transformers asks whether to run it, and `yes` may stand on standard input."""
+    folder, marker = tmp_path / "model", tmp_path / "ran"
+    TINY.save_pretrained(folder)
+    (folder / "own.py").write_text(f"open({str(marker)!r}, 'w').close()\nclass Own: pass\n")
+    fields = json.loads((folder / "tokenizer_config.json").read_text())
+    fields |= {"auto_map": {"AutoTokenizer": ["own.Own", "own.Own"]}, "tokenizer_class": "Own"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(fields))
+    code = f"from miron_jax.tokens.tokenizers import load_tokenizer; load_tokenizer({str(folder)!r})"
+    environment = {**os.environ, "HF_MODULES_CACHE": str(tmp_path / "modules")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], input="y\n" * 9, env=environment, capture_output=True, text=True
+    )
+    assert "InputError" in done.stderr
+    assert "trust_remote_code" in done.stderr
+    assert not marker.exists()
 
 
 def test_an_unknown_tokenizer_is_one_sentence(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -21,13 +22,15 @@ from absl.testing import flagsaver
 from flax import nnx
 from orbax.checkpoint import v1 as ocp1
 
-from miron_jax import checkpoints, cli
+from miron_jax import cli
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
+from miron_jax.inputs import find_inputs
+from miron_jax.model import checkpoints
 from miron_jax.model.orbax_reader import load_orbax
 from miron_jax.model.remote import folder_at, here
 from miron_jax.model.training_run import load_step, pick_steps, training_steps
-from miron_jax.run import evaluate_checkpoints, find_inputs
+from miron_jax.run import evaluate_checkpoints
 from tests.test_demo import CONFIG, same_bits, weights
 from tests.tiny_model import make_model
 
@@ -422,3 +425,50 @@ def test_a_checkpoint_that_is_still_being_written_is_none(tmp_path: Path) -> Non
         list(evaluate_checkpoints(config, find_inputs(config), lambda line: None))
     with pytest.raises(InputError, match="tmp-123: is still being written, or was given up"):
         load_orbax(tmp_path / "7.orbax-checkpoint-tmp-123", CONFIG, jnp.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("chunks", [1 << 32, 1 << 32]),
+        ("chunks", [10**30]),
+        ("chunks", [0, 0]),
+        ("chunks", "x"),
+        ("shape", [1 << 62]),
+        ("shape", [[1]]),
+        ("chunks", None),
+        ("dtype", "<f9"),
+        ("zarr_format", 99),
+    ],
+)
+def test_a_damaged_array_header_is_one_sentence(tmp_path: Path, field: str, value: Any) -> None:
+    """Chunks of 2**32 once made tensorstore abort the whole process."""
+    save_apart(tmp_path / "7", pure())
+    for path in (tmp_path / "7").glob("*/.zarray"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    with pytest.raises(InputError, match=r"save (it|the checkpoint) again|config\.json"):
+        load_orbax(tmp_path / "7", CONFIG, jnp.bfloat16)
+
+
+def test_damaged_metadata_is_one_sentence(tmp_path: Path) -> None:
+    """Values of Orbax's own records replaced by others."""
+    save_apart(tmp_path / "7", pure())
+    path, rng = tmp_path / "7" / "_METADATA", random.Random(3)
+    whole = path.read_text()
+    others: list[Any] = [None, True, -1, 10**30, "x", [], {}, [[]], {"a": 1}]
+
+    def damaged(value: Any, depth: int = 0) -> Any:
+        if depth and rng.random() < 0.05:
+            return rng.choice(others)
+        if isinstance(value, dict):
+            return {key: damaged(own, depth + 1) for key, own in value.items()}
+        return [damaged(own, depth + 1) for own in value] if isinstance(value, list) else value
+
+    refused = 0
+    for _ in range(40):
+        path.write_text(json.dumps(damaged(json.loads(whole))))
+        try:
+            load_orbax(tmp_path / "7", CONFIG, jnp.bfloat16)
+        except InputError:
+            refused += 1
+    assert refused > 10

@@ -14,19 +14,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miron_jax.detokenize import drops_first_space
 from miron_jax.errors import InputError
 from miron_jax.metrics.answers import score_answer
 from miron_jax.metrics.choices import score_beside, score_choices
 from miron_jax.metrics.ukrainian import as_lm_eval, comparable
-from miron_jax.prompts import Prompt, render
-from miron_jax.task import AnswerProfile, AnswerTask, Task, read_examples
+from miron_jax.prompting.prompts import Prompt, render
+from miron_jax.task_kinds.data_files import read_examples
+from miron_jax.task_kinds.records import AnswerProfile, AnswerTask, Task
 from miron_jax.tasks.eval_uation.records import joined_draws
 from miron_jax.tasks.eval_uation.suite import SUITE, TEXT, TEXT_REFCOMPAT, locate
 from miron_jax.tasks.eval_uation.table import DATA_SETS
 from miron_jax.tasks.registry import suites
-from miron_jax.token_requests import LengthLimit
-from miron_jax.whole_shots import fitting
+from miron_jax.tokens.detokenize import drops_first_space
+from miron_jax.tokens.records import LengthLimit
+from miron_jax.tokens.whole_shots import fitting
 from tests.uation_records import FILES, Fields, cbt, title, write
 
 TASKS: dict[str, Task | AnswerTask] = {

@@ -20,8 +20,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from miron_jax.errors import InputError
-from miron_jax.prompts import render
-from miron_jax.task import data_state, git_blob_sha1, read_examples
+from miron_jax.prompting.prompts import render
+from miron_jax.task_kinds.data_files import data_state, git_blob_sha1, read_examples
 from miron_jax.tasks.eval_uation.records import Item, reader
 from miron_jax.tasks.eval_uation_gen import odd_words, pairs, places, sets, stories
 from miron_jax.tasks.eval_uation_gen.articles import articles

@@ -10,16 +10,19 @@ import jax
 import numpy as np
 import pytest
 
-from miron_jax.aggregate import Inputs, Source
 from miron_jax.config import RunConfig
-from miron_jax.plain import score_plainly
-from miron_jax.prompts import render
-from miron_jax.report.results import write_results
+from miron_jax.engine.model import load_model
+from miron_jax.engine.plain import score_plainly
+from miron_jax.evaluation.records import Inputs, Source
+from miron_jax.inputs import find_inputs
+from miron_jax.prompting.prompts import render
+from miron_jax.report.output import write_results
 from miron_jax.report.robustness_table import print_robustness
-from miron_jax.run import evaluate, find_inputs, load_model
-from miron_jax.task import AnswerTask, DataState, Task, read_examples
+from miron_jax.run import evaluate
+from miron_jax.task_kinds.data_files import DataState, read_examples
+from miron_jax.task_kinds.records import AnswerTask, Task
 from miron_jax.tasks.eval_uation.suite import SUITE, TEXT
-from miron_jax.token_requests import load_tokenizer
+from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.tiny_model import make_model
 from tests.uation_records import write
 

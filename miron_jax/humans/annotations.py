@@ -4,7 +4,8 @@ Arrives: TSV or CSV files, one answer a line, and the names of their columns.  L
 guessed to be a number, and "NA" or "null" are answers like others.  It deliberately does not know what is done with them.
 
 Columns are by default Toloka's: INPUT:x (the item), OUTPUT:x (the answer), GOLDEN:x (the right answer of a control task,
-empty elsewhere), ASSIGNMENT:worker_id, ASSIGNMENT:started.  Some of MERA's projects have files of other shapes: `Project`.
+empty elsewhere), ASSIGNMENT:worker_id, ASSIGNMENT:started and :submitted.  Some of MERA's projects have files of other
+shapes: `Project`.
 """
 
 import ast
@@ -22,7 +23,7 @@ DELIMITERS = "\t;,|"
 _WHOLE = re.compile(r"([+-]?\d+)\.0+")
 
 
-STARTED = "ASSIGNMENT:started"
+STARTED, SUBMITTED = "ASSIGNMENT:started", "ASSIGNMENT:submitted"
 
 
 class Answer(NamedTuple):
@@ -30,7 +31,7 @@ class Answer(NamedTuple):
     worker: str
     answer: str  # as `canonical`
     right: str | None  # of a control task; None: nobody knows here
-    started: str = ""  # when, as text that sorts by time; "": the file does not say
+    when: str = ""  # as text that sorts by time; "": the file does not say
 
 
 class Project(NamedTuple):
@@ -41,12 +42,14 @@ class Project(NamedTuple):
     controls_vote: bool = False  # control tasks are items too; of each, an annotator's first answer counts
     plurality: bool = False  # procedure A labels by strict plurality, not by equal votes
     is_filtered: bool = True  # annotators are rejected by their control tasks; elsewhere the platform has done that
+    answer: str = ""  # its column of answers, where several begin with OUTPUT:
+    when: str = STARTED  # its column that says which of an annotator's answers was the first
 
 
 PROJECTS = {
     "plain": Project(),
-    "ruhhh": Project(controls_vote=True, plurality=True),
-    "rutie": Project(lists=True, is_filtered=False),
+    "ruhhh": Project(controls_vote=True, plurality=True, when=SUBMITTED),
+    "rutie": Project(lists=True, is_filtered=False, answer="OUTPUT:result"),
     "ruethics": Project(texts_a_row=3, is_filtered=False),
 }
 
@@ -76,6 +79,8 @@ def read_annotations(
     num_dropped, inputs = 0, None
     for path in paths:
         header, lines = read_table(path)
+        if not columns.answer and project.answer in header:
+            columns = columns._replace(answer=project.answer)
         if project.texts_a_row > 1:
             header, lines = _one_text_a_row(header, lines, project.texts_a_row, path)
         if project.lists:
@@ -93,7 +98,9 @@ def read_annotations(
                 num_dropped += 1
                 continue
             right = canonical(line[found.right]) if found.right else ""
-            answers.append(Answer(item, worker, canonical(line[found.answer]), right or None, line.get(STARTED, "")))
+            answers.append(
+                Answer(item, worker, canonical(line[found.answer]), right or None, line.get(project.when, ""))
+            )
     assert inputs is not None, "at least one file"
     return Annotations(inputs, answers, num_dropped)
 
@@ -129,7 +136,7 @@ def _one_question_a_row(
         try:
             listed = ast.literal_eval(line[answer])
             pairs = [(str(own["question"]), str(own["answer"])) for own in listed]
-        except (ValueError, SyntaxError, KeyError, TypeError, RecursionError):
+        except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError):  # the last of deep nesting
             raise InputError(
                 f"{path}, line {number}: {answer} is {line[answer]!r:.40}, expected a list of "
                 '{"question": ..., "answer": ...}'

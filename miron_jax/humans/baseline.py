@@ -8,11 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from miron_jax.aggregate import wilson
+import numpy as np
+
 from miron_jax.humans.agreement import krippendorff_alpha
 from miron_jax.humans.annotations import PROJECTS, Annotations, Project
 from miron_jax.humans.gold import Rule
-from miron_jax.humans.votes import NEEDED, Votes, procedure_a, procedure_b, votes, workers
+from miron_jax.humans.votes import NEEDED, Label, Votes, procedure_a, procedure_b, votes, workers
+from miron_jax.metrics.mera import macro_f1, matthews
+from miron_jax.statistics.estimate import wilson
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class Procedure:
     origins: dict[str, int]  # how labels came to be
     without_gold: int  # labelled items whose right answer is not known, left out of the accuracy
     accuracy: Accuracy | None  # None: no rule for right answers
+    f1_macro: float | None  # of labels against right answers; None: there are none
+    mcc: float | None  # Matthews' correlation, where there are two answers; the greater one by its text is positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +63,8 @@ def baseline(
     needed: int = NEEDED,
     project: Project = PROJECTS["plain"],
     glad: Callable[[Annotations], Mapping[str, float] | None] = lambda found: None,
-) -> tuple[Baseline, dict[tuple[str, ...], str]]:
-    """The baseline, and procedure A's labels by item.  `glad`: annotators' abilities, asked for where items are even."""
+) -> tuple[Baseline, dict[tuple[str, ...], str], dict[tuple[str, ...], Label]]:
+    """The baseline, and the labels by item of procedures A and B.  `glad`: abilities, asked for where items are even."""
     known = workers(found.answers)
     rejected = {
         name: (own.controls, own.right) for name, own in known.items() if own.is_rejected and project.is_filtered
@@ -91,7 +96,7 @@ def baseline(
             rule,
         ),
     )
-    return told, labels
+    return told, labels, decided
 
 
 def _alpha(found: Votes) -> float | None:
@@ -104,10 +109,22 @@ def _procedure(
     right: Mapping[tuple[str, ...], str | None],
     rule: Rule | None,
 ) -> Procedure:
-    judged = [answer == right[item] for item, answer in labels.items() if right[item] is not None]
-    accuracy = _accuracy(judged) if rule is not None else None
-    unknown = 0 if rule is None else len(labels) - len(judged)
-    return Procedure(len(labels), len(labels) / len(right) if right else 0.0, dict(origins), unknown, accuracy)
+    pairs = [(answer, gold) for item, answer in labels.items() if (gold := right[item]) is not None]
+    accuracy = _accuracy([answer == gold for answer, gold in pairs])
+    unknown = 0 if rule is None else len(labels) - len(pairs)
+    coverage = len(labels) / len(right) if right else 0.0
+    return Procedure(len(labels), coverage, dict(origins), unknown, accuracy, *_over_all(pairs))
+
+
+def _over_all(pairs: list[tuple[str, str]]) -> tuple[float | None, float | None]:
+    """(macro F1, Matthews' correlation): MERA's measures of RCB and the TAPE sets, and of ruEthics."""
+    if not pairs:
+        return None, None
+    given, right = ([pair[i] for pair in pairs] for i in (0, 1))
+    weights, values = np.ones(len(pairs)), sorted({*given, *right})
+    positive = np.asarray(given) == values[-1], np.asarray(right) == values[-1]
+    mcc = matthews(positive[0], positive[1], weights) if len(values) == 2 else None
+    return macro_f1(given, right, weights), mcc
 
 
 def _accuracy(judged: list[bool]) -> Accuracy | None:

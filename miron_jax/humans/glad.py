@@ -4,11 +4,13 @@ Arrives: `Annotations`.  Leaves: an ability by annotator, or None where the pack
 what they decide.
 """
 
+import warnings
 from collections.abc import Mapping
 
 from miron_jax.humans.annotations import Annotations
 
-ITERATIONS, TOLERANCE = 10_000, 1e-6  # MERA's notebooks
+# MERA's notebooks: of all, and of each step's maximization
+ITERATIONS, TOLERANCE, STEP_ITERATIONS, STEP_TOLERANCE = 10_000, 1e-6, 1000, 1e-3
 
 
 def abilities(found: Annotations) -> Mapping[str, float] | None:
@@ -23,5 +25,8 @@ def abilities(found: Annotations) -> Mapping[str, float] | None:
         return None
     rows = [("\t".join(own.item), own.worker, own.answer) for own in found.answers]
     table = pd.DataFrame(rows, columns=["task", "worker", "label"])
-    fitted = GLAD(n_iter=ITERATIONS, tol=TOLERANCE).fit(table)
+    glad = GLAD(n_iter=ITERATIONS, tol=TOLERANCE, m_step_max_iter=STEP_ITERATIONS, m_step_tol=STEP_TOLERANCE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # crowd-kit 1.4 under pandas 3: one of its assignments warns at each step
+        fitted = glad.fit(table)
     return {str(worker): float(ability) for worker, ability in fitted.alphas_.items()}

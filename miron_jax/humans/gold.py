@@ -8,9 +8,9 @@ import ast
 import operator
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from pathlib import Path
 
 from miron_jax.errors import InputError
+from miron_jax.files.places import local_path
 from miron_jax.humans.annotations import canonical, normalized, read_table
 
 Rule = Callable[[tuple[str, ...]], str | None]
@@ -79,7 +79,7 @@ def rule_of(name: str, inputs: Sequence[str]) -> Rule:
                 "with --input_columns, or another rule"
             )
         return RULES[name]
-    path = Path(name).expanduser()
+    path = local_path(name)
     if not path.is_file():
         raise InputError(f"--gold={name} is no file and none of {', '.join(RULES)}: name one of these")
     header, lines = read_table(path)

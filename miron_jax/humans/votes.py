@@ -53,7 +53,7 @@ def votes(
     """
     found: Votes = defaultdict(list)
     voted: set[tuple[str, tuple[str, ...]]] = set()
-    ordered = sorted(answers, key=lambda own: own.started) if project.controls_vote else answers
+    ordered = sorted(answers, key=lambda own: own.when) if project.controls_vote else answers
     for own in answers:
         if own.right is None or project.controls_vote:
             found[own.item]  # an item keeps its place where nobody's answer counts
@@ -104,12 +104,13 @@ def _decided(own: Sequence[Answer], skills: Mapping[str, float], glad: Mapping[s
 
 
 def _most_skilled(own: Sequence[Answer], skills: Mapping[str, float]) -> str | None:
-    """The answer with most votes, then the largest sum of skills; None where two are even."""
+    """The answer with most votes, then the largest sum of skills; None where the sums of the first two are equal, whatever
+    their votes, as in MERA's notebooks."""
     counts, sums = Counter[str](), Counter[str]()
     for vote in own:
         counts[vote.answer] += 1
         sums[vote.answer] += skills.get(vote.worker, 0.0)  # type: ignore[assignment]
     ranked = sorted(counts, key=lambda answer: (-counts[answer], -sums[answer]))
-    if len(ranked) > 1 and (counts[ranked[0]], sums[ranked[0]]) == (counts[ranked[1]], sums[ranked[1]]):
+    if len(ranked) > 1 and sums[ranked[0]] == sums[ranked[1]]:
         return None
     return ranked[0]

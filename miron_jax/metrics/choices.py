@@ -41,7 +41,7 @@ class ExampleScore:
     tied: bool  # another option equals the chosen one, which won by its place
     empty_span: bool  # some option has no scored token
     metrics: Mapping[str, float]
-    rounded: bool = False  # the mean losses alone would have chosen another option: exp of them rounded to a tie
+    rounded: bool = False  # the mean losses, by the same tie rule, choose another option: exp of them rounded to a tie
     neutral_logprobs: tuple[float, ...] = ()  # nats, of every option behind the context without content
 
 
@@ -61,7 +61,7 @@ def score_choices(
         return ExampleScore(None, None, False, empty, dict.fromkeys(CHOICE_METRICS, math.nan))
     means = _losses(token_logprobs, continuations, normalizer)
     losses = perplexities(means) if normalizer == "exp_mean" else means
-    prediction = first_smallest(losses) if tie == "first" else len(losses) - 1 - first_smallest(losses[::-1])
+    prediction = chosen(losses, tie)
     tied = sum(bool(loss == losses[prediction]) for loss in losses) > 1
     if gold is None:
         return ExampleScore(prediction, None, tied, empty, dict.fromkeys(CHOICE_METRICS, math.nan))
@@ -70,7 +70,7 @@ def score_choices(
         correct=prediction == gold,
         tied=tied,
         empty_span=empty,
-        rounded=prediction != first_smallest(means),
+        rounded=prediction != chosen(means, tie),
         metrics={
             "accuracy": float(prediction == gold),
             "accuracy_sum": accuracy_sum(token_logprobs, gold),
@@ -150,10 +150,15 @@ def mean_losses(token_logprobs: Sequence[np.ndarray]) -> list[np.float32]:
 def perplexities(losses: Sequence[np.float32]) -> list[np.float32]:
     """exp(loss), float32, which the Gauntlet compares: above 88.7 nats all are infinite, tiny losses all become 1.
 
-    Elsewhere it orders options as the losses do, and where it makes equals of them the first wins.
+    Elsewhere it orders options as the losses do, and where it makes equals of them the task's tie rule decides.
     """
     with np.errstate(over="ignore"):
         return [np.exp(loss) for loss in losses]
+
+
+def chosen(losses: Sequence[np.float32], tie: Literal["first", "last"]) -> int:
+    """The option with the smallest loss; of equal ones the first or the last."""
+    return first_smallest(losses) if tie == "first" else len(losses) - 1 - first_smallest(losses[::-1])
 
 
 def first_smallest(losses: Sequence[np.float32]) -> int:

@@ -28,6 +28,7 @@ from miron_jax.kernels.target_logprob.xla import head_logits
 from miron_jax.model.cache import Cache
 from miron_jax.model.config import Activation, ModelConfig, Rope
 from miron_jax.model.visibility import NO_WINDOW, Continuation, Visibility
+from miron_jax.runtime.devices import take_rows
 
 _ACTIVATE = {
     "silu": jax.nn.silu,
@@ -274,7 +275,7 @@ class Decoder(nnx.Module):
             return x_BTD, kept if keep else None
 
         indices = jnp.arange(self.config.num_layers, dtype=jnp.int32)
-        x_BTD, kept = jax.lax.scan(layer, self._embed(token_ids_BT, position_BT), (stacked, kinds, indices))
+        x_BTD, kept = jax.lax.scan(layer, self._embed(token_ids_BT, position_BT, not keep), (stacked, kinds, indices))
         return self.final_norm(x_BTD), kept
 
     def head(self) -> Head:
@@ -282,8 +283,8 @@ class Decoder(nnx.Module):
         bias_V = None if self.head_bias_V is None else self.head_bias_V[...]
         return Head(weight[...], bias_V, self.config.final_softcap, self.config.logit_scale, self.config.vocab_size)
 
-    def _embed(self, token_ids_BT: jax.Array, position_BT: jax.Array) -> jax.Array:
-        x_BTD = self.embedding_VD[...][token_ids_BT].astype(jnp.float32)
+    def _embed(self, token_ids_BT: jax.Array, position_BT: jax.Array, rows_are_split: bool) -> jax.Array:
+        x_BTD = take_rows(self.embedding_VD[...], token_ids_BT, rows_are_split)
         if self.config.embedding_scale != 1.0:
             # Gemma's sqrt(640) = 25.298 is 25.25 in bfloat16.
             dtype = self.embedding_VD[...].dtype if self.config.embedding_scale_rounded else jnp.float32

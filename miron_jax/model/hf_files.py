@@ -8,7 +8,7 @@ classes of transformers 4 named them like torch's but for the last part: `kernel
 too, whose Conv1D both keep the other way round), `embedding` and `scale` are its `weight`.
 """
 
-import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ from flax.traverse_util import flatten_dict
 from safetensors import SafetensorError, safe_open
 
 from miron_jax.errors import InputError
+from miron_jax.files.readers import parse_json
 
 _SAFETENSORS, _MSGPACK = "model.safetensors", "flax_model.msgpack"
 _WORDS = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
@@ -80,7 +81,7 @@ def _sharded(index: Path, read: Callable[[Path], dict[str, Stored]]) -> dict[str
 
 def _weight_map(index: Path) -> dict[str, str]:
     try:
-        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        weight_map = parse_json(index.read_text(encoding="utf-8"))["weight_map"]
         if weight_map and all(isinstance(name, str) for name in weight_map.values()):
             return weight_map
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -90,8 +91,8 @@ def _weight_map(index: Path) -> dict[str, str]:
 
 def _shard(index: Path, name: str) -> Path:
     path = index.parent / name
-    if Path(name).name != name or not path.is_file():
-        raise InputError(f"{path}: no such file, but {index.name} lists it; download the missing shard")
+    if Path(name).name != name or not os.path.isfile(path):  # False of a name that no file can have
+        raise InputError(f"{path!s:.300}: no such file, but {index.name} lists it; download the missing shard")
     return path
 
 

@@ -21,6 +21,8 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from miron_jax.errors import InputError
+from miron_jax.files.hub import parse_name
+from miron_jax.files.places import local_path
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_config import from_hf_config
@@ -76,18 +78,22 @@ def load_hf(
 
 
 def resolve_model(name: str, weights: bool = True) -> Path:
-    """A local folder as it is; anything shaped like owner/name through the hub's cache, fetched where needed."""
-    local = Path(name).expanduser()
+    """A local folder as it is; owner/name or owner/name@revision through the hub's cache, fetched where needed."""
+    local = local_path(name)
     if local.is_dir():
         return local
     if local.exists():
         raise InputError(f"--model={name}: is a file, expected the folder that holds config.json; name the folder")
-    if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
-        raise InputError(f"--model={name}: no such folder, and not a hub id like owner/name; check the path")
-    return _from_hub(name, weights)
+    return from_hub(name, "--model", weights)
 
 
-def _from_hub(name: str, weights: bool) -> Path:
+def from_hub(name: str, flag: str, weights: bool) -> Path:
+    """The folder of `owner/name` or `owner/name@revision` in the hub's cache, fetched where needed.  Raises InputError."""
+    repository = parse_name(name)
+    if repository is None:
+        raise InputError(
+            f"{flag}={name}: no such folder, and not a hub id like owner/name or owner/name@revision; check the path"
+        )
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -96,13 +102,19 @@ def _from_hub(name: str, weights: bool) -> Path:
         LocalEntryNotFoundError,
         OfflineModeIsEnabled,
         RepositoryNotFoundError,
+        RevisionNotFoundError,
     )
 
     beside = ["*.json", "*.model", "*.jinja", "merges.txt", "vocab.txt"]
 
     def fetch(*patterns: str) -> Path:
         return Path(
-            snapshot_download(name, allow_patterns=[*beside, *patterns], ignore_patterns=["*/*", "consolidated*"])
+            snapshot_download(
+                repository.id,
+                revision=repository.revision,
+                allow_patterns=[*beside, *patterns],
+                ignore_patterns=["*/*", "consolidated*"],
+            )
         )
 
     try:
@@ -112,6 +124,8 @@ def _from_hub(name: str, weights: bool) -> Path:
         return folder if any(folder.glob("*.safetensors")) else fetch("*.msgpack")
     except GatedRepoError:
         why = "the hub wants its licence accepted; accept it on the model's page and log in with `hf auth login`"
+    except RevisionNotFoundError:
+        why = "the hub has the model, but not this revision; name one of its commits, tags or branches"
     except (RepositoryNotFoundError, HFValidationError):
         why = "no such model on the hub (or it is private), and no such folder here; check the name"
     except (LocalEntryNotFoundError, OfflineModeIsEnabled):
@@ -120,7 +134,7 @@ def _from_hub(name: str, weights: bool) -> Path:
         )
     except HfHubHTTPError as error:
         why = f"the hub answers: {' '.join(str(error).split())}; try again later or name a local folder"
-    raise InputError(f"--model={name}: {why}")
+    raise InputError(f"{flag}={name}: {why}")
 
 
 def _sources(

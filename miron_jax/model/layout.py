@@ -19,7 +19,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from miron_jax.model.config import ModelConfig
-from miron_jax.parallel import FSDP, MODEL, Placement
+from miron_jax.runtime.devices import FSDP, MODEL, Placement
 
 _BY_OUTPUT, _BY_INPUT = ("q", "k", "v", "gate", "up"), ("out", "down")
 

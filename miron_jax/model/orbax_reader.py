@@ -13,45 +13,28 @@ before an array is read.  The format is JSON and arrays; nothing is ever unpickl
 import ctypes
 import difflib
 import gc
-import json
 import math
 import os
 import sys
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
-from etils import epath
 from jax.typing import DTypeLike
 
 from miron_jax.errors import InputError
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract, leaf_name
 from miron_jax.model.hf_reader import Put, on_default_device
+from miron_jax.model.orbax_layout import Stored, damaged, item_of, listed, place_of, stored_arrays
 from miron_jax.model.param_map import Mapped, is_maxtext, maxtext_map, users_map
-from miron_jax.model.remote import is_remote
 
-_TREE_FILE = "_METADATA"  # every checkpoint has one
-_COMMITTED = "commit_success.txt"
-_UNFINISHED = ".orbax-checkpoint-tmp"
 _DATA_FOLDER, _MANIFEST = "d", "manifest.ocdbt"  # all arrays in a few files, and what tells where each one lies
-# Inside a checkpoint's folder, where its writers put a tree: CheckpointManager, orbax v1, and what people name an item
-_ITEMS = ("default", "state", "pytree", "params", "model", "model_params", "items", "train_state")
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
-_SAVE = "save nnx.to_pure_dict(state) of a Decoder with orbax.checkpoint, or name the folder of one step"
-
-
-class Stored(NamedTuple):
-    """One array as the checkpoint describes it."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    lists: tuple[int, ...] = ()  # a level of its path: entries of the list that stands there, 0 for names
 
 
 def load_orbax(
@@ -74,8 +57,8 @@ def load_tree(folder: Path, tree: Any, param_map: str | None = None) -> Any:
 
 
 def _load(folder: Path, tree: Any, described: str, param_map: str | None, config: ModelConfig | None, put: Put) -> Any:
-    item = _item(folder)
-    stored = _stored(item)
+    item = item_of(folder)
+    stored = stored_arrays(item)
     leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
     wanted = {leaf_name(path): jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for path, leaf in leaves}
     if param_map is not None:
@@ -88,7 +71,7 @@ def _load(folder: Path, tree: Any, described: str, param_map: str | None, config
         scale = float(rounded) if config.embedding_scale_rounded else config.embedding_scale
         arrays = _restore_mapped(folder, item, stored, wanted, maxtext_map(folder, config, stored, scale), put)
     else:
-        place = _place(folder, stored, wanted)
+        place = place_of(folder, stored, wanted)
         inside = {key.removeprefix(place.above).removesuffix(place.below): key for key in stored if place.holds(key)}
         _check_keys(folder, inside, wanted, described)
         for path, leaf in wanted.items():
@@ -121,7 +104,7 @@ def _restore_mapped(
     absent = sorted(set(wanted) - set(mapping))
     if absent:
         raise InputError(
-            f"{folder}: config.json asks for {_listed(absent)}, which such a tree has no place for; use the config.json of "
+            f"{folder}: config.json asks for {listed(absent)}, which such a tree has no place for; use the config.json of "
             "this checkpoint"
         )
     used = {piece.name for path in wanted for piece in mapping[path].pieces}
@@ -137,7 +120,7 @@ def _restore_mapped(
     left = [name for name in on_disk if name not in used and _top(name, used) in tops]
     if left:
         raise InputError(
-            f"{folder}: has {_listed(left)} besides, which nothing is mapped to and which may change the scores; use the "
+            f"{folder}: has {listed(left)} besides, which nothing is mapped to and which may change the scores; use the "
             "config.json of this checkpoint, or map them"
         )
     arrays = {}
@@ -198,93 +181,11 @@ def _only_merges(found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     return math.prod(found) == math.prod(wanted) and set(np.cumprod(wanted).tolist()) <= ends
 
 
-def is_checkpoint(folder: Path) -> bool:
-    """Whether a finished Orbax checkpoint lies there.  A store cannot rename a folder: there a file says that it is."""
-    item = _find_item(folder)
-    if item is None or not is_remote(folder):
-        return item is not None
-    return any((where / _COMMITTED).is_file() for where in (item, folder))
-
-
-class _Place(NamedTuple):
-    """Where the weights lie in a tree."""
-
-    above: str  # "params/"; "" at the top
-    below: str  # "/value" where nnx variables were saved as they are
-
-    def holds(self, key: str) -> bool:
-        return key.startswith(self.above) and key.endswith(self.below)
-
-
-def _place(folder: Path, stored: Iterable[str], wanted: Mapping[str, Any]) -> _Place:
-    """Where most of the wanted names stand; `params` where they stand in several places."""
-    places = Counter(
-        _Place(key[: -len(name + below)], below)
-        for below in ("", "/value")
-        for name in wanted
-        for key in stored
-        if key == name + below or key.endswith(f"/{name}{below}")
-    )
-    most = max(places.values(), default=0)
-    best = sorted(place for place, count in places.items() if count == most)
-    if len(best) < 2:
-        return best[0] if best else _Place("", "")
-    named = [place for place in best if place.above in ("", "params/", "params/params/", "model/")]
-    if len(named) != 1:
-        raise InputError(
-            f"{folder}: holds the weights in {_listed(place.above or 'the top' for place in best)}, expected them once, or "
-            "once below params; save the weights to score alone"
-        )
-    return named[0]
-
-
-def _find_item(folder: Path) -> Path | None:
-    return next((path for path in (folder, *(folder / name for name in _ITEMS)) if (path / _TREE_FILE).is_file()), None)
-
-
-def _item(folder: Path) -> Path:
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder, expected an Orbax checkpoint; check the path")
-    if _UNFINISHED in folder.name:
-        raise InputError(
-            f"{folder}: is still being written, or was given up by its writer, expected a finished Orbax checkpoint; name "
-            "another step"
-        )
-    item = _find_item(folder)
-    if item is None:
-        raise InputError(
-            f"{folder}: holds {_listed(path.name for path in folder.iterdir())} and no {_TREE_FILE}, expected a "
-            f"finished Orbax checkpoint; {_SAVE}"
-        )
-    return item
-
-
-def _stored(item: Path) -> dict[str, Stored]:
-    """Leaf path -> what the checkpoint holds there, from its metadata alone."""
-    try:
-        found = ocp.PyTreeCheckpointHandler().metadata(epath.Path(item.absolute()))
-    except (json.JSONDecodeError, UnicodeDecodeError, ValueError, KeyError, OSError) as error:
-        raise _damaged(item, error) from None
-    return dict(_flat(getattr(found, "tree", found), ""))
-
-
-def _flat(tree: Any, path: str, lists: tuple[int, ...] = ()) -> Iterable[tuple[str, Stored]]:
-    if isinstance(tree, Mapping):
-        for key, below in tree.items():
-            yield from _flat(below, f"{path}/{key}" if path else str(key), (*lists, 0))
-    elif isinstance(tree, list | tuple):
-        for i, below in enumerate(tree):
-            yield from _flat(below, f"{path}/{i}" if path else str(i), (*lists, len(tree)))
-    else:  # a leaf that is no array has neither shape nor number
-        shape, dtype = getattr(tree, "shape", None), getattr(tree, "dtype", None)
-        yield path, Stored(tuple(shape or ()), "no array" if dtype is None else np.dtype(dtype).name, lists)
-
-
 def _check_keys(folder: Path, found: Mapping[str, str], wanted: Mapping[str, Any], described: str) -> None:
     missing, extra = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
     if missing or extra:
         raise InputError(
-            f"{folder}: lacks {_listed(missing)} and has {_listed(extra)} besides, expected the {len(wanted)} arrays "
+            f"{folder}: lacks {listed(missing)} and has {listed(extra)} besides, expected the {len(wanted)} arrays "
             f"{described}, save the model's weights alone, or say with --param_map where each lies"
         )
 
@@ -319,7 +220,7 @@ def _restore(
     way, whose failure asyncio would print.
     """
     if (item / _DATA_FOLDER).is_dir() and not (item / _MANIFEST).is_file():
-        raise _damaged(folder, FileNotFoundError(f"{_MANIFEST} is missing"))
+        raise damaged(folder, FileNotFoundError(f"{_MANIFEST} is missing"))
     arrays = {}
     with _checkpointer() as checkpointer:
         # Largest first: what reading one takes beside the leaf itself is then smallest where most leaves are there.
@@ -346,8 +247,8 @@ def _read(checkpointer: Any, folder: Path, item: Path, path: str, stored: Stored
     leaf = jax.ShapeDtypeStruct(stored.shape, np.dtype(stored.dtype))
     try:
         tree = checkpointer.restore(item.absolute(), args=_only(path, leaf, stored.lists))
-    except (ValueError, KeyError, OSError) as error:
-        raise _damaged(folder, error) from None
+    except Exception as error:  # as above
+        raise damaged(folder, error) from None
     array = _at(tree, path, stored.lists)
     assert isinstance(array, np.ndarray), "the keys were compared before"
     return array
@@ -378,15 +279,3 @@ def _at(tree: Any, path: str, lists: tuple[int, ...]) -> Any:
     for key, length in zip(path.split("/"), lists, strict=True):
         tree = tree[int(key) if length else key]
     return tree
-
-
-def _damaged(folder: Path, error: Exception) -> InputError:
-    reason = " ".join(str(error).split())
-    return InputError(
-        f"{folder}: Orbax cannot read it ({reason:.200}), expected a whole checkpoint; copy or save it again"
-    )
-
-
-def _listed(names: Iterable[str]) -> str:
-    every = sorted(names)
-    return ", ".join(every[:3]) + (f" and {len(every) - 3} more" if len(every) > 3 else "") if every else "nothing"

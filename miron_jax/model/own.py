@@ -11,6 +11,8 @@ to be what it says.  It deliberately does not know Linen or NNX: parameters are 
 
 import importlib
 import importlib.util
+import inspect
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -27,6 +29,7 @@ from flax import nnx
 from miron_jax.errors import InputError
 from miron_jax.model.decoder import Decoder, Head
 from miron_jax.model.visibility import Visibility
+from miron_jax.runtime.answers import Answers
 
 PROBE_LENGTH = 16  # places of the rows that tell whether a model keeps its word
 PROBE_DRAWS = 5
@@ -126,7 +129,7 @@ def is_factory(name: str) -> bool:
 
 def make_own(name: str) -> OwnModel:
     """What the factory returns."""
-    made = import_from(name, "--model")()
+    made = import_from(name, "--model", 0)()
     if not isinstance(made, OwnModel):
         raise InputError(
             f"--model={name}: {name.partition(':')[2]} returns a {type(made).__name__}, expected a miron_jax.OwnModel; see "
@@ -135,8 +138,9 @@ def make_own(name: str) -> OwnModel:
     return made
 
 
-def import_from(name: str, flag: str) -> Callable[..., Any]:
-    """The function `package.module:function`; its module is looked for in the working directory first."""
+def import_from(name: str, flag: str, num_arguments: int) -> Callable[..., Any]:
+    """The function `package.module:function`, to be called with so many arguments; its module is looked for in the working
+    directory first."""
     module, _, function = name.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -151,7 +155,24 @@ def import_from(name: str, flag: str) -> Callable[..., Any]:
         ) from None
     if not callable(getattr(imported, function, None)):
         raise InputError(f"{flag}={name}: {imported.__file__} has no function {function}; name one that it has")
-    return getattr(imported, function)
+    found = getattr(imported, function)
+    _check_arguments(found, f"{flag}={name}", num_arguments)
+    return found
+
+
+def _check_arguments(function: Callable[..., Any], where: str, count: int) -> None:
+    """Before it is called: a TypeError within it is its own."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of a builtin that tells nothing
+        return
+    try:
+        signature.bind(*range(count))
+    except TypeError as error:
+        called = "without arguments" if not count else f"with {count} argument{'s' if count > 1 else ''}"
+        raise InputError(
+            f"{where} takes {signature}, but it is called {called} ({error}): give the others default values"
+        ) from None
 
 
 def source_of(name: str) -> Path:
@@ -177,18 +198,40 @@ def code_of(name: str, own: OwnModel) -> str:
     return blake2b(repr([record, [path.read_bytes() for path in inside]]).encode(), digest_size=16).hexdigest()
 
 
-def check_own(own: OwnModel, params: Any, tolerance: float) -> None:
-    """Run rows of random tokens that tell whether the model keeps its word.  Raises InputError with the reason.
+def check_own(own: OwnModel, params: Any, tolerance: float) -> Answers:
+    """Run rows of random tokens that tell whether the model keeps its word, and what it answers.
 
-    `tolerance`: largest difference of log-probabilities, nats, that rounding may cause.
+    `tolerance`: largest difference of log-probabilities, nats, that rounding may cause.  Raises InputError with the reason.
     """
+    answers = np.zeros((0, 0, 0), np.float32)
     for seed in range(PROBE_DRAWS):  # a few tokens may be answered with NaN: the run itself counts them
-        if _probe(own, params, tolerance, np.random.default_rng(seed)):
-            return
+        answers = _probe(own, params, tolerance, np.random.default_rng(seed))
+        if not np.isnan(answers).any():
+            break
+    best = answers.max(axis=-1).reshape(-1).tolist()
+    digest = blake2b(answers.tobytes(), digest_size=16).hexdigest()
+    return Answers(_layout(params), digest, tuple(value if math.isfinite(value) else None for value in best), tolerance)
 
 
-def _probe(own: OwnModel, params: Any, tolerance: float, rng: np.random.Generator) -> bool:
-    """Whether the drawn tokens had answers, none of them NaN."""
+def _layout(params: Any) -> str | None:
+    leaves = [leaf for leaf in jax.tree.leaves(params) if isinstance(leaf, jax.Array)]
+    device = next(iter(leaves[0].devices())) if leaves else jax.devices()[0]
+    if device.platform == "gpu":  # its compiler chooses among algorithms by their times
+        return None
+    where = sorted({str(leaf.sharding) for leaf in leaves})
+    told = [
+        device.platform,
+        device.device_kind,
+        jax.device_count(),
+        jax.__version__,
+        os.environ.get("XLA_FLAGS"),
+        where,
+    ]
+    return blake2b(repr(told).encode(), digest_size=16).hexdigest()
+
+
+def _probe(own: OwnModel, params: Any, tolerance: float, rng: np.random.Generator) -> np.ndarray:
+    """Log-probabilities [4, T, V] of the drawn tokens; where one of them is NaN nothing else is looked at."""
     run = jax.jit(_logprobs, static_argnums=0)
     length = min(PROBE_LENGTH, own.num_positions or PROBE_LENGTH)
     half = length // 2
@@ -205,7 +248,7 @@ def _probe(own: OwnModel, params: Any, tolerance: float, rng: np.random.Generato
         return bool((np.abs(a - b) > tolerance).any())
 
     if np.isnan(alone).any():
-        return False
+        return alone
     again = np.asarray(run(own, params, rows, position, until))
     if differ(alone, again):
         raise _refused("the same row gives other logits each time", "turn dropout off (evaluation mode)")
@@ -220,7 +263,7 @@ def _probe(own: OwnModel, params: Any, tolerance: float, rng: np.random.Generato
         raise _refused("a token's logits change with the tokens behind it", f"it is no causal model{remedy}")
     if own.is_forest:
         _check_forest(run, own, params, rows, alone, differ)
-    return True
+    return alone
 
 
 def _check_forest(

@@ -10,7 +10,6 @@ A user's mapping is JSON, or what a function `mapping(shapes)` returns, one entr
      "layers/mlp/up/kernel_IO": {"name": "blocks/fc", "layer_axis": 1, "transposed": true}}    all layers in one array
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from miron_jax.errors import InputError
+from miron_jax.files.places import local_path
+from miron_jax.files.readers import parse_json
 from miron_jax.model.config import ModelConfig
 
 Change = Callable[[np.ndarray], np.ndarray]
@@ -184,13 +185,13 @@ def _entries(given: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any
     from miron_jax.model.own import import_from, is_factory
 
     if is_factory(given) and not Path(given).exists():
-        found = import_from(given, "--param_map")(dict(shapes))
+        found = import_from(given, "--param_map", 1)(dict(shapes))
     else:
-        path = Path(given).expanduser()
+        path = local_path(given)
         if not path.is_file():
             raise InputError(f"--param_map={given}: no such file, and no package.module:function; check the path")
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = parse_json(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise InputError(f"--param_map={given}: not JSON ({error}), expected an object: leaf to name") from None
     if not isinstance(found, Mapping):

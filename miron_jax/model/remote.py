@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from miron_jax.errors import InputError
+from miron_jax.files.places import public
 
 _TOLD = ("size", "etag", "ETag", "md5Hash", "mtime", "updated", "LastModified", "created")  # by stores, of a file
 
@@ -25,14 +26,16 @@ def folder_at(url: str, flag: str) -> Path:
         folder: Any = UPath(url)
         found = folder.is_dir()
     except (ImportError, ValueError) as error:
-        raise InputError(f"{flag}={url}: {error}: install what reads that store, or name a local folder") from None
+        raise InputError(
+            f"{flag}={public(url)}: {error}: install what reads that store, or name a local folder"
+        ) from None
     except Exception as error:  # every store has errors of its own
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
-            f"{flag}={url}: the store answers: {reason:.200}; check the name and your credentials"
+            f"{flag}={public(url)}: the store answers: {reason:.200}; check the name and your credentials"
         ) from error
     if not found:
-        raise InputError(f"{flag}={url}: no such folder in the store; check the name")
+        raise InputError(f"{flag}={public(url)}: no such folder in the store; check the name")
     return folder
 
 

@@ -27,7 +27,8 @@ from miron_jax.model.hf_reader import Put, load_hf, on_default_device
 from miron_jax.model.remote import told_of
 
 _NAMED = re.compile(r"((global_?)?(step|checkpoint|ckpt)[-_]?)?(\d+)", re.ASCII)  # 1000, step_1000, checkpoint-1000
-FINITE_AT_ONCE = 1 << 20  # numbers looked at by one call
+AT_ONCE = 1 << 20  # numbers looked at by one call
+PLAUSIBLE = 1e4  # no weight of a trained model comes near
 _BELOW = ("", "steps", "checkpoints")
 
 
@@ -122,7 +123,7 @@ def load_tree(folder: Path, tree: Any, param_map: str | None = None) -> Any:
 def finite(where: Path | str, state: Any) -> Any:
     """The same state, which holds no NaN and no infinity."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
-        if jnp.issubdtype(leaf.dtype, jnp.floating) and not _all_finite(leaf):
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and not np.isfinite(largest(leaf)):
             raise InputError(
                 f"{where}: the weights {leaf_name(path)} hold NaN or infinity, expected numbers; the training went wrong "
                 "before this step, or the file is damaged: name an earlier step or copy it again"
@@ -130,18 +131,31 @@ def finite(where: Path | str, state: Any) -> Any:
     return state
 
 
-def _all_finite(x: jax.Array) -> bool:
-    """Some rows at a time: all at once, XLA keeps a bool of every number beside them on CPU."""
+def implausible(state: Any) -> list[str]:
+    """Weights of a Decoder that no training leaves, as a flipped bit does: what a sentence says of each such leaf."""
+    found = [(leaf_name(path), largest(leaf)) for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]]
+    return [
+        f"the weights {name} go up to {value:.3g}, expected at most {PLAUSIBLE:g}: the file may be damaged, compare it with "
+        "its source"
+        for name, value in found
+        if value > PLAUSIBLE
+    ]
+
+
+def largest(x: jax.Array) -> float:
+    """The largest absolute value; NaN where one is.  Some rows at a time: XLA on CPU keeps as much again beside them."""
+    if not x.size:
+        return 0.0
     if x.ndim == 0:
-        return bool(jnp.isfinite(x))
-    rows = min(x.shape[0], max(1, FINITE_AT_ONCE * x.shape[0] // max(x.size, 1)))
-    found = [_rows_finite(x, np.int32(start), rows) for start in range(0, x.shape[0], max(rows, 1))]
-    return all(bool(own) for own in found)
+        return float(jnp.abs(x))
+    rows = min(x.shape[0], max(1, AT_ONCE * x.shape[0] // x.size))
+    found = [_largest_of_rows(x, np.int32(start), rows) for start in range(0, x.shape[0], rows)]
+    return float(np.max([np.float32(own) for own in found]))
 
 
 @partial(jax.jit, static_argnums=2)
-def _rows_finite(x: jax.Array, start: jax.Array, rows: int) -> jax.Array:
-    return jnp.isfinite(jax.lax.dynamic_slice_in_dim(x, start, rows)).all()
+def _largest_of_rows(x: jax.Array, start: jax.Array, rows: int) -> jax.Array:
+    return jnp.abs(jax.lax.dynamic_slice_in_dim(x, start, rows)).max().astype(jnp.float32)
 
 
 def _is_checkpoint(folder: Path) -> bool:
@@ -151,6 +165,6 @@ def _is_checkpoint(folder: Path) -> bool:
 def _is_orbax(folder: Path) -> bool:
     if has_tensors(folder):
         return False
-    from miron_jax.model.orbax_reader import is_checkpoint  # orbax takes half a second to import
+    from miron_jax.model.orbax_layout import is_checkpoint
 
     return is_checkpoint(folder)

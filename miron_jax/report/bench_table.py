@@ -81,7 +81,7 @@ def print_bench(found: Bench) -> None:
         f"{found.tokenize_seconds:.1f} s, planned in {found.plan_seconds:.1f} s",
         "of peak: FLOPs that the answers need (every unique token once, the head where something is scored) over seconds",
     ):
-        out.print(line, markup=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
 
 
 def _row(own: Layout, engine: Layout) -> tuple[str, ...]:

@@ -4,17 +4,18 @@ Arrives: `ClozeScores`.  Leaves: plain dicts and rows.  It deliberately does not
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
 
-from miron_jax.aggregate import ClozeScores, Estimate, Outcome, estimates, skipped
-from miron_jax.cloze_groups import cloze_groups, overall
+from miron_jax.evaluation.records import ClozeScores, Outcome
 from miron_jax.report.entries import estimate_entry, option_entry
-from miron_jax.task import ClozeTask, Suite
+from miron_jax.statistics.cloze_groups import cloze_groups, overall
+from miron_jax.statistics.estimate import Estimate, estimates, skipped
+from miron_jax.task_kinds.records import ClozeTask, Suite
 
 SHOWN = ("lev_score", "target_confidence", "bits_per_char", "bits_per_byte", "greedy_exact", "contrast_accuracy")
 OVERALL = SHOWN[:5]
@@ -58,6 +59,8 @@ def cloze_entry(task: ClozeScores, outcome: Outcome, limit: int | None) -> dict[
             "max_length": outcome.length_limit.of(definition.profile),
         },
         "kind": definition.kind,
+        "rows_by_category": dict(Counter(item.category for item in task.items)),
+        "published_rows_a_category": definition.rows,
         "skipped": skipped(task),
         "unspelled": task.unspelled,
         "bos_added": sum(asked.bos_added for asked in task.asked),
@@ -125,7 +128,7 @@ def cloze_table(tasks: Mapping[str, Mapping[str, Any]]) -> Table:
         table.add_column(heading, justify="left" if heading == "category" else "right", no_wrap=True)
     for name, task in tasks.items():
         for category, group in task["groups"].items():
-            table.add_row(name, escape(category), str(group["n"]), *_cells(group["metrics"]))
+            table.add_row(name, category, str(group["n"]), *_cells(group["metrics"]))
         table.add_row(name, "macro mean", str(task["n"]), *_cells(task["macro"]), end_section=True)
     return table
 
@@ -143,6 +146,10 @@ def cloze_notes(tasks: Mapping[str, Mapping[str, Any]]) -> Sequence[str]:
             f"{name}: a token spans the border of prefix and target in {seam:.1f} % of the items, and the card's formula "
             f"gives a forced 0 in {zero:.1f} %; {task['unspelled']} items cannot be spelled with this tokenizer"
         )
+        published = task.get("published_rows_a_category")
+        if published and "limit" not in task and set(task["rows_by_category"].values()) != {published}:
+            counts = ", ".join(f"{category} {count}" for category, count in task["rows_by_category"].items())
+            notes.append(f"{name}: its file has {counts} rows, the card says {published} of each category")
         if task["drift"].get("all", {}).get("n"):
             drift = task["drift"]["all"]
             low, high = (f"{bound:.1f}" for bound in drift["ci95"])

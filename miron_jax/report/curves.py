@@ -8,6 +8,9 @@ from typing import IO, Any, NamedTuple
 
 from rich.table import Table
 
+from miron_jax.errors import printable
+
+MOST_SHOWN = 60  # characters of a name in the picture
 BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 SHOWN = (
     ("greedy_exact", "greedy exact, %", 100.0),
@@ -82,14 +85,22 @@ def draw_curves(results: Mapping[int, Mapping[str, Any]], file: IO[bytes]) -> No
         for j, metric in enumerate(metrics):
             panel = panels[i][j]
             for curve in (own for own in curves if (own.task, own.metric) == (task, metric)):
-                panel.plot(steps, curve.values, marker="o", markersize=3, label=curve.category or None)
+                panel.plot(steps, curve.values, marker="o", markersize=3, label=_label(curve.category))
             panel.set_xscale("symlog", linthresh=1)  # a step 0 has its place
-            panel.set_title(f"{task}: {labels.get(metric, metric)}", fontsize=9)
+            title = f"{_label(task)}: {labels.get(metric, metric)}"
+            panel.set_title(title, fontsize=9, parse_math=False)
             panel.set_xlabel("training step", fontsize=8)
             panel.grid(alpha=0.3)
     if panels[0][0].get_legend_handles_labels()[1]:
-        panels[0][0].legend(fontsize=7)
+        for text in panels[0][0].legend(fontsize=7).get_texts():
+            text.set_parse_math(False)
     figure.savefig(file, format="svg", metadata={"Date": None})
+
+
+def _label(name: str) -> str | None:
+    """A name in the picture; matplotlib would hide one that begins with an underscore."""
+    shown = printable(name, MOST_SHOWN)
+    return f" {shown}" if shown.startswith("_") else shown or None
 
 
 def _values(groups: Sequence[Mapping[str, Any]], name: str, scale: float) -> tuple[float | None, ...]:

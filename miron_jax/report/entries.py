@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from miron_jax.aggregate import Estimate
-from miron_jax.scores import Score
+from miron_jax.engine.records import Score
+from miron_jax.statistics.estimate import Estimate
 
 
 def option_entry(text: str, score: Score) -> dict[str, Any]:

@@ -12,12 +12,14 @@ from miron_jax.report.console import console
 def print_baseline(found: Baseline) -> None:
     """Both procedures and one annotator alone, then who answered and how far they agree."""
     out = console()
-    table = Table("labels", "n", "coverage", "accuracy", "95 % interval", "right", "decided by")
-    for column in table.columns[1:6]:
+    table = Table("labels", "n", "coverage", "accuracy", "95 % interval", "right", "macro F1", "MCC", "decided by")
+    for column in table.columns[1:8]:
         column.justify = "right"
     for name, own in (("A: equal votes, else dropped", found.a), ("B: plurality, then skills", found.b)):
-        table.add_row(name, str(own.labelled), f"{own.coverage:.3f}", *_shown(own.accuracy), _origins(own))
-    table.add_row("one annotator", "", "", *_shown(found.single_annotator), "")
+        table.add_row(
+            name, str(own.labelled), f"{own.coverage:.3f}", *_shown(own.accuracy), *_over_all(own), _origins(own)
+        )
+    table.add_row("one annotator", "", "", *_shown(found.single_annotator), "", "", "")
     out.print(table)
     rejected = sum(controls for controls, _ in found.rejected.values())
     for line in (
@@ -29,7 +31,7 @@ def print_baseline(found: Baseline) -> None:
         f"Krippendorff's alpha (nominal): {_number(found.alpha)}; with rejected annotators {_number(found.alpha_before)}",
         *_notes(found),
     ):
-        out.print(line, markup=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
 
 
 def _notes(found: Baseline) -> list[str]:
@@ -54,6 +56,10 @@ def _shown(own: Accuracy | None) -> tuple[str, str, str]:
         return "", "", ""
     low, high = own.ci95
     return f"{own.value:.3f}", f"{low:.3f} - {high:.3f}", f"{own.right} of {own.n}"
+
+
+def _over_all(own: Procedure) -> list[str]:
+    return ["" if value is None else f"{value:.3f}" for value in (own.f1_macro, own.mcc)]
 
 
 def _origins(own: Procedure) -> str:

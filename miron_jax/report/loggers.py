@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
+from miron_jax.files.places import local_path
 
 
 class Logger(Protocol):
@@ -26,7 +27,7 @@ def open_loggers(config: RunConfig) -> list[Logger]:
     """Those that the flags ask for.  Raises InputError where a package is missing."""
     loggers: list[Logger] = []
     if config.tensorboard is not None:
-        loggers.append(TensorBoard(Path(config.tensorboard).expanduser()))
+        loggers.append(TensorBoard(local_path(config.tensorboard)))
     if config.wandb is not None:
         loggers.append(WeightsAndBiases(config))
     return loggers

@@ -8,16 +8,16 @@ import time
 
 import numpy as np
 
-from miron_jax.aggregate import Inputs, Source
+from miron_jax.evaluation.records import Inputs, Source
+from miron_jax.planning.request_batches import Totals
 from miron_jax.report.console import console
-from miron_jax.scores import Totals
 
 
 def print_plan(inputs: Inputs, totals: Totals) -> None:
     """Requests, tokens, rows, programs, FLOPs, and the time they take at this host's NumPy matmul rate."""
     out = console()
     for name, path in inputs.missing.items():
-        out.print(f"{name} is left out: {path} is missing", markup=False, soft_wrap=True)
+        out.print(f"{name} is left out: {path} is missing", soft_wrap=True)
     padding = 100 * (totals.padded_tokens / max(1, totals.unique_tokens) - 1)
     shared = totals.plain_tokens / max(1, totals.unique_tokens)
     rate = host_matmul_rate()
@@ -36,7 +36,7 @@ def print_plan(inputs: Inputs, totals: Totals) -> None:
         f"useful FLOPs   {totals.useful_flops:.3e}",
         f"estimated time {totals.useful_flops / rate:.0f} s at {rate / 1e9:.0f} GFLOP/s, this host's NumPy float32 matmul",
     ):
-        out.print(line, markup=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
 
 
 def host_matmul_rate(size: int = 1024) -> float:

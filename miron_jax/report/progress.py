@@ -37,7 +37,7 @@ class Progress:
         self._bar.stop()
 
     def say(self, line: str) -> None:
-        self._lines.print(line, markup=False, soft_wrap=True)
+        self._lines.print(line, soft_wrap=True)
 
     def advance(self, done: int, planned: int) -> None:
         """`done` of `planned` tokens; both grow while parts are planned."""

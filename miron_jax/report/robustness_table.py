@@ -3,7 +3,6 @@
 Arrives: a run's results.json.  Leaves: a table a task on standard output.  It deliberately computes nothing.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from miron_jax.errors import InputError
+from miron_jax.files.readers import parse_json
 from miron_jax.report.console import console
 
 
@@ -18,12 +18,12 @@ def print_robustness(folder: Path) -> None:
     """Every task that tells of clusters and traits.  Raises InputError where the folder holds no such run."""
     path = folder / "results.json"
     try:
-        tasks = json.loads(path.read_bytes())["tasks"]
+        tasks = parse_json(path.read_bytes())["tasks"]
         told = {name: task for name, task in tasks.items() if task.get("robustness")}
         tables = [(_table(name, task["robustness"]), _lines(task)) for name, task in told.items()]
     except FileNotFoundError:
         raise InputError(f"--output={folder} holds no results.json: name the folder of a finished run") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise InputError(
             f"{path} is no results.json of this version ({error!s:.120}): name the folder of a finished run"
         ) from None
@@ -35,7 +35,7 @@ def print_robustness(folder: Path) -> None:
     for table, lines in tables:
         out.print(table)
         for line in lines:
-            out.print(line, markup=False, soft_wrap=True)
+            out.print(line, soft_wrap=True)
 
 
 def _table(name: str, own: Mapping[str, Any]) -> Table:

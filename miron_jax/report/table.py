@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from miron_jax.report.cloze import cloze_notes, cloze_table
@@ -31,12 +30,12 @@ def print_results(console: Console, results: Mapping[str, Any]) -> None:
     for suite in results["suites"].values():
         if any(name.startswith(PARTIAL) for name in suite["composites"]):
             console.print(partials_table(suite["composites"]))
-            console.print(_left_out(suite["composites"]), markup=False, soft_wrap=True)
+            console.print(_left_out(suite["composites"]), soft_wrap=True)
             continue
         for name, composite in suite["composites"].items():
-            console.print(_composite(name, composite), markup=False, soft_wrap=True)
+            console.print(_composite(name, composite), soft_wrap=True)
     for line in (*cloze_notes(cloze), *_notes(results), _speed(results)):
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
 
 
 def _table_of(tasks: Mapping[str, Any]) -> Table:
@@ -99,7 +98,7 @@ def sections_table(tasks: Mapping[str, Any]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for section in dict.fromkeys(task["section"] for task in tasks.values()):
         table.add_section()
-        table.add_row(f"[bold]{escape(section or 'in no section')}[/bold]")
+        table.add_row(section or "in no section", style="bold")
         for name, task in tasks.items():
             if task["section"] == section:
                 table.add_row(*_section_row(name, task))
@@ -109,7 +108,7 @@ def sections_table(tasks: Mapping[str, Any]) -> Table:
 def _section_row(name: str, task: Mapping[str, Any]) -> tuple[str, ...]:
     accuracy, rescaled = task["metrics"]["accuracy"], task["rescaled"] or {}
     return (
-        f"  {escape(name.partition('/')[2])}",
+        f"  {name.partition('/')[2]}",
         str(task["n"]),
         _number(accuracy["value"]),
         _number(accuracy["stderr"]),
@@ -205,7 +204,6 @@ def _notes(results: Mapping[str, Any]) -> list[str]:
             "skipped",
             "examples without a score (NaN, or right answers that are not published); no composite counts their tasks",
         ),
-        ("tied", "examples where another option equals the chosen one (the first wins)"),
         ("rounded_to_a_tie", "examples decided by exp() rounding two losses to the same number, as the reference does"),
         ("empty_span", "examples with an option that scores no token"),
         ("truncated", "examples cut to the length limit (BOS and early shots go first)"),
@@ -214,6 +212,9 @@ def _notes(results: Mapping[str, Any]) -> list[str]:
     ):
         if total := sum(task.get(key, 0) - task.get("unspelled", 0) * (key == "skipped") for task in tasks.values()):
             notes.append(f"{total} {text}")
+    for rule in ("first", "last"):
+        if tied := sum(task.get("tied", 0) for task in tasks.values() if task["profile"].get("tie", "first") == rule):
+            notes.append(f"{tied} examples where another option equals the chosen one (the {rule} wins)")
     for name, task in tasks.items():
         if (task.get("first_option_accuracy") or 0) > FIRST_OPTION:
             notes.append(

@@ -1,22 +1,25 @@
-"""Suites and tasks on screen, with the data each needs and whether it is there.
+"""Suites and tasks on screen: what each asks, the data it needs and whether they are there.
 
 Arrives: suites, --data_dir.  Leaves: a table on standard output.  It deliberately does not fetch anything.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rich.table import Table
 
 from miron_jax.errors import InputError
 from miron_jax.report.console import console
-from miron_jax.task import ClozeTask, Suite, data_state
+from miron_jax.task_kinds.data_files import data_state
+from miron_jax.task_kinds.records import About, ClozeTask, Suite
 
 
-def print_tasks(suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...]) -> None:
-    """One line a task."""
+def print_tasks(
+    suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...], about: Callable[[str], About | None]
+) -> None:
+    """One line a task, then one a benchmark: in how many suites it is, it asks the same."""
     out = console()
-    table = Table(header_style="bold")
+    table, told = Table(header_style="bold"), dict[str, About]()
     for name in ("task", "kind", "shots", "random", "rows", "data file", "data"):
         table.add_column(name, no_wrap=name != "data file")
     for suite in suites:
@@ -25,6 +28,8 @@ def print_tasks(suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...]) 
         for task in suite.tasks:
             state = data_state(task, folder).state if folder or not task.file else "missing"
             shots = str(task.profile.num_fewshot)
+            if (known := about(task.name)) is not None:
+                told[known.name] = known
             if isinstance(task, ClozeTask):
                 table.add_row(task.name, task.kind, shots, "", "", task.file or "made by this program", state)
                 continue
@@ -34,6 +39,10 @@ def print_tasks(suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...]) 
             shots += "" if documented is None else f" (document: {documented})"
             table.add_row(task.name, task.kind, shots, baseline, str(task.file.rows or ""), task.file.path, state)
     out.print(table)
+    asked = Table("benchmark", "year", "what it asks", header_style="bold")
+    for known in told.values():
+        asked.add_row(known.name, str(known.year or ""), known.asks)
+    out.print(asked)
     out.print("data are looked for in --data_dir, else in the cache; `miron-jax eval` fetches what it can")
 
 

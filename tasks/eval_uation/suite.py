@@ -18,18 +18,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from miron_jax.errors import InputError
-from miron_jax.task import (
-    AnswerProfile,
-    AnswerTask,
-    DataFile,
-    Example,
-    Profile,
-    Question,
-    Suite,
-    Task,
-    git_blob_sha1,
-    json_rows,
-)
+from miron_jax.files.hub import revision_of
+from miron_jax.task_kinds.data_files import git_blob_sha1, json_rows
+from miron_jax.task_kinds.records import AnswerProfile, AnswerTask, DataFile, Example, Profile, Question, Suite, Task
 from miron_jax.tasks.eval_uation.records import NEUTRAL, Item, joined_draws, reader
 from miron_jax.tasks.eval_uation.table import CITATION, DATA_SETS, DataSet
 from miron_jax.tasks.human_baselines import EVAL_UATION
@@ -230,6 +221,10 @@ def _chance(published: float | None, examples: Sequence[Any]) -> Mapping[str, fl
 
 def locate(data_dir: Path | None, fetch: bool = True) -> Path:
     """The folder that holds lmes_LOW, ua_cbt and so on, as the hub's repositories are named."""
+    if (revision := revision_of(data_dir)) is not None:
+        raise InputError(
+            f"--data_dir={NAME}=@{revision}: its data are nine repositories: fetch them and name their folder"
+        )
     top = data_dir or (_fetched() if fetch else _cache())
     if not any((top / own.folder).is_dir() for own in DATA_SETS):
         raise InputError(

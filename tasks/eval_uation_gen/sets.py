@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from miron_jax.errors import InputError
-from miron_jax.task import AnswerTask, DataFile, Suite, Task, git_blob_sha1
+from miron_jax.task_kinds.data_files import git_blob_sha1
+from miron_jax.task_kinds.records import AnswerTask, DataFile, Suite, Task
 from miron_jax.tasks.eval_uation.suite import no_composites, options_task, text_task
 from miron_jax.tasks.eval_uation.table import DataSet, Shape
 from miron_jax.tasks.eval_uation_gen import odd_words, pairs, places, stories
@@ -136,7 +137,8 @@ def write_rows(folder: Path, split: str, rows: Rows) -> list[Path]:
     lines.write_bytes(jsonl(rows))
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: [row.get(name) for row in rows] for name in names}
-    parquet.write_table(pyarrow.table(columns).replace_schema_metadata({"source": CITATION}), table)
+    described = pyarrow.table(columns).replace_schema_metadata({"source": CITATION})
+    parquet.write_table(described, table, write_page_checksum=True)
     return [lines, table]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from miron_jax.task import AnswerProfile, AnswerTask, DataFile, Example, Kind, Profile, Question, Task
+from miron_jax.task_kinds.records import AnswerProfile, AnswerTask, DataFile, Example, Kind, Profile, Question, Task
 from miron_jax.tasks.icl_rows import PARSE, answer_text, checked_text, text_field
 
 CITATION = "Mosaic Eval Gauntlet v0.1.0, MosaicML llm-foundry v0.4.0, scripts/eval/local_data/EVAL_GAUNTLET.md"

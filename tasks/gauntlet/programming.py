@@ -12,7 +12,7 @@ authors' own solutions pass stands beside every score (`ceiling`).
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from miron_jax.task import DataFile, Problem, ProgramProfile, ProgramTask, Suite
+from miron_jax.task_kinds.records import DataFile, Problem, ProgramProfile, ProgramTask, Suite
 from miron_jax.tasks.eval_bundle import locate_files
 from miron_jax.tasks.gauntlet.averages import Averages
 from miron_jax.tasks.gauntlet.icl_task import CITATION, MAX_LENGTH, PROTOCOL
@@ -92,7 +92,8 @@ def _task(row: _Row) -> ProgramTask:
 
 def locate(data_dir: Path | None, fetch: bool = True) -> Path:
     """The folder that holds programming/human_eval.jsonl and its like."""
-    return locate_files(data_dir, fetch, (f"programming/{row.file}" for row in _TABLE), "programming")
+    files = {f"programming/{row.file}": row.git_blob_sha1 for row in _TABLE}
+    return locate_files(data_dir, fetch, files, "programming")
 
 
 _AVERAGES = Averages({"programming": {f"{NAME}/{row.label}": 0.0 for row in _TABLE}}, {})

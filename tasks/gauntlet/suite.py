@@ -9,7 +9,7 @@ or at "Q:", which later versions of llm-foundry also do; its scores stand under 
 
 from pathlib import Path
 
-from miron_jax.task import AnswerTask, Suite, Task
+from miron_jax.task_kinds.records import AnswerTask, Suite, Task
 from miron_jax.tasks.eval_bundle import locate_files
 from miron_jax.tasks.gauntlet.averages import Averages
 from miron_jax.tasks.gauntlet.icl_task import task_of
@@ -30,7 +30,7 @@ _ENTRIES = [(category, entry) for category, entries in CATEGORIES.items() for en
 
 def locate(data_dir: Path | None, fetch: bool = True) -> Path:
     """The folder that holds the task files: llm-foundry's local_data, or an eval bundle."""
-    return locate_files(data_dir, fetch, (entry.file for _, entry in _ENTRIES), "Gauntlet")
+    return locate_files(data_dir, fetch, {entry.file: entry.git_blob_sha1 for _, entry in _ENTRIES}, "Gauntlet")
 
 
 SUITE: Suite[Task | AnswerTask] = Suite(

@@ -12,10 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from miron_jax.errors import InputError
-from miron_jax.task import AnswerTask, Suite, Task
+from miron_jax.errors import InputError, printable
+from miron_jax.files.readers import parse_yaml, shown
+from miron_jax.task_kinds.records import AnswerTask, Suite, Task
 from miron_jax.tasks.gauntlet.averages import WEIGHTINGS, Averages
 from miron_jax.tasks.gauntlet.icl_task import IclTask, task_of
 
@@ -35,6 +34,7 @@ _TEXTS = {  # yaml key -> field
     "cot_delimiter": "answer_after",
 }
 _OF_TEXTS = ("cot_delimiter", "early_stopping_criteria")
+_MOST_LABEL_BYTES = 200  # a file system takes 255, with what is put behind it
 _GAUNTLET_KEYS = ("weighting", "subtract_random_baseline", "rescale_accuracy", "averages", "categories")
 _OTHER_KEYS = (
     "label", "dataset_uri", "num_fewshot", "icl_task_type", "has_categories", "early_stopping_criteria",
@@ -67,11 +67,11 @@ def _locate(data_dir: Path | None, fetch: bool = True) -> Path:
 def _load(path: Path) -> Any:
     remedy = "name a file as llm-foundry's eval/yamls/tasks.yaml or eval_gauntlet.yaml"
     try:
-        return yaml.safe_load(path.read_bytes())
+        return parse_yaml(path.read_bytes())
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}): {remedy}") from None
-    except (yaml.YAMLError, UnicodeError, RecursionError) as error:
-        raise InputError(f"{path} is no yaml ({' '.join(str(error).split()):.120}): {remedy}") from None
+    except ValueError as error:
+        raise InputError(f"{path} is no yaml ({error!s:.120}): {remedy}") from None
 
 
 def _listed(path: Path, key: str) -> Sequence[Any]:
@@ -85,21 +85,25 @@ def _listed(path: Path, key: str) -> Sequence[Any]:
 def _entries(fields: Any, where: str) -> list[tuple[IclTask, tuple[str, ...]]]:
     """One entry for each number of worked examples, and the strings that end its texts."""
     if not isinstance(fields, Mapping):
-        raise InputError(f"{where}: found {fields!r:.60}, expected keys such as label, dataset_uri, icl_task_type")
+        raise InputError(f"{where}: found {shown(fields)}, expected keys such as label, dataset_uri, icl_task_type")
     label = _text(fields, "label", where)
-    where = f"{where} ({label})"
+    where = f"{where} ({printable(label, 60)})"
     _known(fields, (*_OTHER_KEYS, *_TEXTS), where)
     if label.startswith("/") or ".." in label.split("/") or not label.isprintable():
-        raise InputError(f"{where}: label is {label!r}, expected a name that can be part of a file's path")
+        raise InputError(f"{where}: label is {shown(label)}, expected a name that can be part of a file's path")
+    if len(label.encode()) > _MOST_LABEL_BYTES:
+        raise InputError(
+            f"{where}: label has {len(label.encode())} bytes, a file's name takes {_MOST_LABEL_BYTES}: cut it"
+        )
     kind = _text(fields, "icl_task_type", where)
     if kind not in _KINDS:
         raise InputError(
-            f"{where}: icl_task_type is {kind!r}, expected one of {', '.join(_KINDS)}: mend or remove the task"
+            f"{where}: icl_task_type is {shown(kind)}, expected one of {', '.join(_KINDS)}: mend or remove the task"
         )
     _check_metrics(fields.get("metric_names", []), where)
     stop = fields.get("early_stopping_criteria", [])
     if not (isinstance(stop, list) and all(isinstance(own, str) and own for own in stop)):
-        raise InputError(f"{where}: early_stopping_criteria is {stop!r:.60}, expected a list of texts")
+        raise InputError(f"{where}: early_stopping_criteria is {shown(stop)}, expected a list of texts")
     if unused := [key for key in _OF_TEXTS if key in fields and _KINDS[kind] != "generation"]:
         raise InputError(f"{where}: key {unused[0]!r} is of tasks that generate, not of {kind}: remove it")
     texts = {field: _text(fields, key, where) for key, field in _TEXTS.items() if key in fields}
@@ -124,14 +128,14 @@ def _entries(fields: Any, where: str) -> list[tuple[IclTask, tuple[str, ...]]]:
 def _text(fields: Mapping[Any, Any], key: str, where: str) -> str:
     value = fields.get(key)
     if not isinstance(value, str) or "${" in value:
-        raise InputError(f"{where}: {key} is {value!r:.60}, expected a text without ${{...}}")
+        raise InputError(f"{where}: {key} is {shown(value)}, expected a text without ${{...}}")
     return value
 
 
 def _bool(fields: Mapping[Any, Any], key: str, default: bool, where: str) -> bool:
     value = fields.get(key, default)
     if not isinstance(value, bool):
-        raise InputError(f"{where}: {key} is {value!r:.60}, expected true or false")
+        raise InputError(f"{where}: {key} is {shown(value)}, expected true or false")
     return value
 
 
@@ -146,7 +150,7 @@ def _shots(fields: Mapping[Any, Any], where: str) -> list[int]:
     value = fields.get("num_fewshot", [0])
     shots = value if isinstance(value, list) else [value]
     if not shots or not all(isinstance(own, int) and not isinstance(own, bool) and own >= 0 for own in shots):
-        raise InputError(f"{where}: num_fewshot is {value!r:.60}, expected whole numbers from 0, such as [10]")
+        raise InputError(f"{where}: num_fewshot is {shown(value)}, expected whole numbers from 0, such as [10]")
     return shots
 
 
@@ -186,15 +190,18 @@ def _averages(path: Path, names: Mapping[tuple[str, int], str]) -> Averages:
     _known(fields, _GAUNTLET_KEYS, str(path))
     weighting = fields.get("weighting", "EQUAL")
     if not isinstance(weighting, str) or weighting not in WEIGHTINGS:
-        raise InputError(f"{path}: weighting is {weighting!r}, expected one of {', '.join(WEIGHTINGS)}")
+        raise InputError(f"{path}: weighting is {shown(weighting)}, expected one of {', '.join(WEIGHTINGS)}")
     subtract = _bool(fields, "subtract_random_baseline", True, str(path))
     rescale = _bool(fields, "rescale_accuracy", True, str(path))
     if rescale and not subtract:
         raise InputError(f"{path}: rescale_accuracy needs subtract_random_baseline: set both, or neither")
     categories = _categories(listed, names, path)
     averages = fields.get("averages") or {"default_average": list(categories)}
-    if not isinstance(averages, Mapping) or not all(isinstance(members, list) for members in averages.values()):
-        raise InputError(f"{path}: averages are {averages!r:.60}, expected a name and a list of categories each")
+    if not isinstance(averages, Mapping) or not all(
+        isinstance(name, str) and isinstance(members, list) and all(isinstance(own, str) for own in members)
+        for name, members in averages.items()
+    ):
+        raise InputError(f"{path}: averages are {shown(averages)}, expected a name and a list of categories each")
     for name, members in averages.items():
         if absent := [member for member in members if member not in categories]:
             raise InputError(
@@ -202,26 +209,26 @@ def _averages(path: Path, names: Mapping[tuple[str, int], str]) -> Averages:
             )
     if both := sorted(averages.keys() & categories.keys()):
         raise InputError(f"{path}: {both[0]!r} names an average and a category: give one of them another name")
-    return Averages(categories, {str(k): tuple(map(str, v)) for k, v in averages.items()}, weighting, subtract, rescale)
+    return Averages(categories, {name: tuple(own) for name, own in averages.items()}, weighting, subtract, rescale)
 
 
 def _categories(listed: Sequence[Any], names: Mapping[tuple[str, int], str], path: Path) -> dict[str, dict[str, float]]:
     categories: dict[str, dict[str, float]] = {}
     for category in listed:
-        _known(category, ("name", "benchmarks"), f"{path}, category {category!r:.60}")
+        _known(category, ("name", "benchmarks"), f"{path}, category {shown(category)}")
         try:
+            name = _text(category, "name", f"{path}, category {shown(category)}")
             for benchmark in category["benchmarks"]:
-                _known(benchmark, ("name", "num_fewshot", "random_baseline"), f"{path}, benchmark {benchmark!r:.60}")
+                _known(benchmark, ("name", "num_fewshot", "random_baseline"), f"{path}, benchmark {shown(benchmark)}")
             own = {
                 names.get(key := (b["name"], b["num_fewshot"]), f"{NAME}/{key[0]}/{key[1]}-shot"): float(
                     b["random_baseline"]
                 )
                 for b in category["benchmarks"]
             }
-            name = str(category["name"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(
-                f"{path}: category {category!r:.60} cannot be read ({type(error).__name__}: {error}), expected a name and "
+                f"{path}: category {shown(category)} cannot be read ({type(error).__name__}: {error}), expected a name and "
                 "benchmarks with name, num_fewshot and random_baseline each"
             ) from None
         if wrong := [task for task, b in own.items() if not 0 <= b < 1]:

@@ -18,16 +18,17 @@ in file order.
 """
 
 import ast
-import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 from miron_jax.errors import InputError
+from miron_jax.files.readers import parse_json
 from miron_jax.metrics.mera import ETHICS, QUESTIONS
-from miron_jax.task import Example, Problem, Question
+from miron_jax.task_kinds.records import Example, Problem, Question
 from miron_jax.tasks.mera.scoring import accepted, group_of
 from miron_jax.tasks.mera.submission import key_of
 from miron_jax.tasks.mera.table import DataSet, Rules, Version
@@ -185,11 +186,11 @@ def _pool(own: DataSet, rules: Rules, version: Version, folder: Path) -> list[Re
     records = []
     for row, line in enumerate(path.read_bytes().splitlines()):
         try:
-            fields = json.loads(line)
+            fields = parse_json(line)
             record = _record(fields, row, own, rules, version)
             if not isinstance(fields["outputs"], str) or not fields["outputs"]:
                 raise ValueError("field 'outputs' is empty, expected the right answer of a worked example")
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise InputError(
                 f"MERA's {own.name}: {path}, line {row + 1}: {error}; mend the line or fetch the file again"
             ) from None
@@ -297,9 +298,13 @@ def _short(fields: Mapping[str, Any], own: DataSet, rules: Rules) -> str:
 
 def filled(template: str, fields: Mapping[str, Any]) -> str:
     try:
-        return template.format(**fields)
-    except (KeyError, IndexError, ValueError, AttributeError, TypeError, MemoryError, OverflowError) as error:
+        parts = list(Formatter().parse(template))
+        for _, name, spec, conversion in parts:
+            if name is not None and (spec or conversion or name not in fields):
+                raise ValueError(f"{{{name}{f'!{conversion}' if conversion else ''}{f':{spec}' if spec else ''}}}")
+        return "".join(text + ("" if name is None else str(fields[name])) for text, name, _, _ in parts)
+    except ValueError as error:
         raise ValueError(
-            f"its instruction {template!r:.60} cannot be filled in ({type(error).__name__}: {error}), expected fields among "
+            f"its instruction {template!r:.60} cannot be filled in ({error!s:.60}), expected fields among "
             f"{', '.join(fields)}"
         ) from None

@@ -13,7 +13,6 @@ One fault voids its data set; the others still count.  The site's `no_id` is for
 
 import io
 import json
-import lzma
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -22,13 +21,23 @@ from pathlib import Path
 from typing import Any
 
 from miron_jax.errors import InputError
+from miron_jax.files.readers import parse_json
 from miron_jax.metrics.mera import ETHICS
 from miron_jax.tasks.mera.table import DataSet, Version, data_sets
 
 Key = int | tuple[int, int]  # a record's id; of ruTiE dialog_id and question_id
-_TORN = (zipfile.BadZipFile, OSError, EOFError, RuntimeError, ValueError, zlib.error, lzma.LZMAError)  # by torn zips
+_TORN = (
+    zipfile.BadZipFile,
+    OSError,
+    EOFError,
+    RuntimeError,
+    ValueError,
+    NotImplementedError,
+    zlib.error,
+)  # by torn zips
 GENERATIONS = 10  # programs that a problem has
-MOST_BYTES = 256 << 20  # that a file of a submission may unpack to: the published ones stay below 2 MB
+MOST_BYTES = 16 << 20  # that a file of a submission may unpack to: the published ones stay below 2 MB
+_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}  # others inflate beyond what they say before they can be stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +65,9 @@ def read_submission(path: Path, version: Version, asked: Mapping[str, Sequence[K
     their published number is compared."""
     try:
         with zipfile.ZipFile(path) as archive:
-            members = {member.filename: member for member in archive.infolist()}
+            members: dict[str, zipfile.ZipInfo | None] = {}
+            for member in archive.infolist():
+                members[member.filename] = None if member.filename in members else member  # None: named twice
             faults: dict[str, Fault] = {}
             answers: dict[str, dict[Key, Any]] = {}
             for own in data_sets(version):
@@ -125,8 +136,10 @@ def _meta(key: Key) -> dict[str, Any]:
     return {"dialog_id": key[0], "question_id": key[1]} if isinstance(key, tuple) else {"id": key}
 
 
-def _member(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], name: str) -> bytes:
+def _member(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo | None], name: str) -> bytes:
     member = members.get(f"{name}.json")
+    if member is None and f"{name}.json" in members:
+        raise _Found("unreadable_file", f"{name}.json: is twice in the zip, expected once")
     if member is None:
         other = next((found for found in members if found.rpartition(".")[0] == name), None)
         if other is not None:
@@ -134,14 +147,18 @@ def _member(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], na
         nested = next((found for found in members if found.endswith(f"/{name}.json")), None)
         hint = f", found {nested}: put the files at the top of the zip" if nested else ""
         raise _Found("no_task", f"{name}.json is not in the zip{hint}")
-    if member.file_size > MOST_BYTES:
+    if member.compress_type not in _METHODS:
         raise _Found(
-            "unreadable_file", f"{name}.json: unpacks to {member.file_size} bytes, expected {MOST_BYTES} at most"
+            "unreadable_file", f"{name}.json: packed by method {member.compress_type}, expected stored or deflate"
         )
     try:
-        return archive.read(member)
+        with archive.open(member) as file:
+            content = file.read(MOST_BYTES + 1)  # what it says of its size is not asked
+            if len(content) <= MOST_BYTES:
+                return content
     except _TORN as error:
         raise _Found("unreadable_file", f"{name}.json: cannot be unpacked ({error!s:.80})") from None
+    raise _Found("unreadable_file", f"{name}.json: unpacks to more than {MOST_BYTES} bytes, expected that at most")
 
 
 def _answers(content: bytes, own: DataSet, version: Version, asked: Sequence[Key] | None) -> dict[Key, Any]:
@@ -188,8 +205,8 @@ def _named(key: Key) -> str:
 def _records(content: bytes, own: DataSet, version: Version) -> list[Any]:
     where = f"{own.name}.json"
     try:
-        document = json.loads(content.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
+        document = parse_json(content.decode("utf-8"))
+    except ValueError as error:
         raise _Found("unreadable_file", f"{where}: no JSON in UTF-8 ({error!s:.80})") from None
     data = document.get("data") if isinstance(document, dict) else None
     if not isinstance(data, Mapping):

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from miron_jax.errors import InputError
-from miron_jax.task import (
+from miron_jax.files.hub import revision_of
+from miron_jax.task_kinds.records import (
     AnswerProfile,
     AnswerTask,
     Composite,
@@ -151,7 +152,10 @@ def locate(version: Version) -> Callable[[Path | None, bool], Path]:
 
     def found_in(data_dir: Path | None, fetch: bool = True) -> Path:
         """The folder that holds bps/test.jsonl and its like."""
-        top = data_dir or (_fetched(version) if fetch else _cache(version))
+        revision = revision_of(data_dir)
+        if data_dir is None or revision is not None:
+            data_dir = _fetched(version, revision) if fetch else _cache(version, revision)
+        top = data_dir
         found = next((own for own in (top / "data", top) if any(own.glob("*/test.jsonl"))), None)
         if found is None:
             raise InputError(
@@ -163,23 +167,24 @@ def locate(version: Version) -> Callable[[Path | None, bool], Path]:
     return found_in
 
 
-def _cache(version: Version) -> Path:
-    return Path(os.environ.get("MIRON_JAX_DATA") or Path.home() / ".cache" / "miron_jax") / SUITE_NAME[version]
+def _cache(version: Version, revision: str | None) -> Path:
+    name = SUITE_NAME[version] if revision is None else f"{SUITE_NAME[version]}@{revision.replace('/', '-')}"
+    return Path(os.environ.get("MIRON_JAX_DATA") or Path.home() / ".cache" / "miron_jax") / name
 
 
-def _fetched(version: Version) -> Path:
+def _fetched(version: Version, revision: str | None) -> Path:
     """The hub's data set, kept in the cache: what was fetched once does not change when the hub does.
 
     The data set's id was edited in place (v1's repository speaks of v1.2's tasks by now), so a commit has to be named.
     """
-    folder = _cache(version)
+    folder = _cache(version, revision)
     if folder.is_dir():
         return folder
-    revision = os.environ.get(REVISION)
+    revision = revision or os.environ.get(REVISION)
     if not revision:
         raise InputError(
-            f"{SUITE_NAME[version]} data are not in {folder}: pass --data_dir={SUITE_NAME[version]}=FOLDER, or set "
-            f"{REVISION} to the commit of {HUB[version]} on the Hugging Face hub to fetch, for it was edited in place"
+            f"{SUITE_NAME[version]} data are not in {folder}: pass --data_dir={SUITE_NAME[version]}=FOLDER, or =@COMMIT (or "
+            f"set {REVISION}) for the commit of {HUB[version]} on the Hugging Face hub to fetch, which was edited in place"
         )
     from huggingface_hub import snapshot_download
 

@@ -1,13 +1,23 @@
 """Facts: cloze items over hand-made tables, where each row has one short answer that nobody disputes.
 
-Arrives: a draw and the tables of one language.  Leaves: drafts, training sentences that tell the same facts in other
-words, and every entity as the drafts can show it.  It deliberately does not know grammar: whatever case, number or
-agreement a template asks for is written out in the tables.
+Arrives: a draw; the tables of one language, facts_en.json or facts_ru.json.  Leaves: drafts, training sentences that
+tell the same facts in other words, and every entity as the drafts can show it.  It deliberately does not know grammar:
+whatever case, number or agreement a template asks for is written out in the tables.
+
+What the tables leave out on purpose: what has a second name or spelling (Kyiv, gray, sulfur; Беларусь, Таллинн, пилот
+and лётчик), what was renamed or is disputed (Astana), what shares its name with its answer (Tunisia), numerals that
+would have to agree (один, and two of a feminine noun).  Autumn may be asked about but is no answer: some call it
+fall.  English: every answer after "a" begins with a consonant.  Russian: the forms nom, gen, acc name cases; an answer is
+a nominative that agrees with nothing in its template, but a genitive in the table of raw materials, where every wording
+ends in "из"; words with ё are written with it, and no answer has one, because many write е there.
 """
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 from miron_jax.tasks.draw import Draw
@@ -54,9 +64,30 @@ class Cloze(NamedTuple):
     template: str  # table and place among its templates, from 0: "capital/2"
 
 
-def rows(*lines: tuple[str, ...]) -> tuple[Row, ...]:
+def rows(*lines: Sequence[str]) -> tuple[Row, ...]:
     """Lines as the tables write them: the forms, then the answer."""
-    return tuple(Row(line[:-1], line[-1]) for line in lines)
+    return tuple(Row(tuple(line[:-1]), line[-1]) for line in lines)
+
+
+@cache
+def tables_of(lang: str) -> Facts:
+    """The tables of "en" or "ru"."""
+    found = json.loads(Path(__file__).with_name(f"facts_{lang}.json").read_text(encoding="utf-8"))
+    return Facts(
+        lang,
+        tuple(
+            Table(
+                name=name,
+                form_names=tuple(table["forms"]),
+                rows=rows(*table["rows"]),
+                templates=tuple(table["templates"]),
+                training_templates=tuple(table["training_templates"]),
+                more_answers=tuple(table.get("more_answers", ())),
+                arguable=tuple((entity, answer) for entity, answer in table.get("arguable", ())),
+            )
+            for name, table in found.items()
+        ),
+    )
 
 
 def draft(draw: Draw, facts: Facts) -> Draft | None:

@@ -11,14 +11,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from miron_jax.errors import InputError
-from miron_jax.task import Cloze
+from miron_jax.task_kinds.records import Cloze
 from miron_jax.tasks.draw import Draw
 from miron_jax.tasks.miron_gen import (
-    english_facts,
     english_logic,
     english_morphology,
     noise,
-    russian_facts,
     russian_logic,
     russian_morphology,
 )
@@ -73,17 +71,17 @@ class _Language:
 _LANGUAGES = {
     "en": _Language(
         lambda draw: english_morphology.draft(draw, english_morphology.BENCHMARK),
-        lambda draw: facts_of.draft(draw, english_facts.FACTS),
+        lambda draw: facts_of.draft(draw, facts_of.tables_of("en")),
         lambda draw: logic_of.draft(draw, english_logic.WORDS),
         noise.ENGLISH,
-        (*facts_of.entity_pool(english_facts.FACTS), *logic_of.pool(english_logic.WORDS)),
+        (*facts_of.entity_pool(facts_of.tables_of("en")), *logic_of.pool(english_logic.WORDS)),
     ),
     "ru": _Language(
         lambda draw: russian_morphology.draft(draw, russian_morphology.BENCHMARK),
-        lambda draw: facts_of.draft(draw, russian_facts.FACTS),
+        lambda draw: facts_of.draft(draw, facts_of.tables_of("ru")),
         lambda draw: logic_of.draft(draw, russian_logic.WORDS),
         noise.RUSSIAN,
-        (*facts_of.entity_pool(russian_facts.FACTS), *logic_of.pool(russian_logic.WORDS)),
+        (*facts_of.entity_pool(facts_of.tables_of("ru")), *logic_of.pool(russian_logic.WORDS)),
     ),
 }
 

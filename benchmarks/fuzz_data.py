@@ -1,0 +1,236 @@
+"""Data files and documents that benchmarks/fuzz.py damages: a sane one of each, and what reads it."""
+
+import io
+import json
+import os
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+from fuzz import Target
+
+sys.path.append(str(Path(__file__).parents[1]))  # tests/ has records of MERA's shape
+
+from miron_jax.cli.submissions import check, read_records
+from miron_jax.errors import InputError
+from miron_jax.humans.annotations import PROJECTS, Columns, read_annotations, read_skills
+from miron_jax.humans.gold import rule_of
+from miron_jax.task_kinds.data_files import read_examples
+from miron_jax.task_kinds.records import AnyTask
+from miron_jax.tasks import core, eval_bundle, miron
+from miron_jax.tasks.eval_uation_gen.titles import read_articles
+from miron_jax.tasks.gauntlet import programming, yaml_files
+from miron_jax.tasks.mera import suite as mera
+from miron_jax.tasks.mera.submission import write_submission
+from miron_jax.tasks.mera.table import Version, data_sets
+from tests.mera_records import write_mera
+
+MULTIPLE = {"query": "Where?", "choices": ["here", "there"], "gold": 1, "category": "x"}
+ENTRY = {
+    "label": "a", "dataset_uri": "eval/local_data/x/a.jsonl", "num_fewshot": [0, 5], "icl_task_type": "schema",
+    "continuation_delimiter": ": ", "has_categories": True,
+}  # fmt: skip
+AVERAGES = {
+    "eval_gauntlet": {
+        "weighting": "EQUAL",
+        "subtract_random_baseline": True,
+        "rescale_accuracy": True,
+        "averages": {"all": ["c"]},
+        "categories": [{"name": "c", "benchmarks": [{"name": "a", "num_fewshot": 0, "random_baseline": 0.25}]}],
+    }
+}
+
+
+def _lines(path: Path, *records: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(own, ensure_ascii=False) + "\n" for own in records), encoding="utf-8")
+
+
+def _quiet(read: Callable[[], Any]) -> Any:
+    """What is printed is not looked at here."""
+    screen, sys.stdout, sys.stderr = (sys.stdout, sys.stderr), io.StringIO(), io.StringIO()
+    try:
+        return read()
+    finally:
+        sys.stdout, sys.stderr = screen
+
+
+def _examples(name: str, suite: Any) -> Callable[[Path], Any]:
+    task = next(task for task in suite.tasks if task.name == name)
+    return lambda folder: read_examples(task, folder, allow_changed=True)
+
+
+def _write_core(folder: Path) -> None:
+    _lines(folder / "eval_data/commonsense_reasoning/copa.jsonl", MULTIPLE, MULTIPLE)
+    rows = [
+        {"label": own.label, "dataset_uri": own.file, "num_fewshot": [own.num_fewshot], "icl_task_type": own.kind}
+        for own in core._TABLE  # pyright: ignore[reportPrivateUsage]
+    ]
+    (folder / "core.yaml").write_text(yaml.safe_dump({"icl_tasks": rows}))
+
+
+def _read_core(folder: Path) -> None:
+    task = next(task for task in core.SUITE.tasks if task.name == "core/copa")
+    below = (
+        eval_bundle.locate_files(folder, False, {task.file.path: None}, "CORE")
+        if not (folder / "core.yaml").exists()
+        else None
+    )
+    if below is None:
+        core._read_table(folder / "core.yaml")  # pyright: ignore[reportPrivateUsage]
+        below = folder / "eval_data"
+    read_examples(task, below, allow_changed=True)
+
+
+def _write_yaml(folder: Path) -> None:
+    (folder / "tasks.yaml").write_text(
+        yaml.safe_dump({"icl_tasks": [ENTRY, {**ENTRY, "label": "b"}]}) + "base: &b {k: 1}\nown: {<<: *b, l: [*b]}\n"
+    )
+    (folder / "averages.yaml").write_text(yaml.safe_dump(AVERAGES))
+
+
+def _write_mera(version: Version) -> Callable[[Path], Any]:
+    return lambda folder: write_mera(folder, version, num_tests=3)
+
+
+def _read_mera(version: Version) -> Callable[[Path], Any]:
+    suite = mera.V1 if version == "v1" else mera.V12
+
+    def read(folder: Path) -> None:
+        failed = None
+        for task in suite.tasks:
+            try:
+                cast("AnyTask", task)
+                read_examples(task, folder, allow_changed=True)  # pyright: ignore[reportArgumentType]
+            except InputError as error:
+                failed = error
+        read_records(folder, version)
+        if failed is not None:
+            raise failed
+
+    return read
+
+
+def _write_submission(folder: Path) -> None:
+    answers = {own.name: {0: "1", 1: "0"} for own in data_sets("v1") if own.kind == "choice"}
+    meta = {name: {key: {"id": key} for key in own} for name, own in answers.items()}
+    write_submission(folder / "a.zip", "v1", cast("Any", answers), cast("Any", meta))
+    with zipfile.ZipFile(folder / "a.zip") as archive:
+        (folder / "PARus.json").write_bytes(archive.read("PARus.json"))
+    with zipfile.ZipFile(folder / "stored.zip", "w") as archive:
+        archive.write(folder / "PARus.json", "PARus.json")
+
+
+def _read_submission(folder: Path) -> None:
+    with zipfile.ZipFile(folder / "packed.zip", "w") as archive:
+        archive.write(folder / "PARus.json", "PARus.json")
+    for name in ("a.zip", "stored.zip", "packed.zip"):
+        _quiet(lambda name=name: check(folder / name, "v1", None))
+
+
+def _write_humans(folder: Path) -> None:
+    head = "INPUT:text\tOUTPUT:answer\tGOLDEN:answer\tASSIGNMENT:worker_id\n"
+    lines = [f"{i % 3}+1\t{i % 2}\t{'1' if i == 2 else ''}\tw{i % 4}\n" for i in range(12)]
+    (folder / "plain.tsv").write_text(head + "".join(lines))
+    listed = "[{'question': 'a', 'answer': '1'}, {'question': 'b', 'answer': '0'}]"
+    head = "INPUT:dialog\tOUTPUT:result\tASSIGNMENT:worker_id\n"
+    (folder / "rutie.tsv").write_text(head + f"x\t{listed}\tw1\nx\t{listed}\tw2\n")
+    (folder / "skills.csv").write_text("worker_id,skill_value\nw1,0.5\nw2,1\n")
+    (folder / "gold.csv").write_text("INPUT:text,right\n0+1,1\n1+1,2\n")
+
+
+def _read_humans(folder: Path) -> None:
+    found = read_annotations([folder / "plain.tsv"])
+    read_annotations([folder / "rutie.tsv"], Columns(), PROJECTS["rutie"])
+    read_skills(folder / "skills.csv")
+    file, rule = rule_of(str(folder / "gold.csv"), ["INPUT:text"]), rule_of("arithmetic", ["INPUT:text"])
+    for answer in found.answers:
+        file(answer.item)
+        rule(answer.item)
+
+
+def _write_parquet(folder: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet as parquet
+
+    rows = {
+        "prefix": ["Москва is", "a b"] * 8, "target": [" c", " d"] * 8, "category": ["x", "y"] * 8, "id": ["1", "2"] * 8,
+        "distractors": [["e"], None] * 8, "clean_prefix": [None, "f"] * 8, "num_edits": [1, None] * 8,
+    }  # fmt: skip
+    parquet.write_table(pyarrow.table(rows), folder / "miron_en.parquet", compression="none", use_dictionary=False)
+
+
+def _write_results(folder: Path) -> None:
+    entry = {"value": 0.5, "stderr": 0.1, "cluster_stderr": None, "n": 4, "clusters": 2}
+    told = {"main": "accuracy", "cluster": "story", "metrics": {"accuracy": entry}, "by": {"template": {"1": entry}}}
+    task = {"kind": "choice", "robustness": told, "baselines": {"random": 0.5}, "reference": {"m": 0.5}}
+    (folder / "results.json").write_text(json.dumps({"tasks": {"eval-ua-tion/a": task, "mera-v1/parus": task}}))
+    sample = {"meta": {"id": 0}, "options": [{"text": " 1"}, {"text": " 2"}], "prediction": 1, "generated": None}
+    _lines(folder / "samples/mera-v1/parus.jsonl", sample, {**sample, "meta": {"id": 1}})
+
+
+def _read_results(folder: Path) -> None:
+    from miron_jax.cli.submissions import export
+    from miron_jax.report.robustness_table import print_robustness
+
+    export(folder, folder / "out.zip", "v1")
+    _quiet(lambda: print_robustness(folder))
+
+
+def _write_journal(folder: Path) -> None:
+    from miron_jax.files.store import Store
+    from miron_jax.runtime.journal import Journal, Text
+
+    with Journal(Store(str(folder)), "k", "0") as journal:
+        journal.add_text("d", Text("a text", (1, 2), "eos"))
+
+
+def _read_journal(folder: Path) -> None:
+    """With the name that its bytes ask for, so that the checksum does not refuse all damage."""
+    from miron_jax.files.store import Store
+    from miron_jax.runtime.journal import Journal, _checksum
+
+    for path in list(folder.rglob("*.npz")):
+        path.rename(path.with_name(f"0-a-000001-{_checksum(path.read_bytes())}.npz"))
+    with Journal(Store(str(folder)), "k", "0") as journal:
+        assert journal.num_known >= 0
+
+
+def _write_bundle(folder: Path) -> None:
+    with zipfile.ZipFile(folder / "bundle.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("eval_bundle/eval_data/commonsense_reasoning/copa.jsonl", json.dumps(MULTIPLE))
+        archive.writestr("eval_bundle/core.yaml", "icl_tasks: []")
+
+
+def _read_bundle(folder: Path) -> None:
+    os.environ["MIRON_JAX_DATA"] = str(folder / "cache")
+    eval_bundle.BUNDLE_URL = (folder / "bundle.zip").as_uri()
+    task = next(task for task in core.SUITE.tasks if task.name == "core/copa")
+    eval_bundle.locate_files(None, True, {task.file.path: None}, "CORE")
+
+
+TARGETS = [
+    Target("rows", lambda folder: _lines(folder / "commonsense_reasoning/copa.jsonl", MULTIPLE, MULTIPLE),
+           _examples("core/copa", core.SUITE)),
+    Target("programs", lambda folder: _lines(folder / "programming/human_eval.jsonl", PROGRAM := {
+        "task_id": "a/1", "prompt": "def f(a):\n", "entry_point": "f", "canonical_solution": "    return a\n",
+        "test": "def check(f):\n    assert f(1) == 1\n", "test_inputs": ["1"], "test_outputs": ["1"], "language": "python",
+    }, PROGRAM), _examples("gauntlet-programming/human_eval", programming.SUITE)),
+    Target("core", _write_core, _read_core),
+    Target("yaml", _write_yaml,
+           lambda folder: yaml_files.read_suite(folder / "tasks.yaml", folder / "averages.yaml")),
+    Target("mera-v1", _write_mera("v1"), _read_mera("v1")),
+    Target("mera-v1.2", _write_mera("v1.2"), _read_mera("v1.2")),
+    Target("submission", _write_submission, _read_submission),
+    Target("humans", _write_humans, _read_humans),
+    Target("parquet", _write_parquet, lambda folder: miron.read_parquet(folder / "miron_en.parquet", "miron/en")),
+    Target("articles", lambda folder: (folder / "a.json").write_text(json.dumps(
+        [{"title": "a", "text": "b c", "tags": ["x"]}, {"ukr_title": "d", "ukr_text": "e", "tags": "x,y"}])),
+           lambda folder: read_articles(folder / "a.json")),
+    Target("results", _write_results, _read_results),
+    Target("journal", _write_journal, _read_journal),
+    Target("bundle", _write_bundle, _read_bundle),
+]  # fmt: skip

@@ -1,0 +1,29 @@
+"""Where the command `miron-jax` begins: signals first, then everything that takes time to import."""
+
+import sys
+
+from miron_jax.errors import INTERRUPTED
+from miron_jax.runtime import signals
+
+
+def main() -> None:
+    """Entry point of the `miron-jax` command; exits with its status."""
+    status: object = 0
+    try:
+        signals.install()
+        try:
+            from miron_jax.cli import main as command
+
+            command()
+        except SystemExit as ended:
+            status = ended.code
+        signals.ignore()
+    except KeyboardInterrupt:  # before the command has begun, or behind its last line
+        signals.ignore()
+        print(f"miron-jax: {signals.SENTENCE}", file=sys.stderr, flush=True)
+        status = INTERRUPTED
+    sys.exit(status)  # pyright: ignore[reportArgumentType]
+
+
+if __name__ == "__main__":
+    main()

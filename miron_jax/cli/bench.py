@@ -1,0 +1,33 @@
+"""`miron-jax bench`: the throughput of these devices on a model.
+
+Arrives: the flags of a run.  Leaves: bench.json, a table on screen.  It deliberately does not know how time is measured.
+"""
+
+import json
+from dataclasses import asdict
+
+from miron_jax.cli.processes import start_jax, wants_others
+from miron_jax.cli.run_config import output_beside, run_config
+from miron_jax.errors import InputError, printable
+from miron_jax.files.store import Store
+
+
+def command() -> None:
+    config = run_config()
+    if wants_others():
+        raise InputError("bench measures one process: leave out --distributed and --coordinator")
+    start_jax()
+    from miron_jax.bench import measure
+    from miron_jax.inputs import find_inputs
+    from miron_jax.report.bench_table import print_bench
+    from miron_jax.report.console import console
+    from miron_jax.report.results import config_entry, environment
+
+    inputs = find_inputs(config)
+    output = output_beside("miron-bench")
+    store = Store(output)
+    found = measure(config, inputs, lambda line: console(stderr=True).print(line, soft_wrap=True))
+    document = {"config": config_entry(config), "environment": environment(), **asdict(found)}
+    store.put("bench.json", json.dumps(document, indent=1).encode())
+    print_bench(found)
+    print(printable(f"written to {output}/bench.json"))

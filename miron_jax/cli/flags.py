@@ -1,0 +1,115 @@
+"""What each command accepts: flags that are RunConfig's fields, and those that only commands have.
+
+Arrives: RunConfig's declarations.  Leaves: absl flags of one command, defined.  It deliberately does not read them.
+"""
+
+from absl import flags
+
+from miron_jax.config import SETTINGS, Setting
+
+FLAGS = flags.FLAGS
+
+_DEVICES = {
+    "compilation_cache": Setting(
+        None, "devices", "Folder of compiled programs; absent: ~/.cache/miron_jax/programs, empty: none."
+    ),
+}
+_HOSTS = {
+    "distributed": Setting(
+        False,
+        "hosts",
+        "Join the other processes that the cluster tells of: TPU pod, Slurm, Open MPI, Kubernetes.",
+        "bool",
+    ),
+    "coordinator": Setting(None, "hosts", "host:port of process 0, where no cluster tells of it."),
+    "num_processes": Setting(None, "hosts", "Processes of the run, with --coordinator.", "integer"),
+    "process_id": Setting(None, "hosts", "Which of them this one is, from 0, with --coordinator.", "integer"),
+    "peer_timeout": Setting(
+        60.0, "hosts", "Seconds after which a process that is not heard from ends the run.", "float"
+    ),
+}
+_EXPORT = {
+    "export": Setting(
+        None,
+        "export",
+        "Write the rows of miron-gen and eval-ua-tion-gen, with all that is known of them, into this folder.",
+    ),
+    "articles": Setting(
+        None,
+        "export",
+        "With --export: sets of titles from articles of your own instead: JSON objects with title, text, tags.",
+    ),
+    "mask_number_words": Setting(
+        False, "export", "With --articles: Ukrainian words for 1 to 99 are masked too, not only digits.", "bool"
+    ),
+}
+_HUMANS = {
+    "annotations": Setting(None, "annotations", "Files with one answer a line, TSV or CSV, of one task.", "list"),
+    "input_columns": Setting(
+        None, "annotations", "Columns that make an item; absent: all that begin with INPUT:.", "list"
+    ),
+    "answer_column": Setting("", "annotations", "Column of answers; absent: the one that begins with OUTPUT:."),
+    "control_column": Setting(
+        "",
+        "annotations",
+        "Column of right answers of control tasks, empty elsewhere; absent: GOLDEN: of the answer's.",
+    ),
+    "worker_column": Setting("ASSIGNMENT:worker_id", "annotations", "Column that names the annotator."),
+    "project": Setting(
+        "plain",
+        "annotations",
+        "How people were asked, for MERA's projects that differ; a file of your own is plain.",
+        "enum",
+        ("plain", "ruhhh", "rutie", "ruethics", "rudetox"),
+    ),
+    "skills": Setting(None, "annotations", "Table of worker_id and skill_value, which decides ties of procedure B."),
+    "gold": Setting(
+        None,
+        "annotations",
+        "Right answers: lcs, brackets, arithmetic, or a table of the item's columns and the right answer.",
+    ),
+}
+_REPORT = {
+    "robustness": Setting(False, "output", "How far the scores of the run in --output hang on wording.", "bool"),
+    "mera_submission": Setting(
+        None, "submission", "Write the answers of the run in --output as a submission to MERA's site: out.zip."
+    ),
+    "check_submission": Setting(None, "submission", "Say what MERA's site will say of this zip, wherever it was made."),
+    "mera_version": Setting(
+        "v1.2", "submission", "Of --mera_submission and --check_submission.", "enum", ("v1", "v1.2")
+    ),
+}
+EVERY: dict[str, Setting] = {**SETTINGS, **_DEVICES, **_HOSTS, **_EXPORT, **_HUMANS, **_REPORT}
+_RUN = (*SETTINGS, *_DEVICES, *_HOSTS)
+OF_COMMAND: dict[str, tuple[str, ...]] = {
+    "eval": _RUN,
+    "plan": _RUN,  # all that eval accepts, so that one flagfile serves the three
+    "bench": _RUN,
+    "tasks": ("data_dir", "icl_tasks", "eval_gauntlet", "items_per_category", *_EXPORT),
+    "humans": (*_HUMANS, "detox_scorer", "output"),
+    "report": (*_REPORT, "output", "data_dir"),
+}
+
+
+def define(command: str) -> None:
+    """This command's flags, none of them given yet, instead of those of a command before it in this process."""
+    for flag in list(FLAGS.flags_by_module_dict().get(__name__, ())):
+        delattr(FLAGS, flag.name)
+    for name in OF_COMMAND[command]:
+        _define(name, EVERY[name])
+
+
+def _define(name: str, own: Setting) -> None:
+    match own.kind:
+        case "string":
+            flags.DEFINE_string(name, own.default, own.help)
+        case "integer":
+            flags.DEFINE_integer(name, own.default, own.help)
+        case "float":
+            flags.DEFINE_float(name, own.default, own.help)
+        case "bool":
+            flags.DEFINE_bool(name, own.default, own.help)
+        case "enum":
+            flags.DEFINE_enum(name, own.default, list(own.choices), own.help)
+        case "list":
+            flags.DEFINE_list(name, own.default, own.help)

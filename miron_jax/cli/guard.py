@@ -1,0 +1,57 @@
+"""What an exception becomes: one sentence and an exit status.
+
+Arrives: a command that runs.  Leaves: 0 done, 1 failed, 2 bad input, 75 interrupted.  It deliberately does not know which
+command it is.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+
+from absl import logging
+
+from miron_jax.cli import processes
+from miron_jax.errors import BAD_INPUT, FAILED, INTERRUPTED, InputError, printable
+from miron_jax.runtime import signals
+
+
+def guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
+    """Run a command; turn what it raises into a sentence and an exit status."""
+    signals.install()
+    logging.set_verbosity(logging.WARNING)  # jax tells at INFO which backends it looked for
+    if rest[1:]:
+        print(f"miron-jax: {rest[1]!r} is no flag, expected --name=value", file=sys.stderr)
+        return BAD_INPUT
+    if processes.wants_others() and (status := processes.supervised()) is not None:
+        return status
+    try:
+        action()
+    except InputError as error:
+        return _told(BAD_INPUT, str(error))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _told(BAD_INPUT, f"{where}{error.strerror or error}: check that it is there and may be used")
+    except KeyboardInterrupt as interrupt:
+        _told(INTERRUPTED, signals.SENTENCE)
+        if getattr(interrupt, "is_preemption", False):  # its machine does not wait for threads that read ahead
+            sys.stderr.flush()
+            os._exit(INTERRUPTED)
+        return INTERRUPTED
+    except (SystemExit, Exception) as error:
+        if processes.joined is None:
+            raise
+        if isinstance(error, SystemExit):
+            processes.joined.fail(FAILED, "its run failed")
+        processes.joined.leave_if_one_is_lost(error)
+        traceback.print_exc()
+        processes.joined.fail(FAILED, f"{type(error).__name__}: {error}")
+    return 0
+
+
+def _told(status: int, message: str) -> int:
+    message = printable(message).replace("\n", " ")
+    print(f"miron-jax: {message}", file=sys.stderr, flush=True)
+    if processes.joined is not None:
+        processes.joined.fail(status, message)
+    return status

@@ -1,0 +1,77 @@
+"""`miron-jax humans`: crowd annotations to a human baseline.
+
+Arrives: files of answers, the names of their columns.  Leaves: humans.json and labels.  It deliberately does not know how
+votes are counted.
+"""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from absl import flags
+
+from miron_jax.cli.run_config import output_beside
+from miron_jax.errors import InputError, printable
+from miron_jax.files.places import local_path, public
+from miron_jax.files.store import Store
+
+FLAGS = flags.FLAGS
+
+
+def command() -> None:
+    from miron_jax.humans.annotations import PROJECTS, Columns, read_annotations, read_skills
+    from miron_jax.humans.baseline import baseline
+    from miron_jax.humans.glad import abilities
+    from miron_jax.humans.gold import rule_of
+    from miron_jax.report.human_table import print_baseline
+
+    if not FLAGS.annotations:
+        raise InputError(
+            "humans wants --annotations, the files of answers: Toloka TSV, or CSV with the columns named by flags"
+        )
+    paths = [local_path(name) for name in FLAGS.annotations]
+    if FLAGS.project == "rudetox":
+        _rewrites(paths)
+        return
+    named = Columns(tuple(FLAGS.input_columns or ()), FLAGS.answer_column, FLAGS.control_column, FLAGS.worker_column)
+    project = PROJECTS[FLAGS.project]
+    found = read_annotations(paths, named, project)
+    rule = None if FLAGS.gold is None else rule_of(FLAGS.gold, found.inputs)
+    skills = {} if FLAGS.skills is None else read_skills(local_path(FLAGS.skills))
+    told, labels, decided = baseline(found, rule, skills, project=project, glad=abilities)
+    output = output_beside("miron-humans")
+    store = Store(output)
+    of_a = {item: {"label": label} for item, label in labels.items()}
+    of_b = {item: {"label": own.answer, "origin": own.origin} for item, own in decided.items()}
+    for name, every in {"human_labels.jsonl": of_a, "human_labels_b.jsonl": of_b}.items():
+        lines = [{**dict(zip(found.inputs, item, strict=True)), **own} for item, own in every.items()]
+        store.put(name, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
+    document = {"files": [public(name) for name in FLAGS.annotations], "gold": FLAGS.gold, **asdict(told)}
+    store.put("humans.json", json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode())
+    print_baseline(told)
+    print(printable(f"written to {output}/humans.json, human_labels.jsonl (A) and human_labels_b.jsonl"))
+
+
+def _rewrites(paths: list[Path]) -> None:
+    """ruDetox's three projects: the pairs that pass all of them, and J of people's rewrites where classifiers are given."""
+    from miron_jax.humans.detox import kept_pairs
+    from miron_jax.metrics.detox import detox_scores
+    from miron_jax.model.own import import_from
+
+    kept = kept_pairs(paths)
+    told = {"labelled": kept.labelled, "rejected": kept.rejected, "kept": len(kept.pairs), "j": None}
+    if FLAGS.detox_scorer is not None and kept.pairs:
+        scorer = import_from(FLAGS.detox_scorer, "--detox_scorer", 2)
+        found = detox_scores(scorer, *map(list, zip(*kept.pairs, strict=True)))
+        told |= {name: sum(own[name] for own in found) / len(found) for name in found[0]}
+    output = output_beside("miron-humans")
+    store = Store(output)
+    lines = [{"toxic": toxic, "rewrite": rewrite} for toxic, rewrite in kept.pairs]
+    store.put("pairs.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
+    store.put(
+        "humans.json", json.dumps({"files": [public(name) for name in FLAGS.annotations], **told}, indent=1).encode()
+    )
+    for name, count in kept.labelled.items():
+        print(f"{printable(name)}: {count} items with three equal votes, {kept.rejected[name]} annotators rejected")
+    j = "null, for it wants --detox_scorer" if told["j"] is None else f"{told['j']:.4f}"
+    print(printable(f"{len(kept.pairs)} pairs pass all three; J {j}\nwritten to {output}/humans.json and pairs.jsonl"))

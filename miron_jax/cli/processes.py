@@ -1,0 +1,134 @@
+"""How the process of a command becomes part of a run: jax's settings, the other processes, a supervisor that outlives them.
+
+Arrives: the flags of hosts.  Leaves: `Hosts` that has met the others; jax ready to compile.  It deliberately does not know
+what the run computes.
+"""
+
+import contextlib
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from miron_jax.errors import INTERRUPTED, InputError, printable
+from miron_jax.runtime.backend import set_backend_flags
+
+if TYPE_CHECKING:
+    from miron_jax.runtime.hosts import Hosts
+
+FLAGS = flags.FLAGS
+joined: "Hosts | None" = None  # that this process has met
+_met: int | None = None  # where its supervisor reads that it has
+
+
+def supervised() -> int | None:
+    """The exit status of a copy of this process that does the work; None in the copy.
+
+    Where the coordinator's process dies, jax ends the others by SIGABRT, and no handler of theirs runs: what happened is
+    told from here.  Called before jax is imported: nothing but this thread is there to be copied.
+    """
+    met, says_so = os.pipe()
+    child = os.fork()
+    if not child:
+        global _met
+        os.close(met)
+        _met = says_so
+        faulthandler.disable()  # absl's: its walk through threads that still run may turn jax's SIGABRT into SIGSEGV
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: a supervisor that is killed takes it along
+        return None
+    os.close(says_so)
+    os.set_blocking(met, False)
+    has_met = told_early = False
+
+    def pass_on(number: int, _: Any) -> None:
+        nonlocal has_met, told_early
+        with contextlib.suppress(BlockingIOError):
+            has_met = has_met or bool(os.read(met, 1))
+        told_early = told_early or not has_met  # the child waits in jax, where no handler of its own runs
+        os.kill(child, number if has_met else signal.SIGKILL)
+
+    signal.signal(signal.SIGTERM, pass_on)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both
+    _, ended = os.waitpid(child, 0)
+    status = os.waitstatus_to_exitcode(ended)
+    if told_early:
+        print("miron-jax: interrupted before all processes had met; run the same command again", file=sys.stderr)
+        return INTERRUPTED
+    if status == -signal.SIGABRT:
+        print(
+            "miron-jax: this process has lost process 0, which coordinates the run: it was killed, or its machine is gone; "
+            "what is scored is kept, run the same command again",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+    return status if status >= 0 else 128 - status
+
+
+def join_others() -> "Hosts":
+    """The processes of this run, before jax starts its backend."""
+    global joined
+    from miron_jax.runtime.hosts import Hosts, join
+
+    if not wants_others():
+        return Hosts()
+    _check_processes()
+    joined = join(FLAGS.coordinator, FLAGS.num_processes, FLAGS.process_id, FLAGS.peer_timeout)
+    if _met is not None:
+        os.write(_met, b"met")
+    if not joined.is_first:
+        os.environ["HF_HUB_OFFLINE"] = "1"  # what process 0 has fetched is in the cache that the hosts share
+    return joined
+
+
+def _check_processes() -> None:
+    address, count, index = FLAGS.coordinator, FLAGS.num_processes, FLAGS.process_id
+    if not 5 <= FLAGS.peer_timeout <= 86400:
+        raise InputError(f"--peer_timeout is {FLAGS.peer_timeout:g}, expected seconds from 5 to 86400")
+    if FLAGS.distributed and (address, count, index) == (None, None, None):
+        return
+    if None in (address, count, index):
+        raise InputError(
+            "--coordinator, --num_processes and --process_id go together: give all three to each process, or "
+            "--distributed where the cluster tells of them"
+        )
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise InputError(f"--coordinator={address}, expected host:port of process 0, such as 10.0.0.2:8476")
+    if count < 1 or not 0 <= index < count:
+        raise InputError(
+            f"--process_id={index} of --num_processes={count}: expected one of 0 to {max(count, 1) - 1}, each of its own"
+        )
+    print(
+        f"miron-jax: process {index} meets the others ({count} in all) at {printable(address)}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def wants_others() -> bool:
+    """Whether the flags speak of other processes; a command without flags of hosts runs alone."""
+    return "distributed" in FLAGS and (
+        FLAGS.distributed or any(own is not None for own in (FLAGS.coordinator, FLAGS.num_processes, FLAGS.process_id))
+    )
+
+
+def start_jax() -> None:
+    """Flags, precision and cache, before the first program is compiled."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    set_backend_flags()
+    import jax
+
+    jax.config.update("jax_default_matmul_precision", "highest")
+    folder = FLAGS.compilation_cache
+    if folder is None:
+        folder = str(Path.home() / ".cache" / "miron_jax" / "programs")
+    if folder:
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

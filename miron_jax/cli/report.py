@@ -1,0 +1,39 @@
+"""`miron-jax report`: what the results of a run say besides its table.
+
+Arrives: a results folder, or a submission.  Leaves: tables on screen, a submission.  It deliberately computes no score.
+"""
+
+from pathlib import Path
+
+from absl import flags
+
+from miron_jax.cli.run_config import data_dir
+from miron_jax.errors import InputError, printable
+from miron_jax.files.places import local_path
+
+FLAGS = flags.FLAGS
+
+
+def command() -> None:
+    from miron_jax.cli import submissions
+
+    version = FLAGS.mera_version
+    if FLAGS.mera_submission is None and FLAGS.check_submission is None and not FLAGS.robustness:
+        raise InputError("report wants --robustness, --mera_submission=out.zip, or --check_submission=in.zip")
+    if FLAGS.robustness:
+        from miron_jax.report.robustness_table import print_robustness
+
+        print_robustness(local_path(FLAGS.output))
+    if FLAGS.mera_submission is not None:
+        path = local_path(FLAGS.mera_submission)
+        exported = submissions.export(local_path(FLAGS.output), path, version)
+        print(printable(f"written to {path}: {', '.join(exported.written)}"))
+        if exported.absent:
+            print(f"not in it, so the site will refuse it (no_task): {', '.join(exported.absent)}")
+    if FLAGS.check_submission is not None:
+        folders = dict(data_dir())
+        folder = folders.get(f"mera-{version}", folders.get(""))
+        if not submissions.check(local_path(FLAGS.check_submission), version, Path(folder) if folder else None):
+            raise InputError(
+                f"{FLAGS.check_submission}: the site will refuse it for the faults above: mend those files"
+            )

@@ -1,0 +1,186 @@
+"""A run's results -> a submission to MERA's site; a submission -> what the site will say of it.
+
+Arrives: a results folder; a zip; the records where they are at hand.  Leaves: a zip; tables on screen.  It deliberately does
+not know models.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.table import Table
+
+from miron_jax.errors import InputError
+from miron_jax.files.readers import parse_json
+from miron_jax.metrics.mera import ETHICS
+from miron_jax.report.console import console
+from miron_jax.tasks.mera.records import check_keys, check_record
+from miron_jax.tasks.mera.scoring import expected_total, score_submission
+from miron_jax.tasks.mera.submission import Key, Submission, key_of, read_submission, write_submission
+from miron_jax.tasks.mera.suite import SUITE_NAME, locate
+from miron_jax.tasks.mera.table import DataSet, Version, data_sets
+
+Records = dict[str, dict[Key, dict[str, Any]]]
+
+
+class Exported(NamedTuple):
+    written: list[str]  # data sets
+    absent: list[str]  # that the run has no answers to: the site refuses a submission without them
+
+
+def export(folder: Path, path: Path, version: Version) -> Exported:
+    """Writes the zip of a run's answers.  Raises InputError where the run has none, or not to every record."""
+    suite = SUITE_NAME[version]
+    tasks = _results(folder)
+    answers: dict[str, dict[Key, Any]] = {}
+    meta: dict[str, dict[Key, dict[str, Any]]] = {}
+    absent = []
+    for own in data_sets(version):
+        task = tasks.get(f"{suite}/{own.config}")
+        if task is None:
+            absent.append(own.name)
+            continue
+        if "limit" in task:
+            raise InputError(
+                f"{folder}: {suite}/{own.config} was scored with --limit={task['limit']}, expected every record: run eval "
+                "without --limit"
+            )
+        answers[own.name], meta[own.name] = _answers(folder / "samples" / suite / f"{own.config}.jsonl", own, version)
+    if not answers:
+        raise InputError(
+            f"{folder}: no task of {suite} there, expected a run of miron-jax eval --tasks={suite}; --mera_version names "
+            "another version"
+        )
+    logs = _logs(folder, version, answers) if version == "v1.2" else None
+    write_submission(path, version, answers, meta, logs)
+    return Exported(list(answers), absent)
+
+
+def _logs(folder: Path, version: Version, answers: Mapping[str, Any]) -> dict[str, bytes]:
+    """Of v1.2's logs_public.zip: this run's results, and its samples of the data sets whose right answers are published."""
+    logs = {"results.json": (folder / "results.json").read_bytes()}
+    for own in data_sets(version):
+        rules = own.rules(version)
+        if own.name in answers and rules is not None and rules.is_open:
+            logs[f"{own.config}.jsonl"] = (
+                folder / "samples" / SUITE_NAME[version] / f"{own.config}.jsonl"
+            ).read_bytes()
+    return logs
+
+
+def _lines(path: Path) -> list[bytes]:
+    """JSON lines: a text may hold separators that str.splitlines would split at."""
+    return path.read_bytes().rstrip(b"\n").split(b"\n")
+
+
+def _results(folder: Path) -> dict[str, Any]:
+    try:
+        tasks = parse_json((folder / "results.json").read_bytes())["tasks"]
+        return {name: task for name, task in tasks.items() if "kind" in task}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{folder}/results.json cannot be read ({error!s:.80}): name a results folder of eval with --output"
+        ) from None
+
+
+def _answers(path: Path, own: DataSet, version: Version) -> tuple[dict[Key, Any], dict[Key, dict[str, Any]]]:
+    """Answers by record, ordered by their keys, and what stands beside them."""
+    answers, meta = {}, {}
+    for number, line in enumerate(_lines(path), start=1):
+        try:
+            sample = parse_json(line)
+            answer, key = _answer(sample), key_of(own, sample["meta"])
+            if own.match == "exam":
+                meta[key] = {name: sample["meta"][name] for name in ("id", "id_task", "variant")}
+            json.dumps([answer, meta.get(key)], ensure_ascii=False).encode()  # half a surrogate pair is no text
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            reason = f"{type(error).__name__}: {error!s:.60}"
+            raise InputError(f"{path}, line {number}: no sample that can be read ({reason}): run eval again") from None
+        if answer is None:
+            raise InputError(f"{path}, line {number}: no answer, the model answered NaN: score it again")
+        answers[key] = _shaped(answer, own, version)
+    return {key: answers[key] for key in sorted(answers)}, meta
+
+
+def _answer(sample: Mapping[str, Any]) -> Any:
+    if "programs" in sample:
+        answers = [program.get("answers") for program in sample["programs"]]
+        return None if None in answers else answers
+    if sample["prediction"] is not None:
+        return sample["options"][sample["prediction"]]["text"].strip()
+    return None if sample["generated"] is None or sample.get("ended") == "nan" else sample["generated"].strip()
+
+
+def _shaped(answer: Any, own: DataSet, version: Version) -> Any:
+    """An answer as the site wants it."""
+    if own.kind == "program":
+        return answer if version == "v1" else [answer]
+    if own.over_all == "mcc":
+        return dict.fromkeys(ETHICS, answer)
+    if own.config == "multiq" and version == "v1":
+        return [{"label": "passage", "length": len(answer), "offset": -1, "segment": answer}]
+    return answer
+
+
+def check(path: Path, version: Version, data_dir: Path | None) -> bool:
+    """Prints what the site will say of a submission; whether it takes it.  `data_dir`: as eval's, if any."""
+    records = {} if data_dir is None else read_records(locate(version)(data_dir, False), version)
+    read = read_submission(path, version, {name: list(own) for name, own in records.items()})
+    if {fault.name for fault in read.faults.values()} == {"unreadable_zip"}:
+        raise InputError(next(iter(read.faults.values())).detail)
+    for own in data_sets(version):
+        tests = own.rules(version).tests  # pyright: ignore[reportOptionalMemberAccess]
+        if own.name in records and tests not in (None, len(records[own.name])):
+            print(
+                f"{own.config}/test.jsonl has {len(records[own.name])} records, MERA has {tests}: the site asks for those"
+            )
+    numbers = score_submission(read.answers, records, version)
+    console().print(_table(read, numbers, records, version))
+    for name, fault in read.faults.items():
+        console(stderr=True).print(f"{name}: {fault.name}: {fault.detail}", soft_wrap=True)
+    counted = [own.name for own in data_sets(version) if own.counts(version)]
+    unknown = [name for name in counted if name in read.answers and name not in numbers]
+    if unknown or not any(name in numbers for name in counted):
+        have = "not published" if records else "not at hand: name the records with --data_dir"
+        print(f"total_score: none, right answers of {len(unknown)} data sets that it answers are {have}")
+    else:
+        rule = "a missing data set counts 0" if version == "v1.2" else "missing data sets are left out"
+        print(f"total_score: {expected_total(numbers, version):.6f} by {version}'s rule, {rule}")
+    return not read.faults
+
+
+def read_records(folder: Path, version: Version) -> Records:
+    """The test records of every data set that lies there."""
+    found: Records = {}
+    for own in data_sets(version):
+        path = folder / own.config / "test.jsonl"
+        if path.is_file():
+            try:
+                lines = [parse_json(line) for line in _lines(path)]
+                for line in lines:
+                    check_record(line, own)
+            except ValueError as error:
+                raise InputError(f"{path}: no records that can be read ({error!s:.80}): fetch the file again") from None
+            check_keys(own, lines)
+            found[own.name] = {key_of(own, line["meta"]): line for line in lines}
+    return found
+
+
+def _table(read: Submission, numbers: Mapping[str, Mapping[str, float]], records: Records, version: Version) -> Table:
+    table = Table(header_style="bold")
+    for name in ("data set", "records", "state", "numbers"):
+        table.add_column(name, no_wrap=name != "numbers")
+    for own in data_sets(version):
+        fault = read.faults.get(own.name)
+        answers = str(len(read.answers[own.name])) if own.name in read.answers else ""
+        table.add_row(own.name, answers, fault.name if fault else "fine", "" if fault else _told(own, numbers, records))
+    return table
+
+
+def _told(own: DataSet, numbers: Mapping[str, Mapping[str, float]], records: Records) -> str:
+    if own.name in numbers:
+        return ", ".join(f"{name} {value:.4f}" for name, value in numbers[own.name].items())
+    if own.match == "detox":
+        return "J wants three classifiers, which are not here"
+    return "right answers are not published" if own.name in records else "cannot be scored here: no records at hand"

@@ -1,0 +1,30 @@
+"""`miron-jax tasks`: the suites, what data each needs and whether it is there; the rows of generated benchmarks.
+
+Arrives: folders of data.  Leaves: a table on screen, or exported files.  It deliberately knows no model.
+"""
+
+from absl import flags
+
+from miron_jax.cli.run_config import data_dir, local
+from miron_jax.errors import InputError, printable
+from miron_jax.files.places import local_path
+
+FLAGS = flags.FLAGS
+
+
+def command() -> None:
+    from miron_jax.report.task_table import print_tasks
+    from miron_jax.tasks.about import about
+    from miron_jax.tasks.registry import export, suites
+
+    if FLAGS.articles is not None and FLAGS.export is None:
+        raise InputError("--articles wants --export=FOLDER, where its sets of titles are written")
+    if FLAGS.mask_number_words and FLAGS.articles is None:
+        raise InputError("--mask_number_words wants --articles=FILE, whose number words are to be hidden")
+    if FLAGS.export is not None:
+        own = local_path(FLAGS.articles) if FLAGS.articles else None
+        for path in export(local_path(FLAGS.export), FLAGS.items_per_category, own, FLAGS.mask_number_words):
+            print(printable(str(path)))
+        return
+
+    print_tasks(suites(local(FLAGS.icl_tasks), local(FLAGS.eval_gauntlet)).values(), data_dir(), about)

@@ -1,0 +1,38 @@
+"""Scores of requests, flat and one at a time.
+
+Arrives: nothing.  Leaves: `Scores`, `Score`.  It deliberately does not know how they are computed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """R requests: the scored tokens of request r are [offsets[r], offsets[r + 1])."""
+
+    offsets: np.ndarray  # int64 [R + 1]
+    logprob: np.ndarray  # float32 [N], nats
+    rank: np.ndarray  # int32 [N], tokens ahead of the target
+    set_logprob: np.ndarray  # float32 [R], nats: log p of the request's id set before its span; 0 where it has none
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator["Score"]:
+        return (self[request] for request in range(len(self)))
+
+    def __getitem__(self, request: int) -> "Score":
+        span = slice(self.offsets[request], self.offsets[request + 1])
+        return Score(self.logprob[span], self.rank[span], float(self.set_logprob[request]))
+
+
+class Score(NamedTuple):
+    """One request's scored span, token by token."""
+
+    logprob: np.ndarray  # float32, nats
+    rank: np.ndarray  # int32, tokens ahead of the target; 0 is greedy
+    set_logprob: float = 0.0  # nats, see Scores

@@ -1,0 +1,112 @@
+"""What generation is asked for, and what it gives.
+
+Arrives: nothing.  Leaves: `TextRequest`, `Sampling`, `Generated`, `GenerationSpeed`.  It deliberately does not know
+devices.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from hashlib import blake2b
+from typing import Literal, NamedTuple
+
+from miron_jax.errors import InputError
+from miron_jax.model.config import ModelConfig
+from miron_jax.model.costs import stretch_of
+from miron_jax.model.own import OwnModel
+from miron_jax.tokens.detokenize import text_after
+from miron_jax.tokens.tokenizers import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a token is drawn.  Temperature 0 is greedy: the most probable token, the lowest id among equals."""
+
+    temperature: float = 0.0
+    top_k: int = 0  # only the k most probable tokens, and what equals the last of them; 0: all
+    top_p: float = 1.0  # only the fewest tokens that hold this much of the probability left by top_k
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        fits = 0 <= self.top_k < 2**31 and 0 < self.top_p <= 1 and 0 <= self.seed < 2**32
+        if not (fits and 0 <= self.temperature < math.inf):
+            raise InputError(
+                f"temperature {self.temperature}, top_k {self.top_k}, top_p {self.top_p}, seed {self.seed}: expected "
+                "temperature >= 0, top_k >= 0 (0: all tokens), 0 < top_p <= 1 and a seed from 0 to 2**32 - 1"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class TextRequest:
+    """A prompt to go on from.  The text ends before the first stop string, at EOS, or after `max_new_tokens`."""
+
+    token_ids: tuple[int, ...]  # at least one
+    max_new_tokens: int
+    stop: tuple[str, ...] = ()
+    sampling: Sampling = Sampling()
+
+    @property
+    def digest(self) -> str:
+        """Names all that the text depends on beside the model and its tokenizer."""
+        told = json.dumps([self.token_ids, self.max_new_tokens, self.stop, astuple(self.sampling)])
+        return blake2b(told.encode(), digest_size=16).hexdigest()
+
+
+Ended = Literal["stop", "eos", "length", "nan"]  # nan: the model answered NaN, the text means nothing
+
+
+class Generated(NamedTuple):
+    text: str  # without the stop string
+    token_ids: tuple[int, ...]  # all that were drawn, those of the stop string included, EOS not
+    ended: Ended
+
+
+@dataclass(slots=True)
+class GenerationSpeed:
+    """Grows while requests run."""
+
+    slot_steps: int = 0  # slots x steps of all calls
+    busy_steps: int = 0  # those of a slot with a text
+    drawn_tokens: int = 0  # a step may draw several
+    prompt_tokens: int = 0  # one row a request
+    prefilled_tokens: int = 0  # places computed, shared beginnings once
+    programs: int = 0
+    compile_seconds: float = 0.0
+    device_seconds: float = 0.0
+
+
+def plain_text(tokenizer: Tokenizer, prompt: Sequence[int], generated: Generated) -> str:
+    """A text without its special tokens; one that a stop string ended is taken as it is."""
+    if generated.ended == "stop":
+        return generated.text
+    special = set(tokenizer.all_special_ids)
+    return text_after(tokenizer, prompt, [token for token in generated.token_ids if token not in special])
+
+
+def why_refused(request: TextRequest, config: ModelConfig | OwnModel) -> str | None:
+    """What is wrong with a request, and what to do."""
+    ids = request.token_ids
+    if not ids:
+        return "has no token: an empty prompt needs a tokenizer with a BOS token"
+    if request.max_new_tokens < 1:
+        return f"asks for {request.max_new_tokens} new tokens, expected at least 1"
+    if isinstance(request.stop, str) or not all(request.stop):
+        return f"has stop strings {request.stop!r}: expected a tuple of strings, none of them empty"
+    if min(ids) < 0 or max(ids) >= config.vocab_size:
+        return (
+            f"has token ids from {min(ids)} to {max(ids)}, but the model's vocabulary has {config.vocab_size}: "
+            "name the model's own tokenizer with --tokenizer"
+        )
+    stretch = stretch_of(config)
+    if stretch is not None and len(ids) + request.max_new_tokens > stretch.above:
+        return (
+            f"has {len(ids)} tokens and asks for {request.max_new_tokens} more, but the model's rotary frequencies "
+            f"change above {stretch.above}, while a text grows: shorten the prompt or ask for fewer"
+        )
+    if config.num_positions and len(ids) + request.max_new_tokens - 1 > config.num_positions:
+        return (
+            f"has {len(ids)} tokens and asks for {request.max_new_tokens} more, but the model has "
+            f"{config.num_positions} learned positions: shorten the prompt or ask for fewer"
+        )
+    return None

@@ -1,0 +1,48 @@
+"""Names of folders and files as users give them: local paths, or URLs that fsspec knows.
+
+Arrives: a flag's value.  Leaves: the place it means, and how it may be shown to others.  It deliberately does not open
+anything.
+"""
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from miron_jax.errors import InputError
+
+_USER = re.compile(r"(?<=://)[^/@\s]*@")  # credentials before a host, in each part of a chained URL too
+_REST = re.compile(r"[?#].*", re.DOTALL)  # a query may hold a signature or a token
+
+
+def is_url(name: str) -> bool:
+    return "://" in name and not name.startswith("file://")
+
+
+def local_path(name: str | Path) -> Path:
+    """A local path with `~` written out; file:///x is /x.  Raises InputError for what no path can be."""
+    text = str(name)
+    if "\0" in text:
+        raise InputError(f"{text!r:.80} holds a null character, expected a path: mend the name")
+    if text.startswith("file://"):
+        text = unquote(urlsplit(text).path) or "/"
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        user = text.partition("/")[0]
+        raise InputError(f"{text}: there is no user {user[1:]!r} here, expected a path: write the folder out") from None
+
+
+def place(name: str) -> str:
+    """A URL as it is, a local path with `~` written out."""
+    return name if is_url(name) else str(local_path(name))
+
+
+def public(name: str) -> str:
+    """As it may stand in results that are passed on: a URL without credentials and query, a path below home as `~/...`."""
+    if is_url(name):
+        return _REST.sub("", _USER.sub("", name))
+    home = os.path.expanduser("~")
+    if home not in ("/", "~") and (name == home or name.startswith(home + os.sep)):
+        return "~" + name[len(home) :]
+    return name

@@ -1,0 +1,89 @@
+"""Guarded readers of text that others wrote: JSON and YAML of any bytes give a value or a ValueError, never more.
+
+Arrives: bytes.  Leaves: plain values.  It deliberately does not know files, tasks or what the values mean: whoever reads
+adds the file and the remedy to the reason.
+"""
+
+import json
+import re
+import reprlib
+from typing import Any
+
+import yaml
+
+MOST_YAML_BYTES = 256 << 10  # the published files have below 40 KB; PyYAML takes seconds for more than this
+MOST_DEPTH = 64
+MOST_VALUES = 100_000  # with every alias written out
+
+
+def parse_json(content: bytes | str) -> Any:
+    """The value of a JSON text in UTF-8.  Raises ValueError, also for nesting beyond what Python can read."""
+    try:
+        return json.loads(content.decode("utf-8-sig") if isinstance(content, bytes) else content)
+    except RecursionError:
+        raise ValueError("JSON nested too deep to read") from None
+
+
+def parse_yaml(content: bytes) -> Any:
+    """The value of a YAML document of mappings, lists, texts, numbers, true, false and null.
+
+    Raises ValueError for tags, merge keys, and what is too large, too deep or has too many aliases.  Dates, and numbers in
+    other bases, are texts.
+    """
+    if len(content) > MOST_YAML_BYTES:
+        raise ValueError(f"{len(content)} bytes, expected {MOST_YAML_BYTES} at most")
+    try:
+        loader = _Loader(content.decode("utf-8"))
+        node = loader.get_single_node()
+        _count(node, {}, 0)
+        return None if node is None else loader.construct_document(node)
+    except RecursionError:
+        raise ValueError("nested too deep to read") from None
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from None
+
+
+def shown(value: Any) -> str:
+    """A value in a message: its beginning, whatever its size, and however often it holds itself."""
+    return _REPR.repr(value)
+
+
+_REPR = reprlib.Repr()
+_REPR.maxlevel, _REPR.maxstring, _REPR.maxother, _REPR.maxlong = 3, 60, 60, 60
+
+
+class _Loader(yaml.SafeLoader):
+    """Without tags, and with JSON's scalars."""
+
+    yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012 - PyYAML's own way
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()
+        if getattr(event, "tag", None) not in (None, "!"):
+            raise yaml.YAMLError(f"the tag {event.tag:.40}, expected none, in {event.start_mark}")  # pyright: ignore
+        return super().compose_node(parent, index)
+
+
+for _tag, _pattern, _first in (
+    ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
+    ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
+    ("int", r"^[-+]?(?:0|[1-9][0-9]{0,17})$", "-+0123456789"),
+    ("float", r"^[-+]?(?:[0-9]{1,18}\.[0-9]{0,30}|\.[0-9]{1,30}|[0-9]{1,18}(?=e))(?:e[-+]?[0-9]{1,3})?$", "-+.0123456789"),
+):  # fmt: skip
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), list(_first))
+
+
+def _count(node: Any, counted: dict[int, int], depth: int) -> int:
+    """Values below a node, each alias as often as it stands there."""
+    if depth > MOST_DEPTH:
+        raise ValueError(f"nested deeper than {MOST_DEPTH}")
+    known = counted.get(id(node))
+    if known is None:
+        counted[id(node)] = MOST_VALUES  # of a node that holds itself
+        below = node.value if isinstance(node, yaml.SequenceNode) else ()
+        if isinstance(node, yaml.MappingNode):
+            below = [part for pair in node.value for part in pair]
+        known = counted[id(node)] = 1 + sum(_count(part, counted, depth + 1) for part in below)
+    if known > MOST_VALUES:
+        raise ValueError(f"more than {MOST_VALUES} values, aliases written out")
+    return known

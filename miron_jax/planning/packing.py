@@ -1,0 +1,93 @@
+"""Row lengths, and which subtries share a row.
+
+Arrives: sizes of subtries in tokens, a CostModel.  Leaves: row lengths, and the row of each subtrie.  It deliberately
+does not know tokens.
+"""
+
+from bisect import bisect_left, insort
+from heapq import heappop, heappush
+
+import numpy as np
+
+from miron_jax.planning.records import CostModel
+
+
+def choose_lengths(size: np.ndarray, cost: CostModel, lengths: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """Row lengths for pieces of these sizes: added one at a time while one saves more than its program costs.
+
+    A piece of size s in rows of length T costs row(T) / (T // s).  Lengths in `lengths` exist and cost nothing new.
+    """
+    if not len(size):
+        return lengths
+    step = cost.length_multiple
+    most = cost.most_places or 1 << 31
+    assert size.max() <= most, "no request has more tokens than the model has places"
+    # In eights: fine enough, and the tables stay small
+    sizes, counts = np.unique(np.minimum(-(-size // 8) * 8, most), return_counts=True)
+    needed = min(int(-(-sizes[-1] // step) * step), most)
+    candidates = np.unique(np.minimum([needed, *lengths, *_ladder(step, max(needed, 8 * step))], most))
+    each = _cost_each(sizes, candidates, cost) * counts[:, None]
+    chosen = [*lengths] if lengths and max(lengths) >= needed else [*lengths, needed]
+    best = each[:, np.isin(candidates, chosen)].min(axis=1)
+    while len(chosen) < cost.max_lengths:
+        gains = (best[:, None] - np.minimum(best[:, None], each)).sum(axis=0)
+        winner = int(np.argmax(gains))
+        if gains[winner] <= cost.flops_per_program:
+            break
+        chosen.append(int(candidates[winner]))
+        best = np.minimum(best, each[:, winner])
+    return tuple(sorted(chosen))
+
+
+def cheapest_length(size: np.ndarray, lengths: tuple[int, ...], cost: CostModel) -> np.ndarray:
+    """The row length at which each piece costs least."""
+    return np.asarray(lengths)[_cost_each(size, np.asarray(lengths), cost).argmin(axis=1)] if len(size) else size
+
+
+def _cost_each(size: np.ndarray, lengths: np.ndarray, cost: CostModel) -> np.ndarray:
+    """[sizes, lengths] cost of one piece's share of a row filled with its like; infinite where it does not fit."""
+    fits = lengths[None, :] // np.maximum(size, 1)[:, None]
+    fits = fits if cost.packs else np.minimum(fits, 1)
+    return np.where(fits > 0, cost.row(lengths)[None, :] / np.maximum(fits, 1), np.inf)
+
+
+def _ladder(step: int, longest: int) -> list[int]:
+    """Candidate lengths: every multiple of `step` up to 16 steps, then about 7 % apart."""
+    ladder, length = [], 0
+    while length < longest:
+        length += step * max(1, length // (16 * step))
+        ladder.append(length)
+    return ladder
+
+
+def pack(size: np.ndarray, places: np.ndarray, opens: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Best fit, largest pieces first.  Returns each piece's row and first place in it, and each row's length.
+
+    A piece opens a row of length opens[piece], unless an open row has room; the fullest such row wins.
+    """
+    piece_row, piece_start = np.empty(len(size), np.int64), np.empty(len(size), np.int64)
+    room_of_row: dict[int, list[int]] = {}  # room -> rows with just that much, a heap each
+    rooms: list[int] = []  # the keys of room_of_row that hold rows, sorted
+    row_length: list[int] = []
+    used: list[int] = []
+    for piece in np.argsort(-size, kind="stable").tolist():
+        need = int(size[piece])
+        at = bisect_left(rooms, need)
+        if at < len(rooms):
+            room = rooms[at]
+            row = heappop(room_of_row[room])
+            if not room_of_row[room]:
+                del room_of_row[room], rooms[at]
+        else:
+            row, room = len(row_length), int(opens[piece])
+            row_length.append(room)
+            used.append(0)
+        piece_row[piece], piece_start[piece] = row, used[row]
+        used[row] += int(places[piece])
+        left = room - need
+        if left:
+            if left not in room_of_row:
+                room_of_row[left] = []
+                insort(rooms, left)
+            heappush(room_of_row[left], row)
+    return piece_row, piece_start, np.asarray(row_length, np.int32)

@@ -1,0 +1,5 @@
+"""Task + few-shot sampling -> prompts.
+
+Arrives: a task and its examples.  Leaves: one `Prompt` an example, in the suite's own order.  It deliberately does not know
+tokens.
+"""

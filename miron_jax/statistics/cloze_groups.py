@@ -1,0 +1,138 @@
+"""Examples of a cloze task -> groups, macro means, how scores fall with fragmentation, and what noise does.
+
+Arrives: `ClozeScores`.  Leaves: plain dicts of `Estimate`s and numbers for the report.  It deliberately does not know how
+a metric is made.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from miron_jax.evaluation.records import ClozeScores
+from miron_jax.metrics.choices import ExampleScore
+from miron_jax.statistics.estimate import Estimate, estimates, macro, skipped
+from miron_jax.task_kinds.records import ClozeTask, Suite
+
+RESAMPLES, BLOCK = 1000, 50  # of the paired bootstrap; drawn at once
+MANY_TOKENS = 4  # targets of at least this many tokens form one group
+
+
+class Median(NamedTuple):
+    """A median with the 95 % interval of a bootstrap over items."""
+
+    value: float
+    ci95: tuple[float, float]
+    num_examples: int
+
+
+class Overall(NamedTuple):
+    """One number over a suite's languages."""
+
+    mean: Estimate | None
+    missing: tuple[str, ...]  # tasks without which there is none
+
+
+@dataclass(frozen=True, slots=True)
+class ClozeGroups:
+    """What stands beside a cloze task's plain means."""
+
+    categories: Mapping[str, Mapping[str, Estimate]]
+    sizes: Mapping[str, int]  # scored items of each category
+    macro: Mapping[str, Estimate]  # mean of the categories
+    by_target_tokens: Mapping[str, Mapping[str, Estimate]]  # "1", "2", "3", "4+"
+    spearman: float  # of target tokens and bits a character; NaN where either is constant
+    drift: Mapping[str, Median]  # percent of P that noise takes: all pairs, then by operator and by number of edits
+    flips: Mapping[str, Mapping[str, Estimate]]  # the same groups: flip rates and drift in bits
+
+
+def overall(suite: Suite[ClozeTask], tasks: Sequence[ClozeScores], names: Sequence[str]) -> dict[str, Overall]:
+    """Mean over a suite's languages of their macro means; none while a language is missing or has skipped items."""
+    found = {task.source.task.name: task for task in tasks}
+    missing = tuple(task.name for task in suite.tasks if task.name not in found or skipped(found[task.name]))
+    macros = [] if missing else [_macro(_by_category(found[task.name])) for task in suite.tasks]
+    return {
+        f"{suite.name} overall {name}": Overall(macro([own[name] for own in macros]) if macros else None, missing)
+        for name in names
+    }
+
+
+def cloze_groups(task: ClozeScores) -> ClozeGroups:
+    scored = task.scored
+    means = _by_category(task)
+    tokens = [(_tokens(example), example) for _, example in scored]
+    noisy = [
+        (key, example)
+        for item, example in scored
+        if item.operator
+        for key in _noise_keys(item.operator, item.num_edits)
+    ]
+    by_noise = _grouped([pair for pair in noisy if "drift_percent" in pair[1].metrics])
+    return ClozeGroups(
+        categories=means,
+        sizes=Counter(item.category for item, _ in scored),
+        macro=_macro(means),
+        by_target_tokens={name: estimates(examples) for name, examples in sorted(_grouped(tokens).items())},
+        spearman=_spearman([example for _, example in scored]),
+        drift={name: _median([example.metrics["drift_percent"] for example in own]) for name, own in by_noise.items()},
+        flips={
+            name: _only(estimates(own), ("drift_bits", "flip_to_wrong", "flip_to_right"))
+            for name, own in by_noise.items()
+        },
+    )
+
+
+def _by_category(task: ClozeScores) -> dict[str, dict[str, Estimate]]:
+    groups = _grouped([(item.category, example) for item, example in task.scored])
+    return {name: estimates(examples) for name, examples in groups.items()}
+
+
+def _macro(means: Mapping[str, Mapping[str, Estimate]]) -> dict[str, Estimate]:
+    """Every metric that all categories have."""
+    first = next(iter(means.values()), {})
+    everywhere = [name for name in first if all(name in own for own in means.values())]
+    return {name: macro([own[name] for own in means.values()]) for name in everywhere}
+
+
+def _grouped(pairs: Sequence[tuple[str, ExampleScore]]) -> dict[str, list[ExampleScore]]:
+    """Groups in the order in which they are met."""
+    groups: dict[str, list[ExampleScore]] = {}
+    for key, example in pairs:
+        groups.setdefault(key, []).append(example)
+    return groups
+
+
+def _tokens(example: ExampleScore) -> str:
+    count = int(example.metrics["target_tokens"])
+    return str(count) if count < MANY_TOKENS else f"{MANY_TOKENS}+"
+
+
+def _noise_keys(operator: str, num_edits: int) -> tuple[str, ...]:
+    return "all", f"operator {operator}", f"edits {num_edits}"
+
+
+def _only(found: Mapping[str, Estimate], names: Sequence[str]) -> dict[str, Estimate]:
+    return {name: found[name] for name in names if name in found}
+
+
+def _spearman(examples: Sequence[ExampleScore]) -> float:
+    from scipy.stats import spearmanr  # takes a second and 60 MB, which runs without cloze tasks need not
+
+    tokens, bits = ([example.metrics[name] for example in examples] for name in ("target_tokens", "bits_per_char"))
+    if len(set(tokens)) < 2 or len(set(bits)) < 2:
+        return math.nan
+    return float(np.asarray(spearmanr(tokens, bits))[0])
+
+
+def _median(values: Sequence[float]) -> Median:
+    """Median of a few heavy-tailed shares; whole pairs are drawn again, by a generator of a fixed seed."""
+    every = np.asarray([value for value in values if math.isfinite(value)], np.float64)
+    if not len(every):
+        return Median(math.nan, (math.nan, math.nan), 0)
+    generator = np.random.default_rng(0)
+    blocks = (generator.integers(0, len(every), (BLOCK, len(every))) for _ in range(RESAMPLES // BLOCK))
+    low, high = np.quantile([np.median(every[block], axis=1) for block in blocks], [0.025, 0.975])
+    return Median(float(np.median(every)), (float(low), float(high)), len(every))

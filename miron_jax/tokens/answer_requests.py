@@ -1,0 +1,84 @@
+"""Questions or problems + tokenizer -> prompts to generate from, in tokens.
+
+Arrives: Prompts and their Questions, or Problems.  Leaves: `AnswerRequests`.  It deliberately does not know models or
+what makes an answer right.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from miron_jax.errors import InputError
+from miron_jax.prompting.prompts import Prompt
+from miron_jax.task_kinds.records import AnswerProfile, Problem, ProgramProfile, Question
+from miron_jax.tokens.requests import tokenize_questions
+from miron_jax.tokens.tokenizers import Tokenizer, first_tokens, longest_answer
+from miron_jax.tokens.whole_shots import fitting
+
+
+class AnswerRequests(NamedTuple):
+    """One task's prompts."""
+
+    prompts: list[tuple[int, ...]]  # token ids, the last ones where a prompt was too long
+    worded: list[Prompt]  # their words, without worked examples that did not fit; of problems: none
+    max_new_tokens: int  # that each text may have
+    truncated: int  # prompts that lost tokens
+
+
+def answer_requests(
+    prompts: Sequence[Prompt],
+    questions: Sequence[Question],
+    profile: AnswerProfile,
+    tokenizer: Tokenizer,
+    max_length: int | None,
+    task_name: str,
+) -> AnswerRequests:
+    """`questions` are those of the whole file: every text has room for the longest of their answers.
+
+    A prompt keeps the last tokens that leave this room within `max_length`.
+    """
+    room = longest_answer([text for question in questions for text in question.room_for], tokenizer)
+    max_new_tokens = room + profile.extra_tokens
+    window = None if max_length is None else max_length - max_new_tokens
+    if window is not None and window < 1:
+        raise InputError(
+            f"{task_name}: its longest answer takes {max_new_tokens} tokens, which leaves no room for a prompt within the "
+            f"length limit of {max_length}: raise --max_length to at least {max_new_tokens + 1}"
+        )
+    worded = fitting(prompts, profile, tokenizer, window)
+    first = first_tokens(profile.bos, tokenizer) if profile.boundary == "joint" else None
+    whole = tokenize_questions(worded, tokenizer, first)
+    kept = whole if window is None else [ids[-window:] for ids in whole]
+    truncated = sum(len(a) < len(b) for a, b in zip(kept, whole, strict=True))
+    if empty := [prompt for prompt, ids in zip(prompts, kept, strict=True) if not ids]:
+        raise InputError(
+            f"{task_name}, row {empty[0].row}: its prompt has no token and the tokenizer puts no BOS there: "
+            "mend or remove the line"
+        )
+    return AnswerRequests(kept, worded, max_new_tokens, truncated)
+
+
+def program_requests(
+    problems: Sequence[Problem],
+    limit: int | None,
+    profile: ProgramProfile,
+    tokenizer: Tokenizer,
+    max_length: int | None,
+    task_name: str,
+) -> AnswerRequests:
+    """The prompts of the first `limit` problems; all of the file count for the room that each program has.
+
+    That is the longest solution and `extra_tokens`, or what the longest prompt leaves of `max_length`.
+    """
+    solutions = [problem.solution for problem in problems] if profile.room == "longest_solution" else []
+    room = longest_answer(solutions, tokenizer) + profile.extra_tokens
+    prompts = [Prompt(problem.row, problem.row, (problem.prompt,), ("",), None) for problem in problems]
+    ids = tokenize_questions(prompts, tokenizer, () if profile.bos == "never" else None)
+    longest = max(map(len, ids))
+    if max_length is not None:
+        room = min(room, max_length - longest)
+    if room < 1:
+        raise InputError(
+            f"{task_name}: its longest prompt takes {longest} tokens, which leaves no room for a program within the length "
+            f"limit of {max_length}: raise --max_length to at least {longest + 1}"
+        )
+    return AnswerRequests(ids[:limit], [], room, 0)
