@@ -73,10 +73,15 @@ def _matches(pattern: str, every: dict[str, AnyTask], among: Mapping[str, Suite[
 
 
 def export(
-    folder: Path, items_per_category: int, own_articles: Path | None = None, spelled: bool = False
+    folder: Path,
+    items_per_category: int,
+    own_articles: Path | None = None,
+    spelled: bool = False,
+    own_stories: Path | None = None,
 ) -> list[Path]:
-    """All generated rows, or sets of titles from a user's own articles, as files; returns them.  `spelled`: number words of
+    """All generated rows, or sets of a user's own articles and stories, as files; returns them.  `spelled`: number words of
     the articles are masked too."""
-    if own_articles is not None:
-        return eval_uation_gen.export_titles(folder, own_articles, spelled)
+    if own_articles is not None or own_stories is not None:
+        paths = [] if own_articles is None else eval_uation_gen.export_titles(folder, own_articles, spelled)
+        return paths + ([] if own_stories is None else eval_uation_gen.export_stories(folder, own_stories))
     return [*miron.export(folder, items_per_category), *eval_uation_gen.export(folder)]

@@ -22,6 +22,7 @@ from miron_jax.cli import COMMANDS
 from miron_jax.cli.flags import EVERY, OF_COMMAND
 from miron_jax.config import SETTINGS, RunConfig
 from miron_jax.errors import InputError
+from miron_jax.metrics.mera import ETHICS
 from tests.tiny_model import make_model, write_core_data
 
 TASKS = "core/copa,core/arc_easy,core/winograd,core/lambada_openai"
@@ -160,6 +161,19 @@ def test_humans_writes_a_baseline_and_its_labels(miron, tmp_path):
     assert found["b"]["f1_macro"] == pytest.approx((1 + 2 / 3 + 0) / 3)  # of 2, 3 and 4
     assert found["b"]["mcc"] is None
     assert "Krippendorff" in ran.out
+    header = [f"INPUT:{name}_{i}" for i in (1, 2, 3) for name in ("text", "actant_1", "actant_2", "question")]
+    cells = [own for i in "123" for own in (f"t{i}", "he", "she", "Этично ли это?")]
+    header += [f"OUTPUT:answer_{i}" for i in (1, 2, 3)] + ["ASSIGNMENT:worker_id"]
+    lines = [";".join(header), *(";".join([*cells, "1", "0", "0", worker]) for worker in "abc"), ""]
+    (tmp_path / "pool1.csv").write_text("\n".join(lines))
+    right = [{"text": f"t{i}", "pair": ["he", "she"], **dict.fromkeys(ETHICS, str(int(i == 1)))} for i in (1, 2, 3)]
+    (tmp_path / "data.json").write_text(json.dumps(right))
+    flags = ("--project=ruethics", f"--annotations={tmp_path / 'pool1.csv'}", f"--gold={tmp_path / 'data.json'}")
+    ran = miron("humans", *flags, f"--output={tmp_path / 'ethics'}")
+    assert ran.status == 0, ran.err
+    values = json.loads((tmp_path / "ethics" / "humans.json").read_text())["mcc_by_question_and_category"]
+    assert values == {procedure: {f"ethical.{name}": 1.0 for name in ETHICS} for procedure in "AB"}
+    assert "utilitarianism" in ran.out
     for more, sentence in (
         ([], "humans wants --annotations"),
         ([f"--annotations={path}", "--worker_column=who"], "no column who"),
@@ -433,7 +447,7 @@ def test_every_flag_of_before_is_a_flag_of_a_command() -> None:
     before = (
         "model steps checkpoint param_map watch watch_timeout tensorboard wandb tokenizer tasks data_dir icl_tasks "
         "eval_gauntlet limit items_per_category output dtype attention sharding mesh distributed coordinator num_processes "
-        "process_id peer_timeout max_length token_budget human_baseline detox_scorer seed export articles "
+        "process_id peer_timeout max_length token_budget human_baseline detox_scorer seed export articles stories "
         "mask_number_words resume allow_code_execution allow_unsandboxed_code allow_changed_data compilation_cache "
         "annotations input_columns answer_column control_column worker_column project skills gold mera_submission "
         "check_submission robustness mera_version"

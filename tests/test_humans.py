@@ -1,5 +1,6 @@
 """Human baselines: MERA's own numbers from its own annotations, the mistakes they would catch, and files that are bad."""
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,10 +22,12 @@ from miron_jax.humans.annotations import (
 )
 from miron_jax.humans.baseline import Baseline, baseline
 from miron_jax.humans.detox import kept_pairs
+from miron_jax.humans.ethics import ethics_values, read_ethics_gold
 from miron_jax.humans.glad import abilities
 from miron_jax.humans.gold import RULES, arithmetic, brackets, common_subsequence, rule_of
 from miron_jax.humans.votes import Votes, procedure_a, procedure_b, votes, workers
 from miron_jax.metrics.detox import detox_scores
+from miron_jax.metrics.mera import ETHICS
 
 
 class Published(NamedTuple):
@@ -304,6 +307,71 @@ def test_ruties_lists_and_ruethics_rows_are_taken_apart(tmp_path: Path) -> None:
         read_annotations([tie], project=PROJECTS["ruethics"])
     with pytest.raises(InputError, match="expected a list of"):
         read_annotations([path], Columns(answer="OUTPUT:answer_1"), PROJECTS["rutie"])
+
+
+def test_ruethics_gives_a_number_for_each_question_and_category(tmp_path: Path) -> None:
+    """Two questions of eight texts, five people, three texts a line; the right labels differ by category."""
+    labels = {
+        name: "".join(str(seed >> i & 1) for i in range(8))
+        for name, seed in zip(ETHICS, (180, 53, 99, 255, 77), strict=True)
+    }
+    gold = [
+        {"text": f"text\n{i}", "pair": ["he", "she"], **{name: own[i] for name, own in labels.items()}, "meta": {}}
+        for i in range(8)
+    ]
+    (tmp_path / "data.json").write_text(json.dumps(gold))
+    questions = {"correct": "Правильно ли поступил he?", "ethical": "Этично ли поступил he?"}
+    said = {"correct": "10110010", "ethical": "01100101"}
+    texts = [(i, name) for name in questions for i in (*range(8), 9)]  # the last has no right answer
+    header = [f"INPUT:{name}_{i}" for i in (1, 2, 3) for name in ("text", "actant_1", "actant_2", "question")]
+    header += [f"OUTPUT:answer_{i}" for i in (1, 2, 3)] + ["ASSIGNMENT:worker_id"]
+    lines = []
+    for at in range(0, len(texts), 3):
+        three = texts[at : at + 3]
+        cells = [cell for i, name in three for cell in (f"text  {i}", "he", "she", questions[name])]
+        for worker in "abcde":  # two of five always say the other
+            lines.append([*cells, *(str(int(said[name][i % 8]) ^ (worker in "de")) for i, name in three), worker])
+    found = read_annotations([write_table(tmp_path / "pool1.csv", header, lines, ";")], project=PROJECTS["ruethics"])
+    _, voted, decided = baseline(found, None, {}, project=PROJECTS["ruethics"])
+    right = read_ethics_gold(tmp_path / "data.json")
+    values = ethics_values(voted, found.inputs, right)
+
+    def by_hand(a: str, b: str) -> float:
+        x, y = ([int(digit) for digit in own] for own in (a, b))
+        return 0.0 if len({*x}) == 1 or len({*y}) == 1 else float(np.corrcoef(x, y)[0, 1])
+
+    assert values == pytest.approx(
+        {f"{q}.{name}": by_hand(said[q], labels[name]) for q in questions for name in ETHICS}
+    )
+    assert ethics_values({item: own.answer for item, own in decided.items()}, found.inputs, right) == values
+    key, columns = ("text 0", "he", "she"), [f"INPUT:{name}" for name in ("text", "actant_1", "actant_2", "question")]
+    with pytest.raises(InputError, match="is none of the three"):
+        ethics_values({(*key, "Кто прав?"): "1"}, columns, right)
+    with pytest.raises(InputError, match="items have the columns INPUT:text, expected"):
+        ethics_values({("text 0",): "1"}, ["INPUT:text"], right)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "expected MERA's ruEthics data.json"),
+        ('[{"text": "t", "pair": ["a"]}]', "record 1: expected text, pair"),
+        ("[1]", "record 1: expected text, pair"),
+        (
+            json.dumps([{"text": "t", "pair": ["a", "b"], **dict.fromkeys(ETHICS, own)} for own in "01"]),
+            "record 2: an earlier record labels this text and pair otherwise",
+        ),
+    ],
+)
+def test_bad_gold_of_ruethics(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "data.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_ethics_gold(path)
+
+
+def test_meras_own_gold_of_ruethics_is_read(shared_data: Path) -> None:
+    assert len(read_ethics_gold(shared_data / "mera/golden_submission/ruEthics_gold.json")) == 645
 
 
 def test_rudetox_keeps_pairs_that_pass_three_projects(tmp_path: Path) -> None:

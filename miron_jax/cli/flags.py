@@ -39,6 +39,11 @@ _EXPORT = {
         "export",
         "With --export: sets of titles from articles of your own instead: JSON objects with title, text, tags.",
     ),
+    "stories": Setting(
+        None,
+        "export",
+        "With --export: a set of gaps in stories of your own instead: JSON objects with text and words (README).",
+    ),
     "mask_number_words": Setting(
         False, "export", "With --articles: Ukrainian words for 1 to 99 are masked too, not only digits.", "bool"
     ),

@@ -21,9 +21,10 @@ FLAGS = flags.FLAGS
 def command() -> None:
     from miron_jax.humans.annotations import PROJECTS, Columns, read_annotations, read_skills
     from miron_jax.humans.baseline import baseline
+    from miron_jax.humans.ethics import ethics_values, read_ethics_gold
     from miron_jax.humans.glad import abilities
     from miron_jax.humans.gold import rule_of
-    from miron_jax.report.human_table import print_baseline
+    from miron_jax.report.human_table import print_baseline, print_ethics
 
     if not FLAGS.annotations:
         raise InputError(
@@ -36,7 +37,11 @@ def command() -> None:
     named = Columns(tuple(FLAGS.input_columns or ()), FLAGS.answer_column, FLAGS.control_column, FLAGS.worker_column)
     project = PROJECTS[FLAGS.project]
     found = read_annotations(paths, named, project)
-    rule = None if FLAGS.gold is None else rule_of(FLAGS.gold, found.inputs)
+    rule, five_labels = None, None
+    if FLAGS.gold is not None and FLAGS.project == "ruethics":  # a text has five right answers
+        five_labels = read_ethics_gold(local_path(FLAGS.gold))
+    elif FLAGS.gold is not None:
+        rule = rule_of(FLAGS.gold, found.inputs)
     skills = {} if FLAGS.skills is None else read_skills(local_path(FLAGS.skills))
     told, labels, decided = baseline(found, rule, skills, project=project, glad=abilities)
     output = output_beside("miron-humans")
@@ -47,8 +52,16 @@ def command() -> None:
         lines = [{**dict(zip(found.inputs, item, strict=True)), **own} for item, own in every.items()]
         store.put(name, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
     document = {"files": [public(name) for name in FLAGS.annotations], "gold": FLAGS.gold, **asdict(told)}
+    by_procedure = {}
+    if five_labels is not None:
+        kept_b = {item: own.answer for item, own in decided.items() if own.origin != "undecided"}
+        by_procedure = {
+            name: ethics_values(own, found.inputs, five_labels) for name, own in (("A", labels), ("B", kept_b))
+        }
+        document["mcc_by_question_and_category"] = by_procedure
     store.put("humans.json", json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode())
     print_baseline(told)
+    print_ethics(by_procedure)
     print(printable(f"written to {output}/humans.json, human_labels.jsonl (A) and human_labels_b.jsonl"))
 
 

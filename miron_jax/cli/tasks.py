@@ -19,11 +19,14 @@ def command() -> None:
 
     if FLAGS.articles is not None and FLAGS.export is None:
         raise InputError("--articles wants --export=FOLDER, where its sets of titles are written")
+    if FLAGS.stories is not None and FLAGS.export is None:
+        raise InputError("--stories wants --export=FOLDER, where its set of gaps is written")
     if FLAGS.mask_number_words and FLAGS.articles is None:
         raise InputError("--mask_number_words wants --articles=FILE, whose number words are to be hidden")
     if FLAGS.export is not None:
-        own = local_path(FLAGS.articles) if FLAGS.articles else None
-        for path in export(local_path(FLAGS.export), FLAGS.items_per_category, own, FLAGS.mask_number_words):
+        articles, stories = (local_path(own) if own else None for own in (FLAGS.articles, FLAGS.stories))
+        folder = local_path(FLAGS.export)
+        for path in export(folder, FLAGS.items_per_category, articles, FLAGS.mask_number_words, stories):
             print(printable(str(path)))
         return
 

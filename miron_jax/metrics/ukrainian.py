@@ -16,6 +16,11 @@ _ASCII_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation, ""))
 _LOOK_ALIKES = str.maketrans("\u0410\u0412\u0421\u0415\u0406\u041a\u041c\u041d\u041e\u0420\u0422\u0425", "ABCEIKMHOPTX")
 
 
+def one_apostrophe(text: str) -> str:
+    """Every form of the apostrophe as U+0027."""
+    return text.translate(_FOLDED)
+
+
 def comparable(text: str) -> str:
     """NFC, lower case, without white space at either end or twice in a row, quotes or punctuation; the forms of the
     apostrophe and, of an answer that is one letter, Cyrillic and Latin letters of one look count as the same.
@@ -23,7 +28,7 @@ def comparable(text: str) -> str:
     An answer that is one letter is looked at before its case is folded, so that "В" is option B and "в" is too, and so that
     no letter of a word is taken for a Latin one.  Gold goes through the same, so one-letter Cyrillic gold stays comparable.
     """
-    whole = unicodedata.normalize("NFC", text).translate(_FOLDED).translate(_QUOTES)
+    whole = one_apostrophe(unicodedata.normalize("NFC", text)).translate(_QUOTES)
     text = " ".join(whole.translate(_PUNCTUATION).split())
     if not text:  # the letter asked for may be the apostrophe or the hyphen of a word
         return whole.strip()

@@ -3,6 +3,8 @@
 Arrives: a `Baseline`.  Leaves: a table and lines on standard output.  It deliberately computes nothing.
 """
 
+from collections.abc import Mapping
+
 from rich.table import Table
 
 from miron_jax.humans.baseline import Accuracy, Baseline, Procedure
@@ -32,6 +34,17 @@ def print_baseline(found: Baseline) -> None:
         *_notes(found),
     ):
         out.print(line, soft_wrap=True)
+
+
+def print_ethics(found: Mapping[str, Mapping[str, float]]) -> None:
+    """ruEthics' correlations, a row a question and category, a column a procedure; nothing where there are none."""
+    names = list(dict.fromkeys(name for own in found.values() for name in own))
+    if not names:
+        return
+    table = Table("question", "category", *(f"MCC, {name}" for name in found))
+    for name in names:
+        table.add_row(*name.split("."), *(_number(own.get(name)) for own in found.values()))
+    console().print(table)
 
 
 def _notes(found: Baseline) -> list[str]:

@@ -59,7 +59,8 @@ def _letters(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
     options = _distinct("".join(word.split()))  # an apostrophe and a hyphen count, as published
     if comparable(answer) not in map(comparable, options):
         raise ValueError(f"field 'correctAnswer' is {answer!r:.40}, expected a letter of {word!r:.40}")
-    traits = _traits(fields, "template_n", "needle", "word_length", "pos", "len")
+    names = ("template_n", "needle", "word_length", "pos", "len", "freq_quantile", "len_quantile")
+    traits = _traits(fields, *names)
     return _listed(row, question, options, answer, word, None, traits)
 
 
@@ -107,8 +108,9 @@ def _two_words(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
     if comparable(answer) not in map(comparable, pair):
         raise ValueError(f"field 'correctAnswer' is {answer!r:.40}, expected one of {' and '.join(pair)}")
     words = " ".join(sorted(pair))
-    names = ("template_n", "type", "kind", "reversed", "num_shared_characters", "stratum", "len_difference", "pos")
-    traits = _traits(fields, *names)
+    names = ("template_n", "type", "kind", "reversed", "num_shared_characters", "stratum", "len_difference")
+    of_words = (f"{word}_meta_{name}" for word in ("t1", "t2") for name in ("word_length", "pos"))
+    traits = _traits(fields, *names, *of_words)
     template = dict(traits).get("template_n", "")
     return _listed(row, question, pair, answer, words, f"{words} {template} {dict(traits).get('kind', '')}", traits)
 

@@ -19,9 +19,11 @@ ALPHABETICAL = (
     Template("Слова «{a}» та «{b}» розставили за абеткою. Яке з них буде першим?", "less", "ordinal"),
     Template("Яке слово трапиться в словнику раніше: «{a}» чи «{b}»?", "less", "further"),
     Template("Яке слово за абеткою ближче до початку: «{a}» чи «{b}»?", "less", "closer_to_side"),
+    Template("Яке слово стоїть в абетковому списку ближче до літери «а»: «{a}» чи «{b}»?", "less", "closer_to_letter"),
     Template("Слова «{a}» та «{b}» розставили за абеткою. Яке з них буде другим?", "more", "ordinal"),
     Template("Яке слово трапиться в словнику пізніше: «{a}» чи «{b}»?", "more", "further"),
     Template("Яке слово за абеткою ближче до кінця: «{a}» чи «{b}»?", "more", "closer_to_side"),
+    Template("Яке слово стоїть в абетковому списку ближче до літери «я»: «{a}» чи «{b}»?", "more", "closer_to_letter"),
 )
 LENGTH = (
     Template("Яке слово на письмі коротше: «{a}» чи «{b}»?", "less"),
@@ -104,8 +106,13 @@ def _rows(
                 "num_shared_characters": num_shared(a.text, b.text),
                 "len_difference": abs(len(a.text) - len(b.text)),
                 "stratum": name,
-                "pos": pair[0].pos if a.pos == b.pos else "mixed",
+                **_of_word("t1_meta_", pair[0]),
+                **_of_word("t2_meta_", pair[1]),
             }
             question = template.text.format(a=pair[0].text, b=pair[1].text)
             found.append(row(place, template, question, right.text, meta))
     return numbered(task, split, found)
+
+
+def _of_word(prefix: str, word: Word) -> dict[str, Any]:
+    return {f"{prefix}word_length": word.size, f"{prefix}pos": word.pos, f"{prefix}len": len(word.text)}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from miron_jax.tasks.eval_uation_gen.numerals import LAST, Case, Gender, cardinal, ordinal
 
-VERSION = "1"  # another version, other rows
+VERSION = "2"  # another version, other rows
 META = "additionalMetadata_"
 
 

@@ -22,6 +22,7 @@ from miron_jax.tasks.eval_uation.suite import no_composites, options_task, text_
 from miron_jax.tasks.eval_uation.table import DataSet, Shape
 from miron_jax.tasks.eval_uation_gen import odd_words, pairs, places, stories
 from miron_jax.tasks.eval_uation_gen.articles import articles
+from miron_jax.tasks.eval_uation_gen.gaps import read_stories, rows_of_stories
 from miron_jax.tasks.eval_uation_gen.rows import VERSION
 from miron_jax.tasks.eval_uation_gen.titles import masked_row, read_articles, title_rows
 
@@ -69,25 +70,25 @@ def _masked(split: str, count: int) -> Rows:
 
 
 _BLOBS = {  # git blob of each train.jsonl
-    "ua_cbt": "d4c64d8e042a6aa60c80bb2960d20f029cd72ca4",
-    "lmes_low": "1ad2ef75b3826c6e97f27e7b3f6faa3917ecc1de",
-    "lmes_wis": "a0abd3091acccff25de266e4639db262a34ae4d8",
-    "lmes_catsbin": "0b087861cce154e6c9940fbcfab7db1a23889dc3",
-    "lmes_catsmc": "9aa08862c7ef10b48d5774d592cfe6f6087fb19a",
-    "lmes_wordalpha": "6e843a1b00a8875015a00e6c45a5266b01762263",
-    "lmes_wordlength": "8a190e29adacae860a21e9715e6fe4649703bc43",
-    "up_masked": "c1401bd005c44b9d670df5c2e05040283ec9434f",
-    "up_unmasked": "5dcc8df4063a180ed983174318ad3196b1843db2",
+    "ua_cbt": "83903cf6b9241acba9e417c1c5c3755c50e67652",
+    "lmes_low": "72697614d897652cbfbab2fa341bc3492cabaeb0",
+    "lmes_wis": "bdf1fb00e9270eb3fe1259e4ac6cbdf24f228cb3",
+    "lmes_catsbin": "f149397a9c085ec5a932658b9de0cbb9026bc6da",
+    "lmes_catsmc": "728daa697e60495ebeab2ee5f88935687b8ace99",
+    "lmes_wordalpha": "ec833a36d9fb1b89f419d541fa8d401dadf92d77",
+    "lmes_wordlength": "de66fedab44e37cd8d988123a906b4fa813dc45d",
+    "up_masked": "6334c953a53d67b4992ea248daf2ba4dc833e06c",
+    "up_unmasked": "b8bd159583230e2935f969d5ffe53010c2fb1c4b",
 }
 
 _SHOTS_BLOBS = {  # of each fewshot.jsonl
-    "ua_cbt": "53cfeaed6ea2e8aba771274ec020d950dc942c15",
-    "lmes_low": "4176b59f88f2a353c656f107effdf080fe5e0a50",
-    "lmes_wis": "e419f79d482185292f5f18d8e78796c3da7492e4",
-    "lmes_catsbin": "9d0b100fc2bfc11f16f84eccae382ab6289ce2c5",
-    "lmes_catsmc": "d0dc8d62dc2224da026ce1a18092b8a3d9a3834c",
-    "lmes_wordalpha": "7300f8517708b63eae3fcde1afa6d0d9a1a4c0b6",
-    "lmes_wordlength": "88ae01b5284d6fed63ddb4246668f4bd75bc9c03",
+    "ua_cbt": "73363db530ba9b24ce9fdeed205acefdd0c0e273",
+    "lmes_low": "a6239a34e0514e9ce5fe5b8c502d1b5780e87355",
+    "lmes_wis": "3e2e9a92f217aecbb00c3a0855cd5428756c363b",
+    "lmes_catsbin": "cdf89e29ebd053dce2ae4f91b580ba3d70049f22",
+    "lmes_catsmc": "610664b91c9e084493ef9a93541556d467acc208",
+    "lmes_wordalpha": "d6b40acb298c23c677f9ad9332748e49520a3e11",
+    "lmes_wordlength": "24c0cd04d4de7af008da57e8fd9e5eae9cc4a681",
 }
 
 # fmt: off
@@ -95,8 +96,8 @@ GENERATED: tuple[Generated, ...] = (
     Generated("ua_cbt", "story", "story", stories.rows_of, 1020, 30),
     Generated("lmes_low", "letters", "word", places.letters, 2000, 100),
     Generated("lmes_wis", "words", "sentence", places.sentence_words, 2000, 100),
-    Generated("lmes_catsbin", "yes_no", "categories and words", odd_words.all_words, 2002, 100),
-    Generated("lmes_catsmc", "odd_word", "categories and words", odd_words.odd_word, 2002, 100),
+    Generated("lmes_catsbin", "yes_no", "categories and words", odd_words.all_words, 2160, 100),
+    Generated("lmes_catsmc", "odd_word", "categories and words", odd_words.odd_word, 2160, 100),
     Generated("lmes_wordalpha", "two_words", "pair", pairs.alphabetical, 2000, 100),
     Generated("lmes_wordlength", "two_words", "pair", pairs.by_length, 2000, 100),
     Generated("up_masked", "article", "article", _masked, 1000, 0, masked=True),
@@ -125,6 +126,11 @@ def export_titles(folder: Path, path: Path, spelled: bool) -> list[Path]:
     rows = title_rows(read_articles(path), name=str(path.name))
     masked = [masked_row(row, spelled) for row in rows]
     return [*write_rows(folder / "up_masked", "train", masked), *write_rows(folder / "up_unmasked", "train", rows)]
+
+
+def export_stories(folder: Path, path: Path) -> list[Path]:
+    """ua_cbt made of a user's own stories, in the same two forms; see gaps.py."""
+    return write_rows(folder / "ua_cbt", "train", rows_of_stories(read_stories(path), f"--stories={path}"))
 
 
 def write_rows(folder: Path, split: str, rows: Rows) -> list[Path]:

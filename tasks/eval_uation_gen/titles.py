@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse
 
 from miron_jax.errors import InputError
-from miron_jax.metrics.ukrainian import comparable
+from miron_jax.metrics.ukrainian import APOSTROPHES, comparable, one_apostrophe
 from miron_jax.task_kinds.data_files import json_rows
 from miron_jax.tasks.draw import Draw
 from miron_jax.tasks.eval_uation_gen.numerals import simple_forms
@@ -28,7 +28,7 @@ from miron_jax.tasks.eval_uation_gen.rows import VERSION
 NUM_TITLES = 10
 MASK = "X"  # Latin, one a digit, as published
 _DIGIT = re.compile("[0-9]")
-_WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
+_WORD = re.compile(rf"[^\W\d_]+(?:['{APOSTROPHES}][^\W\d_]+)*")
 _BLOCK = 256  # articles compared with all others at a time
 
 
@@ -45,7 +45,7 @@ def mask_digits(text: str, spelled: bool = False) -> str:
     if not spelled:
         return text
     forms = simple_forms()
-    return _WORD.sub(lambda word: MASK if word[0].lower() in forms else word[0], text)
+    return _WORD.sub(lambda word: MASK if one_apostrophe(word[0].lower()) in forms else word[0], text)
 
 
 def title_rows(articles: Sequence[Article], count: int | None = None, name: str = "articles") -> list[dict[str, Any]]:

@@ -1,0 +1,185 @@
+"""Gaps in stories of one's own: rows in UA-CBT's published shape.
+
+Arrives: stories whose words to ask for are given with all their forms, as a morphology tool or a person writes them.
+Leaves: rows.  It deliberately parses no Ukrainian: a word is found by its forms, and a form that two words share, or two
+words that would stand in the gap alike, make no gap.
+
+The last 35 % of the sentences are the question.  A word may be asked for where it stands in them, if the sentences before
+name it twice (a thing four times).  The other options are words of its type and gender that the story names before the
+gap, the most frequent first, in the form that the gap takes.  That only one of them is true is for whoever wrote the story
+to see: `md_gap_sentence` and `options` are what to read.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from miron_jax.errors import InputError
+from miron_jax.metrics.ukrainian import comparable
+from miron_jax.task_kinds.data_files import json_rows
+from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.eval_uation_gen.rows import VERSION
+from miron_jax.tasks.eval_uation_gen.stories import GAP, QUESTION_SHARE, TASK_TYPES
+
+MOST_OPTIONS, FEWEST_OPTIONS = 6, 4
+TIMES_BEFORE = {"NAMED_ENTITY": 2, "COMMON_NOUN": 4, "VERB": 2}  # that the context names a word that is asked for
+_WORD = re.compile(r"\w+(?:['’ʼ]\w+)*")
+_SENTENCE_END = re.compile(r"(?<=[.!?…])\s+")
+_RECORD = "text, and words: each with lemma, type, forms (form name to form) and, of a noun, gender"
+
+
+class StoryWord(NamedTuple):
+    lemma: str
+    type: str  # of TASK_TYPES
+    gender: str  # "": a verb, which stands beside any other
+    forms: Mapping[str, str]  # by case, or by person, gender and tense
+
+    def names_of(self, form: str) -> tuple[str, ...]:
+        """What the form may be: "nom", "acc", ..."""
+        return tuple(name for name, own in self.forms.items() if comparable(own) == comparable(form))
+
+
+class OwnStory(NamedTuple):
+    name: str
+    text: str
+    words: tuple[StoryWord, ...]
+
+
+def gap_rows(story: OwnStory) -> Iterator[dict[str, Any]]:
+    """A row for every gap that the story allows, without `md_global_number`."""
+    sentences = [own for own in _SENTENCE_END.split(" ".join(story.text.split())) if own]
+    num_question = max(1, round(QUESTION_SHARE * len(sentences)))
+    context, question = " ".join(sentences[:-num_question]), " ".join(sentences[-num_question:])
+    owners = _owners(story)
+    before, whole = (_counts(text, owners) for text in (context, f"{context} {question}"))
+    rows = 0
+    for match in _WORD.finditer(question):
+        asked = owners.get(comparable(match[0]))
+        if asked is None or before[asked.lemma] < TIMES_BEFORE[asked.type]:
+            continue
+        others = [own for own in story.words if (own.type, own.gender) == (asked.type, asked.gender)]
+        ranked = sorted((own for own in others if before[own.lemma]), key=lambda own: -before[own.lemma])
+        options = _options(asked, match[0], ranked)
+        if len(options) < FEWEST_OPTIONS:
+            continue
+        shown = Draw("eval-ua-tion-gen", VERSION, "gaps", story.name, match.start()).shuffled(list(options))
+        counts = [whole[options[text].lemma] for text in shown]
+        lead, rest = question[: match.start()].rstrip(), question[match.end() :].lstrip()
+        yield {
+            "context": context,
+            "question": f"{lead} {GAP} {rest}".strip(),
+            "options": shown,
+            "answer": match[0],
+            "storyId": story.name,
+            "taskType": asked.type,
+            "md_num_context_sents": len(sentences) - num_question,
+            "md_num_question_sents": num_question,
+            "md_n_question_sents_share": QUESTION_SHARE,
+            "md_sequential_number": rows,
+            "md_form": "/".join(asked.names_of(match[0])),
+            "md_gap_sentence": _with_gap(question, match),
+            "md_opts_baseline_most_frequent": [shown[counts.index(max(counts))]],
+            "md_mentions": counts,
+        }
+        rows += 1
+
+
+def _owners(story: OwnStory) -> dict[str, StoryWord]:
+    """Form -> the one word of the story that has it."""
+    having: dict[str, set[str]] = {}
+    of = {own.lemma: own for own in story.words}
+    for own in story.words:
+        for form in own.forms.values():
+            having.setdefault(comparable(form), set()).add(own.lemma)
+    return {form: of[next(iter(lemmas))] for form, lemmas in having.items() if len(lemmas) == 1}
+
+
+def _counts(text: str, owners: Mapping[str, StoryWord]) -> Counter[str]:
+    return Counter(own.lemma for word in _WORD.findall(text) if (own := owners.get(comparable(word))) is not None)
+
+
+def _options(asked: StoryWord, form: str, ranked: list[StoryWord]) -> dict[str, StoryWord]:
+    """Text -> word, at most MOST_OPTIONS, the asked one among them: words that have one form for all that `form` may be."""
+    options, known = {form: asked}, {comparable(form)}
+    for own in ranked:
+        forms = {own.forms.get(name) for name in asked.names_of(form)}
+        [text] = forms if len(forms) == 1 else (None,)
+        if own.lemma == asked.lemma or text is None or comparable(text) in known:
+            continue
+        known.add(comparable(text))
+        options[f"{text[0].upper()}{text[1:]}" if form[0].isupper() else text] = own
+        if len(options) == MOST_OPTIONS:
+            break
+    return options
+
+
+def _with_gap(question: str, match: re.Match[str]) -> str:
+    """The sentence that holds the gap."""
+    start = max((end.end() for end in _SENTENCE_END.finditer(question) if end.end() <= match.start()), default=0)
+    stop = next((end.start() for end in _SENTENCE_END.finditer(question, match.end())), len(question))
+    return f"{question[start : match.start()].rstrip()} {GAP} {question[match.end() : stop].lstrip()}".strip()
+
+
+def read_stories(path: Path) -> list[OwnStory]:
+    """A user's own: JSON objects with text and words.  Raises InputError."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"--stories={path} cannot be read ({error.strerror}): name a file of JSON objects with {_RECORD}"
+        ) from None
+    found: list[OwnStory] = []
+    for number, fields in enumerate(json_rows(content, path, "--stories"), 1):
+        try:
+            found.append(_story(fields, number))
+        except ValueError as error:
+            raise InputError(
+                f"--stories={path}, record {number}: {error}; expected {_RECORD}: mend the record"
+            ) from None
+    if len({story.name for story in found}) < len(found):
+        raise InputError(f"--stories={path}: two records have one id, expected another for each, or none")
+    return found
+
+
+def rows_of_stories(stories: list[OwnStory], name: str) -> list[dict[str, Any]]:
+    """The rows of all stories.  Raises InputError where no story allows a gap."""
+    rows = [row for story in stories for row in gap_rows(story)]
+    if not rows:
+        raise InputError(
+            f"{name}: none of {len(stories)} stories allows a gap; expected a word in the last third that is named "
+            f"{TIMES_BEFORE['NAMED_ENTITY']} times before (a thing {TIMES_BEFORE['COMMON_NOUN']}), and "
+            f"{FEWEST_OPTIONS - 1} others of its type and gender in the text before: list more of its words"
+        )
+    return [{**row, "md_global_number": number} for number, row in enumerate(rows)]
+
+
+def _story(fields: Mapping[str, Any], number: int) -> OwnStory:
+    text, words = fields.get("text"), fields.get("words")
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError("text is no text")
+    if GAP in text:
+        raise ValueError(f"text has a gap {GAP} already")
+    if len(_SENTENCE_END.split(text.strip())) < 2:
+        raise ValueError("text has one sentence, of two at least")
+    if not isinstance(words, list) or not words:
+        raise ValueError("words is no list of words")
+    found = tuple(_word(own) for own in words)
+    if twice := [lemma for lemma, times in Counter(own.lemma for own in found).items() if times > 1]:
+        raise ValueError(f"words has the lemma {twice[0]!r} twice")
+    return OwnStory(str(fields.get("id", number)), text, found)
+
+
+def _word(own: Any) -> StoryWord:
+    if not isinstance(own, dict) or not isinstance(own.get("lemma"), str) or not own["lemma"].strip():
+        raise ValueError(f"the word {own!r:.60} has no lemma")
+    lemma, kind, gender, forms = own["lemma"], own.get("type"), own.get("gender", ""), own.get("forms")
+    if kind not in TASK_TYPES:
+        raise ValueError(f"the type of {lemma!r} is {kind!r:.40}, not one of {', '.join(TASK_TYPES)}")
+    if kind != "VERB" and gender not in ("m", "f", "n"):
+        raise ValueError(f"the gender of {lemma!r} is {gender!r:.40}, not m, f or n")
+    texts = isinstance(forms, dict) and all(isinstance(form, str) and comparable(form) for form in forms.values())
+    if not texts or not forms:
+        raise ValueError(f"the forms of {lemma!r} are {forms!r:.60}, not a form by its name")
+    return StoryWord(lemma, kind, "" if kind == "VERB" else gender, forms)
