@@ -44,6 +44,12 @@ def command() -> None:
         rule = rule_of(FLAGS.gold, found.inputs)
     skills = {} if FLAGS.skills is None else read_skills(local_path(FLAGS.skills))
     told, labels, decided = baseline(found, rule, skills, project=project, glad=abilities)
+    by_procedure = {}
+    if five_labels is not None:
+        kept_b = {item: own.answer for item, own in decided.items() if own.origin != "undecided"}
+        by_procedure = {
+            name: ethics_values(own, found.inputs, five_labels) for name, own in (("A", labels), ("B", kept_b))
+        }
     output = output_beside("miron-humans")
     store = Store(output)
     of_a = {item: {"label": label} for item, label in labels.items()}
@@ -52,12 +58,7 @@ def command() -> None:
         lines = [{**dict(zip(found.inputs, item, strict=True)), **own} for item, own in every.items()]
         store.put(name, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
     document = {"files": [public(name) for name in FLAGS.annotations], "gold": FLAGS.gold, **asdict(told)}
-    by_procedure = {}
     if five_labels is not None:
-        kept_b = {item: own.answer for item, own in decided.items() if own.origin != "undecided"}
-        by_procedure = {
-            name: ethics_values(own, found.inputs, five_labels) for name, own in (("A", labels), ("B", kept_b))
-        }
         document["mcc_by_question_and_category"] = by_procedure
     store.put("humans.json", json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode())
     print_baseline(told)
