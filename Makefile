@@ -4,7 +4,7 @@
 #   make test-slow     the other tests: families, checkpoints, hosts, meshes, kills, programs that are run, wheels
 #   make test-all      both
 #   make demo          the package alone in another venv, then `miron-jax eval` with no flags
-#   make real          SmolLM2-135M against torch on a few real CORE and Gauntlet items (about ten minutes on two cores)
+#   make real          SmolLM2-135M against torch on a few real CORE and Gauntlet items (about five minutes on two cores)
 #   make parity        SmolLM2-135M and Gemma-3-270M against torch on many
 #   make bench         this engine beside torch and lm-eval
 #   make test-bare     the tests without torch, in another venv: make test-bare PYTHON=python3.12 BARE_FLAGS="-k forward"
@@ -19,6 +19,8 @@ PLAIN := .venv-plain
 RUN := $(VENV)/bin/python
 GAUNTLET = $(RUN) benchmarks/parity_gauntlet.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) \
 	--yamls=$(SHARED)/data/gauntlet_v0_1
+
+WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
 export MIRON_MODELS
 export TRANSFORMERS_VERBOSITY ?= error
@@ -62,16 +64,16 @@ lint: install
 	$(VENV)/bin/basedpyright --pythonpath $(RUN)
 
 test: lint
-	$(RUN) -m pytest -n 2 --dist loadfile --durations=20 -m "not slow"
+	$(RUN) -m pytest $(WORKERS) --durations=20 -m "not slow"
 
 test-slow: install
-	$(RUN) -m pytest -n 2 --dist loadfile --durations=20 -m slow
+	$(RUN) -m pytest $(WORKERS) --durations=20 -m slow
 
 test-all: test test-slow
 
 test-bare: $(BARE)/.installed
 	$(BARE)/bin/python -c "import sys, jax; print('Python', sys.version.split()[0], 'jax', jax.__version__)"
-	$(BARE)/bin/python -m pytest -n 2 --dist loadfile $(BARE_FLAGS)
+	$(BARE)/bin/python -m pytest $(WORKERS) $(BARE_FLAGS)
 
 $(MIRON_MODELS)/%/model.safetensors: | $(VENV)/.installed
 	@test -f $(SHARED)/tools/make_real_models.py || \
@@ -80,7 +82,7 @@ $(MIRON_MODELS)/%/model.safetensors: | $(VENV)/.installed
 
 real: install $(MIRON_MODELS)/smollm2-135m/model.safetensors
 	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=2
-	$(GAUNTLET) --limit=2
+	$(GAUNTLET) --limit=1
 
 parity: install $(MIRON_MODELS)/smollm2-135m/model.safetensors $(MIRON_MODELS)/gemma3-270m/model.safetensors
 	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=10

@@ -3,7 +3,13 @@
 import os
 from pathlib import Path
 
+REPOSITORY = Path(__file__).resolve().parent.parent
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Programs that are compiled once serve all test processes, and the next run of the tests.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(REPOSITORY / ".pytest_cache" / "programs"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -18,8 +24,6 @@ jax.config.update("jax_default_matmul_precision", "highest")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-
 # `make test` leaves these files to `make test-slow`: families against torch, checkpoints of every layout, hosts, meshes,
 # kills, programs that are run, whole suites against plain scoring, wheels.
 SLOW = {
@@ -29,10 +33,24 @@ SLOW = {
 }  # fmt: skip
 
 
+# Of these, what CI runs on the newest Python, jax, flax and orbax too.
+NEWEST = {"evaluator", "own_model", "training_run"}
+
+# Files that take a minute and more come first, so that none of them is left to one worker at the end.
+LONG = (
+    "hosts", "golden", "sharding", "uation_run", "own_model", "kernels", "benchmarks", "journal", "fuzz", "forward",
+    "model_parity", "sandbox", "mera_run", "training_run", "evaluator", "answers", "cli", "generate",
+)  # fmt: skip
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.stem.removeprefix("test_") in SLOW:
             item.add_marker(pytest.mark.slow)
+        if item.path.stem.removeprefix("test_") in NEWEST:
+            item.add_marker(pytest.mark.newest)
+    place = {name: i for i, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path.stem.removeprefix("test_"), len(LONG)))
 
 
 @pytest.fixture(scope="session")

@@ -68,7 +68,7 @@ def score(group: str, data: Path, output: Path) -> None:
     pairs = ",".join(f"{suite}={data / folder}" for suite, folder in suites.items() if folder)
     command = [
         sys.executable, "-m", "miron_jax", "eval", *_FLAGS, *more, f"--tasks={','.join(suites)}", f"--data_dir={pairs}",
-        f"--output={output}", f"--compilation_cache={data / 'programs'}",
+        f"--output={output}", "--compilation_cache=",
     ]  # fmt: skip
     own = {"JAX_PLATFORMS": "cpu", "HF_HUB_OFFLINE": "1", "MIRON_JAX_DATA": str(data / "cache")}
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"} | own
