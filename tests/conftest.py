@@ -13,7 +13,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from miron_jax.runtime.backend import set_backend_flags
+from miron_jax.runtime.backend import set_backend_flags  # noqa: E402
 
 set_backend_flags()
 

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +74,20 @@ def test_every_number_against_the_plain_way(model: Path, data: Path, tmp_path: P
         assert isinstance(task, Task)
         prompts = render(task, read_examples(task, data), LIMIT)
         cloze = task.name.endswith("_cloze")
-        for prompt, sample in zip(prompts, samples(tmp_path, task.name), strict=True):
-            pairs = zip(prompt.contexts, prompt.continuations, strict=True)
-            told = plain(model, [(prompt.preamble + context, continuation) for context, continuation in pairs])
-            num = len(sample["options"])
+        compared = prompts[: 1 if "/up_" in task.name else LIMIT]  # an article's 21 rows take a second each, plainly
+        every = iter(
+            plain(
+                model,
+                [
+                    (prompt.preamble + context, continuation)
+                    for prompt in compared
+                    for context, continuation in zip(prompt.contexts, prompt.continuations, strict=True)
+                ],
+            )
+        )
+        assert len(samples(tmp_path, task.name)) == len(prompts)
+        for prompt, sample in zip(compared, samples(tmp_path, task.name), strict=False):
+            told, num = list(islice(every, len(prompt.contexts))), len(sample["options"])
             sums, beside = [own for own, _ in told[:num]], told[num:]
             lengths = [len(text.strip()) for text in prompt.continuations[:num]]
             assert [own["logprob"] for own in sample["options"]] == pytest.approx(sums, abs=CLOSE * max(lengths))
