@@ -20,14 +20,16 @@ import numpy as np
 from absl import flags
 from common import Engine, environment, run
 
+from miron_jax.config import RunConfig
+from miron_jax.definitions.data_files import DataState, read_examples
+from miron_jax.definitions.records import Task
 from miron_jax.engine.growing import GrowingText
 from miron_jax.engine.model import load_model
-from miron_jax.evaluation.dialogues import asked
-from miron_jax.evaluation.hand_out import hand_out
-from miron_jax.evaluation.records import Source, TaskScores
-from miron_jax.task_kinds.data_files import DataState, read_examples
-from miron_jax.task_kinds.records import Task
+from miron_jax.task_kinds.dialogue import Dialogue
+from miron_jax.task_kinds.interface import Setup, Source
 from miron_jax.tasks.mera.suite import V1
+from miron_jax.tokens.records import LengthLimit
+from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import load_tokenizer
 
 WORDS = (
@@ -69,12 +71,16 @@ def main(_: Sequence[str]) -> None:
         write_dialogue(Path(folder), FLAGS.turns)
         examples = read_examples(task, Path(folder))
     model, tokenizer = load_model(Path(FLAGS.model), "float32"), load_tokenizer(FLAGS.model)
-    scores = TaskScores(Source(task, examples, DataState("generated", None)))
+    setup = Setup(
+        RunConfig(FLAGS.model, ("none",)), tokenizer, TokenBytes(tokenizer, len(tokenizer)), LengthLimit(None, None)
+    )
+    kind = Dialogue(Source(task, examples, DataState("generated", None)), setup)
+    scores = kind.begin()
     engine = Engine(model)
     text = GrowingText(model, FLAGS.places)
     start, kept, whole, wrong, difference, tokens = time.perf_counter(), [], [], 0, 0.0, []
-    for place, (piece, own) in enumerate(asked(scores, examples, text, tokenizer, None)):
-        hand_out(scores, piece, own, 1 << 31)
+    for place, (piece, own) in enumerate(kind.asked(scores, examples, text)):
+        kind.take(scores, piece, own)
         kept.append(text.speed.seconds - sum(kept))
         tokens.append(int(np.diff(piece.requests.offsets).max()))
         if place % FLAGS.whole_every == FLAGS.whole_every // 2:

@@ -18,10 +18,11 @@ from absl import flags
 from common import PlainTorch, environment, run, say, seconds_of
 
 from miron_jax.config import RunConfig
-from miron_jax.evaluation.records import AnswerScores, AnswerSource, Inputs, Outcome
+from miron_jax.evaluation.records import Inputs, Outcome
 from miron_jax.inputs import find_inputs
 from miron_jax.prompting.prompts import render
 from miron_jax.run import evaluate
+from miron_jax.task_kinds.generation import GenerationScores
 from miron_jax.tokens.answer_requests import AnswerRequests, answer_requests
 from miron_jax.tokens.tokenizers import load_tokenizer
 
@@ -35,7 +36,7 @@ flags.DEFINE_integer("peer_batch", 8, "Prompts that the peer runs at once.", low
 def main(_: Sequence[str]) -> None:
     config = RunConfig(FLAGS.model, ("gauntlet",), data_dir=(("", FLAGS.data_dir),), limit=FLAGS.limit)
     inputs = find_inputs(config)
-    generation = Inputs([own for own in inputs.sources if isinstance(own, AnswerSource)], {}, inputs.suites)
+    generation = Inputs([own for own in inputs.sources if own.task.kind == "generation"], {}, inputs.suites)
     seconds, alone = seconds_of(lambda: evaluate(config, generation, say))
     texts = seconds - apart(alone)
     say(f"generation tasks alone: {texts:.1f} s")
@@ -57,7 +58,6 @@ def peer_seconds(inputs: Inputs) -> dict[str, Any]:
     tokenizer, torch = load_tokenizer(FLAGS.model), PlainTorch.load(FLAGS.model, "float32")
     found: dict[str, Any] = {}
     for source in inputs.sources:
-        assert isinstance(source, AnswerSource)
         task, prompts = source.task, render(source.task, source.examples, FLAGS.limit)
         asked = answer_requests(prompts, source.examples, task.profile, tokenizer, task.profile.max_length, task.name)
         peer_batch(torch, [(1, 2)], 2)  # warm
@@ -90,7 +90,7 @@ def summary(whole: Outcome, seconds: float, alone: Outcome, texts: float, peer: 
     assert whole.generation is not None
     assert alone.generation is not None
     totals, speed, generation = whole.totals, whole.speed, alone.generation
-    drawn = sum(len(own) for task in alone.tasks if isinstance(task, AnswerScores) for own in task.drawn)
+    drawn = sum(len(own) for task in alone.tasks if isinstance(task, GenerationScores) for own in task.drawn)
     peer_total = sum(own["seconds"] for own in peer.values())
     return {
         "benchmark": "bench_gauntlet",

@@ -50,16 +50,18 @@ from parity_miron import (
 )
 
 from miron_jax.config import RunConfig
+from miron_jax.definitions.records import Cloze
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.model import Model, Speed, load_model
 from miron_jax.engine.text_requests import GenerationSpeed
-from miron_jax.evaluation.records import ClozeScores, ClozeSource, Inputs, Outcome
+from miron_jax.evaluation.records import Inputs, Outcome
 from miron_jax.inputs import find_inputs
 from miron_jax.metrics.cloze import lev_score, target_confidence
 from miron_jax.model.hf_reader import resolve_model
 from miron_jax.planning.request_batches import select
 from miron_jax.run import evaluate
-from miron_jax.task_kinds.records import Cloze
+from miron_jax.task_kinds.cloze import ClozeScores
+from miron_jax.task_kinds.interface import Source
 from miron_jax.tokens.cloze_requests import ClozeRequests, cloze_requests
 from miron_jax.tokens.records import concatenate
 from miron_jax.tokens.token_bytes import TokenBytes
@@ -134,7 +136,7 @@ class CardEngine:
         self.engine = Engine(model)
         self.generator = Generator(model, twin.tokenizer, twin.ends)
 
-    def ask(self, source: ClozeSource) -> ClozeRequests:
+    def ask(self, source: Source) -> ClozeRequests:
         """The card's requests alone, and what each item asked."""
         bare = [replace(item, distractors=(), clean_prefix=None) for item in source.examples]
         profile = replace(source.task.profile, num_segmentations=1)
@@ -180,8 +182,8 @@ class CardEngine:
         )
 
 
-def cloze_sources(inputs: Inputs) -> list[ClozeSource]:
-    return [source for source in inputs.sources if isinstance(source, ClozeSource)]
+def cloze_sources(inputs: Inputs) -> list[Source]:
+    return [source for source in inputs.sources if source.task.kind == "cloze"]
 
 
 class FullRun(NamedTuple):

@@ -44,6 +44,8 @@ from miron_jax.model.costs import cost_model
 from miron_jax.planning.request_batches import Totals, plan_parts
 from miron_jax.run import length_limit, summarize_plan
 from miron_jax.runtime.hosts import deal
+from miron_jax.task_kinds.interface import Setup
+from miron_jax.task_kinds.kinds import kind_of
 from miron_jax.tokens.token_bytes import TokenBytes
 
 FLAGS = flags.FLAGS
@@ -170,8 +172,10 @@ def pod() -> dict[str, Any]:
     architecture = architecture_of(config, find_model(config, weights=False))
     model, tokenizer = architecture.config, architecture.tokenizer
     cost, limit, table = cost_model(model), length_limit(config, model), TokenBytes(tokenizer, model.vocab_size)
-    lengths, order = survey(inputs.sources, config, tokenizer, limit, cost)
-    parts = parts_of(inputs.sources, order, None, tokenizer, table, limit)
+    setup = Setup(config, tokenizer, table, limit)
+    kinds = [kind_of(source.task)(source, setup) for source in inputs.sources]
+    lengths, order = survey(kinds, cost)
+    parts = parts_of(kinds, order)
     hosts, totals, needed, sizes = FLAGS.devices // DEVICES_A_HOST, Totals(), 0.0, dict[int, int]()
     load, rows, sent, spent = (np.zeros(hosts) for _ in range(4))
     for part in plan_parts(join(parts, deque(maxlen=1), model.vocab_size), cost, totals, lengths):

@@ -21,7 +21,7 @@ from common import environment, run, say, seconds_of
 from miron_jax.config import RunConfig
 from miron_jax.inputs import find_inputs
 from miron_jax.run import evaluate, summarize_plan
-from miron_jax.statistics.estimate import task_estimates
+from miron_jax.task_kinds.prompted import PromptedScores
 from miron_jax.tasks.eval_uation_gen.sets import GEN, GENERATED
 
 FLAGS = flags.FLAGS
@@ -43,7 +43,8 @@ def main(_: Sequence[str]) -> None:
             tasks[source.task.name] = {"unique_tokens": totals.unique_tokens, "plain_tokens": totals.plain_tokens}
         seconds, outcome = seconds_of(lambda: evaluate(config, inputs, say))
     for scores in outcome.tasks:
-        found = task_estimates(scores).metrics  # pyright: ignore[reportArgumentType]
+        assert isinstance(scores, PromptedScores)
+        found = scores.estimates().metrics
         own = tasks[scores.source.task.name]
         own |= {name: estimate.value for name, estimate in found.items()}
         say(

@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import app, logging
 
+from miron_jax.definitions.data_files import data_state, read_examples
+from miron_jax.definitions.records import Example, Task
 from miron_jax.metrics.choices import score_choices, score_continuation
 from miron_jax.prompting.prompts import Prompt, render
 from miron_jax.runtime.backend import set_backend_flags
-from miron_jax.task_kinds.data_files import data_state, read_examples
-from miron_jax.task_kinds.records import Example, Task
 from miron_jax.tasks import core
 from miron_jax.tokens.records import Requests, concatenate
 from miron_jax.tokens.requests import tokenize

@@ -15,11 +15,11 @@ from fuzz import Target
 sys.path.append(str(Path(__file__).parents[1]))  # tests/ has records of MERA's shape
 
 from miron_jax.cli.submissions import check, read_records
+from miron_jax.definitions.data_files import read_examples
+from miron_jax.definitions.records import AnyTask
 from miron_jax.errors import InputError
 from miron_jax.humans.annotations import PROJECTS, Columns, read_annotations, read_skills
 from miron_jax.humans.gold import rule_of
-from miron_jax.task_kinds.data_files import read_examples
-from miron_jax.task_kinds.records import AnyTask
 from miron_jax.tasks import core, eval_bundle, miron
 from miron_jax.tasks.eval_uation_gen.titles import read_articles
 from miron_jax.tasks.gauntlet import programming, yaml_files

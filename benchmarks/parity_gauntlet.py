@@ -32,10 +32,12 @@ from absl import flags
 from common import Answers, PlainTorch, environment, run, say
 
 from miron_jax.config import RunConfig
-from miron_jax.evaluation.records import AnswerScores, AnswerSource, Inputs, Source, TaskScores
+from miron_jax.evaluation.records import Inputs
 from miron_jax.inputs import find_inputs
 from miron_jax.prompting.prompts import render
 from miron_jax.run import evaluate
+from miron_jax.task_kinds.choice import ChoiceScores
+from miron_jax.task_kinds.generation import GenerationScores
 from miron_jax.tokens.answer_requests import answer_requests
 from miron_jax.tokens.requests import tokenize
 from miron_jax.tokens.tokenizers import load_tokenizer
@@ -245,7 +247,7 @@ def main(_: Sequence[str]) -> None:
     folder = inputs.suites[0].locate(Path(FLAGS.data_dir), False)
     found: dict[str, Found] = {}
     for task, source in zip(outcome.tasks, inputs.sources, strict=True):
-        assert isinstance(task, TaskScores | AnswerScores)
+        assert isinstance(task, ChoiceScores | GenerationScores)
         lap, label = time.perf_counter(), source.task.name.partition("/")[2]
         reference = Reference(by_label[label], folder, tokenizer, FLAGS.max_length)
         found[label] = own = compare(task, reference, list(tokens_here(source, tokenizer)), torch)
@@ -259,30 +261,32 @@ def main(_: Sequence[str]) -> None:
 def tokens_here(source: Any, tokenizer: Any) -> Iterator[list[tuple[list[int], int]]]:
     """Each item's options as this package sends them: token ids and first scored one."""
     task, prompts = source.task, render(source.task, source.examples, FLAGS.limit)
-    if isinstance(source, AnswerSource):
+    if source.task.kind == "generation":
         asked = answer_requests(prompts, source.examples, task.profile, tokenizer, FLAGS.max_length, task.name)
         yield from ([(list(ids), len(ids))] for ids in asked.prompts)
         return
-    assert isinstance(source, Source)
     requests = iter(tokenize(prompts, task.profile, tokenizer, FLAGS.max_length, task.name))
     for prompt in prompts:
         yield [(tokens.tolist(), start) for tokens, start in (next(requests) for _ in prompt.contexts)]
 
 
 def compare(
-    task: TaskScores | AnswerScores, reference: Reference, tokens: list[list[tuple[int, int]]] | Any, torch: PlainTorch
+    task: ChoiceScores | GenerationScores,
+    reference: Reference,
+    tokens: list[list[tuple[int, int]]] | Any,
+    torch: PlainTorch,
 ) -> Found:
     wrong: list[str] = []
     close: list[str] = []
     largest, right, drawn, items = 0.0, 0, 0, 0
-    differ: Callable[..., tuple[str | None, bool]] = _texts if isinstance(task, AnswerScores) else _choices
+    differ: Callable[..., tuple[str | None, bool]] = _texts if isinstance(task, GenerationScores) else _choices
     for i, asked in enumerate(reference.items(FLAGS.limit)):
         items += 1
         if asked.options != tokens[i]:
             wrong.append(f"{reference.label}, item {i}: other token ids")
             continue
-        theirs = reference.answer(asked, torch, task.drawn[i] if isinstance(task, AnswerScores) else ())
-        if isinstance(task, TaskScores):
+        theirs = reference.answer(asked, torch, task.drawn[i] if isinstance(task, GenerationScores) else ())
+        if isinstance(task, ChoiceScores):
             ours = [-float(option.logprob.mean(dtype=np.float32)) for option in task.options[i]]
             if not np.isfinite([*ours, *theirs.losses]).all():
                 wrong.append(f"{reference.label}, item {i}: a loss is not finite")
@@ -298,7 +302,7 @@ def compare(
     return Found(items, wrong, close, largest, right / max(1, items), drawn)
 
 
-def _choices(task: TaskScores, i: int, theirs: Answered, reference: Reference) -> tuple[str | None, bool]:
+def _choices(task: ChoiceScores, i: int, theirs: Answered, reference: Reference) -> tuple[str | None, bool]:
     example = task.examples[i]
     if example.correct is theirs.right and example.prediction == theirs.chosen:
         return None, False
@@ -308,7 +312,7 @@ def _choices(task: TaskScores, i: int, theirs: Answered, reference: Reference) -
     return f"option {example.prediction} here, {theirs.chosen} there, {gap:.1e} nats apart", gap < 2 * FLAGS.tolerance
 
 
-def _texts(task: AnswerScores, i: int, theirs: Answered, reference: Reference) -> tuple[str | None, bool]:
+def _texts(task: GenerationScores, i: int, theirs: Answered, reference: Reference) -> tuple[str | None, bool]:
     ours = list(task.drawn[i])
     eos = reference.tokenizer.eos_token_id
     other = theirs.tokens[:-1] if theirs.tokens and theirs.tokens[-1] == eos else theirs.tokens

@@ -34,15 +34,16 @@ from absl import flags
 from common import PlainTorch, environment, run, say, seconds_of
 
 from miron_jax.config import RunConfig
+from miron_jax.definitions.records import Cloze, ClozeProfile
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.model import load_model
 from miron_jax.engine.text_requests import Generated, TextRequest
-from miron_jax.evaluation.records import ClozeScores, ClozeSource, Inputs
+from miron_jax.evaluation.records import Inputs
 from miron_jax.inputs import find_inputs
 from miron_jax.model.hf_config import eos_token_ids
 from miron_jax.model.hf_reader import resolve_model
 from miron_jax.run import evaluate
-from miron_jax.task_kinds.records import Cloze, ClozeProfile
+from miron_jax.task_kinds.cloze import ClozeScores
 from miron_jax.tokens.cloze_requests import Asked
 from miron_jax.tokens.tokenizers import load_tokenizer
 
@@ -78,7 +79,7 @@ def main(_: Sequence[str]) -> None:
 
 def drawn_evenly(inputs: Inputs, count: int) -> Inputs:
     """About `count` items of each suite, as many of every language and category, spread over each one's items."""
-    cloze = [source for source in inputs.sources if isinstance(source, ClozeSource)]
+    cloze = [source for source in inputs.sources if source.task.kind == "cloze"]
     groups = sum(len({item.category for item in source.examples}) for source in cloze) // len(inputs.suites)
     each = math.ceil(count / groups)
     return inputs._replace(sources=[source._replace(examples=_spread(source.examples, each)) for source in cloze])

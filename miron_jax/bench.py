@@ -24,7 +24,7 @@ from miron_jax.engine.forward import Forward
 from miron_jax.engine.model import Model, attention_of
 from miron_jax.errors import InputError
 from miron_jax.evaluation.parts import join, parts_of, survey
-from miron_jax.evaluation.records import AnswerSource, Inputs, ProgramSource
+from miron_jax.evaluation.records import Inputs
 from miron_jax.model.checkpoints import architecture_of, find_model, loaded, rounds
 from miron_jax.model.costs import cost_model, useful_flops
 from miron_jax.planning.records import CostModel, Plan
@@ -32,6 +32,8 @@ from miron_jax.planning.request_batches import Totals, plan_parts
 from miron_jax.report.bench_table import Bench, Bucket, Layout
 from miron_jax.run import length_limit
 from miron_jax.runtime.devices import Placement
+from miron_jax.task_kinds.interface import Setup
+from miron_jax.task_kinds.kinds import kind_of
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.token_bytes import TokenBytes
 
@@ -41,7 +43,7 @@ SQUARE_ON_CPU, SQUARE = 2048, 8192  # of the product that the peak is measured w
 
 def measure(config: RunConfig, inputs: Inputs, say: Callable[[str], None]) -> Bench:
     """Measure on the first part of what `eval` would score; texts are not drawn.  Raises InputError."""
-    if all(isinstance(source, AnswerSource | ProgramSource) for source in inputs.sources):
+    if not any(kind_of(source.task).scores_spans for source in inputs.sources):
         raise InputError("--tasks: all of these generate texts, and bench times scoring: name a task with choices")
     found = find_model(config)
     architecture, placement = architecture_of(config, found), Placement.choose(config.sharding, config.mesh)
@@ -53,9 +55,10 @@ def measure(config: RunConfig, inputs: Inputs, say: Callable[[str], None]) -> Be
 
     limit, cost = length_limit(config, model.config), cost_model(model.config)
     start, table = time.perf_counter(), TokenBytes(architecture.tokenizer, model.config.vocab_size)
-    _, order = survey(inputs.sources, config, architecture.tokenizer, limit, cost)
-    parts = parts_of(inputs.sources, order, config.limit, architecture.tokenizer, table, limit)
-    requests = next(join(parts, deque(maxlen=1), model.config.vocab_size))
+    setup = Setup(config, architecture.tokenizer, table, limit)
+    kinds = [kind_of(source.task)(source, setup) for source in inputs.sources]
+    _, order = survey(kinds, cost)
+    requests = next(join(parts_of(kinds, order), deque(maxlen=1), model.config.vocab_size))
     tokenize_seconds, totals = time.perf_counter() - start, Totals()
     start = time.perf_counter()
     plan = _planned(requests, cost, totals)

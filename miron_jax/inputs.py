@@ -4,23 +4,18 @@ Arrives: a validated RunConfig.  Leaves: `Inputs`, checked before any weight is 
 models.
 """
 
-from collections import Counter
 from pathlib import Path
 
 from miron_jax import demo
 from miron_jax.config import RunConfig
+from miron_jax.definitions.data_files import data_state
+from miron_jax.definitions.records import AnyTask
 from miron_jax.errors import InputError
-from miron_jax.evaluation.records import (
-    AnswerSource,
-    ClozeSource,
-    Inputs,
-    ProgramSource,
-    Source,
-)
+from miron_jax.evaluation.records import Inputs
 from miron_jax.files.places import public
 from miron_jax.model.training_run import Checkpoint
-from miron_jax.task_kinds.data_files import data_state, read_examples
-from miron_jax.task_kinds.records import AnswerTask, AnyTask, Cloze, ClozeTask, ProgramTask
+from miron_jax.task_kinds.interface import Source
+from miron_jax.task_kinds.kinds import kind_of
 from miron_jax.tasks import registry
 
 
@@ -38,44 +33,17 @@ def find_inputs(config: RunConfig, fetch: bool = True, runs: bool = True) -> Inp
             data = data_state(task, folder)
             if data.state == "missing" and task.name not in selection.by_name:
                 missing[task.name] = task_file(task, folder)
-            elif isinstance(task, ClozeTask):
-                items = task.read(folder, config.items_per_category)
-                sources.append(ClozeSource(task, _first_of_each(items, config.limit), data))
-            elif isinstance(task, ProgramTask):
-                if runs:
-                    _check_allowed(task, config)
-                sources.append(ProgramSource(task, read_examples(task, folder, config.allow_changed_data), data))
-            elif isinstance(task, AnswerTask):
-                sources.append(AnswerSource(task, read_examples(task, folder, config.allow_changed_data), data))
             else:
-                sources.append(Source(task, read_examples(task, folder, config.allow_changed_data), data))
+                examples = kind_of(task).load(task, folder, config, runs)
+                sources.append(Source(task, examples, data))
     if not sources:
         raise InputError(f"none of the tasks asked for has its data file: {next(iter(missing.values()))} and others")
     return Inputs(sources, missing, suites)
 
 
-def _check_allowed(task: ProgramTask, config: RunConfig) -> None:
-    if not config.allow_code_execution:
-        raise InputError(
-            f"{task.name} runs programs that the model writes: add --allow_code_execution to run them in a sandbox, or "
-            "leave the task out"
-        )
-
-
-def _first_of_each(items: list[Cloze], limit: int | None) -> list[Cloze]:
-    """The first `limit` items of each category, in file order."""
-    met: Counter[str] = Counter()
-    chosen = []
-    for item in items:
-        met[item.category] += 1
-        if limit is None or met[item.category] <= limit:
-            chosen.append(item)
-    return chosen
-
-
 def task_file(task: AnyTask, folder: Path) -> Path:
     assert task.file is not None
-    return folder / task.file if isinstance(task, ClozeTask) else task.file.below(folder)
+    return task.file.below(folder)
 
 
 def unverified(config: RunConfig, inputs: Inputs, checkpoint: Checkpoint) -> list[str]:

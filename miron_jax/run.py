@@ -24,23 +24,9 @@ from miron_jax.engine.scores import score_planned
 from miron_jax.engine.self_check import SelfCheck, tolerance_of
 from miron_jax.engine.text_requests import GenerationSpeed
 from miron_jax.errors import InputError
-from miron_jax.evaluation.dialogues import score_dialogues
-from miron_jax.evaluation.hand_out import hand_out, score_answers, score_items, score_problems
 from miron_jax.evaluation.parts import Part, join, parts_of, survey
-from miron_jax.evaluation.records import (
-    AnswerScores,
-    AnswerSource,
-    AnyScores,
-    ClozeScores,
-    Inputs,
-    Outcome,
-    ProgramScores,
-    ProgramSource,
-    Source,
-    TaskScores,
-    is_dialogue,
-)
-from miron_jax.evaluation.texts import asked_texts, generate_texts
+from miron_jax.evaluation.records import Inputs, Outcome
+from miron_jax.evaluation.texts import generate_texts
 from miron_jax.files.hub import commit_of
 from miron_jax.files.places import public
 from miron_jax.files.store import Store
@@ -65,6 +51,8 @@ from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import Journal, key_of_answers, run_key
+from miron_jax.task_kinds.interface import Setup, TaskKind
+from miron_jax.task_kinds.kinds import kind_of
 from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import resolve_bos
@@ -157,11 +145,13 @@ class Evaluation:
         self._times = 0  # weights were scored
         model, tokenizer = architecture.config, architecture.tokenizer
         self._limit = length_limit(config, model)
-        always = any(isinstance(own, Source) and own.task.profile.bos == "always" for own in inputs.sources)
+        always = any(source.task.profile.bos == "always" for source in inputs.sources)
         self._bos = resolve_bos(tokenizer) if always else None
-        self._table = TokenBytes(tokenizer, model.vocab_size)
-        self._asked = asked_texts(config, inputs, tokenizer, self._limit)
-        self._cost = _costs(model, inputs)
+        self._setup = _setup(config, architecture)
+        self._kinds = [kind_of(source.task)(source, self._setup) for source in inputs.sources]
+        for kind in self._kinds:
+            kind.prepare()
+        self._cost = _costs(model, self._kinds)
         self._parts: list[Part] = []
         self._planned: list[PlannedPart] = []
         self._totals: Totals | None = None  # once all is planned
@@ -197,7 +187,7 @@ class Evaluation:
                 self.say(f"step {checkpoint.step} is scored already")
                 return None
             if self._engine is None:
-                forward = Forward(model, self.config.token_budget, self.say, self._table.id_sets)
+                forward = Forward(model, self.config.token_budget, self.say, self._setup.table.id_sets)
                 generator = Generator(model, self.architecture.tokenizer, self.architecture.eos_ids, say=self.say)
                 self._engine = _Engine(forward, generator)
             self._engine.take(model)
@@ -274,15 +264,7 @@ class Evaluation:
         progress: Callable[[int, int], None],
         checkpoint: Checkpoint,
     ) -> Outcome | None:
-        inputs = self.inputs
-        trained_length = self.architecture.config.trained_length or (1 << 31)  # a user's own model may not say
-        empty = {own.source.task.name: own.scores(trained_length) for own in self._asked}
-        tasks: list[AnyScores] = []
-        for own in inputs.sources:
-            if isinstance(own, AnswerSource | ProgramSource):
-                tasks.append(empty[own.task.name])
-            else:
-                tasks.append(TaskScores(own) if isinstance(own, Source) else ClozeScores(own))
+        tasks = [kind.begin() for kind in self._kinds]
         totals, done, name = self._totals or Totals(), 0, str(self._times)
 
         def advance(tokens: int) -> None:
@@ -300,27 +282,22 @@ class Evaluation:
             taken = iter(scores)
             for piece in waiting.popleft():
                 own = list(islice(taken, len(piece.requests)))
-                task = tasks[piece.task]
-                assert isinstance(task, TaskScores | ClozeScores)
-                hand_out(task, piece, own, trained_length)
+                self._kinds[piece.task].take(tasks[piece.task], piece, own)
         if self.keep:
             self._totals = totals
-        cloze = [task for task in tasks if isinstance(task, ClozeScores)]
-        generate_texts(cloze, self._asked, empty, engine.generator, journal, self.hosts, name)
-        self._talk(tasks, engine.forward.model, check, trained_length)
+        generate_texts(self._kinds, tasks, engine.generator, journal, self.hosts, name)
+        model = engine.forward.model
+        if self.hosts.is_first or (model.placement and model.placement.is_global):  # on a mesh over hosts all take part
+            for kind, task in zip(self._kinds, tasks, strict=True):
+                kind.ask(task, model, check, self.say)
         if not self.hosts.is_first:
             return None
         for task in tasks:
-            if isinstance(task, ClozeScores):
-                score_items(task)
-            elif isinstance(task, AnswerScores):
-                score_answers(task, self._detox)
-            elif isinstance(task, ProgramScores):
-                score_problems(task)
-        generation = None if all(isinstance(task, TaskScores) for task in tasks) else engine.generator.speed
+            task.finish(self._detox)
+        generation = engine.generator.speed if any(kind.generates for kind in self._kinds) else None
         return Outcome(
             tasks,
-            inputs,
+            self.inputs,
             self._limit,
             self._bos,
             totals,
@@ -332,24 +309,12 @@ class Evaluation:
             0.0 if journal is None else journal.seconds,
         )
 
-    def _talk(self, tasks: Sequence[AnyScores], model: Model, check: SelfCheck, trained_length: int) -> None:
-        """Dialogues, turn by turn, on the first of several hosts; on a mesh that spans them all take part."""
-        if not self.hosts.is_first and not (model.placement and model.placement.is_global):
-            return
-        for task in tasks:
-            if isinstance(task, TaskScores) and is_dialogue(task.source):
-                most = self._limit.of(task.source.task.profile)
-                tokenizer = self.architecture.tokenizer
-                score_dialogues(task, self.config.limit, model, tokenizer, most, trained_length, check, self.say)
-
     def _plan(self, totals: Totals, waiting: deque[Part]) -> Iterator[PlannedPart]:
         """Tokenize and plan part by part."""
-        config, architecture = self.config, self.architecture
-        sources, tokenizer = self.inputs.sources, architecture.tokenizer
-        lengths, order = survey(sources, config, tokenizer, self._limit, self._cost)
-        parts = parts_of(sources, order, config.limit, tokenizer, self._table, self._limit)
+        lengths, order = survey(self._kinds, self._cost)
+        parts, config = parts_of(self._kinds, order), self.architecture.config
         self._parts, self._planned = [], []
-        for part in _planned(parts, waiting, architecture.config, self._cost, totals, lengths, self._table.id_sets):
+        for part in _planned(parts, waiting, config, self._cost, totals, lengths, self._setup.table.id_sets):
             if self.keep:
                 self._parts.append(waiting[-1])
                 self._planned.append(part)
@@ -385,16 +350,22 @@ class _Engine(NamedTuple):
 def summarize_plan(config: RunConfig, inputs: Inputs) -> Totals:
     """Tokenize and plan without a device or weights."""
     architecture = architecture_of(config, find_model(config, weights=False))
-    model, tokenizer = architecture.config, architecture.tokenizer
-    limit, cost, totals = length_limit(config, model), _costs(model, inputs), Totals()
-    table = TokenBytes(tokenizer, model.vocab_size)
-    lengths, order = survey(inputs.sources, config, tokenizer, limit, cost)
-    parts = parts_of(inputs.sources, order, config.limit, tokenizer, table, limit)
-    deque(_planned(parts, deque(maxlen=1), model, cost, totals, lengths, table.id_sets), maxlen=0)
+    setup = _setup(config, architecture)
+    kinds = [kind_of(source.task)(source, setup) for source in inputs.sources]
+    model, cost, totals = architecture.config, _costs(architecture.config, kinds), Totals()
+    lengths, order = survey(kinds, cost)
+    parts = parts_of(kinds, order)
+    deque(_planned(parts, deque(maxlen=1), model, cost, totals, lengths, setup.table.id_sets), maxlen=0)
     return totals
 
 
-def _costs(model: ModelConfig | OwnModel, inputs: Inputs) -> CostModel:
+def _setup(config: RunConfig, architecture: Architecture) -> Setup:
+    model, tokenizer = architecture.config, architecture.tokenizer
+    table, limit = TokenBytes(tokenizer, model.vocab_size), length_limit(config, model)
+    return Setup(config, tokenizer, table, limit, model.trained_length or (1 << 31))
+
+
+def _costs(model: ModelConfig | OwnModel, kinds: Sequence[TaskKind]) -> CostModel:
     """What rows cost; a run that draws long texts leaves some programs to generation."""
-    texts = any(isinstance(source, AnswerSource | ProgramSource) for source in inputs.sources)
+    texts = any(kind.generates and not kind.scores_spans for kind in kinds)
     return cost_model(model, SCORING_PROGRAMS - (GENERATION_PROGRAMS if texts else 0))

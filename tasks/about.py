@@ -4,7 +4,7 @@ Arrives: a task's name.  Leaves: `About`.  It deliberately does not know how a t
 or release that brought the questions.
 """
 
-from miron_jax.task_kinds.records import About
+from miron_jax.definitions.records import About
 
 _BIG = 2022  # BIG-bench, Srivastava et al.
 _AGI = 2023  # AGIEval, Zhong et al.

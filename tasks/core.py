@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from miron_jax.definitions.records import Composite, DataFile, Measured, Profile, Suite, Task
 from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_yaml, shown
-from miron_jax.task_kinds.records import Composite, DataFile, Kind, Measured, Profile, Suite, Task
 from miron_jax.tasks.eval_bundle import locate_files
-from miron_jax.tasks.icl_rows import PARSE
+from miron_jax.tasks.icl_rows import PARSE, Kind
 
 CITATION = (
     "CORE of DataComp-LM, Li et al. 2024, arXiv:2406.11794; data of MosaicML llm-foundry; rules of karpathy/nanochat"

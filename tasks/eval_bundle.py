@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
+from miron_jax.definitions.data_files import git_blob_sha1
 from miron_jax.errors import InputError
-from miron_jax.task_kinds.data_files import git_blob_sha1
 
 BUNDLE_URL = "https://karpathy-public.s3.us-west-2.amazonaws.com/eval_bundle.zip"
 # The published archive has some 25 MB and unpacks to 160 MB: room for a larger one, and no disk is filled.

@@ -13,8 +13,8 @@ annotations give 476), PARus has 500 test records (not 400), ruDetox 800 (not 10
 ruEthics' 645 texts are asked three times (1935).  RWSD's 0.837 is 217/259 = 0.8378, truncated.
 """
 
+from miron_jax.definitions.records import HumanBaseline
 from miron_jax.metrics.mera import ETHICS, QUESTIONS
-from miron_jax.task_kinds.records import HumanBaseline
 
 _TABLE = "ai-forever/MERA, humanbenchmarks/README.md at 12daebd"
 _CARDS = "MERA's dataset cards and leaderboard, mera.a-ai.ru/en/submits/10001"

@@ -5,9 +5,11 @@ deliberately does not know wording or draws.  The field names are MosaicML's, wh
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
-from miron_jax.task_kinds.records import Example, Kind
+from miron_jax.definitions.records import Example
+
+Kind = Literal["multiple_choice", "schema", "language_modeling"]
 
 
 def text_field(fields: dict[str, Any], key: str) -> str:

@@ -8,7 +8,7 @@ two languages: other counts are reported, not refused.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -16,9 +16,9 @@ from typing import Any
 
 from rapidfuzz.distance import OSA
 
+from miron_jax.definitions.records import Cloze, ClozeProfile, ClozeTask, Composite, DataFile, Measured, Suite
 from miron_jax.errors import InputError
 from miron_jax.files.hub import revision_of
-from miron_jax.task_kinds.records import Cloze, ClozeProfile, ClozeTask, Composite, Measured, Suite
 from miron_jax.tasks.miron_gen.items import VERSION, items_of
 
 HUB_ID = "apsua/MIRON_Benchmark"
@@ -170,7 +170,7 @@ def _published(language: str) -> ClozeTask:
         assert folder is not None
         return with_pairs(read_parquet(folder / file, name))
 
-    return ClozeTask(name, ClozeProfile(), file, read, CITATION, rows=ROWS)
+    return ClozeTask(name, ClozeProfile(), DataFile(file, None, None), read, CITATION, rows=ROWS)
 
 
 def _generated(language: str, suite: str) -> ClozeTask:
@@ -203,13 +203,30 @@ def export(folder: Path, items_per_category: int) -> list[Path]:
     return paths
 
 
-def no_composites(measured: Mapping[str, Measured]) -> Mapping[str, Composite]:
-    """Macro means stand in each task's entry; no number of MIRON is meant to be averaged over more."""
-    return {}
+OVERALL = ("lev_score", "target_confidence", "bits_per_char", "bits_per_byte", "greedy_exact")
 
 
-MIRON = Suite("miron", tuple(_published(language) for language in LANGUAGES), no_composites, locate)
+def _composites_of(suite: str) -> Callable[[Mapping[str, Measured]], Mapping[str, Composite]]:
+    """Means over the languages of their macro means; none while a language is missing or has skipped items."""
+    names = [f"{suite}/{language}" for language in LANGUAGES]
+
+    def composites(measured: Mapping[str, Measured]) -> Mapping[str, Composite]:
+        missing = tuple(name for name in names if name not in measured or not measured[name].means)
+        found = {}
+        for metric in OVERALL:
+            values = [] if missing else [measured[name].means[metric] for name in names]
+            value = sum(values) / len(values) if values else None
+            weights = {} if missing else dict.fromkeys(names, 1 / len(names))
+            found[f"{suite} overall {metric}"] = Composite(value, not missing, missing, weights, metric)
+        return found
+
+    return composites
+
+
+MIRON = Suite("miron", tuple(_published(language) for language in LANGUAGES), _composites_of("miron"), locate)
 MIRON_GEN, MIRON_GEN_PREFIXSPACE = (
-    Suite(suite, tuple(_generated(own, suite) for own in LANGUAGES), no_composites, lambda data_dir, fetch: Path())
+    Suite(
+        suite, tuple(_generated(own, suite) for own in LANGUAGES), _composites_of(suite), lambda data_dir, fetch: Path()
+    )
     for suite in ("miron-gen", "miron-gen-prefixspace")
 )

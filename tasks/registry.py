@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from rapidfuzz import process
 
+from miron_jax.definitions.records import AnyTask, Suite
 from miron_jax.errors import InputError
-from miron_jax.task_kinds.records import AnyTask, Suite
 from miron_jax.tasks import core, miron
 from miron_jax.tasks.eval_uation import suite as eval_uation
 from miron_jax.tasks.eval_uation_gen import sets as eval_uation_gen

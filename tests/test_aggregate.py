@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from miron_jax.definitions.records import Composite, Measured
 from miron_jax.statistics.estimate import estimate, estimate_composite, wilson
-from miron_jax.task_kinds.records import Composite, Measured
 from miron_jax.tasks import core
 
 

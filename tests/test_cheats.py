@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from miron_jax.definitions.records import Problem
 from miron_jax.runtime.boxed.value import form_of
 from miron_jax.runtime.sandbox import Limits, Ran, Sandbox
 from miron_jax.task_kinds.programs import Judge, Verdict
-from miron_jax.task_kinds.records import Problem
 from tests.conftest import REPOSITORY
 
 LANGUAGES: dict[str, dict[str, Any]] = {

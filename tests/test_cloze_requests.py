@@ -10,8 +10,8 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
+from miron_jax.definitions.records import Cloze, ClozeProfile
 from miron_jax.errors import InputError
-from miron_jax.task_kinds.records import Cloze, ClozeProfile
 from miron_jax.tokens.cloze_requests import Asked, ClozeRequests, cloze_requests
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import Tokenizer, special_tokens

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from miron_jax.definitions.data_files import DataState, data_state, git_blob_sha1, read_examples
+from miron_jax.definitions.records import Composite, DataFile, Measured
 from miron_jax.errors import InputError
-from miron_jax.task_kinds.data_files import DataState, data_state, git_blob_sha1, read_examples
-from miron_jax.task_kinds.records import Composite, DataFile, Measured
 from miron_jax.tasks import core, eval_bundle
 from miron_jax.tasks.registry import SUITES, select
 

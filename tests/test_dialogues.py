@@ -8,23 +8,26 @@ from typing import Any
 import numpy as np
 import pytest
 
+from miron_jax.config import RunConfig
+from miron_jax.definitions.data_files import DataState, read_examples
+from miron_jax.definitions.records import Task
 from miron_jax.engine.growing import READ, GrowingText
 from miron_jax.engine.model import Model, load_model
 from miron_jax.engine.plain import score_plainly
 from miron_jax.engine.self_check import SelfCheck, SelfCheckFailed
 from miron_jax.errors import InputError
-from miron_jax.evaluation.dialogues import score_dialogues
-from miron_jax.evaluation.records import Source, TaskScores
 from miron_jax.prompting.prompts import Prompt
-from miron_jax.task_kinds.data_files import DataState, read_examples
-from miron_jax.task_kinds.records import Task
+from miron_jax.task_kinds.choice import ChoiceScores
+from miron_jax.task_kinds.dialogue import Dialogue
+from miron_jax.task_kinds.interface import Setup, Source
 from miron_jax.tasks.mera.suite import V1, V12
+from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.requests import tokenize
+from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.tiny_model import make_model
 
 TASKS = {task.name: task for suite in (V1, V12) for task in suite.tasks}
-FAR = 1 << 30
 
 
 def turn(number: int, dialogue: int = 0, outputs: str = "1", instruction: str | None = None) -> dict[str, Any]:
@@ -95,9 +98,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Any]:
     return load_model(folder, "float32"), load_tokenizer(str(folder))
 
 
-def scored(own: Source, model: tuple[Model, Any], limit: int | None = None, most: int | None = None) -> TaskScores:
-    scores = TaskScores(own)
-    score_dialogues(scores, limit, *model, most, FAR, SelfCheck(1e-3))
+def dialogue(own: Source, tokenizer: Any, limit: int | None = None, most: int | None = None) -> Dialogue:
+    config = RunConfig("none", ("none",), limit=limit)
+    return Dialogue(own, Setup(config, tokenizer, TokenBytes(tokenizer, len(tokenizer)), LengthLimit(most, None)))
+
+
+def scored(own: Source, model: tuple[Model, Any], limit: int | None = None, most: int | None = None) -> ChoiceScores:
+    kind = dialogue(own, model[1], limit, most)
+    scores = kind.begin()
+    kind.ask(scores, model[0], SelfCheck(1e-3))
     return scores
 
 
@@ -172,14 +181,14 @@ def test_a_turn_that_the_model_answers_with_nan_ends_its_dialogue(
         )
 
     monkeypatch.setattr(GrowingText, "score", broken)
-    scores = TaskScores(own)
-    check = SelfCheck(1e-3)
+    kind = dialogue(own, model[1])
+    scores, check = kind.begin(), SelfCheck(1e-3)
     with pytest.raises(SelfCheckFailed):  # a plain read of that turn is no NaN: the run fails
-        score_dialogues(scores, None, *model, None, FAR, check)
+        kind.ask(scores, model[0], check)
     assert [example.prediction is None for example in scores.examples] == [False, True, True, True]
     honest_check = SelfCheck(1e-3)
     monkeypatch.setattr(SelfCheck, "_judge", lambda check, score, plain, label: None)
-    score_dialogues(TaskScores(own), None, *model, None, FAR, honest_check)
+    kind.ask(kind.begin(), model[0], honest_check)
     assert honest_check.requests == 4  # two turns of two options: those behind the NaN were never read
 
 

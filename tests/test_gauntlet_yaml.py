@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
+from miron_jax.definitions.records import Measured
 from miron_jax.errors import InputError
-from miron_jax.task_kinds.records import AnswerTask, Measured
 from miron_jax.tasks import registry
 from miron_jax.tasks.gauntlet import suite
 from miron_jax.tasks.gauntlet.yaml_files import read_suite
@@ -68,7 +68,7 @@ def test_every_key_reaches_its_rule(tmp_path: Path):
     own = read_suite(written(tmp_path / "t.yaml", [fields]), None)
     assert [task.name for task in own.tasks] == ["own-gauntlet/a/0-shot", "own-gauntlet/a/5-shot"]
     task = own.tasks[1]
-    assert isinstance(task, AnswerTask)
+    assert task.kind == "generation"
     profile = task.profile
     assert (profile.num_fewshot, profile.delimiter, profile.shot_separator) == (5, "\nA:", "\n\n")
     assert (profile.prelimiter, profile.prompt_string, profile.answer_after) == ("Q: ", "Answer.\n", " ## ")

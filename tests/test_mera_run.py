@@ -11,19 +11,18 @@ import pytest
 
 from miron_jax.cli.submissions import check, export, read_records
 from miron_jax.config import RunConfig
+from miron_jax.definitions.data_files import DataState, read_examples
+from miron_jax.definitions.records import Problem
 from miron_jax.errors import InputError
-from miron_jax.evaluation.hand_out import score_answers
-from miron_jax.evaluation.records import AnswerScores, AnswerSource
 from miron_jax.inputs import find_inputs
 from miron_jax.metrics.mera import grade_norm, macro_f1, matthews
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.report.output import write_results
 from miron_jax.run import evaluate
 from miron_jax.runtime.sandbox import Sandbox
-from miron_jax.statistics.estimate import task_estimates
-from miron_jax.task_kinds.data_files import DataState, read_examples
+from miron_jax.task_kinds.generation import GenerationScores
+from miron_jax.task_kinds.interface import Source
 from miron_jax.task_kinds.programs import Judge
-from miron_jax.task_kinds.records import AnswerTask, Problem, ProgramTask
 from miron_jax.tasks.mera.scoring import score_submission
 from miron_jax.tasks.mera.submission import read_submission
 from miron_jax.tasks.mera.suite import SUITE_NAME, V1
@@ -168,7 +167,7 @@ RECORD = {
 
 def problem_of(**changes: Any) -> Problem:
     [task] = [task for task in V1.tasks if task.name == "mera-v1/ruhumaneval"]
-    assert isinstance(task, ProgramTask)
+    assert task.kind == "code"
     return task.parse({**RECORD, **changes}, 0)
 
 
@@ -213,7 +212,7 @@ def test_a_bad_record_of_a_program_is_named(changes: dict[str, Any], says: str) 
 def test_a_text_counts_without_the_blank_it_begins_with(tmp_path: Path) -> None:
     """A prompt ends in "Ответ:", so a model's answer begins with a blank; the exam's rules want it stripped."""
     [task] = [task for task in V1.tasks if task.name == "mera-v1/use"]
-    assert isinstance(task, AnswerTask)
+    assert task.kind == "generation"
     meta = {"id_task": "2", "type": "multiple_choice_options_within_text", "score": 2}
     records = [
         {
@@ -227,9 +226,9 @@ def test_a_text_counts_without_the_blank_it_begins_with(tmp_path: Path) -> None:
     (tmp_path / "use").mkdir()
     (tmp_path / "use" / "test.jsonl").write_text("".join(json.dumps(own) + "\n" for own in records))
     questions = read_examples(task, tmp_path)
-    source = AnswerSource(task, questions, DataState("no published hash", None))
+    source = Source(task, questions, DataState("no published hash", None))
     prompts = [Prompt(i, own.row, own.contexts, own.continuations, None) for i, own in enumerate(questions)]
-    scores = AnswerScores(source, prompts, questions, ended=["stop", "stop"], generated=[" 2,1", " 3"])
-    score_answers(scores)
+    scores = GenerationScores(source, prompts, questions=questions, ended=["stop", "stop"], generated=[" 2,1", " 3"])
+    scores.finish()
     # One point in one of two variants, each of 34: v1 does not ask the records for their 2.
-    assert task_estimates(scores).metrics["grade_norm"].value == pytest.approx(1 / 34 / 2)
+    assert scores.estimates().metrics["grade_norm"].value == pytest.approx(1 / 34 / 2)

@@ -16,15 +16,14 @@ import pyarrow.parquet as parquet
 import pytest
 
 from miron_jax.config import RunConfig
+from miron_jax.definitions.records import Cloze
 from miron_jax.engine.model import load_model
 from miron_jax.errors import InputError
 from miron_jax.inputs import find_inputs
 from miron_jax.metrics.cloze import lev_score
 from miron_jax.report.cloze import cloze_notes
 from miron_jax.report.results import results_of
-from miron_jax.report.samples import samples
 from miron_jax.run import evaluate
-from miron_jax.task_kinds.records import Cloze
 from miron_jax.tasks.miron import BY_TEXT, LANGUAGES, MIRON, read_parquet, with_pairs
 from miron_jax.tasks.miron_gen.items import CATEGORIES, Item, items_of
 from tests.test_generate import slow_logits
@@ -93,7 +92,7 @@ def run(tmp_path: Path, tasks: str, **more: Any) -> tuple[dict[str, Any], dict[s
     model = make_model(tmp_path / "model")
     config = RunConfig(str(model), (tasks,), data_dir=(("", str(tmp_path)),), **more)
     outcome = evaluate(config, find_inputs(config), lambda line: None)
-    return results_of(config, outcome, 0.0), {t.source.task.name: list(samples(t)) for t in outcome.tasks}
+    return results_of(config, outcome, 0.0), {t.source.task.name: list(t.samples()) for t in outcome.tasks}
 
 
 def test_the_cards_numbers_against_its_own_loop(tmp_path: Path) -> None:

@@ -29,17 +29,18 @@ STAGES = (
     "errors",
     "files",
     "config",
+    "definitions",
     "runtime",
     "demo",
-    "task_kinds",
     "metrics",
     "prompting",
     "tokens",
     "planning",
     "model",
     "engine",
-    "evaluation",
     "statistics",
+    "task_kinds",
+    "evaluation",
     "humans",
     "tasks",
     "report",
@@ -51,7 +52,7 @@ STAGES = (
     "__main__",
     "__init__",
 )
-TASKS_MAY_IMPORT = {"errors", "files", "task_kinds", "prompting", "metrics", "tasks"}
+TASKS_MAY_IMPORT = {"errors", "files", "definitions", "prompting", "metrics", "tasks"}
 COMPOSES_TASKS = {"inputs", "cli", "__init__"}
 
 
@@ -208,7 +209,7 @@ def test_a_stage_imports_only_what_stands_above_it() -> None:
         ("planning", "engine", False),
         ("model", "kernels", True),
         ("kernels", "model", False),
-        ("tasks", "task_kinds", True),
+        ("tasks", "definitions", True),
         ("tasks", "planning", False),
         ("engine", "tasks", False),
         ("inputs", "tasks", True),

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from miron_jax.definitions.data_files import read_examples
+from miron_jax.definitions.records import Example, Profile, Task
 from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import Prompt, draw_shots, item_order, pool_size, render
-from miron_jax.task_kinds.data_files import read_examples
-from miron_jax.task_kinds.records import Example, Profile, Task
 from miron_jax.tasks import core
 
 TASKS = {task.name: task for task in core.SUITE.tasks}

@@ -6,40 +6,41 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from miron_jax.definitions.data_files import DataState
 from miron_jax.engine.model import Speed
 from miron_jax.engine.records import Score
 from miron_jax.engine.self_check import SelfCheck
-from miron_jax.evaluation.records import Inputs, Outcome, Source, TaskScores
+from miron_jax.evaluation.composites import suite_composites
+from miron_jax.evaluation.records import Inputs, Outcome
 from miron_jax.metrics.choices import score_choices
 from miron_jax.planning.request_batches import Totals
 from miron_jax.prompting.prompts import Prompt
-from miron_jax.report.samples import samples
-from miron_jax.statistics.estimate import skipped, suite_composites
-from miron_jax.task_kinds.data_files import DataState
+from miron_jax.task_kinds.choice import ChoiceScores
+from miron_jax.task_kinds.interface import Source
 from miron_jax.tasks import core
 from miron_jax.tokens.records import Bos, LengthLimit
 
 
-def scored(task_name: str, logprobs: list[list[float]], state: str = "as published") -> TaskScores:
+def scored(task_name: str, logprobs: list[list[float]], state: str = "as published") -> ChoiceScores:
     """One example, one list an option; gold is 0."""
     task = next(task for task in core.SUITE.tasks if task.name == task_name)
     options = [Score(np.asarray(x, np.float32), np.zeros(len(x), np.int32)) for x in logprobs]
     texts = tuple("abcd"[: len(logprobs)])
-    scores = TaskScores(Source(task, [], DataState(state, "0" * 40)))  # type: ignore[arg-type]
+    scores = ChoiceScores(Source(task, [], DataState(state, "0" * 40)))  # type: ignore[arg-type]
     scores.prompts.append(Prompt(0, 0, ("q ",) * len(texts), texts, 0))
     scores.options.append(options)
     scores.examples.append(score_choices([option.logprob for option in options], texts, 0))
     return scores
 
 
-def outcome(tasks: list[TaskScores]) -> Outcome:
+def outcome(tasks: list[ChoiceScores]) -> Outcome:
     inputs = Inputs([task.source for task in tasks], {}, [core.SUITE])
     return Outcome(
         tasks, inputs, LengthLimit(None, None), Bos(0, "declared <s>"), Totals(), Speed(), SelfCheck(1e-3), 0.0
     )
 
 
-def every_small_task(changed: str = "", broken: str = "") -> list[TaskScores]:
+def every_small_task(changed: str = "", broken: str = "") -> list[ChoiceScores]:
     return [
         scored(
             name,
@@ -64,12 +65,12 @@ def test_changed_data_and_skipped_examples_take_the_name_away():
     for tasks in (every_small_task(changed="core/copa"), every_small_task(broken="core/copa")):
         composite, estimate = suite_composites(core.SUITE, outcome(tasks))["CORE-18"]
         assert (composite.value, estimate, composite.missing) == (None, None, ("core/copa",))
-    assert skipped(scored("core/copa", [[math.nan], [-1.0]])) == 1
+    assert scored("core/copa", [[math.nan], [-1.0]]).num_skipped == 1
 
 
 def test_samples_say_why_a_number_is_null():
     nan, infinite, empty = (
-        next(samples(scored("core/copa", logprobs)))
+        next(scored("core/copa", logprobs).samples())
         for logprobs in ([[math.nan], [-1.0]], [[-math.inf], [-1.0]], [[], [-1.0]])
     )
     assert "NaN" in nan["reason"]

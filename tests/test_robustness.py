@@ -7,14 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from miron_jax.definitions.data_files import DataState
+from miron_jax.definitions.records import Example
 from miron_jax.errors import InputError
-from miron_jax.evaluation.records import Source, TaskScores
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.report.robustness_table import print_robustness
-from miron_jax.statistics.robustness import cluster_stderr, robustness
-from miron_jax.task_kinds.data_files import DataState
-from miron_jax.task_kinds.records import Example
+from miron_jax.statistics.robustness import cluster_stderr
+from miron_jax.task_kinds.choice import ChoiceScores
+from miron_jax.task_kinds.interface import Source
 from miron_jax.tasks.eval_uation.suite import SUITE
 
 TASK = next(task for task in SUITE.tasks if task.name == "eval-ua-tion/lmes_wordalpha")
@@ -41,7 +42,7 @@ def test_copies_in_a_cluster_add_nothing() -> None:
     assert cluster_stderr(np.repeat(values, 7), [name for name in names for _ in range(7)]) == pytest.approx(once)
 
 
-def scores() -> TaskScores:
+def scores() -> ChoiceScores:
     """Two pairs asked in both orders and a fifth question: template 0 right, wrong; template 1 right, right, NaN."""
     rows = [  # pair, template, options, prediction, right
         ("a b 0", "0", ("a", "b"), 0, True),
@@ -56,7 +57,7 @@ def scores() -> TaskScores:
         )
         for i, (pair, template, options, _, _) in enumerate(rows)
     ]
-    found = TaskScores(Source(TASK, examples, DataState("no published hash", None)))
+    found = ChoiceScores(Source(TASK, examples, DataState("no published hash", None)))
     for i, (_, _, options, prediction, right) in enumerate(rows):
         value = math.nan if right is None else float(right)
         found.prompts.append(Prompt(i, i, ("", ""), options, 0))
@@ -65,7 +66,7 @@ def scores() -> TaskScores:
 
 
 def test_groups_spread_and_swapped_pairs() -> None:
-    told = robustness(scores())
+    told = scores().robustness()
     assert told is not None
     assert (told["cluster"], told["clusters"]) == ("pair", 3)
     assert told["metrics"].keys() == {"accuracy"}  # bits a byte are no share
@@ -80,7 +81,11 @@ def test_groups_spread_and_swapped_pairs() -> None:
 
 
 def test_the_table_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    task = {"robustness": robustness(scores()), "baselines": {"random": 0.5, "human": None}, "reference": {"gpt": 0.85}}
+    task = {
+        "robustness": scores().robustness(),
+        "baselines": {"random": 0.5, "human": None},
+        "reference": {"gpt": 0.85},
+    }
     task["robustness"]["metrics"]["accuracy_pmi"] = {"value": 0.25}  # pyright: ignore[reportOptionalSubscript]
     (tmp_path / "results.json").write_text(json.dumps({"tasks": {"eval-ua-tion/x": task, "core/y": {}}}))
     print_robustness(tmp_path)

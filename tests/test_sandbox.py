@@ -11,14 +11,14 @@ from typing import Any
 import psutil
 import pytest
 
+from miron_jax.definitions.data_files import read_examples
+from miron_jax.definitions.records import Problem
 from miron_jax.errors import InputError
 from miron_jax.metrics.programs import pass_at, score_programs
 from miron_jax.runtime import sandbox
 from miron_jax.runtime.sandbox import Limits, Ran, Sandbox
 from miron_jax.task_kinds import program_languages
-from miron_jax.task_kinds.data_files import read_examples
 from miron_jax.task_kinds.programs import Judge, Verdict, check_languages, cut_program, solution_of
-from miron_jax.task_kinds.records import Problem
 from miron_jax.tasks.gauntlet import programming
 
 QUICK = Limits(seconds=3.0, memory_bytes=1 << 30)

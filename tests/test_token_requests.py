@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
+from miron_jax.definitions.data_files import read_examples
+from miron_jax.definitions.records import Profile
 from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import Prompt, render
-from miron_jax.task_kinds.data_files import read_examples
-from miron_jax.task_kinds.records import Profile
 from miron_jax.tasks import core
 from miron_jax.tokens import requests as token_requests
 from miron_jax.tokens.records import Bos, Requests, concatenate

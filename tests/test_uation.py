@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from miron_jax.definitions.data_files import read_examples
+from miron_jax.definitions.records import AnswerProfile, Task
 from miron_jax.errors import InputError
 from miron_jax.metrics.answers import score_answer
 from miron_jax.metrics.choices import score_beside, score_choices
 from miron_jax.metrics.ukrainian import as_lm_eval, comparable
 from miron_jax.prompting.prompts import Prompt, render
-from miron_jax.task_kinds.data_files import read_examples
-from miron_jax.task_kinds.records import AnswerProfile, AnswerTask, Task
 from miron_jax.tasks.eval_uation.records import joined_draws
 from miron_jax.tasks.eval_uation.suite import SUITE, TEXT, TEXT_REFCOMPAT, locate
 from miron_jax.tasks.eval_uation.table import DATA_SETS
@@ -30,9 +30,7 @@ from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.whole_shots import fitting
 from tests.uation_records import FILES, Fields, cbt, title, write
 
-TASKS: dict[str, Task | AnswerTask] = {
-    task.name: task for suite in (SUITE, TEXT, TEXT_REFCOMPAT) for task in suite.tasks
-}
+TASKS: dict[str, Task[Any]] = {task.name: task for suite in (SUITE, TEXT, TEXT_REFCOMPAT) for task in suite.tasks}
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow.parquet as parquet
 import pytest
 
+from miron_jax.definitions.data_files import data_state, git_blob_sha1, read_examples
 from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import render
-from miron_jax.task_kinds.data_files import data_state, git_blob_sha1, read_examples
 from miron_jax.tasks.eval_uation.records import Item, reader
 from miron_jax.tasks.eval_uation_gen import odd_words, pairs, places, sets, stories
 from miron_jax.tasks.eval_uation_gen.articles import articles

@@ -12,16 +12,17 @@ import numpy as np
 import pytest
 
 from miron_jax.config import RunConfig
+from miron_jax.definitions.data_files import DataState, read_examples
+from miron_jax.definitions.records import AnswerProfile, Task
 from miron_jax.engine.model import load_model
 from miron_jax.engine.plain import score_plainly
-from miron_jax.evaluation.records import Inputs, Source
+from miron_jax.evaluation.records import Inputs
 from miron_jax.inputs import find_inputs
 from miron_jax.prompting.prompts import render
 from miron_jax.report.output import write_results
 from miron_jax.report.robustness_table import print_robustness
 from miron_jax.run import evaluate
-from miron_jax.task_kinds.data_files import DataState, read_examples
-from miron_jax.task_kinds.records import AnswerTask, Task
+from miron_jax.task_kinds.interface import Source
 from miron_jax.tasks.eval_uation.suite import SUITE, TEXT
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.tiny_model import make_model
@@ -145,9 +146,9 @@ def test_worked_examples_that_do_not_fit_are_counted(model: Path, data: Path, tm
     tokenizer = load_tokenizer(str(model))
     for name in tasks:
         task = next(task for suite in (SUITE, TEXT) for task in suite.tasks if task.name == name)
-        assert isinstance(task, Task | AnswerTask)
+        assert isinstance(task, Task)
         prompts = render(task, read_examples(task, data))
-        if isinstance(task, AnswerTask):
+        if isinstance(task.profile, AnswerProfile):
             texts = [[own.preamble + own.contexts[0]] for own in prompts]
             answers = [len(tokenizer(f" {own.accepted[0]}\n")["input_ids"]) for own in read_examples(task, data)]
             beyond = max(answers) + task.profile.extra_tokens

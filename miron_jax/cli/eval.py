@@ -145,10 +145,8 @@ def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float) ->
 
 def _broken(outcome: "Outcome", step: int | None) -> list[str]:
     """A sentence a task whose examples the model answered with NaN; they count as skipped, what was scored is written."""
-    from miron_jax.statistics.estimate import unanswered
-
     at = "" if step is None else f" at step {step}"
-    found = [(task.source.task.name, unanswered(task)) for task in outcome.tasks]
+    found = [(task.source.task.name, task.unanswered) for task in outcome.tasks]
     return [
         f"{name}: the model answers NaN{at} to {len(ids)} examples, each asked alone too (the first: {ids[0]}), so the run "
         "fails: look for an overflow, such as weights too large for --dtype"

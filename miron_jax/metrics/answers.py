@@ -9,11 +9,11 @@ import string
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from miron_jax.definitions.records import AnswerProfile
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.mera import exact_match, token_f1
 from miron_jax.metrics.mera import normalize as normalize_squad
 from miron_jax.metrics.ukrainian import as_lm_eval, comparable
-from miron_jax.task_kinds.records import AnswerProfile
 
 _PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "\u2018\u2019\u00b4`", " "))
 _ARTICLE = re.compile(r"\b(a|an|the)\b")

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 
+from miron_jax.definitions.records import Example, Task, Wording
 from miron_jax.errors import InputError
-from miron_jax.task_kinds.records import AnswerTask, Example, Task, Wording
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Prompt:
         return options + sum(map(len, self.contexts)) + sum(map(len, self.continuations))
 
 
-def render(task: Task | AnswerTask, examples: Sequence[Example], limit: int | None = None) -> list[Prompt]:
+def render(task: Task[Wording], examples: Sequence[Example], limit: int | None = None) -> list[Prompt]:
     """The first `limit` examples of the suite's own order (all without a limit), each behind its worked examples.
 
     Where categories count apart, they come one after another, each with its own limit and its own draws.
@@ -124,7 +124,7 @@ _DRAWS: dict[str, Callable[[int, int], Iterator[list[int]]]] = {
 }
 
 
-def _render_pool(task: Task | AnswerTask, examples: Sequence[Example], limit: int | None) -> list[Prompt]:
+def _render_pool(task: Task[Wording], examples: Sequence[Example], limit: int | None) -> list[Prompt]:
     profile = task.profile
     pool = examples[: pool_size(profile, limit)]
     _check_sizes(task, len(pool), limit)
@@ -140,7 +140,7 @@ def _opening(profile: Wording) -> list[str]:
     return [profile.prompt_string] if profile.prompt_string else []
 
 
-def _check_sizes(task: Task | AnswerTask, num_pool: int, limit: int | None) -> None:
+def _check_sizes(task: Task[Wording], num_pool: int, limit: int | None) -> None:
     if limit is not None and limit < 1:
         raise InputError(
             f"--limit={limit}: expected at least 1 example a task; leave the flag out to score all of them"
@@ -167,14 +167,15 @@ def _worked_example(example: Example, profile: Wording) -> str:
     return _context(example, example.gold, profile, profile.delimiter) + _continuation(example, example.gold)
 
 
-def _question_delimiter(task: Task | AnswerTask, preamble: str) -> str:
+def _question_delimiter(profile: Wording, example: Example, preamble: str) -> str:
     """The delimiter behind the question itself."""
-    if task.profile.question_delimiter == "whole":
-        return task.profile.delimiter
-    return "" if task.kind == "schema" and not preamble else task.profile.delimiter.rstrip()
+    if profile.question_delimiter == "whole":
+        return profile.delimiter
+    is_schema = len(example.contexts) > 1
+    return "" if is_schema and not preamble else profile.delimiter.rstrip()
 
 
-def _arranged(task: Task | AnswerTask, idx: int, example: Example) -> Prompt:
+def _arranged(task: Task[Wording], idx: int, example: Example) -> Prompt:
     """An example whose suite has drawn its worked examples itself."""
     shots = example.shots or ()
     prompt = _prompt(task, idx, example, "".join(shots))
@@ -184,10 +185,10 @@ def _arranged(task: Task | AnswerTask, idx: int, example: Example) -> Prompt:
     return replace(prompt, shot_starts=starts, num_shots=len(shots))
 
 
-def _prompt(task: Task | AnswerTask, idx: int, example: Example, preamble: str) -> Prompt:
+def _prompt(task: Task[Wording], idx: int, example: Example, preamble: str) -> Prompt:
     # A context that all options share is one string, however many options point at it.
     between = task.profile.shot_separator if preamble and task.arrange is None else ""
-    delimiter = _question_delimiter(task, preamble)
+    delimiter = _question_delimiter(task.profile, example, preamble)
     contexts = tuple(between + _context(example, c, task.profile, delimiter) for c in range(len(example.contexts)))
     num_options = max(len(contexts), len(example.continuations))
     contexts = contexts if len(contexts) == num_options else contexts * num_options
@@ -199,18 +200,18 @@ def _prompt(task: Task | AnswerTask, idx: int, example: Example, preamble: str) 
         contexts=(*contexts, *(context for context, _ in beside)),
         continuations=(*continuations, *(continuation for _, continuation in beside)),
         beside=len(beside),
-        gold=example.gold if task.kind in ("multiple_choice", "schema") else None,
+        gold=example.gold if num_options > 1 else None,
         preamble=preamble,
         category=example.category,
     )
 
 
 def _beside(
-    task: Task | AnswerTask, example: Example, contexts: tuple[str, ...], continuations: tuple[str, ...]
+    task: Task[Wording], example: Example, contexts: tuple[str, ...], continuations: tuple[str, ...]
 ) -> list[tuple[str, str]]:
     """What is asked beside the options: gold with each ending, then every option behind the context without content."""
     asked = []
-    if isinstance(task, Task) and example.gold is not None:
+    if example.gold is not None:
         gold = contexts[example.gold], continuations[example.gold]
         asked += [(gold[0], gold[1] + ending) for ending in task.profile.endings]
     if example.neutral is not None:

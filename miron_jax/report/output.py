@@ -14,6 +14,7 @@ from typing import Any
 
 from miron_jax import __version__
 from miron_jax.config import SETTINGS, RunConfig
+from miron_jax.definitions.data_files import DataState
 from miron_jax.errors import InputError
 from miron_jax.evaluation.records import (
     Inputs,
@@ -25,10 +26,8 @@ from miron_jax.files.store import Store
 from miron_jax.model.training_run import Checkpoint
 from miron_jax.report.curves import draw_curves
 from miron_jax.report.results import config_entry, results_of, strict, strict_json
-from miron_jax.report.samples import samples
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.journal import FOLDER
-from miron_jax.task_kinds.data_files import DataState
 
 RESULTS, SAMPLES = "results.json", "samples"
 STEP = "step_"  # folders of the checkpoints of one training run
@@ -121,7 +120,7 @@ def write_results(config: RunConfig, outcome: Outcome, wall_seconds: float, step
 
     def files() -> Iterator[tuple[str, bytes]]:
         for task in outcome.tasks:
-            lines = "".join(f"{strict_json(strict(sample))}\n" for sample in samples(task))
+            lines = "".join(f"{strict_json(strict(sample))}\n" for sample in task.samples())
             yield f"{task.source.task.name}.jsonl", lines.encode()
 
     _write(Store(config.output), "" if step is None else f"{STEP}{step}", files(), results)

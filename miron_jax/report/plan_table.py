@@ -8,9 +8,10 @@ import time
 
 import numpy as np
 
-from miron_jax.evaluation.records import Inputs, Source
+from miron_jax.evaluation.records import Inputs
 from miron_jax.planning.request_batches import Totals
 from miron_jax.report.console import console
+from miron_jax.task_kinds.kinds import kind_of
 
 
 def print_plan(inputs: Inputs, totals: Totals) -> None:
@@ -22,7 +23,7 @@ def print_plan(inputs: Inputs, totals: Totals) -> None:
     shared = totals.plain_tokens / max(1, totals.unique_tokens)
     rate = host_matmul_rate()
     rows = ", ".join(f"{count} x {length}" for length, count in sorted(totals.lengths.items()))
-    texts = sum(not isinstance(source, Source) for source in inputs.sources)
+    texts = sum(kind_of(source.task).generates for source in inputs.sources)
     for line in (
         f"tasks          {len(inputs.sources)}",
         *([f"               {texts} of them generate texts, which are not planned here"] if texts else []),

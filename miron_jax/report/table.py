@@ -20,7 +20,7 @@ FIRST_OPTION = 0.9  # gold stands first in so many examples that a tie wins
 
 def print_results(console: Console, results: Mapping[str, Any]) -> None:
     """Tasks with their accuracy and its 95 % interval, then composites, notes and speed."""
-    cloze = {name: task for name, task in results["tasks"].items() if task["kind"] == "cloze"}
+    cloze = {name: task for name, task in results["tasks"].items() if "macro" in task}
     if cloze:
         console.print(cloze_table(cloze))
     for suite in results["suites"]:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from rich.table import Table
 
+from miron_jax.definitions.data_files import data_state
+from miron_jax.definitions.records import About, Suite
 from miron_jax.errors import InputError
 from miron_jax.report.console import console
-from miron_jax.task_kinds.data_files import data_state
-from miron_jax.task_kinds.records import About, ClozeTask, Suite
 
 
 def print_tasks(
@@ -30,14 +30,14 @@ def print_tasks(
             shots = str(task.profile.num_fewshot)
             if (known := about(task.name)) is not None:
                 told[known.name] = known
-            if isinstance(task, ClozeTask):
-                table.add_row(task.name, task.kind, shots, "", "", task.file or "made by this program", state)
-                continue
             random = task.baselines["random"]
             baseline = "" if random is None else f"{random:.3f}"
-            documented = task.profile.documented_num_fewshot
+            documented = getattr(task.profile, "documented_num_fewshot", None)
             shots += "" if documented is None else f" (document: {documented})"
-            table.add_row(task.name, task.kind, shots, baseline, str(task.file.rows or ""), task.file.path, state)
+            rows, path = (
+                ("", "made by this program") if task.file is None else (str(task.file.rows or ""), task.file.path)
+            )
+            table.add_row(task.name, task.kind, shots, baseline, rows, path, state)
     out.print(table)
     asked = Table("benchmark", "year", "what it asks", header_style="bold")
     for known in told.values():

@@ -1,7 +1,7 @@
 """Examples of a cloze task -> groups, macro means, how scores fall with fragmentation, and what noise does.
 
-Arrives: `ClozeScores`.  Leaves: plain dicts of `Estimate`s and numbers for the report.  It deliberately does not know how
-a metric is made.
+Arrives: items with their scores.  Leaves: plain dicts of `Estimate`s and numbers for the report.  It deliberately does
+not know how a metric is made.
 """
 
 import math
@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from miron_jax.evaluation.records import ClozeScores
+from miron_jax.definitions.records import Cloze
 from miron_jax.metrics.choices import ExampleScore
-from miron_jax.statistics.estimate import Estimate, estimates, macro, skipped
-from miron_jax.task_kinds.records import ClozeTask, Suite
+from miron_jax.statistics.estimate import Estimate, estimates, macro
 
 RESAMPLES, BLOCK = 1000, 50  # of the paired bootstrap; drawn at once
 MANY_TOKENS = 4  # targets of at least this many tokens form one group
@@ -27,13 +26,6 @@ class Median(NamedTuple):
     value: float
     ci95: tuple[float, float]
     num_examples: int
-
-
-class Overall(NamedTuple):
-    """One number over a suite's languages."""
-
-    mean: Estimate | None
-    missing: tuple[str, ...]  # tasks without which there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +41,8 @@ class ClozeGroups:
     flips: Mapping[str, Mapping[str, Estimate]]  # the same groups: flip rates and drift in bits
 
 
-def overall(suite: Suite[ClozeTask], tasks: Sequence[ClozeScores], names: Sequence[str]) -> dict[str, Overall]:
-    """Mean over a suite's languages of their macro means; none while a language is missing or has skipped items."""
-    found = {task.source.task.name: task for task in tasks}
-    missing = tuple(task.name for task in suite.tasks if task.name not in found or skipped(found[task.name]))
-    macros = [] if missing else [_macro(_by_category(found[task.name])) for task in suite.tasks]
-    return {
-        f"{suite.name} overall {name}": Overall(macro([own[name] for own in macros]) if macros else None, missing)
-        for name in names
-    }
-
-
-def cloze_groups(task: ClozeScores) -> ClozeGroups:
-    scored = task.scored
-    means = _by_category(task)
+def cloze_groups(scored: Sequence[tuple[Cloze, ExampleScore]]) -> ClozeGroups:
+    means = _by_category(scored)
     tokens = [(_tokens(example), example) for _, example in scored]
     noisy = [
         (key, example)
@@ -85,8 +65,8 @@ def cloze_groups(task: ClozeScores) -> ClozeGroups:
     )
 
 
-def _by_category(task: ClozeScores) -> dict[str, dict[str, Estimate]]:
-    groups = _grouped([(item.category, example) for item, example in task.scored])
+def _by_category(scored: Sequence[tuple[Cloze, ExampleScore]]) -> dict[str, dict[str, Estimate]]:
+    groups = _grouped([(item.category, example) for item, example in scored])
     return {name: estimates(examples) for name, examples in groups.items()}
 
 

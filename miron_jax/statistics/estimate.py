@@ -1,25 +1,19 @@
 """Numbers of examples -> task means with their uncertainty; composites with theirs.
 
-Arrives: one value an example and metric; composites and their tasks' estimates.  Leaves: `Estimate`s, float64; an
-`Outcome` holds all that a run has scored.  It deliberately does not know what a metric means.
+Arrives: one value an example and metric; composites and their tasks' estimates.  Leaves: `Estimate`s, float64.
+It deliberately does not know what a metric means.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from miron_jax.evaluation.records import AnswerScores, AnyScores, ClozeScores, Outcome, ProgramScores, TaskScores
+from miron_jax.definitions.records import Composite
 from miron_jax.metrics.choices import PROPORTIONS, ExampleScore
 from miron_jax.metrics.cloze import CLOZE_PROPORTIONS, NOT_AVERAGED
-from miron_jax.metrics.mera import OVER_ALL
-from miron_jax.task_kinds.records import (
-    AnyTask,
-    Composite,
-    Measured,
-    Suite,
-)
 
 BOOTSTRAP = 1000  # resamples
 _Z = 1.96  # standard errors to either side of a 95 % interval
@@ -81,22 +75,28 @@ class TaskEstimates:
     sizes: dict[str, int]  # scored examples of each category
 
 
-def task_estimates(task: TaskScores | AnswerScores | ProgramScores) -> TaskEstimates:
-    """Every metric of a task by its own rule: over all examples, or category by category and then their plain mean."""
-    if isinstance(task, ProgramScores) or task.source.task.profile.categories == "pooled":
-        return TaskEstimates({**estimates(task.examples), **over_all(task)}, {}, {})
+def by_category(
+    examples: Sequence[ExampleScore],
+    categories: Sequence[str | None],
+    rule: str,
+    whole_set: Mapping[str, Estimate],
+) -> TaskEstimates:
+    """Every metric of a task by its rule: over all examples ("pooled", "reported"), or category by category and then their
+    plain mean ("macro").  `whole_set`: numbers over all examples together, told beside the former."""
+    if rule == "pooled":
+        return TaskEstimates({**estimates(examples), **whole_set}, {}, {})
     members: dict[str, list[ExampleScore]] = {}
-    for prompt, example in zip(task.prompts, task.examples, strict=True):
-        members.setdefault(prompt.category or "", []).append(example)
-    categories = {name: estimates(own) for name, own in members.items()}
-    if task.source.task.profile.categories == "reported":
-        told = {name: own for name, own in categories.items() if name}
+    for category, example in zip(categories, examples, strict=True):
+        members.setdefault(category or "", []).append(example)
+    found = {name: estimates(own) for name, own in members.items()}
+    if rule == "reported":
+        told = {name: own for name, own in found.items() if name}
         sizes = {name: sum(not is_unscored(example) for example in members[name]) for name in told}
-        return TaskEstimates({**estimates(task.examples), **over_all(task)}, told, sizes)
-    names = dict.fromkeys(name for found in categories.values() for name in found)
-    metrics = {name: macro([found[name] for found in categories.values() if name in found]) for name in names}
+        return TaskEstimates({**estimates(examples), **whole_set}, told, sizes)
+    names = dict.fromkeys(name for own in found.values() for name in own)
+    metrics = {name: macro([own[name] for own in found.values() if name in own]) for name in names}
     sizes = {name: sum(example.correct is not None for example in own) for name, own in members.items()}
-    return TaskEstimates(metrics, categories, sizes)
+    return TaskEstimates(metrics, found, sizes)
 
 
 def macro(groups: Sequence[Estimate]) -> Estimate:
@@ -108,92 +108,29 @@ def macro(groups: Sequence[Estimate]) -> Estimate:
     return Estimate(value, stderr, _symmetric(value, stderr), *counted)
 
 
-def over_all(task: TaskScores | AnswerScores | ProgramScores) -> dict[str, Estimate]:
+def whole_set_estimates(
+    rule: Callable[[Sequence[Any], np.ndarray], Mapping[str, float]], answered: Sequence[Any], num_undefined: int
+) -> dict[str, Estimate]:
     """Numbers over all examples together.  Their standard error is that of BOOTSTRAP resamples of the examples, drawn with
-    seed 0; ci95 are the resamples' percentiles 2.5 and 97.5."""
-    if isinstance(task, ProgramScores) or not task.source.task.profile.over_all or task.source.task.answered is None:
-        return {}
-    of_row = {example.row: example for example in task.source.examples}
-    answers = answers_of(task)
-    columns = zip(task.prompts, task.examples, answers, strict=True)
-    found = [
-        task.source.task.answered(of_row[prompt.row], answer)
-        for prompt, example, answer in columns
-        if not is_unscored(example) and answer is not None and (of_row[prompt.row].published or {}).get("outputs")
-    ]
-    rule, undefined = OVER_ALL[task.source.task.profile.over_all], len(answers) - len(found)
-    values = rule(found, np.ones(len(found)))
-    if not found:
-        return {name: Estimate(math.nan, math.nan, (math.nan, math.nan), 0, undefined) for name in values}
-    draws = np.random.default_rng(0).multinomial(len(found), np.full(len(found), 1 / len(found)), BOOTSTRAP)
-    drawn = [rule(found, weights.astype(np.float64)) for weights in draws]
-    estimates = {}
+    seed 0; ci95 are the resamples' percentiles 2.5 and 97.5.  `rule` takes examples and how often each counts."""
+    values = rule(answered, np.ones(len(answered)))
+    if not answered:
+        return {name: Estimate(math.nan, math.nan, (math.nan, math.nan), 0, num_undefined) for name in values}
+    size = len(answered)
+    draws = np.random.default_rng(0).multinomial(size, np.full(size, 1 / size), BOOTSTRAP)
+    drawn = [rule(answered, weights.astype(np.float64)) for weights in draws]
+    found = {}
     for name, value in values.items():
         own = np.asarray([numbers.get(name, math.nan) for numbers in drawn])
         low, high = np.nanpercentile(own, (2.5, 97.5)).tolist()
         interval = (min(low, value), max(high, value))
-        estimates[name] = Estimate(value, float(np.nanstd(own, ddof=1)), interval, len(found), undefined)
-    return estimates
-
-
-def answers_of(task: TaskScores | AnswerScores) -> list[str | None]:
-    """What was answered to each example: the chosen option or the text, without white space at its ends; None: nothing."""
-    if isinstance(task, AnswerScores):
-        return [
-            None if ended == "nan" else text.strip() for text, ended in zip(task.generated, task.ended, strict=True)
-        ]
-    pairs = zip(task.prompts, task.examples, strict=True)
-    return [None if own.prediction is None else prompt.continuations[own.prediction].strip() for prompt, own in pairs]
+        found[name] = Estimate(value, float(np.nanstd(own, ddof=1)), interval, size, num_undefined)
+    return found
 
 
 def is_unscored(example: ExampleScore) -> bool:
     """Nothing of it counts: the model answered NaN, or the right answer is not published."""
     return example.correct is None and all(map(math.isnan, example.metrics.values()))
-
-
-def skipped(task: AnyScores) -> int:
-    """Examples that have no score: a model that answers NaN, a tokenizer that cannot spell them."""
-    if isinstance(task, ClozeScores):
-        return len(task.examples) - len(task.scored)
-    return sum(is_unscored(example) for example in task.examples)
-
-
-def unanswered(task: AnyScores) -> list[int]:
-    """Examples, by their id, that have no score because the model answered NaN."""
-    match task:
-        case TaskScores():
-            pairs = zip(task.prompts, task.options, strict=True)
-            return [prompt.id for prompt, own in pairs if any(np.isnan(option.logprob).any() for option in own)]
-        case AnswerScores():
-            return [prompt.id for prompt, ended in zip(task.prompts, task.ended, strict=True) if ended == "nan"]
-        case ProgramScores():
-            return [i for i, own in enumerate(task.verdicts) if any(verdict.ended == "nan" for verdict in own)]
-        case _:
-            columns = zip(task.examples, task.generated, strict=True)
-            scored = [(i, own, text) for i, (own, text) in enumerate(columns) if own is not None]
-            return [i for i, own, text in scored if text is None or math.isnan(own.metrics["logprob"])]
-
-
-def suite_composites(suite: Suite[AnyTask], outcome: Outcome) -> dict[str, tuple[Composite, Estimate | None]]:
-    """A suite's composites.  A task with skipped examples or changed data counts as missing: no name without the data."""
-    measured: dict[str, Measured] = {}
-    stderr: dict[str, float] = {}
-    for task in outcome.tasks:
-        if isinstance(task, ClozeScores):
-            continue
-        found = task_estimates(task).metrics.get(task.source.task.main)
-        if found is None:
-            continue
-        rows = task.source.task.file.rows
-        whole = task.source.data.state == "as published" or rows in (None, len(task.source.examples))
-        sound = not skipped(task) and whole and task.source.data.state != "changed"
-        value = found.value if sound and not math.isnan(found.value) else None
-        measured[task.source.task.name] = Measured(value, len(task.examples))
-        stderr[task.source.task.name] = found.stderr
-    return {
-        name: (composite, estimate_composite(composite, stderr))
-        for name, composite in suite.composites(measured).items()
-    }
 
 
 def estimate_composite(composite: Composite, stderrs: Mapping[str, float]) -> Estimate | None:

@@ -7,9 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from miron_jax.definitions.data_files import DataState
+from miron_jax.definitions.records import HumanBaseline
 from miron_jax.statistics.estimate import Estimate, wilson
-from miron_jax.task_kinds.data_files import DataState
-from miron_jax.task_kinds.records import HumanBaseline
 
 
 @dataclass(frozen=True, slots=True)

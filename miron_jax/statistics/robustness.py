@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from miron_jax.evaluation.records import AnswerScores, TaskScores
-from miron_jax.metrics.answers import compared
-from miron_jax.metrics.choices import PROPORTIONS
-from miron_jax.statistics.estimate import answers_of, estimate
+from miron_jax.definitions.records import Example, Task
+from miron_jax.metrics.choices import PROPORTIONS, ExampleScore
+from miron_jax.statistics.estimate import estimate
 
 TEMPLATE = "template_n"
 
@@ -34,23 +33,28 @@ def cluster_stderr(values: Sequence[float] | np.ndarray, clusters: Sequence[str]
     return float(np.sqrt(num_clusters / (num_clusters - 1) * np.sum(sums**2)) / len(own))
 
 
-def robustness(task: TaskScores | AnswerScores) -> dict[str, Any] | None:
-    """None: the task's examples tell of no clusters."""
-    definition, of_row = task.source.task, {example.row: example for example in task.source.examples}
-    examples = [of_row[prompt.row] for prompt in task.prompts]
-    if definition.clusters is None or not examples:
+def robustness(
+    task: Task[Any],
+    examples: Sequence[Example],
+    scores: Sequence[ExampleScore],
+    shown: Sequence[Any],
+    answers: Sequence[str | None],
+) -> dict[str, Any] | None:
+    """None: the task's examples tell of no clusters.  `shown`: what tells the order of an example's options; `answers`: as
+    they are compared with the right one."""
+    if task.clusters is None or not examples:
         return None
     clusters = [str(example.cluster) for example in examples]
-    names = dict.fromkeys(name for own in task.examples for name in own.metrics if name in PROPORTIONS)
-    values = {name: np.asarray([own.metrics.get(name, math.nan) for own in task.examples]) for name in names}
-    main = values[definition.main]
+    names = dict.fromkeys(name for own in scores for name in own.metrics if name in PROPORTIONS)
+    values = {name: np.asarray([own.metrics.get(name, math.nan) for own in scores]) for name in names}
+    main = values[task.main]
     traits: dict[str, list[str | None]] = {name: [] for example in examples for name, _ in example.traits}
     for name, column in traits.items():
         column += [dict(example.traits).get(name) for example in examples]
     by = {name: _by(column, main, clusters) for name, column in traits.items()}
     found: dict[str, Any] = {
-        "main": definition.main,
-        "cluster": definition.clusters,
+        "main": task.main,
+        "cluster": task.clusters,
         "clusters": len(set(clusters)),
         "metrics": {name: _entry(own, clusters) for name, own in values.items()},
         "by": by,
@@ -58,8 +62,7 @@ def robustness(task: TaskScores | AnswerScores) -> dict[str, Any] | None:
     if TEMPLATE in by:
         accuracies = [own["value"] for own in by[TEMPLATE].values() if not math.isnan(own["value"])]
         found["template_spread"] = max(accuracies) - min(accuracies) if accuracies else math.nan
-    shown = [(prompt.contexts[0], prompt.continuations) for prompt in task.prompts]
-    return {**found, **_swapped([example.swapped for example in examples], shown, _answers(task))}
+    return {**found, **_swapped([example.swapped for example in examples], shown, answers)}
 
 
 def _by(column: Sequence[str | None], values: np.ndarray, clusters: Sequence[str]) -> dict[str, Any]:
@@ -86,14 +89,6 @@ def _entry(values: np.ndarray, clusters: Sequence[str]) -> dict[str, Any]:
         "stderr": found.stderr,
         "cluster_stderr": cluster_stderr(values[defined], known),
     }
-
-
-def _answers(task: TaskScores | AnswerScores) -> list[str | None]:
-    """As they are compared with the right one."""
-    answers = answers_of(task)
-    if isinstance(task, TaskScores):
-        return answers
-    return [None if own is None else compared(own, task.source.task.profile) for own in answers]
 
 
 def _swapped(names: Sequence[str | None], shown: Sequence[Any], answers: Sequence[str | None]) -> dict[str, Any]:

@@ -1,5 +1,8 @@
-"""What a benchmark is: its records and rules, the examples in its data files, programs and their verdicts.
+"""How each kind of task is asked and scored: choices, dialogues, generated answers, programs, cloze items.
 
-Arrives: a folder of data files.  Leaves: `Task`s and `Suite`s, which files in tasks/ fill in, and their examples..
-It deliberately does not know few-shot sampling, tokenizers, models or devices.
+Arrives: a `Task` with its examples, a tokenizer; then scores and texts.  Leaves: `TaskScores`, which know their estimates,
+their samples and their part of results.json.  It deliberately does not know plans, devices or files of results.
+
+A file here that has `KINDS`, by the names that tasks call them, is a kind (kinds.py finds it); the rest of the program knows
+`TaskKind` and `TaskScores` alone (interface.py).
 """

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from miron_jax.definitions.records import Problem
 from miron_jax.runtime import boxed
 from miron_jax.runtime.sandbox import Limits, Ran, Sandbox
-from miron_jax.task_kinds.records import Problem
 
 COMPILE_SECONDS, OUTPUTS_SECONDS = 60.0, 30.0
 COMPILED_BYTES = 64 << 20  # of each file that the compiler writes

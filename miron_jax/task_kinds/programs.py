@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from miron_jax.definitions.records import Problem
 from miron_jax.errors import InputError
 from miron_jax.runtime.sandbox import SYSTEM_PATH, Limits, Ran, Sandbox
 from miron_jax.task_kinds.program_languages import LANGUAGES, Python
-from miron_jax.task_kinds.records import Problem
 
 TRIAL_SECONDS = 10.0
 STARTING_SECONDS = 1.0  # that a box and an interpreter may take before a test begins

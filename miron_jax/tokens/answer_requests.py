@@ -7,9 +7,9 @@ what makes an answer right.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from miron_jax.definitions.records import AnswerProfile, Problem, ProgramProfile, Question
 from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import Prompt
-from miron_jax.task_kinds.records import AnswerProfile, Problem, ProgramProfile, Question
 from miron_jax.tokens.requests import tokenize_questions
 from miron_jax.tokens.tokenizers import Tokenizer, first_tokens, longest_answer
 from miron_jax.tokens.whole_shots import fitting

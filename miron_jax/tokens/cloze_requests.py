@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from miron_jax.definitions.records import Cloze, ClozeProfile
 from miron_jax.errors import InputError
-from miron_jax.task_kinds.records import Cloze, ClozeProfile
 from miron_jax.tokens.records import Requests, Special
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import Tokenizer, special_tokens

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from miron_jax.task_kinds.records import ClozeProfile, ProgramProfile, Wording
+from miron_jax.definitions.records import ClozeProfile, ProgramProfile, Wording
 
 BLOCK = 1_000_000  # tokens whose indices are held at a time
 

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from miron_jax.definitions.records import Profile
 from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import Prompt
-from miron_jax.task_kinds.records import Profile
 from miron_jax.tokens.records import Requests, concatenate
 from miron_jax.tokens.tokenizers import (
     Encode,

@@ -6,8 +6,8 @@ of those that were too long left out.  It deliberately does not know models.
 
 from collections.abc import Sequence
 
+from miron_jax.definitions.records import Wording
 from miron_jax.prompting.prompts import Prompt, without_first_shot
-from miron_jax.task_kinds.records import Wording
 from miron_jax.tokens.tokenizers import Tokenizer, encoder, first_tokens
 
 

@@ -17,10 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from miron_jax.definitions.data_files import git_blob_sha1, json_rows
+from miron_jax.definitions.records import AnswerProfile, DataFile, Example, Profile, Question, Suite, Task
 from miron_jax.errors import InputError
 from miron_jax.files.hub import revision_of
-from miron_jax.task_kinds.data_files import git_blob_sha1, json_rows
-from miron_jax.task_kinds.records import AnswerProfile, AnswerTask, DataFile, Example, Profile, Question, Suite, Task
 from miron_jax.tasks.eval_uation.records import NEUTRAL, Item, joined_draws, reader
 from miron_jax.tasks.eval_uation.table import CITATION, DATA_SETS, DataSet
 from miron_jax.tasks.human_baselines import EVAL_UATION
@@ -69,7 +69,7 @@ def _wording(own: DataSet, form: Form, protocol: str) -> dict[str, Any]:
     }
 
 
-def options_task(own: DataSet, form: Form, suite: str, file: DataFile, citation: str, protocol: str) -> Task:
+def options_task(own: DataSet, form: Form, suite: str, file: DataFile, citation: str, protocol: str) -> Task[Profile]:
     """Scored by log-probability: the option with the largest sum wins, in a cloze by the character."""
     profile = Profile(
         **_wording(own, form, protocol),
@@ -97,7 +97,9 @@ def options_task(own: DataSet, form: Form, suite: str, file: DataFile, citation:
     )
 
 
-def text_task(own: DataSet, form: Form, suite: str, file: DataFile, citation: str, protocol: str) -> AnswerTask:
+def text_task(
+    own: DataSet, form: Form, suite: str, file: DataFile, citation: str, protocol: str
+) -> Task[AnswerProfile]:
     """Generated and compared with the right answer."""
     reference = form == "refcompat"
     compared = "lm_eval" if own.shape in _REFERENCE_KEEPS_SPACE else "lm_eval_no_space"
@@ -111,8 +113,9 @@ def text_task(own: DataSet, form: Form, suite: str, file: DataFile, citation: st
         match="normalized",
         decoded="alone" if reference else "after_prompt",
     )
-    return AnswerTask(
+    return Task(
         f"{suite}/{own.name}",
+        "generation",
         profile,
         file,
         {"random": None, "human": None},
@@ -265,7 +268,7 @@ def no_composites(measured: Mapping[str, Any]) -> Mapping[str, Any]:
 
 _PROTOCOL = "Eval-UA-tion, {}"
 _BY_LOGPROB = _PROTOCOL.format("log-probability over the possible answers")
-SUITE: Suite[Task] = Suite(
+SUITE: Suite[Task[Profile]] = Suite(
     NAME,
     tuple(
         options_task(own, form, NAME, own.data_file, CITATION, _BY_LOGPROB)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from miron_jax.task_kinds.records import DataFile
+from miron_jax.definitions.records import DataFile
 
 Shape = Literal["letters", "words", "odd_word", "yes_no", "two_words", "story", "article"]
 CITATION = "Eval-UA-tion 1.0, Hamotskyi, Levbarg and Hänig 2024, UNLP (data CC BY-NC 4.0), in prompts of our own"

@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from miron_jax.definitions.data_files import git_blob_sha1
+from miron_jax.definitions.records import AnswerProfile, DataFile, Profile, Suite, Task
 from miron_jax.errors import InputError
-from miron_jax.task_kinds.data_files import git_blob_sha1
-from miron_jax.task_kinds.records import AnswerTask, DataFile, Suite, Task
 from miron_jax.tasks.eval_uation.suite import no_composites, options_task, text_task
 from miron_jax.tasks.eval_uation.table import DataSet, Shape
 from miron_jax.tasks.eval_uation_gen import odd_words, pairs, places, stories
@@ -189,7 +189,7 @@ def _write(own: Generated, folder: Path) -> None:
 
 
 _PROTOCOL = f"{NAME} {VERSION}, {{}}"
-GEN: Suite[Task] = Suite(
+GEN: Suite[Task[Profile]] = Suite(
     NAME,
     tuple(
         options_task(own.data_set, form, NAME, own.file, CITATION, _PROTOCOL.format("log-probability"))
@@ -199,7 +199,7 @@ GEN: Suite[Task] = Suite(
     no_composites,
     locate,
 )
-GEN_TEXT: Suite[AnswerTask] = Suite(
+GEN_TEXT: Suite[Task[AnswerProfile]] = Suite(
     f"{NAME}-text",
     tuple(
         text_task(own.data_set, "text", f"{NAME}-text", own.file, CITATION, _PROTOCOL.format("generated texts"))

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from miron_jax.task_kinds.records import Composite, Measured
+from miron_jax.definitions.records import Composite, Measured
 
 Weighting = Literal["EQUAL", "SAMPLE_SZ", "LOG_SAMPLE_SZ"]
 WEIGHTINGS: dict[str, Callable[[int], float]] = {

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from miron_jax.task_kinds.records import AnswerProfile, AnswerTask, DataFile, Example, Kind, Profile, Question, Task
-from miron_jax.tasks.icl_rows import PARSE, answer_text, checked_text, text_field
+from miron_jax.definitions.records import AnswerProfile, DataFile, Example, Profile, Question, Task
+from miron_jax.tasks.icl_rows import PARSE, Kind, answer_text, checked_text, text_field
 
 CITATION = "Mosaic Eval Gauntlet v0.1.0, MosaicML llm-foundry v0.4.0, scripts/eval/local_data/EVAL_GAUNTLET.md"
 PROTOCOL = "gauntlet-v0.1.0"
@@ -37,12 +37,12 @@ class IclTask:
     documented_num_fewshot: int | None = None
 
 
-def task_of(entry: IclTask, name: str, section: str | None, stop: tuple[str, ...] = ()) -> Task | AnswerTask:
+def task_of(entry: IclTask, name: str, section: str | None, stop: tuple[str, ...] = ()) -> Task[Any]:
     """The task of this entry under this name; `stop` ends its texts, where it has any."""
     file = DataFile(entry.file, entry.rows, entry.git_blob_sha1)
     baselines = {"random": entry.baseline, "human": None}
     if entry.kind == "generation":
-        return AnswerTask(name, _answers(entry, stop), file, baselines, _parse_question(entry), CITATION, section)
+        return Task(name, entry.kind, _answers(entry, stop), file, baselines, _parse_question(entry), CITATION, section)
     return Task(name, entry.kind, _options(entry), file, baselines, _parse(entry), CITATION, section)
 
 

@@ -12,7 +12,7 @@ authors' own solutions pass stands beside every score (`ceiling`).
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from miron_jax.task_kinds.records import DataFile, Problem, ProgramProfile, ProgramTask, Suite
+from miron_jax.definitions.records import DataFile, Problem, ProgramProfile, Suite, Task
 from miron_jax.tasks.eval_bundle import locate_files
 from miron_jax.tasks.gauntlet.averages import Averages
 from miron_jax.tasks.gauntlet.icl_task import CITATION, MAX_LENGTH, PROTOCOL
@@ -84,10 +84,10 @@ def _tests(fields: dict[str, Any], key: str) -> tuple[str, ...]:
     return tuple(tests)
 
 
-def _task(row: _Row) -> ProgramTask:
+def _task(row: _Row) -> Task[ProgramProfile]:
     file = DataFile(f"programming/{row.file}", row.rows, row.git_blob_sha1)
     baselines = {"random": 0.0, "human": None}
-    return ProgramTask(f"{NAME}/{row.label}", PROFILE, file, baselines, parse_problem, CITATION, "programming")
+    return Task(f"{NAME}/{row.label}", "code", PROFILE, file, baselines, parse_problem, CITATION, "programming")
 
 
 def locate(data_dir: Path | None, fetch: bool = True) -> Path:
@@ -97,4 +97,4 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
 
 
 _AVERAGES = Averages({"programming": {f"{NAME}/{row.label}": 0.0 for row in _TABLE}}, {})
-SUITE: Suite[ProgramTask] = Suite(NAME, tuple(_task(row) for row in _TABLE), _AVERAGES.composites, locate)
+SUITE: Suite[Task[ProgramProfile]] = Suite(NAME, tuple(_task(row) for row in _TABLE), _AVERAGES.composites, locate)

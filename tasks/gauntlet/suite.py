@@ -8,8 +8,9 @@ or at "Q:", which later versions of llm-foundry also do; its scores stand under 
 """
 
 from pathlib import Path
+from typing import Any
 
-from miron_jax.task_kinds.records import AnswerTask, Suite, Task
+from miron_jax.definitions.records import Suite, Task
 from miron_jax.tasks.eval_bundle import locate_files
 from miron_jax.tasks.gauntlet.averages import Averages
 from miron_jax.tasks.gauntlet.icl_task import task_of
@@ -33,13 +34,13 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
     return locate_files(data_dir, fetch, {entry.file: entry.git_blob_sha1 for _, entry in _ENTRIES}, "Gauntlet")
 
 
-SUITE: Suite[Task | AnswerTask] = Suite(
+SUITE: Suite[Task[Any]] = Suite(
     "gauntlet",
     tuple(task_of(entry, f"gauntlet/{entry.label}", category) for category, entry in _ENTRIES),
     AVERAGES.composites,
     locate,
 )
-COT_FIX: Suite[Task | AnswerTask] = Suite(
+COT_FIX: Suite[Task[Any]] = Suite(
     "gauntlet-cot-fix",
     tuple(
         task_of(entry, f"gauntlet-cot-fix/{entry.label}", category, STOP)

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from miron_jax.definitions.records import Suite, Task
 from miron_jax.errors import InputError, printable
 from miron_jax.files.readers import parse_yaml, shown
-from miron_jax.task_kinds.records import AnswerTask, Suite, Task
 from miron_jax.tasks.gauntlet.averages import WEIGHTINGS, Averages
 from miron_jax.tasks.gauntlet.icl_task import IclTask, task_of
 
@@ -42,7 +42,7 @@ _OTHER_KEYS = (
 )  # fmt: skip
 
 
-def read_suite(tasks_file: Path, gauntlet_file: Path | None) -> Suite[Task | AnswerTask]:
+def read_suite(tasks_file: Path, gauntlet_file: Path | None) -> Suite[Task[Any]]:
     """Raises InputError for what cannot be honoured to the letter."""
     entries = [
         entry

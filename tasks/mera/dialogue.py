@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from miron_jax.task_kinds.records import Ask, Example
+from miron_jax.definitions.records import Ask, Example
 from miron_jax.tasks.mera.records import SEPARATOR, check_keys, check_record, filled
 from miron_jax.tasks.mera.table import BY_NAME, DataSet, Version
 

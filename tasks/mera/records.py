@@ -25,10 +25,10 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
+from miron_jax.definitions.records import Example, Problem, Question
 from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_json
 from miron_jax.metrics.mera import ETHICS, QUESTIONS
-from miron_jax.task_kinds.records import Example, Problem, Question
 from miron_jax.tasks.mera.scoring import accepted, group_of
 from miron_jax.tasks.mera.submission import key_of
 from miron_jax.tasks.mera.table import DataSet, Rules, Version

@@ -10,21 +10,20 @@ be scored here.
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from miron_jax.errors import InputError
-from miron_jax.files.hub import revision_of
-from miron_jax.task_kinds.records import (
+from miron_jax.definitions.records import (
     AnswerProfile,
-    AnswerTask,
     Composite,
     DataFile,
     Measured,
     Profile,
     ProgramProfile,
-    ProgramTask,
     Suite,
     Task,
 )
+from miron_jax.errors import InputError
+from miron_jax.files.hub import revision_of
 from miron_jax.tasks.human_baselines import MERA
 from miron_jax.tasks.mera.dialogue import asker, in_order, turn_parser
 from miron_jax.tasks.mera.records import SEPARATOR, arranger, parser, problem_parser
@@ -61,7 +60,7 @@ def _wording(own: DataSet, rules: Rules, version: Version) -> dict[str, object]:
     }
 
 
-def _program_task(own: DataSet, rules: Rules, version: Version) -> ProgramTask:
+def _program_task(own: DataSet, rules: Rules, version: Version) -> Task[ProgramProfile]:
     profile = ProgramProfile(
         protocol=_protocol(version),
         bos="never",
@@ -82,14 +81,14 @@ def _program_task(own: DataSet, rules: Rules, version: Version) -> ProgramTask:
     name, file = f"{SUITE_NAME[version]}/{own.config}", DataFile(f"{own.config}/test.jsonl", rules.tests, None)
     baselines, citation = {"random": 0.0, "human": None}, CITATION.format(HUB[version])
     parse, human = problem_parser(own, rules, version), MERA.get(own.config, ())
-    return ProgramTask(name, profile, file, baselines, parse, citation, None, "score", human)
+    return Task(name, "code", profile, file, baselines, parse, citation, main="score", human=human)
 
 
 def _protocol(version: Version) -> str:
     return f"MERA {version}, lm-evaluation-harness fork {'0.3.0' if version == 'v1' else '0.4.4'}"
 
 
-def _task(own: DataSet, rules: Rules, version: Version) -> Task | AnswerTask | ProgramTask:
+def _task(own: DataSet, rules: Rules, version: Version) -> Task[Any]:
     if own.kind == "program":
         return _program_task(own, rules, version)
     name = f"{SUITE_NAME[version]}/{own.config}"
@@ -112,8 +111,20 @@ def _task(own: DataSet, rules: Rules, version: Version) -> Task | AnswerTask | P
             match=own.match,
         )
         main = {"squad": "score", "exam": "grade_norm", "detox": "j"}.get(own.match, "accuracy")
-        return AnswerTask(
-            name, profile, file, baselines, parse, citation, None, arrange, main, _answered(own, version), human
+        return Task(
+            name,
+            "generation",
+            profile,
+            file,
+            baselines,
+            parse,
+            citation,
+            None,
+            arrange,
+            main,
+            _answered(own, version),
+            None,
+            human,
         )
     profile = Profile(
         **wording,  # pyright: ignore[reportArgumentType]
@@ -128,7 +139,7 @@ def _task(own: DataSet, rules: Rules, version: Version) -> Task | AnswerTask | P
     ask = asker(version) if own.kind == "dialogue" else None
     return Task(
         name,
-        "multiple_choice",
+        "multiple_choice" if ask is None else "dialogue",
         profile,
         file,
         baselines,
@@ -217,7 +228,7 @@ def _composites(version: Version) -> Callable[[Mapping[str, Measured]], Mapping[
     return composites
 
 
-def _suite(version: Version) -> Suite[Task | AnswerTask | ProgramTask]:
+def _suite(version: Version) -> Suite[Task[Any]]:
     tasks = [_task(own, rules, version) for own in data_sets(version) if (rules := own.rules(version)) is not None]
     return Suite(SUITE_NAME[version], tuple(tasks), _composites(version), locate(version))
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
+from miron_jax.definitions.records import Cloze
 from miron_jax.errors import InputError
-from miron_jax.task_kinds.records import Cloze
 from miron_jax.tasks.draw import Draw
 from miron_jax.tasks.miron_gen import (
     english_logic,

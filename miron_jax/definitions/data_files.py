@@ -6,14 +6,13 @@ does not know what an example means: the task's own `parse` does.
 
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple
 
+from miron_jax.definitions.records import AnyTask, Task
 from miron_jax.errors import InputError
 from miron_jax.files.hub import commit_of
 from miron_jax.files.readers import parse_json
-from miron_jax.task_kinds.records import AnyTask, ClozeTask, DataFile, Example, Problem
 
 
 class DataState(NamedTuple):
@@ -29,30 +28,16 @@ def data_state(task: AnyTask, folder: Path | None) -> DataState:
     if task.file is None:
         return DataState("generated", None)
     below = folder or Path()
-    path = below / task.file if isinstance(task, ClozeTask) else task.file.below(below)
+    path = task.file.below(below)
     if not path.is_file():
         return DataState("missing", None)
     found = git_blob_sha1(_read_bytes(task, path))
-    if isinstance(task, ClozeTask) or task.file.git_blob_sha1 is None:
+    if task.file.git_blob_sha1 is None:
         return DataState("no published hash", found, commit_of(path))
     return DataState("as published" if found == task.file.git_blob_sha1 else "changed", found, commit_of(path))
 
 
-ExampleKind = TypeVar("ExampleKind", bound=Example | Problem, covariant=True)
-
-
-class _OfExamples(Protocol[ExampleKind]):
-    """A task whose file has one example a line."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def file(self) -> DataFile: ...
-    @property
-    def parse(self) -> Callable[[dict[str, Any], int], ExampleKind]: ...
-
-
-def read_examples(task: _OfExamples[ExampleKind], folder: Path, allow_changed: bool = False) -> list[ExampleKind]:
+def read_examples(task: Task[Any], folder: Path, allow_changed: bool = False) -> list[Any]:
     """All examples of a task in file order; a file that is not as published is refused unless `allow_changed`."""
     path = task.file.below(folder)
     content = _read_bytes(task, path)
@@ -66,8 +51,7 @@ def read_examples(task: _OfExamples[ExampleKind], folder: Path, allow_changed: b
         _example(task, path, row, fields)
         for row, fields in enumerate(json_rows(content, path, task.name, task.file.rows))
     ]
-    arrange = getattr(task, "arrange", None)
-    return examples if arrange is None else arrange(examples, folder)
+    return examples if task.arrange is None else task.arrange(examples, folder)
 
 
 def json_rows(content: bytes, path: Path, task_name: str, rows: int | None = None) -> list[dict[str, Any]]:
@@ -137,7 +121,7 @@ def git_blob_sha1(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
-def _read_bytes(task: AnyTask | _OfExamples[Any], path: Path) -> bytes:
+def _read_bytes(task: AnyTask, path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -149,7 +133,7 @@ def _read_bytes(task: AnyTask | _OfExamples[Any], path: Path) -> bytes:
         ) from error
 
 
-def _example(task: _OfExamples[ExampleKind], path: Path, row: int, fields: dict[str, Any]) -> ExampleKind:
+def _example(task: Task[Any], path: Path, row: int, fields: dict[str, Any]) -> Any:
     try:
         return task.parse(fields, row)
     except ValueError as error:

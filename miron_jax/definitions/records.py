@@ -7,9 +7,8 @@ read for them.  It deliberately does not know few-shot draws, tokenizers, models
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
-
-Kind = Literal["multiple_choice", "schema", "language_modeling"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +78,11 @@ class Wording:
     # first; whole_shots: worked examples go whole, the first first, and only then tokens
     max_length: int | None  # tokens of a request without --max_length; None: as many as the model takes
     over_all: Literal["", "f1_macro", "mcc", "grade_norm"] = ""  # numbers over all examples together, beside the means
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """Gold is asked with each of these behind it too."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,14 +207,19 @@ class HumanBaseline:
     paper: str = ""
 
 
+AnyProfile = TypeVar("AnyProfile", bound="Wording | ProgramProfile", covariant=True)
+
+
 @dataclass(frozen=True, slots=True)
-class Task:
+class Task(Generic[AnyProfile]):
+    """A benchmark with one example a line of its file."""
+
     name: str  # "core/arc_easy"
-    kind: Kind
-    profile: Profile
+    kind: str  # of those in miron_jax/task_kinds
+    profile: AnyProfile
     file: DataFile
     baselines: Mapping[str, float | None]  # "random", "human"; shares of 1
-    parse: Callable[[dict[str, Any], int], Example]  # one JSON object and its row -> Example; ValueError on bad content
+    parse: Callable[[dict[str, Any], int], Any]  # one JSON object and its row -> its example; ValueError on bad content
     citation: str
     section: str | None = None  # the heading under which the suite counts it
     arrange: "Arrange | None" = None  # the suite's own order and worked examples; None: the profile's
@@ -218,30 +227,9 @@ class Task:
     answered: "Answering | None" = None  # an example and its answer, as numbers over all examples take them
     ask: "Ask | None" = None  # of dialogues: the text before the last turn's options
     human: tuple[HumanBaseline, ...] = ()
-    chance: "Chance | None" = None
-    clusters: str | None = None  # what an example's cluster is
-    reference: Mapping[str, float] = field(default_factory=dict)  # accuracies that others have published, by model
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerTask:
-    """Questions that the model answers in its own words."""
-
-    name: str  # "gauntlet/gsm8k"
-    profile: AnswerProfile
-    file: DataFile
-    baselines: Mapping[str, float | None]
-    parse: Callable[[dict[str, Any], int], Question]
-    citation: str
-    section: str | None = None
-    arrange: "Arrange | None" = None
-    main: str = "accuracy"
-    answered: "Answering | None" = None
-    human: tuple[HumanBaseline, ...] = ()
-    chance: "Chance | None" = None
-    clusters: str | None = None
-    reference: Mapping[str, float] = field(default_factory=dict)
-    kind: Literal["generation"] = "generation"
+    chance: "Chance | None" = None  # baselines that depend on the examples
+    clusters: str | None = None  # what examples share that are no independent trials; None: they are
+    reference: Mapping[str, float] = field(default_factory=dict)  # published models' accuracy, for the eye alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,37 +270,23 @@ class ClozeTask:
 
     name: str  # "miron/en"
     profile: ClozeProfile
-    file: str | None  # below the suite's data folder; None: the items are generated
+    file: DataFile | None  # None: the items are generated
     read: Callable[[Path | None, int], list[Cloze]]  # its file, items of each category to generate -> all items
     citation: str
     rows: int | None = None  # of each category, as published; None: nothing is said of it
-    kind: Literal["cloze"] = "cloze"
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramTask:
-    """Programs to go on with, judged by what they then do."""
-
-    name: str  # "gauntlet-programming/human_eval"
-    profile: ProgramProfile
-    file: DataFile
-    baselines: Mapping[str, float | None]
-    parse: Callable[[dict[str, Any], int], Problem]
-    citation: str
+    kind: str = "cloze"
     section: str | None = None
-    main: str = "accuracy"
-    human: tuple[HumanBaseline, ...] = ()
-    kind: Literal["code"] = "code"
+    baselines: Mapping[str, float | None] = field(default_factory=lambda: {"random": None, "human": None})
 
 
-AnyTask = Task | AnswerTask | ProgramTask | ClozeTask
-TaskKind = TypeVar("TaskKind", bound=AnyTask, covariant=True)
+AnyTask = Task[Any] | ClozeTask
+OfSuite = TypeVar("OfSuite", bound=AnyTask, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Suite(Generic[TaskKind]):
+class Suite(Generic[OfSuite]):
     name: str
-    tasks: tuple[TaskKind, ...]  # in published order
+    tasks: tuple[OfSuite, ...]  # in published order
     composites: Callable[[Mapping[str, "Measured"]], Mapping[str, "Composite"]]  # by task name
     locate: Callable[
         [Path | None, bool], Path
@@ -329,8 +303,9 @@ class Suite(Generic[TaskKind]):
 class Measured(NamedTuple):
     """What a composite needs of a task."""
 
-    accuracy: float | None  # None: it may not count
+    accuracy: float | None  # its main metric; None: it may not count
     num_examples: int
+    means: Mapping[str, float] = MappingProxyType({})  # where several metrics have composites; none: it may not count
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +316,7 @@ class Composite:
     complete: bool
     missing: tuple[str, ...]  # names of tasks that have no score
     weights: Mapping[str, float]  # d value / d accuracy, by task name
+    metric: str = ""  # that it is over; "": each task's main one
 
 
 class About(NamedTuple):
