@@ -212,3 +212,4 @@ def _read_table(path: Path) -> dict[object, _YamlRow]:
 
 
 SUITE = Suite("core", tuple(_task(row) for row in _TABLE), composites, locate)
+SUITES = (SUITE,)

@@ -230,3 +230,4 @@ MIRON_GEN, MIRON_GEN_PREFIXSPACE = (
     )
     for suite in ("miron-gen", "miron-gen-prefixspace")
 )
+SUITES = (MIRON, MIRON_GEN, MIRON_GEN_PREFIXSPACE)

@@ -1,42 +1,55 @@
 """All suites by name, and the choice of tasks that a command line asks for.
 
-Arrives: patterns such as `core`, `core/arc_easy`, `core/arc_*`.  Leaves: `Task`s in published order.
-It deliberately does not know whether a task's data are there.
+Arrives: the files of this folder; patterns such as `core`, `core/arc_easy`, `core/arc_*`.  Leaves: `Task`s in published
+order.  It deliberately names no suite, and does not know whether a task's data are there.
 """
 
+import pkgutil
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 from rapidfuzz import process
 
+from miron_jax import tasks
 from miron_jax.definitions.records import AnyTask, Suite
 from miron_jax.errors import InputError
-from miron_jax.tasks import core, miron
-from miron_jax.tasks.eval_uation import suite as eval_uation
+from miron_jax.tasks import miron
 from miron_jax.tasks.eval_uation_gen import sets as eval_uation_gen
-from miron_jax.tasks.gauntlet import programming, yaml_files
-from miron_jax.tasks.gauntlet import suite as gauntlet
-from miron_jax.tasks.mera import suite as mera
+from miron_jax.tasks.gauntlet import yaml_files
 
-_SUITES: tuple[Suite[AnyTask], ...] = (
-    core.SUITE,
-    gauntlet.SUITE,
-    gauntlet.COT_FIX,
-    programming.SUITE,
-    miron.MIRON,
-    miron.MIRON_GEN,
-    miron.MIRON_GEN_PREFIXSPACE,
-    mera.V1,
-    mera.V12,
-    eval_uation.SUITE,
-    eval_uation.TEXT,
-    eval_uation.TEXT_REFCOMPAT,
-    eval_uation_gen.GEN,
-    eval_uation_gen.GEN_TEXT,
-)
-SUITES: dict[str, Suite[AnyTask]] = {suite.name: suite for suite in _SUITES}
+
+def find_suites(folder: Path, package: str) -> dict[str, Suite[AnyTask]]:
+    """The `SUITES` of every file in `folder`, and of suite.py in every folder there, in the order of their names.
+
+    Raises InputError for a file that cannot be imported, and for a suite or task that two of them name.
+    """
+    found: dict[str, Suite[AnyTask]] = {}
+    owner: dict[str, str] = {}  # of the names of suites and tasks: which file has them
+    for module in pkgutil.iter_modules([str(folder)]):
+        file = f"{module.name}/suite.py" if module.ispkg else f"{module.name}.py"
+        path = folder / file
+        if module.name == "registry" or not path.is_file():
+            continue
+        name = f"{package}.{module.name}{'.suite' if module.ispkg else ''}"
+        try:
+            own: tuple[Suite[AnyTask], ...] = getattr(import_module(name), "SUITES", ())
+        except Exception as error:  # whatever a file of somebody's own raises
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            raise InputError(f"{path} cannot be imported ({why:.200}): mend it, or take it out of the folder") from None
+        for suite in own:
+            for taken in (suite.name, *(task.name for task in suite.tasks)):
+                if taken in owner:
+                    also = "names it twice" if owner[taken] == file else f"{owner[taken]} has it too"
+                    raise InputError(f"{path}: {taken} is no name of its own, {also}: give it another one")
+                owner[taken] = file
+            found[suite.name] = suite
+    return found
+
+
+SUITES = find_suites(Path(tasks.__path__[0]), tasks.__name__)
 SUITE_NAMES = (*SUITES, yaml_files.NAME)
 
 

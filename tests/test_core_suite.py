@@ -316,19 +316,19 @@ def test_a_failed_fetch_says_what_to_do_and_leaves_nothing(tmp_path: Path, monke
 def test_select_keeps_published_order_without_duplicates():
     assert list(SUITES) == [
         "core",
-        "gauntlet",
-        "gauntlet-cot-fix",
-        "gauntlet-programming",
-        "miron",
-        "miron-gen",
-        "miron-gen-prefixspace",
-        "mera-v1",
-        "mera-v1.2",
         "eval-ua-tion",
         "eval-ua-tion-text",
         "eval-ua-tion-text-refcompat",
         "eval-ua-tion-gen",
         "eval-ua-tion-gen-text",
+        "gauntlet",
+        "gauntlet-cot-fix",
+        "gauntlet-programming",
+        "mera-v1",
+        "mera-v1.2",
+        "miron",
+        "miron-gen",
+        "miron-gen-prefixspace",
     ]
     assert [task.name for task in select("core").tasks] == list(TASKS)
     chosen = select("core/copa, core/arc_*,core/arc_easy")

@@ -23,7 +23,7 @@ from miron_jax.definitions.data_files import data_state, git_blob_sha1, read_exa
 from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import render
 from miron_jax.tasks.eval_uation.records import Item, reader
-from miron_jax.tasks.eval_uation_gen import odd_words, pairs, places, sets, stories
+from miron_jax.tasks.eval_uation_gen import odd_words, pairs, places, sets, stories, suite
 from miron_jax.tasks.eval_uation_gen.articles import articles
 from miron_jax.tasks.eval_uation_gen.gaps import gap_rows, read_stories
 from miron_jax.tasks.eval_uation_gen.lexicon import STORY_CASES, nouns, verbs
@@ -869,7 +869,7 @@ def test_files_are_written_once_and_read_like_published_ones(tmp_path: Path, mon
     assert len(before) == 16
     assert sets.locate(None, False) == folder
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.jsonl")} == before
-    for task in (*sets.GEN.tasks, *sets.GEN_TEXT.tasks):
+    for task in (*suite.GEN.tasks, *suite.GEN_TEXT.tasks):
         assert data_state(task, folder).state == "as published"
         examples = read_examples(task, folder)
         assert len(examples) == task.file.rows
@@ -880,11 +880,11 @@ def test_files_are_written_once_and_read_like_published_ones(tmp_path: Path, mon
         assert task.chance is not None
         assert task.chance(examples).keys() <= {"random", "most_frequent"}
     (folder / "lmes_low/train.jsonl").write_text("{}\n")
-    low = next(task for task in sets.GEN.tasks if task.name.endswith("lmes_low"))
+    low = next(task for task in suite.GEN.tasks if task.name.endswith("lmes_low"))
     with pytest.raises(InputError, match="is not the published file"):
         read_examples(low, folder)
     (folder / "lmes_wis/fewshot.jsonl").write_text("{}\n")
-    wis = next(task for task in sets.GEN.tasks if task.name.endswith("lmes_wis"))
+    wis = next(task for task in suite.GEN.tasks if task.name.endswith("lmes_wis"))
     with pytest.raises(InputError, match=r"is not what this program writes.*remove the folder"):
         read_examples(wis, folder)
     # What an earlier version left in the cache is made anew, and nothing else.
@@ -909,7 +909,7 @@ def test_export_has_every_set_twice(tmp_path: Path) -> None:
 def test_chance_of_letters_and_words_is_named_by_its_formula() -> None:
     """The mean over rows of 1 / (different letters), not 1 / (mean letters)."""
     found = items("lmes_low")
-    task = next(task for task in sets.GEN.tasks if task.name.endswith("lmes_low"))
+    task = next(task for task in suite.GEN.tasks if task.name.endswith("lmes_low"))
     assert task.chance is not None
     examples = [task.parse(row, i) for i, row in enumerate(ROWS["lmes_low"]["train"])]
     assert task.chance(examples)["random"] == pytest.approx(np.mean([1 / len(item.options) for item in found]))

@@ -9,27 +9,11 @@ every number of its example NaN, never 0, and no option is chosen.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
-
-CHOICE_METRICS: tuple[str, ...] = ("accuracy", "accuracy_sum", "accuracy_bytes", "bits_per_byte")
-CONTINUATION_METRICS: tuple[str, ...] = ("accuracy", "bits_per_byte")
-PROPORTIONS = frozenset(
-    {
-        "accuracy",
-        "accuracy_sum",
-        "accuracy_bytes",
-        "accuracy_char",
-        "accuracy_pmi",
-        "greedy_exact",
-        "em",
-        "answered",
-        "answered_last",
-    }
-)  # 0 or 1 an example; other metrics are means
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +57,7 @@ def score_choices(
         rounded=prediction != chosen(means, tie),
         metrics={
             "accuracy": float(prediction == gold),
-            "accuracy_sum": accuracy_sum(token_logprobs, gold),
-            "accuracy_bytes": accuracy_bytes(token_logprobs, continuations, gold),
-            "bits_per_byte": bits_per_byte(token_logprobs[gold], continuations[gold]),
+            **{metric.name: metric.of(token_logprobs, continuations, gold) for metric in OF_OPTIONS},
         },
     )
 
@@ -208,3 +190,25 @@ def bits_per_byte(token_logprobs: np.ndarray, continuation: str) -> float:
 
 def _sums(token_logprobs: Sequence[np.ndarray]) -> np.ndarray:
     return np.array([np.sum(logprobs, dtype=np.float32) for logprobs in token_logprobs], np.float32)
+
+
+class Metric(NamedTuple):
+    """A number of an example: log-probabilities (float32 nats) of each option's tokens, options' texts, the right one."""
+
+    name: str
+    of: Callable[[Sequence[np.ndarray], Sequence[str], int], float]
+    is_proportion: bool  # 0 or 1 an example: a mean of it has Wilson's interval
+
+
+# Beside accuracy, which the profile's normalizer and tie rule decide.
+OF_OPTIONS: tuple[Metric, ...] = (
+    Metric("accuracy_sum", lambda logprobs, texts, gold: accuracy_sum(logprobs, gold), True),
+    Metric("accuracy_bytes", accuracy_bytes, True),
+    Metric("bits_per_byte", lambda logprobs, texts, gold: bits_per_byte(logprobs[gold], texts[gold]), False),
+)
+CHOICE_METRICS: tuple[str, ...] = ("accuracy", *(metric.name for metric in OF_OPTIONS))
+CONTINUATION_METRICS: tuple[str, ...] = ("accuracy", "bits_per_byte")
+PROPORTIONS = frozenset(
+    {"accuracy", "accuracy_char", "accuracy_pmi", "greedy_exact", "em", "answered", "answered_last"}
+    | {metric.name for metric in OF_OPTIONS if metric.is_proportion}
+)  # 0 or 1 an example; other metrics are means

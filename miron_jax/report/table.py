@@ -3,7 +3,7 @@
 Arrives: results as results.json has them.  Leaves: lines on a rich console.  It deliberately does not know the engine.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -14,6 +14,7 @@ from miron_jax.report.cloze import cloze_notes, cloze_table
 MOST_OTHERS = 4
 MODEL_ONLY = "*"
 _OF_OPTIONS = ("accuracy_sum", "accuracy_bytes", "bits_per_byte", "answered")
+_SHOWN = {"accuracy_sum": "by sum", "accuracy_bytes": "by bytes", "bits_per_byte": "bits/byte"}
 PARTIAL = "partial_"
 FIRST_OPTION = 0.9  # gold stands first in so many examples that a tie wins
 
@@ -122,14 +123,16 @@ def _section_row(name: str, task: Mapping[str, Any]) -> tuple[str, ...]:
 def _choices_table(tasks: Mapping[str, Any]) -> Table:
     table = Table(title=None, header_style="bold")
     table.add_column("task", no_wrap=True)
-    for name in ("n", "accuracy", "95 % interval", "baseline", "by sum", "by bytes", "bits/byte"):
+    known = ("accuracy", *_SHOWN)
+    more = list(dict.fromkeys(name for task in tasks.values() for name in task["metrics"] if name not in known))
+    for name in ("n", "accuracy", "95 % interval", "baseline", *_SHOWN.values(), *more[:MOST_OTHERS]):
         table.add_column(name, justify="right", no_wrap=True)
     for name, task in tasks.items():
-        table.add_row(*_row(name, task))
+        table.add_row(*_row(name, task, (*_SHOWN, *more[:MOST_OTHERS])))
     return table
 
 
-def _row(name: str, task: Mapping[str, Any]) -> tuple[str, ...]:
+def _row(name: str, task: Mapping[str, Any], others: Sequence[str]) -> tuple[str, ...]:
     metrics = task["metrics"]
     low, high = metrics["accuracy"]["ci95"]
     return (
@@ -138,7 +141,7 @@ def _row(name: str, task: Mapping[str, Any]) -> tuple[str, ...]:
         _number(metrics["accuracy"]["value"]),
         f"{_number(low)} - {_number(high)}",
         _number(task["baselines"]["random"]),
-        *(_number(metrics.get(key, {}).get("value")) for key in ("accuracy_sum", "accuracy_bytes", "bits_per_byte")),
+        *(_number(metrics.get(key, {}).get("value")) for key in others),
     )
 
 

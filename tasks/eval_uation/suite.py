@@ -291,3 +291,4 @@ TEXT, TEXT_REFCOMPAT = (
         (f"{NAME}-text-refcompat", "refcompat", "generated texts, compared as its lm-evaluation-harness files do"),
     )
 )
+SUITES = (SUITE, TEXT, TEXT_REFCOMPAT)

@@ -1,7 +1,7 @@
 """eval-ua-tion-gen: nine sets of this project's own in the manner of Eval-UA-tion, the same on every machine.
 
-Arrives: nothing, or a folder to write to.  Leaves: rows, files of rows, and the suites `GEN` and `GEN_TEXT`.  It
-deliberately does not know tokenizers or models.
+Arrives: nothing, or a folder to write to.  Leaves: rows, and files of rows.  It deliberately does not know how they are
+asked.
 
 The files are written once into the cache and read like published ones: their hashes stand below, so that what is scored
 is what every other machine has scored.
@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from miron_jax.definitions.data_files import git_blob_sha1
-from miron_jax.definitions.records import AnswerProfile, DataFile, Profile, Suite, Task
+from miron_jax.definitions.records import DataFile
 from miron_jax.errors import InputError
-from miron_jax.tasks.eval_uation.suite import no_composites, options_task, text_task
 from miron_jax.tasks.eval_uation.table import DataSet, Shape
 from miron_jax.tasks.eval_uation_gen import odd_words, pairs, places, stories
 from miron_jax.tasks.eval_uation_gen.articles import articles
@@ -186,25 +185,3 @@ def _write(own: Generated, folder: Path) -> None:
         except OSError:
             if not _is_there(own, folder):  # else another process was first, with the same bytes
                 raise
-
-
-_PROTOCOL = f"{NAME} {VERSION}, {{}}"
-GEN: Suite[Task[Profile]] = Suite(
-    NAME,
-    tuple(
-        options_task(own.data_set, form, NAME, own.file, CITATION, _PROTOCOL.format("log-probability"))
-        for own in GENERATED
-        for form in (("options", "cloze") if own.shape == "story" else ("options",))
-    ),
-    no_composites,
-    locate,
-)
-GEN_TEXT: Suite[Task[AnswerProfile]] = Suite(
-    f"{NAME}-text",
-    tuple(
-        text_task(own.data_set, "text", f"{NAME}-text", own.file, CITATION, _PROTOCOL.format("generated texts"))
-        for own in GENERATED
-    ),
-    no_composites,
-    locate,
-)

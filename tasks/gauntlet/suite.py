@@ -12,6 +12,7 @@ from typing import Any
 
 from miron_jax.definitions.records import Suite, Task
 from miron_jax.tasks.eval_bundle import locate_files
+from miron_jax.tasks.gauntlet import programming
 from miron_jax.tasks.gauntlet.averages import Averages
 from miron_jax.tasks.gauntlet.icl_task import task_of
 from miron_jax.tasks.gauntlet.table import CATEGORIES
@@ -50,3 +51,4 @@ COT_FIX: Suite[Task[Any]] = Suite(
     lambda measured: {},
     locate,
 )
+SUITES = (SUITE, COT_FIX, programming.SUITE)

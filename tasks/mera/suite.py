@@ -234,3 +234,4 @@ def _suite(version: Version) -> Suite[Task[Any]]:
 
 
 V1, V12 = _suite("v1"), _suite("v1.2")
+SUITES = (V1, V12)

@@ -1,0 +1,135 @@
+"""docs/extending.md: its files are written into a copy of the tree, and its command scores with them."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from miron_jax.errors import InputError
+from miron_jax.tasks.registry import find_suites
+from tests.conftest import REPOSITORY
+
+PAGE = (REPOSITORY / "docs" / "extending.md").read_text(encoding="utf-8")
+BLOCKS: dict[str, str] = dict(re.findall(r"```python\n# (.*?)\n(.*?)```", PAGE, re.DOTALL))
+METRICS = "miron_jax/metrics/choices.py"
+WORDS = (("light", "night", "day"), ("moon", "spoon", "sun"), ("tree", "sea", "leaf"), ("house", "mouse", "barn"))
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the packages with the page's files, and its data."""
+    folder = tmp_path_factory.mktemp("extended")
+    for package in ("miron_jax", "kernels", "tasks"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(REPOSITORY / package, folder / package, symlinks=True, ignore=ignored)
+    for name, code in BLOCKS.items():
+        path, _, entry = name.partition(", in ")
+        if entry:
+            source = (folder / path).read_text(encoding="utf-8")
+            start = source.index(f"{entry}: ")
+            end = source.index("\n)\n", start) + 1
+            (folder / path).write_text(source[:end] + code + source[end:], encoding="utf-8")
+        else:
+            assert not (folder / path).exists(), f"{path} is an edit, not a new file"
+            (folder / path).write_text(code, encoding="utf-8")
+    rows = [
+        {"word": word, "choices": [good, bad][:: 1 - 2 * (i % 2)], "answer": good}
+        for i, (word, good, bad) in enumerate(WORDS)
+    ]
+    (folder / "data").mkdir()
+    (folder / "data" / "rhymes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    environment.pop("XLA_FLAGS", None)
+    command = [sys.executable, "-m", "miron_jax", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_page_has_the_files_that_it_tells_of() -> None:
+    assert set(BLOCKS) == {
+        "tasks/rhymes.py", f"{METRICS}, in OF_OPTIONS", "miron_jax/task_kinds/ranking.py", "tasks/ranked_rhymes.py",
+    }  # fmt: skip
+
+
+def test_its_suite_metric_and_kind_are_scored(extended: Path) -> None:
+    [commands] = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
+    listed, scored = (run(extended, *line.split()[1:]) for line in commands.splitlines())
+    assert "rhymes/words" in listed.stdout, listed.stderr
+    assert scored.returncode == 0, scored.stderr
+    results: dict[str, Any] = json.loads((extended / "out" / "results.json").read_text(encoding="utf-8"))
+    plain, ranked = (results["tasks"][name] for name in ("rhymes/words", "ranked-rhymes/words"))
+    samples = [json.loads(line) for line in (extended / "out/samples/rhymes/words.jsonl").read_text().splitlines()]
+    assert len(samples) == len(WORDS)
+    for sample in samples:
+        gold, other = (sample["options"][i]["logprob"] for i in (sample["gold"], 1 - sample["gold"]))
+        assert sample["metrics"]["lead"] == pytest.approx(gold - other, abs=1e-4)
+        assert sample["metrics"]["accuracy_sum"] == float(gold > other)
+    assert plain["metrics"]["lead"]["value"] == pytest.approx(
+        sum(own["metrics"]["lead"] for own in samples) / len(WORDS)
+    )
+    assert "lead" in scored.stdout
+    by_rank = sum(0.5 + 0.5 * own["metrics"]["accuracy_sum"] for own in samples) / len(WORDS)
+    assert ranked["metrics"]["reciprocal_rank"]["value"] == pytest.approx(by_rank)
+    assert ranked["kind"] == "ranking"
+    composite = results["suites"]["rhymes"]["composites"]["RHYMES"]
+    assert composite["value"] == plain["metrics"]["accuracy"]["value"]
+    assert composite["complete"]
+
+
+def test_a_bad_line_of_its_file_is_named(extended: Path) -> None:
+    (extended / "bad").mkdir()
+    (extended / "bad" / "rhymes.jsonl").write_text('{"word": "a", "choices": ["b", "c"], "answer": "d"}\n')
+    ran = run(extended, "eval", "--tasks=rhymes", "--data_dir=bad", "--output=none")
+    assert ran.returncode == 2
+    assert "rhymes.jsonl, line 1: field 'answer' is 'd', expected one of the choices ['b', 'c']" in ran.stderr
+    ran = run(extended, "eval", "--tasks=rhymes", "--output=none")
+    assert (ran.returncode, "pass --data_dir=rhymes=FOLDER" in ran.stderr) == (2, True)
+
+
+SUITE = """
+from miron_jax.tasks.core import SUITE
+from dataclasses import replace
+SUITES = (replace(SUITE, name={name!r}, tasks=(replace(SUITE.tasks[0], name={task!r}),)),)
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"a.py": "import nothing_of_this_name"}, r"a\.py cannot be imported \(ModuleNotFoundError: No module named"),
+        ({"a.py": "SUITES = ("}, r"a\.py cannot be imported \(SyntaxError"),
+        (
+            {"a.py": SUITE.format(name="one", task="x/y"), "b.py": SUITE.format(name="two", task="x/y")},
+            r"b\.py: x/y is no name of its own, a\.py has it too: give it another one",
+        ),
+        (
+            {
+                "a.py": SUITE.format(name="one", task="x/y"),
+                "b/suite.py": SUITE.format(name="one", task="x/z"),
+                "b/__init__.py": "",
+            },
+            r"suite\.py: one is no name of its own, a\.py has it too",
+        ),
+        ({"a.py": SUITE.format(name="one", task="one")}, r"a\.py: one is no name of its own, names it twice"),
+    ],
+)  # fmt: skip
+def test_bad_suite_files_are_named(
+    files: dict[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = f"suites_of_{tmp_path.name}"
+    folder = tmp_path / package
+    for name, text in {"__init__.py": "", **files}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(InputError, match=message):
+        find_suites(folder, package)
