@@ -14,6 +14,7 @@ from typing import IO
 
 from miron_jax.definitions.data_files import git_blob_sha1
 from miron_jax.errors import InputError
+from miron_jax.files.places import data_cache
 
 BUNDLE_URL = "https://karpathy-public.s3.us-west-2.amazonaws.com/eval_bundle.zip"
 # The published archive has some 25 MB and unpacks to 160 MB: room for a larger one, and no disk is filled.
@@ -40,12 +41,8 @@ def _data_of(bundle: Path) -> Path:
     return bundle / "eval_data" if (bundle / "eval_data").is_dir() else bundle
 
 
-def _cache() -> Path:
-    return Path(os.environ.get("MIRON_JAX_DATA") or Path.home() / ".cache" / "miron_jax")
-
-
 def _cached_bundle(fetch: bool, suite: str, files: Mapping[str, str | None]) -> Path:
-    bundle = _cache() / "eval_bundle"
+    bundle = data_cache("eval_bundle")
     there = bundle.is_dir()
     if not fetch or (there and _changed(bundle, files) is None):
         return bundle

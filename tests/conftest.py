@@ -27,9 +27,9 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # `make test` leaves these files to `make test-slow`: families against torch, checkpoints of every layout, hosts, meshes,
 # kills, programs that are run, whole suites against plain scoring, wheels.
 SLOW = {
-    "answers", "benchmarks", "cheats", "demo", "dialogues", "evaluator", "extending", "fuzz", "hf_reader", "hosts", "journal", "mera_run",
-    "miron", "model_parity", "own_model", "packaging", "param_map", "recipes", "sandbox", "sharding", "stretch",
-    "training_run", "uation_gen", "uation_run",
+    "answers", "benchmarks", "cheats", "demo", "dialogues", "evaluator", "extending", "fuzz", "hf_reader", "hosts",
+    "journal", "mera_run", "miron", "model_parity", "own_model", "packaging", "param_map", "recipes", "sandbox",
+    "sharding", "stretch", "training_run", "uation_gen", "uation_run",
 }  # fmt: skip
 
 

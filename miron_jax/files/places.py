@@ -46,3 +46,8 @@ def public(name: str) -> str:
     if home not in ("/", "~") and (name == home or name.startswith(home + os.sep)):
         return "~" + name[len(home) :]
     return name
+
+
+def data_cache(*below: str) -> Path:
+    """Where benchmark data are fetched or made to: $MIRON_JAX_DATA, else ~/.cache/miron_jax, and a folder below it."""
+    return Path(os.environ.get("MIRON_JAX_DATA") or Path.home() / ".cache" / "miron_jax").joinpath(*below)

@@ -9,7 +9,6 @@ either end, one apostrophe, one alphabet for option letters.  `eval-ua-tion-text
 files do, by which a tokenizer that keeps a leading space scores 0 on three of the data sets.
 """
 
-import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from miron_jax.definitions.data_files import git_blob_sha1, json_rows
 from miron_jax.definitions.records import AnswerProfile, DataFile, Example, Profile, Question, Suite, Task
 from miron_jax.errors import InputError
 from miron_jax.files.hub import revision_of
+from miron_jax.files.places import data_cache
 from miron_jax.tasks.eval_uation.records import NEUTRAL, Item, joined_draws, reader
 from miron_jax.tasks.eval_uation.table import CITATION, DATA_SETS, DataSet
 from miron_jax.tasks.human_baselines import EVAL_UATION
@@ -228,7 +228,7 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
         raise InputError(
             f"--data_dir={NAME}=@{revision}: its data are nine repositories: fetch them and name their folder"
         )
-    top = data_dir or (_fetched() if fetch else _cache())
+    top = data_dir or (_fetched() if fetch else data_cache(NAME))
     if not any((top / own.folder).is_dir() for own in DATA_SETS):
         raise InputError(
             f"{top}: no {NAME} data there, expected folders {', '.join(dict.fromkeys(own.folder for own in DATA_SETS))} as "
@@ -237,15 +237,11 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
     return top
 
 
-def _cache() -> Path:
-    return Path(os.environ.get("MIRON_JAX_DATA") or Path.home() / ".cache" / "miron_jax") / NAME
-
-
 def _fetched() -> Path:
     """The hub's nine repositories, kept in the cache; each appears there when it is whole."""
     from huggingface_hub import snapshot_download
 
-    top = _cache()
+    top = data_cache(NAME)
     for hub, folder in dict.fromkeys((own.hub, own.folder) for own in DATA_SETS):
         if (top / folder).is_dir():
             continue

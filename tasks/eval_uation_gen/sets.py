@@ -8,7 +8,6 @@ is what every other machine has scored.
 """
 
 import json
-import os
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 from miron_jax.definitions.data_files import git_blob_sha1
 from miron_jax.definitions.records import DataFile
 from miron_jax.errors import InputError
+from miron_jax.files.places import data_cache
 from miron_jax.tasks.eval_uation.table import DataSet, Shape
 from miron_jax.tasks.eval_uation_gen import odd_words, pairs, places, stories
 from miron_jax.tasks.eval_uation_gen.articles import articles
@@ -155,8 +155,7 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
         )
     if data_dir is not None and any((data_dir / own.file.path).is_file() for own in GENERATED):
         return data_dir
-    cache = Path(os.environ.get("MIRON_JAX_DATA") or Path.home() / ".cache" / "miron_jax")
-    folder = cache / NAME / VERSION
+    folder = data_cache(NAME, VERSION)
     for own in GENERATED:
         if not _is_there(own, folder):
             _write(own, folder)

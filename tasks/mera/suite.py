@@ -24,6 +24,7 @@ from miron_jax.definitions.records import (
 )
 from miron_jax.errors import InputError
 from miron_jax.files.hub import revision_of
+from miron_jax.files.places import data_cache
 from miron_jax.tasks.human_baselines import MERA
 from miron_jax.tasks.mera.dialogue import asker, in_order, turn_parser
 from miron_jax.tasks.mera.records import SEPARATOR, arranger, parser, problem_parser
@@ -180,7 +181,7 @@ def locate(version: Version) -> Callable[[Path | None, bool], Path]:
 
 def _cache(version: Version, revision: str | None) -> Path:
     name = SUITE_NAME[version] if revision is None else f"{SUITE_NAME[version]}@{revision.replace('/', '-')}"
-    return Path(os.environ.get("MIRON_JAX_DATA") or Path.home() / ".cache" / "miron_jax") / name
+    return data_cache(name)
 
 
 def _fetched(version: Version, revision: str | None) -> Path:
