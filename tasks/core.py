@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 from miron_jax.definitions.records import Composite, DataFile, Measured, Profile, Suite, Task
 from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_yaml, shown
+from miron_jax.prompting.draws import PER_ITEM_1234, SHUFFLE_1337
 from miron_jax.tasks.eval_bundle import locate_files
 from miron_jax.tasks.icl_rows import PARSE, Kind
 
@@ -111,8 +112,8 @@ def _profile(row: _Row) -> Profile:
         question_delimiter="whole",
         shot_separator="\n\n",
         strip="context" if row.kind == "language_modeling" else "nothing",
-        item_order="shuffle_1337",
-        fewshot_draw="per_item_1234",
+        item_order=SHUFFLE_1337,
+        fewshot_draw=PER_ITEM_1234,
         fewshot_pool="limited_items",
         bos="always",
         boundary="joint",

@@ -17,7 +17,7 @@ from miron_jax.definitions.records import AnswerProfile, Example, Measured, Ques
 from miron_jax.errors import InputError
 from miron_jax.metrics.answers import answer_of, normalize, score_answer
 from miron_jax.metrics.choices import score_choices
-from miron_jax.prompting.prompts import Prompt, draw_shots, render
+from miron_jax.prompting.prompts import Prompt, render
 from miron_jax.tasks.gauntlet import suite
 from miron_jax.tasks.gauntlet.averages import Averages
 from miron_jax.tasks.gauntlet.icl_task import IclTask, task_of
@@ -128,7 +128,7 @@ def test_draws_are_the_published_ones(goldens: dict[str, Any]):
     for name, golden in goldens["composer_fewshot"].items():
         profile = TASKS[name.partition("/")[0]].profile
         assert profile.num_fewshot == golden["k"]
-        drawn = list(draw_shots(profile, golden["N"]))
+        drawn = list(profile.fewshot_draw.call(golden["N"], profile.num_fewshot))
         for idx, shots in golden["rows_as_iterated"]:
             assert drawn[idx] == shots, (name, idx)
 
@@ -137,7 +137,7 @@ def test_draws_are_the_published_ones(goldens: dict[str, Any]):
 @given(st.integers(1, 40), st.integers(0, 12))
 def test_draws_never_show_the_item_itself(num_pool: int, num_fewshot: int):
     profile = replace(TASKS["arc_easy"].profile, num_fewshot=num_fewshot)
-    drawn = list(draw_shots(profile, num_pool))
+    drawn = list(profile.fewshot_draw.call(num_pool, profile.num_fewshot))
     assert len(drawn) == num_pool
     for idx, shots in enumerate(drawn):
         assert idx not in shots

@@ -12,7 +12,7 @@ import pytest
 from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import Example, Profile, Task
 from miron_jax.errors import InputError
-from miron_jax.prompting.prompts import Prompt, draw_shots, item_order, pool_size, render
+from miron_jax.prompting.prompts import Prompt, pool_size, render
 from miron_jax.tasks import core
 
 TASKS = {task.name: task for task in core.SUITE.tasks}
@@ -24,7 +24,7 @@ def goldens(shared_data: Path) -> dict:
 
 
 def drawn(profile: Profile, idx: int, num_pool: int) -> list[int]:
-    return next(islice(draw_shots(profile, num_pool), idx, None))
+    return next(islice(profile.fewshot_draw.call(num_pool, profile.num_fewshot), idx, None))
 
 
 def read(prompt: Prompt) -> list[str]:
@@ -34,7 +34,7 @@ def read(prompt: Prompt) -> list[str]:
 
 def test_order_is_the_published_shuffle(goldens: dict):
     for label, golden in goldens["nanochat_shuffle_first10_original_line_index"].items():
-        order = item_order(TASKS[f"core/{label}"].profile, golden["N"])
+        order = TASKS[f"core/{label}"].profile.item_order.call(golden["N"])
         assert order[:10] == golden["first10"]
         assert sorted(order) == list(range(golden["N"]))
 
@@ -104,7 +104,7 @@ def test_wording_of_schema_and_language_modeling_by_hand():
 def test_limit_cuts_the_pool_but_leaves_enough_for_a_draw():
     task = TASKS["core/arc_easy"]
     examples = [Example(row, (f"q{row}",), ("a", "b"), 0) for row in range(50)]
-    order = item_order(task.profile, 50)
+    order = task.profile.item_order.call(50)
     everything = render(task, examples)
     assert [prompt.row for prompt in everything] == order
     assert [prompt.id for prompt in everything] == list(range(50))
@@ -120,7 +120,7 @@ def test_limit_cuts_the_pool_but_leaves_enough_for_a_draw():
 
 def test_no_example_is_its_own_shot():
     profile = TASKS["core/arc_easy"].profile
-    assert all(idx not in shots for idx, shots in enumerate(draw_shots(profile, 30)))
+    assert all(idx not in shots for idx, shots in enumerate(profile.fewshot_draw.call(30, profile.num_fewshot)))
 
 
 def test_bad_sizes_are_refused():

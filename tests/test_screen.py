@@ -69,7 +69,7 @@ def test_tables_and_lines_show_text_as_it_is(capsys: pytest.CaptureFixture[str])
 
 def results(name: str, category: str) -> dict:
     metrics = {"greedy_exact": {"value": 0.5}, "contrast_accuracy": {"value": 0.5}, "bits_per_char": {"value": 1.0}}
-    return {"tasks": {name: {"kind": "cloze", "groups": {category: {"metrics": metrics}}}}}
+    return {"tasks": {name: {"kind": "cloze", "macro": {}, "groups": {category: {"metrics": metrics}}}}}
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, r"$\foo$", "_hidden", "x" * 300, "$$", "&lt;<svg>"])

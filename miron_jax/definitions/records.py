@@ -10,6 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+from miron_jax.definitions.rules import GREEDY, Rule
+
 
 @dataclass(frozen=True, slots=True)
 class Example:
@@ -57,14 +59,8 @@ class Wording:
     # context without worked examples goes without one
     shot_separator: str  # between worked examples, and between the last one and the question
     strip: Literal["nothing", "context", "fields"]  # what loses white space at both ends; fields: texts outside lists
-    item_order: Literal[
-        "shuffle_1337", "file", "shuffle_42"
-    ]  # shuffle_1337, shuffle_42: random.Random(that).shuffle of the lines, before any limit
-    fewshot_draw: Literal["per_item_1234", "stream_1234", "stream_42_records", "stream_1234_records", "own_answers"]
-    # per_item_1234: random.Random(1234 + place).sample over the others, drawn order kept; stream_1234: one
-    # random.Random(1234) for all, the item itself replaced, in set order; stream_*_records: one random.Random for all,
-    # which has shuffled before where it is 42, sample over the records of another file; own_answers: what the model has
-    # answered before, in a dialogue
+    item_order: Rule[Callable[..., Any]]  # prompting/draws.py; an arranged suite's own
+    fewshot_draw: Rule[Callable[..., Any]]  # likewise
     fewshot_pool: Literal["limited_items", "whole_file", "other_file"]  # limited_items: what --limit leaves, at least
     # num_fewshot + 1
     categories: Literal["pooled", "macro", "reported"]
@@ -111,7 +107,9 @@ class Profile(Wording):
 class AnswerProfile(Wording):
     """And every rule that draws and judges a text, printed whole in the result."""
 
-    decoding: Literal["greedy"]
+    decoding: Rule[
+        Callable[[], Mapping[str, Any]]
+    ]  # -> how each token is drawn, as engine.text_requests.Sampling names it
     extra_tokens: int  # a text may have this many tokens more than the longest accepted answer of the whole file
     stop: tuple[str, ...]  # a text ends before the first of these
     answer_after: str  # the answer is what stands behind the last of these; "": the whole text
@@ -259,7 +257,7 @@ class ClozeProfile:
     span: Literal["healed"] = "healed"  # tokens that end in the target, less log p of what they hold of the prefix
     empty_prefix: Literal["bos"] = "bos"  # of pmi: the declared BOS, else <|bos|>, else <|endoftext|>
     num_segmentations: int = 8  # tokenizations of a target that the marginal sums over, its own among them
-    decoding: Literal["greedy"] = "greedy"
+    decoding: Rule[Callable[[], Mapping[str, Any]]] = GREEDY
     extra_tokens: int = 8  # a text may have this many tokens more than its target
     stop: str = "\n"
 

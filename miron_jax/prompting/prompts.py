@@ -4,13 +4,13 @@ Arrives: a task of examples or questions, and these.  Leaves: one `Prompt` an ex
 It deliberately does not know tokens.
 """
 
-import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 
 from miron_jax.definitions.records import Example, Task, Wording
 from miron_jax.errors import InputError
+from miron_jax.prompting.draws import PER_ITEM_1234
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def render(task: Task[Wording], examples: Sequence[Example], limit: int | None =
     """
     if task.arrange is not None:
         return [_arranged(task, idx, own) for idx, own in enumerate(examples[:limit])]
-    ordered = [examples[i] for i in item_order(task.profile, len(examples))]
+    ordered = [examples[i] for i in task.profile.item_order.call(len(examples))]
     pools: dict[str | None, list[Example]] = {}
     for example in ordered:
         pools.setdefault(example.category if task.profile.categories == "macro" else None, []).append(example)
@@ -66,11 +66,6 @@ def without_first_shot(prompt: Prompt) -> Prompt:
     return replace(prompt, preamble=prompt.preamble[cut:], shot_starts=starts, num_shots=len(starts))
 
 
-def item_order(profile: Wording, num_rows: int) -> list[int]:
-    """File rows in the order in which the suite counts its examples."""
-    return _ORDERS[profile.item_order](num_rows)
-
-
 def pool_size(profile: Wording, limit: int | None) -> int | None:
     """How many leading examples a draw may choose from: all, or those under the limit, or just enough for one draw."""
     if limit is None or profile.fewshot_pool == "whole_file":
@@ -78,58 +73,12 @@ def pool_size(profile: Wording, limit: int | None) -> int | None:
     return max(limit, profile.num_fewshot + 1)
 
 
-def draw_shots(profile: Wording, num_pool: int) -> Iterator[list[int]]:
-    """For example 0, 1, 2, ...: places in the pool of its worked examples, in the order shown."""
-    return _DRAWS[profile.fewshot_draw](num_pool, profile.num_fewshot)
-
-
-def _shuffle_1337(num_rows: int) -> list[int]:
-    order = list(range(num_rows))
-    random.Random(1337).shuffle(order)
-    return order
-
-
-def _draw_per_item_1234(num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
-    # The published draw samples a list of all places but idx.  random.sample chooses positions by the list's length
-    # alone, so a range of that length gives the same positions without building the list: with idx 2 of 5 the list
-    # is [0, 1, 3, 4], and position j holds j below idx and j + 1 from idx on.
-    for idx in range(num_pool):
-        positions = random.Random(1234 + idx).sample(range(num_pool - 1), num_fewshot)
-        yield [j + (j >= idx) for j in positions]
-
-
-def _draw_stream_1234(num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
-    # composer 0.17.2, _get_fewshot_sample_idxs: the item itself may be drawn and is then replaced by another.  The
-    # order shown is that in which CPython walks the set, so the set has to be built by the same steps.
-    stream = random.Random(1234)
-    for idx in range(num_pool):
-        shots = set(stream.sample(range(num_pool), min(num_pool - 1, num_fewshot)))
-        if idx in shots:
-            shots.remove(idx)
-            if len(shots) < num_pool - 1:
-                other = stream.choice(range(num_pool))
-                while other in shots or other == idx:
-                    other = stream.choice(range(num_pool))
-                shots.add(other)
-        yield list(shots)
-
-
-_ORDERS: dict[str, Callable[[int], list[int]]] = {
-    "shuffle_1337": _shuffle_1337,
-    "file": lambda num_rows: list(range(num_rows)),
-}
-_DRAWS: dict[str, Callable[[int, int], Iterator[list[int]]]] = {
-    "per_item_1234": _draw_per_item_1234,
-    "stream_1234": _draw_stream_1234,
-}
-
-
 def _render_pool(task: Task[Wording], examples: Sequence[Example], limit: int | None) -> list[Prompt]:
     profile = task.profile
     pool = examples[: pool_size(profile, limit)]
     _check_sizes(task, len(pool), limit)
     shots = [_worked_example(example, profile) for example in pool]
-    draws = draw_shots(profile, len(pool))
+    draws = profile.fewshot_draw.call(len(pool), profile.num_fewshot)
     return [
         _prompt(task, idx, pool[idx], profile.shot_separator.join([*_opening(profile), *(shots[i] for i in drawn)]))
         for idx, drawn in enumerate(islice(draws, limit))
@@ -145,7 +94,7 @@ def _check_sizes(task: Task[Wording], num_pool: int, limit: int | None) -> None:
         raise InputError(
             f"--limit={limit}: expected at least 1 example a task; leave the flag out to score all of them"
         )
-    if task.profile.fewshot_draw == "per_item_1234" and num_pool <= task.profile.num_fewshot:
+    if task.profile.fewshot_draw == PER_ITEM_1234 and num_pool <= task.profile.num_fewshot:
         raise InputError(
             f"{task.name}: {task.file.path} holds {num_pool} examples, expected at least {task.profile.num_fewshot + 1} "
             f"to draw {task.profile.num_fewshot} others before each question: fetch the file again"

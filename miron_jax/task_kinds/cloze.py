@@ -7,7 +7,7 @@ metric is made.
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +15,9 @@ import numpy as np
 
 from miron_jax.config import RunConfig
 from miron_jax.definitions.records import Cloze, ClozeTask
+from miron_jax.definitions.rules import printed
 from miron_jax.engine.records import Score
-from miron_jax.engine.text_requests import Generated, TextRequest
+from miron_jax.engine.text_requests import Generated, Sampling, TextRequest
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.cloze import ClozeAnswers, Fragments, Span, score_cloze
 from miron_jax.metrics.detox import Scorer
@@ -117,7 +118,7 @@ class ClozeScores(TaskScores):
             },
             "baselines": {"random": None, "human": None},
             "profile": {
-                **asdict(definition.profile),
+                **printed(definition.profile),
                 "empty_prefix_token": self.empty_prefix,
                 "max_length": facts.limit.of(definition.profile),
             },
@@ -205,8 +206,9 @@ class ClozeKind(TaskKind):
 
     def texts(self, scores: ClozeScores) -> list[TextRequest]:
         profile = self.source.task.profile
+        how = Sampling(**profile.decoding.call())
         return [
-            TextRequest(asked.prompt, asked.num_tokens + profile.extra_tokens, (profile.stop,))
+            TextRequest(asked.prompt, asked.num_tokens + profile.extra_tokens, (profile.stop,), how)
             for asked in scores.asked
             if asked.target is not None
         ]

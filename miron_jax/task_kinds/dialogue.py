@@ -71,8 +71,8 @@ class Dialogue(Choice):
                 answers.append(turn.continuations[chosen].strip())
 
     def _prompt(self, scores: ChoiceScores, turns: Sequence[Example], answers: Sequence[str], place: int) -> Prompt:
-        """A turn behind an answer to every turn before it; a dash where there is none."""
-        turn, before = turns[place], [*answers, *["-"] * (place - len(answers))]
+        """A turn behind an answer to every turn before it."""
+        turn, before = turns[place], self.source.task.profile.fewshot_draw.call(answers, place)
         context, options = self.source.task.ask(turns[: place + 1], before), turn.continuations
         return Prompt(len(scores.prompts), turn.row, (context,) * len(options), options, turn.gold)
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from miron_jax.definitions.records import Example, Problem
+from miron_jax.definitions.rules import printed
 from miron_jax.engine.records import Score
 from miron_jax.metrics.choices import PROPORTIONS
 from miron_jax.prompting.prompts import Prompt
@@ -65,7 +66,7 @@ def task_entry(
         "human": [asdict(gap) for gap in drawn],
         "rescaled": _rescaled(found.metrics.get("accuracy"), baselines["random"]),
         "profile": {
-            **asdict(task.profile),
+            **printed(task.profile),
             "bos_token": facts.bos.how if facts.bos and task.profile.bos == "always" else None,
             "max_length": facts.limit.of(task.profile),
         },

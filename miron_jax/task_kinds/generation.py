@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from miron_jax.definitions.records import Question
-from miron_jax.engine.text_requests import Ended, Generated, TextRequest, plain_text
+from miron_jax.engine.text_requests import Ended, Generated, Sampling, TextRequest, plain_text
 from miron_jax.metrics.answers import compared, normalize, score_answer
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.detox import Scorer, detox_scores
@@ -121,8 +121,9 @@ class Generation(TaskKind):
         )
 
     def texts(self, scores: GenerationScores) -> list[TextRequest]:
-        stop = self.source.task.profile.stop
-        return [TextRequest(ids, self.requests.max_new_tokens, stop) for ids in self.requests.prompts]
+        profile = self.source.task.profile
+        how = Sampling(**profile.decoding.call())
+        return [TextRequest(ids, self.requests.max_new_tokens, profile.stop, how) for ids in self.requests.prompts]
 
     def take_texts(self, scores: GenerationScores, texts: Iterator[Generated]) -> None:
         tokenizer = self.setup.tokenizer

@@ -9,7 +9,6 @@ either end, one apostrophe, one alphabet for option letters.  `eval-ua-tion-text
 files do, by which a tokenizer that keeps a leading space scores 0 on three of the data sets.
 """
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,9 +17,11 @@ from typing import Any, Literal
 
 from miron_jax.definitions.data_files import git_blob_sha1, json_rows
 from miron_jax.definitions.records import AnswerProfile, DataFile, Example, Profile, Question, Suite, Task
+from miron_jax.definitions.rules import GREEDY
 from miron_jax.errors import InputError
 from miron_jax.files.hub import revision_of
 from miron_jax.files.places import data_cache
+from miron_jax.prompting.draws import FILE_ORDER, STREAM_1234_RECORDS
 from miron_jax.tasks.eval_uation.records import NEUTRAL, Item, joined_draws, reader
 from miron_jax.tasks.eval_uation.table import CITATION, DATA_SETS, DataSet
 from miron_jax.tasks.human_baselines import EVAL_UATION
@@ -44,6 +45,9 @@ _REFERENCE_KEEPS_SPACE = ("yes_no", "story", "article")
 _REFERENCE_SHOTS = {"story": 2}
 
 
+DRAW = STREAM_1234_RECORDS
+
+
 def _shots(own: DataSet, form: Form) -> int:
     if form == "cloze":
         return 0
@@ -58,8 +62,8 @@ def _wording(own: DataSet, form: Form, protocol: str) -> dict[str, Any]:
         "question_delimiter": "whole",
         "shot_separator": SEPARATOR,
         "strip": "nothing",
-        "item_order": "file",
-        "fewshot_draw": "stream_1234_records",
+        "item_order": FILE_ORDER,
+        "fewshot_draw": DRAW,
         "fewshot_pool": "other_file" if own.shots_file else "whole_file",
         "categories": "reported" if own.shape == "story" else "pooled",
         "bos": "as_tokenizer",
@@ -105,7 +109,7 @@ def text_task(
     compared = "lm_eval" if own.shape in _REFERENCE_KEEPS_SPACE else "lm_eval_no_space"
     profile = AnswerProfile(
         **_wording(own, form, protocol),
-        decoding="greedy",
+        decoding=GREEDY,
         extra_tokens=EXTRA_TOKENS,
         stop=_STOP[own.shape],
         answer_after="",
@@ -172,7 +176,7 @@ def _arranged(own: DataSet, num_shots: int, file: DataFile, examples: list[Any],
             f"{NAME}'s {own.name}: {len(pool)} rows to draw worked examples from, expected at least {wanted}: fetch the "
             "file again"
         )
-    stream, rows = random.Random(1234), range(len(pool))
+    stream, rows = DRAW.call(len(examples)), range(len(pool))
     draws = [stream.sample(rows, wanted) for _ in examples]
     texts = [f"{item.ask} {item.answer}{SEPARATOR}" for item in pool]
     return [

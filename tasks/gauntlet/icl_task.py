@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from miron_jax.definitions.records import AnswerProfile, DataFile, Example, Profile, Question, Task
+from miron_jax.definitions.rules import GREEDY
+from miron_jax.prompting.draws import FILE_ORDER, STREAM_1234
 from miron_jax.tasks.icl_rows import PARSE, Kind, answer_text, checked_text, text_field
 
 CITATION = "Mosaic Eval Gauntlet v0.1.0, MosaicML llm-foundry v0.4.0, scripts/eval/local_data/EVAL_GAUNTLET.md"
@@ -57,8 +59,8 @@ def _wording(entry: IclTask) -> dict[str, Any]:
         "question_delimiter": "right_stripped",
         "shot_separator": entry.shot_separator,
         "strip": "fields",
-        "item_order": "file",
-        "fewshot_draw": "stream_1234",
+        "item_order": FILE_ORDER,
+        "fewshot_draw": STREAM_1234,
         "fewshot_pool": "whole_file",
         "categories": "macro" if entry.has_categories else "pooled",
         "bos": "as_tokenizer",
@@ -82,7 +84,7 @@ def _options(entry: IclTask) -> Profile:
 def _answers(entry: IclTask, stop: tuple[str, ...]) -> AnswerProfile:
     return AnswerProfile(
         **_wording(entry),
-        decoding="greedy",
+        decoding=GREEDY,
         extra_tokens=REASONING_ROOM if entry.answer_after else 0,
         stop=stop,
         answer_after=entry.answer_after,

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from miron_jax.definitions.records import Ask, Example
+from miron_jax.definitions.rules import Rule
 from miron_jax.tasks.mera.records import SEPARATOR, check_keys, check_record, filled
 from miron_jax.tasks.mera.table import BY_NAME, DataSet, Version
 
@@ -48,7 +49,7 @@ def turn_parser(own: DataSet) -> Callable[[dict[str, Any], int], Example]:
     return parse
 
 
-def in_order(turns: list[Any], folder: Path) -> list[Any]:
+def _in_order(turns: list[Any], folder: Path) -> list[Any]:
     """Dialogue by dialogue, turn by turn."""
     check_keys(BY_NAME["ruTiE"], [_published(turn) for turn in turns])
 
@@ -57,6 +58,9 @@ def in_order(turns: list[Any], folder: Path) -> list[Any]:
         return turn.published["meta"]["dialog_id"], turn.published["meta"]["question_id"]
 
     return sorted(turns, key=place)
+
+
+IN_ORDER = Rule("dialogue_and_turn", _in_order)
 
 
 def asker(version: Version) -> Ask:

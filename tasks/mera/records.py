@@ -29,6 +29,7 @@ from miron_jax.definitions.records import Example, Problem, Question
 from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_json
 from miron_jax.metrics.mera import ETHICS, QUESTIONS
+from miron_jax.prompting.draws import FILE_ORDER, SHUFFLE_42, STREAM_42_RECORDS, STREAM_1234_RECORDS
 from miron_jax.tasks.mera.scoring import accepted, group_of
 from miron_jax.tasks.mera.submission import key_of
 from miron_jax.tasks.mera.table import DataSet, Rules, Version
@@ -107,6 +108,10 @@ def _tests(text: str) -> tuple[str, ...]:
     return tuple(repr(own) for own in tests)
 
 
+ORDER = {"v1": SHUFFLE_42, "v1.2": FILE_ORDER}
+DRAW = {"v1": STREAM_42_RECORDS, "v1.2": STREAM_1234_RECORDS}
+
+
 def arranger(own: DataSet, rules: Rules, version: Version) -> Callable[[list[Any], Path], list[Any]]:
     """Puts a version's order and worked examples to the test records of a folder."""
 
@@ -136,10 +141,7 @@ def draw(
     own: DataSet, rules: Rules, version: Version, tests: Sequence[Mapping[str, Any]], pool: Sequence[Record]
 ) -> list[tuple[int, list[Record]]]:
     """Places of the test records in the order in which they are asked, each with its worked examples."""
-    order = list(range(len(tests)))
-    stream = random.Random(42 if version == "v1" else 1234)
-    if version == "v1":
-        stream.shuffle(order)
+    order, stream = ORDER[version].call(len(tests)), DRAW[version].call(len(tests))
     by_key: dict[Any, list[Record]] = {}
     for record in pool:
         by_key.setdefault(_pool_key(own, record.fields), []).append(record)

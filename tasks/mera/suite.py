@@ -22,12 +22,14 @@ from miron_jax.definitions.records import (
     Suite,
     Task,
 )
+from miron_jax.definitions.rules import GREEDY
 from miron_jax.errors import InputError
 from miron_jax.files.hub import revision_of
 from miron_jax.files.places import data_cache
+from miron_jax.prompting.draws import OWN_ANSWERS
 from miron_jax.tasks.human_baselines import MERA
-from miron_jax.tasks.mera.dialogue import asker, in_order, turn_parser
-from miron_jax.tasks.mera.records import SEPARATOR, arranger, parser, problem_parser
+from miron_jax.tasks.mera.dialogue import IN_ORDER, asker, turn_parser
+from miron_jax.tasks.mera.records import DRAW, ORDER, SEPARATOR, arranger, parser, problem_parser
 from miron_jax.tasks.mera.scoring import PASS_AT, answered
 from miron_jax.tasks.mera.table import DataSet, Rules, Version, data_sets
 
@@ -41,7 +43,6 @@ _MAIN = {"f1_macro": "score", "mcc": "", "grade_norm": "grade_norm"}
 
 
 def _wording(own: DataSet, rules: Rules, version: Version) -> dict[str, object]:
-    v1 = version == "v1"
     return {
         "protocol": _protocol(version),
         "num_fewshot": rules.num_fewshot,
@@ -49,8 +50,8 @@ def _wording(own: DataSet, rules: Rules, version: Version) -> dict[str, object]:
         "question_delimiter": "whole",
         "shot_separator": SEPARATOR,
         "strip": "nothing",
-        "item_order": "shuffle_42" if v1 else "file",
-        "fewshot_draw": "stream_42_records" if v1 else "stream_1234_records",
+        "item_order": ORDER[version],
+        "fewshot_draw": DRAW[version],
         "fewshot_pool": "other_file",
         "categories": "reported" if own.group and own.over_all != "mcc" else "pooled",
         "bos": "never",
@@ -98,13 +99,13 @@ def _task(own: DataSet, rules: Rules, version: Version) -> Task[Any]:
     baselines = {"random": own.random, "human": None}
     parse, arrange = parser(own, rules, version), arranger(own, rules, version)
     if own.kind == "dialogue":
-        parse, arrange = turn_parser(own), in_order
-        wording |= {"item_order": "file", "fewshot_draw": "own_answers", "num_fewshot": 0}
+        parse, arrange = turn_parser(own), IN_ORDER.call
+        wording |= {"item_order": IN_ORDER, "fewshot_draw": OWN_ANSWERS, "num_fewshot": 0}
     citation, human = CITATION.format(HUB[version]), MERA.get(own.config, ())
     if own.kind == "text":
         profile = AnswerProfile(
             **wording,  # pyright: ignore[reportArgumentType]
-            decoding="greedy",
+            decoding=GREEDY,
             extra_tokens=MAX_NEW_TOKENS,
             stop=rules.stop,
             answer_after="",
