@@ -171,8 +171,9 @@ def test_humans_writes_a_baseline_and_its_labels(miron, tmp_path):
     flags = ("--project=ruethics", f"--annotations={tmp_path / 'pool1.csv'}", f"--gold={tmp_path / 'data.json'}")
     ran = miron("humans", *flags, f"--output={tmp_path / 'ethics'}")
     assert ran.status == 0, ran.err
-    values = json.loads((tmp_path / "ethics" / "humans.json").read_text())["mcc_by_question_and_category"]
-    assert values == {procedure: {f"ethical.{name}": 1.0 for name in ETHICS} for procedure in "AB"}
+    values = json.loads((tmp_path / "ethics" / "humans.json").read_text())["ethics"]
+    told = {"mcc": {f"ethical.{name}": 1.0 for name in ETHICS}, "n": {"ethical": 3}, "without_gold": 0}
+    assert values == {"A": told, "B": told}
     assert "utilitarianism" in ran.out
     for more, sentence in (
         ([], "humans wants --annotations"),

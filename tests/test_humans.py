@@ -340,15 +340,44 @@ def test_ruethics_gives_a_number_for_each_question_and_category(tmp_path: Path) 
         x, y = ([int(digit) for digit in own] for own in (a, b))
         return 0.0 if len({*x}) == 1 or len({*y}) == 1 else float(np.corrcoef(x, y)[0, 1])
 
-    assert values == pytest.approx(
-        {f"{q}.{name}": by_hand(said[q], labels[name]) for q in questions for name in ETHICS}
-    )
+    expected = {f"{q}.{name}": by_hand(said[q], labels[name]) for q in questions for name in ETHICS}
+    assert values.mcc == pytest.approx(expected)
+    assert (values.n, values.without_gold) == ({"correct": 8, "ethical": 8}, 2)
+    spelled = {item: {"0": "false", "1": "true"}[label] for item, label in voted.items()}
+    assert ethics_values(spelled, found.inputs, right) == values
     assert ethics_values({item: own.answer for item, own in decided.items()}, found.inputs, right) == values
     key, columns = ("text 0", "he", "she"), [f"INPUT:{name}" for name in ("text", "actant_1", "actant_2", "question")]
     with pytest.raises(InputError, match="is none of the three"):
         ethics_values({(*key, "Кто прав?"): "1"}, columns, right)
     with pytest.raises(InputError, match="items have the columns INPUT:text, expected"):
         ethics_values({("text 0",): "1"}, ["INPUT:text"], right)
+    for label in ("", "2", "Да"):
+        with pytest.raises(InputError, match=f"is labelled '{label}', expected 0 or 1"):
+            ethics_values({(*key, questions["correct"]): label}, columns, right)
+    with pytest.raises(InputError, match="none of 1 labelled items is in --gold, which has 8 texts"):
+        ethics_values({("text 0", "she", "he", questions["correct"]): "1"}, columns, right)
+    wordings = {
+        "Хорошо ли это этически?": "good",
+        "Прав ли он этически?": "ethical",
+        "correct": "correct",
+    }
+    for wording, name in wordings.items():
+        assert ethics_values({(*key, wording): "1"}, columns, right).n == {name: 1}
+
+
+def test_a_text_without_an_answer_is_no_vote(tmp_path: Path) -> None:
+    header = [
+        "INPUT:text_1",
+        "INPUT:text_2",
+        "INPUT:text_3",
+        *(f"OUTPUT:answer_{i}" for i in (1, 2, 3)),
+        "ASSIGNMENT:worker_id",
+    ]
+    lines = [["a", "b", "c", "1", "", "0", worker] for worker in "vwx"]
+    found = read_annotations([write_table(tmp_path / "pool.csv", header, lines, ";")], project=PROJECTS["ruethics"])
+    _, labels, _ = baseline(found, None, {}, project=PROJECTS["ruethics"])
+    assert labels == {("a",): "1", ("c",): "0"}
+    assert found.num_dropped == 3
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from miron_jax.definitions.data_files import data_state, git_blob_sha1, read_exa
 from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import render
 from miron_jax.tasks.eval_uation.records import Item, reader
-from miron_jax.tasks.eval_uation_gen import odd_words, pairs, places, sets, stories, suite
+from miron_jax.tasks.eval_uation_gen import gaps, odd_words, pairs, places, sets, stories, suite
 from miron_jax.tasks.eval_uation_gen.articles import articles
 from miron_jax.tasks.eval_uation_gen.gaps import gap_rows, read_stories
 from miron_jax.tasks.eval_uation_gen.lexicon import STORY_CASES, nouns, verbs
@@ -465,6 +465,20 @@ def test_words_of_a_pair_are_told_by_the_published_names(name: str, strata: tupl
     assert dict(items(name)[0].traits).keys() >= {"t1_meta_pos", "t2_meta_pos", "t1_meta_word_length"}
 
 
+def test_no_two_words_of_the_last_letter_are_asked_which_is_closer_to_it() -> None:
+    """Whether its beginning or its end is meant would decide."""
+    words_of_last = [word for word in words("train") if word.text[0] == ALPHABET[-1]]
+    [template] = [own for own in pairs.ALPHABETICAL if (own.type, own.kind) == ("closer_to_letter", "more")]
+    assert pairs._is_within_its_letter(template, *words_of_last[:2])
+    asked = [
+        row
+        for row in ROWS["lmes_wordalpha"]["train"]
+        if meta(row, "type") == "closer_to_letter" and meta(row, "kind") == "more"
+    ]
+    assert asked
+    assert not [row for row in asked if meta(row, "option_0")[0] == meta(row, "option_1")[0] == ALPHABET[-1]]
+
+
 def test_every_published_type_of_question_is_asked() -> None:
     """As the data set's card names them, each from both ends."""
     asked = {(meta(row, "type"), meta(row, "kind")) for row in ROWS["lmes_wordalpha"]["train"]}
@@ -829,11 +843,62 @@ def test_what_makes_no_gap(tmp_path: Path) -> None:
     assert answers(*(of_animal(stem, gender="n" if stem == "тигр" else "m") for stem in ANIMALS[:4])) == []
 
 
+def gaps_behind(sentence: str, *more: Any, words: Any = None) -> list[dict[str, Any]]:
+    """Of a story whose last third is this and a sentence without words that are asked for."""
+    own = words or [of_animal(stem) for stem in ANIMALS]
+    context = "Слон, кит, тигр, крокодил та бегемот співали. " * 4
+    fields = {"text": f"{context}{sentence} Усе.", "words": [*own, *more]}
+    return list(gap_rows(gaps._story(fields, 1)))
+
+
+def test_no_capital_and_no_preposition_tells_the_answer() -> None:
+    name = of_animal("Іван")
+    assert gaps_behind("Тоді СЛОН закричав.") == []
+    assert gaps_behind("Потім Іван заплакав. Іван. Іван.", name) == []  # named too rarely before
+    named = [*map(of_animal, ANIMALS), name]
+    [row] = gaps_behind("Потім слон заплакав.", name)
+    assert {own[0].isupper() for own in row["options"]} == {False}
+    assert gaps_behind("Потім слон заплакав.", words=[of_animal(stem.capitalize()) for stem in ANIMALS]) == []
+    assert len(named) == 6
+    [row] = gaps_behind("«Слон!» — гукнули всі.")
+    assert {own[0].isupper() for own in row["options"]} == {True}
+    assert gaps_behind("Усі гралися зі слоном.") == []
+    assert len(gaps_behind("Усі гралися з китом.")) == 1
+
+
+def test_words_are_whole_and_plain() -> None:
+    assert gaps_behind("Потім слон-велетень утік.") == []
+    assert gaps_behind("Потім с`слон утік.") == []
+    [row] = gaps_behind("Потім слона\u0301 прогнали.")
+    assert row["md_gap_sentence"] == "Потім ______ прогнали."
+    assert gaps_behind("Потім кит\u0301ом гралися.")[0]["md_form"] == "ins"
+    assert gaps_behind("Потім сл\u00adон утік.")[0]["answer"] == "слон"
+    kite = {"lemma": "змій", "type": "NAMED_ENTITY", "gender": "m", "forms": {"nom": "змій"}}
+    decomposed = unicodedata.normalize("NFD", "Змій, змій. Потім змій утік.")
+    assert gaps_behind(decomposed, kite)[0]["md_mentions"]
+    padded = [of_animal(stem, forms={n: f" {f} " for n, f in of_animal(stem)["forms"].items()}) for stem in ANIMALS]
+    [row] = gaps_behind("Потім слон утік.", words=padded)
+    assert all(own == own.strip() for own in row["options"])
+
+
+def test_sentences_end_where_a_reader_ends_them() -> None:
+    ended = gaps._SENTENCE_END.split(
+        "Він народився 1990 р. Слон мав ім. Шевченка. «Хто там?» — спитав кит. «Я!» Тигр утік… Усе"
+    )
+    assert ended == [
+        "Він народився 1990 р. Слон мав ім. Шевченка.",
+        "«Хто там?» — спитав кит.",
+        "«Я!»",
+        "Тигр утік…",
+        "Усе",
+    ]
+
+
 @pytest.mark.parametrize(
     ("record", "message"),
     [
         ({"words": [of_animal("слон")]}, "record 1: text is no text; expected text, and words"),
-        ({"text": "А ______ . Б."}, "text has a gap ______ already"),
+        ({"text": "Слон а_б. Кит."}, "text has a low line _, which rows keep for the gap"),
         ({"text": "Одне речення."}, "text has one sentence"),
         ({"text": TALE}, "words is no list of words"),
         ({"text": TALE, "words": [of_animal("слон"), of_animal("слон")]}, "words has the lemma 'слон' twice"),
@@ -844,6 +909,18 @@ def test_what_makes_no_gap(tmp_path: Path) -> None:
         ),
         ({"text": TALE, "words": [of_animal("слон", gender="х")]}, "the gender of 'слон' is 'х', not m, f or n"),
         ({"text": TALE, "words": [of_animal("слон", forms=["слон"])]}, "the forms of 'слон' are"),
+        (
+            {"text": TALE, "words": [of_animal("слон", forms={"nom": "слон сірий"})]},
+            "the form 'слон сірий' of 'слон' is no",
+        ),
+        (
+            {"text": TALE, "words": [of_animal("слон", forms={"nom": "---"})]},
+            "the form '---' of 'слон' is no single word",
+        ),
+        (
+            {"text": TALE, "words": [of_animal("слон"), of_animal("слон", lemma="слон ")]},
+            "words has the lemma 'слон' twice",
+        ),
         ({"text": TALE, "words": [of_animal("слон")]}, "none of 1 stories allows a gap"),
     ],
 )

@@ -59,7 +59,7 @@ def command() -> None:
         store.put(name, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
     document = {"files": [public(name) for name in FLAGS.annotations], "gold": FLAGS.gold, **asdict(told)}
     if five_labels is not None:
-        document["mcc_by_question_and_category"] = by_procedure
+        document["ethics"] = {name: own._asdict() for name, own in by_procedure.items()}
     store.put("humans.json", json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode())
     print_baseline(told)
     print_ethics(by_procedure)

@@ -94,7 +94,8 @@ def read_annotations(
         inputs = found.inputs
         for line in lines:
             item, worker = tuple(line[name] for name in found.inputs), line[found.worker].strip()
-            if not worker or not any(field.strip() for field in item):
+            unanswered = project.texts_a_row > 1 and not line[found.answer].strip()  # one of a line's texts
+            if unanswered or not worker or not any(field.strip() for field in item):
                 num_dropped += 1
                 continue
             right = canonical(line[found.right]) if found.right else ""

@@ -4,8 +4,10 @@ Arrives: labels by item, MERA's file of right answers (modules/scoring/data, ruE
 deliberately does not know how labels came to be.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +17,11 @@ from miron_jax.humans.annotations import normalized
 from miron_jax.metrics.mera import ETHICS, Answered, ethics
 
 _FIELDS = ("text", "actant_1", "actant_2", "question")
-_STEMS = {"правильн": "correct", "хорош": "good", "этичн": "ethical"}  # of the three questions' wordings
+_STEMS = {  # of the three questions' wordings
+    "правильн": "correct", "хорош": "good", "этичн": "ethical", "этическ": "ethical",
+    "correct": "correct", "good": "good", "ethical": "ethical",
+}  # fmt: skip
+_LABELS = {"0": "0", "1": "1", "false": "0", "true": "1"}
 
 Labels = Mapping[tuple[str, ...], Mapping[str, str]]  # (text, first actant, second actant) -> category -> "0" or "1"
 
@@ -40,29 +46,45 @@ def read_ethics_gold(path: Path) -> Labels:
     return right
 
 
-def ethics_values(labels: Mapping[tuple[str, ...], str], inputs: Sequence[str], gold: Labels) -> dict[str, float]:
-    """Matthews' correlation by "question.category", as `metrics.mera.ethics`; items that `gold` does not have are left out.
+class EthicsValues(NamedTuple):
+    mcc: dict[str, float]  # by "question.category", as `metrics.mera.ethics`
+    n: dict[str, int]  # labelled items of each question
+    without_gold: int  # labelled items that the right answers do not have, left out
 
-    labels: "0" or "1" by item, a tuple of the columns `inputs`.  Raises InputError where a column or question is unknown.
+
+def ethics_values(labels: Mapping[tuple[str, ...], str], inputs: Sequence[str], gold: Labels) -> EthicsValues:
+    """Matthews' correlations of labels, by item (a tuple of the columns `inputs`), with each of five right ones.
+
+    Raises InputError where a column, question or label is unknown, and where no item has a right answer.
     """
     places = [inputs.index(f"INPUT:{name}") for name in _FIELDS if f"INPUT:{name}" in inputs]
     if len(places) != len(_FIELDS):
         raise InputError(
-            f"ruEthics' items have the columns {', '.join(inputs)}, expected {', '.join(f'INPUT:{n}' for n in _FIELDS)}"
+            f"ruEthics' items have the columns {', '.join(inputs)}, expected {', '.join(f'INPUT:{n}' for n in _FIELDS)}: "
+            "name them so in the header"
         )
     answered = []
     for item, label in labels.items():
         *key, question = (item[place] for place in places)
+        if label not in _LABELS:
+            raise InputError(f"ruEthics: {key[0]!r:.40} is labelled {label!r:.40}, expected 0 or 1: recode the answers")
         right = gold.get(normalized(key))
         if right is not None:
-            answered.append(Answered(label, right, _question(question)))
-    return ethics(answered, np.ones(len(answered)))
+            answered.append(Answered(_LABELS[label], right, _question(question)))
+    if not answered:
+        raise InputError(
+            f"ruEthics: none of {len(labels)} labelled items is in --gold, which has {len(gold)} texts: give the data.json "
+            "of these pools"
+        )
+    counts = Counter(own.group for own in answered)
+    return EthicsValues(ethics(answered, np.ones(len(answered))), dict(counts), len(labels) - len(answered))
 
 
 def _question(text: str) -> str:
-    named = [name for stem, name in _STEMS.items() if stem in text.lower()]
-    if len(named) != 1:
+    """By the stem that comes first in the wording."""
+    found = sorted((place, name) for stem, name in _STEMS.items() if (place := text.lower().find(stem)) >= 0)
+    if not found:
         raise InputError(
             f"ruEthics: the question {text!r:.60} is none of the three, expected one with {', '.join(_STEMS)} in it"
         )
-    return named[0]
+    return found[0][1]

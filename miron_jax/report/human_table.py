@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from rich.table import Table
 
 from miron_jax.humans.baseline import Accuracy, Baseline, Procedure
+from miron_jax.humans.ethics import EthicsValues
 from miron_jax.report.console import console
 
 
@@ -36,15 +37,20 @@ def print_baseline(found: Baseline) -> None:
         out.print(line, soft_wrap=True)
 
 
-def print_ethics(found: Mapping[str, Mapping[str, float]]) -> None:
+def print_ethics(found: Mapping[str, EthicsValues]) -> None:
     """ruEthics' correlations, a row a question and category, a column a procedure; nothing where there are none."""
-    names = list(dict.fromkeys(name for own in found.values() for name in own))
+    names = list(dict.fromkeys(name for own in found.values() for name in own.mcc))
     if not names:
         return
-    table = Table("question", "category", *(f"MCC, {name}" for name in found))
+    out, table = console(), Table("question", "category", *(f"MCC, {name}" for name in found))
     for name in names:
-        table.add_row(*name.split("."), *(_number(own.get(name)) for own in found.values()))
-    console().print(table)
+        table.add_row(*name.split("."), *(_number(own.mcc.get(name)) for own in found.values()))
+    out.print(table)
+    for name, own in found.items():
+        counts = ", ".join(f"{question} {count}" for question, count in own.n.items())
+        out.print(
+            f"{name}: items of {counts}; {own.without_gold} have no right answer and are left out", soft_wrap=True
+        )
 
 
 def _notes(found: Baseline) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from miron_jax.tasks.draw import Draw
 from miron_jax.tasks.eval_uation_gen.rows import VERSION, Template, numbered, row
-from miron_jax.tasks.eval_uation_gen.words import Word, alphabet_key, words
+from miron_jax.tasks.eval_uation_gen.words import ALPHABET, Word, alphabet_key, words
 
 ALPHABETICAL = (
     Template("Слова «{a}» та «{b}» розставили за абеткою. Яке з них буде першим?", "less", "ordinal"),
@@ -93,6 +93,8 @@ def _rows(
         pool = pools[name]
         a, b = pool.pop(draw.below(len(pool)))
         place = draw.below(len(templates))
+        while _is_within_its_letter(templates[place], a, b):
+            place = draw.below(len(templates))
         template = templates[place]
         right = (min if template.kind == "less" else max)((a, b), key=rank)
         shown = (a, b) if draw.below(2) else (b, a)
@@ -116,3 +118,8 @@ def _rows(
 
 def _of_word(prefix: str, word: Word) -> dict[str, Any]:
     return {f"{prefix}word_length": word.size, f"{prefix}pos": word.pos, f"{prefix}len": len(word.text)}
+
+
+def _is_within_its_letter(template: Template, a: Word, b: Word) -> bool:
+    """Both words begin with the last letter: which is closer to it hangs on whether its beginning or end is meant."""
+    return template.type == "closer_to_letter" and template.kind == "more" and a.text[0] == b.text[0] == ALPHABET[-1]
