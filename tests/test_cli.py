@@ -639,6 +639,37 @@ sys.exit(guarded(action, ["miron-jax"]))
     assert done.stderr.startswith("miron-jax: interrupted; what is scored is kept")
 
 
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+def test_a_signal_waits_until_an_import_is_over(number: str, tmp_path: Path) -> None:
+    """torch runs Python within C++ as it is imported, where an exception ends the process with -6."""
+    (tmp_path / "library.py").write_text(f"""
+import os, signal, time
+os.kill(os.getpid(), signal.{number})
+time.sleep(0.2)
+print("imported", flush=True)
+""")
+    code = """
+import sys
+from absl import flags
+from miron_jax.cli.guard import guarded
+
+def action():
+    import library
+    for moment in range(50):
+        library.time.sleep(0.1)
+    print("the signal is lost")
+
+flags.FLAGS(["miron-jax"])
+sys.exit(guarded(action, ["miron-jax"]))
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=50
+    )
+    assert (done.returncode, done.stdout) == (75, "imported\n"), done.stderr
+    assert done.stderr.startswith("miron-jax: interrupted; what is scored is kept")
+
+
 def test_a_second_interrupt_ends_at_once_with_a_sentence() -> None:
     code = """
 import sys, time

@@ -11,18 +11,20 @@ takes time: what comes before it is loaded has the system's own answer.
     once the exit status is decided          ignored            ignored              ignored
 
 A second SIGTERM is ignored: what is finished is being written.  A handler runs between two instructions of Python: while a
-library computes (XLA compiles a program), the signal waits for it.
+library computes (XLA compiles a program), the signal waits for it.  It waits for imports too: C++ that a library runs as it
+is imported (torch's, by transformers) ends the process where an exception passes through it.
 """
 
 import os
 import signal
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, NoReturn
 
 from miron_jax.errors import INTERRUPTED
 
-AGAIN_SECONDS = 0.05  # until what a destructor dropped is raised again
+AGAIN_SECONDS = 0.05  # until what a destructor dropped, or an import held back, is raised again
 SENTENCE = "interrupted; what is scored is kept, run the same command again"
 
 
@@ -38,7 +40,7 @@ def install() -> None:
     """From here on signals raise `Interrupted`; Python would drop what is raised within a destructor: it is raised again."""
     signal.signal(signal.SIGTERM, _first)
     signal.signal(signal.SIGINT, _first)
-    signal.signal(signal.SIGALRM, _again)
+    signal.signal(signal.SIGALRM, lambda _, frame: _raise(frame))
     if not isinstance(sys.unraisablehook, _RaiseAgain):
         sys.unraisablehook = _RaiseAgain(sys.unraisablehook)
 
@@ -49,19 +51,27 @@ def ignore() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _first(number: int, _: Any) -> None:
+def _first(number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is finished is written now, whatever else is sent
     signal.signal(signal.SIGINT, _second)
-    raise Interrupted(number == signal.SIGTERM)
+    is_preemption = number == signal.SIGTERM
+    signal.signal(signal.SIGALRM, lambda _, frame: _raise(frame, is_preemption))
+    _raise(frame, is_preemption)
+
+
+def _raise(frame: FrameType | None, is_preemption: bool = False) -> None:
+    """Raises `Interrupted`, or tries again later where the main thread is importing something."""
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
+            return
+        frame = frame.f_back
+    raise Interrupted(is_preemption)
 
 
 def _second(*_: Any) -> NoReturn:
     os.write(2, b"miron-jax: interrupted twice, ended at once; run the same command again\n")
     os._exit(INTERRUPTED)
-
-
-def _again(*_: Any) -> None:
-    raise Interrupted
 
 
 class _RaiseAgain:
