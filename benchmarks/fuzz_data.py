@@ -14,7 +14,6 @@ from fuzz import Target
 
 sys.path.append(str(Path(__file__).parents[1]))  # tests/ has records of MERA's shape
 
-from miron_jax.cli.submissions import check, read_records
 from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import AnyTask
 from miron_jax.errors import InputError
@@ -24,6 +23,7 @@ from miron_jax.tasks import core, eval_bundle, miron
 from miron_jax.tasks.eval_uation_gen.titles import read_articles
 from miron_jax.tasks.gauntlet import programming, yaml_files
 from miron_jax.tasks.mera import suite as mera
+from miron_jax.tasks.mera.site import check, read_records
 from miron_jax.tasks.mera.submission import write_submission
 from miron_jax.tasks.mera.table import Version, data_sets
 from tests.mera_records import write_mera
@@ -173,8 +173,8 @@ def _write_results(folder: Path) -> None:
 
 
 def _read_results(folder: Path) -> None:
-    from miron_jax.cli.submissions import export
     from miron_jax.report.robustness_table import print_robustness
+    from miron_jax.tasks.mera.site import export
 
     export(folder, folder / "out.zip", "v1")
     _quiet(lambda: print_robustness(folder))

@@ -33,6 +33,7 @@ from miron_jax.model.decoder import leaf_name
 from miron_jax.model.own import OwnModel, check_own
 from miron_jax.model.training_run import Checkpoint
 from miron_jax.planning.request_batches import Totals
+from miron_jax.ragged import end_to_end
 from miron_jax.report.loggers import numbers_of, open_loggers
 from miron_jax.report.output import check_output, steps_there, write_results, write_top
 from miron_jax.report.results import results_of, strict
@@ -266,6 +267,5 @@ def _requests(architecture: Architecture, texts: Sequence[tuple[str, str]]) -> R
         raise InputError(
             f"text {too_long[0]} has {len(ids[too_long[0]])} tokens, but the model has {most} places: cut it"
         )
-    offsets = np.cumsum([0, *(len(own) for own in ids)]).astype(np.int64)
     no = np.zeros(len(ids), bool)
-    return Requests(np.concatenate([np.zeros(0, np.int32), *ids]), offsets, np.asarray(starts, np.int32), no, no)
+    return Requests(*end_to_end(ids), np.asarray(starts, np.int32), no, no)

@@ -9,14 +9,16 @@ choice as span), so its numbers are not these.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from miron_jax.definitions.records import Composite, DataFile, Measured, Profile, Suite, Task
 from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_yaml, shown
+from miron_jax.metrics.choices import FIRST, MEAN
 from miron_jax.prompting.draws import PER_ITEM_1234, SHUFFLE_1337
 from miron_jax.tasks.eval_bundle import locate_files
 from miron_jax.tasks.icl_rows import PARSE, Kind
+from miron_jax.tokens.spans import AFTER_COMMON_PREFIX, AFTER_STRIPPED_CONTEXT, COMMON_SUFFIX, Span
 
 CITATION = (
     "CORE of DataComp-LM, Li et al. 2024, arXiv:2406.11794; data of MosaicML llm-foundry; rules of karpathy/nanochat"
@@ -97,10 +99,10 @@ _LARGE = frozenset({"core/hellaswag_zeroshot", "core/hellaswag", "core/squad", "
 BASELINES_18: dict[str, float] = {name: b for name, b in BASELINES_V1.items() if name not in _LARGE}
 
 
-_SPAN: dict[Kind, Literal["after_common_prefix", "common_suffix", "after_stripped_context"]] = {
-    "multiple_choice": "after_common_prefix",
-    "schema": "common_suffix",
-    "language_modeling": "after_stripped_context",
+_SPAN: dict[Kind, Span] = {
+    "multiple_choice": AFTER_COMMON_PREFIX,
+    "schema": COMMON_SUFFIX,
+    "language_modeling": AFTER_STRIPPED_CONTEXT,
 }
 
 
@@ -121,8 +123,8 @@ def _profile(row: _Row) -> Profile:
         span=_SPAN[row.kind],
         truncation="keep_last",
         max_length=None,
-        normalizer="mean",
-        tie="first",
+        normalizer=MEAN,
+        tie=FIRST,
         empty_span="nan_first_wins",
         categories="pooled",
     )

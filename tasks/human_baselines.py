@@ -14,7 +14,7 @@ ruEthics' 645 texts are asked three times (1935).  RWSD's 0.837 is 217/259 = 0.8
 """
 
 from miron_jax.definitions.records import HumanBaseline
-from miron_jax.metrics.mera import ETHICS, QUESTIONS
+from miron_jax.tasks.mera.metrics import ETHICS, QUESTIONS
 
 _TABLE = "ai-forever/MERA, humanbenchmarks/README.md at 12daebd"
 _CARDS = "MERA's dataset cards and leaderboard, mera.a-ai.ru/en/submits/10001"

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from miron_jax.metrics.mera import ETHICS, QUESTIONS
+from miron_jax.metrics.answers import EQUAL
+from miron_jax.tasks.mera.metrics import ETHICS, MCC, QUESTIONS
 from miron_jax.tasks.mera.table import DataSet, Version, data_sets
 
 Fields = dict[str, Any]
@@ -73,7 +74,7 @@ def _record(own: DataSet, version: Version, i: int, given: bool) -> Fields:
 
 
 def _gold(own: DataSet, version: Version, i: int) -> Any:
-    if own.over_all == "mcc":
+    if own.over_all is MCC:
         return {category: "01"[(i + j) % 2] for j, category in enumerate(ETHICS)}
     if own.choices:
         return own.choices[i % len(own.choices)]
@@ -81,7 +82,7 @@ def _gold(own: DataSet, version: Version, i: int) -> Any:
         return [{"label": "passage", "length": 3, "offset": 0, "segment": f"там {i}"}]
     if own.kind == "program":
         return ["1", "2"]
-    return str(2 * i) if own.match == "equal" else f"там {i}"
+    return str(2 * i) if own.match is EQUAL else f"там {i}"
 
 
 def _meta(own: DataSet, i: int) -> Fields:

@@ -22,7 +22,7 @@ from miron_jax.cli import COMMANDS
 from miron_jax.cli.flags import EVERY, OF_COMMAND
 from miron_jax.config import SETTINGS, RunConfig
 from miron_jax.errors import InputError
-from miron_jax.metrics.mera import ETHICS
+from miron_jax.tasks.mera.metrics import ETHICS
 from tests.tiny_model import make_model, write_core_data
 
 TASKS = "core/copa,core/arc_easy,core/winograd,core/lambada_openai"

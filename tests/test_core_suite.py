@@ -42,7 +42,7 @@ def test_table_has_the_published_shape():
     assert len(core.SUITE.tasks) == 22
     assert len({task.file.path for task in core.SUITE.tasks}) == 21
     assert sum(task.file.rows or 0 for task in core.SUITE.tasks) == 91_037
-    assert {task.profile.span for task in core.SUITE.tasks if task.kind == "schema"} == {"common_suffix"}
+    assert {task.profile.span.name for task in core.SUITE.tasks if task.kind == "schema"} == {"common_suffix"}
     assert all((task.profile.strip == "context") == (task.kind == "language_modeling") for task in core.SUITE.tasks)
 
 

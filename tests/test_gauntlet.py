@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from miron_jax.definitions.data_files import DataState, data_state, git_blob_sha1, read_examples
 from miron_jax.definitions.records import AnswerProfile, Example, Measured, Question, Task
 from miron_jax.errors import InputError
-from miron_jax.metrics.answers import answer_of, normalize, score_answer
-from miron_jax.metrics.choices import score_choices
+from miron_jax.metrics.answers import answer_of, normalize_gauntlet, score_answer
+from miron_jax.metrics.choices import EXP_MEAN, MEAN, score_choices
 from miron_jax.prompting.prompts import Prompt, render
 from miron_jax.tasks.gauntlet import suite
 from miron_jax.tasks.gauntlet.averages import Averages
@@ -311,10 +311,10 @@ def test_exp_makes_ties_that_the_first_option_wins():
 
     # Both above 88.7 nats: exp is infinite for both.  Both tiny: exp is 1 for both.
     for losses in ((120.0, 90.0), (2e-9, 1e-9)):
-        by_exp = score_choices(options(*losses), ("a", "b"), 0, "exp_mean")
+        by_exp = score_choices(options(*losses), ("a", "b"), 0, EXP_MEAN)
         assert (by_exp.prediction, by_exp.tied, by_exp.rounded) == (0, True, True)
-        assert score_choices(options(*losses), ("a", "b"), 0, "mean").prediction == 1
-    plain = score_choices(options(2.0, 1.0), ("a", "b"), 0, "exp_mean")
+        assert score_choices(options(*losses), ("a", "b"), 0, MEAN).prediction == 1
+    plain = score_choices(options(2.0, 1.0), ("a", "b"), 0, EXP_MEAN)
     assert (plain.prediction, plain.tied, plain.rounded) == (1, False, False)
 
 
@@ -335,7 +335,7 @@ def test_a_uniform_model_scores_the_share_of_first_options(folder: Path):
                 same * (len(e.continuations) // 2 or 1),
                 ("a", "b") * (len(e.continuations) // 2 or 1),
                 e.gold,
-                "exp_mean",
+                EXP_MEAN,
             )
             for e in examples
         ]
@@ -356,7 +356,7 @@ def test_a_uniform_model_scores_the_share_of_first_options(folder: Path):
     ],
 )
 def test_normalized_answers_by_hand(text: str, expected: str):
-    assert normalize(text) == expected
+    assert normalize_gauntlet(text) == expected
 
 
 def test_answers_by_hand():
@@ -376,7 +376,9 @@ def test_answers_by_hand():
 
 def test_answers_that_are_nothing_are_the_two_known_ones(folder: Path):
     found = {
-        label: [q.row for q in read_examples(answer_task(label), folder) if not all(map(normalize, q.accepted))]
+        label: [
+            q.row for q in read_examples(answer_task(label), folder) if not all(map(normalize_gauntlet, q.accepted))
+        ]
         for label in ("triviaqa_sm_sub", "gsm8k", "svamp", "aqua", "agi_eval_sat_math")
     }
     assert found == {"triviaqa_sm_sub": [2102], "gsm8k": [], "svamp": [], "aqua": [], "agi_eval_sat_math": [130]}

@@ -27,7 +27,7 @@ from miron_jax.humans.glad import abilities
 from miron_jax.humans.gold import RULES, arithmetic, brackets, common_subsequence, rule_of
 from miron_jax.humans.votes import Votes, procedure_a, procedure_b, votes, workers
 from miron_jax.metrics.detox import detox_scores
-from miron_jax.metrics.mera import ETHICS
+from miron_jax.tasks.mera.metrics import ETHICS
 
 
 class Published(NamedTuple):

@@ -11,8 +11,9 @@ import pytest
 from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import Question, Task
 from miron_jax.errors import InputError
-from miron_jax.metrics.mera import ETHICS
+from miron_jax.metrics.choices import FIRST, LAST
 from miron_jax.prompting.prompts import Prompt, render
+from miron_jax.tasks.mera.metrics import ETHICS
 from miron_jax.tasks.mera.records import worded
 from miron_jax.tasks.mera.suite import V1, V12
 from miron_jax.tasks.mera.table import BY_NAME, data_sets
@@ -315,13 +316,13 @@ def test_questions_hold_what_is_right_and_ties_break_as_v1_breaks_them(tmp_path:
     assert isinstance(question, Question)
     assert question.accepted == ("раз", "два")
     assert worded([]) == ()
-    ties = {own.name for own in data_sets("v1") if own.v1 and own.v1.tie == "last"}
+    ties = {own.name for own in data_sets("v1") if own.v1 and own.v1.tie is LAST}
     assert ties == {
         "ruEthics",
         "ruHHH",
         "ruHateSpeech",
     }  # "1" wins a tie in ruEthics, "2" in the others; v1.2: the first
-    assert all(own.v12.tie == "first" for own in data_sets("v1.2"))
+    assert all(own.v12.tie is FIRST for own in data_sets("v1.2"))
     assert BY_NAME["ruEthics"].choices == ("0", "1")
 
 

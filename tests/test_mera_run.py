@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from miron_jax.cli.submissions import check, export, read_records
 from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import DataState, read_examples
 from miron_jax.definitions.records import Problem
 from miron_jax.errors import InputError
 from miron_jax.inputs import find_inputs
-from miron_jax.metrics.mera import grade_norm, macro_f1, matthews
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.report.output import write_results
 from miron_jax.run import evaluate
@@ -23,7 +21,9 @@ from miron_jax.runtime.sandbox import Sandbox
 from miron_jax.task_kinds.generation import GenerationScores
 from miron_jax.task_kinds.interface import Source
 from miron_jax.task_kinds.programs import Judge
+from miron_jax.tasks.mera.metrics import grade_norm, macro_f1, matthews
 from miron_jax.tasks.mera.scoring import score_submission
+from miron_jax.tasks.mera.site import check, export, read_records
 from miron_jax.tasks.mera.submission import read_submission
 from miron_jax.tasks.mera.suite import SUITE_NAME, V1
 from miron_jax.tasks.mera.table import data_sets
@@ -113,15 +113,15 @@ def test_ethics_without_labels_correlates_with_nothing(model: Path, tmp_path: Pa
 
 
 def test_v1s_ties_go_to_the_option_that_its_rule_names(tmp_path: Path) -> None:
-    from miron_jax.metrics.choices import score_choices
+    from miron_jax.metrics.choices import LAST, MEAN, SUM, score_choices
 
     equal = [np.array([-1.0], np.float32), np.array([-1.0], np.float32)]
-    assert score_choices(equal, (" 1", " 2"), 0, "sum").prediction == 0
-    assert score_choices(equal, (" 1", " 2"), 0, "sum", "last").prediction == 1
+    assert score_choices(equal, (" 1", " 2"), 0, SUM).prediction == 0
+    assert score_choices(equal, (" 1", " 2"), 0, SUM, LAST).prediction == 1
     # The sum is not normalized: two tokens of -0.7 lose against one of -1.
     longer = [np.array([-0.7, -0.7], np.float32), np.array([-1.0], np.float32)]
-    assert score_choices(longer, ("a", "b"), None, "sum").prediction == 1
-    assert score_choices(longer, ("a", "b"), None, "mean").prediction == 0
+    assert score_choices(longer, ("a", "b"), None, SUM).prediction == 1
+    assert score_choices(longer, ("a", "b"), None, MEAN).prediction == 0
 
 
 def test_a_submission_wants_every_record_and_a_run_of_its_suite(model: Path, tmp_path: Path) -> None:
@@ -136,9 +136,10 @@ def test_a_submission_wants_every_record_and_a_run_of_its_suite(model: Path, tmp
     assert not (tmp_path / "out.zip").exists()
 
 
-def test_the_published_zip_is_fine_without_any_records(shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check(shared_data / "mera" / "golden_submission" / "sample_submission.zip", "v1", None)
-    assert "cannot be scored here" in capsys.readouterr().out
+def test_the_published_zip_is_fine_without_any_records(shared_data: Path) -> None:
+    checked = check(shared_data / "mera" / "golden_submission" / "sample_submission.zip", "v1", None)
+    assert checked.faults == []
+    assert "cannot be scored here" in checked.rows[0][3]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from miron_jax.errors import InputError
-from miron_jax.metrics.mera import ETHICS, QUESTIONS
+from miron_jax.tasks.mera.metrics import ETHICS, QUESTIONS
 from miron_jax.tasks.mera.scoring import expected_total, score_submission
 from miron_jax.tasks.mera.submission import Fault, Submission, read_submission, write_submission
 from miron_jax.tasks.mera.table import DATA_SETS, data_sets

@@ -1,15 +1,19 @@
 """Metrics of one example, each number worked out by hand."""
 
 import math
-from typing import Literal
 
 import numpy as np
 import pytest
 
+from miron_jax.definitions.rules import Rule
 from miron_jax.metrics.choices import (
     CHOICE_METRICS,
     CONTINUATION_METRICS,
+    EXP_MEAN,
+    FIRST,
+    LAST,
     PROPORTIONS,
+    Tie,
     bits_per_byte,
     first_smallest,
     mean_losses,
@@ -84,13 +88,13 @@ def test_an_empty_span_is_nan_to_the_protocol_and_zero_to_the_sums():
     assert first.metrics["bits_per_byte"] == pytest.approx(0.5 / math.log(2) / 4)
 
 
-@pytest.mark.parametrize(("tie", "chosen"), [("first", 0), ("last", 1)])
-def test_an_exact_tie_is_no_rounding_to_one(tie: Literal["first", "last"], chosen: int):
-    equal = score_choices([logprobs(-1), logprobs(-1), logprobs(-2)], ["a", "b", "c"], 0, "exp_mean", tie)
+@pytest.mark.parametrize(("tie", "chosen"), [(FIRST, 0), (LAST, 1)])
+def test_an_exact_tie_is_no_rounding_to_one(tie: Rule[Tie], chosen: int):
+    equal = score_choices([logprobs(-1), logprobs(-1), logprobs(-2)], ["a", "b", "c"], 0, EXP_MEAN, tie)
     assert (equal.prediction, equal.tied, equal.rounded) == (chosen, True, False)
     # exp(1e-9) and exp(2e-9) are both 1 in float32: the means alone would choose the first of these, whatever the rule.
-    near = score_choices([logprobs(-1e-9), logprobs(-2e-9), logprobs(-2)], ["a", "b", "c"], 0, "exp_mean", tie)
-    assert (near.prediction, near.tied, near.rounded) == (chosen, True, tie == "last")
+    near = score_choices([logprobs(-1e-9), logprobs(-2e-9), logprobs(-2)], ["a", "b", "c"], 0, EXP_MEAN, tie)
+    assert (near.prediction, near.tied, near.rounded) == (chosen, True, tie is LAST)
 
 
 def test_means_are_float32():

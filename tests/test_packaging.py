@@ -27,6 +27,7 @@ PACKAGE_FOLDERS = ("miron_jax", "kernels", "tasks")
 # DESIGN.md section 2: a stage imports only what stands above it.  A folder is one stage.
 STAGES = (
     "errors",
+    "ragged",
     "files",
     "config",
     "definitions",
@@ -41,8 +42,8 @@ STAGES = (
     "statistics",
     "task_kinds",
     "evaluation",
-    "humans",
     "tasks",
+    "humans",
     "report",
     "inputs",
     "run",
@@ -52,8 +53,8 @@ STAGES = (
     "__main__",
     "__init__",
 )
-TASKS_MAY_IMPORT = {"errors", "files", "definitions", "prompting", "metrics", "tasks"}
-COMPOSES_TASKS = {"inputs", "cli", "__init__"}
+TASKS_MAY_IMPORT = {"errors", "files", "definitions", "prompting", "metrics", "tokens", "tasks"}
+COMPOSES_TASKS = {"humans", "inputs", "cli", "__init__"}
 
 
 def run_python(code: str, cwd: Path, *options: str, path: Path | None = None) -> str:

@@ -14,11 +14,11 @@ import pytest
 from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import Problem
 from miron_jax.errors import InputError
-from miron_jax.metrics.programs import pass_at, score_programs
+from miron_jax.metrics.programs import NEXT_TOP_LEVEL_LINE, pass_at, score_programs
 from miron_jax.runtime import sandbox
 from miron_jax.runtime.sandbox import Limits, Ran, Sandbox
 from miron_jax.task_kinds import program_languages
-from miron_jax.task_kinds.programs import Judge, Verdict, check_languages, cut_program, solution_of
+from miron_jax.task_kinds.programs import Judge, Verdict, check_languages, solution_of
 from miron_jax.tasks.gauntlet import programming
 
 QUICK = Limits(seconds=3.0, memory_bytes=1 << 30)
@@ -232,10 +232,10 @@ def test_a_program_that_only_ends_or_prints_has_not_passed(box: Sandbox, solutio
 
 
 def test_texts_are_cut_at_the_margin():
-    assert cut_program("    return 1\n\n\ndef g():\n    pass") == "    return 1\n\n"
-    assert cut_program("    a\n# note\n") == "    a"
-    assert cut_program("    a\n}\n") == "    a\n}\n"
-    assert cut_program("x = 1\ny = 2") == "x = 1"
+    assert NEXT_TOP_LEVEL_LINE.call("    return 1\n\n\ndef g():\n    pass") == "    return 1\n\n"
+    assert NEXT_TOP_LEVEL_LINE.call("    a\n# note\n") == "    a"
+    assert NEXT_TOP_LEVEL_LINE.call("    a\n}\n") == "    a\n}\n"
+    assert NEXT_TOP_LEVEL_LINE.call("x = 1\ny = 2") == "x = 1"
     assert solution_of(problem(prompt="p:", solution="  x")) == "\n  x"
     assert solution_of(problem(prompt="p:\n", solution="  x")) == "  x"
 

@@ -71,12 +71,12 @@ def twin(prompt: Prompt, profile: Profile, tokenizer: Any, max_length: int | Non
 
     options = [ids(prompt.preamble + c + k) for c, k in zip(prompt.contexts, prompt.continuations, strict=True)]
     shortest = min(map(len, options))
-    if profile.span == "after_common_prefix":
+    if profile.span.name == "after_common_prefix":
         shared = 0
         while shared < shortest and len({option[shared] for option in options}) == 1:
             shared += 1
         starts = [shared] * len(options)
-    elif profile.span == "common_suffix":
+    elif profile.span.name == "common_suffix":
         shared = 0
         while shared < shortest and len({option[-1 - shared] for option in options}) == 1:
             shared += 1

@@ -18,12 +18,12 @@ from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import AnswerProfile, Task
 from miron_jax.errors import InputError
 from miron_jax.metrics.answers import score_answer
-from miron_jax.metrics.choices import score_beside, score_choices
-from miron_jax.metrics.ukrainian import as_lm_eval, comparable
+from miron_jax.metrics.choices import CHAR, SUM, score_beside, score_choices
 from miron_jax.prompting.prompts import Prompt, render
 from miron_jax.tasks.eval_uation.records import joined_draws
 from miron_jax.tasks.eval_uation.suite import SUITE, TEXT, TEXT_REFCOMPAT, locate
 from miron_jax.tasks.eval_uation.table import DATA_SETS
+from miron_jax.tasks.eval_uation.ukrainian import as_lm_eval, comparable
 from miron_jax.tasks.registry import suites
 from miron_jax.tokens.detokenize import drops_first_space
 from miron_jax.tokens.records import LengthLimit
@@ -143,7 +143,7 @@ def test_the_cloze_glues_punctuation_and_is_compared_by_the_character(folder: Pa
     assert first.continuations[0] == " лисиця, а не хтось інший. Настала ніч 0."
     # Beside the six: the same six behind the question's own beginning, without the story.
     assert first.contexts[6:] == ("Увечері всі раділи. Кошик знайшла",) * 6
-    assert TASKS["eval-ua-tion/ua_cbt_cloze"].profile.normalizer == "char"  # pyright: ignore[reportAttributeAccessIssue]
+    assert TASKS["eval-ua-tion/ua_cbt_cloze"].profile.normalizer is CHAR  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.parametrize(
@@ -410,7 +410,7 @@ def test_letters_stay_apart_where_looks_are_folded() -> None:
 
 def test_what_is_asked_beside_by_hand() -> None:
     options, texts = [np.array([-1.0], np.float32), np.array([-0.5, -2.0], np.float32)], (" ab", " abcdef")
-    plain = score_choices(options, texts, 1, "sum", "first")
+    plain = score_choices(options, texts, 1, SUM)
     assert plain.metrics["accuracy"] == 0.0  # -1.0 against -2.5
     found = score_beside(plain, options, texts, 1, [], [np.array([-0.25], np.float32), np.array([-3.0], np.float32)])
     assert found.metrics["accuracy_char"] == 1.0  # -1 / 2 against -2.5 / 6
@@ -431,7 +431,7 @@ def test_what_is_asked_beside_by_hand() -> None:
     )
     assert math.isnan(broken.metrics["greedy_exact"])
     assert math.isnan(broken.metrics["accuracy_pmi"])
-    assert score_choices(options, texts, 1, "char", "first").prediction == 1
+    assert score_choices(options, texts, 1, CHAR).prediction == 1
 
 
 @pytest.mark.parametrize("drops", [True, False])

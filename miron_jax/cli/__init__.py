@@ -6,7 +6,6 @@ knows only run.py and what prints or writes; jax is imported after the flags are
     flags        what each command accepts           eval tasks plan bench humans report    one module a command
     parse, help  the command line -> flags           processes    the processes of a run, their supervisor
     run_config   flags -> RunConfig                  guard        what an exception becomes
-                                                     submissions  MERA's zips, which report writes and checks
 """
 
 import sys

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from miron_jax.definitions.rules import GREEDY, Rule
+from miron_jax.definitions.rules import GREEDY, NOTHING, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,10 @@ class Wording:
     ]  # keep_last: the last max_length tokens stay, BOS and early shots go
     # first; whole_shots: worked examples go whole, the first first, and only then tokens
     max_length: int | None  # tokens of a request without --max_length; None: as many as the model takes
-    over_all: Literal["", "f1_macro", "mcc", "grade_norm"] = ""  # numbers over all examples together, beside the means
+    over_all: Rule[Callable[..., Any]] = (
+        NOTHING  # what `Task.answered` gives, how often each counts -> numbers over all
+    )
+    # examples together, beside the means
 
     @property
     def endings(self) -> tuple[str, ...]:
@@ -87,14 +90,9 @@ class Profile(Wording):
 
     continuation_space: Literal["as_written", "where_one_token"]  # where_one_token: a continuation begins with a space
     # where " a" is one token
-    span: Literal[
-        "after_common_prefix", "common_suffix", "after_stripped_context", "after_context", "continuation"
-    ]  # tokens scored; after_context: behind as many tokens as the context alone has, trailing space not counted
-    normalizer: Literal[
-        "mean", "exp_mean", "sum", "char"
-    ]  # options are compared by mean log-probability a token, float32;
-    # exp_mean: by exp of it, whose rounding makes ties; sum: not normalized; char: sum by characters of the option
-    tie: Literal["first", "last"]  # which of equal options wins
+    span: Any  # tokens scored: of tokens/spans.py
+    normalizer: Rule[Callable[..., Any]]  # what options are compared by: of metrics/choices.py
+    tie: Rule[Callable[..., int]]  # which of equal options wins: likewise
     empty_span: Literal[
         "nan_first_wins", "error"
     ]  # no scored token: NaN, which wins in first place and loses elsewhere
@@ -113,14 +111,8 @@ class AnswerProfile(Wording):
     extra_tokens: int  # a text may have this many tokens more than the longest accepted answer of the whole file
     stop: tuple[str, ...]  # a text ends before the first of these
     answer_after: str  # the answer is what stands behind the last of these; "": the whole text
-    answer_normalizer: Literal["gauntlet", "squad", "strip", "ukrainian", "lm_eval", "lm_eval_no_space"]
-    # gauntlet: lower case, no punctuation or articles, white space squeezed; squad: the same, punctuation in ASCII only;
-    # strip: no white space at either end; ukrainian: miron_jax/metrics/ukrainian.py; lm_eval: lower case, no ASCII
-    # punctuation, white space kept; lm_eval_no_space: nor white space anywhere
-    match: Literal["prefix", "equal", "normalized", "squad", "exam", "detox"]
-    # prefix: right where the answer begins with an accepted one; equal: without white space around it, it is one;
-    # normalized: both are equal once normalized; squad: em and f1 over words; exam: points of the state exam; detox: three
-    # classifiers
+    answer_normalizer: Rule[Callable[[str], str]]  # of metrics/answers.py, or the suite's own
+    match: Rule[Callable[..., Any]]  # likewise: an answer, the accepted ones, the normalizer -> what the example scores
     decoded: Literal["after_prompt", "alone"] = (
         "after_prompt"  # a text's tokens; alone: SentencePiece drops a first space
     )
@@ -160,8 +152,7 @@ class ProgramProfile:
     top_p: float
     room: Literal["longest_solution", "nothing"] = "longest_solution"
     extra_tokens: int  # a program may have this many tokens more than the longest solution of the file, or than nothing
-    cut: Literal["next_top_level_line", "stop"]
-    # a program ends before a line that begins with a letter, digit, # or `; or before the first of the stop strings
+    cut: Rule[Callable[[str], str]]  # where a program ends in its text: of metrics/programs.py
     stop: tuple[str, ...] = ()
     judge: Literal["all_tests", "answers"]  # passes if every test does; the file's own check function is not used;
     # answers: if str() of what every test returns is what it should be

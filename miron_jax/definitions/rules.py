@@ -1,7 +1,7 @@
 """Rules of a profile as objects: what runs, under the name that results print.
 
-Arrives: nothing.  Leaves: `Rule`, and `printed`, a profile as it stands in results.json.  It deliberately knows no rule but
-how a text is drawn.
+Arrives: nothing.  Leaves: `Rule`, and `printed`, a profile as it stands in results.json.  It deliberately knows no rule of
+texts or tokens.
 """
 
 from collections.abc import Callable
@@ -25,3 +25,6 @@ def printed(profile: Any) -> dict[str, Any]:
 
 # Each token the most probable one, the lowest id among equals.
 GREEDY = Rule("greedy", lambda: {"temperature": 0.0})
+
+# No numbers over all examples together.
+NOTHING = Rule("", lambda answered, weights: {})

@@ -37,6 +37,7 @@ from miron_jax.model.layout import heads_axis
 from miron_jax.model.own import OwnModel
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import Plan
+from miron_jax.ragged import end_to_end
 from miron_jax.runtime.devices import DATA, Placement
 from miron_jax.tokens.detokenize import text_after, texts_of_tokens
 from miron_jax.tokens.records import Requests
@@ -184,11 +185,10 @@ class Generator:
             nothing, shards = np.zeros(0, np.int64), self.placement.shards
             yield [PrefilledPrompt(r, None, i % shards, nothing) for i, r in enumerate(longest_first)]
             return
-        ids = [np.asarray(request.token_ids, np.int32) for request in requests]
-        offsets = np.concatenate([[0], np.cumsum([len(own) for own in ids])]).astype(np.int64)
+        ids = [request.token_ids for request in requests]
         first, no = np.ones(len(ids), np.int32), np.zeros(len(ids), bool)
         plan = make_plan(
-            Requests(np.concatenate(ids), offsets, first, no, no),
+            Requests(*end_to_end(ids), first, no, no),
             cost_model(self.model.config, max_lengths=PREFILL_LENGTHS),
             tuple(self._prefill_rows),
         )

@@ -20,9 +20,10 @@ from miron_jax.model.costs import cost_model
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import PlannedPart, Totals, plan_parts, select
+from miron_jax.ragged import gather, offsets_of
 from miron_jax.runtime.hosts import Hosts, deal
 from miron_jax.runtime.journal import Entries, Journal
-from miron_jax.tokens.records import Requests, gather
+from miron_jax.tokens.records import Requests
 
 
 def score_parts(
@@ -270,7 +271,7 @@ class _Known:
         taken = [
             self._parts[p][place - self._first[p]] for p, place in zip(part.tolist(), places.tolist(), strict=True)
         ]
-        offsets = np.concatenate([[0], np.cumsum([len(score.rank) for score in taken])]).astype(np.int64)
+        offsets = offsets_of([len(score.rank) for score in taken])
         empty = [np.zeros(0, np.float32)], [np.zeros(0, np.int32)]
         return Scores(
             offsets,

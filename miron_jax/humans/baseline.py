@@ -14,8 +14,8 @@ from miron_jax.humans.agreement import krippendorff_alpha
 from miron_jax.humans.annotations import PROJECTS, Annotations, Project
 from miron_jax.humans.gold import Rule
 from miron_jax.humans.votes import NEEDED, Label, Votes, procedure_a, procedure_b, votes, workers
-from miron_jax.metrics.mera import macro_f1, matthews
 from miron_jax.statistics.estimate import wilson
+from miron_jax.tasks.mera.metrics import macro_f1, matthews
 
 
 @dataclass(frozen=True, slots=True)

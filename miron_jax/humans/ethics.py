@@ -14,7 +14,7 @@ import numpy as np
 from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_json
 from miron_jax.humans.annotations import normalized
-from miron_jax.metrics.mera import ETHICS, Answered, ethics
+from miron_jax.tasks.mera.metrics import ETHICS, Answered, ethics
 
 _FIELDS = ("text", "actant_1", "actant_2", "question")
 _STEMS = {  # of the three questions' wordings
@@ -47,7 +47,7 @@ def read_ethics_gold(path: Path) -> Labels:
 
 
 class EthicsValues(NamedTuple):
-    mcc: dict[str, float]  # by "question.category", as `metrics.mera.ethics`
+    mcc: dict[str, float]  # by "question.category", as `tasks.mera.metrics.ethics`
     n: dict[str, int]  # labelled items of each question
     without_gold: int  # labelled items that the right answers do not have, left out
 

@@ -1,53 +1,26 @@
 """A text that a model wrote, and the answers that are right -> named numbers.
 
-Arrives: the generated text, the accepted answers.  Leaves: `ExampleScore`.  It deliberately does not know tasks or tokens.
+Arrives: the generated text, the accepted answers.  Leaves: `ExampleScore`; rules of normalizing and matching that suites
+choose from.  It deliberately does not know tasks or tokens.
 """
 
-import math
 import re
 import string
+from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from miron_jax.definitions.records import AnswerProfile
+from miron_jax.definitions.rules import Rule
 from miron_jax.metrics.choices import ExampleScore
-from miron_jax.metrics.mera import exact_match, token_f1
-from miron_jax.metrics.mera import normalize as normalize_squad
-from miron_jax.metrics.ukrainian import as_lm_eval, comparable
 
-_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "\u2018\u2019\u00b4`", " "))
+_MORE_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "\u2018\u2019\u00b4`", " "))
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 
 
 def score_answer(text: str, accepted: Sequence[str], profile: AnswerProfile) -> ExampleScore:
-    """A text against right answers, by the profile's rule."""
-    answer = answer_of(text, profile.answer_after)
-    if profile.match == "squad":
-        em, f1 = exact_match(answer, accepted), token_f1(answer, accepted)
-        return ExampleScore(None, bool(em), False, False, {"em": em, "f1": f1, "score": (em + f1) / 2})
-    if profile.match == "equal":
-        right = answer.strip() in accepted
-        return ExampleScore(None, right, False, False, {"accuracy": float(right)})
-    if profile.match == "normalized":
-        same = NORMALIZERS[profile.answer_normalizer]
-        right = same(answer) in map(same, accepted)
-        return ExampleScore(None, right, False, False, {"accuracy": float(right)})
-    if profile.match == "exam":  # its points are counted over all records together
-        return ExampleScore(None, None, False, False, {"answered": float(bool(answer.strip()))})
-    if profile.match == "detox":
-        return ExampleScore(None, None, False, False, {"j": math.nan})
-    return _score_prefix(answer, accepted)
-
-
-def _score_prefix(answer: str, accepted: Sequence[str]) -> ExampleScore:
-    """accuracy = 1 if the normalized answer begins with a normalized accepted one, else 0.
-
-    composer's InContextLearningQAAccuracy.  A longer number that begins with the right one passes ("12" for "1"), a lost
-    sign is not seen ("5" for "-5"), and an accepted answer that normalizes to nothing is always right.
-    """
-    answer = normalize(answer)
-    right = any(answer.startswith(normalize(own)) for own in accepted)
-    return ExampleScore(None, right, False, False, {"accuracy": float(right)})
+    """A text against right answers, by the profile's rules."""
+    return profile.match.call(answer_of(text, profile.answer_after), accepted, profile.answer_normalizer.call)
 
 
 def answer_of(text: str, answer_after: str) -> str:
@@ -57,19 +30,66 @@ def answer_of(text: str, answer_after: str) -> str:
 
 def compared(text: str, profile: AnswerProfile) -> str:
     """The answer in a text, as it is compared."""
-    return NORMALIZERS[profile.answer_normalizer](answer_of(text, profile.answer_after))
+    return profile.answer_normalizer.call(answer_of(text, profile.answer_after))
 
 
-def normalize(text: str) -> str:
+def normalize_gauntlet(text: str) -> str:
     """Lower case; punctuation, underscores and the articles a, an, the become space; white space is squeezed."""
+    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_MORE_PUNCTUATION)).split())
+
+
+def normalize_squad(text: str) -> str:
+    """SQuAD's: lower case, no ASCII punctuation, no English articles, white space squeezed.  Of Russian quotes and dashes
+    it knows nothing."""
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-NORMALIZERS: dict[str, Callable[[str], str]] = {
-    "gauntlet": normalize,
-    "squad": normalize_squad,
-    "strip": str.strip,
-    "ukrainian": comparable,
-    "lm_eval": partial(as_lm_eval, drop_space=False),
-    "lm_eval_no_space": partial(as_lm_eval, drop_space=True),
-}
+Normalize = Callable[[str], str]
+GAUNTLET: Rule[Normalize] = Rule("gauntlet", normalize_gauntlet)
+SQUAD: Rule[Normalize] = Rule("squad", normalize_squad)
+STRIP: Rule[Normalize] = Rule("strip", str.strip)
+
+
+def exact_match(answer: str, accepted: Sequence[str], normalize: Normalize = normalize_squad) -> float:
+    """em: 1 if the normalized answer equals a normalized right one."""
+    return float(any(normalize(answer) == normalize(own) for own in accepted))
+
+
+def token_f1(answer: str, accepted: Sequence[str], normalize: Normalize = normalize_squad) -> float:
+    """f1: the best, over right answers, of 2 P R / (P + R) over words that both have, with their multiplicity.
+
+    Where either side has no word it is 1 if both have none, else 0.
+    """
+    return max(_token_f1(normalize(answer).split(), normalize(own).split()) for own in accepted)
+
+
+def _token_f1(answer: list[str], right: list[str]) -> float:
+    if not answer or not right:
+        return float(answer == right)
+    same = sum((Counter(answer) & Counter(right)).values())
+    return 2 * same / (len(answer) + len(right)) if same else 0.0
+
+
+def _right(is_right: bool) -> ExampleScore:
+    return ExampleScore(None, is_right, False, False, {"accuracy": float(is_right)})
+
+
+def _match_words(answer: str, accepted: Sequence[str], normalize: Normalize) -> ExampleScore:
+    em, f1 = exact_match(answer, accepted, normalize), token_f1(answer, accepted, normalize)
+    return ExampleScore(None, bool(em), False, False, {"em": em, "f1": f1, "score": (em + f1) / 2})
+
+
+# Matches: an answer, the accepted ones, a normalizer -> what the example scores.
+Match = Callable[[str, Sequence[str], Normalize], ExampleScore]
+EQUAL: Rule[Match] = Rule("equal", lambda answer, accepted, normalize: _right(answer.strip() in accepted))
+NORMALIZED: Rule[Match] = Rule(
+    "normalized", lambda answer, accepted, normalize: _right(normalize(answer) in map(normalize, accepted))
+)
+WORDS: Rule[Match] = Rule("squad", _match_words)
+# composer's InContextLearningQAAccuracy: right if the normalized answer begins with a normalized accepted one.  A longer
+# number that begins with the right one passes ("12" for "1"), a lost sign is not seen ("5" for "-5"), and an accepted answer
+# that normalizes to nothing is always right.
+PREFIX: Rule[Match] = Rule(
+    "prefix",
+    lambda answer, accepted, normalize: _right(any(normalize(answer).startswith(normalize(own)) for own in accepted)),
+)

@@ -11,9 +11,11 @@ every number of its example NaN, never 0, and no option is chosen.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from miron_jax.definitions.rules import Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +31,28 @@ class ExampleScore:
     neutral_logprobs: tuple[float, ...] = ()  # nats, of every option behind the context without content
 
 
+# Normalizers: log-probabilities (float32 nats) of each option's scored tokens, options' texts -> what options are compared
+# by, less is better.
+Normalizer = Callable[[Sequence[np.ndarray], Sequence[str]], Sequence[Any]]
+MEAN: Rule[Normalizer] = Rule("mean", lambda logprobs, texts: mean_losses(logprobs))
+EXP_MEAN: Rule[Normalizer] = Rule("exp_mean", lambda logprobs, texts: perplexities(mean_losses(logprobs)))
+SUM: Rule[Normalizer] = Rule("sum", lambda logprobs, texts: list(-_sums(logprobs)))
+CHAR: Rule[Normalizer] = Rule(  # the sum by characters of the option
+    "char", lambda logprobs, texts: list(-_sums(logprobs) / np.array([max(1, len(text.strip())) for text in texts]))
+)
+
+# Ties: what options are compared by -> the option that is chosen, the smallest one; of equal ones the first or the last.
+Tie = Callable[[Sequence[Any]], int]
+FIRST: Rule[Tie] = Rule("first", lambda losses: first_smallest(losses))
+LAST: Rule[Tie] = Rule("last", lambda losses: len(losses) - 1 - first_smallest(losses[::-1]))
+
+
 def score_choices(
     token_logprobs: Sequence[np.ndarray],
     continuations: Sequence[str],
     gold: int | None,
-    normalizer: Literal["mean", "exp_mean", "sum", "char"] = "mean",
-    tie: Literal["first", "last"] = "first",
+    normalizer: Rule[Normalizer] = MEAN,
+    tie: Rule[Tie] = FIRST,
 ) -> ExampleScore:
     """Multiple choice and schema: one entry an option in both sequences.
 
@@ -43,9 +61,8 @@ def score_choices(
     empty = any(len(logprobs) == 0 for logprobs in token_logprobs)
     if any(np.isnan(logprobs).any() for logprobs in token_logprobs):
         return ExampleScore(None, None, False, empty, dict.fromkeys(CHOICE_METRICS, math.nan))
-    means = _losses(token_logprobs, continuations, normalizer)
-    losses = perplexities(means) if normalizer == "exp_mean" else means
-    prediction = chosen(losses, tie)
+    losses = normalizer.call(token_logprobs, continuations)
+    prediction = tie.call(losses)
     tied = sum(bool(loss == losses[prediction]) for loss in losses) > 1
     if gold is None:
         return ExampleScore(prediction, None, tied, empty, dict.fromkeys(CHOICE_METRICS, math.nan))
@@ -54,7 +71,7 @@ def score_choices(
         correct=prediction == gold,
         tied=tied,
         empty_span=empty,
-        rounded=prediction != chosen(means, tie),
+        rounded=normalizer is EXP_MEAN and prediction != tie.call(mean_losses(token_logprobs)),
         metrics={
             "accuracy": float(prediction == gold),
             **{metric.name: metric.of(token_logprobs, continuations, gold) for metric in OF_OPTIONS},
@@ -81,7 +98,7 @@ def score_beside(
     """
     metrics = dict(example.metrics)
     broken = any(np.isnan(own).any() for own in token_logprobs)
-    best = np.argmin(np.asarray(_losses(token_logprobs, continuations, "char")))
+    best = np.argmin(np.asarray(CHAR.call(token_logprobs, continuations)))
     metrics["accuracy_char"] = math.nan if broken else float(int(best) == gold)
     if neutral_logprobs:
         with np.errstate(invalid="ignore"):  # -inf less -inf
@@ -111,14 +128,6 @@ def score_continuation(token_logprobs: np.ndarray, ranks: np.ndarray, continuati
     )
 
 
-def _losses(token_logprobs: Sequence[np.ndarray], continuations: Sequence[str], normalizer: str) -> list[np.float32]:
-    """What options are compared by, less is better."""
-    if normalizer in ("mean", "exp_mean"):
-        return mean_losses(token_logprobs)
-    sums = -_sums(token_logprobs)
-    return list(sums if normalizer == "sum" else sums / np.array([max(1, len(text.strip())) for text in continuations]))
-
-
 def mean_losses(token_logprobs: Sequence[np.ndarray]) -> list[np.float32]:
     """loss = -(1/n) sum of log p, float32 nats a token; NaN for an empty span, as nanochat's mean over no tokens is.
 
@@ -132,15 +141,10 @@ def mean_losses(token_logprobs: Sequence[np.ndarray]) -> list[np.float32]:
 def perplexities(losses: Sequence[np.float32]) -> list[np.float32]:
     """exp(loss), float32, which the Gauntlet compares: above 88.7 nats all are infinite, tiny losses all become 1.
 
-    Elsewhere it orders options as the losses do, and where it makes equals of them the task's tie rule decides.
+    Elsewhere it orders options as the losses do; where rounding makes equals of them the task's tie rule decides.
     """
     with np.errstate(over="ignore"):
         return [np.exp(loss) for loss in losses]
-
-
-def chosen(losses: Sequence[np.float32], tie: Literal["first", "last"]) -> int:
-    """The option with the smallest loss; of equal ones the first or the last."""
-    return first_smallest(losses) if tie == "first" else len(losses) - 1 - first_smallest(losses[::-1])
 
 
 def first_smallest(losses: Sequence[np.float32]) -> int:

@@ -4,14 +4,19 @@ Arrives: originals, rewrites, and a function of the user's that scores them.  Le
 does not know models: MERA's three classifiers and their calibration are torch models that whoever wants J brings along.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from miron_jax.definitions.rules import Rule
 from miron_jax.errors import InputError
+from miron_jax.metrics.choices import ExampleScore
 
 Scorer = Callable[[Sequence[str], Sequence[str]], tuple[np.ndarray, np.ndarray, np.ndarray]]
 NAMES = ("sta", "sim", "fl")
+# How a rewrite is matched where the classifiers are not here: not at all.
+DETOX = Rule("detox", lambda answer, accepted, normalize: ExampleScore(None, None, False, False, {"j": math.nan}))
 
 
 def detox_scores(scorer: Scorer, originals: Sequence[str], rewrites: Sequence[str]) -> list[dict[str, float]]:

@@ -1,13 +1,22 @@
-"""How many of a problem's programs pass -> named numbers.
+"""Where a program ends in a text, and how many of a problem's programs pass -> named numbers.
 
-Arrives: a verdict a program.  Leaves: `ExampleScore`.  It deliberately does not know programs.
+Arrives: texts, a verdict a program.  Leaves: programs, `ExampleScore`.  It deliberately does not know what a program does.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from miron_jax.definitions.rules import Rule
 from miron_jax.metrics.choices import ExampleScore
+
+# Cuts: a text -> the program in it.  What follows the function is not part of it: a line that begins with a letter, digit, #
+# or ` at the margin.  A stop string has cut a text before.
+NEXT_TOP_LEVEL_LINE: Rule[Callable[[str], str]] = Rule(
+    "next_top_level_line", lambda text: re.split(r"\n[A-Za-z0-9#`]", text, maxsplit=1)[0]
+)
+AT_STOP: Rule[Callable[[str], str]] = Rule("stop", lambda text: text)
 
 
 def score_programs(passed: Sequence[bool], k: int, also: Sequence[int] = ()) -> ExampleScore:

@@ -19,6 +19,7 @@ import numpy as np
 from miron_jax.planning.packing import cheapest_length, choose_lengths, pack
 from miron_jax.planning.records import CostModel, Plan
 from miron_jax.planning.tries import Trie, cut, piece_sizes, share_within, sort_requests
+from miron_jax.ragged import offsets_of
 from miron_jax.tokens.records import Requests
 
 
@@ -50,11 +51,11 @@ def _write(
     """Lay places, edges and each request's list of edges into the plan's flat arrays."""
     num_rows = len(row_length)
     used = np.bincount(piece_row, piece_places, num_rows).astype(np.int64)
-    place_offset = np.concatenate([[0], np.cumsum(used)]).astype(np.int64)
+    place_offset = offsets_of(used)
     num_sequences = len(trie.span_start)
     piece_of = np.searchsorted(piece_first, np.arange(num_sequences), side="right") - 1
     added = np.maximum(trie.length - 1 - trie.shared, 0)  # places of each sequence
-    before = np.cumsum(added) - added
+    before = offsets_of(added)[:-1]
     local = before - before[piece_first][piece_of] if num_sequences else before
     row_index = piece_start[piece_of] + local  # row index of each sequence's first own place
     row_of = piece_row[piece_of]
@@ -78,7 +79,7 @@ def _write(
     asked = np.flatnonzero(sequence >= 0)
     count = np.zeros(len(requests), np.int64)
     count[asked] = trie.length[sequence[asked]] - requests.span_start[asked]
-    request_edge_offset = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
+    request_edge_offset = offsets_of(count)
     owner = np.repeat(sequence[asked], count[asked])
     target_depth = np.arange(request_edge_offset[-1]) - np.repeat(request_edge_offset[:-1] - requests.span_start, count)
     target = trie.tokens[trie.offset[owner] + target_depth]

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from miron_jax.planning.records import CostModel
-from miron_jax.tokens.records import Requests, blocks, gather
+from miron_jax.ragged import blocks, gather
+from miron_jax.tokens.records import Requests
 
 WORTH_SHARING = 1 / 8  # neighbours share a piece when that saves this share of the second one's tokens
 CUT_ABOVE = 512  # smaller pieces are never cut: a repeated prefix costs more than a shorter row saves

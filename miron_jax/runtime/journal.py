@@ -26,6 +26,7 @@ import numpy as np
 from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_json
 from miron_jax.files.store import SEEN_SECONDS, Store
+from miron_jax.ragged import offsets_of
 from miron_jax.runtime.answers import Answers
 
 NUMERICS = 1  # version of the engine's arithmetic: one more whenever a score may change beyond float32 rounding
@@ -151,7 +152,7 @@ class Journal:
         spans = [(self._scores[part], slice(a, b)) for (part, _), (a, b) in zip(places, cuts, strict=True)]
         return Entries(
             np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16),
-            np.cumsum([0, *(b - a for a, b in cuts)]).astype(np.int64),
+            offsets_of([b - a for a, b in cuts]),
             np.concatenate([np.zeros(0, np.float32), *(own.logprob[span] for own, span in spans)]),
             np.concatenate([np.zeros(0, np.int32), *(own.rank[span] for own, span in spans)]),
             np.asarray([self._scores[part].set_logprob[i] for part, i in places], np.float32),
@@ -232,8 +233,7 @@ class Journal:
 
 def _bytes_of(entries: list[Entries], texts: list[tuple[str, Text]]) -> bytes:
     """One part."""
-    lengths = [np.diff(own.offsets) for own in entries]
-    offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))
+    offsets = offsets_of(np.concatenate([np.zeros(0, np.int64), *(np.diff(own.offsets) for own in entries)]))
     columns = {
         "digests": np.concatenate([np.zeros((0, 16), np.uint8), *(own.digests for own in entries)]),
         "logprob": np.concatenate([np.zeros(0, np.float32), *(own.logprob for own in entries)]),

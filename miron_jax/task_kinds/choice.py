@@ -14,11 +14,12 @@ import numpy as np
 
 from miron_jax.engine.growing import GrowingSpeed
 from miron_jax.engine.records import Score
-from miron_jax.metrics.choices import ExampleScore, score_beside, score_choices, score_continuation
+from miron_jax.metrics.choices import CHAR, ExampleScore, score_beside, score_choices, score_continuation
 from miron_jax.metrics.detox import Scorer
 from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import PART_TOKENS
 from miron_jax.prompting.prompts import Prompt, render, without_shots
+from miron_jax.ragged import offsets_of
 from miron_jax.task_kinds.entries import option_entry, prompt_entry, published_entry, why_unscored
 from miron_jax.task_kinds.interface import Piece, Sizes, TaskKind
 from miron_jax.task_kinds.prompted import PromptedScores
@@ -135,17 +136,17 @@ class Choice(TaskKind):
         profile, logprobs = self.source.task.profile, [option.logprob for option in options]
         texts = prompt.continuations[: len(options)]
         example = score_choices(logprobs, texts, prompt.gold, profile.normalizer, profile.tie)
-        if prompt.gold is not None and (beside or profile.normalizer == "char"):
+        if prompt.gold is not None and (beside or profile.normalizer is CHAR):
             ends, neutral = beside[: len(profile.endings)], beside[len(profile.endings) :]
             endings = [(own.logprob, own.rank) for own in ends]
             example = score_beside(example, logprobs, texts, prompt.gold, endings, [own.logprob for own in neutral])
-        if profile.over_all == "mcc" and example.prediction is not None:  # no option is right by itself
+        if not self.source.task.main and example.prediction is not None:  # no option is right by itself
             example = replace(example, metrics={"answered_last": float(example.prediction == len(options) - 1)})
         return example
 
     def _count(self, scores: ChoiceScores, prompts: Sequence[Prompt], requests: Requests) -> None:
         """Count examples that the length limit, the tokenizer or the model's training length touched."""
-        first = np.cumsum([0, *(len(prompt.continuations) for prompt in prompts)])[:-1]
+        first = offsets_of([len(prompt.continuations) for prompt in prompts])[:-1]
         too_long = np.diff(requests.offsets) - 1 > self.setup.trained_length
         scores.truncated += int(np.logical_or.reduceat(requests.truncated, first).sum())
         scores.inexact_prefix += int(np.logical_or.reduceat(requests.inexact_prefix, first).sum())

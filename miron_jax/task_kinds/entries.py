@@ -110,10 +110,10 @@ def published_entry(example: Example | Problem | None) -> dict[str, Any]:
     return {} if example is None or example.published is None else {"meta": dict(example.published["meta"])}
 
 
-def why_unscored(is_nan: bool, match: str = "") -> str:
+def why_unscored(is_nan: bool, wants_classifiers: bool = False) -> str:
     if is_nan:
         return "the model answers NaN"
-    if match == "detox":
+    if wants_classifiers:
         return "J wants three classifiers, which are not here"
     return "the right answer is not published: it cannot be scored here"
 

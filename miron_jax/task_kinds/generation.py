@@ -12,9 +12,9 @@ from typing import Any
 
 from miron_jax.definitions.records import Question
 from miron_jax.engine.text_requests import Ended, Generated, Sampling, TextRequest, plain_text
-from miron_jax.metrics.answers import compared, normalize, score_answer
+from miron_jax.metrics.answers import PREFIX, compared, score_answer
 from miron_jax.metrics.choices import ExampleScore
-from miron_jax.metrics.detox import Scorer, detox_scores
+from miron_jax.metrics.detox import DETOX, Scorer, detox_scores
 from miron_jax.prompting.prompts import render, without_shots
 from miron_jax.statistics.estimate import is_unscored
 from miron_jax.task_kinds.entries import prompt_entry, published_entry, why_unscored
@@ -52,7 +52,7 @@ class GenerationScores(PromptedScores):
             nothing = ExampleScore(None, None, False, False, {task.main: math.nan})
             known = ended != "nan" and question.accepted
             self.examples.append(score_answer(text, question.accepted, task.profile) if known else nothing)
-        if task.profile.match == "detox" and detox is not None:
+        if task.profile.match is DETOX and detox is not None:
             self._score_rewrites(detox)
 
     def _score_rewrites(self, detox: Scorer) -> None:
@@ -64,11 +64,9 @@ class GenerationScores(PromptedScores):
             self.examples[i] = replace(self.examples[i], metrics=metrics)
 
     def details(self) -> dict[str, Any]:
-        empty = [
-            own.row
-            for own in self.questions
-            if self.source.task.profile.match == "prefix" and not all(map(normalize, own.accepted))
-        ]
+        profile = self.source.task.profile
+        normalize, by_prefix = profile.answer_normalizer.call, profile.match is PREFIX
+        empty = [own.row for own in self.questions if by_prefix and not all(map(normalize, own.accepted))]
         return {
             "max_new_tokens": self.max_new_tokens,
             "ended": dict(Counter(self.ended)),
@@ -93,7 +91,7 @@ class GenerationScores(PromptedScores):
                 **published_entry(question),
             }
             if is_unscored(example):
-                sample["reason"] = why_unscored(ended == "nan", profile.match)
+                sample["reason"] = why_unscored(ended == "nan", profile.match is DETOX)
             yield sample
 
 

@@ -23,7 +23,7 @@ from miron_jax.metrics.programs import score_programs
 from miron_jax.statistics.estimate import Estimate, by_category, is_unscored
 from miron_jax.task_kinds.entries import published_entry, task_entry, why_unscored
 from miron_jax.task_kinds.interface import Facts, Source, TaskKind, TaskScores
-from miron_jax.task_kinds.programs import Judge, Verdict, check_languages, cut_program, solution_of
+from miron_jax.task_kinds.programs import Judge, Verdict, check_languages, solution_of
 from miron_jax.tokens.answer_requests import AnswerRequests, program_requests
 
 
@@ -154,7 +154,7 @@ class Program(TaskKind):
         profile, tokenizer = self.source.task.profile, self.setup.tokenizer
         drawn = [list(islice(texts, profile.num_samples)) for _ in self.problems]
         scores.programs = [
-            [cut_program(plain_text(tokenizer, ids, text), profile.cut) for text in own]
+            [profile.cut.call(plain_text(tokenizer, ids, text)) for text in own]
             for ids, own in zip(self.requests.prompts, drawn, strict=True)
         ]
         pairs = [(problem, text) for problem, own in zip(self.problems, scores.programs, strict=True) for text in own]

@@ -8,7 +8,6 @@ neither.  What it returns comes out as text (program_languages.py) and is compar
 """
 
 import os
-import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -34,14 +33,6 @@ class Verdict:
     # answered NaN, there is no program
     why: str = field(default="", compare=False)  # what the judge itself printed, where it could not judge
     answers: tuple[str, ...] = ()  # str() of what each test returned, or why it did not, where that is compared
-
-
-def cut_program(text: str, cut: Literal["next_top_level_line", "stop"] = "next_top_level_line") -> str:
-    """A text up to the first line that begins at the margin: what follows the function is not part of it.  A stop string
-    has cut it before."""
-    if cut == "stop":
-        return text
-    return re.split(r"\n[A-Za-z0-9#`]", text, maxsplit=1)[0]
 
 
 def solution_of(problem: Problem) -> str:

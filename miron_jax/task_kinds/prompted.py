@@ -11,7 +11,6 @@ from typing import Any
 
 from miron_jax.definitions.records import Example
 from miron_jax.metrics.choices import ExampleScore
-from miron_jax.metrics.mera import OVER_ALL
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.statistics.estimate import Estimate, TaskEstimates, by_category, is_unscored, whole_set_estimates
 from miron_jax.statistics.robustness import robustness
@@ -85,7 +84,7 @@ class PromptedScores(TaskScores):
     def _whole_set(self) -> dict[str, Estimate]:
         """The profile's numbers over all examples together, of those whose right answer is published."""
         task, by_row = self.source.task, self.examples_by_row
-        if not task.profile.over_all or task.answered is None:
+        if task.answered is None:
             return {}
         answers = self.answers
         found = [
@@ -93,4 +92,4 @@ class PromptedScores(TaskScores):
             for prompt, example, answer in zip(self.prompts, self.examples, answers, strict=True)
             if not is_unscored(example) and answer is not None and (by_row[prompt.row].published or {}).get("outputs")
         ]
-        return whole_set_estimates(OVER_ALL[task.profile.over_all], found, len(answers) - len(found))
+        return whole_set_estimates(task.profile.over_all.call, found, len(answers) - len(found))

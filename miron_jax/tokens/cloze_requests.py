@@ -18,6 +18,7 @@ import numpy as np
 
 from miron_jax.definitions.records import Cloze, ClozeProfile
 from miron_jax.errors import InputError
+from miron_jax.ragged import end_to_end
 from miron_jax.tokens.records import Requests, Special
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import Tokenizer, special_tokens
@@ -97,11 +98,8 @@ class _Desk:
         self._cut: list[bool] = []
 
     def requests(self) -> Requests:
-        token_ids = [np.asarray(ids, np.int32) for ids, _, _ in self._place]
-        offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in token_ids])]).astype(np.int64)
         return Requests(
-            token_ids=np.concatenate([np.zeros(0, np.int32), *token_ids]),
-            offsets=offsets,
+            *end_to_end([ids for ids, _, _ in self._place]),
             span_start=np.asarray([start for _, start, _ in self._place], np.int32),
             truncated=np.asarray(self._cut, bool),
             inexact_prefix=np.zeros(len(self._place), bool),

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from miron_jax.definitions.records import ClozeProfile, ProgramProfile, Wording
-
-BLOCK = 1_000_000  # tokens whose indices are held at a time
+from miron_jax.ragged import offsets_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +66,9 @@ class Special(NamedTuple):
 
 def concatenate(parts: Sequence[Requests]) -> Requests:
     """Requests end to end."""
-    starts = np.cumsum([0, *(len(part.token_ids) for part in parts)])
-    ends = [part.offsets[1:] + start for part, start in zip(parts, starts, strict=False)]
     return Requests(
         token_ids=np.concatenate([np.zeros(0, np.int32), *(part.token_ids for part in parts)]),
-        offsets=np.concatenate([np.zeros(1, np.int64), *ends]),
+        offsets=offsets_of(np.concatenate([np.zeros(0, np.int64), *(np.diff(part.offsets) for part in parts)])),
         span_start=np.concatenate([np.zeros(0, np.int32), *(part.span_start for part in parts)]),
         truncated=np.concatenate([np.zeros(0, bool), *(part.truncated for part in parts)]),
         inexact_prefix=np.concatenate([np.zeros(0, bool), *(part.inexact_prefix for part in parts)]),
@@ -83,22 +80,3 @@ def _concatenate_sets(parts: Sequence[Requests]) -> np.ndarray | None:
     if all(part.id_set is None for part in parts):
         return None
     return np.concatenate([np.full(len(part), -1, np.int32) if part.id_set is None else part.id_set for part in parts])
-
-
-def gather(values: np.ndarray, begin: np.ndarray, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """values[begin[i]:begin[i] + length[i]] for every i, end to end, and where each one starts (int64 [n + 1])."""
-    offset = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
-    out = np.empty(offset[-1], values.dtype)
-    for a, b in blocks(offset):
-        at = np.repeat(begin[a:b] - offset[a:b], length[a:b]) + np.arange(offset[a], offset[b])
-        out[offset[a] : offset[b]] = values[at]
-    return out, offset
-
-
-def blocks(offset: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Runs [a, b) of sequences that hold about BLOCK tokens each: work that needs indices a token stays small."""
-    a = 0
-    while a < len(offset) - 1:
-        b = max(a + 1, int(np.searchsorted(offset, offset[a] + BLOCK, side="right")) - 1)
-        yield a, b
-        a = b

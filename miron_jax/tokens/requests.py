@@ -1,4 +1,4 @@
-"""Prompts + tokenizer -> Requests.  BOS, boundary, span and truncation rules live here.
+"""Prompts + tokenizer -> Requests, by the profile's rules of BOS, boundary, span and truncation.
 
 Arrives: Prompts and a task's Profile.  Leaves: `Requests`, flat NumPy arrays.  It deliberately does not know models,
 devices or data files.
@@ -21,7 +21,9 @@ import numpy as np
 from miron_jax.definitions.records import Profile
 from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import Prompt
+from miron_jax.ragged import Ragged, end_to_end
 from miron_jax.tokens.records import Requests, concatenate
+from miron_jax.tokens.spans import shared_with_context
 from miron_jax.tokens.tokenizers import (
     Encode,
     Tokenizer,
@@ -33,13 +35,6 @@ from miron_jax.tokens.tokenizers import (
 )
 
 _CHUNK_CHARS = 1_000_000  # text tokenized at a time: enough to feed every core, little enough to hold twice
-
-
-class _Ragged(NamedTuple):
-    """Token sequences end to end."""
-
-    token_ids: np.ndarray  # int32 [N]
-    offsets: np.ndarray  # int64 [R+1]
 
 
 def tokenize(
@@ -103,29 +98,23 @@ def _tokenize_chunk(prompts: Sequence[Prompt], rules: _Rules) -> Requests:
 class _Spanned(NamedTuple):
     """Requests before any cut."""
 
-    whole: _Ragged
+    whole: Ragged
     span_start: np.ndarray
     inexact: np.ndarray  # bool
 
 
 def _joint(prompts: Sequence[Prompt], rules: _Rules, num_options: np.ndarray) -> _Spanned:
     """Preamble, context and continuation are one text, with one BOS in front or none."""
-    encode = encoder(rules.tokenizer)
+    encode, span = encoder(rules.tokenizer), rules.profile.span
     first = first_tokens(rules.profile.bos, rules.tokenizer)
     texts = [p.preamble + c + k for p in prompts for c, k in zip(p.contexts, p.continuations, strict=True)]
-    strip = {"after_stripped_context": str.strip, "after_context": str.rstrip}.get(rules.profile.span)
-    contexts = [strip(p.preamble + context) for p in prompts for context in p.contexts] if strip else []
+    alone = span.context
+    contexts = [alone(p.preamble + context) for p in prompts for context in p.contexts] if alone else []
     each = encode_each(encode, texts + contexts, first=first)
-    whole, before = _ragged(each[: len(texts)]), _ragged(each[len(texts) :])
-    span_start = _span_starts(rules.profile, whole, before, num_options)
-    inexact = _shared_with(whole, before) < np.diff(before.offsets) if strip else np.zeros(len(texts), bool)
+    whole, before = end_to_end(each[: len(texts)]), end_to_end(each[len(texts) :])
+    span_start = span.call(whole, before, num_options)
+    inexact = shared_with_context(whole, before) < before.lengths if alone else np.zeros(len(texts), bool)
     return _Spanned(whole, span_start, inexact)
-
-
-def _shared_with(whole: _Ragged, before: _Ragged) -> np.ndarray:
-    """How many tokens each request shares with its context alone."""
-    requests = np.arange(len(whole.offsets) - 1)
-    return _common_length(whole, requests, before, requests, from_end=False)
 
 
 def _segments(prompts: Sequence[Prompt], rules: _Rules, num_options: np.ndarray) -> _Spanned:
@@ -138,8 +127,9 @@ def _segments(prompts: Sequence[Prompt], rules: _Rules, num_options: np.ndarray)
     texts = [with_space(text) if spaced else text for prompt in prompts for text in prompt.continuations]
     before = _before_answers(prompts, encode, rules.tokenizer)
     after = encode_each(encode, texts)
-    whole = _ragged([np.concatenate(pair) for pair in zip(before, after, strict=True)])
-    return _Spanned(whole, np.asarray([len(own) for own in before], np.int64), np.zeros(len(texts), bool))
+    whole = end_to_end([np.concatenate(pair) for pair in zip(before, after, strict=True)])
+    span_start = rules.profile.span.call(whole, end_to_end(before), num_options)
+    return _Spanned(whole, span_start, np.zeros(len(texts), bool))
 
 
 def _before_answers(prompts: Sequence[Prompt], encode: Encode, tokenizer: Tokenizer) -> list[np.ndarray]:
@@ -155,53 +145,6 @@ def _before_answers(prompts: Sequence[Prompt], encode: Encode, tokenizer: Tokeni
         for prompt, own in zip(prompts, opened, strict=True)
         for _ in prompt.contexts
     ]
-
-
-def _ragged(sequences: Sequence[np.ndarray]) -> _Ragged:
-    offsets = np.zeros(len(sequences) + 1, np.int64)
-    np.cumsum([len(s) for s in sequences], out=offsets[1:])
-    return _Ragged(np.concatenate([np.zeros(0, np.int32), *sequences]), offsets)
-
-
-def _span_starts(profile: Profile, whole: _Ragged, before: _Ragged, num_options: np.ndarray) -> np.ndarray:
-    """First scored token of each request, before any cut."""
-    requests = np.arange(len(whole.offsets) - 1)
-    first_of_prompt = np.cumsum(num_options) - num_options
-    first = np.repeat(first_of_prompt, num_options)  # each request's first sibling
-    match profile.span:
-        case "after_stripped_context":
-            return _shared_with(whole, before)
-        case "after_context":
-            return np.minimum(np.diff(before.offsets), np.diff(whole.offsets))
-        case "after_common_prefix":
-            # What all share is the least of what each shares with the first.
-            shared = _common_length(whole, requests, whole, first, from_end=False)
-            return np.repeat(np.minimum.reduceat(shared, first_of_prompt), num_options)
-        case "common_suffix":
-            shared = _common_length(whole, requests, whole, first, from_end=True)
-            return np.diff(whole.offsets) - np.repeat(np.minimum.reduceat(shared, first_of_prompt), num_options)
-        case "continuation":
-            raise AssertionError("a joint text has no seam before its continuation")
-
-
-def _common_length(a: _Ragged, a_rows: np.ndarray, b: _Ragged, b_rows: np.ndarray, from_end: bool) -> np.ndarray:
-    """How many tokens a[a_rows[i]] and b[b_rows[i]] share from one end.
-
-    All pairs are laid out end to end, each as long as its shorter side (never 0: there is a BOS):
-
-        lengths 3 2    starts 0 3    step 0 1 2 | 0 1    differs . . x | . .    common 2 2
-    """
-    length = np.minimum(np.diff(a.offsets)[a_rows], np.diff(b.offsets)[b_rows])
-    starts = np.cumsum(length) - length
-    step = np.arange(length.sum()) - np.repeat(starts, length)
-    if from_end:
-        a_index = np.repeat(a.offsets[a_rows + 1] - 1, length) - step
-        b_index = np.repeat(b.offsets[b_rows + 1] - 1, length) - step
-    else:
-        a_index = np.repeat(a.offsets[a_rows], length) + step
-        b_index = np.repeat(b.offsets[b_rows], length) + step
-    differs = a.token_ids[a_index] != b.token_ids[b_index]
-    return np.minimum.reduceat(np.where(differs, step, np.repeat(length, length)), starts)
 
 
 class _Names(NamedTuple):
@@ -220,10 +163,10 @@ class _Names(NamedTuple):
 
 
 def _keep_last(
-    whole: _Ragged, span_start: np.ndarray, inexact: np.ndarray, max_length: int | None, names: _Names
+    whole: Ragged, span_start: np.ndarray, inexact: np.ndarray, max_length: int | None, names: _Names
 ) -> Requests:
     """Drops leading tokens of requests over the limit and shifts their spans."""
-    length = np.diff(whole.offsets)
+    length = whole.lengths
     cut = np.maximum(length - max_length, 0) if max_length is not None else np.zeros_like(length)
     shifted = span_start - cut
     _check_spans(length, span_start, shifted, max_length, names)

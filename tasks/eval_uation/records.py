@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from miron_jax.metrics.ukrainian import comparable
 from miron_jax.tasks.eval_uation.table import DataSet
+from miron_jax.tasks.eval_uation.ukrainian import comparable
 
 GAP = "______"
 LETTERS = "ABCDEFGHIJ"

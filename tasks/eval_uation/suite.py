@@ -21,10 +21,14 @@ from miron_jax.definitions.rules import GREEDY
 from miron_jax.errors import InputError
 from miron_jax.files.hub import revision_of
 from miron_jax.files.places import data_cache
+from miron_jax.metrics.answers import NORMALIZED
+from miron_jax.metrics.choices import CHAR, FIRST, SUM
 from miron_jax.prompting.draws import FILE_ORDER, STREAM_1234_RECORDS
 from miron_jax.tasks.eval_uation.records import NEUTRAL, Item, joined_draws, reader
 from miron_jax.tasks.eval_uation.table import CITATION, DATA_SETS, DataSet
+from miron_jax.tasks.eval_uation.ukrainian import LM_EVAL, LM_EVAL_NO_SPACE, UKRAINIAN
 from miron_jax.tasks.human_baselines import EVAL_UATION
+from miron_jax.tokens.spans import AFTER_CONTEXT
 
 NAME = "eval-ua-tion"
 Form = Literal["options", "cloze", "text", "refcompat"]
@@ -78,9 +82,9 @@ def options_task(own: DataSet, form: Form, suite: str, file: DataFile, citation:
     profile = Profile(
         **_wording(own, form, protocol),
         continuation_space="as_written",
-        span="after_context",
-        normalizer="char" if form == "cloze" else "sum",
-        tie="first",
+        span=AFTER_CONTEXT,
+        normalizer=CHAR if form == "cloze" else SUM,
+        tie=FIRST,
         empty_span="error",
         endings=() if form == "cloze" else ("\n", SEPARATOR),
     )
@@ -106,15 +110,15 @@ def text_task(
 ) -> Task[AnswerProfile]:
     """Generated and compared with the right answer."""
     reference = form == "refcompat"
-    compared = "lm_eval" if own.shape in _REFERENCE_KEEPS_SPACE else "lm_eval_no_space"
+    compared = LM_EVAL if own.shape in _REFERENCE_KEEPS_SPACE else LM_EVAL_NO_SPACE
     profile = AnswerProfile(
         **_wording(own, form, protocol),
         decoding=GREEDY,
         extra_tokens=EXTRA_TOKENS,
         stop=_STOP[own.shape],
         answer_after="",
-        answer_normalizer=compared if reference else "ukrainian",
-        match="normalized",
+        answer_normalizer=compared if reference else UKRAINIAN,
+        match=NORMALIZED,
         decoded="alone" if reference else "after_prompt",
     )
     return Task(

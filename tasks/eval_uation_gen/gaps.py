@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 from miron_jax.definitions.data_files import json_rows
 from miron_jax.errors import InputError
-from miron_jax.metrics.ukrainian import comparable, one_apostrophe
 from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.eval_uation.ukrainian import comparable, one_apostrophe
 from miron_jax.tasks.eval_uation_gen.rows import VERSION
 from miron_jax.tasks.eval_uation_gen.stories import GAP, QUESTION_SHARE, TASK_TYPES
 

@@ -20,8 +20,8 @@ import scipy.sparse
 
 from miron_jax.definitions.data_files import json_rows
 from miron_jax.errors import InputError
-from miron_jax.metrics.ukrainian import APOSTROPHES, comparable, one_apostrophe
 from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.eval_uation.ukrainian import APOSTROPHES, comparable, one_apostrophe
 from miron_jax.tasks.eval_uation_gen.numerals import simple_forms
 from miron_jax.tasks.eval_uation_gen.rows import VERSION
 

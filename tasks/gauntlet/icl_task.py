@@ -10,8 +10,11 @@ from typing import Any, Literal
 
 from miron_jax.definitions.records import AnswerProfile, DataFile, Example, Profile, Question, Task
 from miron_jax.definitions.rules import GREEDY
+from miron_jax.metrics.answers import GAUNTLET, PREFIX
+from miron_jax.metrics.choices import EXP_MEAN, FIRST
 from miron_jax.prompting.draws import FILE_ORDER, STREAM_1234
 from miron_jax.tasks.icl_rows import PARSE, Kind, answer_text, checked_text, text_field
+from miron_jax.tokens.spans import CONTINUATION
 
 CITATION = "Mosaic Eval Gauntlet v0.1.0, MosaicML llm-foundry v0.4.0, scripts/eval/local_data/EVAL_GAUNTLET.md"
 PROTOCOL = "gauntlet-v0.1.0"
@@ -74,9 +77,9 @@ def _options(entry: IclTask) -> Profile:
     return Profile(
         **_wording(entry),
         continuation_space="where_one_token",
-        span="continuation",
-        normalizer="exp_mean",
-        tie="first",
+        span=CONTINUATION,
+        normalizer=EXP_MEAN,
+        tie=FIRST,
         empty_span="error",
     )
 
@@ -88,8 +91,8 @@ def _answers(entry: IclTask, stop: tuple[str, ...]) -> AnswerProfile:
         extra_tokens=REASONING_ROOM if entry.answer_after else 0,
         stop=stop,
         answer_after=entry.answer_after,
-        answer_normalizer="gauntlet",
-        match="prefix",
+        answer_normalizer=GAUNTLET,
+        match=PREFIX,
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from miron_jax.definitions.records import DataFile, Problem, ProgramProfile, Suite, Task
+from miron_jax.metrics.programs import NEXT_TOP_LEVEL_LINE
 from miron_jax.tasks.eval_bundle import locate_files
 from miron_jax.tasks.gauntlet.averages import Averages
 from miron_jax.tasks.gauntlet.icl_task import CITATION, MAX_LENGTH, PROTOCOL
@@ -51,7 +52,7 @@ PROFILE = ProgramProfile(
     top_k=40,
     top_p=0.95,
     extra_tokens=10,
-    cut="next_top_level_line",
+    cut=NEXT_TOP_LEVEL_LINE,
     judge="all_tests",
     test_seconds=5.0,
 )

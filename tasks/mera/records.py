@@ -28,8 +28,9 @@ from typing import Any
 from miron_jax.definitions.records import Example, Problem, Question
 from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_json
-from miron_jax.metrics.mera import ETHICS, QUESTIONS
+from miron_jax.metrics.answers import WORDS
 from miron_jax.prompting.draws import FILE_ORDER, SHUFFLE_42, STREAM_42_RECORDS, STREAM_1234_RECORDS
+from miron_jax.tasks.mera.metrics import ETHICS, EXAM, MCC, QUESTIONS
 from miron_jax.tasks.mera.scoring import accepted, group_of
 from miron_jax.tasks.mera.submission import key_of
 from miron_jax.tasks.mera.table import DataSet, Rules, Version
@@ -65,11 +66,9 @@ def parser(own: DataSet, rules: Rules, version: Version) -> Callable[[dict[str, 
         category = group_of(own, fields) if own.group else None
         context = record.short if rules.num_fewshot else record.full
         if own.kind == "text":
-            right = (
-                tuple(accepted(outputs)) if own.match == "squad" and outputs else ((str(outputs),) if outputs else ())
-            )
+            right = tuple(accepted(outputs)) if own.match is WORDS and outputs else ((str(outputs),) if outputs else ())
             return Question(row, (context,), ("",), None, category, published=fields, accepted=right, room_for=())
-        gold = own.choices.index(outputs) if outputs and own.over_all != "mcc" else None
+        gold = own.choices.index(outputs) if outputs and own.over_all is not MCC else None
         return Example(row, (context,), tuple(f" {own}" for own in own.choices), gold, category, published=fields)
 
     return parse
@@ -231,15 +230,15 @@ def _check_fields(inputs: Any, meta: Mapping[str, Any], own: DataSet) -> None:
     if own.config in _ONE_TEXT and not isinstance(inputs, str):
         raise ValueError(f"field 'inputs' is {inputs!r:.40}, expected one text")
     wanted = {own.pool: str} if own.pool else {}
-    if own.over_all == "mcc":
+    if own.over_all is MCC:
         wanted["question"] = str
-    if own.match == "exam":
+    if own.match is EXAM:
         wanted |= {"type": str, "variant": int, "score": int}
     for key, kind in wanted.items():
         if not isinstance(meta.get(key), kind):
             expected = "a text" if kind is str else "a whole number"
             raise ValueError(f"field 'meta' has the {key} {meta.get(key)!r:.40}, expected {expected}")
-    if own.over_all == "mcc" and meta["question"] not in QUESTIONS:
+    if own.over_all is MCC and meta["question"] not in QUESTIONS:
         raise ValueError(
             f"field 'meta' has the question {meta['question']!r:.40}, expected one of {', '.join(QUESTIONS)}"
         )
@@ -251,7 +250,7 @@ def _check_fields(inputs: Any, meta: Mapping[str, Any], own: DataSet) -> None:
 def _check_outputs(outputs: Any, own: DataSet) -> None:
     if not outputs:
         return
-    if own.over_all == "mcc":
+    if own.over_all is MCC:
         right = isinstance(outputs, dict) and all(outputs.get(key) in ("0", "1") for key in ETHICS)
         expected = f"a label 0 or 1 for each of {', '.join(ETHICS)}"
     elif own.choices:
@@ -289,7 +288,7 @@ def _braces(instruction: str, inputs: str, version: Version) -> str:
 
 def _short(fields: Mapping[str, Any], own: DataSet, rules: Rules) -> str:
     template, inputs = rules.short, fields["inputs"]
-    if own.match == "exam" and template:
+    if own.match is EXAM and template:
         kind = fields["meta"].get("type")
         if not isinstance(kind, str) or kind not in _EXAM:
             raise ValueError(f"its type is {kind!r:.40}, expected one of {', '.join(_EXAM)}")

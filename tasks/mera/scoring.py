@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from miron_jax.metrics.mera import OVER_ALL, Answered, exact_match, exam_points, token_f1, total_score
+from miron_jax.definitions.rules import NOTHING
+from miron_jax.metrics.answers import WORDS, exact_match, token_f1
+from miron_jax.metrics.detox import DETOX
 from miron_jax.metrics.programs import pass_at
+from miron_jax.tasks.mera.metrics import EXAM, GRADE_NORM, MCC, Answered, exam_points, total_score
 from miron_jax.tasks.mera.submission import Key
 from miron_jax.tasks.mera.table import DATA_SETS, DataSet, Version
 
@@ -28,7 +31,7 @@ def score_submission(
     found = {}
     for own in DATA_SETS:
         known = {key: record for key, record in records.get(own.name, {}).items() if record["outputs"]}
-        if own.name in answers and known and own.match != "detox":
+        if own.name in answers and known and own.match is not DETOX:
             outputs = answers[own.name]
             found[own.name] = _numbers(own, version, [(outputs[key], record) for key, record in known.items()])
     return found
@@ -46,10 +49,10 @@ def answered(own: DataSet, record: Mapping[str, Any], output: Any, version: Vers
     v1 divides the exam's points by 34 whatever its records say, v1.2 by what they say.
     """
     meta, gold = record["meta"], record["outputs"]
-    if own.over_all == "mcc":
+    if own.over_all is MCC:
         return Answered(output, gold, meta["question"])
     group = str(group_of(own, record) or "")
-    if own.match == "exam":
+    if own.match is EXAM:
         points = exam_points(output, gold, meta["type"], meta["id_task"])
         most = 0.0 if version == "v1" else float(meta["score"])
         return Answered(output, gold, str(meta["variant"]), points, most)
@@ -74,22 +77,22 @@ def _numbers(own: DataSet, version: Version, pairs: Sequence[tuple[Any, Mapping[
     if own.kind == "program":
         right = [[run == record["outputs"] for run in (out[0] if version == "v1.2" else out)] for out, record in pairs]
         return {f"pass@{k}": _mean([pass_at(k, len(runs), sum(runs)) for runs in right]) for k in PASS_AT}
-    if own.match == "squad":
+    if own.match is WORDS:
         texts = [
             (out[0]["segment"] if isinstance(out, list) else out, accepted(record["outputs"])) for out, record in pairs
         ]
         return {"em": _mean([exact_match(*pair) for pair in texts]), "f1": _mean([token_f1(*pair) for pair in texts])}
     numbers = {}
-    if own.over_all not in ("mcc", "grade_norm"):
+    if own.over_all not in (MCC, GRADE_NORM):
         right = {}
         for output, record in pairs:
             text = output.strip() if own.kind == "text" else output
             right.setdefault(group_of(own, record), []).append(float(text == record["outputs"]))
         numbers["acc"] = _mean([value for own_values in right.values() for value in own_values])
         numbers |= {f"acc.{group}": _mean(values) for group, values in sorted(right.items(), key=str) if group}
-    if own.over_all:
+    if own.over_all is not NOTHING:
         found = [answered(own, record, output, version) for output, record in pairs]
-        numbers |= OVER_ALL[own.over_all](found, np.ones(len(found)))
+        numbers |= own.over_all.call(found, np.ones(len(found)))
         numbers.pop("score", None)  # the site has no name for it
     return numbers
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_json
-from miron_jax.metrics.mera import ETHICS
+from miron_jax.tasks.mera.metrics import ETHICS, EXAM
 from miron_jax.tasks.mera.table import DataSet, Version, data_sets
 
 Key = int | tuple[int, int]  # a record's id; of ruTiE dialog_id and question_id
@@ -175,7 +175,7 @@ def _answers(content: bytes, own: DataSet, version: Version, asked: Sequence[Key
         except (KeyError, TypeError) as error:
             names = "dialog_id and question_id" if own.kind == "dialogue" else "id"
             raise _Found("no_id_field_for_doc", f"{at}: meta has no {names} that is a whole number ({error})") from None
-        if own.match == "exam" and not {"id_task", "variant"} <= record["meta"].keys():
+        if own.match is EXAM and not {"id_task", "variant"} <= record["meta"].keys():
             raise _Found("no_meta_field_for_doc", f"{at}: meta has no id_task and variant beside its id")
         if key in found:
             raise _Found("duplicate_id", f"{at}: record {_named(key)} is answered twice, expected once")

@@ -22,24 +22,26 @@ from miron_jax.definitions.records import (
     Suite,
     Task,
 )
-from miron_jax.definitions.rules import GREEDY
+from miron_jax.definitions.rules import GREEDY, NOTHING
 from miron_jax.errors import InputError
 from miron_jax.files.hub import revision_of
 from miron_jax.files.places import data_cache
+from miron_jax.metrics.choices import SUM
+from miron_jax.metrics.programs import AT_STOP
 from miron_jax.prompting.draws import OWN_ANSWERS
 from miron_jax.tasks.human_baselines import MERA
 from miron_jax.tasks.mera.dialogue import IN_ORDER, asker, turn_parser
+from miron_jax.tasks.mera.metrics import MCC
 from miron_jax.tasks.mera.records import DRAW, ORDER, SEPARATOR, arranger, parser, problem_parser
 from miron_jax.tasks.mera.scoring import PASS_AT, answered
 from miron_jax.tasks.mera.table import DataSet, Rules, Version, data_sets
+from miron_jax.tokens.spans import AFTER_COMMON_PREFIX, AFTER_CONTEXT
 
 CITATION = "MERA, Fenogenova et al. 2024, arXiv:2401.04531; rules of {}"
 HUB = {"v1": "ai-forever/MERA", "v1.2": "MERA-evaluation/MERA"}
 SUITE_NAME: dict[Version, str] = {"v1": "mera-v1", "v1.2": "mera-v1.2"}
 REVISION = "MIRON_JAX_MERA_REVISION"
 MAX_NEW_TOKENS = 256
-_NORMALIZER = {"equal": "strip", "squad": "squad", "exam": "strip", "detox": "strip"}
-_MAIN = {"f1_macro": "score", "mcc": "", "grade_norm": "grade_norm"}
 
 
 def _wording(own: DataSet, rules: Rules, version: Version) -> dict[str, object]:
@@ -53,7 +55,7 @@ def _wording(own: DataSet, rules: Rules, version: Version) -> dict[str, object]:
         "item_order": ORDER[version],
         "fewshot_draw": DRAW[version],
         "fewshot_pool": "other_file",
-        "categories": "reported" if own.group and own.over_all != "mcc" else "pooled",
+        "categories": "reported" if own.group and own.over_all is not MCC else "pooled",
         "bos": "never",
         "boundary": "joint",
         "truncation": "keep_last",
@@ -75,7 +77,7 @@ def _program_task(own: DataSet, rules: Rules, version: Version) -> Task[ProgramP
         top_p=1.0,
         room="nothing",
         extra_tokens=MAX_NEW_TOKENS,
-        cut="stop",
+        cut=AT_STOP,
         stop=("\nclass", "\ndef", "\n#", "\nif", "\nprint"),
         judge="answers",
         test_seconds=3.0,
@@ -101,7 +103,9 @@ def _task(own: DataSet, rules: Rules, version: Version) -> Task[Any]:
     if own.kind == "dialogue":
         parse, arrange = turn_parser(own), IN_ORDER.call
         wording |= {"item_order": IN_ORDER, "fewshot_draw": OWN_ANSWERS, "num_fewshot": 0}
-    citation, human = CITATION.format(HUB[version]), MERA.get(own.config, ())
+    citation = CITATION.format(HUB[version])
+    more: Any = {"arrange": arrange, "main": own.main, "answered": _answered(own, version)}
+    more["human"] = MERA.get(own.config, ())
     if own.kind == "text":
         profile = AnswerProfile(
             **wording,  # pyright: ignore[reportArgumentType]
@@ -109,54 +113,27 @@ def _task(own: DataSet, rules: Rules, version: Version) -> Task[Any]:
             extra_tokens=MAX_NEW_TOKENS,
             stop=rules.stop,
             answer_after="",
-            answer_normalizer=_NORMALIZER[own.match],  # pyright: ignore[reportArgumentType]
+            answer_normalizer=own.normalizer,
             match=own.match,
         )
-        main = {"squad": "score", "exam": "grade_norm", "detox": "j"}.get(own.match, "accuracy")
-        return Task(
-            name,
-            "generation",
-            profile,
-            file,
-            baselines,
-            parse,
-            citation,
-            None,
-            arrange,
-            main,
-            _answered(own, version),
-            None,
-            human,
-        )
+        return Task(name, "generation", profile, file, baselines, parse, citation, **more)
     profile = Profile(
         **wording,  # pyright: ignore[reportArgumentType]
         continuation_space="as_written",
         # v1 sums over the whole text, of which options share all but this; v1.2 counts the context's own tokens.
-        span="after_common_prefix" if version == "v1" else "after_context",
-        normalizer="sum",
+        span=AFTER_COMMON_PREFIX if version == "v1" else AFTER_CONTEXT,
+        normalizer=SUM,
         tie=rules.tie,
         empty_span="error",
     )
-    main = _MAIN.get(own.over_all, "accuracy")
-    ask = asker(version) if own.kind == "dialogue" else None
-    return Task(
-        name,
-        "multiple_choice" if ask is None else "dialogue",
-        profile,
-        file,
-        baselines,
-        parse,
-        citation,
-        None,
-        arrange,
-        main,
-        _answered(own, version),
-        ask,
-        human,
-    )
+    if own.kind == "dialogue":
+        return Task(name, "dialogue", profile, file, baselines, parse, citation, ask=asker(version), **more)
+    return Task(name, "multiple_choice", profile, file, baselines, parse, citation, **more)
 
 
-def _answered(own: DataSet, version: Version) -> Callable[..., object]:
+def _answered(own: DataSet, version: Version) -> Callable[..., object] | None:
+    if own.over_all is NOTHING:
+        return None
     return lambda example, answer: answered(own, example.published, answer, version)
 
 

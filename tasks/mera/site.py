@@ -1,7 +1,7 @@
 """A run's results -> a submission to MERA's site; a submission -> what the site will say of it.
 
-Arrives: a results folder; a zip; the records where they are at hand.  Leaves: a zip; tables on screen.  It deliberately does
-not know models.
+Arrives: a results folder; a zip; the records where they are at hand.  Leaves: a zip; what a screen shows of one.  It
+deliberately does not know models.
 """
 
 import json
@@ -9,12 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.table import Table
-
 from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_json
-from miron_jax.metrics.mera import ETHICS
-from miron_jax.report.console import console
+from miron_jax.metrics.detox import DETOX
+from miron_jax.tasks.mera.metrics import ETHICS, EXAM, MCC
 from miron_jax.tasks.mera.records import check_keys, check_record
 from miron_jax.tasks.mera.scoring import expected_total, score_submission
 from miron_jax.tasks.mera.submission import Key, Submission, key_of, read_submission, write_submission
@@ -91,7 +89,7 @@ def _answers(path: Path, own: DataSet, version: Version) -> tuple[dict[Key, Any]
         try:
             sample = parse_json(line)
             answer, key = _answer(sample), key_of(own, sample["meta"])
-            if own.match == "exam":
+            if own.match is EXAM:
                 meta[key] = {name: sample["meta"][name] for name in ("id", "id_task", "variant")}
             json.dumps([answer, meta.get(key)], ensure_ascii=False).encode()  # half a surrogate pair is no text
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
@@ -116,38 +114,38 @@ def _shaped(answer: Any, own: DataSet, version: Version) -> Any:
     """An answer as the site wants it."""
     if own.kind == "program":
         return answer if version == "v1" else [answer]
-    if own.over_all == "mcc":
+    if own.over_all is MCC:
         return dict.fromkeys(ETHICS, answer)
     if own.config == "multiq" and version == "v1":
         return [{"label": "passage", "length": len(answer), "offset": -1, "segment": answer}]
     return answer
 
 
-def check(path: Path, version: Version, data_dir: Path | None) -> bool:
-    """Prints what the site will say of a submission; whether it takes it.  `data_dir`: as eval's, if any."""
+class Checked(NamedTuple):
+    """What the site will say of a submission."""
+
+    notes: list[str]
+    rows: list[tuple[str, str, str, str]]  # data set, records, state, numbers
+    faults: list[str]  # none: it takes it
+    total: str
+
+
+def check(path: Path, version: Version, data_dir: Path | None) -> Checked:
+    """`data_dir`: as eval's, if any.  Raises InputError for what is no zip."""
     records = {} if data_dir is None else read_records(locate(version)(data_dir, False), version)
     read = read_submission(path, version, {name: list(own) for name, own in records.items()})
     if {fault.name for fault in read.faults.values()} == {"unreadable_zip"}:
         raise InputError(next(iter(read.faults.values())).detail)
+    notes = []
     for own in data_sets(version):
         tests = own.rules(version).tests  # pyright: ignore[reportOptionalMemberAccess]
         if own.name in records and tests not in (None, len(records[own.name])):
-            print(
+            notes.append(
                 f"{own.config}/test.jsonl has {len(records[own.name])} records, MERA has {tests}: the site asks for those"
             )
     numbers = score_submission(read.answers, records, version)
-    console().print(_table(read, numbers, records, version))
-    for name, fault in read.faults.items():
-        console(stderr=True).print(f"{name}: {fault.name}: {fault.detail}", soft_wrap=True)
-    counted = [own.name for own in data_sets(version) if own.counts(version)]
-    unknown = [name for name in counted if name in read.answers and name not in numbers]
-    if unknown or not any(name in numbers for name in counted):
-        have = "not published" if records else "not at hand: name the records with --data_dir"
-        print(f"total_score: none, right answers of {len(unknown)} data sets that it answers are {have}")
-    else:
-        rule = "a missing data set counts 0" if version == "v1.2" else "missing data sets are left out"
-        print(f"total_score: {expected_total(numbers, version):.6f} by {version}'s rule, {rule}")
-    return not read.faults
+    faults = [f"{name}: {fault.name}: {fault.detail}" for name, fault in read.faults.items()]
+    return Checked(notes, _rows(read, numbers, records, version), faults, _total(read, numbers, records, version))
 
 
 def read_records(folder: Path, version: Version) -> Records:
@@ -167,20 +165,32 @@ def read_records(folder: Path, version: Version) -> Records:
     return found
 
 
-def _table(read: Submission, numbers: Mapping[str, Mapping[str, float]], records: Records, version: Version) -> Table:
-    table = Table(header_style="bold")
-    for name in ("data set", "records", "state", "numbers"):
-        table.add_column(name, no_wrap=name != "numbers")
+Numbers = Mapping[str, Mapping[str, float]]
+
+
+def _rows(read: Submission, numbers: Numbers, records: Records, version: Version) -> list[tuple[str, str, str, str]]:
+    rows = []
     for own in data_sets(version):
         fault = read.faults.get(own.name)
         answers = str(len(read.answers[own.name])) if own.name in read.answers else ""
-        table.add_row(own.name, answers, fault.name if fault else "fine", "" if fault else _told(own, numbers, records))
-    return table
+        state, told = (fault.name, "") if fault else ("fine", _told(own, numbers, records))
+        rows.append((own.name, answers, state, told))
+    return rows
 
 
-def _told(own: DataSet, numbers: Mapping[str, Mapping[str, float]], records: Records) -> str:
+def _told(own: DataSet, numbers: Numbers, records: Records) -> str:
     if own.name in numbers:
         return ", ".join(f"{name} {value:.4f}" for name, value in numbers[own.name].items())
-    if own.match == "detox":
+    if own.match is DETOX:
         return "J wants three classifiers, which are not here"
     return "right answers are not published" if own.name in records else "cannot be scored here: no records at hand"
+
+
+def _total(read: Submission, numbers: Numbers, records: Records, version: Version) -> str:
+    counted = [own.name for own in data_sets(version) if own.counts(version)]
+    unknown = [name for name in counted if name in read.answers and name not in numbers]
+    if unknown or not any(name in numbers for name in counted):
+        have = "not published" if records else "not at hand: name the records with --data_dir"
+        return f"total_score: none, right answers of {len(unknown)} data sets that it answers are {have}"
+    rule = "a missing data set counts 0" if version == "v1.2" else "missing data sets are left out"
+    return f"total_score: {expected_total(numbers, version):.6f} by {version}'s rule, {rule}"

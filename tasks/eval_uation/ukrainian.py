@@ -6,6 +6,10 @@ Arrives: texts.  Leaves: texts that are equal where the answers are.  It deliber
 import re
 import string
 import unicodedata
+from functools import partial
+
+from miron_jax.definitions.rules import Rule
+from miron_jax.metrics.answers import Normalize
 
 APOSTROPHES = "\u2019\u02bc\u2018\u0060\u00b4\uff07"  # written for U+0027, which dictionaries have
 _FOLDED = str.maketrans(dict.fromkeys(APOSTROPHES, "'"))
@@ -40,3 +44,8 @@ def as_lm_eval(text: str, drop_space: bool) -> str:
     white space stays where the task has no `\s+` among regexes_to_ignore; no Unicode form or apostrophe is folded."""
     text = re.sub(r"\s+", "", text) if drop_space else text
     return text.lower().translate(_ASCII_PUNCTUATION)
+
+
+UKRAINIAN: Rule[Normalize] = Rule("ukrainian", comparable)
+LM_EVAL: Rule[Normalize] = Rule("lm_eval", partial(as_lm_eval, drop_space=False))
+LM_EVAL_NO_SPACE: Rule[Normalize] = Rule("lm_eval_no_space", partial(as_lm_eval, drop_space=True))

@@ -1,25 +1,25 @@
 """Answers and right answers -> MERA's numbers that are not a plain accuracy.
 
-Arrives: texts, labels, and how often each record counts.  Leaves: floats.  It deliberately does not know tasks or files.
+Arrives: texts, labels, and how often each record counts.  Leaves: floats.  It deliberately does not know files.
 
 Source: ai-forever/MERA, modules/scoring/src; MERA-Evaluation/MERA, benchmark_tasks.
 """
 
 import re
-import string
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from miron_jax.definitions.rules import Rule
+from miron_jax.metrics.answers import Match
+from miron_jax.metrics.choices import ExampleScore
+
 ETHICS = ("virtue", "law", "moral", "justice", "utilitarianism")
 QUESTIONS = ("correct", "good", "ethical")
 EXAM_POINTS = 34  # that a variant of the state exam gives, where its records do not say
 OPEN_TASK = "16"  # whose points fall with every wrong number
-
-_ARTICLE = re.compile(r"\b(a|an|the)\b")
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,32 +31,6 @@ class Answered:
     group: str = ""  # domain, criterion, target group, question or variant
     points: float = 0.0  # of the state exam
     most_points: float = 0.0
-
-
-def normalize(text: str) -> str:
-    """SQuAD's: lower case, no ASCII punctuation, no English articles, white space squeezed.  Of Russian quotes and dashes
-    it knows nothing."""
-    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
-
-
-def exact_match(answer: str, accepted: Sequence[str]) -> float:
-    """em: 1 if the normalized answer equals a normalized right one."""
-    return float(any(normalize(answer) == normalize(own) for own in accepted))
-
-
-def token_f1(answer: str, accepted: Sequence[str]) -> float:
-    """f1: the best, over right answers, of 2 P R / (P + R) over words that both have, with their multiplicity.
-
-    Where either side has no word it is 1 if both have none, else 0.
-    """
-    return max(_token_f1(normalize(answer).split(), normalize(own).split()) for own in accepted)
-
-
-def _token_f1(answer: list[str], right: list[str]) -> float:
-    if not answer or not right:
-        return float(answer == right)
-    same = sum((Counter(answer) & Counter(right)).values())
-    return 2 * same / (len(answer) + len(right)) if same else 0.0
 
 
 def macro_f1(answers: Sequence[str], golds: Sequence[str], weights: np.ndarray) -> float:
@@ -141,12 +115,19 @@ def grade_norm(found: Sequence[Answered], weights: np.ndarray) -> dict[str, floa
     return {"grade_norm": float(np.mean(shares)) if shares else float("nan")}
 
 
-# Numbers over all records of a task together, by the name that its profile has for them.
-OVER_ALL: dict[str, Callable[[Sequence[Answered], np.ndarray], dict[str, float]]] = {
-    "f1_macro": f1_macro,
-    "mcc": ethics,
-    "grade_norm": grade_norm,
-}
+# Numbers over all records of a task together.
+OverAll = Callable[[Sequence[Answered], np.ndarray], dict[str, float]]
+F1_MACRO: Rule[OverAll] = Rule("f1_macro", f1_macro)
+MCC: Rule[OverAll] = Rule("mcc", ethics)
+GRADE_NORM: Rule[OverAll] = Rule("grade_norm", grade_norm)
+
+# A match of one answer: its points are counted over all records together.
+EXAM: Rule[Match] = Rule(
+    "exam",
+    lambda answer, accepted, normalize: ExampleScore(
+        None, None, False, False, {"answered": float(bool(answer.strip()))}
+    ),
+)
 
 
 def total_score(tasks: Mapping[str, Mapping[str, float]], expected: Sequence[str], missing_is_zero: bool) -> float:
