@@ -11,12 +11,15 @@ from typing import Any
 
 import yaml
 
+Json = Any  # what a JSON or YAML document holds, of unknown shape until it is checked
+JsonObject = dict[str, Json]
+
 MOST_YAML_BYTES = 256 << 10  # the published files have below 40 KB; PyYAML takes seconds for more than this
 MOST_DEPTH = 64
 MOST_VALUES = 100_000  # with every alias written out
 
 
-def parse_json(content: bytes | str) -> Any:
+def parse_json(content: bytes | str) -> Json:
     """The value of a JSON text in UTF-8.  Raises ValueError, also for nesting beyond what Python can read."""
     try:
         return json.loads(content.decode("utf-8-sig") if isinstance(content, bytes) else content)
@@ -24,7 +27,7 @@ def parse_json(content: bytes | str) -> Any:
         raise ValueError("JSON nested too deep to read") from None
 
 
-def parse_yaml(content: bytes) -> Any:
+def parse_yaml(content: bytes) -> Json:
     """The value of a YAML document of mappings, lists, texts, numbers, true, false and null.
 
     Raises ValueError for tags, merge keys, and what is too large, too deep or has too many aliases.  Dates, and numbers in

@@ -29,6 +29,8 @@ from miron_jax.errors import InputError
 
 DATA, FSDP, MODEL = AXES
 
+Tree = Any  # a pytree of arrays: jax has no type for it
+
 
 @dataclass(frozen=True)
 class Placement:
