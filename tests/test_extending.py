@@ -10,14 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoTokenizer
 
 from miron_jax.errors import InputError
 from miron_jax.tasks.registry import find_suites
 from tests.conftest import REPOSITORY
+from tests.tiny_model import make_tokenizer
 
 PAGE = (REPOSITORY / "docs" / "extending.md").read_text(encoding="utf-8")
 BLOCKS: dict[str, str] = dict(re.findall(r"```python\n# (.*?)\n(.*?)```", PAGE, re.DOTALL))
 METRICS = "miron_jax/metrics/choices.py"
+SIZES = {
+    "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 12,
+    "num_key_value_heads": 2, "max_position_embeddings": 64,
+}  # fmt: skip
 WORDS = (("light", "night", "day"), ("moon", "spoon", "sun"), ("tree", "sea", "leaf"), ("house", "mouse", "barn"))
 
 
@@ -47,16 +53,22 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A fresh interpreter that sees the extended copy."""
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     environment.pop("XLA_FLAGS", None)
-    command = [sys.executable, "-m", "miron_jax", *arguments]
+    command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return python(folder, "-m", "miron_jax", *arguments)
 
 
 def test_the_page_has_the_files_that_it_tells_of() -> None:
     assert set(BLOCKS) == {
         "tasks/rhymes.py", f"{METRICS}, in OF_OPTIONS", "miron_jax/task_kinds/ranking.py", "tasks/ranked_rhymes.py",
+        "miron_jax/model/families/arcee.py",
     }  # fmt: skip
 
 
@@ -83,6 +95,33 @@ def test_its_suite_metric_and_kind_are_scored(extended: Path) -> None:
     composite = results["suites"]["rhymes"]["composites"]["RHYMES"]
     assert composite["value"] == plain["metrics"]["accuracy"]["value"]
     assert composite["complete"]
+
+
+def test_its_family_computes_what_torch_computes(extended: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from transformers import ArceeConfig, ArceeForCausalLM
+
+    (extended / "arcee").mkdir()
+    make_tokenizer(extended / "arcee")
+    tokenizer = AutoTokenizer.from_pretrained(extended / "arcee")
+    torch.manual_seed(0)
+    model = ArceeForCausalLM(ArceeConfig(**SIZES, vocab_size=len(tokenizer), attention_bias=True)).eval()
+    token_ids = [tokenizer.encode(text, add_special_tokens=False) for text in ("the cat sat", " on a mat")]
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.copy_(0.3 * torch.randn_like(weights))
+        logits = model(torch.tensor([token_ids[0] + token_ids[1]])).logits[0]
+    targets = torch.tensor(token_ids[1])
+    expected = logits.log_softmax(-1)[len(token_ids[0]) - 1 : -1].gather(1, targets[:, None])[:, 0]
+    model.save_pretrained(extended / "arcee")
+    code = """
+import miron_jax
+[score] = miron_jax.score("arcee", None, [("the cat sat", " on a mat")])
+print(list(score.token_logprobs))
+"""
+    ran = python(extended, "-c", code)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == pytest.approx(expected.tolist(), abs=5e-5)
 
 
 def test_a_bad_line_of_its_file_is_named(extended: Path) -> None:
