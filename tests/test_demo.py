@@ -25,14 +25,14 @@ from miron_jax.model.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.orbax_reader import load_orbax
 from miron_jax.model.rope import rope_of
 from miron_jax.model.training_run import training_steps
-from miron_jax.tasks.miron_gen import (
+from miron_jax.tasks.generators.miron_gen import (
     english_logic,
     english_morphology,
     facts,
     russian_logic,
     russian_morphology,
 )
-from miron_jax.tasks.miron_gen.items import items_of
+from miron_jax.tasks.generators.miron_gen.items import items_of
 from miron_jax.tokens.tokenizers import load_tokenizer, resolve_bos
 from tools import demo_text as text
 from tools.train_demo import Recipe, batches, make_tokenizer, save, train

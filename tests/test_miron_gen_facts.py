@@ -9,8 +9,8 @@ from string import Formatter
 import pytest
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.miron_gen.draft import Draft
-from miron_jax.tasks.miron_gen.facts import (
+from miron_jax.tasks.generators.miron_gen.draft import Draft
+from miron_jax.tasks.generators.miron_gen.facts import (
     NUM_DISTRACTORS,
     Facts,
     Table,

@@ -12,8 +12,8 @@ from itertools import pairwise, permutations
 import pytest
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.miron_gen import english_logic, logic, russian_logic
-from miron_jax.tasks.miron_gen.draft import Draft
+from miron_jax.tasks.generators.miron_gen import english_logic, logic, russian_logic
+from miron_jax.tasks.generators.miron_gen.draft import Draft
 
 WORDS = {"en": english_logic.WORDS, "ru": russian_logic.WORDS}
 GOLDEN = {

@@ -9,9 +9,9 @@ from types import ModuleType
 import pytest
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.miron_gen import english_morphology as english
-from miron_jax.tasks.miron_gen import russian_morphology as russian
-from miron_jax.tasks.miron_gen.draft import Draft
+from miron_jax.tasks.generators.miron_gen import english_morphology as english
+from miron_jax.tasks.generators.miron_gen import russian_morphology as russian
+from miron_jax.tasks.generators.miron_gen.draft import Draft
 
 LANGUAGES = [pytest.param(english, id="en"), pytest.param(russian, id="ru")]
 SCRIPT = {english: "LATIN", russian: "CYRILLIC"}

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from rapidfuzz.distance import OSA
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.miron_gen import english_logic, logic, noise, russian_logic
-from miron_jax.tasks.miron_gen.draft import Draft
-from miron_jax.tasks.miron_gen.noise import MAX_EDITS, NoiseRules, Noisy, Operator, Turn, perturb, turn_of
+from miron_jax.tasks.generators.miron_gen import english_logic, logic, noise, russian_logic
+from miron_jax.tasks.generators.miron_gen.draft import Draft
+from miron_jax.tasks.generators.miron_gen.noise import MAX_EDITS, NoiseRules, Noisy, Operator, Turn, perturb, turn_of
 
 WORDS = {"en": english_logic.WORDS, "ru": russian_logic.WORDS}
 RULES = {"en": noise.ENGLISH, "ru": noise.RUSSIAN}

@@ -23,13 +23,19 @@ from miron_jax.definitions.data_files import data_state, git_blob_sha1, read_exa
 from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import render
 from miron_jax.tasks.eval_uation.records import Item, reader
-from miron_jax.tasks.eval_uation_gen import gaps, odd_words, pairs, places, sets, stories, suite
-from miron_jax.tasks.eval_uation_gen.articles import articles
-from miron_jax.tasks.eval_uation_gen.gaps import gap_rows, read_stories
-from miron_jax.tasks.eval_uation_gen.lexicon import STORY_CASES, nouns, verbs
-from miron_jax.tasks.eval_uation_gen.numerals import CASES, GENDERS, LAST, cardinal, ordinal
-from miron_jax.tasks.eval_uation_gen.titles import Article, mask_digits, masked_row, read_articles, title_rows
-from miron_jax.tasks.eval_uation_gen.words import ALPHABET, alphabet_key, categories, sentences, words
+from miron_jax.tasks.generators.eval_uation_gen import gaps, odd_words, pairs, places, sets, stories, suite
+from miron_jax.tasks.generators.eval_uation_gen.articles import articles
+from miron_jax.tasks.generators.eval_uation_gen.gaps import gap_rows, read_stories
+from miron_jax.tasks.generators.eval_uation_gen.lexicon import STORY_CASES, nouns, verbs
+from miron_jax.tasks.generators.eval_uation_gen.numerals import CASES, GENDERS, LAST, cardinal, ordinal
+from miron_jax.tasks.generators.eval_uation_gen.titles import (
+    Article,
+    mask_digits,
+    masked_row,
+    read_articles,
+    title_rows,
+)
+from miron_jax.tasks.generators.eval_uation_gen.words import ALPHABET, alphabet_key, categories, sentences, words
 from miron_jax.tasks.registry import export
 from tests.conftest import REPOSITORY
 
@@ -65,7 +71,7 @@ def test_sizes() -> None:
 @pytest.mark.parametrize("seed", ["1", "2"])
 def test_the_same_bytes_under_any_hash_seed(seed: str) -> None:
     code = (
-        "from miron_jax.tasks.eval_uation_gen import sets\n"
+        "from miron_jax.tasks.generators.eval_uation_gen import sets\n"
         "import hashlib\n"
         "print({own.name: {s: hashlib.sha256(sets.jsonl(r)).hexdigest() for s, r in own.files().items()} "
         "for own in sets.GENERATED})"

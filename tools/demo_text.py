@@ -18,7 +18,7 @@ from itertools import count, product
 from typing import NamedTuple, TypeVar
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.miron_gen import (
+from miron_jax.tasks.generators.miron_gen import (
     english_logic,
     english_morphology,
     facts,
@@ -26,7 +26,7 @@ from miron_jax.tasks.miron_gen import (
     russian_logic,
     russian_morphology,
 )
-from miron_jax.tasks.miron_gen.draft import Draft
+from miron_jax.tasks.generators.miron_gen.draft import Draft
 
 Form = TypeVar("Form", bound=str)
 

@@ -12,8 +12,8 @@ from itertools import combinations
 from typing import Any
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.eval_uation_gen.rows import VERSION, Template, numbered, row
-from miron_jax.tasks.eval_uation_gen.words import ALPHABET, Word, alphabet_key, words
+from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION, Template, numbered, row
+from miron_jax.tasks.generators.eval_uation_gen.words import ALPHABET, Word, alphabet_key, words
 
 ALPHABETICAL = (
     Template("Слова «{a}» та «{b}» розставили за абеткою. Яке з них буде першим?", "less", "ordinal"),

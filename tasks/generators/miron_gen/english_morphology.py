@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.miron_gen.draft import Draft, frames_of
+from miron_jax.tasks.generators.miron_gen.draft import Draft, frames_of
 
 FORMS = ("plural", "third", "past", "ing", "comparative", "superlative", "agent", "possessive", "adverb")
 

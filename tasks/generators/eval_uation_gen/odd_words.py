@@ -9,8 +9,8 @@ from itertools import permutations
 from typing import Any
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.eval_uation_gen.rows import VERSION, Template, numbered, row
-from miron_jax.tasks.eval_uation_gen.words import Category, categories
+from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION, Template, numbered, row
+from miron_jax.tasks.generators.eval_uation_gen.words import Category, categories
 
 NUM_WORDS = 5
 ODD = (

@@ -5,8 +5,8 @@ Arrives: the sets of sets.py.  Leaves: the suites `GEN` and `GEN_TEXT`.  It deli
 
 from miron_jax.definitions.records import AnswerProfile, Profile, Suite, Task
 from miron_jax.tasks.eval_uation.suite import no_composites, options_task, text_task
-from miron_jax.tasks.eval_uation_gen.rows import VERSION
-from miron_jax.tasks.eval_uation_gen.sets import CITATION, GENERATED, NAME, locate
+from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION
+from miron_jax.tasks.generators.eval_uation_gen.sets import CITATION, GENERATED, NAME, locate
 
 _PROTOCOL = f"{NAME} {VERSION}, {{}}"
 GEN: Suite[Task[Profile]] = Suite(

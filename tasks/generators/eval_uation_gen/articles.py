@@ -9,8 +9,8 @@ are masked.
 from typing import NamedTuple
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.eval_uation_gen.rows import VERSION
-from miron_jax.tasks.eval_uation_gen.titles import Article
+from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION
+from miron_jax.tasks.generators.eval_uation_gen.titles import Article
 
 
 class _Actor(NamedTuple):

@@ -13,16 +13,16 @@ from functools import cache
 from miron_jax.definitions.records import Cloze
 from miron_jax.errors import InputError
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.miron_gen import (
+from miron_jax.tasks.generators.miron_gen import (
     english_logic,
     english_morphology,
     noise,
     russian_logic,
     russian_morphology,
 )
-from miron_jax.tasks.miron_gen import facts as facts_of
-from miron_jax.tasks.miron_gen import logic as logic_of
-from miron_jax.tasks.miron_gen.draft import Draft
+from miron_jax.tasks.generators.miron_gen import facts as facts_of
+from miron_jax.tasks.generators.miron_gen import logic as logic_of
+from miron_jax.tasks.generators.miron_gen.draft import Draft
 
 VERSION = "1"  # another version, other items
 CATEGORIES = ("Morphology", "Facts", "Logic", "Noise")

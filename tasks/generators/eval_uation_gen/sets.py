@@ -19,11 +19,11 @@ from miron_jax.definitions.records import DataFile
 from miron_jax.errors import InputError
 from miron_jax.files.places import data_cache
 from miron_jax.tasks.eval_uation.table import DataSet, Shape
-from miron_jax.tasks.eval_uation_gen import odd_words, pairs, places, stories
-from miron_jax.tasks.eval_uation_gen.articles import articles
-from miron_jax.tasks.eval_uation_gen.gaps import read_stories, rows_of_stories
-from miron_jax.tasks.eval_uation_gen.rows import VERSION
-from miron_jax.tasks.eval_uation_gen.titles import masked_row, read_articles, title_rows
+from miron_jax.tasks.generators.eval_uation_gen import odd_words, pairs, places, stories
+from miron_jax.tasks.generators.eval_uation_gen.articles import articles
+from miron_jax.tasks.generators.eval_uation_gen.gaps import read_stories, rows_of_stories
+from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION
+from miron_jax.tasks.generators.eval_uation_gen.titles import masked_row, read_articles, title_rows
 
 NAME = "eval-ua-tion-gen"
 CITATION = f"{NAME} {VERSION}, this project's own rows in the manner of Eval-UA-tion; never the published data"

@@ -17,7 +17,7 @@ from itertools import chain, pairwise
 from typing import Literal, NamedTuple
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.miron_gen.draft import Draft
+from miron_jax.tasks.generators.miron_gen.draft import Draft
 
 FamilyName = Literal[
     "arithmetic",

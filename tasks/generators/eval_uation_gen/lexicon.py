@@ -6,8 +6,8 @@ Arrives: the text files beside this one.  Leaves: `Noun`s and `Verb`s.  It delib
 from functools import cache
 from typing import Literal, NamedTuple
 
-from miron_jax.tasks.eval_uation_gen.numerals import Gender
-from miron_jax.tasks.eval_uation_gen.words import lines
+from miron_jax.tasks.generators.eval_uation_gen.numerals import Gender
+from miron_jax.tasks.generators.eval_uation_gen.words import lines
 
 StoryCase = Literal["nom", "gen", "dat", "acc", "ins", "loc", "voc"]
 STORY_CASES: tuple[StoryCase, ...] = ("nom", "gen", "dat", "acc", "ins", "loc", "voc")

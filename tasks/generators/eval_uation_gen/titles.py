@@ -22,8 +22,8 @@ from miron_jax.definitions.data_files import json_rows
 from miron_jax.errors import InputError
 from miron_jax.tasks.draw import Draw
 from miron_jax.tasks.eval_uation.ukrainian import APOSTROPHES, comparable, one_apostrophe
-from miron_jax.tasks.eval_uation_gen.numerals import simple_forms
-from miron_jax.tasks.eval_uation_gen.rows import VERSION
+from miron_jax.tasks.generators.eval_uation_gen.numerals import simple_forms
+from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION
 
 NUM_TITLES = 10
 MASK = "X"  # Latin, one a digit, as published

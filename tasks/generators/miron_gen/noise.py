@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 from rapidfuzz.distance import OSA
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.miron_gen.draft import Draft
+from miron_jax.tasks.generators.miron_gen.draft import Draft
 
 Operator = Literal[
     "swap",

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.eval_uation_gen.lexicon import Noun, StoryCase, Verb, idle, nouns, places, verbs
-from miron_jax.tasks.eval_uation_gen.numerals import Gender
-from miron_jax.tasks.eval_uation_gen.rows import VERSION
+from miron_jax.tasks.generators.eval_uation_gen.lexicon import Noun, StoryCase, Verb, idle, nouns, places, verbs
+from miron_jax.tasks.generators.eval_uation_gen.numerals import Gender
+from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION
 
 GAP = "______"
 CAST = 6

@@ -6,7 +6,7 @@ Every listed word stands in the nominative, so a frame names no case; people are
 break off before ё, й, ъ, ы and ь, which not everyone counts.  Roman numerals are left out: they are Latin letters.
 """
 
-from miron_jax.tasks.miron_gen.logic import Family, LogicWords, Person, Scale
+from miron_jax.tasks.generators.miron_gen.logic import Family, LogicWords, Person, Scale
 
 _NUMBER_FRAMES = (
     "{terms},",

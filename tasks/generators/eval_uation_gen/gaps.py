@@ -22,8 +22,8 @@ from miron_jax.definitions.data_files import json_rows
 from miron_jax.errors import InputError
 from miron_jax.tasks.draw import Draw
 from miron_jax.tasks.eval_uation.ukrainian import comparable, one_apostrophe
-from miron_jax.tasks.eval_uation_gen.rows import VERSION
-from miron_jax.tasks.eval_uation_gen.stories import GAP, QUESTION_SHARE, TASK_TYPES
+from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION
+from miron_jax.tasks.generators.eval_uation_gen.stories import GAP, QUESTION_SHARE, TASK_TYPES
 
 MOST_OPTIONS, FEWEST_OPTIONS = 6, 4
 TIMES_BEFORE = {"NAMED_ENTITY": 2, "COMMON_NOUN": 4, "VERB": 2}  # that the context names a word that is asked for

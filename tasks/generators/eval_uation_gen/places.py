@@ -11,9 +11,9 @@ from itertools import islice
 from typing import Any
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.eval_uation_gen.numerals import LAST
-from miron_jax.tasks.eval_uation_gen.rows import VERSION, Template, numbered, numeral, row
-from miron_jax.tasks.eval_uation_gen.words import Word, sentences, words
+from miron_jax.tasks.generators.eval_uation_gen.numerals import LAST
+from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION, Template, numbered, numeral, row
+from miron_jax.tasks.generators.eval_uation_gen.words import Word, sentences, words
 
 PER_WORD = 4
 LETTERS = (

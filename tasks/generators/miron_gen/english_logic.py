@@ -5,7 +5,7 @@ Arrives: nothing.  Leaves: `WORDS`.  It deliberately does not know how a series 
 Nouns and names differ from one another by two letters or more, so that a misspelt one is still told apart.
 """
 
-from miron_jax.tasks.miron_gen.logic import Family, LogicWords, Person, Scale
+from miron_jax.tasks.generators.miron_gen.logic import Family, LogicWords, Person, Scale
 
 _NUMBER_FRAMES = (
     "{terms},",

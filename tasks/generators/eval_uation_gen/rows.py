@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from miron_jax.tasks.eval_uation_gen.numerals import LAST, Case, Gender, cardinal, ordinal
+from miron_jax.tasks.generators.eval_uation_gen.numerals import LAST, Case, Gender, cardinal, ordinal
 
 VERSION = "2"  # another version, other rows
 META = "additionalMetadata_"

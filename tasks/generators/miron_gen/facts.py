@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.miron_gen.draft import Draft
+from miron_jax.tasks.generators.miron_gen.draft import Draft
 
 NUM_DISTRACTORS = 3
 
