@@ -206,7 +206,7 @@ def test_every_document_reads_as_a_sentence(documents: list[text.Document]) -> N
         assert not re.search(r"[{}\[\]|]|\s\s|[^\S ]|^\s|\s$", document.text), document
         assert document.text[0].isupper() or not document.text[0].isalpha(), document
         assert document.text.endswith("."), document
-        assert 0 <= document.asked < len(document.text)
+        assert 0 <= document.knowable_start < len(document.text)
         if document.root:
             assert document.text.count(document.root) >= 2, document
             assert document.root not in text.words_known_to_all(document), document

@@ -195,7 +195,7 @@ def batches(recipe: Recipe, tokenizer: Tokenizer) -> Iterator[Batch]:
 
 
 def _tokens(encoding: Any, document: Document, eos: int, recipe: Recipe) -> Tokens:
-    weight = [1.0 if stop > document.asked else recipe.drawn_weight for _, stop in encoding.offsets[1:]]
+    weight = [1.0 if stop > document.knowable_start else recipe.drawn_weight for _, stop in encoding.offsets[1:]]
     return Tokens([*encoding.ids, eos][: recipe.row_length], [*weight, 1.0][: recipe.row_length - 1])
 
 

@@ -1,21 +1,22 @@
-"""Stories with a gap, in the manner of UA-CBT: what happened is an event log, so what may fill the gap is known.
+"""Stories with a gap, in the manner of UA-CBT: each story tells an event log, which decides what may fill the gap.
 
-Arrives: how many rows.  Leaves: rows in the published shape.  It deliberately does not know models.
+Arrives: the number of rows.  Leaves: rows in the published shape.  It deliberately does not know models.
 
-Six animals of one gender each do something of their own to a thing of their own, all things of one gender; some things are
+In each story six animals of one gender do six different things to six different objects of one gender; some objects are
 given away afterwards.  The last 35 % of the sentences recall one of these facts and leave a word out: an animal
-(NAMED_ENTITY), a thing (COMMON_NOUN) or a doing (VERB).  The options are the six of the story in the one form that the gap
-takes, so that grammar tells nothing, and by the log exactly one of them is true.  All six are named in the story before.
+(NAMED_ENTITY), an object (COMMON_NOUN) or an action (VERB).  The options are the six of the story in the form that the gap
+takes, so grammar excludes none, and the log makes exactly one of them true.  The context names all six.
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
+from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.generators.eval_uation_gen.lexicon import Noun, StoryCase, Verb, idle, nouns, places, verbs
+from miron_jax.tasks.generators.eval_uation_gen.lexicon import Idle, Noun, StoryCase, Verb, idle, nouns, places, verbs
 from miron_jax.tasks.generators.eval_uation_gen.numerals import Gender
 from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION
 
@@ -48,7 +49,7 @@ _CALM = (  # an evening, in order
     "Над головами засвітилися перші зорі.", "Розмова тривала до пізньої ночі.",
 )  # fmt: skip
 _ENDS = ("На тому й розійшлися по домівках.", "На ранок усе пішло своїм ладом.", "Відтоді минуло багато років.")
-_EARLY = ("грівся під ранковим сонцем", "прокинувся ще до світанку")  # what nobody does in the evening
+_EARLY = ("грівся під ранковим сонцем", "прокинувся ще до світанку")  # not in the evening
 _HIMSELF: dict[Gender, str] = {"m": "сам", "f": "сама", "n": "саме"}
 _PRONOUN: dict[Gender, str] = {"m": "він", "f": "вона", "n": "воно"}
 _WHOM: dict[Gender, str] = {"m": "який", "f": "яку", "n": "яке"}
@@ -56,7 +57,7 @@ _GAVE: dict[Gender, str] = {"m": "віддав", "f": "віддала", "n": "в
 
 
 class Event(NamedTuple):
-    """Who did what to which thing."""
+    """An actor did something to an object."""
 
     actor: Noun
     verb: Verb
@@ -71,13 +72,13 @@ class Gift(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """All that happened: six events, then gifts, of no thing twice."""
+    """What happens in a story: six events, then gifts, each of another object."""
 
     events: tuple[Event, ...]
     gifts: tuple[Gift, ...]
 
     def taker(self, thing: Noun) -> Noun | None:
-        """Whose it is at the end; None: the story does not say."""
+        """The owner at the end; None: the story does not say."""
         return next((gift.taker for gift in self.gifts if gift.thing == thing), None)
 
     def did(self, actor: Noun, verb: Verb, thing: Noun) -> bool:
@@ -85,7 +86,7 @@ class Log:
 
 
 class Gap(NamedTuple):
-    """A sentence with a gap, the options in its form, and which of them the log makes true."""
+    """A sentence with a gap, its options, and which of them the log makes true."""
 
     type: Literal["NAMED_ENTITY", "COMMON_NOUN", "VERB"]
     form: str  # the case of a noun, "past" of a verb
@@ -100,108 +101,105 @@ class Sentence(NamedTuple):
     lemmas: tuple[str, ...]  # of animals, things and doings that it names
 
 
-def rows_of(split: str, count: int) -> list[dict[str, Any]]:
-    """PER_STORY rows a story."""
-    found: list[dict[str, Any]] = []
+def rows_of(split: str, count: int) -> list[JsonObject]:
+    """The rows of ua_cbt: PER_STORY of each story."""
+    rows: list[JsonObject] = []
     for story in range(-(-count // PER_STORY)):
         draw = Draw("eval-ua-tion-gen", VERSION, "ua_cbt", split, story)
-        log = _happened(draw)
-        gaps = _gaps(draw, log)
-        told = _told(draw, log)
-        found += [_row(draw, log, told, gap, story, len(found) + i) for i, gap in enumerate(gaps)]
-    return found[:count]
+        log = _sample_log(draw)
+        gaps = _sample_gaps(draw, log)
+        context = _context(draw, log)
+        rows += [_row(draw, log, context, gap, story, len(rows) + i) for i, gap in enumerate(gaps)]
+    return rows[:count]
 
 
-def _happened(draw: Draw) -> Log:
+def _sample_log(draw: Draw) -> Log:
     cast_gender, thing_gender = draw.choice(("m", "f")), draw.choice(("m", "f", "n"))
     actors = draw.sample(nouns("animal", cast_gender), CAST)
     things = draw.sample(nouns("thing", thing_gender), CAST)
-    doings = draw.sample(verbs(), CAST)
-    while sum(verb.keeps for verb in doings) < 3:
-        doings = draw.sample(verbs(), CAST)
-    events = tuple(map(Event, actors, doings, things))
-    given = draw.sample([own for own in events if own.verb.keeps], 1 + draw.below(3))
-    gifts = [Gift(own.actor, own.thing, draw.choice([a for a in actors if a != own.actor])) for own in given]
+    actions = draw.sample(verbs(), CAST)
+    while sum(verb.keeps for verb in actions) < 3:
+        actions = draw.sample(verbs(), CAST)
+    events = tuple(map(Event, actors, actions, things))
+    before_gifts = draw.sample([event for event in events if event.verb.keeps], 1 + draw.below(3))
+    gifts = [Gift(e.actor, e.thing, draw.choice([a for a in actors if a != e.actor])) for e in before_gifts]
     return Log(events, tuple(gifts))
 
 
-def _told(draw: Draw, log: Log) -> tuple[Sentence, ...]:
-    """The story before its last part: 13 sentences."""
-    actors, things = [own.actor for own in log.events], [own.thing for own in log.events]
+def _context(draw: Draw, log: Log) -> tuple[Sentence, ...]:
+    """The story before its question: 13 sentences."""
+    actors, things = [event.actor for event in log.events], [event.thing for event in log.events]
     opening = [_listing(draw, _INTROS, actors), _listing(draw, _THINGS, things)]
-    times, where = draw.choice(_TIMES), draw.sample(places(), CAST)
-    events = [_event(draw, own, times[i], where[i]) for i, own in enumerate(draw.shuffled(log.events))]
-    gifts = [_gift(own) for own in log.gifts]
+    times, event_places = draw.choice(_TIMES), draw.sample(places(), CAST)
+    shuffled = draw.shuffled(log.events)
+    events = [_event(draw, event, *at) for event, *at in zip(shuffled, times, event_places, strict=True)]
+    gifts = [_gift(gift) for gift in log.gifts]
     doings = draw.sample(idle(), 5 - len(gifts))
-    rest = [_idle(draw.choice(actors), own) for own in doings]
+    rest = [_idle(draw.choice(actors), doing) for doing in doings]
     return (*opening, *_mixed(draw, events, rest), *gifts)
 
 
-def _listing(draw: Draw, templates: Sequence[str], own: Sequence[Noun]) -> Sentence:
-    names = [noun.form("nom") for noun in draw.shuffled(own)]
+def _listing(draw: Draw, templates: Sequence[str], listed: Sequence[Noun]) -> Sentence:
+    names = [noun.form("nom") for noun in draw.shuffled(listed)]
     text = draw.choice(templates).format(names=f"{', '.join(names[:-1])} та {names[-1]}")
-    return Sentence(text, tuple(noun.lemma for noun in own))
+    return Sentence(text, tuple(noun.lemma for noun in listed))
 
 
-def _event(draw: Draw, own: Event, time: str, place: str) -> Sentence:
-    actor, verb, thing = own.actor.form("nom"), own.verb.by(own.actor.gender), own.thing.form("acc")
+def _event(draw: Draw, event: Event, time: str, place: str) -> Sentence:
+    actor, verb, thing = event.actor.form("nom"), event.verb.by(event.actor.gender), event.thing.form("acc")
     order = draw.choice(("{time} {actor} {place} {verb} {thing}.", "{time} {place} {actor} {verb} {thing}."))
     text = order.format(time=time, actor=actor, verb=verb, thing=thing, place=place)
-    return Sentence(text, (own.actor.lemma, own.verb.lemma, own.thing.lemma))
+    return Sentence(text, (event.actor.lemma, event.verb.lemma, event.thing.lemma))
 
 
-def _gift(own: Gift) -> Sentence:
-    giver, thing, taker = own.giver.form("nom"), own.thing.form("acc"), own.taker.form("dat")
-    text = f"Потім {giver} назавжди {_GAVE[own.giver.gender]} {taker} {thing}."
-    return Sentence(text, (own.giver.lemma, own.thing.lemma, own.taker.lemma))
+def _gift(gift: Gift) -> Sentence:
+    giver, thing, taker = gift.giver.form("nom"), gift.thing.form("acc"), gift.taker.form("dat")
+    text = f"Потім {giver} назавжди {_GAVE[gift.giver.gender]} {taker} {thing}."
+    return Sentence(text, (gift.giver.lemma, gift.thing.lemma, gift.taker.lemma))
 
 
-def _idle(actor: Noun, doing: Any) -> Sentence:
-    name = actor.form("nom")
-    return Sentence(f"{name[0].upper()}{name[1:]} {doing.by(actor.gender)}.", (actor.lemma,))
+def _idle(actor: Noun, doing: Idle) -> Sentence:
+    return Sentence(f"{_capital(actor.form('nom'))} {doing.by(actor.gender)}.", (actor.lemma,))
 
 
 def _mixed(draw: Draw, first: list[Sentence], second: list[Sentence]) -> list[Sentence]:
-    """Both in their own order, dealt into one another."""
-    places_of_second = set(draw.sample(range(len(first) + len(second)), len(second)))
+    """Both lists interleaved, each in its order."""
+    second_idxs = set(draw.sample(range(len(first) + len(second)), len(second)))
     a, b = iter(first), iter(second)
-    return [next(b) if i in places_of_second else next(a) for i in range(len(first) + len(second))]
+    return [next(b) if i in second_idxs else next(a) for i in range(len(first) + len(second))]
 
 
-def _gaps(draw: Draw, log: Log) -> list[Gap]:
-    """Two of each type, about facts drawn among all that the log makes unique."""
-    found = []
-    for possible in (_animal_gaps(log), _thing_gaps(log), _verb_gaps(log)):
-        found += [gap(fact) for fact, gap in _drawn(draw, possible)]
-    return found
+MakeGap = Callable[[Event], Gap]
+EventGaps = list[tuple[Event, list[MakeGap]]]  # each event with the templates that can ask about it
 
 
-Make = Callable[[Any], Gap]
+def _sample_gaps(draw: Draw, log: Log) -> list[Gap]:
+    """Two gaps of each type, each about another event, in a sampled template of the event."""
+    gaps = []
+    for candidates in (_animal_gaps(log), _thing_gaps(log), _verb_gaps(log)):
+        sampled = draw.sample(candidates, PER_STORY // len(TASK_TYPES))
+        gaps += [draw.choice(makes)(event) for event, makes in sampled]
+    return gaps
 
 
-def _drawn(draw: Draw, possible: list[tuple[Any, list[Make]]]) -> list[tuple[Any, Make]]:
-    """Two facts, each told by one of the templates that fit it."""
-    return [(fact, draw.choice(makes)) for fact, makes in draw.sample(possible, PER_STORY // len(TASK_TYPES))]
+def _animal_gaps(log: Log) -> EventGaps:
+    actors = [event.actor for event in log.events]
 
-
-def _animal_gaps(log: Log) -> list[tuple[Any, list[Make]]]:
-    actors = [own.actor for own in log.events]
-
-    def did(case: StoryCase, text: str) -> Make:
-        def make(own: Event) -> Gap:
-            verb, gender = own.verb.by(own.actor.gender), own.actor.gender
-            filled = text.format(thing=own.thing.form("acc"), verb=verb, pronoun=_PRONOUN[gender])
-            true = tuple(log.did(actor, own.verb, own.thing) for actor in actors)
+    def did(case: StoryCase, text: str) -> MakeGap:
+        def make(event: Event) -> Gap:
+            verb, gender = event.verb.by(event.actor.gender), event.actor.gender
+            filled = text.format(thing=event.thing.form("acc"), verb=verb, pronoun=_PRONOUN[gender])
+            true = tuple(log.did(actor, event.verb, event.thing) for actor in actors)
             return _gap("NAMED_ENTITY", case, filled, actors, true)
 
         return make
 
-    def has(own: Event) -> Gap:
-        text = f"Наприкінці {own.thing.form('acc')} можна було знайти хіба що в хатці {GAP} ."
-        return _gap("NAMED_ENTITY", "gen", text, actors, tuple(log.taker(own.thing) == actor for actor in actors))
+    def has(event: Event) -> Gap:
+        text = f"Наприкінці {event.thing.form('acc')} можна було знайти хіба що в хатці {GAP} ."
+        return _gap("NAMED_ENTITY", "gen", text, actors, tuple(log.taker(event.thing) == actor for actor in actors))
 
     makes = [did(case, text) for case, text in _ANIMAL_TEMPLATES]
-    return [(own, [*makes, has] if log.taker(own.thing) else makes) for own in log.events]
+    return [(event, [*makes, has] if log.taker(event.thing) else makes) for event in log.events]
 
 
 _ANIMAL_TEMPLATES: tuple[tuple[StoryCase, str], ...] = (
@@ -213,30 +211,31 @@ _ANIMAL_TEMPLATES: tuple[tuple[StoryCase, str], ...] = (
 )
 
 
-def _thing_gaps(log: Log) -> list[tuple[Any, list[Make]]]:
-    things = [own.thing for own in log.events]
+def _thing_gaps(log: Log) -> EventGaps:
+    things = [event.thing for event in log.events]
 
-    def did(case: StoryCase, text: str) -> Make:
-        def make(own: Event) -> Gap:
-            gender = own.actor.gender
+    def did(case: StoryCase, text: str) -> MakeGap:
+        def make(event: Event) -> Gap:
+            gender = event.actor.gender
             filled = text.format(
-                actor=_capital(own.actor.form("nom")),
-                verb=own.verb.by(gender),
+                actor=_capital(event.actor.form("nom")),
+                verb=event.verb.by(gender),
                 himself=_HIMSELF[gender],
-                whom=_WHOM[own.thing.gender],
-                told="розповідав" if gender == "m" else "розповідала",
+                whom=_WHOM[event.thing.gender],
+                narrated="розповідав" if gender == "m" else "розповідала",
                 stood="стояв" if gender == "m" else "стояла",
                 was_proud="пишався" if gender == "m" else "пишалася",
                 was_glad="радів" if gender == "m" else "раділа",
             )
-            true = tuple(log.did(own.actor, own.verb, thing) for thing in things)
+            true = tuple(log.did(event.actor, event.verb, thing) for thing in things)
             return _gap("COMMON_NOUN", case, filled, things, true)
 
         return make
 
-    told = did("acc", f"{{actor}} довго {{told}}, як {{verb}} {GAP} .")
+    narrated = did("acc", f"{{actor}} довго {{narrated}}, як {{verb}} {GAP} .")
     proud = [did(case, text) for case, text in _THING_TEMPLATES]
-    return [(own, [told, *proud] if own.verb.keeps and log.taker(own.thing) is None else [told]) for own in log.events]
+    kept = {event for event in log.events if event.verb.keeps and log.taker(event.thing) is None}
+    return [(event, [narrated, *proud] if event in kept else [narrated]) for event in log.events]
 
 
 _THING_TEMPLATES: tuple[tuple[StoryCase, str], ...] = (
@@ -246,16 +245,16 @@ _THING_TEMPLATES: tuple[tuple[StoryCase, str], ...] = (
 )
 
 
-def _verb_gaps(log: Log) -> list[tuple[Any, list[Make]]]:
-    doings = [own.verb for own in log.events]
+def _verb_gaps(log: Log) -> EventGaps:
+    actions = [event.verb for event in log.events]
 
-    def did(text: str) -> Make:
-        def make(own: Event) -> Gap:
-            gender = own.actor.gender
-            filled = text.format(actor=own.actor.form("nom"), thing=own.thing.form("acc"))
-            true = tuple(log.did(own.actor, verb, own.thing) for verb in doings)
-            options = tuple(verb.by(gender) for verb in doings)
-            return Gap("VERB", "past", filled, options, tuple(verb.lemma for verb in doings), true)
+    def did(text: str) -> MakeGap:
+        def make(event: Event) -> Gap:
+            gender = event.actor.gender
+            filled = text.format(actor=event.actor.form("nom"), thing=event.thing.form("acc"))
+            true = tuple(log.did(event.actor, verb, event.thing) for verb in actions)
+            options = tuple(verb.by(gender) for verb in actions)
+            return Gap("VERB", "past", filled, options, tuple(verb.lemma for verb in actions), true)
 
         return make
 
@@ -263,59 +262,61 @@ def _verb_gaps(log: Log) -> list[tuple[Any, list[Make]]]:
         did(f"Ніхто не сперечався: {{actor}} таки {GAP} {{thing}}."),
         did(f"Найдовше згадували, як {{actor}} {GAP} {{thing}}."),
     ]
-    return [(own, makes) for own in log.events]
+    return [(event, makes) for event in log.events]
 
 
 def _gap(
     kind: Literal["NAMED_ENTITY", "COMMON_NOUN"],
     case: StoryCase,
     text: str,
-    own: Sequence[Noun],
+    candidates: Sequence[Noun],
     true: tuple[bool, ...],
 ) -> Gap:
-    return Gap(kind, case, text, tuple(noun.form(case) for noun in own), tuple(noun.lemma for noun in own), true)
+    options, lemmas = zip(*((noun.form(case), noun.lemma) for noun in candidates), strict=True)
+    return Gap(kind, case, text, options, lemmas, true)
 
 
 def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _row(draw: Draw, log: Log, told: tuple[Sentence, ...], gap: Gap, story: int, number: int) -> dict[str, Any]:
-    num_question = round(QUESTION_SHARE * len(told) / (1 - QUESTION_SHARE))
-    actors = [own.actor for own in log.events]
+def _row(draw: Draw, log: Log, context: tuple[Sentence, ...], gap: Gap, story: int, number: int) -> JsonObject:
+    num_question = round(QUESTION_SHARE * len(context) / (1 - QUESTION_SHARE))
+    actors = [event.actor for event in log.events]
     calm = [Sentence(_CALM[i], ()) for i in sorted(draw.sample(range(len(_CALM)), num_question - 4))]
-    late = [own for own in idle() if own.masculine not in _EARLY]
-    last = _mixed(draw, calm, [_idle(draw.choice(actors), own) for own in draw.sample(late, 2)])
-    at = draw.below(len(last) + 1)
-    question = [*(own.text for own in last[:at]), gap.text, *(own.text for own in last[at:]), draw.choice(_ENDS)]
-    named = Counter(lemma for own in (*told, *last) for lemma in own.lemmas)
-    named.update(_in_gap_sentence(gap, log))
+    late = [doing for doing in idle() if doing.masculine not in _EARLY]
+    evening = _mixed(draw, calm, [_idle(draw.choice(actors), doing) for doing in draw.sample(late, 2)])
+    question = [sentence.text for sentence in evening]
+    question.insert(draw.below(len(evening) + 1), gap.text)
+    question.append(draw.choice(_ENDS))
+    mentions = Counter(lemma for sentence in (*context, *evening) for lemma in sentence.lemmas)
+    mentions.update(_in_gap_sentence(gap, log))
     order = draw.shuffled(range(len(gap.options)))
-    frequent = max(order, key=lambda i: named[gap.lemmas[i]])  # the first shown of equally frequent ones
+    most_frequent = max(order, key=lambda i: mentions[gap.lemmas[i]])  # of equally frequent ones the first option
     return {
-        "context": " ".join(own.text for own in told),
+        "context": " ".join(sentence.text for sentence in context),
         "question": " ".join(question),
         "options": [gap.options[i] for i in order],
         "answer": gap.options[gap.true.index(True)],
         "storyId": story,
         "taskType": gap.type,
-        "md_num_context_sents": len(told),
+        "md_num_context_sents": len(context),
         "md_num_question_sents": len(question),
         "md_n_question_sents_share": QUESTION_SHARE,
         "md_sequential_number": number % PER_STORY,
         "md_global_number": number,
         "md_form": gap.form,
         "md_gap_sentence": gap.text,
-        "md_opts_baseline_most_frequent": [gap.options[frequent]],
-        "md_mentions": [named[gap.lemmas[i]] for i in order],
-        "md_events": [[own.actor.lemma, own.verb.lemma, own.thing.lemma] for own in log.events],
-        "md_gifts": [[own.giver.lemma, own.thing.lemma, own.taker.lemma] for own in log.gifts],
+        "md_opts_baseline_most_frequent": [gap.options[most_frequent]],
+        "md_mentions": [mentions[gap.lemmas[i]] for i in order],
+        "md_events": [[event.actor.lemma, event.verb.lemma, event.thing.lemma] for event in log.events],
+        "md_gifts": [[gift.giver.lemma, gift.thing.lemma, gift.taker.lemma] for gift in log.gifts],
     }
 
 
 def _in_gap_sentence(gap: Gap, log: Log) -> list[str]:
-    """Lemmas that the gap's own sentence names."""
+    """Lemmas that the sentence with the gap names."""
     words = set(re.findall(r"\w+", gap.text.lower()))
-    nouns_named = [noun for own in log.events for noun in (own.actor, own.thing) if words & set(noun.forms)]
-    verbs_named = [own.verb for own in log.events if words & set(own.verb.past)]
-    return [own.lemma for own in (*nouns_named, *verbs_named)]
+    nouns_named = [noun for event in log.events for noun in (event.actor, event.thing) if words & set(noun.forms)]
+    verbs_named = [event.verb for event in log.events if words & set(event.verb.past)]
+    return [word.lemma for word in (*nouns_named, *verbs_named)]

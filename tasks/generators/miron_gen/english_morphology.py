@@ -8,12 +8,11 @@ Every stem begins with a consonant, so "a" stands before each; the frames rely o
 which would double in some forms (quizzes) and not in others.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.generators.miron_gen.draft import Draft, frames_of
+from miron_jax.tasks.generators.miron_gen.draft import Draft, Frames, frames_of
 
 FORMS = ("plural", "third", "past", "ing", "comparative", "superlative", "agent", "possessive", "adverb")
 
@@ -48,7 +47,7 @@ class Material(NamedTuple):
     """What items are made of."""
 
     stems: tuple[str, ...]
-    frames: Mapping[str, tuple[str, ...]]  # form -> wordings; a slot is a form of the stem, "stem" or a key of SLOTS
+    frames: Frames  # form -> wordings; a slot is a form of the stem, "stem" or a key of SLOTS
 
 
 def ending(stem: str) -> str:

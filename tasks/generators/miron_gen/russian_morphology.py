@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.generators.miron_gen.draft import Draft, frames_of
+from miron_jax.tasks.generators.miron_gen.draft import Draft, Frames, frames_of
 
 
 class Form(NamedTuple):
@@ -27,7 +27,7 @@ class Material(NamedTuple):
     """What items are made of."""
 
     stems: Mapping[str, tuple[str, ...]]  # family -> lemmas
-    frames: Mapping[str, tuple[str, ...]]  # form -> wordings; a slot is "lemma" or a key of SLOTS
+    frames: Frames  # form -> wordings; a slot is "lemma" or a key of SLOTS
 
 
 _LEMMA_ENDING = {"verb": "ать", "adjective": "ый", "feminine": "а", "masculine": ""}
