@@ -1,1 +1,1 @@
-"""eval-ua-tion-gen: sets of this project's own in the manner of Eval-UA-tion; `sets` puts them together."""
+"""eval-ua-tion-gen: generated sets in the manner of Eval-UA-tion; `sets` lists them."""

@@ -1,4 +1,4 @@
-"""eval-ua-tion-gen: this project's own sets, asked as the published ones are.
+"""eval-ua-tion-gen as suites: the generated sets with the prompts of the published ones.
 
 Arrives: the sets of sets.py.  Leaves: the suites `GEN` and `GEN_TEXT`.  It deliberately does not know tokenizers or models.
 """
@@ -12,9 +12,9 @@ _PROTOCOL = f"{NAME} {VERSION}, {{}}"
 GEN: Suite[Task[Profile]] = Suite(
     NAME,
     tuple(
-        options_task(own.data_set, form, NAME, own.file, CITATION, _PROTOCOL.format("log-probability"))
-        for own in GENERATED
-        for form in (("options", "cloze") if own.shape == "story" else ("options",))
+        options_task(generated.data_set, form, NAME, generated.file, CITATION, _PROTOCOL.format("log-probability"))
+        for generated in GENERATED
+        for form in (("options", "cloze") if generated.shape == "story" else ("options",))
     ),
     no_composites,
     locate,
@@ -22,8 +22,10 @@ GEN: Suite[Task[Profile]] = Suite(
 GEN_TEXT: Suite[Task[AnswerProfile]] = Suite(
     f"{NAME}-text",
     tuple(
-        text_task(own.data_set, "text", f"{NAME}-text", own.file, CITATION, _PROTOCOL.format("generated texts"))
-        for own in GENERATED
+        text_task(
+            generated.data_set, "text", f"{NAME}-text", generated.file, CITATION, _PROTOCOL.format("generated texts")
+        )
+        for generated in GENERATED
     ),
     no_composites,
     locate,

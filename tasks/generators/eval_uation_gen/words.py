@@ -1,25 +1,24 @@
-"""This project's own words, sentences and categories, and the order of the Ukrainian alphabet.
+"""The words, sentences and categories of the generated sets, and the order of the Ukrainian alphabet.
 
-Arrives: the text files beside this one.  Leaves: records.  It deliberately does not know what is asked about them.
+Arrives: the text files in this folder.  Leaves: records.  It deliberately does not know the questions.
 """
 
-from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
 ALPHABET = "абвгґдеєжзиіїйклмнопрстуфхцчшщьюя"
-_PLACE = {letter: place for place, letter in enumerate(ALPHABET)}
+_RANK = {letter: rank for rank, letter in enumerate(ALPHABET)}
 SHORT, MID = 5, 8  # letters of the longest short and the longest middling word
-NUM_SHOTS_WORDS = 60  # words that worked examples are made of, and no question
+NUM_SHOTS_WORDS = 60  # words of few-shot examples, which no question uses
 NUM_SHOTS_SENTENCES = 8
-SHOTS_MEMBERS = 3  # of each category: one in so many
+SHOTS_MEMBERS = 3  # of each category: every third word
 
 
 class Word(NamedTuple):
     text: str
     pos: str
-    num_tokens: int  # of Gemma 3's tokenizer, behind a space
+    num_tokens: int  # of Gemma 3's tokenizer, after a space
 
     @property
     def size(self) -> str:
@@ -33,8 +32,8 @@ class Category(NamedTuple):
 
 
 def alphabet_key(word: str) -> tuple[int, ...]:
-    """By place in the Ukrainian alphabet; Python's own order puts ґ, є, і and ї last.  An apostrophe does not count."""
-    return tuple(_PLACE[letter] for letter in word.lower() if letter in _PLACE)
+    """Sort key of the Ukrainian alphabet; Python's order puts ґ, є, і and ї last.  An apostrophe does not count."""
+    return tuple(_RANK[letter] for letter in word.lower() if letter in _RANK)
 
 
 def lines(name: str) -> list[str]:
@@ -43,36 +42,31 @@ def lines(name: str) -> list[str]:
 
 @cache
 def words(split: str) -> tuple[Word, ...]:
-    """Those of one split, in an order that brings parts of speech and lengths in turn."""
+    """The words of one split; parts of speech and lengths take turns."""
     cells: dict[tuple[str, str], list[Word]] = {}
     for line in lines("words_uk.txt"):
         text, pos, tokens = line.split("\t")
         word = Word(text, pos, int(tokens))
         cells.setdefault((pos, word.size), []).append(word)
-    dealt = [word for row in zip(*cells.values(), strict=True) for word in row]
-    return tuple(_of(split, dealt, NUM_SHOTS_WORDS))
+    in_turn = [word for row in zip(*cells.values(), strict=True) for word in row]
+    return tuple(in_turn[:NUM_SHOTS_WORDS] if split == "fewshot" else in_turn[NUM_SHOTS_WORDS:])
 
 
 @cache
 def sentences(split: str) -> tuple[str, ...]:
-    found = lines("sentences_uk.txt")
-    step = len(found) // NUM_SHOTS_SENTENCES  # of every length
-    shots = found[::step]
-    return tuple(shots) if split == "fewshot" else tuple(own for own in found if own not in shots)
+    by_length = lines("sentences_uk.txt")
+    shots = by_length[:: len(by_length) // NUM_SHOTS_SENTENCES]  # of every length
+    return tuple(shots) if split == "fewshot" else tuple(s for s in by_length if s not in shots)
 
 
 @cache
 def categories(split: str) -> tuple[Category, ...]:
-    """All of them in both splits, with other words."""
-    found = []
+    """All categories; each split has other words of them."""
+    split_categories = []
     for line in lines("categories_uk.txt"):
         name, _, members = line.partition(": ")
         by_length = sorted(members.split(", "), key=lambda word: (len(word), alphabet_key(word)))
         shots = by_length[1::SHOTS_MEMBERS]
-        own = shots if split == "fewshot" else [word for word in by_length if word not in shots]
-        found.append(Category(name, tuple(own)))
-    return tuple(found)
-
-
-def _of(split: str, found: Sequence, num_shots: int) -> Sequence:
-    return found[:num_shots] if split == "fewshot" else found[num_shots:]
+        split_words = shots if split == "fewshot" else [word for word in by_length if word not in shots]
+        split_categories.append(Category(name, tuple(split_words)))
+    return tuple(split_categories)
