@@ -1,4 +1,4 @@
-"""eval-ua-tion-gen: what is known to be wrong with the published sets is not wrong here; answers checked by other means."""
+"""eval-ua-tion-gen: the sets lack the known faults of the published ones; second solvers agree with all answers."""
 
 import hashlib
 import json
@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import combinations, pairwise, permutations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as parquet
@@ -21,6 +20,7 @@ import pytest
 
 from miron_jax.definitions.data_files import data_state, git_blob_sha1, read_examples
 from miron_jax.errors import InputError
+from miron_jax.files.readers import Json, JsonObject
 from miron_jax.prompting.prompts import render
 from miron_jax.tasks.eval_uation.records import Item, reader
 from miron_jax.tasks.generators.eval_uation_gen import gaps, odd_words, pairs, places, sets, stories, suite
@@ -41,8 +41,8 @@ from tests.conftest import REPOSITORY
 
 META = "additionalMetadata_"
 LMES = ("lmes_low", "lmes_wis", "lmes_catsbin", "lmes_catsmc", "lmes_wordalpha", "lmes_wordlength")
-ROWS = {own.name: own.files() for own in sets.GENERATED}
-BY_NAME = {own.name: own for own in sets.GENERATED}
+BY_NAME = {generated.name: generated for generated in sets.GENERATED}
+ROWS = {name: generated.files() for name, generated in BY_NAME.items()}
 SPLITS = [(name, split) for name, files in ROWS.items() for split in files]
 
 
@@ -51,11 +51,11 @@ def items(name: str, split: str = "train") -> list[Item]:
     return [read(fields, row) for row, fields in enumerate(ROWS[name][split])]
 
 
-def meta(fields: dict[str, Any], name: str) -> Any:
+def meta(fields: JsonObject, name: str) -> Json:
     return fields.get(META + name)
 
 
-# ------------------------------------------------------------------------------------------- what every set promises
+# ---------------------------------------------------------------------------------------- what holds for every set
 
 
 def test_sizes() -> None:
@@ -73,15 +73,15 @@ def test_the_same_bytes_under_any_hash_seed(seed: str) -> None:
     code = (
         "from miron_jax.tasks.generators.eval_uation_gen import sets\n"
         "import hashlib\n"
-        "print({own.name: {s: hashlib.sha256(sets.jsonl(r)).hexdigest() for s, r in own.files().items()} "
-        "for own in sets.GENERATED})"
+        "print({g.name: {s: hashlib.sha256(sets.jsonl(r)).hexdigest() for s, r in g.files().items()} "
+        "for g in sets.GENERATED})"
     )
     environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(REPOSITORY)}
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment, cwd=REPOSITORY
     )
-    here = {n: {s: hashlib.sha256(sets.jsonl(r)).hexdigest() for s, r in files.items()} for n, files in ROWS.items()}
-    assert run.stdout.strip() == str(here)
+    hashes = {n: {s: hashlib.sha256(sets.jsonl(r)).hexdigest() for s, r in files.items()} for n, files in ROWS.items()}
+    assert run.stdout.strip() == str(hashes)
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -95,8 +95,8 @@ def test_gold_is_one_of_the_options_and_no_two_are_alike(name: str, split: str) 
     for item, fields in zip(items(name, split), ROWS[name][split], strict=True):
         folded = [option.casefold() for option in item.options]
         assert len(set(folded)) == len(folded) >= 2
-        shown = fields.get("options") or fields.get("similar_titles") or item.options
-        assert len({text.casefold() for text in shown}) == len(shown)
+        texts = texts_of(item, fields)
+        assert len({text.casefold() for text in texts}) == len(texts)
         if name in LMES and name != "lmes_catsbin":
             assert item.answer == fields["correctAnswer"]
 
@@ -104,13 +104,13 @@ def test_gold_is_one_of_the_options_and_no_two_are_alike(name: str, split: str) 
 @pytest.mark.parametrize(("name", "split"), SPLITS)
 def test_no_question_comes_twice(name: str, split: str) -> None:
     """B.7: 160 of 400 rows of CATS-BIN and 34 of 200 of CATS-MC came more than once."""
-    asked = [item.ask for item in items(name, split)]
-    assert len(set(asked)) == len(asked)
+    questions = [item.ask for item in items(name, split)]
+    assert len(set(questions)) == len(questions)
 
 
 @pytest.mark.parametrize(("name", "split"), SPLITS)
 def test_one_script_and_one_form_of_unicode(name: str, split: str) -> None:
-    """B.7: a Latin y and a Latin A stood in Cyrillic templates."""
+    """B.7: Cyrillic templates had a Latin y and a Latin A."""
     for fields in ROWS[name][split]:
         texts = [value for value in fields.values() if isinstance(value, str)]
         assert all(unicodedata.is_normalized("NFC", text) for text in texts)
@@ -118,7 +118,7 @@ def test_one_script_and_one_form_of_unicode(name: str, split: str) -> None:
         assert not re.search("[A-Za-z]", " ".join(prose)), prose
 
 
-def test_worked_examples_share_nothing_with_questions() -> None:
+def test_few_shot_examples_share_nothing_with_questions() -> None:
     shared = {
         "lmes_low": {meta(row, "word_raw") for row in ROWS["lmes_low"]["train"]},
         "lmes_wordalpha": {meta(row, f"option_{i}") for row in ROWS["lmes_wordalpha"]["train"] for i in (0, 1)},
@@ -136,64 +136,63 @@ def test_worked_examples_share_nothing_with_questions() -> None:
         words_of = [{word for item in items(name, split) for word in item.cluster.split(": ")[-1].split()} for split in
                     ("train", "fewshot")]  # fmt: skip
         assert not words_of[0] & words_of[1]
-    told = [{row["context"] for row in ROWS["ua_cbt"][split]} for split in ("train", "fewshot")]
-    assert len(told[0]) == 170
-    assert not told[0] & told[1]
+    contexts = [{row["context"] for row in ROWS["ua_cbt"][split]} for split in ("train", "fewshot")]
+    assert len(contexts[0]) == 170
+    assert not contexts[0] & contexts[1]
 
 
 # --------------------------------------------------------------------------------------------------- trivial baselines
 
 
-def first(item: Item, fields: dict[str, Any]) -> int:
+def first(item: Item, fields: JsonObject) -> int:
     return 0
 
 
-def last(item: Item, fields: dict[str, Any]) -> int:
+def last(item: Item, fields: JsonObject) -> int:
     return len(item.options) - 1
 
 
-def texts_of(item: Item, fields: dict[str, Any]) -> Sequence[str]:
+def texts_of(item: Item, fields: JsonObject) -> Sequence[str]:
     return fields.get("options") or fields.get("similar_titles") or item.options
 
 
-def longest(item: Item, fields: dict[str, Any]) -> int:
+def longest(item: Item, fields: JsonObject) -> int:
     return max(range(len(item.options)), key=lambda i: len(texts_of(item, fields)[i]))
 
 
-def shortest(item: Item, fields: dict[str, Any]) -> int:
+def shortest(item: Item, fields: JsonObject) -> int:
     return min(range(len(item.options)), key=lambda i: len(texts_of(item, fields)[i]))
 
 
-def most_frequent(item: Item, fields: dict[str, Any]) -> int:
-    """The option that the question (story) holds most often; in LOW the letter that its word has most often."""
+def most_frequent(item: Item, fields: JsonObject) -> int:
+    """The option that the question (story) contains most often; in LOW the most frequent letter of the word."""
     text = meta(fields, "word_raw") or item.before or item.ask
     return max(range(len(item.options)), key=lambda i: text.count(texts_of(item, fields)[i]))
 
 
-def copied(item: Item, fields: dict[str, Any]) -> int:
-    """The option that stands last in the question (story)."""
+def copied(item: Item, fields: JsonObject) -> int:
+    """The option that comes last in the question (story)."""
     text = meta(fields, "word_raw") or item.before or item.ask
     return max(range(len(item.options)), key=lambda i: text.rfind(texts_of(item, fields)[i]))
 
 
-def alphabetical(item: Item, fields: dict[str, Any]) -> int:
+def alphabetical(item: Item, fields: JsonObject) -> int:
     return min(range(len(item.options)), key=lambda i: alphabet_key(texts_of(item, fields)[i]))
 
 
-def of_common_length(item: Item, fields: dict[str, Any]) -> int:
+def of_common_length(item: Item, fields: JsonObject) -> int:
     """The first option whose length most options share."""
     lengths = [len(text) for text in texts_of(item, fields)]
     return max(range(len(lengths)), key=lambda i: lengths.count(lengths[i]))
 
 
-def central(item: Item, fields: dict[str, Any]) -> int:
+def central(item: Item, fields: JsonObject) -> int:
     """The option that shares most words (letters, where options are words) with the others."""
-    shown = texts_of(item, fields)
-    parts = [set(text.lower().split() if " " in text else text) for text in shown]
-    return max(range(len(shown)), key=lambda i: sum(len(parts[i] & own) for own in parts))
+    parts = [set(text.lower().split() if " " in text else text) for text in texts_of(item, fields)]
+    return max(range(len(parts)), key=lambda i: sum(len(parts[i] & other) for other in parts))
 
 
-TRIVIAL: tuple[Callable[[Item, dict[str, Any]], int], ...] = (
+TRIVIAL: tuple[Callable[[Item, JsonObject], int], ...] = (
     first,
     last,
     longest,
@@ -208,12 +207,12 @@ TRIVIAL: tuple[Callable[[Item, dict[str, Any]], int], ...] = (
 
 @pytest.mark.parametrize("guess", TRIVIAL, ids=lambda guess: guess.__name__)
 @pytest.mark.parametrize("name", ROWS)
-def test_trivial_guesses_stay_at_chance(name: str, guess: Callable[[Item, dict[str, Any]], int]) -> None:
-    found = items(name)
-    right = [guess(item, fields) == item.gold for item, fields in zip(found, ROWS[name]["train"], strict=True)]
-    chance = [1 / len(item.options) for item in found]
+def test_trivial_guesses_stay_at_chance(name: str, guess: Callable[[Item, JsonObject], int]) -> None:
+    train = items(name)
+    right = [guess(item, fields) == item.gold for item, fields in zip(train, ROWS[name]["train"], strict=True)]
+    chance = [1 / len(item.options) for item in train]
     error = math.sqrt(sum(p * (1 - p) for p in chance)) / len(chance)
-    # 72 looks at chance: 3.7 standard errors either way are passed by one of them once in 60 sets.
+    # 72 tests at chance: one of them exceeds 3.7 standard errors either way once in 60 sets.
     assert abs(sum(right) / len(right) - sum(chance) / len(chance)) <= 3.7 * error
 
 
@@ -316,7 +315,7 @@ COUNTED = ["двадцять", "тридцять", "сорок", "п'ятдес�
 
 
 def declined(nominative: str, gender: str, case: str) -> str:
-    """As a grammar has it: -ий like новий, -ій like синій."""
+    """The declension of a grammar: -ий like новий, -ій like синій."""
     stem, soft = nominative[:-2], nominative.endswith("ій")
     one = {
         ("m", "nom"): "ий", ("m", "acc"): "ий", ("m", "gen"): "ого", ("m", "dat"): "ому", ("m", "ins"): "им",
@@ -371,15 +370,15 @@ NUMBER_OF = {
 
 
 def by_numeral(text: str) -> int:
-    """The place that a question names: its one numeral, of two words or of one."""
-    found = re.findall(r"[\w']+", text)
-    two = [" ".join(pair) for pair in pairwise(found)]
-    [n] = [NUMBER_OF[own] for own in two if own in NUMBER_OF] or [NUMBER_OF[own] for own in found if own in NUMBER_OF]
+    """The position that a question names: its one numeral, of two words or of one."""
+    single = re.findall(r"[\w']+", text)
+    two = [" ".join(pair) for pair in pairwise(single)]
+    [n] = [NUMBER_OF[w] for w in two if w in NUMBER_OF] or [NUMBER_OF[w] for w in single if w in NUMBER_OF]
     return n
 
 
 @pytest.mark.parametrize("name", ["lmes_low", "lmes_wis"])
-def test_answers_are_what_stands_in_the_named_place(name: str) -> None:
+def test_answers_are_at_the_named_position(name: str) -> None:
     for fields in ROWS[name]["train"]:
         before, it, after = re.fullmatch("(.*)«(.*)»(.*)", fields["question"]).groups()  # pyright: ignore[reportOptionalMemberAccess]
         units = list(it) if name == "lmes_low" else [token.strip(",.!?:;") for token in it.split()]
@@ -394,14 +393,15 @@ def test_answers_are_what_stands_in_the_named_place(name: str) -> None:
             assert meta(fields, "n_occurrences_of_gold") == it.count(fields["correctAnswer"])
 
 
-def test_every_place_is_asked_for() -> None:
-    """B.7: even places were never asked for, and the last one never by its number; 95 words and 45 sentences in all."""
+def test_every_position_is_asked_for() -> None:
+    """B.7: even positions never occurred, nor the last one by its number; 95 words and 45 sentences in all."""
     for name, size in (("lmes_low", "len"), ("lmes_wis", "len_haystack")):
         rows = ROWS[name]["train"]
-        asked = Counter((meta(row, size), meta(row, size) - meta(row, "from_end")) for row in rows)
-        for length in {length for length, _ in asked}:
-            if sum(count for (own, _), count in asked.items() if own == length) > 100:
-                assert {place for own, place in asked if own == length} == set(range(1, length + 1))
+        positions: dict[int, list[int]] = {}
+        for row in rows:
+            positions.setdefault(meta(row, size), []).append(meta(row, size) - meta(row, "from_end"))
+        for length, of_length in positions.items():
+            assert len(of_length) <= 100 or set(of_length) == set(range(1, length + 1))
         by_name = Counter(meta(row, "needle") == LAST for row in rows if not meta(row, "from_end"))
         assert abs(by_name[True] - by_name[False]) < 4 * math.sqrt(by_name.total())
     a_word = Counter(meta(row, "word_raw") for row in ROWS["lmes_low"]["train"])
@@ -461,35 +461,35 @@ def test_which_word_is_first_or_longer() -> None:
 @pytest.mark.parametrize(
     ("name", "strata"), [("lmes_wordalpha", pairs.ORDER_STRATA), ("lmes_wordlength", pairs.LENGTH_STRATA)]
 )
-def test_words_of_a_pair_are_told_by_the_published_names(name: str, strata: tuple[str, ...]) -> None:
+def test_words_of_a_pair_are_described_under_the_published_names(name: str, strata: tuple[str, ...]) -> None:
     of = {word.text: word for word in words("train")}
     for row in ROWS[name]["train"]:
         for option, prefix in ((0, "t1_meta_"), (1, "t2_meta_")):
             word = of[meta(row, f"option_{option}")]
-            told = tuple(meta(row, prefix + field) for field in ("word_length", "pos", "len"))
-            assert told == (word.size, word.pos, len(word.text))
+            described = tuple(meta(row, prefix + field) for field in ("word_length", "pos", "len"))
+            assert described == (word.size, word.pos, len(word.text))
     assert dict(items(name)[0].traits).keys() >= {"t1_meta_pos", "t2_meta_pos", "t1_meta_word_length"}
 
 
 def test_no_two_words_of_the_last_letter_are_asked_which_is_closer_to_it() -> None:
-    """Whether its beginning or its end is meant would decide."""
+    """The answer would depend on whether the start or the end of the letter is meant."""
     words_of_last = [word for word in words("train") if word.text[0] == ALPHABET[-1]]
-    [template] = [own for own in pairs.ALPHABETICAL if (own.type, own.kind) == ("closer_to_letter", "more")]
+    [template] = [t for t in pairs.ALPHABETICAL if (t.type, t.kind) == ("closer_to_letter", "more")]
     assert pairs._is_within_its_letter(template, *words_of_last[:2])
-    asked = [
+    rows = [
         row
         for row in ROWS["lmes_wordalpha"]["train"]
-        if meta(row, "type") == "closer_to_letter" and meta(row, "kind") == "more"
+        if (meta(row, "type"), meta(row, "kind")) == (template.type, template.kind)
     ]
-    assert asked
-    assert not [row for row in asked if meta(row, "option_0")[0] == meta(row, "option_1")[0] == ALPHABET[-1]]
+    assert rows
+    assert not [row for row in rows if meta(row, "option_0")[0] == meta(row, "option_1")[0] == ALPHABET[-1]]
 
 
 def test_every_published_type_of_question_is_asked() -> None:
-    """As the data set's card names them, each from both ends."""
-    asked = {(meta(row, "type"), meta(row, "kind")) for row in ROWS["lmes_wordalpha"]["train"]}
+    """The types that the data set's card names, each from both ends."""
+    types_and_kinds = {(meta(row, "type"), meta(row, "kind")) for row in ROWS["lmes_wordalpha"]["train"]}
     types = ("ordinal", "further", "closer_to_side", "closer_to_letter")
-    assert asked == {(own, kind) for own in types for kind in ("less", "more")}
+    assert types_and_kinds == {(name, kind) for name in types for kind in ("less", "more")}
 
 
 @pytest.mark.parametrize(
@@ -512,14 +512,14 @@ def test_strata_are_even_and_what_they_say(name: str, strata: tuple[str, ...]) -
 
 @pytest.mark.parametrize("name", ["lmes_wordalpha", "lmes_wordlength"])
 def test_every_pair_is_asked_in_both_orders_once(name: str) -> None:
-    found = items(name)
-    assert set(Counter(item.swapped for item in found).values()) == {2}
-    assert len({item.cluster for item in found}) == 1000
-    for a, b in zip(found[::2], found[1::2], strict=True):
+    train = items(name)
+    assert set(Counter(item.swapped for item in train).values()) == {2}
+    assert len({item.cluster for item in train}) == 1000
+    for a, b in zip(train[::2], train[1::2], strict=True):
         assert a.options == b.options[::-1]
         assert a.answer == b.answer
-    assert Counter(item.gold for item in found) == {0: 1000, 1: 1000}
-    for row, item in zip(ROWS[name]["train"], found, strict=True):
+    assert Counter(item.gold for item in train) == {0: 1000, 1: 1000}
+    for row, item in zip(ROWS[name]["train"], train, strict=True):
         assert (meta(row, "label"), meta(row, "reversed")) == (item.gold, bool(item.row % 2))
 
 
@@ -536,24 +536,24 @@ def test_every_pair_of_categories_comes_equally_often() -> None:
     assert len(set(whole.values())) == 1
 
 
-def test_the_odd_word_stands_anywhere() -> None:
-    """B.7: it always stood last."""
+def test_positions_of_the_odd_word_are_uniform() -> None:
+    """B.7: it was always the last one."""
     of = {word: category.name for category in categories("train") for word in category.words}
     odd_words_of: Counter[tuple[str, str | None]] = Counter()
     for name in ("lmes_catsmc", "lmes_catsbin"):
-        where: Counter[int] = Counter()
+        positions: Counter[int] = Counter()
         for row in ROWS[name]["train"]:
-            shown, main, odd = meta(row, "all_options"), meta(row, "cat_name_main"), meta(row, "other_word")
-            strangers = [i for i, word in enumerate(shown) if of[word] != main]
-            assert len(shown) == len(set(shown)) == 5
-            assert [shown[i] for i in strangers] == ([] if odd is None else [odd])
-            where.update(strangers)
+            listed, main, odd = meta(row, "all_options"), meta(row, "cat_name_main"), meta(row, "other_word")
+            strangers = [i for i, word in enumerate(listed) if of[word] != main]
+            assert len(listed) == len(set(listed)) == 5
+            assert [listed[i] for i in strangers] == ([] if odd is None else [odd])
+            positions.update(strangers)
             assert name == "lmes_catsbin" or meta(row, "label") == strangers[0]
             odd_words_of[name, odd] += 1
-            assert ", ".join(shown) in row["question"]
-        even = sum(where.values()) / 5
-        assert all(abs(count - even) < 4 * math.sqrt(even) for count in where.values())
-        assert len(where) == 5
+            assert ", ".join(listed) in row["question"]
+        even = sum(positions.values()) / 5
+        assert all(abs(count - even) < 4 * math.sqrt(even) for count in positions.values())
+        assert len(positions) == 5
         assert len([word for task, word in odd_words_of if task == name and word]) > 0.95 * len(of)
 
 
@@ -574,12 +574,12 @@ def test_whether_all_belong() -> None:
 
 def lemma_of(form: str) -> set[str]:
     every = [noun for kind in ("animal", "thing") for gender in GENDERS for noun in nouns(kind, gender)]
-    found = {noun.lemma for noun in every if form.lower() in noun.forms}
-    return found | {verb.lemma for verb in verbs() if form.lower() in verb.past}
+    nouns_of_form = {noun.lemma for noun in every if form.lower() in noun.forms}
+    return nouns_of_form | {verb.lemma for verb in verbs() if form.lower() in verb.past}
 
 
-def facts(row: dict[str, Any]) -> set[str]:
-    """What the event log says of all that the gap's sentence names: the one lemma that is missing from it."""
+def facts(row: JsonObject) -> set[str]:
+    """The lemmas that the event log has for the gap, given the other words of its sentence."""
     named = set().union(*(lemma_of(word) for word in re.findall(r"\w+", row["md_gap_sentence"])))
     if "хатці" in row["md_gap_sentence"]:
         return {taker for _, thing, taker in row["md_gifts"] if thing in named}
@@ -594,7 +594,9 @@ def test_exactly_one_option_is_true_and_all_fit_grammatically(split: str) -> Non
         lemmas = [lemma_of(option) for option in row["options"]]
         true = facts(row)
         assert len(true) == 1
-        assert [bool(own & true) for own in lemmas] == [option == row["answer"] for option in row["options"]], row
+        assert [bool(of_option & true) for of_option in lemmas] == [
+            option == row["answer"] for option in row["options"]
+        ], row
         if row["taskType"] == "VERB":
             genders = [
                 {g for v in verbs() for g, form in zip("mfn", v.past, strict=True) if form == o} for o in row["options"]
@@ -607,8 +609,8 @@ def test_exactly_one_option_is_true_and_all_fit_grammatically(split: str) -> Non
         assert len(set.intersection(*fits)) == 1
         # Every option is named at least twice before its gap.
         words_before = re.findall(r"\w+", row["context"])
-        for own in lemmas:
-            assert sum(bool(own & lemma_of(word)) for word in words_before) >= 2
+        for of_option in lemmas:
+            assert sum(bool(of_option & lemma_of(word)) for word in words_before) >= 2
 
 
 def test_the_gap_lies_in_the_last_third_between_spaces() -> None:
@@ -622,9 +624,9 @@ def test_the_gap_lies_in_the_last_third_between_spaces() -> None:
 
 def test_mentions_are_counted() -> None:
     lemma_of = {
-        form: own.lemma for kind in ("animal", "thing") for g in GENDERS for own in nouns(kind, g) for form in own.forms
+        form: n.lemma for kind in ("animal", "thing") for g in GENDERS for n in nouns(kind, g) for form in n.forms
     }
-    lemma_of |= {form: own.lemma for own in verbs() for form in own.past}
+    lemma_of |= {form: verb.lemma for verb in verbs() for form in verb.past}
     for row in ROWS["ua_cbt"]["train"]:
         text = f"{row['context']} {row['question']}".lower()
         mentioned = Counter(lemma_of[word] for word in re.findall(r"[\w']+", text) if word in lemma_of)
@@ -637,7 +639,7 @@ def test_what_was_given_away_is_not_stood_by() -> None:
     stood_by = 0
     for row in ROWS["ua_cbt"]["train"]:
         if row["taskType"] == "COMMON_NOUN" and row["md_form"] in ("gen", "dat", "ins"):
-            lemma_of = {own.form(row["md_form"]): own.lemma for gender in GENDERS for own in nouns("thing", gender)}
+            lemma_of = {n.form(row["md_form"]): n.lemma for gender in GENDERS for n in nouns("thing", gender)}
             assert lemma_of[row["answer"]] not in {thing for _, thing, _ in row["md_gifts"]}
             stood_by += 1
     assert stood_by > 50
@@ -675,30 +677,32 @@ def test_paradigms() -> None:
 # ------------------------------------------------------------------------------------------------------------------ titles
 
 
-def test_titles_are_the_most_alike_by_brute_force() -> None:
+def test_titles_are_the_most_similar_by_brute_force() -> None:
     stream = random.Random(3)
     tags = ["місто", "село", "спорт", "школа", "вода", "рада"]
-    own = [Article(f"Назва {'я' * (i % 31)}", f"Текст {i}", tuple(stream.sample(tags, 3))) for i in range(37)]
-    own.append(Article("Без міток", "Текст", ()))
-    for place, row in enumerate(title_rows(own)):
-        assert row["similar_idx"][row["label"]] == place
+    toy = [Article(f"Назва {'я' * (i % 31)}", f"Текст {i}", tuple(stream.sample(tags, 3))) for i in range(37)]
+    toy.append(Article("Без міток", "Текст", ()))
+    for article_idx, row in enumerate(title_rows(toy)):
+        assert row["similar_idx"][row["label"]] == article_idx
         i = row["similar_to_idx"]
         assert i in row["similar_idx"]
-        assert [own[j].title for j in row["similar_idx"]] == row["similar_titles"]
-        shown = [j for j in row["similar_idx"] if j != i]
-        assert len(set(shown)) == 9
+        assert [toy[j].title for j in row["similar_idx"]] == row["similar_titles"]
+        neighbours = [j for j in row["similar_idx"] if j != i]
+        assert len(set(neighbours)) == 9
 
         def cosine(j: int, i: int = i) -> float:
-            a, b = set(own[i].tags), set(own[j].tags)
+            a, b = set(toy[i].tags), set(toy[j].tags)
             return len(a & b) / math.sqrt(len(a) * len(b)) if a and b else 0.0
 
-        left = [cosine(j) for j in range(len(own)) if j not in row["similar_idx"]]
-        # Titles that read the same once masked stand once: only such may be left out though they are more alike.
-        keys = {mask_digits(own[j].title) for j in row["similar_idx"]}
+        left = [cosine(j) for j in range(len(toy)) if j not in row["similar_idx"]]
+        # Only a title that equals another one once masked may be missing though it is more similar.
+        keys = {mask_digits(toy[j].title) for j in row["similar_idx"]}
         better = [
-            j for j in range(len(own)) if j not in row["similar_idx"] and cosine(j) > min(map(cosine, shown)) + 1e-9
+            j
+            for j in range(len(toy))
+            if j not in row["similar_idx"] and cosine(j) > min(map(cosine, neighbours)) + 1e-9
         ]
-        assert all(mask_digits(own[j].title) in keys for j in better)
+        assert all(mask_digits(toy[j].title) in keys for j in better)
         assert left
 
 
@@ -725,17 +729,17 @@ def test_no_other_title_is_true_of_an_article() -> None:
             assert row["similar_titles"][row["label"]] == row["masked_title" if name == "up_masked" else "ukr_title"]
 
 
-def test_no_title_is_told_by_its_number_or_copied_from_its_text() -> None:
+def test_no_title_is_revealed_by_its_number_or_copied_from_its_text() -> None:
     alone = 0
     for masked, row in zip(ROWS["up_masked"]["train"], ROWS["up_unmasked"]["train"], strict=True):
         assert row["ukr_title"].lower() not in row["ukr_text"].lower()
         assert len({re.findall("X+", title)[0] for title in masked["similar_titles"]}) == 1
         [number] = re.findall("[0-9]+", row["ukr_title"])
         alone += sum(number in title for title in row["similar_titles"]) == 1
-    assert alone < 150  # of 1,000; one number in four is each one's
+    assert alone < 150  # of 1,000: there are four numbers
 
 
-def test_articles_of_ones_own(tmp_path: Path) -> None:
+def test_articles_of_a_user(tmp_path: Path) -> None:
     path = tmp_path / "news.jsonl"
     rows = [
         {"title": f"Подія {'я' * i}", "text": f"Двадцять {i}.", "tags": "місто, вода" if i % 2 else ["село"]}
@@ -743,11 +747,11 @@ def test_articles_of_ones_own(tmp_path: Path) -> None:
     ]
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     paths = export(tmp_path / "out", 1, path)
-    assert [str(own.relative_to(tmp_path / "out")) for own in paths] == [
+    assert [str(out.relative_to(tmp_path / "out")) for out in paths] == [
         "up_masked/train.jsonl", "up_masked/train.parquet", "up_unmasked/train.jsonl", "up_unmasked/train.parquet",
     ]  # fmt: skip
-    found = parquet.read_table(paths[1]).to_pylist()
-    assert [row["masked_text"] for row in found] == [f"Двадцять {'X' * len(str(i))}." for i in range(12)]
+    masked = parquet.read_table(paths[1]).to_pylist()
+    assert [row["masked_text"] for row in masked] == [f"Двадцять {'X' * len(str(i))}." for i in range(12)]
     spelled = parquet.read_table(export(tmp_path / "words", 1, path, spelled=True)[1]).to_pylist()
     assert [row["masked_text"] for row in spelled] == [f"X {'X' * len(str(i))}." for i in range(12)]
     assert read_articles(path)[1].tags == ("місто", " вода")
@@ -774,17 +778,17 @@ def test_bad_articles(tmp_path: Path, text: str, message: str) -> None:
         read_articles(tmp_path / "none")
 
 
-# ---------------------------------------------------------------------------------------------------- stories of one's own
+# ---------------------------------------------------------------------------------------------------- ---- stories of a user
 
 
-def of_animal(stem: str, **changed: Any) -> dict[str, Any]:
+def of_animal(stem: str, **changed: Json) -> JsonObject:
     """Declined like слон."""
     endings = {"nom": "", "gen": "а", "dat": "у", "acc": "а", "ins": "ом", "loc": "ові"}
     forms = {case: stem + ending for case, ending in endings.items()}
     return {"lemma": stem, "type": "NAMED_ENTITY", "gender": "m", "forms": forms, **changed}
 
 
-def of_doing(stem: str) -> dict[str, Any]:
+def of_doing(stem: str) -> JsonObject:
     return {"lemma": f"{stem}ти", "type": "VERB", "forms": {"m": f"{stem}в", "f": f"{stem}ла", "n": f"{stem}ло"}}
 
 
@@ -796,17 +800,17 @@ TALE = (
 )
 
 
-def story_file(folder: Path, *records: Any) -> Path:
+def story_file(folder: Path, *records: Json) -> Path:
     path = folder / "stories.jsonl"
-    path.write_text("".join(json.dumps(own, ensure_ascii=False) + "\n" for own in records), encoding="utf-8")
+    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
     return path
 
 
-def test_gaps_in_stories_of_ones_own(tmp_path: Path) -> None:
+def test_gaps_in_stories_of_a_user(tmp_path: Path) -> None:
     doings = [of_doing(stem) for stem in ("співа", "чита", "малюва")]
     path = story_file(tmp_path, {"id": "звірі", "text": TALE, "words": [*map(of_animal, ANIMALS), *doings]})
     paths = export(tmp_path / "out", 1, own_stories=path)
-    assert [str(own.relative_to(tmp_path / "out")) for own in paths] == ["ua_cbt/train.jsonl", "ua_cbt/train.parquet"]
+    assert [str(out.relative_to(tmp_path / "out")) for out in paths] == ["ua_cbt/train.jsonl", "ua_cbt/train.parquet"]
     rows = parquet.read_table(paths[1]).to_pylist()
     # слона may be a genitive or an accusative: all five animals have one form for both. No doing is in the last third.
     assert [(row["answer"], row["md_form"]) for row in rows] == [
@@ -831,9 +835,9 @@ def test_gaps_in_stories_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_what_makes_no_gap(tmp_path: Path) -> None:
-    """A form of two words, words with two forms where the gap's may be either, a thing named too rarely, too few others."""
+    """A form of two words, options with two forms for an ambiguous gap, a noun with too few mentions, too few options."""
 
-    def answers(*words: Any) -> list[str]:
+    def answers(*words: Json) -> list[str]:
         path = story_file(tmp_path, {"text": TALE, "words": words})
         return [row["answer"] for story in read_stories(path) for row in gap_rows(story)]
 
@@ -849,25 +853,25 @@ def test_what_makes_no_gap(tmp_path: Path) -> None:
     assert answers(*(of_animal(stem, gender="n" if stem == "тигр" else "m") for stem in ANIMALS[:4])) == []
 
 
-def gaps_behind(sentence: str, *more: Any, words: Any = None) -> list[dict[str, Any]]:
-    """Of a story whose last third is this and a sentence without words that are asked for."""
-    own = words or [of_animal(stem) for stem in ANIMALS]
+def gaps_behind(sentence: str, *more: Json, words: Json = None) -> list[JsonObject]:
+    """Rows of a story whose question is `sentence` and a sentence that allows no gap."""
+    words = words or [of_animal(stem) for stem in ANIMALS]
     context = "Слон, кит, тигр, крокодил та бегемот співали. " * 4
-    fields = {"text": f"{context}{sentence} Усе.", "words": [*own, *more]}
+    fields = {"text": f"{context}{sentence} Усе.", "words": [*words, *more]}
     return list(gap_rows(gaps._story(fields, 1)))
 
 
-def test_no_capital_and_no_preposition_tells_the_answer() -> None:
+def test_no_capital_and_no_preposition_reveals_the_answer() -> None:
     name = of_animal("Іван")
     assert gaps_behind("Тоді СЛОН закричав.") == []
     assert gaps_behind("Потім Іван заплакав. Іван. Іван.", name) == []  # named too rarely before
     named = [*map(of_animal, ANIMALS), name]
     [row] = gaps_behind("Потім слон заплакав.", name)
-    assert {own[0].isupper() for own in row["options"]} == {False}
+    assert {option[0].isupper() for option in row["options"]} == {False}
     assert gaps_behind("Потім слон заплакав.", words=[of_animal(stem.capitalize()) for stem in ANIMALS]) == []
     assert len(named) == 6
     [row] = gaps_behind("«Слон!» — гукнули всі.")
-    assert {own[0].isupper() for own in row["options"]} == {True}
+    assert {option[0].isupper() for option in row["options"]} == {True}
     assert gaps_behind("Усі гралися зі слоном.") == []
     assert len(gaps_behind("Усі гралися з китом.")) == 1
 
@@ -884,7 +888,7 @@ def test_words_are_whole_and_plain() -> None:
     assert gaps_behind(decomposed, kite)[0]["md_mentions"]
     padded = [of_animal(stem, forms={n: f" {f} " for n, f in of_animal(stem)["forms"].items()}) for stem in ANIMALS]
     [row] = gaps_behind("Потім слон утік.", words=padded)
-    assert all(own == own.strip() for own in row["options"])
+    assert all(option == option.strip() for option in row["options"])
 
 
 def test_sentences_end_where_a_reader_ends_them() -> None:
@@ -930,7 +934,7 @@ def test_sentences_end_where_a_reader_ends_them() -> None:
         ({"text": TALE, "words": [of_animal("слон")]}, "none of 1 stories allows a gap"),
     ],
 )
-def test_bad_stories(tmp_path: Path, record: dict[str, Any], message: str) -> None:
+def test_bad_stories(tmp_path: Path, record: JsonObject, message: str) -> None:
     path = story_file(tmp_path, record)
     with pytest.raises(InputError, match=re.escape(message)):
         export(tmp_path / "out", 1, own_stories=path)
@@ -970,7 +974,7 @@ def test_files_are_written_once_and_read_like_published_ones(tmp_path: Path, mon
     wis = next(task for task in suite.GEN.tasks if task.name.endswith("lmes_wis"))
     with pytest.raises(InputError, match=r"is not what this program writes.*remove the folder"):
         read_examples(wis, folder)
-    # What an earlier version left in the cache is made anew, and nothing else.
+    # Only changed files, such as those of an earlier version, are made anew.
     assert sets.locate(None) == folder
     assert len(read_examples(low, folder)) == len(read_examples(wis, folder)) == 2000
     after = {path: path.stat().st_mtime_ns for path in folder.rglob("*.jsonl")}
@@ -984,15 +988,14 @@ def test_export_has_every_set_twice(tmp_path: Path) -> None:
     assert {path.suffix for path in paths} == {".jsonl", ".parquet"}
     for lines, table in zip(paths[::2], paths[1::2], strict=True):
         rows = [json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()]
-        found = parquet.read_table(table).to_pylist()
-        assert [{k: v for k, v in row.items() if v is not None} for row in found] == rows
+        parquet_rows = parquet.read_table(table).to_pylist()
+        assert [{k: v for k, v in row.items() if v is not None} for row in parquet_rows] == rows
     assert sets.locate(tmp_path / "eval-ua-tion-gen") == tmp_path / "eval-ua-tion-gen"
 
 
 def test_chance_of_letters_and_words_is_named_by_its_formula() -> None:
     """The mean over rows of 1 / (different letters), not 1 / (mean letters)."""
-    found = items("lmes_low")
     task = next(task for task in suite.GEN.tasks if task.name.endswith("lmes_low"))
     assert task.chance is not None
     examples = [task.parse(row, i) for i, row in enumerate(ROWS["lmes_low"]["train"])]
-    assert task.chance(examples)["random"] == pytest.approx(np.mean([1 / len(item.options) for item in found]))
+    assert task.chance(examples)["random"] == pytest.approx(np.mean([1 / len(i.options) for i in items("lmes_low")]))

@@ -1,1 +1,1 @@
-"""miron-gen: generated items, one file a category and language; `items` puts them together."""
+"""miron-gen: generated items in the manner of MIRON; `items` makes all of them."""

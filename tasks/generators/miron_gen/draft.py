@@ -1,4 +1,7 @@
-"""One candidate item as a category's generator makes it, before it has a place in the benchmark; its wordings."""
+"""The record of a candidate item, and Morphology's wordings.
+
+Arrives: frames_en.json and frames_ru.json.  Leaves: `Draft` and `Frames`.  It deliberately does not know the generators.
+"""
 
 import json
 from pathlib import Path
@@ -10,16 +13,16 @@ class Draft(NamedTuple):
     target: str  # one leading space
     distractors: tuple[str, ...]  # formed as a target, certainly wrong
     template: str  # family and number of its wording: "plural/3"
-    meta: tuple[tuple[str, str], ...]  # what it was made of
+    meta: tuple[tuple[str, str], ...]  # its ingredients, such as stem and form
 
 
 Frames = dict[str, tuple[str, ...]]  # form -> wordings
 
 
 def frames_of(lang: str) -> tuple[Frames, Frames]:
-    """Morphology's wordings of "en" or "ru": the benchmark's, and those that a demo model trains on."""
-    found = json.loads(Path(__file__).with_name(f"frames_{lang}.json").read_text(encoding="utf-8"))
+    """Morphology's wordings of "en" or "ru": of the benchmark, and of the demo model's training text."""
+    frames = json.loads(Path(__file__).with_name(f"frames_{lang}.json").read_text(encoding="utf-8"))
     benchmark, training = (
-        {form: tuple(wordings) for form, wordings in found[of].items()} for of in ("benchmark", "training")
+        {form: tuple(wordings) for form, wordings in frames[side].items()} for side in ("benchmark", "training")
     )
     return benchmark, training
