@@ -22,8 +22,8 @@ from miron_jax.config import RunConfig
 from miron_jax.inputs import find_inputs
 from miron_jax.run import evaluate, summarize_plan
 from miron_jax.task_kinds.prompted import PromptedScores
-from miron_jax.tasks.eval_uation_gen.sets import GENERATED
-from miron_jax.tasks.eval_uation_gen.suite import GEN
+from miron_jax.tasks.generators.eval_uation_gen.sets import GENERATED
+from miron_jax.tasks.generators.eval_uation_gen.suite import GEN
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)

@@ -16,10 +16,10 @@ from pathlib import Path
 import pymorphy3  # pyright: ignore[reportMissingImports]
 import wordfreq  # pyright: ignore[reportMissingImports]
 
-from miron_jax.tasks.miron_gen import english_morphology as english
-from miron_jax.tasks.miron_gen import russian_morphology as russian
+from miron_jax.tasks.generators.miron_gen import english_morphology as english
+from miron_jax.tasks.generators.miron_gen import russian_morphology as russian
 
-FOLDER = Path(__file__).parent.parent / "tasks" / "miron_gen"
+FOLDER = Path(__file__).parent.parent / "tasks" / "generators" / "miron_gen"
 
 NUM_ENGLISH = 1200  # every third stem goes to training
 NUM_RUSSIAN = 360  # of each family

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from transformers import AutoTokenizer
 
-PATH = Path(__file__).parent.parent / "tasks" / "eval_uation_gen" / "words_uk.txt"
+PATH = Path(__file__).parent.parent / "tasks" / "generators" / "eval_uation_gen" / "words_uk.txt"
 
 
 def main(tokenizer_folder: str) -> None:

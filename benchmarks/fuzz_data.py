@@ -20,8 +20,8 @@ from miron_jax.errors import InputError
 from miron_jax.humans.annotations import PROJECTS, Columns, read_annotations, read_skills
 from miron_jax.humans.gold import rule_of
 from miron_jax.tasks import core, eval_bundle, miron
-from miron_jax.tasks.eval_uation_gen.titles import read_articles
 from miron_jax.tasks.gauntlet import programming, yaml_files
+from miron_jax.tasks.generators.eval_uation_gen.titles import read_articles
 from miron_jax.tasks.mera import suite as mera
 from miron_jax.tasks.mera.site import check, read_records
 from miron_jax.tasks.mera.submission import write_submission

@@ -19,7 +19,7 @@ from rapidfuzz.distance import OSA
 from miron_jax.definitions.records import Cloze, ClozeProfile, ClozeTask, Composite, DataFile, Measured, Suite
 from miron_jax.errors import InputError
 from miron_jax.files.hub import revision_of
-from miron_jax.tasks.miron_gen.items import VERSION, items_of
+from miron_jax.tasks.generators.miron_gen.items import VERSION, items_of
 
 HUB_ID = "apsua/MIRON_Benchmark"
 LANGUAGES = ("en", "ru")

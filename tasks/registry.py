@@ -17,23 +17,20 @@ from miron_jax import tasks
 from miron_jax.definitions.records import AnyTask, Suite
 from miron_jax.errors import InputError
 from miron_jax.tasks import miron
-from miron_jax.tasks.eval_uation_gen import sets as eval_uation_gen
 from miron_jax.tasks.gauntlet import yaml_files
+from miron_jax.tasks.generators.eval_uation_gen import sets as eval_uation_gen
 
 
 def find_suites(folder: Path, package: str) -> dict[str, Suite[AnyTask]]:
-    """The `SUITES` of every file in `folder`, and of suite.py in every folder there, in the order of their names.
+    """The `SUITES` of each file in `folder`, and of each suite.py one or two levels below, in the order of their names.
 
     Raises InputError for a file that cannot be imported, and for a suite or task that two of them name.
     """
     found: dict[str, Suite[AnyTask]] = {}
     owner: dict[str, str] = {}  # of the names of suites and tasks: which file has them
-    for module in pkgutil.iter_modules([str(folder)]):
-        file = f"{module.name}/suite.py" if module.ispkg else f"{module.name}.py"
-        path = folder / file
-        if module.name == "registry" or not path.is_file():
-            continue
-        name = f"{package}.{module.name}{'.suite' if module.ispkg else ''}"
+    for path in sorted(_suite_files(folder), key=lambda path: path.parent.name if path.stem == "suite" else path.stem):
+        file = path.relative_to(folder)
+        name = ".".join((package, *file.with_suffix("").parts))
         try:
             own: tuple[Suite[AnyTask], ...] = getattr(import_module(name), "SUITES", ())
         except Exception as error:  # whatever a file of somebody's own raises
@@ -42,11 +39,18 @@ def find_suites(folder: Path, package: str) -> dict[str, Suite[AnyTask]]:
         for suite in own:
             for taken in (suite.name, *(task.name for task in suite.tasks)):
                 if taken in owner:
-                    also = "names it twice" if owner[taken] == file else f"{owner[taken]} has it too"
+                    also = "names it twice" if owner[taken] == str(file) else f"{owner[taken]} has it too"
                     raise InputError(f"{path}: {taken} is no name of its own, {also}: give it another one")
-                owner[taken] = file
+                owner[taken] = str(file)
             found[suite.name] = suite
     return found
+
+
+def _suite_files(folder: Path) -> list[Path]:
+    names = [module.name for module in pkgutil.iter_modules([str(folder)]) if module.name != "registry"]
+    packages = [folder, *(folder / name for name in names)]
+    inner = [path / module.name / "suite.py" for path in packages for module in pkgutil.iter_modules([str(path)])]
+    return [path for path in (*(folder / f"{name}.py" for name in names), *inner) if path.is_file()]
 
 
 SUITES = find_suites(Path(tasks.__path__[0]), tasks.__name__)

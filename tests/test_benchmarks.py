@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from miron_jax.tasks.eval_uation_gen.sets import GENERATED
+from miron_jax.tasks.generators.eval_uation_gen.sets import GENERATED
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.conftest import REPOSITORY
 

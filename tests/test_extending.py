@@ -158,6 +158,15 @@ SUITES = (replace(SUITE, name={name!r}, tasks=(replace(SUITE.tasks[0], name={tas
             },
             r"suite\.py: one is no name of its own, a\.py has it too",
         ),
+        (
+            {
+                "a.py": SUITE.format(name="one", task="x/y"),
+                "b/c/suite.py": SUITE.format(name="two", task="x/y"),
+                "b/__init__.py": "",
+                "b/c/__init__.py": "",
+            },
+            r"b/c/suite\.py: x/y is no name of its own, a\.py has it too",
+        ),
         ({"a.py": SUITE.format(name="one", task="one")}, r"a\.py: one is no name of its own, names it twice"),
     ],
 )  # fmt: skip

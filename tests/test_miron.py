@@ -24,8 +24,8 @@ from miron_jax.metrics.cloze import lev_score
 from miron_jax.report.cloze import cloze_notes
 from miron_jax.report.results import results_of
 from miron_jax.run import evaluate
+from miron_jax.tasks.generators.miron_gen.items import CATEGORIES, Item, items_of
 from miron_jax.tasks.miron import BY_TEXT, LANGUAGES, MIRON, read_parquet, with_pairs
-from miron_jax.tasks.miron_gen.items import CATEGORIES, Item, items_of
 from tests.test_generate import slow_logits
 from tests.tiny_model import make_model
 

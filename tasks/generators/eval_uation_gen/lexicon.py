@@ -1,17 +1,17 @@
-"""The animals, things, doings and places that stories are made of, every form stored.
+"""The animals, objects, actions and places of the stories, with all their forms.
 
-Arrives: the text files beside this one.  Leaves: `Noun`s and `Verb`s.  It deliberately does not know stories.
+Arrives: the text files in this folder.  Leaves: `Noun`s and `Verb`s.  It deliberately does not know stories.
 """
 
 from functools import cache
 from typing import Literal, NamedTuple
 
-from miron_jax.tasks.eval_uation_gen.numerals import Gender
-from miron_jax.tasks.eval_uation_gen.words import lines
+from miron_jax.tasks.generators.eval_uation_gen.numerals import Gender
+from miron_jax.tasks.generators.eval_uation_gen.words import lines
 
 StoryCase = Literal["nom", "gen", "dat", "acc", "ins", "loc", "voc"]
 STORY_CASES: tuple[StoryCase, ...] = ("nom", "gen", "dat", "acc", "ins", "loc", "voc")
-# Doings after which a thing is there to be shown, given away or taken pride in.
+# Actions that leave the actor with the object, who may then be proud of it or give it away.
 _KEEPING = frozenset(
     {"знайти", "змайструвати", "полагодити", "помити", "купити", "виграти", "прикрасити", "зважити"}
 )  # fmt: skip
@@ -40,7 +40,7 @@ class Verb(NamedTuple):
 
 
 class Idle(NamedTuple):
-    """Something that an animal does, which tells nothing about things or others."""
+    """Something that an animal does without an object or another animal."""
 
     masculine: str
     feminine: str
@@ -52,8 +52,11 @@ class Idle(NamedTuple):
 @cache
 def nouns(kind: str, gender: Gender) -> tuple[Noun, ...]:
     rows = [line.split("\t") for line in lines("nouns_uk.txt")]
-    found = [Noun(lemma, own, what, tuple(forms)) for lemma, own, what, *forms in rows]  # pyright: ignore[reportArgumentType]
-    return tuple(noun for noun in found if (noun.kind, noun.gender) == (kind, gender))
+    return tuple(
+        Noun(lemma, gender, kind, tuple(forms))
+        for lemma, row_gender, row_kind, *forms in rows
+        if (row_gender, row_kind) == (gender, kind)
+    )
 
 
 @cache

@@ -1,12 +1,11 @@
-"""Noise: a clean item whose prefix has one to three slips of one kind; the target stays.
+"""Noise: one to three typos of one kind in the prefix of a clean item; the target stays.
 
-Arrives: draws, a clean `Draft`, one language's rules and the pool of words that an item can turn on.  Leaves: `Noisy`,
-or None where these draws give none that a reader could still undo.  It deliberately does not know what the item asks.
+Arrives: draws, a clean `Draft`, one language's rules and the pool of words that decide an answer.  Leaves: `Noisy`, or
+None if these draws give no prefix whose typos a reader could undo.  It deliberately does not know the item's category.
 
-All slips are picked in the clean text, apart from one another, and applied at once, so none undoes another.  Frozen
-words (those with digits, single letters, capitals only, numbers, negations) are never touched, nor is what stands
-between two of them: "2,5" is another number, "twenty five" too.  The prefix's last word stays as it is, and so does the
-join with the target.
+All typos are picked in the clean text, apart from one another, and applied at once, so none undoes another.  Frozen words
+(words with digits, single letters, capitals only, numbers, negations) never change, nor does the text between two of them:
+"2,5" and "twenty five" would be other numbers.  The last word of the prefix and its join with the target stay too.
 """
 
 import re
@@ -20,36 +19,27 @@ from typing import Literal, NamedTuple
 from rapidfuzz.distance import OSA
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.miron_gen.draft import Draft
+from miron_jax.tasks.generators.miron_gen.draft import Draft
 
+# "yo": ё written as е; "tsya": -тся for -ться and the other way round
 Operator = Literal[
-    "swap",
-    "drop",
-    "double",
-    "keyboard",
-    "homoglyph",
-    "case",
-    "extra_space",
-    "missing_space",
-    "punctuation",
-    "yo",  # ё written as е
-    "tsya",  # -тся for -ться and the other way round
-]
+    "swap", "drop", "double", "keyboard", "homoglyph", "case", "extra_space", "missing_space", "punctuation", "yo", "tsya",
+]  # fmt: skip
 
 MAX_EDITS = 3
-_RARE: frozenset[Operator] = frozenset({"yo", "tsya"})  # a prefix seldom has two places for these: one edit only
-_MIN_LETTERS = 3  # of a word whose letters may change: "of" is too soon "or" or "if"
+_RARE: frozenset[Operator] = frozenset({"yo", "tsya"})  # few prefixes allow two of these: one edit only
+_MIN_LETTERS = 3  # of a word whose letters may change: "of" too easily becomes "or" or "if"
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
 @dataclass(frozen=True, slots=True)
 class NoiseRules:
-    """What is a slip, and what is no harmless one, in one language."""
+    """The possible typos of one language, and the words that must not have any."""
 
     language: str
     operators: tuple[Operator, ...]
     keyboard: tuple[str, str, str]  # rows of letters, each row half a key to the right of the one above
-    homoglyphs: Mapping[str, str]  # letter -> the other script's letter of the same look
+    homoglyphs: Mapping[str, str]  # letter -> the letter of the other script that looks the same
     frozen: frozenset[str]  # negations and words of number or rank, lower case
 
 
@@ -80,7 +70,7 @@ class _Word(NamedTuple):
 
 
 class _Key(NamedTuple):
-    """A word of the pool where it stands in the clean prefix."""
+    """An occurrence of a pool word in the clean prefix."""
 
     start: int
     end: int
@@ -88,14 +78,14 @@ class _Key(NamedTuple):
 
 
 def turn_of(index: int, rules: NoiseRules) -> Turn:
-    """Operators in turn, then numbers of edits: items 0, 1, 2, ... spread evenly over both."""
+    """The operator and number of edits of item `index`: operators take turns, then numbers of edits, both evenly."""
     operator = rules.operators[index % len(rules.operators)]
     num_edits = 1 + index // len(rules.operators) % MAX_EDITS
     return Turn(operator, 1 if operator in _RARE else num_edits)
 
 
 def perturb(draw: Draw, clean: Draft, rules: NoiseRules, pool: Sequence[str], turn: Turn | None = None) -> Noisy | None:
-    """Gives the turn's operator and number of edits, drawn if None; items that must be spread evenly name theirs."""
+    """The clean item with the turn's typos; None draws a turn.  Returns None if they would change what the item means."""
     turn = turn or turn_of(draw.below(MAX_EDITS * len(rules.operators)), rules)
     entities = [surface for name, surface in clean.meta if name == "entity"]
     assert all(surface in clean.prefix for surface in entities), (clean, "an entity is named as the prefix has it")
@@ -103,7 +93,7 @@ def perturb(draw: Draw, clean: Draft, rules: NoiseRules, pool: Sequence[str], tu
     keys = _keys(clean.prefix, forms)
     locked = _locked(clean.prefix, rules, keys if turn.num_edits > 1 else ())
     possible = [edit for edit in _EDITS[turn.operator](clean.prefix, rules) if not _touches(edit, locked)]
-    edits = _drawn_apart(draw, possible, turn.num_edits)
+    edits = _sample_apart(draw, possible, turn.num_edits)
     if len(edits) < turn.num_edits:
         return None
     noisy = _applied(clean.prefix, edits)
@@ -122,34 +112,34 @@ def _is_frozen(word: str, rules: NoiseRules) -> bool:
 
 
 def _keys(text: str, forms: Iterable[str]) -> tuple[_Key, ...]:
-    places = (re.finditer(rf"(?<!\w){re.escape(form)}(?!\w)", text) for form in forms if form in text)
-    return tuple(_Key(*match.span(), match[0]) for found in places for match in found)
+    patterns = (rf"(?<!\w){re.escape(form)}(?!\w)" for form in forms if form in text)
+    return tuple(_Key(*match.span(), match[0]) for pattern in patterns for match in re.finditer(pattern, text))
 
 
-def _locked(text: str, rules: NoiseRules, whole_ends: Iterable[_Key]) -> frozenset[int]:
-    """Characters that stay: of frozen and short words, between frozen words, of the last word, at both ends of keys."""
+def _locked(text: str, rules: NoiseRules, keys: Iterable[_Key]) -> frozenset[int]:
+    """Indices of characters that stay: frozen and short words, text between frozen ones, the last word, ends of keys."""
     words = _words(text, rules)
     locked = set(range(text.rfind(" ") + 1, len(text)))
     for word in words:
         if word.is_frozen or word.end - word.start < _MIN_LETTERS:
             locked.update(range(word.start, word.end))
     for left, right in pairwise(words):
-        touch = right.start - left.end == 1  # one space: without it both would be one word
-        if (left.is_frozen and right.is_frozen) or (touch and (left.is_frozen or right.is_frozen)):
+        are_adjacent = right.start - left.end == 1  # one space: without it both would be one word
+        if (left.is_frozen and right.is_frozen) or (are_adjacent and (left.is_frozen or right.is_frozen)):
             locked.update(range(left.end, right.start))
-    for key in whole_ends:
+    for key in keys:
         locked.update((key.start, key.end - 1))
     return frozenset(locked)
 
 
 def _touches(edit: Edit, locked: frozenset[int]) -> bool:
-    """An insertion touches the characters on both of its sides."""
+    """Whether an edit changes a locked character; an insertion touches the characters on both sides."""
     around = range(edit.start, edit.end) if edit.start < edit.end else (edit.start - 1, edit.start)
-    return any(place in locked for place in around)
+    return any(i in locked for i in around)
 
 
-def _drawn_apart(draw: Draw, possible: list[Edit], num_edits: int) -> list[Edit]:
-    """Edits with at least one kept character between any two; fewer than asked where there is no room."""
+def _sample_apart(draw: Draw, possible: list[Edit], num_edits: int) -> list[Edit]:
+    """Edits with at least one unchanged character between any two; fewer than `num_edits` if there is no room."""
     chosen: list[Edit] = []
     while possible and len(chosen) < num_edits:
         new = draw.choice(possible)
@@ -165,7 +155,7 @@ def _applied(text: str, edits: Sequence[Edit]) -> str:
 
 
 def _changes_meaning(clean: Draft, noisy: str, rules: NoiseRules, forms: Sequence[str]) -> bool:
-    """A number or a negation has come or gone, a word of the pool has come, or the answer can be another one now."""
+    """Whether a number or negation appeared or vanished, a pool word appeared, or the answer may be another."""
     if _changes_answer(clean, noisy):
         return True
     before, after = (Counter(match[0] for match in _WORD.finditer(text)) for text in (clean.prefix, noisy))
@@ -178,7 +168,7 @@ def _changes_meaning(clean: Draft, noisy: str, rules: NoiseRules, forms: Sequenc
 
 
 def _changes_answer(clean: Draft, noisy: str) -> bool:
-    """The answer has come into the prefix, or a model that copies it exactly would now copy a slip."""
+    """Whether the answer appeared in the prefix, or a model that copies it exactly would copy a typo."""
     answer = clean.target.strip()
     whole = re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)")
     if len(whole.findall(noisy)) != len(whole.findall(clean.prefix)):
@@ -190,7 +180,7 @@ def _changes_answer(clean: Draft, noisy: str) -> bool:
 
 
 def _is_recovered(key: _Key, edits: Sequence[Edit], forms: Sequence[str]) -> bool:
-    """Of all forms the clean one alone is nearest to what the edits made of it, by OSA distance."""
+    """Whether the clean form is the only nearest of all forms to its edited text, by OSA distance."""
     inner = [edit for edit in edits if key.start <= edit.start and edit.end <= key.end]
     if not inner:
         return True
@@ -207,7 +197,7 @@ def _swaps(text: str, rules: NoiseRules) -> Iterator[Edit]:
 
 
 def _letters(text: str, changed: Callable[[str], Iterable[str]]) -> Iterator[Edit]:
-    """Each letter with each text that may take its place."""
+    """Each letter with each text that may replace it."""
     return (Edit(i, i + 1, new) for i, letter in enumerate(text) if letter.isalpha() for new in changed(letter))
 
 
@@ -224,7 +214,7 @@ def _wrong_keys(text: str, rules: NoiseRules) -> Iterator[Edit]:
 
 
 def neighbours(letter: str, keyboard: Sequence[str]) -> list[str]:
-    """The keys around a letter's, in its case: s has w and e above, a and d beside, z and x below."""
+    """The keys around a letter, in its case: s has w and e above, a and d beside, z and x below."""
     for r, row in enumerate(keyboard):
         c = row.find(letter.lower())
         if c >= 0:
@@ -243,7 +233,7 @@ def _flips(text: str, rules: NoiseRules) -> Iterator[Edit]:
 
 
 def _extra_spaces(text: str, rules: NoiseRules) -> Iterator[Edit]:
-    """A space twice, or one inside a word of four letters or more, not next to the word's ends."""
+    """A doubled space, or a space inside a word of four letters or more, at least two letters from its ends."""
     yield from (Edit(i, i + 1, "  ") for i, character in enumerate(text) if character == " ")
     for word in _words(text, rules):
         yield from (Edit(i, i, " ") for i in range(word.start + 2, word.end - 1))
@@ -280,17 +270,7 @@ _EDITS: dict[Operator, Callable[[str, NoiseRules], Iterator[Edit]]] = {
     "tsya": _tsya,
 }
 
-_COMMON: tuple[Operator, ...] = (
-    "swap",
-    "drop",
-    "double",
-    "keyboard",
-    "homoglyph",
-    "case",
-    "extra_space",
-    "missing_space",
-    "punctuation",
-)
+_COMMON: tuple[Operator, ...] = tuple(operator for operator in _EDITS if operator not in _RARE)
 _LATIN, _CYRILLIC = "aceopxyABCEHKMOPTX", "асеорхуАВСЕНКМОРТХ"
 
 _ENGLISH_FROZEN = """

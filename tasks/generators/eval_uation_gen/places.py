@@ -1,19 +1,19 @@
-"""LOW and WIS: the letter of a word, the word of a sentence, that stands in a named place.
+"""LOW and WIS: the letter of a word, or the word of a sentence, at a numbered position.
 
-Arrives: words, sentences, how many rows.  Leaves: rows.  It deliberately does not know tokens.
+Arrives: words, sentences, the number of rows.  Leaves: rows.  It deliberately does not know tokens.
 
-What is asked for is drawn among the different letters (words), so that none is right more often than chance; where it
-stands twice, one of its places is drawn.  The last place is named by its number or as the last, each half the time.
+Answers are drawn among the distinct letters (words), so that none is right more often than chance, and then one position
+of the answer.  The last position is named by its number or as the last, each half the time.
 """
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any
 
+from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.eval_uation_gen.numerals import LAST
-from miron_jax.tasks.eval_uation_gen.rows import VERSION, Template, numbered, numeral, row
-from miron_jax.tasks.eval_uation_gen.words import Word, sentences, words
+from miron_jax.tasks.generators.eval_uation_gen.numerals import LAST
+from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION, Template, numbered, numeral, row
+from miron_jax.tasks.generators.eval_uation_gen.words import Word, sentences, words
 
 PER_WORD = 4
 LETTERS = (
@@ -43,21 +43,21 @@ WORDS = (
 _MARKS = ",.!?:;"
 
 
-def letters(split: str, count: int) -> list[dict[str, Any]]:
+def letters(split: str, count: int) -> list[JsonObject]:
     """LOW, at most PER_WORD rows a word; words of every length and part of speech evenly, rows in a drawn order."""
-    rows = list(islice((own for i, word in enumerate(words(split)) for own in _of_word(split, i, word)), count))
+    rows = list(islice((row for i, word in enumerate(words(split)) for row in _of_word(split, i, word)), count))
     return numbered("low", split, Draw("eval-ua-tion-gen", VERSION, "low", split, "order").shuffled(rows))
 
 
-def _of_word(split: str, i: int, word: Word) -> Iterator[dict[str, Any]]:
+def _of_word(split: str, i: int, word: Word) -> Iterator[JsonObject]:
     draw = Draw("eval-ua-tion-gen", VERSION, "low", split, i)
     distinct = list(dict.fromkeys(word.text))
     for letter in draw.sample(distinct, min(PER_WORD, len(distinct))):
-        at = draw.choice([place for place, own in enumerate(word.text, 1) if own == letter])
-        n, template = _asked(draw, at, len(word.text), LETTERS)
+        position = draw.choice([i for i, other in enumerate(word.text, 1) if other == letter])
+        n, template = _numeral_and_template(draw, position, len(word.text), LETTERS)
         meta = {
             "needle": n,
-            "from_end": len(word.text) - at,
+            "from_end": len(word.text) - position,
             "word_length": word.size,
             "pos": word.pos,
             "len": len(word.text),
@@ -68,37 +68,36 @@ def _of_word(split: str, i: int, word: Word) -> Iterator[dict[str, Any]]:
         yield row(template, LETTERS[template], _question(LETTERS[template], n, word.text), letter, meta)
 
 
-def sentence_words(split: str, count: int) -> list[dict[str, Any]]:
-    """WIS: as many rows of every sentence as come out even, no question twice, rows in a drawn order."""
-    found = sentences(split)
+def sentence_words(split: str, count: int) -> list[JsonObject]:
+    """WIS: equally many rows of every sentence, give or take one; no question twice, rows in a drawn order."""
+    num_each, num_longer = divmod(count, len(sentences(split)))
     rows = [
-        own
-        for i, sentence in enumerate(found)
-        for own in islice(_of_sentence(split, i, sentence), count // len(found) + (i < count % len(found)))
+        row
+        for i, sentence in enumerate(sentences(split))
+        for row in islice(_of_sentence(split, i, sentence), num_each + (i < num_longer))
     ]
     return numbered("wis", split, Draw("eval-ua-tion-gen", VERSION, "wis", split, "order").shuffled(rows))
 
 
-def _of_sentence(split: str, i: int, sentence: str) -> Iterator[dict[str, Any]]:
-    """Every word is asked for equally often, each time otherwise."""
+def _of_sentence(split: str, i: int, sentence: str) -> Iterator[JsonObject]:
+    """One row for every word and template, in rounds over all words; no question twice."""
     tokens = [token.rstrip(_MARKS) for token in sentence.split(" ")]
-    asked = set[tuple[int, int]]()
+    used = set[tuple[int, int]]()
     draw = Draw("eval-ua-tion-gen", VERSION, "wis", split, i)
     for _ in WORDS:
-        for at in draw.shuffled(range(1, len(tokens) + 1)):
-            n, template = _asked(draw, at, len(tokens), WORDS)
-            while (n, template) in asked:
-                n, template = _asked(draw, at, len(tokens), WORDS)
-            asked.add((n, template))
-            meta = {"needle": n, "from_end": len(tokens) - at, "len_haystack": len(tokens), "sentence": i}
-            yield row(template, WORDS[template], _question(WORDS[template], n, sentence), tokens[at - 1], meta)
+        for position in draw.shuffled(range(1, len(tokens) + 1)):
+            n, template = _numeral_and_template(draw, position, len(tokens), WORDS)
+            while (n, template) in used:
+                n, template = _numeral_and_template(draw, position, len(tokens), WORDS)
+            used.add((n, template))
+            meta = {"needle": n, "from_end": len(tokens) - position, "len_haystack": len(tokens), "sentence": i}
+            yield row(template, WORDS[template], _question(WORDS[template], n, sentence), tokens[position - 1], meta)
 
 
-def _asked(draw: Draw, at: int, length: int, templates: Sequence[Template]) -> tuple[int, int]:
-    """By which number a place is named, and in which template."""
-    n = LAST if at == length and draw.below(2) else at
-    possible = [place for place, template in enumerate(templates) if numeral(template, n) is not None]
-    return n, draw.choice(possible)
+def _numeral_and_template(draw: Draw, position: int, length: int, templates: Sequence[Template]) -> tuple[int, int]:
+    """The number that names a position (LAST at random for the last one), and the index of a template that can say it."""
+    n = LAST if position == length and draw.below(2) else position
+    return n, draw.choice([i for i, template in enumerate(templates) if numeral(template, n) is not None])
 
 
 def _question(template: Template, n: int, it: str) -> str:

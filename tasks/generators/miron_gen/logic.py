@@ -3,10 +3,10 @@
 Arrives: draws and one language's words and frames.  Leaves: a `Draft`, and `pool`, the words that noise must leave
 recognisable.  It deliberately does not know any language: english_logic.py and russian_logic.py do.
 
-Two proofs stand behind an item.  A series of numbers counts only if every rule of `RULES` that explains the shown terms
-continues them alike; weekdays, months and letters only if no other list they could come from (`rivals`) disagrees.  And
-a series belongs to the benchmark or to training by the SHA-256 of its runs of five terms, so neither holds a piece of
-the other's that is long enough to be an item: "2, 5, 8, 11, 14" decides for both of its continuations by one term.
+An item has one right answer: a series of numbers is kept only if all `RULES` that explain its terms agree on the next one,
+and weekdays, months and letters only if no other list that contains them (`rivals`) disagrees.  The SHA-256 of each run of
+five terms assigns the run to the benchmark or to training, and a series is used only where all its runs belong.  So no
+series of one side contains five consecutive terms of a series of the other.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,37 +14,23 @@ from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
 from itertools import chain, pairwise
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.miron_gen.draft import Draft
-
-FamilyName = Literal[
-    "arithmetic",
-    "doubling",
-    "squares",
-    "letters",
-    "weekdays",
-    "months",
-    "repetition",
-    "ordinals",
-    "number_words",
-    "roman",
-    "copy",
-    "reverse",
-    "comparison",
-]
+from miron_jax.tasks.generators.miron_gen.draft import Draft
 
 NUM_DISTRACTORS = 3
 RUN_LEN = 5  # terms; the shortest series: four shown and the answer
-_TRIES = 64  # draws inside one family, so that families with more rejections are not rarer
+_TRIES = 64  # draws within one family, so that families with more rejections are not rarer
 
 
 class Family(NamedTuple):
-    """Wordings of one family; those of training are no wording of the benchmark."""
+    """Wordings of one family; training shares none with the benchmark."""
 
-    name: FamilyName
-    frames: tuple[str, ...]  # with {terms}; {terms} and {shown}; or {facts} and {most} ({Most} as a sentence's start)
+    name: str  # of _PUZZLES
+    frames: tuple[
+        str, ...
+    ]  # with {terms}; {terms} and {shown}; or {facts} and {most} ({Most} at the start of a sentence)
     training: tuple[str, ...]
 
 
@@ -62,14 +48,14 @@ class Scale(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogicWords:
-    """Everything of Logic that depends on the language."""
+    """The word lists and wordings of one language."""
 
     language: str
     families: tuple[Family, ...]
-    alphabets: tuple[str, ...]  # stretches of letters that everyone recites alike
+    alphabets: tuple[str, ...]  # sequences of letters that everyone recites alike
     weekdays: tuple[str, ...]
     months: tuple[str, ...]
-    rivals: tuple[tuple[str, ...], ...]  # other well-known rounds of letters, weekdays or months
+    rivals: tuple[tuple[str, ...], ...]  # other well-known cycles of letters, weekdays or months
     numbers: tuple[str, ...]  # one to twenty
     tens: tuple[str, ...]  # ten, twenty and so on
     ordinals: tuple[str, ...]  # first to twentieth
@@ -77,16 +63,16 @@ class LogicWords:
     people: tuple[Person, ...]
     scales: tuple[Scale, ...]
     statement: str  # with {subject}, {more}, {compared}
-    optional_letters: str  # many writers use another instead; an answer may hold one only if the prefix shows it
+    optional_letters: str  # often replaced in writing; an answer may have one only if the prefix does
 
 
 class Puzzle(NamedTuple):
-    """An item that has no wording yet."""
+    """An item without its wording."""
 
-    blanks: dict[str, str]  # what the frame's fields are filled with
+    blanks: dict[str, str]  # field of the frame -> text
     answer: str
-    wrong: Iterable[str]  # what distractors may be taken from
-    runs: tuple[tuple[str, ...], ...]  # all of them must be on the asked side
+    wrong: Iterable[str]  # candidates for distractors
+    runs: tuple[tuple[str, ...], ...]  # all of them must belong to the requested side, benchmark or training
 
 
 # Rules that continue a series of numbers; None where the rule does not explain the terms.
@@ -123,19 +109,19 @@ def _fibonacci_next(terms: Sequence[int]) -> Fraction | None:
 
 
 def _period_next(terms: Sequence[int], period: int) -> Fraction | None:
-    """A period explains something only where at least one term is already a repeat."""
+    """A period explains a series only if at least one term is a repeat."""
     if len(terms) <= period or list(terms[period:]) != list(terms[:-period]):
         return None
     return Fraction(terms[-period])
 
 
 def _interleaved_next(terms: Sequence[int], rule: Callable[[Sequence[int]], Fraction | None]) -> Fraction | None:
-    """Two series in turn; from six terms on, since two terms a series would fit anything."""
+    """Two series in turn, of six terms or more: a rule fits any two terms of a series."""
     if len(terms) < 6:
         return None
     # six terms t0..t5: the next one, t6, belongs to t0, t2, t4
-    own, other = terms[len(terms) % 2 :: 2], terms[(len(terms) + 1) % 2 :: 2]
-    return rule(own) if rule(other) is not None else None
+    continued, other = terms[len(terms) % 2 :: 2], terms[(len(terms) + 1) % 2 :: 2]
+    return rule(continued) if rule(other) is not None else None
 
 
 RULES: dict[str, Callable[[Sequence[int]], Fraction | None]] = {
@@ -151,29 +137,29 @@ RULES: dict[str, Callable[[Sequence[int]], Fraction | None]] = {
 
 
 def continuations(terms: Sequence[int]) -> dict[str, Fraction]:
-    """What each rule that explains the terms expects next."""
+    """Rule -> next term, for each rule that explains the terms."""
     return {name: value for name, rule in RULES.items() if (value := rule(terms)) is not None}
 
 
 def only_next(terms: Sequence[int]) -> int | None:
-    """The next number if the rules that explain the terms agree on one; 1, 2, 4 goes on to 7 as well as to 8."""
+    """The next number if all rules that explain the terms agree; None for 1, 2, 4, which 7 and 8 may follow."""
     expected = list(continuations(terms).values())
     if not expected or any(value != expected[0] for value in expected) or expected[0].denominator != 1:
         return None
     return int(expected[0])
 
 
-def round_next(terms: Sequence[str], lap: Sequence[str]) -> str | None:
-    """The next term if the terms go round the lap in equal steps, else None."""
-    if any(term not in lap for term in terms):
+def round_next(terms: Sequence[str], cycle: Sequence[str]) -> str | None:
+    """The next term if the terms go round the cycle in equal steps, else None."""
+    if any(term not in cycle for term in terms):
         return None
-    places = [lap.index(term) for term in terms]
-    steps = {step % len(lap) for step in _steps(places)}
-    return lap[(places[-1] + steps.pop()) % len(lap)] if len(steps) == 1 else None
+    idxs = [cycle.index(term) for term in terms]
+    steps = {step % len(cycle) for step in _steps(idxs)}
+    return cycle[(idxs[-1] + steps.pop()) % len(cycle)] if len(steps) == 1 else None
 
 
 def is_training(run: Sequence[str]) -> bool:
-    """One run in three belongs to training; case and language make no difference."""
+    """Whether a run belongs to training, as one in three does; case makes no difference."""
     digest = sha256(", ".join(run).casefold().encode()).digest()
     return int.from_bytes(digest[:8], "big") % 3 == 0
 
@@ -187,26 +173,26 @@ def _series(series: Sequence[str], wrong: Iterable[str]) -> Puzzle:
 
 
 def _walk(draw: Draw, size: int, steps: Sequence[int]) -> tuple[int, ...]:
-    """5 to 7 places of 0 to size - 1 in equal steps, up or down, or as many as fit."""
+    """5 to 7 indices from 0 to size - 1 in equal steps, up or down, or as many as fit."""
     step = draw.choice(steps)
-    num_places = min(RUN_LEN + draw.below(3), (size - 1) // step + 1)
-    span = step * (num_places - 1)
+    num_terms = min(RUN_LEN + draw.below(3), (size - 1) // step + 1)
+    span = step * (num_terms - 1)
     start = draw.below(size - span)
-    places = tuple(range(start, start + span + 1, step))
-    return places[::-1] if draw.below(2) else places
+    idxs = tuple(range(start, start + span + 1, step))
+    return idxs[::-1] if draw.below(2) else idxs
 
 
 def _numbers(values: Sequence[int]) -> Puzzle | None:
-    *shown, answer = values
-    if only_next(shown) != answer:
+    *terms, answer = values
+    if only_next(terms) != answer:
         return None
-    step = answer - shown[-1]
+    step = answer - terms[-1]
     near = (answer + shift for shift in (1, -1, 2, -2, 10, -10, step, -step))
     return _series([str(value) for value in values], (str(value) for value in near if value > 0))
 
 
 def _arithmetic(draw: Draw, words: LogicWords) -> Puzzle | None:
-    return _numbers([place + 1 for place in _walk(draw, 130, (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 15, 20, 25))])
+    return _numbers([idx + 1 for idx in _walk(draw, 130, (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 15, 20, 25))])
 
 
 def _doubling(draw: Draw, words: LogicWords) -> Puzzle | None:
@@ -216,78 +202,78 @@ def _doubling(draw: Draw, words: LogicWords) -> Puzzle | None:
 
 
 def _squares(draw: Draw, words: LogicWords) -> Puzzle | None:
-    return _numbers([(place + 1) ** 2 for place in _walk(draw, 25, (1,))])
+    return _numbers([(idx + 1) ** 2 for idx in _walk(draw, 25, (1,))])
 
 
-def _places(draw: Draw, listed: Sequence[str], steps: Sequence[int]) -> Puzzle | None:
-    """A walk along names of 1, 2, 3 ... (or of 10, 20, 30 ..., which no rule tells from them), proved as numbers."""
-    walk = _walk(draw, len(listed), steps)
-    if only_next([1 + place for place in walk[:-1]]) != 1 + walk[-1]:
+def _named_numbers(draw: Draw, names: Sequence[str], steps: Sequence[int]) -> Puzzle | None:
+    """A walk along names of 1, 2, 3 ... or of 10, 20, 30 ..., which all rules treat alike."""
+    walk = _walk(draw, len(names), steps)
+    if only_next([1 + idx for idx in walk[:-1]]) != 1 + walk[-1]:
         return None
-    return _series([listed[place] for place in walk], _neighbours(listed, walk[-1]))
+    return _series([names[idx] for idx in walk], _neighbours(names, walk[-1]))
 
 
-def _neighbours(listed: Sequence[str], place: int) -> Iterable[str]:
-    return (listed[i] for i in range(max(place - 3, 0), min(place + 4, len(listed))) if i != place)
+def _neighbours(names: Sequence[str], idx: int) -> Iterable[str]:
+    return (names[i] for i in range(max(idx - 3, 0), min(idx + 4, len(names))) if i != idx)
 
 
 def _number_words(draw: Draw, words: LogicWords) -> Puzzle | None:
-    listed, steps = (words.numbers, (1, 2, 3, 4)) if draw.below(5) else (words.tens, (1, 2))
-    return _places(draw, listed, steps)
+    names, steps = (words.numbers, (1, 2, 3, 4)) if draw.below(5) else (words.tens, (1, 2))
+    return _named_numbers(draw, names, steps)
 
 
 def _ordinals(draw: Draw, words: LogicWords) -> Puzzle | None:
-    return _places(draw, words.ordinals, (1, 2, 3))
+    return _named_numbers(draw, words.ordinals, (1, 2, 3))
 
 
 def _roman(draw: Draw, words: LogicWords) -> Puzzle | None:
-    return _places(draw, [roman_numeral(number) for number in range(1, 21)], (1, 2, 3, 4))
+    return _named_numbers(draw, [roman_numeral(number) for number in range(1, 21)], (1, 2, 3, 4))
 
 
 def roman_numeral(number: int) -> str:
-    """1 to 39: 14 is X and the fifth of the ones below."""
+    """The numeral of 1 to 39: 14 is X and IV."""
     ones = ("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
     return "X" * (number // 10) + ones[number % 10]
 
 
 def _letters(draw: Draw, words: LogicWords) -> Puzzle | None:
-    stretch = draw.choice([stretch for stretch in words.alphabets for _ in stretch])  # by its length
-    fitting = [step for step in (1, 2, 3, 4, 5) if step * (RUN_LEN - 1) < len(stretch)]
-    walk = _walk(draw, len(stretch), fitting)
-    letters = stretch.upper() if draw.below(2) else stretch
-    series = [letters[place] for place in walk]
+    alphabet = draw.choice([alphabet for alphabet in words.alphabets for _ in alphabet])  # weighted by length
+    fitting = [step for step in (1, 2, 3, 4, 5) if step * (RUN_LEN - 1) < len(alphabet)]
+    walk = _walk(draw, len(alphabet), fitting)
+    letters = alphabet.upper() if draw.below(2) else alphabet
+    series = [letters[idx] for idx in walk]
     if _has_rival([term.lower() for term in series], words.rivals):
         return None
     return _series(series, _neighbours(letters, walk[-1]))
 
 
 def _has_rival(series: Sequence[str], rivals: Iterable[Sequence[str]]) -> bool:
-    *shown, answer = series
-    return any(round_next(shown, rival) not in (None, answer) for rival in rivals)
+    *terms, answer = series
+    return any(round_next(terms, rival) not in (None, answer) for rival in rivals)
 
 
-def _round(draw: Draw, lap: Sequence[str], rivals: Iterable[Sequence[str]]) -> Puzzle | None:
-    step, start = draw.choice((1, 2, -1, -2)), draw.below(len(lap))
-    series = [lap[(start + step * i) % len(lap)] for i in range(RUN_LEN + draw.below(2))]
+def _round(draw: Draw, cycle: Sequence[str], rivals: Iterable[Sequence[str]]) -> Puzzle | None:
+    step, start = draw.choice((1, 2, -1, -2)), draw.below(len(cycle))
+    series = [cycle[(start + step * i) % len(cycle)] for i in range(RUN_LEN + draw.below(2))]
     if _has_rival(series, rivals):
         return None
-    return _series(series, (term for term in lap if term != series[-1]))
+    return _series(series, (term for term in cycle if term != series[-1]))
 
 
 def _repetition(draw: Draw, words: LogicWords) -> Puzzle:
-    """Two or three nouns in turn, shown at least twice each, broken off anywhere in the third round."""
+    """Two or three nouns in turn, each at least twice; the series stops anywhere in the third round."""
     period = 2 + draw.below(2)
     nouns = draw.sample(words.nouns, period + NUM_DISTRACTORS)
     cycle, strangers = nouns[:period], nouns[period:]
     num_shown = 2 * period + draw.below(period)
-    shown = [cycle[i % period] for i in range(num_shown)]
+    terms = [cycle[i % period] for i in range(num_shown)]
     answer = cycle[num_shown % period]
     wrong = [noun for noun in cycle if noun != answer] + strangers
-    return Puzzle({"terms": ", ".join(shown)}, answer, wrong[:NUM_DISTRACTORS], (tuple(sorted(cycle)),))
+    return Puzzle({"terms": ", ".join(terms)}, answer, wrong[:NUM_DISTRACTORS], (tuple(sorted(cycle)),))
 
 
 def _copied(draw: Draw, nouns: Sequence[str], direction: int) -> Puzzle:
-    """A list, the beginning of the list once more or from its end, and the next noun of that."""
+    """A list, and the beginning of its copy (direction 1) or of its reverse (-1), which the answer continues."""
     num_nouns = 3 + draw.below(3)
     *listed, stranger = draw.sample(nouns, num_nouns + 1)
     copy = listed[::direction]
@@ -299,25 +285,25 @@ def _copied(draw: Draw, nouns: Sequence[str], direction: int) -> Puzzle:
 
 
 def _comparison(draw: Draw, words: LogicWords) -> Puzzle:
-    """Three or four people in a row, told neighbour by neighbour in any order and direction; asked for an end."""
+    """Three or four ranked people, compared pair by pair in any order and direction; the answer is the first or the last."""
     num_people = 3 + draw.below(2)
     *ranked, stranger = draw.sample(words.people, num_people + 1)
     scale = draw.choice(words.scales)
-    facts = draw.shuffled([_told(draw, words.statement, scale, above, below) for above, below in pairwise(ranked)])
-    asked, answer = (scale.most, ranked[0]) if draw.below(2) else (scale.least, ranked[-1])
+    facts = draw.shuffled([_comparing(draw, words.statement, scale, above, below) for above, below in pairwise(ranked)])
+    superlative, answer = (scale.most, ranked[0]) if draw.below(2) else (scale.least, ranked[-1])
     wrong = [person.subject for person in (*ranked, stranger) if person != answer]
-    blanks = {"facts": " ".join(facts), "most": asked, "Most": asked.capitalize()}
+    blanks = {"facts": " ".join(facts), "most": superlative, "Most": superlative.capitalize()}
     run = tuple(sorted(person.subject for person in ranked))
     return Puzzle(blanks, answer.subject, wrong[:NUM_DISTRACTORS], (run,))
 
 
-def _told(draw: Draw, statement: str, scale: Scale, above: Person, below: Person) -> str:
+def _comparing(draw: Draw, statement: str, scale: Scale, above: Person, below: Person) -> str:
     if draw.below(2):
         return statement.format(subject=above.subject, more=scale.more, compared=below.compared)
     return statement.format(subject=below.subject, more=scale.less, compared=above.compared)
 
 
-_PUZZLES: dict[FamilyName, Callable[[Draw, LogicWords], Puzzle | None]] = {
+_PUZZLES: dict[str, Callable[[Draw, LogicWords], Puzzle | None]] = {
     "arithmetic": _arithmetic,
     "doubling": _doubling,
     "squares": _squares,
@@ -335,7 +321,7 @@ _PUZZLES: dict[FamilyName, Callable[[Draw, LogicWords], Puzzle | None]] = {
 
 
 def draft(draw: Draw, words: LogicWords, training: bool = False) -> Draft | None:
-    """One item of a family that is drawn first; None if that family gave none on the asked side."""
+    """One item of a family drawn first; None if that family gave none on the requested side."""
     family = draw.choice(words.families)
     for _ in range(_TRIES):
         puzzle = _PUZZLES[family.name](draw, words)
@@ -351,22 +337,22 @@ def _has_one_spelling(item: Draft, optional_letters: str) -> bool:
 
 
 def _distractors(draw: Draw, puzzle: Puzzle) -> tuple[str, ...]:
-    """None begins the answer and none is begun by it: " 1" would be at least as likely as " 14" whatever the model."""
-    wrong = [w for w in dict.fromkeys(puzzle.wrong) if not w.startswith(puzzle.answer)]
-    wrong = [w for w in wrong if not puzzle.answer.startswith(w)]
+    """Wrong answers of which none is a prefix of the right one or the reverse: any model finds " 1" as likely as " 14"."""
+    answer = puzzle.answer
+    wrong = [w for w in dict.fromkeys(puzzle.wrong) if not w.startswith(answer) and not answer.startswith(w)]
     return tuple(f" {w}" for w in draw.sample(wrong, min(NUM_DISTRACTORS, len(wrong))))
 
 
 def _worded(draw: Draw, family: Family, puzzle: Puzzle, training: bool) -> Draft:
     frames, mark = (family.training, "training-") if training else (family.frames, "")
-    number = draw.below(len(frames))
-    prefix = frames[number].format(**puzzle.blanks)
-    meta = (("family", str(family.name)),)
-    return Draft(prefix, f" {puzzle.answer}", _distractors(draw, puzzle), f"{family.name}/{mark}{number}", meta)
+    frame_idx = draw.below(len(frames))
+    prefix = frames[frame_idx].format(**puzzle.blanks)
+    meta = (("family", family.name),)
+    return Draft(prefix, f" {puzzle.answer}", _distractors(draw, puzzle), f"{family.name}/{mark}{frame_idx}", meta)
 
 
 def pool(words: LogicWords) -> tuple[str, ...]:
-    """Every word that a series, a list or a chain is made of, each once."""
+    """All words of series, lists and comparisons, without repetition."""
     people = chain.from_iterable(words.people)
     scales = chain.from_iterable(words.scales)
     lists = (words.weekdays, words.months, words.numbers, words.tens, words.ordinals, words.nouns)

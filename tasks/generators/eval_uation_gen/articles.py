@@ -1,16 +1,16 @@
-"""News of a country that does not exist, each made of a frame: who, where, did what, how many of what, when.
+"""Invented news articles, each made of a frame: who, where, did what, how many of what, when.
 
-Arrives: how many.  Leaves: `Article`s whose tags are slots of their frames.  It deliberately does not know other titles.
+Arrives: the number of articles.  Leaves: `Article`s whose tags are slots of their frames.  It deliberately does not know
+how titles are sampled.
 
-No two articles share who, where, what was done and to what, so that no other title is true of an article even where digits
-are masked.
+No two articles share actor, town, action and object, so no other title is true of an article even with its digits masked.
 """
 
 from typing import NamedTuple
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.eval_uation_gen.rows import VERSION
-from miron_jax.tasks.eval_uation_gen.titles import Article
+from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION
+from miron_jax.tasks.generators.eval_uation_gen.titles import Article
 
 
 class _Actor(NamedTuple):
@@ -21,7 +21,7 @@ class _Actor(NamedTuple):
 
 class _Doing(NamedTuple):
     of_title: tuple[str, str]  # masculine, feminine
-    of_text: tuple[str, str]  # in other words, so that no title stands in its text
+    of_text: tuple[str, str]  # a synonym, so that no text contains its title
     tag: str
 
 
@@ -68,7 +68,7 @@ _MONTHS = ("січні", "лютому", "березні", "квітні", "тр
            "листопаді", "грудні")
 _MONTHS_OF = ("січня", "лютого", "березня", "квітня", "травня", "червня", "липня", "серпня", "вересня", "жовтня",
               "листопада", "грудня")
-_NUMBERS = (15, 16, 17, 18)  # so few, and of two digits: neither a number nor the length of its mask tells a title
+_NUMBERS = (15, 16, 17, 18)  # few, of two digits: neither a number nor the length of its mask reveals a title
 _TITLES = (
     "{actor} {at} {town} {did} {number} {things}",
     "У {town} {actor_low} {did} {number} {things}",
@@ -93,24 +93,18 @@ _END = (
 
 
 def articles(count: int) -> list[Article]:
-    """`count` of them, each of a frame of its own."""
-    met: set[tuple[str, str, str, str]] = set()
-    found: list[Article] = []
+    """`count` articles of different frames."""
+    by_frame: dict[tuple[str, str, str, str], Article] = {}
     attempts = 0
-    while len(found) < count:
-        draw = Draw("eval-ua-tion-gen", VERSION, "articles", len(found), attempts)
+    while len(by_frame) < count:
+        draw = Draw("eval-ua-tion-gen", VERSION, "articles", len(by_frame), attempts)
         attempts += 1
-        actor, town, doing, thing = (
-            draw.choice(_ACTORS),
-            draw.choice(_TOWNS),
-            draw.choice(_DOINGS),
-            draw.choice(_THINGS),
-        )
+        actor, town = draw.choice(_ACTORS), draw.choice(_TOWNS)
+        doing, thing = draw.choice(_DOINGS), draw.choice(_THINGS)
         frame = (actor.name, town, doing.tag, thing.plural)
-        if frame not in met:
-            met.add(frame)
-            found.append(_article(draw, actor, town, doing, thing))
-    return found
+        if frame not in by_frame:
+            by_frame[frame] = _article(draw, actor, town, doing, thing)
+    return list(by_frame.values())
 
 
 def _article(draw: Draw, actor: _Actor, town: str, doing: _Doing, thing: _Thing) -> Article:
@@ -134,7 +128,7 @@ def _article(draw: Draw, actor: _Actor, town: str, doing: _Doing, thing: _Thing)
         "more": _many(draw, 5, 98),
     }
     templates = _TITLES if actor.gender else _TITLES[:-1]  # the last speaks of "her"
-    middle = [own.format(**words) for own in draw.sample(_MIDDLE, 3)]
+    middle = [sentence.format(**words) for sentence in draw.sample(_MIDDLE, 3)]
     body = [draw.choice(_OPENINGS).format(**words), thing.purpose, *middle, draw.choice(_END)]
     tags = (actor.tag, town.lower(), doing.tag, thing.tag)
     return Article(draw.choice(templates).format(**words), " ".join(body), tags)

@@ -1,23 +1,22 @@
 """English morphology: an invented stem in a sentence that calls for one inflected form of it.
 
-Arrives: a source of draws; stems and frames, the benchmark's or those a demo model trains on, which share nothing.
-Leaves: one candidate item.  It deliberately does not know which prefixes were used before, nor how the stems were
-chosen: benchmarks/freeze_stems.py made stems_en.txt once (benchmark, blank line, training), and only that list counts.
+Arrives: a source of draws; stems and frames, of the benchmark or of the demo model's training text, which are disjoint.
+Leaves: one candidate item.  It deliberately does not know which prefixes are in use, nor how the stems were chosen:
+benchmarks/freeze_stems.py wrote stems_en.txt once (benchmark, blank line, training).
 
-Every stem begins with a consonant, so "a" stands before each; the frames rely on it.  None ends in a single s or z,
-which would double in some forms (quizzes) and not in others.
+Every stem begins with a consonant, so frames write "a" before it.  None ends in a single s or z, which would double in
+some forms (quizzes) and not in others.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.miron_gen.draft import Draft, frames_of
+from miron_jax.tasks.generators.miron_gen.draft import Draft, Frames, frames_of
 
 FORMS = ("plural", "third", "past", "ing", "comparative", "superlative", "agent", "possessive", "adverb")
 
-# An inflection that none of the form's frames can take.  A past after "is" would be a passive, so "ing" avoids it.
+# An inflection that fits no frame of the form.  "ing" does not use the past, which is a passive after "is".
 _OTHER_FORM = {
     "plural": "ing",
     "third": "ing",
@@ -45,14 +44,14 @@ _VOWELS = "aeiou"
 
 
 class Material(NamedTuple):
-    """What items are made of."""
+    """Stems and wordings of one side, benchmark or training."""
 
     stems: tuple[str, ...]
-    frames: Mapping[str, tuple[str, ...]]  # form -> wordings; a slot is a form of the stem, "stem" or a key of SLOTS
+    frames: Frames  # form -> wordings; a slot is a form of the stem, "stem" or a key of SLOTS
 
 
 def ending(stem: str) -> str:
-    """The spelling class, which decides every allomorph: blish, glompy, droy, vope, stib, flisk."""
+    """The spelling class of a stem, which decides every allomorph: blish, glompy, droy, vope, stib, flisk."""
     if stem.endswith(("s", "x", "z", "sh", "ch")):
         return "sibilant"
     if stem[-1] == "y":
@@ -81,7 +80,7 @@ def inflect(stem: str, form: str) -> str:
 def misspell(stem: str, form: str) -> str:
     """The form with another class's allomorph: wuges, blishs, glompyed, vopeing, stibed, fliskked."""
     if form == "possessive":
-        return inflect(stem, "plural") + "'"  # right for several owners, and every frame has one
+        return inflect(stem, "plural") + "'"  # right for several owners, but every frame has one owner
     kind, suffix = ending(stem), _SUFFIX[form]
     if suffix == "s":
         regular = {"sibilant": stem + "s", "consonant_y": stem + "s", "vowel_y": stem[:-1] + "ies"}
@@ -97,7 +96,7 @@ def misspell(stem: str, form: str) -> str:
 
 
 def fits(stem: str, form: str) -> bool:
-    """Whether spelling has one answer: boss' stands beside boss's, and daily beside coyly."""
+    """Whether the form has one spelling; boss' and boss's, daily and coyly are both in use."""
     return (form, ending(stem)) not in {("possessive", "sibilant"), ("adverb", "vowel_y")}
 
 
@@ -107,8 +106,8 @@ SLOTS = {
     "count": ("three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
 }
 
-# Up to the gap a frame settles the form, and the bare stem would be wrong there whatever came next: hence "much" and not
-# "a bit" before comparatives, "so" or "very" before adverbs, a single owner of another name before possessives.
+# A frame determines the form, and excludes the bare stem whatever follows: hence "much" and not "a bit" before comparatives,
+# "so" or "very" before adverbs, and a single owner of another name before possessives.
 FRAMES, TRAINING_FRAMES = frames_of("en")
 
 

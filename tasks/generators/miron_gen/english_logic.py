@@ -2,10 +2,10 @@
 
 Arrives: nothing.  Leaves: `WORDS`.  It deliberately does not know how a series is drawn or proved.
 
-Nouns and names differ from one another by two letters or more, so that a misspelt one is still told apart.
+Any two nouns or names differ by at least two letters, so that a misspelt one is still recognisable.
 """
 
-from miron_jax.tasks.miron_gen.logic import Family, LogicWords, Person, Scale
+from miron_jax.tasks.generators.miron_gen.logic import Family, LogicWords, Person, Scale
 
 _NUMBER_FRAMES = (
     "{terms},",

@@ -2,11 +2,11 @@
 
 Arrives: nothing.  Leaves: `WORDS`.  It deliberately does not know how a series is drawn or proved.
 
-Every listed word stands in the nominative, so a frame names no case; people are compared in the genitive.  Alphabets
-break off before ё, й, ъ, ы and ь, which not everyone counts.  Roman numerals are left out: they are Latin letters.
+All listed words are nominatives, and no frame requires another case; people are compared in the genitive.  Alphabets stop
+before ё, й, ъ, ы and ь, which not everyone counts.  There are no Roman numerals, as they are Latin letters.
 """
 
-from miron_jax.tasks.miron_gen.logic import Family, LogicWords, Person, Scale
+from miron_jax.tasks.generators.miron_gen.logic import Family, LogicWords, Person, Scale
 
 _NUMBER_FRAMES = (
     "{terms},",
@@ -185,7 +185,7 @@ _PEOPLE = (
 
 
 def _scale(more: str, less: str) -> Scale:
-    """Russian asks for the end of a row with the comparative: "выше всех"."""
+    """Russian expresses the superlative with the comparative: "выше всех"."""
     return Scale(more, less, more, less)
 
 

@@ -1,10 +1,9 @@
-"""eval-ua-tion-gen: nine sets of this project's own in the manner of Eval-UA-tion, the same on every machine.
+"""eval-ua-tion-gen: nine generated sets in the manner of Eval-UA-tion, the same on every machine.
 
-Arrives: nothing, or a folder to write to.  Leaves: rows, and files of rows.  It deliberately does not know how they are
-asked.
+Arrives: nothing, or a folder to write to.  Leaves: rows, and files of rows.  It deliberately does not know prompts.
 
-The files are written once into the cache and read like published ones: their hashes stand below, so that what is scored
-is what every other machine has scored.
+The files are written once into the cache and read like published ones.  Their hashes are pinned below, so every machine
+scores the same bytes.
 """
 
 import json
@@ -12,38 +11,39 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from miron_jax.definitions.data_files import git_blob_sha1
 from miron_jax.definitions.records import DataFile
 from miron_jax.errors import InputError
 from miron_jax.files.places import data_cache
+from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.eval_uation.table import DataSet, Shape
-from miron_jax.tasks.eval_uation_gen import odd_words, pairs, places, stories
-from miron_jax.tasks.eval_uation_gen.articles import articles
-from miron_jax.tasks.eval_uation_gen.gaps import read_stories, rows_of_stories
-from miron_jax.tasks.eval_uation_gen.rows import VERSION
-from miron_jax.tasks.eval_uation_gen.titles import masked_row, read_articles, title_rows
+from miron_jax.tasks.generators.eval_uation_gen import odd_words, pairs, places, stories
+from miron_jax.tasks.generators.eval_uation_gen.articles import articles
+from miron_jax.tasks.generators.eval_uation_gen.gaps import read_stories, rows_of_stories
+from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION
+from miron_jax.tasks.generators.eval_uation_gen.titles import masked_row, read_articles, title_rows
 
 NAME = "eval-ua-tion-gen"
 CITATION = f"{NAME} {VERSION}, this project's own rows in the manner of Eval-UA-tion; never the published data"
-Rows = list[dict[str, Any]]
+Rows = list[JsonObject]
 
 
 class Generated(NamedTuple):
-    """One set: who makes its rows, and how many."""
+    """One set: the function that makes its rows, and their number."""
 
     name: str
     shape: Shape
     clusters: str
-    rows: Callable[[str, int], Rows]  # split, how many
+    rows: Callable[[str, int], Rows]  # of a split and a number of rows
     num_rows: int
-    num_shots: int  # rows of the split of worked examples; 0: they come from the test rows
+    num_shots: int  # rows of the few-shot split; 0: shots come from the test rows
     masked: bool = False
 
     @property
     def data_set(self) -> DataSet:
-        """As the loaders of the published sets take it."""
+        """The set as the loaders of the published sets take it."""
         shots = "fewshot.jsonl" if self.num_shots else None
         return DataSet(
             self.name, f"{NAME}/{self.name}", self.shape, "train.jsonl", shots, self.num_rows, None, self.clusters,
@@ -56,8 +56,8 @@ class Generated(NamedTuple):
 
     def files(self) -> Mapping[str, Rows]:
         """Rows by split."""
-        found = {"train": self.rows("train", self.num_rows)}
-        return {**found, "fewshot": self.rows("fewshot", self.num_shots)} if self.num_shots else found
+        num_rows = {"train": self.num_rows, "fewshot": self.num_shots}
+        return {split: self.rows(split, count) for split, count in num_rows.items() if count}
 
 
 def _unmasked(split: str, count: int) -> Rows:
@@ -106,34 +106,34 @@ GENERATED: tuple[Generated, ...] = (
 
 
 def jsonl(rows: Rows) -> bytes:
-    """One form only: keys in order, no space too much, UTF-8."""
+    """The rows in canonical form: sorted keys, no optional spaces, UTF-8."""
     lines = [json.dumps(row, ensure_ascii=False, sort_keys=True, separators=(",", ":")) for row in rows]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
 def export(folder: Path) -> list[Path]:
-    """Every set as jsonl, which scores are made of, and as parquet; returns the files."""
+    """Writes every set as jsonl, which is what gets scored, and as parquet; returns the files."""
     paths = []
-    for own in GENERATED:
-        for split, rows in own.files().items():
-            paths += write_rows(folder / NAME / own.name, split, rows)
+    for generated in GENERATED:
+        for split, rows in generated.files().items():
+            paths += write_rows(folder / NAME / generated.name, split, rows)
     return paths
 
 
 def export_titles(folder: Path, path: Path, spelled: bool) -> list[Path]:
-    """up_masked and up_unmasked made of a user's own articles, in the same two forms; `spelled`: see `mask_digits`."""
+    """Writes up_masked and up_unmasked of a user's articles, in the same two forms; `spelled`: see `mask_digits`."""
     rows = title_rows(read_articles(path), name=str(path.name))
     masked = [masked_row(row, spelled) for row in rows]
     return [*write_rows(folder / "up_masked", "train", masked), *write_rows(folder / "up_unmasked", "train", rows)]
 
 
 def export_stories(folder: Path, path: Path) -> list[Path]:
-    """ua_cbt made of a user's own stories, in the same two forms; see gaps.py."""
+    """Writes ua_cbt of a user's stories, in the same two forms; see gaps.py."""
     return write_rows(folder / "ua_cbt", "train", rows_of_stories(read_stories(path), f"--stories={path}"))
 
 
 def write_rows(folder: Path, split: str, rows: Rows) -> list[Path]:
-    """SPLIT.jsonl and SPLIT.parquet with every column of the rows."""
+    """Writes SPLIT.jsonl and SPLIT.parquet with every column of the rows; returns both paths."""
     import pyarrow
     import pyarrow.parquet as parquet
 
@@ -142,45 +142,45 @@ def write_rows(folder: Path, split: str, rows: Rows) -> list[Path]:
     lines.write_bytes(jsonl(rows))
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: [row.get(name) for row in rows] for name in names}
-    described = pyarrow.table(columns).replace_schema_metadata({"source": CITATION})
-    parquet.write_table(described, table, write_page_checksum=True)
+    cited = pyarrow.table(columns).replace_schema_metadata({"source": CITATION})
+    parquet.write_table(cited, table, write_page_checksum=True)
     return [lines, table]
 
 
 def locate(data_dir: Path | None, fetch: bool = True) -> Path:
-    """The folder of the files: `data_dir`, or one in the cache, where they are written once."""
+    """The folder of the files: `data_dir` if it has any, else one in the cache, where they are written once."""
     if data_dir is not None and not data_dir.is_dir():
         raise InputError(
             f"{NAME}: --data_dir={data_dir} is no folder: name one, or leave it out, as its sets are made here"
         )
-    if data_dir is not None and any((data_dir / own.file.path).is_file() for own in GENERATED):
+    if data_dir is not None and any((data_dir / generated.file.path).is_file() for generated in GENERATED):
         return data_dir
     folder = data_cache(NAME, VERSION)
-    for own in GENERATED:
-        if not _is_there(own, folder):
-            _write(own, folder)
+    for generated in GENERATED:
+        if not _is_current(generated, folder):
+            _write(generated, folder)
     return folder
 
 
-def _is_there(own: Generated, folder: Path) -> bool:
-    """Whole, and of this version: an earlier one's rows, or a file that was changed, are made anew."""
-    expected = {"train": _BLOBS[own.name], "fewshot": _SHOTS_BLOBS.get(own.name)}
-    paths = {split: folder / own.name / f"{split}.jsonl" for split, blob in expected.items() if blob}
-    return all(path.is_file() and git_blob_sha1(path.read_bytes()) == expected[split] for split, path in paths.items())
+def _is_current(generated: Generated, folder: Path) -> bool:
+    """Whether the set's files are complete and of this version; rows of an earlier version and edited files are remade."""
+    blobs = {"train": _BLOBS[generated.name], "fewshot": _SHOTS_BLOBS.get(generated.name)}
+    paths = {folder / generated.name / f"{split}.jsonl": blob for split, blob in blobs.items() if blob}
+    return all(path.is_file() and git_blob_sha1(path.read_bytes()) == blob for path, blob in paths.items())
 
 
-def _write(own: Generated, folder: Path) -> None:
-    """A set appears whole or not at all, also where several processes write it."""
+def _write(generated: Generated, folder: Path) -> None:
+    """Writes a set atomically, also where several processes write it."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as scratch:
-        partial_set = Path(scratch) / own.name
+        partial_set = Path(scratch) / generated.name
         partial_set.mkdir()
-        for split, rows in own.files().items():
+        for split, rows in generated.files().items():
             (partial_set / f"{split}.jsonl").write_bytes(jsonl(rows))
         with suppress(FileNotFoundError):
-            (folder / own.name).rename(Path(scratch) / "other")
+            (folder / generated.name).rename(Path(scratch) / "other")
         try:
-            partial_set.rename(folder / own.name)
+            partial_set.rename(folder / generated.name)
         except OSError:
-            if not _is_there(own, folder):  # else another process was first, with the same bytes
+            if not _is_current(generated, folder):  # else another process was first, with the same bytes
                 raise

@@ -1,11 +1,11 @@
 """Russian morphology: an invented word in a sentence that calls for one case, gender or person of it.
 
-Arrives: a source of draws; lemmas and frames, the benchmark's or those a demo model trains on, which share nothing.
-Leaves: one candidate item.  It deliberately does not know which prefixes were used before, nor how the lemmas were
-chosen: benchmarks/freeze_stems.py made stems_ru.txt once (benchmark, blank line, training), and only that list counts.
+Arrives: a source of draws; lemmas and frames, of the benchmark or of the demo model's training text, which are disjoint.
+Leaves: one candidate item.  It deliberately does not know which prefixes are in use, nor how the lemmas were chosen:
+benchmarks/freeze_stems.py wrote stems_ru.txt once (benchmark, blank line, training).
 
-The tables are right for that list alone: it holds no lemma with a soft or hushing end, a fleeting vowel, or the look of a
-surname.  The accusative of masculine nouns, which asks whether the thing lives, never occurs.
+The tables are right for that list only: no lemma has a soft or hushing end or a fleeting vowel, or looks like a surname.
+The accusative of masculine nouns, which depends on animacy, never occurs.
 """
 
 from collections.abc import Mapping
@@ -13,27 +13,27 @@ from pathlib import Path
 from typing import NamedTuple
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.miron_gen.draft import Draft, frames_of
+from miron_jax.tasks.generators.miron_gen.draft import Draft, Frames, frames_of
 
 
 class Form(NamedTuple):
-    """Endings after the root; `attach` tells what "ы" and "и" become."""
+    """Endings after the root; `attach` spells "ы" and "и"."""
 
     right: str
-    wrong: tuple[str, str, str]  # the lemma's, then those of other forms, of other declensions or of no Russian word
+    wrong: tuple[str, str, str]  # the lemma's, then endings of other forms or declensions, or of no Russian word
 
 
 class Material(NamedTuple):
-    """What items are made of."""
+    """Lemmas and wordings of one side, benchmark or training."""
 
     stems: Mapping[str, tuple[str, ...]]  # family -> lemmas
-    frames: Mapping[str, tuple[str, ...]]  # form -> wordings; a slot is "lemma" or a key of SLOTS
+    frames: Frames  # form -> wordings; a slot is "lemma" or a key of SLOTS
 
 
 _LEMMA_ENDING = {"verb": "ать", "adjective": "ый", "feminine": "а", "masculine": ""}
 
-# No wrong ending may be a second right answer.  So: no -у beside a masculine genitive or prepositional (чаю, в саду), no
-# -а beside its nominative plural (дома), never the same case in the other number, and no -у beside -аю (ору, жду).
+# No wrong ending may be a second right answer.  Excluded: -у for a masculine genitive or prepositional (чаю, в саду), -а for
+# its nominative plural (дома), the same case in the other number, and -у for -аю (ору, жду).
 _ENDINGS: dict[str, dict[str, Form]] = {
     "masculine": {
         "genitive": Form("а", ("", "ы", "ом")),
@@ -87,7 +87,7 @@ FORMS = tuple(f"{family}_{form}" for family, endings in _ENDINGS.items() for for
 
 
 def family(lemma: str) -> str:
-    """Told by the lemma's end, which suffices for the lemmas of the list."""
+    """The family that a lemma's ending shows; unambiguous for the lemmas of the list."""
     return next(name for name, ending in _LEMMA_ENDING.items() if lemma.endswith(ending))
 
 
@@ -96,7 +96,7 @@ def root(lemma: str) -> str:
 
 
 def attach(root: str, ending: str) -> str:
-    """After г к х no ы is written but и, elsewhere ы; an ending "и" asks for the one that may not stand there."""
+    """Root and ending: "ы" is spelt и after г к х; the wrong ending "и" becomes whichever of both is a misspelling."""
     velar = root[-1] in "гкх"
     return root + {"ы": "и" if velar else "ы", "и": "ы" if velar else "и"}.get(ending, ending)
 
@@ -119,8 +119,8 @@ SLOTS = {
     "many": ("пять", "шесть", "семь", "восемь", "девять", "десять"),
 }
 
-# A preposition, a numeral or a governing verb fixes the case, a pronoun or numeral the number and gender; the lemma is
-# shown as a subject.  No frame leaves the lemma itself possible at the gap.
+# A preposition, numeral or verb determines the case, a pronoun or numeral the number and gender; the lemma appears as a
+# subject.  In no frame would the lemma itself be right.
 FRAMES, TRAINING_FRAMES = frames_of("ru")
 
 

@@ -1,8 +1,8 @@
 """Ukrainian numerals 1 to 99 and "last", by a closed table of stems and endings.
 
-Arrives: a number, a gender and a case.  Leaves: its words.  It deliberately does not know what is counted.
+Arrives: a number, a gender and a case.  Leaves: its words.  It deliberately does not know the counted nouns.
 
-Of a compound ordinal only the last word is inflected: "двадцять третьої".  The apostrophe is U+0027.
+Only the last word of a compound ordinal is inflected: "двадцять третьої".  The apostrophe is U+0027.
 """
 
 from typing import Literal
@@ -29,7 +29,7 @@ _ORDINAL_TENS = (
 _ORDINALS = (*_ORDINAL_UNITS, *_ORDINAL_TEENS)
 _LAST = "останн"
 _SOFT = (_ORDINAL_UNITS[2], _LAST)
-# By case: masculine, feminine, neuter.  The masculine accusative is that of things, which equals the nominative.
+# By case: masculine, feminine, neuter.  The masculine accusative is that of inanimate nouns, equal to the nominative.
 _HARD_ENDINGS: dict[Case, tuple[str, str, str]] = {
     "nom": ("ий", "а", "е"),
     "gen": ("ого", "ої", "ого"),
@@ -49,8 +49,8 @@ _SOFT_ENDINGS: dict[Case, tuple[str, str, str]] = {
 
 
 def cardinal(n: int) -> str:
-    """Nominative; 1 and 2 masculine, as one counts.  Raises ValueError beyond 1 to 99: "last" has no cardinal."""
-    _check(n, 1)
+    """Nominative cardinal; 1 and 2 masculine, as in counting.  Raises ValueError beyond 1 to 99: "last" has no cardinal."""
+    _check(n)
     if n <= len(_CARDINALS):
         return _CARDINALS[n - 1]
     tens, unit = _TENS[n // 10 - 2], n % 10
@@ -58,10 +58,10 @@ def cardinal(n: int) -> str:
 
 
 def ordinal(n: int, gender: Gender, case: Case) -> str:
-    """1 to 99, or LAST.  Raises ValueError for other numbers."""
+    """Ordinal of 1 to 99 or LAST.  Raises ValueError for other numbers."""
     if n == LAST:
         return _inflected(_LAST, gender, case)
-    _check(n, 1)
+    _check(n)
     if n <= len(_ORDINALS):
         return _inflected(_ORDINALS[n - 1], gender, case)
     if n % 10 == 0:
@@ -74,12 +74,12 @@ def _inflected(stem: str, gender: Gender, case: Case) -> str:
     return stem + endings[case][GENDERS.index(gender)]
 
 
-def _check(n: int, least: int) -> None:
-    if not least <= n <= MOST:
-        raise ValueError(f"{n} has no numeral here, expected {least} to {MOST}")
+def _check(n: int) -> None:
+    if not 1 <= n <= MOST:
+        raise ValueError(f"{n} has no numeral here, expected 1 to {MOST}")
 
 
 def simple_forms() -> frozenset[str]:
-    """Every single word that these numerals are made of, in every form, "last" apart."""
+    """All words of these numerals in all their forms, without "last"."""
     ordinals = {_inflected(stem, g, c) for stem in (*_ORDINALS, *_ORDINAL_TENS) for g in GENDERS for c in CASES}
     return frozenset({*_CARDINALS, *_TENS, *ordinals})
