@@ -237,11 +237,11 @@ class Rates(NamedTuple):
 
 
 def matmul_rates(model: Model, torch: PlainTorch, batches: Counter[Shape]) -> Rates:
-    """Both libraries at the places a batch that were run, each shape weighted by how often it was."""
+    """Both libraries at the slots per batch that ran, each shape weighted by its number of batches."""
     kernels = layer_kernels(model)
     count: Counter[int] = Counter()
     for shape, number in batches.items():
-        count[shape.places] += number
+        count[shape.slots] += number
     flops = {places: 2.0 * places * sum(kernel.size for kernel in kernels) for places in count}
     total = sum(flops[places] * number for places, number in count.items())
     ours = {places: median_of(bare_matmuls(kernels, places)) for places in count}

@@ -147,7 +147,7 @@ class CardEngine:
 
     def tokens_granted(self, inputs: Inputs) -> list[int]:
         """Of each item's text: its target's tokens and a few more."""
-        own = [text_requests(source.task.profile, self.ask(source).asked) for source in cloze_sources(inputs)]
+        own = [text_requests(source.task.profile, self.ask(source).by_item) for source in cloze_sources(inputs)]
         return [text.max_new_tokens for texts in own for text in texts]
 
     def run(self, inputs: Inputs) -> CardRun:
@@ -156,10 +156,10 @@ class CardEngine:
         asked = [self.ask(source) for source in sources]
         scored = self.engine.score(iter([concatenate([own.requests for own in asked])]))
         score_seconds = time.perf_counter() - start - self.engine.speed.compile_seconds
-        wanted = [text_requests(source.task.profile, own.asked) for source, own in zip(sources, asked, strict=True)]
+        wanted = [text_requests(source.task.profile, own.by_item) for source, own in zip(sources, asked, strict=True)]
         texts = self.generator.run([text for own in wanted for text in own])
         logprobs = iter(scored.answers.logprob)
-        columns = cloze_items(inputs), [one for own in asked for one in own.asked], texts
+        columns = cloze_items(inputs), [one for own in asked for one in own.by_item], texts
         answers = [
             Answer(
                 target_confidence(None if one.card is None else next(logprobs)),

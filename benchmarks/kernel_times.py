@@ -50,22 +50,22 @@ def attention_seconds(names: Sequence[str], smoke: bool) -> dict[str, Any]:
 
 def head_seconds(smoke: bool) -> dict[str, Any]:
     """Of the head of the 561M shape, by chunk."""
-    sources, width, vocabulary = (512, 32, 600) if smoke else (8192, 1280, 65536)
+    parents, width, vocabulary = (512, 32, 600) if smoke else (8192, 1280, 65536)
     weight = jax.random.normal(jax.random.key(0), (vocabulary, width), jnp.float32).astype(jnp.bfloat16)
-    hidden = jax.random.normal(jax.random.key(1), (sources, width), jnp.float32)
-    target = np.random.default_rng(0).integers(0, vocabulary, sources)
+    hidden = jax.random.normal(jax.random.key(1), (parents, width), jnp.float32)
+    target = np.random.default_rng(0).integers(0, vocabulary, parents)
     found: dict[str, Any] = {}
     for chunk in (64, 128) if smoke else (128, 256, 512, 1024, 2048, 4096):
-        laid = lay_out(np.arange(sources), target, chunk)
+        laid = lay_out(np.arange(parents), target, chunk)
         arrays = [
-            np.asarray(x, np.int32) for x in (target, np.append(laid.round_start_R, sources), laid.chunk_round_C1)
+            np.asarray(x, np.int32) for x in (target, np.append(laid.round_start_R, parents), laid.chunk_round_C1)
         ]
         score = jax.jit(
             lambda h, w, t, r, c, n, chunk=chunk: target_logprob(h, w, t, r, c, n, chunk=chunk, softcap=15.0)
         )
         chunks = jnp.int32(len(laid.chunk_round_C1) - 1)
         found[str(chunk)] = kernel_seconds(score, hidden, weight, *arrays, chunks)
-        say(f"  head, {sources} sources in chunks of {chunk}: {found[str(chunk)]:.5f} s")
+        say(f"  head, {parents} parents in chunks of {chunk}: {found[str(chunk)]:.5f} s")
     return found
 
 

@@ -44,7 +44,7 @@ from miron_jax.model.hf_config import eos_token_ids
 from miron_jax.model.hf_reader import resolve_model
 from miron_jax.run import evaluate
 from miron_jax.task_kinds.cloze import ClozeScores
-from miron_jax.tokens.cloze_requests import Asked
+from miron_jax.tokens.cloze_requests import ItemRequests
 from miron_jax.tokens.tokenizers import load_tokenizer
 
 FLAGS = flags.FLAGS
@@ -367,7 +367,7 @@ def judge(disputed: Sequence[Disputed], twin: Twin) -> tuple[list[str], list[str
     return rounding, wrong
 
 
-def text_requests(rules: ClozeProfile, asked: Sequence[Asked]) -> list[TextRequest]:
+def text_requests(rules: ClozeProfile, asked: Sequence[ItemRequests]) -> list[TextRequest]:
     """What `miron_jax.run` asks its generator for."""
     scored = (own for own in asked if own.target is not None)
     return [TextRequest(own.prompt, own.num_tokens + rules.extra_tokens, (rules.stop,)) for own in scored]

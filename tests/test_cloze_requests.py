@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from miron_jax.definitions.records import Cloze, ClozeProfile
 from miron_jax.errors import InputError
-from miron_jax.tokens.cloze_requests import Asked, ClozeRequests, cloze_requests
+from miron_jax.tokens.cloze_requests import ClozeRequests, ItemRequests, cloze_requests
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import Tokenizer, special_tokens
 
@@ -129,7 +129,7 @@ def test_spans_against_literal_twins(name: str, prefix: str, target: str) -> Non
 @every
 def test_a_target_behind_a_space_is_one_and_the_same_question(name: str) -> None:
     """Then the card and the safe span agree to the token, so nothing is computed twice."""
-    for asked in ask(TOKENIZERS[name], items(("the sun is", " hot"), ("вот глок", " а"))).asked:
+    for asked in ask(TOKENIZERS[name], items(("the sun is", " hot"), ("вот глок", " а"))).by_item:
         assert not asked.seam
         assert not asked.regress
         assert (asked.card == asked.target) == ("eos" not in name)
@@ -226,7 +226,7 @@ def test_requests_of_pairs_distractors_and_null_prefix(name: str) -> None:
     )
     more = {"distractors": (" cold", " sun"), "clean_prefix": "the sun is", "operator": "swap", "num_edits": 1}
     requests, [asked] = ask(tokenizer, items(("teh sun is", " hot"), **more))
-    assert isinstance(asked, Asked)
+    assert isinstance(asked, ItemRequests)
     assert None not in (asked.clean, asked.unprefixed, *asked.distractors)
     null = requests.tokens(asked.unprefixed)  # type: ignore[arg-type]
     assert null[0] == tokenizer.bos_token_id

@@ -17,14 +17,14 @@ from miron_jax.engine.forward import Forward
 from miron_jax.engine.model import Model, load_model
 from miron_jax.engine.plain import score_plainly
 from miron_jax.engine.records import Scores
-from miron_jax.engine.scores import score_parts
+from miron_jax.engine.scores import score_request_batches
 from miron_jax.engine.self_check import TOLERANCE, SelfCheck, SelfCheckFailed
 from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention import tpu
 from miron_jax.kernels.forest_attention.choose import Choice
 from miron_jax.model.costs import cost_model, useful_flops
 from miron_jax.planning.plan import make_plan
-from miron_jax.planning.request_batches import Totals, plan_parts, select
+from miron_jax.planning.request_batches import Totals, plan_request_batches, select
 from miron_jax.tokens.records import Requests, concatenate
 from tests.test_plan import requests_of
 from tests.tiny_model import make_model
@@ -57,7 +57,7 @@ def score_all(model: Model, requests: Requests, parts: int = 1, dtype: str = "fl
     items = [(ids.tolist(), start) for ids, start in requests]
     split = [requests_of([items[i] for i in piece]) for piece in pieces]
     forward, check = Forward(model, token_budget=256), SelfCheck(TOLERANCE[dtype])
-    found = list(score_parts(iter(split), forward, cost, Totals(), check))
+    found = list(score_request_batches(iter(split), forward, cost, Totals(), check))
     assert check.requests >= min(8, len(requests))
     offsets = np.concatenate([[0], np.cumsum([len(s.rank) for scores in found for s in scores])])
     columns = ([getattr(s, name) for s in found] for name in ("logprob", "rank", "set_logprob"))
@@ -142,7 +142,7 @@ def test_id_sets_are_summed_before_the_span(model: Model, parts: int):
     pieces = [select(both, piece) for piece in np.array_split(np.arange(len(both)), parts)]
     cost = replace(cost_model(model.config), length_multiple=16, flops_per_program=1e6)
     forward = Forward(model, token_budget=256, id_sets=id_sets)
-    found = list(score_parts(iter(pieces), forward, cost, Totals(), SelfCheck(TOLERANCE["float32"])))
+    found = list(score_request_batches(iter(pieces), forward, cost, Totals(), SelfCheck(TOLERANCE["float32"])))
     set_logprob = np.concatenate([scores.set_logprob for scores in found])
     assert both.id_set is not None
     for r, own in enumerate(both.id_set.tolist()):
@@ -160,7 +160,7 @@ def test_more_asks_than_places(model: Model):
     items = [([0, 5, 9, token], 3) for token in range(10, 50) for _ in range(3)]
     requests = replace(requests_of(items), id_set=np.tile(np.arange(3, dtype=np.int32), 40))
     forward = Forward(model, token_budget=64, id_sets=[np.asarray(own) for own in ([1], [1, 2], [7, 8, 9])])
-    [scores] = score_parts(iter([requests]), forward, cost_model(model.config), Totals(), SelfCheck(1e-3))
+    [scores] = score_request_batches(iter([requests]), forward, cost_model(model.config), Totals(), SelfCheck(1e-3))
     assert len(set(scores.set_logprob.tolist())) == 3
 
 
@@ -222,7 +222,7 @@ def test_other_device_errors_are_not_swallowed(model, monkeypatch):
 
 
 def test_the_self_check_fails_on_a_wrong_score(model):
-    [part] = plan_parts([some_requests()], cost_model(model.config), Totals())
+    [part] = plan_request_batches([some_requests()], cost_model(model.config), Totals())
     scores = score_all(model, part.fresh)
     wrong = replace(scores, logprob=scores.logprob + np.float32(0.01))
     with pytest.raises(SelfCheckFailed, match="differs by"):
@@ -243,7 +243,7 @@ def test_a_model_that_answers_nan_passes_the_self_check_and_is_left_to_the_metri
 
 def test_a_long_run_keeps_to_its_programs(model, monkeypatch):
     # Five parts whose requests grow; three lengths are expected, and the last part holds one request beyond them.
-    monkeypatch.setattr("miron_jax.planning.request_batches.PART_TOKENS", 1)
+    monkeypatch.setattr("miron_jax.planning.request_batches.REQUEST_BATCH_TOKENS", 1)
     rng = np.random.default_rng(4)
     sizes = [(20, 60), (60, 110), (100, 160), (150, 200), (200, 250)]
     parts = [
@@ -252,7 +252,7 @@ def test_a_long_run_keeps_to_its_programs(model, monkeypatch):
     ]
     cost = replace(cost_model(model.config), length_multiple=8, flops_per_program=0.0, max_lengths=4)
     forward, check = Forward(model, token_budget=512), SelfCheck(TOLERANCE["float32"])
-    scored = list(score_parts(iter(parts), forward, cost, Totals(), check, lengths=(64, 128, 200)))
+    scored = list(score_request_batches(iter(parts), forward, cost, Totals(), check, lengths=(64, 128, 200)))
     assert [len(scores) for scores in scored] == [12] * 5
     assert forward.speed.programs <= 4
 

@@ -14,7 +14,7 @@ import pytest
 from flax import nnx
 
 from miron_jax.engine import model as model_module
-from miron_jax.engine.decode import with_guesses
+from miron_jax.engine.decode import decoder_of, with_guesses
 from miron_jax.engine.generate import CPU_PROGRAM, Generator
 from miron_jax.engine.model import Model
 from miron_jax.engine.text_requests import Generated, Sampling, TextRequest
@@ -47,7 +47,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
 @pytest.fixture(scope="module")
 def repeating(tiny: Tiny) -> Tiny:
     """Its texts soon repeat themselves: with larger embeddings the token before decides most."""
-    decoder = nnx.merge(tiny.model.graphdef, jax.tree.map(jnp.copy, tiny.model.state))
+    decoder = decoder_of(tiny.model.graphdef, jax.tree.map(jnp.copy, tiny.model.state))
     decoder.embedding_VD[...] = decoder.embedding_VD[...] * 3
     return tiny._replace(model=tiny.model._replace(state=nnx.split(decoder)[1]))
 
@@ -344,7 +344,7 @@ def test_stop_strings_are_found_in_the_text(tiny: Tiny, shared: Generator) -> No
 def test_a_special_token_can_be_a_stop_string(tiny: Tiny) -> None:
     """Random weights never draw it: a head that prefers it does."""
     bos = tiny.tokenizer.bos_token_id
-    decoder = nnx.merge(tiny.model.graphdef, tiny.model.state)
+    decoder = decoder_of(tiny.model.graphdef, tiny.model.state)
     assert isinstance(tiny.model.config, ModelConfig)
     config = replace(tiny.model.config, head_bias=True)
     graphdef, state = nnx.split(Decoder(config, dtype=jnp.float32, rngs=nnx.Rngs(0)))

@@ -27,7 +27,7 @@ def requests_of(items: Sequence[tuple[Sequence[int], int]]) -> Requests:
 
 def visible_path(plan: Plan, row: int, place: int) -> list[int]:
     """Row indices that the place sees, by the rule itself: k <= place < until[k]."""
-    until = plan.until[plan.place_offset[row] : plan.place_offset[row + 1]]
+    until = plan.until[plan.node_offset[row] : plan.node_offset[row + 1]]
     return [k for k in range(place + 1) if place < until[k]]
 
 
@@ -49,26 +49,26 @@ def check(plan: Plan, requests: Requests) -> None:
         for depth, edge in zip(range(start, len(ids)), edges, strict=True):
             assert plan.edge_offset[row] <= edge < plan.edge_offset[row + 1], "an edge of another row"
             assert plan.edge_target[edge] == ids[depth]
-            path = visible_path(plan, row, int(plan.edge_source[edge]))
-            seen = plan.token_ids[plan.place_offset[row] + np.asarray(path)]
+            path = visible_path(plan, row, int(plan.edge_parent[edge]))
+            seen = plan.token_ids[plan.node_offset[row] + np.asarray(path)]
             assert seen.tolist() == ids[:depth].tolist(), "the source does not see just the tokens before its target"
-            assert plan.position[plan.place_offset[row] + np.asarray(path)].tolist() == list(range(depth))
+            assert plan.position[plan.node_offset[row] + np.asarray(path)].tolist() == list(range(depth))
     for request, own in enumerate([] if requests.id_set is None else requests.id_set.tolist()):
-        ask, edges = int(plan.request_ask[request]), plan.request_edge[slice(*plan.request_edge_offset[request:][:2])]
+        ask, edges = int(plan.request_query[request]), plan.request_edge[slice(*plan.request_edge_offset[request:][:2])]
         if own < 0 or not len(edges):
             assert ask == -1
             continue
         row = int(np.searchsorted(plan.edge_offset, edges[0], side="right")) - 1
-        assert plan.ask_offset[row] <= ask < plan.ask_offset[row + 1], "an ask stands in another row than its edges"
-        assert (plan.ask_source[ask], plan.ask_set[ask]) == (plan.edge_source[edges[0]], own)
+        assert plan.query_offset[row] <= ask < plan.query_offset[row + 1], "an ask stands in another row than its edges"
+        assert (plan.query_node[ask], plan.query_set[ask]) == (plan.edge_parent[edges[0]], own)
     for row in range(plan.num_rows):
-        used = plan.place_offset[row + 1] - plan.place_offset[row]
+        used = plan.node_offset[row + 1] - plan.node_offset[row]
         edges = slice(plan.edge_offset[row], plan.edge_offset[row + 1])
-        pairs = set(zip(plan.edge_source[edges].tolist(), plan.edge_target[edges].tolist(), strict=True))
+        pairs = set(zip(plan.edge_parent[edges].tolist(), plan.edge_target[edges].tolist(), strict=True))
         assert len(pairs) == edges.stop - edges.start <= plan.row_length[row], "an edge twice, or more than fit"
         assert 0 < used <= plan.row_length[row]
         for place in range(used):
-            assert plan.position[plan.place_offset[row] + place] == len(visible_path(plan, row, place)) - 1
+            assert plan.position[plan.node_offset[row] + place] == len(visible_path(plan, row, place)) - 1
 
 
 def distinct_places(requests: Requests) -> int:
@@ -111,13 +111,13 @@ def test_rows_without_branches_are_one_path_each(items, lengths):
     requests = requests_of(items)
     plan = make_plan(requests, replace(COST, sharing="path"), lengths)
     check(plan, requests)
-    used = np.diff(plan.place_offset)
+    used = np.diff(plan.node_offset)
     assert plan.position.tolist() == [i for n in used.tolist() for i in range(n)]
     assert plan.until.tolist() == [n for n in used.tolist() for _ in range(n)]
     # A path that begins another one is no row of its own, and none comes twice.
     paths = {tuple(ids[:-1]) for ids, start in items if start < len(ids)}
     longest = {path for path in paths if not any(other[: len(path)] == path and other != path for other in paths)}
-    rows = [plan.token_ids[a:b] for a, b in zip(plan.place_offset[:-1], plan.place_offset[1:], strict=True)]
+    rows = [plan.token_ids[a:b] for a, b in zip(plan.node_offset[:-1], plan.node_offset[1:], strict=True)]
     assert len(rows) <= len(paths)
     assert longest <= {tuple(row.tolist()) for row in rows}
 
@@ -129,7 +129,7 @@ def test_no_row_has_more_edges_than_a_model_has_positions(items, spare, repeats)
     many = [([*items[0][0], 10 + i], len(items[0][0])) for i in range(repeats)]
     requests = requests_of([*items, *many])
     most = max(len(ids) for ids, _ in requests) - 1 + spare
-    plan = make_plan(requests, replace(COST, sharing="path", most_places=most))
+    plan = make_plan(requests, replace(COST, sharing="path", max_slots=most))
     check(plan, requests)  # no row with more edges than slots
     assert plan.row_length.max() <= most
     # None for want of room in tokens: what lies on one path is cut only where its edges do not fit.
@@ -152,13 +152,13 @@ def test_the_picture_in_the_docstring():
     assert plan.token_ids.tolist() == [9, 1, 2, 3, 5]
     assert plan.position.tolist() == [0, 1, 2, 3, 3]
     assert plan.until.tolist() == [5, 5, 5, 4, 5]
-    assert list(zip(plan.edge_source.tolist(), plan.edge_target.tolist(), strict=True)) == [
+    assert list(zip(plan.edge_parent.tolist(), plan.edge_target.tolist(), strict=True)) == [
         (2, 3),
         (2, 5),
         (3, 4),
         (4, 6),
     ]
-    assert plan.num_sources == 3
+    assert plan.num_parents == 3
     assert plan.visible_pairs == 1 + 2 + 3 + 4 + 4
 
 
@@ -167,7 +167,7 @@ def test_one_token_choices_take_no_place():
     requests = requests_of([([9, 7, letter], 2) for letter in range(4)])
     plan = make_plan(requests, COST)
     check(plan, requests)
-    assert (plan.unique_tokens, plan.num_sources, len(plan.edge_target)) == (2, 1, 4)
+    assert (plan.unique_tokens, plan.num_parents, len(plan.edge_target)) == (2, 1, 4)
 
 
 def test_a_request_that_begins_another_adds_nothing():
