@@ -1,10 +1,10 @@
 """Host side of target_logprob: the order in which parents and edges are handed to the device.  NumPy only.
 
-Parents stand by falling number of targets and are cut into chunks.  A chunk goes through the head once;
-its targets follow in rounds: round r holds the r-th target of every parent that has one.  Since the busiest parents
-stand first, those are the chunk's first parents, and round r's targets lie side by side:
+Parents (nodes with a scored next token) are sorted by falling number of targets and cut into chunks.  A chunk goes through
+the head once; its targets follow in rounds: round r holds the r-th target of every parent that has one.  Since parents with
+many targets come first, those are the chunk's first parents, and round r's targets are side by side:
 
-    parents  s0 (targets a b c)   s1 (d e)   s2 (f)        one chunk
+    parents  p0 (targets a b c)   p1 (d e)   p2 (f)        one chunk
     rounds   [a d f] [b e] [c]                             round_start 0, 3, 5
 """
 
@@ -17,9 +17,9 @@ import numpy as np
 class EdgeLayout:
     parent_S: np.ndarray  # int32, the distinct parents, busiest first
     target_E: np.ndarray  # int32, token ids in round order
-    round_start_R: np.ndarray  # int32, place in target_E of each round's first target
+    round_start_R: np.ndarray  # int32, index in target_E of each round's first target
     chunk_round_C1: np.ndarray  # int32 [chunks + 1], first round of each chunk
-    edge_output_E: np.ndarray  # int64, where the caller's edge e went: target_E[edge_output_E[e]] == target[e]
+    edge_output_E: np.ndarray  # int64, output of the caller's edge e: target_E[edge_output_E[e]] == target[e]
 
 
 def lay_out(parent_E: np.ndarray, target_E: np.ndarray, chunk: int) -> EdgeLayout:
@@ -30,7 +30,7 @@ def lay_out(parent_E: np.ndarray, target_E: np.ndarray, chunk: int) -> EdgeLayou
     by_parent = np.argsort(parent_E, kind="stable")
     distinct, first, count = np.unique(parent_E[by_parent], return_index=True, return_counts=True)
     busiest = np.argsort(-count, kind="stable")
-    slot = np.empty(len(distinct), np.int64)  # distinct parent -> place among the sorted parents
+    slot = np.empty(len(distinct), np.int64)  # distinct parent -> index among the sorted parents
     slot[busiest] = np.arange(len(distinct))
     edge_slot = np.repeat(slot, count)  # for edges in by_parent order
     edge_round = np.arange(len(parent_E)) - np.repeat(first, count)

@@ -45,7 +45,7 @@ def own_flops(own: OwnModel) -> float:
 
 
 def useful_flops(config: ModelConfig | OwnModel, plan: Plan) -> float:
-    """FLOPs the answers need: weights at unique tokens, attention over visible pairs, the head at the sources."""
+    """FLOPs the answers need: weights at unique tokens, attention over visible pairs, the head at the parent nodes."""
     if isinstance(config, OwnModel):
         return own_flops(config) * plan.unique_tokens
     head = 2.0 * config.d_model * config.vocab_size * plan.num_parents
