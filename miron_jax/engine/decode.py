@@ -89,9 +89,6 @@ def take_steps(
     slot_B1 = jnp.arange(num_slots, dtype=jnp.int32)[:, None]
     ahead_1T = jnp.arange(width, dtype=jnp.int32)[None]
 
-    def goes_on(steps: _Steps) -> jax.Array:
-        return (steps.index < STEPS) & ~steps.halted
-
     def step(steps: _Steps) -> _Steps:
         fed_BT = with_guesses(steps.tokens_BS, steps.position_B, width)
         position_BT = steps.position_B[:, None] + ahead_1T
@@ -122,7 +119,7 @@ def take_steps(
 
     drawn_NBT = jnp.full((STEPS, num_slots, width), NOTHING, jnp.int32)
     start = _Steps(jnp.int32(0), cache, tokens_BS, position_B, left_B, drawn_NBT, jnp.asarray(False))
-    end = jax.lax.while_loop(goes_on, step, start)
+    end = jax.lax.while_loop(_goes_on, step, start)
     return end.cache, end.drawn_NBT, end.index
 
 
@@ -135,6 +132,10 @@ class _PlainSteps(NamedTuple):
     left_B: jax.Array
     drawn_NB: jax.Array
     halted: jax.Array
+
+
+def _goes_on(steps: _Steps | _PlainSteps) -> jax.Array:
+    return (steps.index < STEPS) & ~steps.halted
 
 
 def take_plain_steps(
@@ -155,9 +156,6 @@ def take_plain_steps(
     visibility = Visibility.of_batch(jnp.full_like(position_BS, length), position_BS, model.config.layer_windows)
     head = model.head()
 
-    def goes_on(steps: _PlainSteps) -> jax.Array:
-        return (steps.index < STEPS) & ~steps.halted
-
     def step(steps: _PlainSteps) -> _PlainSteps:
         hidden_BD = model(steps.tokens_BS[:, :length], position_BS, visibility)[slot_B, steps.position_B]
         logits_BV = head.logits(hidden_BD)
@@ -176,7 +174,7 @@ def take_plain_steps(
 
     drawn_NB = jnp.full((STEPS, num_slots), NOTHING, jnp.int32)
     start = _PlainSteps(jnp.int32(0), tokens_BS, position_B, left_B, drawn_NB, jnp.asarray(False))
-    end = jax.lax.while_loop(goes_on, step, start)
+    end = jax.lax.while_loop(_goes_on, step, start)
     return end.drawn_NB[:, :, None], end.index
 
 

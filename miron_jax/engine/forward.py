@@ -78,6 +78,7 @@ class Forward:
         self.model, self.say, self.speed = model, say, Speed(self.attention)
         self.token_budget = token_budget or (CPU_TOKENS if on_cpu else ACCELERATOR_TOKENS)
         self._chunk = CPU_CHUNK if on_cpu else chunk_of(model.config.vocab_size)
+        self._vocab_size = padded_vocabulary(model.config.vocab_size, self.placement)
         self.id_sets = id_sets
         self._tables: dict[tuple[int, int], jax.Array] = {}  # rows and sets in use -> bool [G, V], the last one only
         self._programs: dict[Shape, jax.stages.Compiled] = {}
@@ -189,10 +190,6 @@ class Forward:
             self._tables = {key: self.placement.share(table)}
         return self._tables[key]
 
-    @property
-    def _vocab_size(self) -> int:
-        return padded_vocabulary(self.model.config.vocab_size, self.placement)
-
     def _launch(self, plan: Plan, rows: list[int], shape: Shape) -> _Flight:
         batch = assemble(plan, rows, shape)
         program = self._program(shape)
@@ -281,15 +278,8 @@ def _score_shard(network: Network, shape: Shape, state: Tree, sets_GV: jax.Array
     hidden_SD = hidden_BTD.reshape(shape.slots, -1)[arrays.parent_S]
     head = decoder.head()
     rules = {**head.rules, "chunk": shape.chunk}
-    logprob_E, rank_E = target_logprob(
-        hidden_SD,
-        head.weight_VD,
-        arrays.target_E,
-        arrays.round_start_R,
-        arrays.chunk_round_C,
-        arrays.num_chunks_1[0],
-        **rules,
-    )
+    edges = arrays.target_E, arrays.round_start_R, arrays.chunk_round_C, arrays.num_chunks_1[0]
+    logprob_E, rank_E = target_logprob(hidden_SD, head.weight_VD, *edges, **rules)
     if not shape.num_sets:
         return logprob_E, rank_E, jnp.zeros(0, jnp.float32)
     hidden_AD = hidden_BTD.reshape(shape.slots, -1)[arrays.query_node_A]

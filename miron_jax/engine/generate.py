@@ -189,10 +189,9 @@ class Generator:
         def longest_first(members: Iterable[int]) -> list[int]:  # a long text that starts last keeps other slots idle
             return sorted(members, key=lambda r: -requests[r].max_new_tokens)
 
+        order = longest_first(range(len(requests)))
         if isinstance(self.model.config, OwnModel):
-            yield [
-                PrefilledPrompt(r, None, i % shards, empty) for i, r in enumerate(longest_first(range(len(requests))))
-            ]
+            yield [PrefilledPrompt(r, None, i % shards, empty) for i, r in enumerate(order)]
             return
         ids = [request.token_ids for request in requests]
         first, no = np.ones(len(ids), np.int32), np.zeros(len(ids), bool)
@@ -201,7 +200,7 @@ class Generator:
         # All tokens but the first are targets, so the parents of a request's edges are the nodes of all but the last.
         paths = np.split(plan.request_edge, plan.request_edge_offset[1:-1])
         row_of, members = plan.request_row.tolist(), dict[int, list[int]]()  # row of each request, requests of each row
-        for r in longest_first(range(len(requests))):
+        for r in order:
             members.setdefault(row_of[r], []).append(r)
         if alone := members.pop(-1, []):  # prompts of one token have nothing to prefill
             nothing = self._nothing()
@@ -350,7 +349,8 @@ class Generator:
         out: Tree = None,
     ) -> Any:
         """Run the program of this key, and compile it first if it is new: see `Placement.compile`."""
-        arguments = (*shared, *jax.tree.map(self._on_device, by_shard))
+        put = self.placement.put
+        arguments = (*shared, *jax.tree.map(lambda x: put(x) if isinstance(x, np.ndarray) else x, by_shard))
         start = time.perf_counter()
         if key not in self._programs:
             bound = partial(function, self.model.graphdef) if shared else function
@@ -364,9 +364,6 @@ class Generator:
         result = jax.block_until_ready(self._programs[key](*arguments))
         self.speed.device_seconds += time.perf_counter() - start
         return result
-
-    def _on_device(self, x: np.ndarray | jax.Array) -> jax.Array:
-        return self.placement.put(x) if isinstance(x, np.ndarray) else x
 
     # Text
 

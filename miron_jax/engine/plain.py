@@ -4,7 +4,7 @@ Arrives: a model and a few requests.  Leaves: log-probabilities of their spans. 
 kernels with `forward.py`.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,24 +21,14 @@ from miron_jax.runtime.devices import Tree
 class PlainVisibility(Visibility):
     """A `Visibility` whose attention is the dense definition, for the self-check."""
 
-    def attend(
-        self,
-        q_BTNH: jax.Array,
-        k_BTKH: jax.Array,
-        v_BTKH: jax.Array,
-        *,
-        scale: float,
-        window: jax.Array | int | None = None,
-        softcap: float | None = None,
-    ) -> jax.Array:
+    def attend(self, q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, **rules: Any) -> jax.Array:
         """One key-value head at a time: the dense logits of all heads at once would set the run's peak memory."""
         (b, t, n, h), kv_heads = q_BTNH.shape, k_BTKH.shape[2]
         q_KBTGH = jnp.moveaxis(q_BTNH.astype(jnp.float32).reshape(b, t, kv_heads, n // kv_heads, h), 2, 0)
         k_KBT1H, v_KBT1H = (jnp.moveaxis(x.astype(jnp.float32)[:, :, :, None], 2, 0) for x in (k_BTKH, v_BTKH))
 
         def one_head(qkv: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-            rows = (*qkv, self.until_BT, self.position_BT)
-            return reference.forest_attention(*rows, scale=scale, window=window, softcap=softcap)
+            return reference.forest_attention(*qkv, self.until_BT, self.position_BT, **rules)
 
         out_KBTGH = jax.lax.map(one_head, (q_KBTGH, k_KBT1H, v_KBT1H))
         return jnp.moveaxis(out_KBTGH, 0, 2).reshape(b, t, n, h)

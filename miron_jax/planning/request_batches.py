@@ -80,14 +80,9 @@ class Ledger:
 def select(requests: Requests, chosen: np.ndarray) -> Requests:
     """The requests at these indices, in this order."""
     token_ids, offsets = gather(requests.token_ids, requests.offsets[chosen], np.diff(requests.offsets)[chosen])
-    return Requests(
-        token_ids,
-        offsets,
-        requests.span_start[chosen],
-        requests.truncated[chosen],
-        requests.inexact_prefix[chosen],
-        None if requests.id_set is None else requests.id_set[chosen],
-    )
+    id_set = None if requests.id_set is None else requests.id_set[chosen]
+    flags = requests.truncated[chosen], requests.inexact_prefix[chosen]
+    return Requests(token_ids, offsets, requests.span_start[chosen], *flags, id_set)
 
 
 class RequestBatch(NamedTuple):

@@ -24,15 +24,7 @@ from miron_jax.prompting.prompts import Prompt
 from miron_jax.ragged import Ragged, end_to_end
 from miron_jax.tokens.records import Requests, concatenate
 from miron_jax.tokens.spans import shared_with_context
-from miron_jax.tokens.tokenizers import (
-    Encode,
-    Tokenizer,
-    encode_each,
-    encoder,
-    first_tokens,
-    with_space,
-    writes_space_into_words,
-)
+from miron_jax.tokens.tokenizers import Encode, Tokenizer, encode_each, encoder, first_tokens, writes_space_into_words
 
 _CHUNK_CHARS = 1_000_000  # text tokenized at a time: enough to feed every core, little enough to hold twice
 
@@ -124,7 +116,8 @@ def _segments(prompts: Sequence[Prompt], rules: _Rules, num_choices: np.ndarray)
     """
     encode = encoder(rules.tokenizer)
     spaced = rules.profile.continuation_space == "where_one_token" and writes_space_into_words(rules.tokenizer)
-    texts = [with_space(text) if spaced else text for prompt in prompts for text in prompt.continuations]
+    texts = [text for prompt in prompts for text in prompt.continuations]
+    texts = [text if not spaced or text.startswith(" ") else f" {text}" for text in texts]
     before = _before_answers(prompts, encode, rules.tokenizer)
     after = encode_each(encode, texts)
     whole = end_to_end([np.concatenate(pair) for pair in zip(before, after, strict=True)])

@@ -102,10 +102,6 @@ def writes_space_into_words(tokenizer: Tokenizer) -> bool:
     return len(tokenizer(" a", add_special_tokens=False)["input_ids"]) == 1
 
 
-def with_space(text: str) -> str:
-    return text if text.startswith(" ") else f" {text}"
-
-
 def encoder(tokenizer: Tokenizer) -> Encode:
     """Texts -> token ids; `special`: with the tokens that the tokenizer puts around a text."""
     if not getattr(tokenizer, "is_fast", False):

@@ -5,7 +5,6 @@ It deliberately does not know models.
 """
 
 from collections.abc import Sequence
-from itertools import chain
 
 from miron_jax.definitions.records import Wording
 from miron_jax.prompting.prompts import Prompt, without_first_shot
@@ -24,7 +23,7 @@ def fitting(prompts: Sequence[Prompt], profile: Wording, tokenizer: Tokenizer, m
     waiting = [i for i, prompt in enumerate(kept) if prompt.shot_starts]
     while waiting:
         texts = [_texts(kept[i]) for i in waiting]
-        encoded = iter(encode(list(chain.from_iterable(texts))))
+        encoded = iter(encode([text for of_prompt in texts for text in of_prompt]))
         too_long = [max(len(next(encoded)) for _ in of_prompt) > room for of_prompt in texts]
         waiting = [i for i, over in zip(waiting, too_long, strict=True) if over]
         for i in waiting:
