@@ -234,7 +234,7 @@ def matmul_rates(model: Model, torch: PlainTorch, batches: Counter[Shape]) -> Ra
     kernels = layer_kernels(model)
     count: Counter[int] = Counter()
     for shape, number in batches.items():
-        count[shape.places] += number
+        count[shape.slots] += number
     total = sum(2.0 * slots * number for slots, number in count.items()) * sum(kernel.size for kernel in kernels)
     return Rates(
         total / sum(median_seconds(bare_matmuls(kernels, slots), 3) * number for slots, number in count.items()),

@@ -148,7 +148,7 @@ class CardEngine:
         return [
             request.max_new_tokens
             for source in cloze_sources(inputs)
-            for request in text_requests(source.task.profile, self.tokenize(source).asked)
+            for request in text_requests(source.task.profile, self.tokenize(source).by_item)
         ]
 
     def run(self, inputs: Inputs) -> CardRun:
@@ -161,11 +161,11 @@ class CardEngine:
             [
                 request
                 for source, cloze in zip(sources, tokenized, strict=True)
-                for request in text_requests(source.task.profile, cloze.asked)
+                for request in text_requests(source.task.profile, cloze.by_item)
             ]
         )
         logprobs = iter(scored.answers.logprob)
-        columns = cloze_items(inputs), [asked for cloze in tokenized for asked in cloze.asked], texts
+        columns = cloze_items(inputs), [asked for cloze in tokenized for asked in cloze.by_item], texts
         answers = [
             Answer(
                 target_confidence(None if asked.card is None else next(logprobs)),

@@ -43,7 +43,7 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.inputs import find_inputs
 from miron_jax.model.checkpoints import architecture_of, find_model
 from miron_jax.model.costs import cost_model
-from miron_jax.planning.request_batches import Totals, plan_parts
+from miron_jax.planning.request_batches import Totals, plan_request_batches
 from miron_jax.run import length_limit, summarize_plan
 from miron_jax.runtime.hosts import deal
 from miron_jax.task_kinds.interface import Setup
@@ -178,7 +178,7 @@ def pod() -> JsonObject:
     parts = parts_of(kinds, order)
     hosts, totals, needed, sizes = FLAGS.devices // DEVICES_A_HOST, Totals(), 0.0, dict[int, int]()
     load, rows, sent, spent = (np.zeros(hosts) for _ in range(4))
-    for part in plan_parts(join(parts, deque(maxlen=1), model.vocab_size), cost, totals, lengths):
+    for part in plan_request_batches(join(parts, deque(maxlen=1), model.vocab_size), cost, totals, lengths):
         row_length = part.plan.row_length
         each = cost.row(row_length)
         sizes = rows_a_batch(row_length, FLAGS.devices, ACCELERATOR_TOKENS, part.more) | sizes

@@ -47,7 +47,7 @@ from miron_jax.engine.records import Scores  # noqa: E402
 from miron_jax.engine.scores import score_planned  # noqa: E402
 from miron_jax.engine.self_check import SelfCheck  # noqa: E402
 from miron_jax.model.costs import cost_model, useful_flops  # noqa: E402
-from miron_jax.planning.request_batches import PlannedPart, Totals, plan_parts, select  # noqa: E402
+from miron_jax.planning.request_batches import RequestBatch, Totals, plan_request_batches, select  # noqa: E402
 from miron_jax.task_kinds.interface import Source  # noqa: E402
 
 jax.config.update("jax_default_matmul_precision", "highest")  # bfloat16 operands are not touched by it
@@ -141,7 +141,7 @@ def predictions(work: Work, answers: Answers) -> list[int | None]:
 class _NoCheck(SelfCheck):
     """A self-check that does nothing: the peers have none, and its re-scoring would count in the times."""
 
-    def compare(self, model: Model, part: PlannedPart, scores: Scores, judge: bool = True) -> None:
+    def compare(self, model: Model, part: RequestBatch, scores: Scores, judge: bool = True) -> None:
         pass
 
 
@@ -166,24 +166,24 @@ class Engine:
 
     def compile(self, requests: Requests) -> None:
         """Compile everything that a run over these requests needs, and start one batch."""
-        for part in plan_parts(iter([requests]), self.cost, Totals()):
-            self.forward.compile(part.plan)
-            next(self.forward.run(part.plan), None)
+        for batch in plan_request_batches(iter([requests]), self.cost, Totals()):
+            self.forward.compile(batch.plan)
+            next(self.forward.run(batch.plan), None)
 
     def score(self, parts: Iterator[Requests]) -> EngineRun:
         totals, before, batches = Totals(), self.speed.device_seconds, self.speed.batches.copy()
         logprob, greedy = [], []
-        planned = self._counted(plan_parts(parts, self.cost, totals), totals)
+        planned = self._counted(plan_request_batches(parts, self.cost, totals), totals)
         for scores in score_planned(planned, self.forward, _NoCheck(tolerance=np.inf)):
             logprob += [score.logprob for score in scores]
             greedy += [score.rank == 0 for score in scores]
         seconds = self.speed.device_seconds - before
         return EngineRun(Answers(logprob, greedy), totals, seconds, self.speed.batches - batches)
 
-    def _counted(self, parts: Iterator[PlannedPart], totals: Totals) -> Iterator[PlannedPart]:
-        for part in parts:
-            totals.useful_flops += useful_flops(self.model.config, part.plan)
-            yield part
+    def _counted(self, batches: Iterator[RequestBatch], totals: Totals) -> Iterator[RequestBatch]:
+        for batch in batches:
+            totals.useful_flops += useful_flops(self.model.config, batch.plan)
+            yield batch
 
 
 def layer_kernels(model: Model) -> list[np.ndarray]:

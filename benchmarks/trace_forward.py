@@ -34,7 +34,7 @@ from miron_jax.model.config import ModelConfig, attention_flops_per_pair, matmul
 from miron_jax.model.costs import cost_model
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.planning.records import Plan
-from miron_jax.planning.request_batches import Totals, plan_parts
+from miron_jax.planning.request_batches import Totals, plan_request_batches
 from miron_jax.tokens.tokenizers import load_tokenizer
 
 FLAGS = flags.FLAGS
@@ -66,17 +66,15 @@ def main(_: Sequence[str]) -> None:
     tokenizer, config = load_tokenizer(FLAGS.model), from_hf_config(folder)
     works = [prepare(s, FLAGS.limit, tokenizer, config.num_positions) for s in read_tasks(FLAGS.data_dir, [FLAGS.task])]
     model = load_model(folder, FLAGS.dtype)
-    part = next(iter(plan_parts(iter([joined(works)]), cost_model(config), Totals())))
+    plan = next(iter(plan_request_batches(iter([joined(works)]), cost_model(config), Totals()))).plan
     forward = Forward(model, FLAGS.token_budget, say)
-    forward.compile(part.plan)
-    shape, rows = full_batches(part.plan, forward)
+    forward.compile(plan)
+    shape, rows = full_batches(plan, forward)
     program = forward._program(shape)
-    host, batches = zip(
-        *(seconds_of(lambda batch=batch: assemble(part.plan, batch, shape)) for batch in rows), strict=True
-    )
+    host, batches = zip(*(seconds_of(lambda batch=batch: assemble(plan, batch, shape)) for batch in rows), strict=True)
     packed = [jax.device_put(batch.packed) for batch in batches]
     no_sets = forward._sets_table(0)
-    bare = bare_matmuls(layer_kernels(model), shape.places, FLAGS.dtype)
+    bare = bare_matmuls(layer_kernels(model), shape.slots, FLAGS.dtype)
 
     def run_batch(i: int) -> None:
         jax.block_until_ready(program(model.state, no_sets, packed[i]))
@@ -87,9 +85,9 @@ def main(_: Sequence[str]) -> None:
     for i in range(len(rows)):
         bare_seconds.append(seconds_of(bare)[0])
         engine_seconds.append(seconds_of(lambda i=i: run_batch(i))[0])
-    columns = zip(*(useful_flops(config, part.plan, batch) for batch in rows), strict=True)
+    columns = zip(*(useful_flops(config, plan, batch) for batch in rows), strict=True)
     useful = UsefulFlops(*(statistics.median(column) for column in columns))
-    trace = traced(program.as_text(), run_batch, len(rows))
+    trace = traced(program.as_text() or "", run_batch, len(rows))
     report(shape, useful, engine_seconds, bare_seconds, trace, statistics.median(host))
 
 
@@ -104,17 +102,17 @@ def full_batches(plan: Plan, forward: Forward) -> tuple[Shape, list[list[int]]]:
 
 
 def useful_flops(config: ModelConfig, plan: Plan, rows: list[int]) -> UsefulFlops:
-    tokens = pairs = sources = 0
+    tokens = pairs = parents = 0
     for row in rows:
-        nodes = slice(plan.place_offset[row], plan.place_offset[row + 1])
+        nodes = slice(plan.node_offset[row], plan.node_offset[row + 1])
         edges = slice(plan.edge_offset[row], plan.edge_offset[row + 1])
         tokens += nodes.stop - nodes.start
         pairs += int((plan.until[nodes] - np.arange(nodes.stop - nodes.start)).sum())
-        sources += len(np.unique(plan.edge_source[edges]))
+        parents += len(np.unique(plan.edge_parent[edges]))
     return UsefulFlops(
         2.0 * matmul_params(config) * tokens,
         float(attention_flops_per_pair(config)) * pairs,
-        2.0 * config.d_model * config.vocab_size * sources,
+        2.0 * config.d_model * config.vocab_size * parents,
     )
 
 
@@ -201,7 +199,7 @@ def report(
     shape: Shape, useful: UsefulFlops, engine: list[float], bare: list[float], trace: Trace, host: float
 ) -> None:
     median = statistics.median
-    bare_flops = 2.0 * shape.places * matmul_params(from_hf_config(Path(FLAGS.model)))
+    bare_flops = 2.0 * shape.slots * matmul_params(from_hf_config(Path(FLAGS.model)))
     rate, bare_rate = sum(useful) / median(engine), bare_flops / median(bare)
     ratio = median(e / b for e, b in zip(engine, bare, strict=True))
     print(f"\n{FLAGS.task}: batches of {shape.rows} rows of {shape.length} slots, {len(engine)} timed in turns")

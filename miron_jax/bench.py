@@ -28,7 +28,7 @@ from miron_jax.evaluation.records import Inputs
 from miron_jax.model.checkpoints import architecture_of, find_model, loaded, rounds
 from miron_jax.model.costs import cost_model, useful_flops
 from miron_jax.planning.records import CostModel, Plan
-from miron_jax.planning.request_batches import Totals, plan_parts
+from miron_jax.planning.request_batches import Totals, plan_request_batches
 from miron_jax.report.bench_table import Bench, Bucket, Layout
 from miron_jax.run import length_limit
 from miron_jax.runtime.devices import Placement
@@ -108,14 +108,14 @@ def measure(config: RunConfig, inputs: Inputs, say: Callable[[str], None]) -> Be
 
 
 def _planned(requests: Requests, cost: CostModel, totals: Totals) -> Plan:
-    return next(plan_parts(iter([requests]), cost, totals)).plan
+    return next(plan_request_batches(iter([requests]), cost, totals)).plan
 
 
 def _scored_everywhere(plan: Plan) -> Plan:
     """The same rows with one edge at every place."""
-    first = np.repeat(plan.place_offset[:-1], np.diff(plan.place_offset))
+    first = np.repeat(plan.node_offset[:-1], np.diff(plan.node_offset))
     source = (np.arange(len(plan.token_ids)) - first).astype(np.int32)
-    return replace(plan, edge_offset=plan.place_offset, edge_source=source, edge_target=np.zeros_like(source))
+    return replace(plan, edge_offset=plan.node_offset, edge_parent=source, edge_target=np.zeros_like(source))
 
 
 def _bucket(forward: Forward, plan: Plan, length: int) -> Bucket:
@@ -126,16 +126,16 @@ def _bucket(forward: Forward, plan: Plan, length: int) -> Bucket:
 
     def seconds_of(some: list[list[int]]) -> float:
         start = time.perf_counter()
-        deque(forward.run(plan, taken=iter(some)), maxlen=0)
+        deque(forward.run(plan, row_lists=iter(some)), maxlen=0)
         return time.perf_counter() - start
 
-    deque(forward.run(plan, taken=iter(batches[:1])), maxlen=0)
+    deque(forward.run(plan, row_lists=iter(batches[:1])), maxlen=0)
     first = seconds_of(batches[:1])
     allowed = SECONDS * len(rows) * length / int(plan.row_length.sum())
     some = batches[: max(2, int(allowed / first))]
     seconds = seconds_of(some) / len(some) * len(batches)
     size = forward.rows_a_batch(length) * forward.placement.shards
-    tokens = plan.places_of(rows.tolist())
+    tokens = plan.num_nodes(rows.tolist())
     return Bucket(length, len(rows), size, len(batches), len(some), tokens, seconds)
 
 

@@ -20,7 +20,7 @@ from tests.tiny_model import make_tokenizer
 PAGE = (REPOSITORY / "docs" / "extending.md").read_text(encoding="utf-8")
 BLOCKS: dict[str, str] = dict(re.findall(r"```python\n# (.*?)\n(.*?)```", PAGE, re.DOTALL))
 METRICS = "miron_jax/metrics/choices.py"
-SIZES = {
+SIZES: dict[str, Any] = {
     "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 12,
     "num_key_value_heads": 2, "max_position_embeddings": 64,
 }  # fmt: skip

@@ -226,24 +226,24 @@ def score(
         if case.levels is None
         else (lambda s: rng.integers(0, case.levels or 1, s) * 1.0)
     )
-    hidden, weight = draw((case.sources, case.width)), draw((case.vocabulary, case.width))
+    hidden, weight = draw((case.parents, case.width)), draw((case.vocabulary, case.width))
     hidden, weight = (np.asarray(jnp.asarray(x, dtype), np.float64) for x in (hidden, weight))
     bias = rng.normal(size=case.vocabulary) if case.bias else None
-    source = rng.integers(0, case.sources, case.edges)
-    source[: case.busy] = 0
+    parent = rng.integers(0, case.parents, case.edges)
+    parent[: case.busy] = 0
     target = rng.integers(0, case.vocabulary, case.edges).astype(np.int32)
     rules = {"softcap": case.softcap, "scale": case.scale}
     with jax.enable_x64(True):
         expected = head_reference.target_logprob(
-            jnp.asarray(hidden), jnp.asarray(weight), jnp.asarray(source), jnp.asarray(target),
+            jnp.asarray(hidden), jnp.asarray(weight), jnp.asarray(parent), jnp.asarray(target),
             bias_V=None if bias is None else jnp.asarray(bias), **rules,
         )  # fmt: skip
-    layout = lay_out(source, target, chunk)
+    layout = lay_out(parent, target, chunk)
     num_chunks = len(layout.chunk_round_C1) - 1
-    sources = np.zeros(num_chunks * chunk, np.int32)
-    sources[: len(layout.source_S)] = layout.source_S
+    parents = np.zeros(num_chunks * chunk, np.int32)
+    parents[: len(layout.parent_S)] = layout.parent_S
     found = head_xla.target_logprob(
-        jnp.asarray(hidden[sources], jnp.float32),
+        jnp.asarray(hidden[parents], jnp.float32),
         jnp.asarray(weight, dtype),
         jnp.asarray(layout.target_E),
         jnp.asarray(np.append(layout.round_start_R, case.edges).astype(np.int32)),
@@ -253,7 +253,7 @@ def score(
         chunk=chunk,
         **rules,
     )
-    return tuple(np.asarray(x)[layout.edge_place_E] for x in found), tuple(np.asarray(x) for x in expected)
+    return tuple(np.asarray(x)[layout.edge_output_E] for x in found), tuple(np.asarray(x) for x in expected)
 
 
 @pytest.mark.parametrize("name", head_cases.CASES)
@@ -266,9 +266,9 @@ def test_target_logprob_equals_its_definition(name, chunk):
     assert (rank != expected_rank).mean() <= (0.0 if case.levels else 0.02)
 
 
-@pytest.mark.parametrize("num_asks", [0, 1, 8, 13])
-def test_id_set_logprob_equals_its_definition(num_asks):
-    rng = np.random.default_rng(num_asks)
+@pytest.mark.parametrize("num_queries", [0, 1, 8, 13])
+def test_id_set_logprob_equals_its_definition(num_queries):
+    rng = np.random.default_rng(num_queries)
     hidden, weight = rng.normal(size=(16, 24)), rng.normal(size=(503, 24))
     sets, own = rng.random((4, 503)) < np.asarray([[0.9], [0.1], [0.004], [0.0]]), rng.integers(0, 4, 16)
     with jax.enable_x64(True):
@@ -277,9 +277,9 @@ def test_id_set_logprob_equals_its_definition(num_asks):
         )
     found = head_xla.id_set_logprob(
         jnp.asarray(hidden, jnp.float32), jnp.asarray(weight, jnp.float32), jnp.asarray(sets),
-        jnp.asarray(own, jnp.int32), jnp.int32(num_asks), softcap=3.0, scale=0.5, chunk=8,
+        jnp.asarray(own, jnp.int32), jnp.int32(num_queries), softcap=3.0, scale=0.5, chunk=8,
     )  # fmt: skip
-    np.testing.assert_allclose(np.asarray(found)[:num_asks], np.asarray(expected)[:num_asks], atol=1e-4)
+    np.testing.assert_allclose(np.asarray(found)[:num_queries], np.asarray(expected)[:num_queries], atol=1e-4)
 
 
 def test_rank_and_logprob_by_hand():
@@ -291,7 +291,7 @@ def test_rank_and_logprob_by_hand():
         jnp.asarray(np.append(layout.round_start_R, 4).astype(np.int32)), jnp.asarray(layout.chunk_round_C1),
         jnp.int32(1), chunk=2,
     )  # fmt: skip
-    place = layout.edge_place_E
+    place = layout.edge_output_E
     np.testing.assert_allclose(np.asarray(logprob)[place], np.log([1 / 8, 3 / 8, 3 / 8, 1 / 8]), atol=1e-6)
     assert np.asarray(rank)[place].tolist() == [2, 0, 1, 3]
 
@@ -303,10 +303,10 @@ def test_bfloat16_inputs_lose_nothing_to_their_sums(name):
 
 
 def test_the_heads_memory_is_flat_in_vocabulary_and_sources():
-    def temporary_bytes(vocabulary: int, sources: int) -> int:
+    def temporary_bytes(vocabulary: int, parents: int) -> int:
         chunk, whole = chunk_of(vocabulary), jnp.int32
-        shapes = [((sources, 64), jnp.bfloat16), ((vocabulary, 64), jnp.bfloat16), ((sources,), whole)]
-        shapes += [((sources + 1,), whole), ((sources // chunk + 1,), whole), ((), whole)]
+        shapes = [((parents, 64), jnp.bfloat16), ((vocabulary, 64), jnp.bfloat16), ((parents,), whole)]
+        shapes += [((parents + 1,), whole), ((parents // chunk + 1,), whole), ((), whole)]
         score = jax.jit(partial(head_xla.target_logprob, chunk=chunk, softcap=30.0))
         compiled = score.lower(*(jax.ShapeDtypeStruct(*own) for own in shapes)).compile()
         analysis = compiled.memory_analysis()
@@ -315,7 +315,7 @@ def test_the_heads_memory_is_flat_in_vocabulary_and_sources():
 
     small, large = temporary_bytes(65536, 2048), temporary_bytes(262144, 8192)
     assert large < 1.2 * small
-    assert large < 8192 * 262144 * 4 / 4, "never [sources, V]"
+    assert large < 8192 * 262144 * 4 / 4, "never [parents, V]"
 
 
 def test_chunks_of_the_head_by_vocabulary():
@@ -325,13 +325,13 @@ def test_chunks_of_the_head_by_vocabulary():
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), unique=True, max_size=40), st.integers(1, 5))
 def test_layout_keeps_every_edge_and_its_source(edges, chunk):
-    source, target = np.asarray([s for s, _ in edges], np.int64), np.asarray([t for _, t in edges], np.int64)
-    layout = lay_out(source, target, chunk)
-    assert sorted(layout.source_S.tolist()) == sorted(set(source.tolist()))
-    assert layout.target_E[layout.edge_place_E].tolist() == target.tolist()
+    parent, target = np.asarray([s for s, _ in edges], np.int64), np.asarray([t for _, t in edges], np.int64)
+    layout = lay_out(parent, target, chunk)
+    assert sorted(layout.parent_S.tolist()) == sorted(set(parent.tolist()))
+    assert layout.target_E[layout.edge_output_E].tolist() == target.tolist()
     stops = [*layout.round_start_R.tolist(), len(edges)]
-    place_of_edge = {int(place): e for e, place in enumerate(layout.edge_place_E)}
+    place_of_edge = {int(place): e for e, place in enumerate(layout.edge_output_E)}
     for c in range(len(layout.chunk_round_C1) - 1):
         for r in range(layout.chunk_round_C1[c], layout.chunk_round_C1[c + 1]):
             for row, place in enumerate(range(stops[r], stops[r + 1])):
-                assert layout.source_S[c * chunk + row] == source[place_of_edge[place]]
+                assert layout.parent_S[c * chunk + row] == parent[place_of_edge[place]]

@@ -11,7 +11,7 @@ import pytest
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.model import load_model
-from miron_jax.engine.scores import score_parts
+from miron_jax.engine.scores import score_request_batches
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import TextRequest
 from miron_jax.errors import InputError
@@ -90,7 +90,7 @@ def test_every_request_has_the_frequencies_of_its_own_length(name: str, tmp_path
     model, requests, totals = load_model(tmp_path, "float32"), some_requests(), Totals()
     selfcheck = SelfCheck(1e-3)
     forward = Forward(model, token_budget=256)
-    [scores] = score_parts([requests], forward, cost_model(model.config), totals, selfcheck)
+    [scores] = score_request_batches([requests], forward, cost_model(model.config), totals, selfcheck)
     apart = []
     for (ids, start), score in zip(requests, scores, strict=True):
         expected = alone(torch_model, ids)
@@ -106,7 +106,7 @@ def test_every_request_has_the_frequencies_of_its_own_length(name: str, tmp_path
 def test_only_requests_of_one_class_share_places(by_length: bool, most: int) -> None:
     """Lengths 14 to 16 are one class; above: one of all, or 17, 18, 25, 30 and 40 apart."""
     stretch, requests = Stretch(ABOVE, by_length), some_requests()
-    plan = make_plan(requests, replace(COST, apart=stretch.class_of))
+    plan = make_plan(requests, replace(COST, length_class=stretch.class_of))
     check(plan, requests)
     together = make_plan(requests, COST)
     assert len(together.stretch) == 0
@@ -117,7 +117,7 @@ def test_only_requests_of_one_class_share_places(by_length: bool, most: int) -> 
         edges = plan.request_edge[plan.request_edge_offset[r] : plan.request_edge_offset[r + 1]]
         assert len(edges) == len(ids) - start
         row = int(np.searchsorted(plan.edge_offset, edges[0], side="right") - 1)
-        places = plan.edge_source[edges] + plan.place_offset[row]
+        places = plan.edge_parent[edges] + plan.node_offset[row]
         assert set(plan.stretch[places].tolist()) == {stretch.class_of(len(ids))}
 
 

@@ -18,7 +18,7 @@ from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import AnswerProfile, Task
 from miron_jax.errors import InputError
 from miron_jax.metrics.answers import score_answer
-from miron_jax.metrics.choices import CHAR, SUM, score_beside, score_choices
+from miron_jax.metrics.choices import CHAR, SUM, score_choices, with_extra_metrics
 from miron_jax.prompting.prompts import Prompt, render
 from miron_jax.tasks.eval_uation.records import joined_draws
 from miron_jax.tasks.eval_uation.suite import SUITE, TEXT, TEXT_REFCOMPAT, locate
@@ -129,7 +129,7 @@ def test_masked_bodies_or_not(folder: Path) -> None:
 
 def test_a_row_has_as_many_titles_as_it_has(folder: Path) -> None:
     found = prompts("eval-ua-tion/up_masked", folder)
-    assert [len(prompt.contexts) - prompt.beside for prompt in found[:3]] == [10, 9, 10]
+    assert [len(prompt.contexts) - prompt.num_extra for prompt in found[:3]] == [10, 9, 10]
     examples = read_examples(TASKS["eval-ua-tion/up_masked"], folder)
     chance = TASKS["eval-ua-tion/up_masked"].chance
     assert chance is not None
@@ -164,7 +164,9 @@ def test_gaps(folder: Path, tmp_path: Path, question: str, context: str, fill: s
     [prompt] = prompts("eval-ua-tion/ua_cbt_cloze", data)
     assert prompt.contexts[0] == f"{cbt()['context']} {context}".rstrip()
     assert prompt.continuations[0] == fill
-    assert prompt.beside == (2 if context else 0)  # nothing tells how probable an end is where nothing stands before it
+    assert prompt.num_extra == (
+        2 if context else 0
+    )  # nothing tells how probable an end is where nothing stands before it
 
 
 @pytest.mark.parametrize("form", ["array", "lines", "columns"])
@@ -285,7 +287,7 @@ def test_an_apostrophe_is_a_letter_of_its_word(folder: Path, tmp_path: Path) -> 
     file = "lmes_LOW/data/train/LOWTask.jsonl"
     data = rewritten(folder, tmp_path / "own", file, lambda rows: [{**rows[0], **change}, *rows[1:]])
     first = prompts("eval-ua-tion/lmes_low", data)[0]
-    assert first.continuations[: len(first.contexts) - first.beside] == (
+    assert first.continuations[: len(first.contexts) - first.num_extra] == (
         " п", " ’", " я", " т", " ь", " -", " а", " к",
     )  # fmt: skip
     assert first.gold == 1
@@ -412,7 +414,9 @@ def test_what_is_asked_beside_by_hand() -> None:
     options, texts = [np.array([-1.0], np.float32), np.array([-0.5, -2.0], np.float32)], (" ab", " abcdef")
     plain = score_choices(options, texts, 1, SUM)
     assert plain.metrics["accuracy"] == 0.0  # -1.0 against -2.5
-    found = score_beside(plain, options, texts, 1, [], [np.array([-0.25], np.float32), np.array([-3.0], np.float32)])
+    found = with_extra_metrics(
+        plain, options, texts, 1, [], [np.array([-0.25], np.float32), np.array([-3.0], np.float32)]
+    )
     assert found.metrics["accuracy_char"] == 1.0  # -1 / 2 against -2.5 / 6
     assert found.metrics["accuracy_pmi"] == 1.0  # -0.75 against 0.5
     assert found.neutral_logprobs == (-0.25, -3.0)
@@ -420,8 +424,8 @@ def test_what_is_asked_beside_by_hand() -> None:
     logprobs = np.array([-0.1, -0.2], np.float32)
     right, wrong = (logprobs, np.array([0, 0], np.int32)), (logprobs, np.array([0, 1], np.int32))
     for endings, expected in (([right], 1.0), ([wrong], 0.0), ([wrong, right], 1.0), ([wrong, wrong], 0.0)):
-        assert score_beside(plain, options, texts, 1, endings, []).metrics["greedy_exact"] == expected
-    broken = score_beside(
+        assert with_extra_metrics(plain, options, texts, 1, endings, []).metrics["greedy_exact"] == expected
+    broken = with_extra_metrics(
         plain,
         options,
         texts,

@@ -106,7 +106,7 @@ def test_every_number_against_the_plain_way(model: Path, data: Path, tmp_path: P
         entry = results["tasks"][task.name]
         assert entry["robustness"]["metrics"]["accuracy"]["value"] == entry["metrics"]["accuracy"]["value"]
         assert entry["baselines"]["random"] == pytest.approx(
-            np.mean([1 / (len(p.contexts) - p.beside) for p in render(task, read_examples(task, data))]), abs=1e-9
+            np.mean([1 / (len(p.contexts) - p.num_extra) for p in render(task, read_examples(task, data))]), abs=1e-9
         )
     human = results["tasks"]["eval-ua-tion/lmes_low"]["baselines"]
     assert (human["human"], human["random_published"]) == (0.97, 0.0943)

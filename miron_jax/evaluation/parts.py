@@ -1,4 +1,4 @@
-"""Tasks -> the run's parts: tokenized examples of about PART_TOKENS tokens, over the tasks' borders.
+"""Tasks -> the run's parts: tokenized examples of about REQUEST_BATCH_TOKENS tokens, over the tasks' borders.
 
 Arrives: tasks, each of its kind.  Leaves: parts of `Piece`s, and the row lengths that a run of many parts should compile.
 It deliberately does not know models' weights or scores.
@@ -14,7 +14,7 @@ import numpy as np
 from miron_jax.errors import InputError
 from miron_jax.planning.packing import choose_lengths
 from miron_jax.planning.records import CostModel
-from miron_jax.planning.request_batches import PART_TOKENS
+from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
 from miron_jax.task_kinds.interface import Piece, TaskKind
 from miron_jax.tokens.records import Requests, concatenate
 
@@ -22,14 +22,14 @@ Part = list[Piece]
 
 
 def parts_of(kinds: Sequence[TaskKind], order: Sequence[int]) -> Iterator[Part]:
-    """Tokenized examples in runs of about PART_TOKENS tokens, over the tasks' borders.  `order`: see `Survey`."""
+    """Tokenized examples in runs of about REQUEST_BATCH_TOKENS tokens, over the tasks' borders.  `order`: see `Survey`."""
     part: Part = []
     tokens = 0
     for index in order:
         for examples, requests in kinds[index].pieces():
             part.append(Piece(index, examples, requests))
             tokens += len(requests.token_ids)
-            if tokens >= PART_TOKENS:
+            if tokens >= REQUEST_BATCH_TOKENS:
                 yield part
                 part, tokens = [], 0
     if part:
@@ -63,10 +63,10 @@ def survey(kinds: Sequence[TaskKind], cost: CostModel) -> Survey:
     Sizes are guessed, each kind its own way.  One program is left to an example that is longer than guessed.
     """
     guessed = {index: sizes for index, kind in enumerate(kinds) if (sizes := kind.sizes(cost)) is not None}
-    if sum(sizes.plain_tokens for sizes in guessed.values()) < PART_TOKENS:
+    if sum(sizes.plain_tokens for sizes in guessed.values()) < REQUEST_BATCH_TOKENS:
         return Survey((), list(range(len(kinds))))
     longest = {index: sizes.longest for index, sizes in guessed.items()}
-    most = min(-(-max(longest.values()) // cost.length_multiple) * cost.length_multiple, cost.most_places or 1 << 31)
+    most = min(-(-max(longest.values()) // cost.length_multiple) * cost.length_multiple, cost.max_slots or 1 << 31)
     spare = replace(cost, max_lengths=max(1, cost.max_lengths - 1))
     places = np.concatenate([sizes.places for sizes in guessed.values()])
     sizes = np.minimum(np.ceil(places).astype(np.int64), most)

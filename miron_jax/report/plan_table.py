@@ -33,7 +33,7 @@ def print_plan(inputs: Inputs, totals: Totals) -> None:
         f"rows           {totals.rows} (rows x tokens: {rows})",
         f"row places     {totals.padded_tokens} ({padding:.1f} % padding)",
         f"programs       {len(totals.lengths)}",
-        f"scored tokens  {totals.edges} from {totals.sources} places",
+        f"scored tokens  {totals.edges} from {totals.parents} places",
         f"useful FLOPs   {totals.useful_flops:.3e}",
         f"estimated time {totals.useful_flops / rate:.0f} s at {rate / 1e9:.0f} GFLOP/s, this host's NumPy float32 matmul",
     ):

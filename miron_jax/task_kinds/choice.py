@@ -14,10 +14,10 @@ import numpy as np
 
 from miron_jax.engine.growing import GrowingSpeed
 from miron_jax.engine.records import Score
-from miron_jax.metrics.choices import CHAR, ExampleScore, score_beside, score_choices, score_continuation
+from miron_jax.metrics.choices import CHAR, ExampleScore, score_choices, score_continuation, with_extra_metrics
 from miron_jax.metrics.detox import Scorer
 from miron_jax.planning.records import CostModel
-from miron_jax.planning.request_batches import PART_TOKENS
+from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
 from miron_jax.prompting.prompts import Prompt, render, without_shots
 from miron_jax.ragged import offsets_of
 from miron_jax.task_kinds.entries import option_entry, prompt_entry, published_entry, why_unscored
@@ -124,8 +124,8 @@ class Choice(TaskKind):
         prompts: list[Prompt] = piece.examples
         taken = iter(found)
         for prompt in prompts:
-            options = list(islice(taken, len(prompt.continuations) - prompt.beside))
-            beside = list(islice(taken, prompt.beside))
+            options = list(islice(taken, len(prompt.continuations) - prompt.num_extra))
+            beside = list(islice(taken, prompt.num_extra))
             scores.prompts.append(without_shots(prompt))
             scores.options.append(options)
             scores.examples.append(self.score(prompt, options, beside))
@@ -139,7 +139,9 @@ class Choice(TaskKind):
         if prompt.gold is not None and (beside or profile.normalizer is CHAR):
             ends, neutral = beside[: len(profile.endings)], beside[len(profile.endings) :]
             endings = [(own.logprob, own.rank) for own in ends]
-            example = score_beside(example, logprobs, texts, prompt.gold, endings, [own.logprob for own in neutral])
+            example = with_extra_metrics(
+                example, logprobs, texts, prompt.gold, endings, [own.logprob for own in neutral]
+            )
         if not self.source.task.main and example.prediction is not None:  # no option is right by itself
             example = replace(example, metrics={"answered_last": float(example.prediction == len(options) - 1)})
         return example
@@ -196,7 +198,7 @@ def _chunks(prompts: list[Prompt]) -> Iterator[list[Prompt]]:
     start = num_chars = 0
     for i, prompt in enumerate(prompts):
         num_chars += prompt.num_chars
-        if num_chars >= 2 * PART_TOKENS:
+        if num_chars >= 2 * REQUEST_BATCH_TOKENS:
             yield prompts[start : i + 1]
             start, num_chars = i + 1, 0
     if start < len(prompts):

@@ -25,7 +25,7 @@ from miron_jax.statistics.cloze_groups import cloze_groups
 from miron_jax.statistics.estimate import Estimate, estimates
 from miron_jax.task_kinds.entries import estimate_entry, option_entry, with_limit
 from miron_jax.task_kinds.interface import Facts, Piece, Source, TaskKind, TaskScores
-from miron_jax.tokens.cloze_requests import Asked, cloze_requests
+from miron_jax.tokens.cloze_requests import ItemRequests, cloze_requests
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.tokenizers import special_tokens
 
@@ -37,7 +37,7 @@ class Items(NamedTuple):
     """A piece's items."""
 
     items: list[Cloze]
-    asked: list[Asked]
+    asked: list[ItemRequests]
     empty_prefix: str | None  # the token that stands for one
 
 
@@ -47,7 +47,7 @@ class ClozeScores(TaskScores):
 
     source: Source
     items: list[Cloze] = field(default_factory=list)
-    asked: list[Asked] = field(default_factory=list)  # as the other lists, one an item
+    asked: list[ItemRequests] = field(default_factory=list)  # as the other lists, one an item
     spans: list[dict[int, Score]] = field(default_factory=list)  # by place among the requests that `asked` names
     generated: list[str | None] = field(default_factory=list)  # None: not scored, or the model answered NaN
     examples: list[ExampleScore | None] = field(default_factory=list)
@@ -221,7 +221,9 @@ class ClozeKind(TaskKind):
 KINDS = {"cloze": ClozeKind}
 
 
-def _score_item(item: Cloze, asked: Asked, spans: dict[int, Score], generated: str | None) -> ExampleScore | None:
+def _score_item(
+    item: Cloze, asked: ItemRequests, spans: dict[int, Score], generated: str | None
+) -> ExampleScore | None:
     if asked.target is None:
         return None
 
