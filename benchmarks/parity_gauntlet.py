@@ -287,7 +287,7 @@ def compare(
             continue
         theirs = reference.answer(asked, torch, task.drawn[i] if isinstance(task, GenerationScores) else ())
         if isinstance(task, ChoiceScores):
-            ours = [-float(option.logprob.mean(dtype=np.float32)) for option in task.options[i]]
+            ours = [-float(choice.logprob.mean(dtype=np.float32)) for choice in task.choices[i]]
             if not np.isfinite([*ours, *theirs.losses]).all():
                 wrong.append(f"{reference.label}, item {i}: a loss is not finite")
             largest = max([largest, *(abs(a - b) for a, b in zip(ours, theirs.losses, strict=True))])

@@ -28,7 +28,7 @@ def scored(task_name: str, logprobs: list[list[float]], state: str = "as publish
     texts = tuple("abcd"[: len(logprobs)])
     scores = ChoiceScores(Source(task, [], DataState(state, "0" * 40)))  # type: ignore[arg-type]
     scores.prompts.append(Prompt(0, 0, ("q ",) * len(texts), texts, 0))
-    scores.options.append(options)
+    scores.choices.append(options)
     scores.examples.append(score_choices([option.logprob for option in options], texts, 0))
     return scores
 
