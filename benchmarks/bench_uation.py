@@ -2,7 +2,7 @@
 
     python benchmarks/bench_uation.py --model=FOLDER --limit=50
 
-Each set is made three times; the median stands.  Then the first --limit rows of every set are scored, worked examples as
+Each set is made three times; the median stands.  Then the first --limit rows of every set are scored, few-shot examples as
 the suite draws them.  Unique tokens are what the engine computes, plain tokens what one row a candidate would.  The last
 line is JSON.
 """

@@ -2,7 +2,7 @@
 
     python benchmarks/parity_generate.py --model=FOLDER --data_dir=BUNDLE --prompts=50 --new_tokens=64
 
-Prompts are the beginnings of CORE contexts, some with worked examples, cut at different lengths.  This engine generates
+Prompts are the beginnings of CORE contexts, some with few-shot examples, cut at different lengths.  This engine generates
 all of them in one batch of slots; transformers generates them one by one with its own cache.  Where the tokens part, torch
 says how far apart the two tokens' logits are at that place: a pair within --tie nats is a tie, said so, and the comparison
 of that prompt ends there; any other difference fails the run.  The last line is JSON.
@@ -79,7 +79,7 @@ def main(_: Sequence[str]) -> None:
 
 
 def make_prompts(tokenizer: Any) -> list[tuple[int, ...]]:
-    """The first options of examples, with no and with two worked examples, cut to 2 up to --longest tokens."""
+    """The first options of examples, with no and with two few-shot examples, cut to 2 up to --longest tokens."""
     found: list[tuple[int, ...]] = []
     sources = read_tasks(FLAGS.data_dir, FLAGS.tasks)
     if not sources:

@@ -1,4 +1,4 @@
-"""docs/extending.md: its files are written into a copy of the tree, and its command scores with them."""
+"""The files of docs/extending.md, written into a copy of the tree, and its command."""
 
 import json
 import os
@@ -7,11 +7,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from miron_jax.errors import InputError
+from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.registry import find_suites
 from tests.conftest import REPOSITORY
 
@@ -54,7 +54,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_the_page_has_the_files_that_it_tells_of() -> None:
+def test_the_page_has_its_four_files() -> None:
     assert set(BLOCKS) == {
         "tasks/rhymes.py", f"{METRICS}, in OF_OPTIONS", "miron_jax/task_kinds/ranking.py", "tasks/ranked_rhymes.py",
     }  # fmt: skip
@@ -65,7 +65,7 @@ def test_its_suite_metric_and_kind_are_scored(extended: Path) -> None:
     listed, scored = (run(extended, *line.split()[1:]) for line in commands.splitlines())
     assert "rhymes/words" in listed.stdout, listed.stderr
     assert scored.returncode == 0, scored.stderr
-    results: dict[str, Any] = json.loads((extended / "out" / "results.json").read_text(encoding="utf-8"))
+    results: JsonObject = json.loads((extended / "out" / "results.json").read_text(encoding="utf-8"))
     plain, ranked = (results["tasks"][name] for name in ("rhymes/words", "ranked-rhymes/words"))
     samples = [json.loads(line) for line in (extended / "out/samples/rhymes/words.jsonl").read_text().splitlines()]
     assert len(samples) == len(WORDS)
@@ -74,10 +74,10 @@ def test_its_suite_metric_and_kind_are_scored(extended: Path) -> None:
         assert sample["metrics"]["lead"] == pytest.approx(gold - other, abs=1e-4)
         assert sample["metrics"]["accuracy_sum"] == float(gold > other)
     assert plain["metrics"]["lead"]["value"] == pytest.approx(
-        sum(own["metrics"]["lead"] for own in samples) / len(WORDS)
+        sum(sample["metrics"]["lead"] for sample in samples) / len(WORDS)
     )
     assert "lead" in scored.stdout
-    by_rank = sum(0.5 + 0.5 * own["metrics"]["accuracy_sum"] for own in samples) / len(WORDS)
+    by_rank = sum(0.5 + 0.5 * sample["metrics"]["accuracy_sum"] for sample in samples) / len(WORDS)
     assert ranked["metrics"]["reciprocal_rank"]["value"] == pytest.approx(by_rank)
     assert ranked["kind"] == "ranking"
     composite = results["suites"]["rhymes"]["composites"]["RHYMES"]

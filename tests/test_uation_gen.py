@@ -112,7 +112,7 @@ def test_one_script_and_one_form_of_unicode(name: str, split: str) -> None:
         assert not re.search("[A-Za-z]", " ".join(prose)), prose
 
 
-def test_worked_examples_share_nothing_with_questions() -> None:
+def test_shots_share_nothing_with_questions() -> None:
     shared = {
         "lmes_low": {meta(row, "word_raw") for row in ROWS["lmes_low"]["train"]},
         "lmes_wordalpha": {meta(row, f"option_{i}") for row in ROWS["lmes_wordalpha"]["train"] for i in (0, 1)},

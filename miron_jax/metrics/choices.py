@@ -92,7 +92,7 @@ def score_beside(
 
     accuracy_char: 1 if gold has the largest (sum of log p) / (characters), lm-eval's `acc_norm`.
     accuracy_pmi: 1 if gold has the largest (sum of log p behind the question) - (sum behind the context without content),
-    Holtzman et al. 2021 (arXiv:2104.08315), within the same worked examples: what is probable anyway does not count.
+    Holtzman et al. 2021 (arXiv:2104.08315), within the same few-shot examples: what is probable anyway does not count.
     greedy_exact: 1 if every token of gold and one of its endings is the most probable: greedy decoding writes just gold.  A
     lower bound of exact match over generated texts, as other tokens may spell the same text.
     """

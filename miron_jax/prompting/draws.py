@@ -1,6 +1,6 @@
-"""In which order a suite counts its examples, and which worked examples stand before each: rules that suites choose from.
+"""In which order a suite counts its examples, and which few-shot examples stand before each: rules that suites choose from.
 
-Arrives: numbers of rows.  Leaves: orders, and draws by place in the pool.  It deliberately does not know texts.
+Arrives: numbers of rows.  Leaves: orders, and shots by index in the pool.  It deliberately does not know texts.
 """
 
 import random
@@ -22,7 +22,7 @@ SHUFFLE_42 = Rule("shuffle_42", lambda num_rows: _shuffled(42, num_rows))
 
 
 def _per_item_1234(num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
-    # The published draw samples a list of all places but idx.  random.sample chooses positions by the list's length
+    # The published code samples a list of all indices but idx.  random.sample chooses positions by the list's length
     # alone, so a range of that length gives the same positions without building the list: with idx 2 of 5 the list
     # is [0, 1, 3, 4], and position j holds j below idx and j + 1 from idx on.
     for idx in range(num_pool):
@@ -31,7 +31,7 @@ def _per_item_1234(num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
 
 
 def _stream_1234(num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
-    # composer 0.17.2, _get_fewshot_sample_idxs: the item itself may be drawn and is then replaced by another.  The
+    # composer 0.17.2, _get_fewshot_sample_idxs: the item itself may be sampled and is then replaced.  The
     # order shown is that in which CPython walks the set, so the set has to be built by the same steps.
     stream = random.Random(1234)
     for idx in range(num_pool):
@@ -46,7 +46,7 @@ def _stream_1234(num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
         yield list(shots)
 
 
-# Draws: (size of the pool, worked examples) -> for example 0, 1, 2, ...: places in the pool, in the order shown.
+# Sampling: (size of the pool, few-shot examples) -> for example 0, 1, 2, ...: places in the pool, in the order shown.
 PER_ITEM_1234 = Rule("per_item_1234", _per_item_1234)  # random.Random(1234 + place).sample over the others
 STREAM_1234 = Rule(
     "stream_1234", _stream_1234
@@ -59,7 +59,7 @@ def _shuffled_stream_42(num_rows: int) -> random.Random:
     return stream
 
 
-# Draws of suites that sample records of another file themselves: number of examples -> the one stream that serves all.
+# Sampling of suites that use records of another file themselves: number of examples -> the one stream that serves all.
 STREAM_1234_RECORDS = Rule("stream_1234_records", lambda num_rows: random.Random(1234))
 STREAM_42_RECORDS = Rule("stream_42_records", _shuffled_stream_42)  # that has shuffled the examples before
 

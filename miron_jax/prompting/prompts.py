@@ -1,4 +1,4 @@
-"""Task + few-shot draw -> Prompts.
+"""Task + few-shot sampling -> Prompts.
 
 Arrives: a task of examples or questions, and these.  Leaves: one `Prompt` an example, in the suite's own order.
 It deliberately does not know tokens.
@@ -20,12 +20,12 @@ class Prompt:
     id: int  # place in the suite's own order
     row: int  # line in the data file, from 0
     contexts: tuple[str, ...]
-    continuations: tuple[str, ...]  # as long as contexts; of a question: what a worked example would show
+    continuations: tuple[str, ...]  # as long as contexts; of a question: what a few-shot example would show
     gold: int | None  # None where nothing is chosen (language modelling, questions)
-    preamble: str = ""  # worked examples and what stands before them
+    preamble: str = ""  # few-shot examples and what stands before them
     category: str | None = None
-    shot_starts: tuple[int, ...] = ()  # characters of the preamble before each worked example that may be dropped
-    num_shots: int | None = None  # worked examples that it has kept; None: they are not counted
+    shot_starts: tuple[int, ...] = ()  # characters of the preamble before each few-shot example that may be dropped
+    num_shots: int | None = None  # few-shot examples that it has kept; None: they are not counted
     beside: int = 0  # of contexts and continuations, how many stand behind the options: asked too, and no option
 
     @property
@@ -36,9 +36,9 @@ class Prompt:
 
 
 def render(task: Task[Wording], examples: Sequence[Example], limit: int | None = None) -> list[Prompt]:
-    """The first `limit` examples of the suite's own order (all without a limit), each behind its worked examples.
+    """The first `limit` examples of the suite's own order (all without a limit), each behind its few-shot examples.
 
-    Where categories count apart, they come one after another, each with its own limit and its own draws.
+    Where categories count apart, they come one after another, each with its own limit and its own shots.
     """
     if task.arrange is not None:
         return [_arranged(task, idx, own) for idx, own in enumerate(examples[:limit])]
@@ -60,7 +60,7 @@ def without_shots(prompt: Prompt) -> Prompt:
 
 
 def without_first_shot(prompt: Prompt) -> Prompt:
-    """One worked example fewer; it has at least one."""
+    """One few-shot example fewer; it has at least one."""
     cut = prompt.shot_starts[1] if len(prompt.shot_starts) > 1 else len(prompt.preamble)
     starts = tuple(start - cut for start in prompt.shot_starts[1:])
     return replace(prompt, preamble=prompt.preamble[cut:], shot_starts=starts, num_shots=len(starts))
@@ -77,7 +77,7 @@ def _render_pool(task: Task[Wording], examples: Sequence[Example], limit: int | 
     profile = task.profile
     pool = examples[: pool_size(profile, limit)]
     _check_sizes(task, len(pool), limit)
-    shots = [_worked_example(example, profile) for example in pool]
+    shots = [_shot(example, profile) for example in pool]
     draws = profile.fewshot_draw.call(len(pool), profile.num_fewshot)
     return [
         _prompt(task, idx, pool[idx], profile.shot_separator.join([*_opening(profile), *(shots[i] for i in drawn)]))
@@ -97,12 +97,12 @@ def _check_sizes(task: Task[Wording], num_pool: int, limit: int | None) -> None:
     if task.profile.fewshot_draw == PER_ITEM_1234 and num_pool <= task.profile.num_fewshot:
         raise InputError(
             f"{task.name}: {task.file.path} holds {num_pool} examples, expected at least {task.profile.num_fewshot + 1} "
-            f"to draw {task.profile.num_fewshot} others before each question: fetch the file again"
+            f"to sample {task.profile.num_fewshot} others before each question: fetch the file again"
         )
 
 
 def _context(example: Example, option: int, profile: Wording, delimiter: str) -> str:
-    """Everything before an option's continuation, without the worked examples."""
+    """Everything before an option's continuation, without the few-shot examples."""
     text = example.contexts[option if len(example.contexts) > 1 else 0]
     return profile.prelimiter + (text.strip() if profile.strip == "context" else text) + delimiter
 
@@ -111,7 +111,7 @@ def _continuation(example: Example, option: int) -> str:
     return example.continuations[option if len(example.continuations) > 1 else 0]
 
 
-def _worked_example(example: Example, profile: Wording) -> str:
+def _shot(example: Example, profile: Wording) -> str:
     assert example.gold is not None, "a suite whose right answers are not published arranges its own examples"
     return _context(example, example.gold, profile, profile.delimiter) + _continuation(example, example.gold)
 
@@ -125,7 +125,7 @@ def _question_delimiter(profile: Wording, example: Example, preamble: str) -> st
 
 
 def _arranged(task: Task[Wording], idx: int, example: Example) -> Prompt:
-    """An example whose suite has drawn its worked examples itself."""
+    """An example whose suite has sampled its few-shot examples."""
     shots = example.shots or ()
     prompt = _prompt(task, idx, example, "".join(shots))
     if task.profile.truncation == "keep_last":

@@ -121,7 +121,7 @@ def write_results(config: RunConfig, outcome: Outcome, wall_seconds: float, step
 
 
 def write_top(config: RunConfig, steps: Mapping[int, JsonObject], wall_seconds: float) -> JsonObject:
-    """Write the last step's results and samples to the output folder too, listing all `steps`; `wall_seconds`: the command's."""
+    """Write the last step's results and samples to the output folder too, with all `steps`; `wall_seconds`: of all."""
     store, last = Store(config.output), max(steps)
     results = {**steps[last], "steps": {str(step): f"{STEP}{step}/{RESULTS}" for step in sorted(steps)}}
     results["speed"] = {**results["speed"], "wall_seconds": wall_seconds}

@@ -19,7 +19,7 @@ class AnswerRequests(NamedTuple):
     """One task's prompts."""
 
     prompts: list[tuple[int, ...]]  # token ids, the last ones where a prompt was too long
-    worded: list[Prompt]  # their words, without worked examples that did not fit; of problems: none
+    worded: list[Prompt]  # their words, without few-shot examples that did not fit; of problems: none
     max_new_tokens: int  # that each text may have
     truncated: int  # prompts that lost tokens
 

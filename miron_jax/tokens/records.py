@@ -39,7 +39,7 @@ class LengthLimit(NamedTuple):
 
     asked: int | None  # --max_length, instead of a suite's own rule
     learned: int | None  # positions of the model, which nothing exceeds
-    trained: int | None = None  # tokens that the model was trained at, within which whole worked examples are kept
+    trained: int | None = None  # tokens that the model was trained at, within which whole few-shot examples are kept
 
     def of(self, profile: Wording | ProgramProfile | ClozeProfile) -> int | None:
         """None: no limit."""

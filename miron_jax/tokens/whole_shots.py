@@ -1,7 +1,7 @@
-"""Prompts + tokenizer + length -> prompts whose worked examples fit.
+"""Prompts + tokenizer + length -> prompts whose few-shot examples fit.
 
-Arrives: Prompts that say where each of their worked examples begins.  Leaves: the same Prompts, the first worked examples
-of those that were too long left out.  It deliberately does not know models.
+Arrives: Prompts that say where each of their few-shot examples begins.  Leaves: the same Prompts; those that were too
+long have lost their first few-shot examples.  It deliberately does not know models.
 """
 
 from collections.abc import Sequence

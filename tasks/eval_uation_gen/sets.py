@@ -38,7 +38,7 @@ class Generated(NamedTuple):
     clusters: str
     rows: Callable[[str, int], Rows]  # split, how many
     num_rows: int
-    num_shots: int  # rows of the split of worked examples; 0: they come from the test rows
+    num_shots: int  # rows of the split of few-shot examples; 0: they come from the test rows
     masked: bool = False
 
     @property

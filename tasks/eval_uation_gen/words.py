@@ -11,7 +11,7 @@ from typing import NamedTuple
 ALPHABET = "абвгґдеєжзиіїйклмнопрстуфхцчшщьюя"
 _PLACE = {letter: place for place, letter in enumerate(ALPHABET)}
 SHORT, MID = 5, 8  # letters of the longest short and the longest middling word
-NUM_SHOTS_WORDS = 60  # words that worked examples are made of, and no question
+NUM_SHOTS_WORDS = 60  # words that few-shot examples are made of, and no question
 NUM_SHOTS_SENTENCES = 8
 SHOTS_MEMBERS = 3  # of each category: one in so many
 
