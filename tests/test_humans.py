@@ -31,7 +31,7 @@ from miron_jax.tasks.mera.metrics import ETHICS
 
 
 class Published(NamedTuple):
-    """What mera.md, sections C and D, give."""
+    """The numbers of mera.md, sections C and D."""
 
     gold: str
     rows: int
@@ -62,11 +62,7 @@ def test_published_baselines_come_out(name: str, shared_data: Path) -> None:
     measured, labels, _ = baseline(annotations, RULES[expected.gold], {})
     assert measured.a.accuracy is not None
     assert measured.single_annotator is not None
-    assert (measured.rows, measured.workers, len(measured.rejected)) == (
-        expected.rows,
-        expected.workers,
-        expected.rejected,
-    )
+    assert (measured.rows, measured.workers, len(measured.rejected)) == expected[1:4]
     assert (measured.a.labelled, len(labels)) == (expected.labelled, expected.labelled)
     assert (measured.a.accuracy.right, measured.a.accuracy.n) == (expected.right, expected.judged)
     assert measured.alpha == pytest.approx(expected.alpha, abs=5e-4)
@@ -75,7 +71,7 @@ def test_published_baselines_come_out(name: str, shared_data: Path) -> None:
 
 
 def test_lcs_by_procedure_b(shared_data: Path) -> None:
-    """22 and 58 items are decided by answers alone, as in MERA's notebook; the skills that decide others are not at hand."""
+    """Answers alone decide 22 and 58 items, as in MERA's notebook; the skills that decide the others are not published."""
     measured, _, _ = baseline(of(shared_data, "LCS"), common_subsequence, {})
     assert measured.b.origins == {"one answer": 22, "plurality": 58, "undecided": 20}
     assert measured.a.accuracy is not None
@@ -189,9 +185,7 @@ def test_values_are_text_with_one_spelling() -> None:
 
 
 def test_named_columns_and_gold_of_a_file(tmp_path: Path) -> None:
-    lines = "text;said;by;known\n" + "".join(
-        f"a  b;{answer};{worker};\n" for answer, worker in (("x", 1), ("x", 2), ("x", 3))
-    )
+    lines = "text;said;by;known\n" + "".join(f"a  b;x;{worker};\n" for worker in (1, 2, 3))
     annotations = read_annotations([table(tmp_path, lines, "own.csv")], Columns(("text",), "said", "known", "by"))
     gold = rule_of(str(table(tmp_path, "text,right\na b,x\n", "gold.csv")), annotations.inputs)
     measured, labels, _ = baseline(annotations, gold, {})
@@ -251,7 +245,7 @@ def test_glad_decides_ties() -> None:
 
 
 def test_lcs_by_procedure_b_with_crowd_kit(shared_data: Path) -> None:
-    """GLAD decides what answers alone do not.  MERA's 0.56 takes 15 of these 20 from skills, which are not at hand."""
+    """GLAD decides what answers alone do not.  MERA's 0.56 decides 15 of these 20 by skills, which are not published."""
     pytest.importorskip("crowdkit", reason="needs crowd-kit, an optional package")
     measured, _, _ = baseline(of(shared_data, "LCS"), common_subsequence, {}, glad=abilities)
     assert measured.b.origins == {"one answer": 22, "plurality": 58, "GLAD": 20}
@@ -259,11 +253,9 @@ def test_lcs_by_procedure_b_with_crowd_kit(shared_data: Path) -> None:
 
 
 def test_ruhhhs_control_tasks_vote_with_each_annotators_first_answer(tmp_path: Path) -> None:
-    """Its control tasks are test items: an annotator meets one several times and has one vote; a strict plurality labels."""
+    """Its control tasks are test items: an annotator who meets one several times has one vote; a strict plurality labels."""
     header = [
-        "INPUT:query",
-        "OUTPUT:answer_output",
-        "GOLDEN:answer_output",
+        *(f"{prefix}:answer" for prefix in ("INPUT", "OUTPUT", "GOLDEN")),
         "ASSIGNMENT:worker_id",
         "ASSIGNMENT:submitted",
     ]
@@ -280,19 +272,19 @@ def test_ruhhhs_control_tasks_vote_with_each_annotators_first_answer(tmp_path: P
     ]
     annotations = read_annotations([write_table(tmp_path / "hhh.tsv", header, lines)], project=PROJECTS["ruhhh"])
     measured, labels, _ = baseline(annotations, None, {}, project=PROJECTS["ruhhh"])
-    assert labels == {("exam",): "1", ("two",): "2"}  # 2 to 1, and 2 to 0: three equal votes are not asked for
+    assert labels == {("exam",): "1", ("two",): "2"}  # 2 to 1, and 2 to 0: three equal votes are not needed
     assert measured.overlap == {2: 2, 3: 1}
     assert measured.rejected == {}  # a has exactly half of its controls right
     plain, _, _ = baseline(annotations, None, {})
     assert plain.items == 2
 
 
-def test_ruties_lists_and_ruethics_rows_are_taken_apart(tmp_path: Path) -> None:
-    """Five people answer two questions in one cell each; three texts stand in one row.  Nobody is rejected."""
+def test_ruties_lists_and_ruethics_rows_are_split(tmp_path: Path) -> None:
+    """Each cell has the answers to two questions; each row has three texts.  Nobody is rejected."""
     answers = ["answer_1", "answer_1", "answer_1", "answer_2", "answer_2"]
     cells = [
-        f"[{{'question': 'q; 0', 'answer': '{answer}'}}, {{'question': 'q; 0', 'answer': 'answer_2'}}]"
-        for answer in answers
+        f"[{{'question': 'q; 0', 'answer': '{cell}'}}, {{'question': 'q; 0', 'answer': 'answer_2'}}]"
+        for cell in answers
     ]
     lines = [[f'"{cell}"', worker] for cell, worker in zip(cells, "abcde", strict=True)]
     lines = [["done", *line] for line in lines]  # MERA's files have a second column of the kind
@@ -303,9 +295,8 @@ def test_ruties_lists_and_ruethics_rows_are_taken_apart(tmp_path: Path) -> None:
     header = [f"INPUT:{name}_{i}" for i in (1, 2, 3) for name in ("text", "actant_1")]
     header += [f"OUTPUT:answer_{i}" for i in (1, 2, 3)] + ["ASSIGNMENT:worker_id"]
     row = ["t1", "x", "t2", "y", "t3", "z"]
-    ethics = [
-        [*row, *votes, worker] for votes, worker in zip(("101", "101", "110", "010", "010"), "abcde", strict=True)
-    ]
+    cast = zip(("101", "101", "110", "010", "010"), "abcde", strict=True)
+    ethics = [[*row, *votes, worker] for votes, worker in cast]
     path = write_table(tmp_path / "pool1.csv", header, ethics, ";")
     annotations = read_annotations([path], project=PROJECTS["ruethics"])
     assert annotations.inputs == ("INPUT:text", "INPUT:actant_1")
@@ -318,7 +309,7 @@ def test_ruties_lists_and_ruethics_rows_are_taken_apart(tmp_path: Path) -> None:
 
 
 def test_ruethics_gives_a_number_for_each_question_and_category(tmp_path: Path) -> None:
-    """Two questions of eight texts, five people, three texts a line; the right labels differ by category."""
+    """Two questions about eight texts, five annotators, three texts per line; right labels differ by category."""
     labels = {
         name: "".join(str(seed >> i & 1) for i in range(8))
         for name, seed in zip(ETHICS, (180, 53, 99, 255, 77), strict=True)
@@ -371,23 +362,13 @@ def test_ruethics_gives_a_number_for_each_question_and_category(tmp_path: Path) 
             ethics_values({(*key, questions["correct"]): label}, columns, right)
     with pytest.raises(InputError, match="none of 1 labelled items is in --gold, which has 8 texts"):
         ethics_values({("text 0", "she", "he", questions["correct"]): "1"}, columns, right)
-    wordings = {
-        "Хорошо ли это этически?": "good",
-        "Прав ли он этически?": "ethical",
-        "correct": "correct",
-    }
+    wordings = {"Хорошо ли это этически?": "good", "Прав ли он этически?": "ethical", "correct": "correct"}
     for wording, name in wordings.items():
         assert ethics_values({(*key, wording): "1"}, columns, right).n == {name: 1}
 
 
 def test_a_text_without_an_answer_is_no_vote(tmp_path: Path) -> None:
-    header = [
-        "INPUT:text_1",
-        "INPUT:text_2",
-        "INPUT:text_3",
-        *(f"OUTPUT:answer_{i}" for i in (1, 2, 3)),
-        "ASSIGNMENT:worker_id",
-    ]
+    header = [*(f"{name}_{i}" for name in ("INPUT:text", "OUTPUT:answer") for i in (1, 2, 3)), "ASSIGNMENT:worker_id"]
     lines = [["a", "b", "c", "1", "", "0", worker] for worker in "vwx"]
     annotations = read_annotations(
         [write_table(tmp_path / "pool.csv", header, lines, ";")], project=PROJECTS["ruethics"]
@@ -471,7 +452,7 @@ def test_a_rule_for_other_items_is_refused() -> None:
 
 
 def test_few_most_skilled_decide_only_where_the_leading_sums_differ() -> None:
-    """MERA's notebooks look at the two leading sums first: two votes of 30 and one of 60 are even."""
+    """MERA's notebooks compare the two leading sums first: two votes of 30 and one of 60 are tied."""
     item = ("q",)
     votes: Votes = {item: [Answer(item, worker, answer, None) for worker, answer in zip("abcd", "1122", strict=True)]}
     skills = {"a": 30.0, "b": 30.0, "c": 60.0, "d": 0.0}

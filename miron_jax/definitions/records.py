@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from miron_jax.definitions.rules import GREEDY, NOTHING, Rule
 from miron_jax.files.readers import Json, JsonObject
 
-AnyRule = Rule[Callable[..., Any]]  # its signature stands with the rules of its kind
+AnyRule = Rule[Callable[..., Any]]  # the module of a rule documents its signature
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class HumanBaseline:
     published: str  # source of the number
     tests: int | None = None  # records of its test set; None: any number
     note: str = ""
-    otherwise: str = ""  # how the human setting differs from the model's; there is no human gap then
+    otherwise: str = ""  # how the human task differs from the model's; then there is no human gap
     paper: str = ""
 
 
@@ -229,7 +229,7 @@ class Cloze:
 
 @dataclass(frozen=True, slots=True)
 class ClozeProfile:
-    """Every rule that can move a cloze score, printed whole in the result."""
+    """Every rule that makes and scores cloze requests; results print all of them."""
 
     num_fewshot: int = 0
     max_length: int | None = None  # tokens of a request without --max_length; None: the model's limit

@@ -31,7 +31,7 @@ class Layout:
     name: str
     seconds: float  # on the devices, without compilation
     compile_seconds: float
-    slots: int  # computed on the device, padding included
+    places: int  # slots computed on the device, padding included
     tokens: int  # computed tokens without padding
     share_of_peak: float  # useful FLOPs, the same for all layouts, over seconds and peak
     buckets: list[Bucket]
@@ -87,4 +87,4 @@ def print_bench(bench: Bench) -> None:
 def _row(layout: Layout, engine: Layout) -> tuple[str, ...]:
     times = f"{layout.seconds / engine.seconds:.2f}"
     share, compiling = f"{100 * layout.share_of_peak:.1f} %", f"{layout.compile_seconds:.1f}"
-    return layout.name, f"{layout.seconds:.1f}", times, str(layout.slots), share, compiling
+    return layout.name, f"{layout.seconds:.1f}", times, str(layout.places), share, compiling

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from rich.table import Table
 
-from miron_jax.humans.baseline import Accuracy, Baseline, Procedure
+from miron_jax.humans.baseline import Accuracy, Baseline
 from miron_jax.humans.ethics import EthicsValues
 from miron_jax.report.console import console
 
@@ -19,14 +19,9 @@ def print_baseline(measured: Baseline) -> None:
     for column in table.columns[1:8]:
         column.justify = "right"
     for name, procedure in (("A: equal votes, else dropped", measured.a), ("B: plurality, then skills", measured.b)):
-        table.add_row(
-            name,
-            str(procedure.labelled),
-            f"{procedure.coverage:.3f}",
-            *_accuracy(procedure.accuracy),
-            *_over_all(procedure),
-            _origins(procedure),
-        )
+        scores = *_accuracy(procedure.accuracy), _number(procedure.f1_macro, ""), _number(procedure.mcc, "")
+        origins = ", ".join(f"{rule} {count}" for rule, count in procedure.origins.items())
+        table.add_row(name, str(procedure.labelled), f"{procedure.coverage:.3f}", *scores, origins)
     table.add_row("one annotator", "", "", *_accuracy(measured.single_annotator), "", "", "")
     out.print(table)
     rejected = sum(controls for controls, _ in measured.rejected.values())
@@ -83,13 +78,5 @@ def _accuracy(accuracy: Accuracy | None) -> tuple[str, str, str]:
     return f"{accuracy.value:.3f}", f"{low:.3f} - {high:.3f}", f"{accuracy.right} of {accuracy.n}"
 
 
-def _over_all(procedure: Procedure) -> list[str]:
-    return ["" if value is None else f"{value:.3f}" for value in (procedure.f1_macro, procedure.mcc)]
-
-
-def _origins(procedure: Procedure) -> str:
-    return ", ".join(f"{name} {count}" for name, count in procedure.origins.items())
-
-
-def _number(value: float | None) -> str:
-    return "none" if value is None else f"{value:.3f}"
+def _number(value: float | None, missing: str = "none") -> str:
+    return missing if value is None else f"{value:.3f}"

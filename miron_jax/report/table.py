@@ -16,7 +16,7 @@ MODEL_ONLY = "*"
 _OF_CHOICES = ("accuracy_sum", "accuracy_bytes", "bits_per_byte", "answered")
 _COLUMNS = {"accuracy_sum": "by sum", "accuracy_bytes": "by bytes", "bits_per_byte": "bits/byte"}
 PARTIAL = "partial_"
-FIRST_OPTION = 0.9  # share of examples with gold first, above which a tie is a good guess
+FIRST_OPTION = 0.9  # share of examples with gold first, above which ties inflate accuracy
 
 
 def print_results(console: Console, results: JsonObject) -> None:
@@ -201,10 +201,7 @@ def _notes(results: JsonObject) -> list[str]:
         if task.get("main") == "j" and not task["n"]:
             notes.append(f"{name}: J wants three classifiers, which --detox_scorer names")
     for key, text in (
-        (
-            "skipped",
-            "examples without a score (NaN, or right answers that are not published); no composite counts their tasks",
-        ),
+        ("skipped", "examples without a score (NaN, or unpublished right answers); no composite counts their tasks"),
         ("rounded_to_a_tie", "examples decided by exp() rounding two losses to the same number, as the reference does"),
         ("empty_span", "examples with an option that scores no token"),
         ("truncated", "examples cut to the length limit (BOS and early shots go first)"),
@@ -232,16 +229,12 @@ def _notes(results: JsonObject) -> list[str]:
             notes.append(
                 f"{name}: any text is right in row {', '.join(map(str, rows))} (the answer is punctuation only)"
             )
-    limits = {task["limit"] for task in tasks.values() if "limit" in task}
-    if limits:
-        shots = any(
-            task["profile"]["num_fewshot"] and task["profile"].get("fewshot_pool") == "limited_items"
-            for task in tasks.values()
-        )
+    if limits := {task["limit"] for task in tasks.values() if "limit" in task}:
+        profiles = [task["profile"] for task in tasks.values() if task["profile"]["num_fewshot"]]
+        shots = any(profile.get("fewshot_pool") == "limited_items" for profile in profiles)
         pool = "; few-shot examples are sampled from them too" if shots else ""
         notes.append(f"--limit {limits.pop()}: the first examples of each task or category{pool}")
-    changed = [name for name, task in tasks.items() if task["data"]["state"] == "changed"]
-    if changed:
+    if changed := [name for name, task in tasks.items() if task["data"]["state"] == "changed"]:
         notes.append(f"not the published data: {', '.join(changed)}")
     return notes
 

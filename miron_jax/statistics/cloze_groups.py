@@ -15,7 +15,7 @@ from miron_jax.definitions.records import Cloze
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.statistics.estimate import Estimate, estimates, macro
 
-RESAMPLES, BLOCK = 1000, 50  # of the paired bootstrap, and how many are drawn at once
+RESAMPLES, BLOCK = 1000, 50  # of the paired bootstrap, and how many run at once
 MANY_TOKENS = 4  # targets of this many tokens or more form one group
 
 

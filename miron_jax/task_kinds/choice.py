@@ -50,7 +50,7 @@ class ChoiceScores(PromptedScores):
         return [None if choice is None else prompt.continuations[choice].strip() for prompt, choice in pairs]
 
     def finish(self, detox: Scorer | None = None) -> None:
-        """Nothing is left to do: `Choice.take` scores every example."""
+        """Do nothing: `Choice.take` has scored every example."""
 
     def details(self) -> JsonObject:
         golds = [prompt.gold for prompt in self.prompts if prompt.gold is not None]

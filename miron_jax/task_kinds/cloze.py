@@ -85,8 +85,8 @@ class ClozeScores(TaskScores):
         return [i for i, example, text in scored if text is None or math.isnan(example.metrics["logprob"])]
 
     def finish(self, detox: Scorer | None = None) -> None:
-        columns = (self.items, self.asked, self.spans, self.generated)
-        self.examples = [_score_item(*item) for item in zip(*columns, strict=True)]
+        columns = zip(self.items, self.asked, self.spans, self.generated, strict=True)
+        self.examples = [_score_item(*column) for column in columns]
 
     def for_composites(self) -> Mapping[str, Estimate]:
         return cloze_groups(self.scored).macro
