@@ -138,7 +138,7 @@ def text_task(
 
 
 def _human(own: DataSet) -> Any:
-    """People were asked about the published data alone; about up_masked they read what it shows, not the whole text of
+    """Human baselines are over the published data only; those of up_masked read what it shows, not the whole text of
     up_masked_refcompat.  Of a file of another size no gap is drawn."""
     human = EVAL_UATION.get(own.name, ()) if own.random is not None else ()
     return tuple(replace(value, tests=own.rows) for value in human)
