@@ -79,7 +79,7 @@ def main(_: Sequence[str]) -> None:
     engine = Engine(model)
     text = GrowingText(model, FLAGS.places)
     start, kept, whole, wrong, difference, tokens = time.perf_counter(), [], [], 0, 0.0, []
-    for turn, (piece, kept_scores) in enumerate(kind.asked(scores, examples, text)):
+    for turn, (piece, kept_scores) in enumerate(kind.turn_scores(scores, examples, text)):
         kind.take(scores, piece, kept_scores)
         kept.append(text.speed.seconds - sum(kept))
         tokens.append(int(np.diff(piece.requests.offsets).max()))

@@ -292,7 +292,7 @@ def compare(
             continue
         if isinstance(task, ChoiceScores):
             theirs = reference.answer(item, torch, ())
-            ours = [-float(choice.logprob.mean(dtype=np.float32)) for choice in task.options[i]]
+            ours = [-float(choice.logprob.mean(dtype=np.float32)) for choice in task.choices[i]]
             if not np.isfinite([*ours, *theirs.losses]).all():
                 wrong.append(f"{label}: a loss is not finite")
             largest = max([largest, *(abs(a - b) for a, b in zip(ours, theirs.losses, strict=True))])

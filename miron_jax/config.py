@@ -177,7 +177,7 @@ class RunConfig:
     human_baseline: HumanBaseline = setting(
         "B",
         "tasks",
-        "Human values that gaps are drawn to: A, MERA's published table, drops samples without 3 equal votes; B, its "
+        "Human baselines of human gaps: A, MERA's published table, drops samples without 3 equal votes; B, its "
         "leaderboard, drops none.",
         choices=HumanBaseline,
     )

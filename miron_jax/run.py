@@ -289,7 +289,7 @@ class Evaluation:
         model = engine.forward.model
         if self.hosts.is_first or (model.placement and model.placement.is_global):  # on a mesh over hosts all take part
             for kind, task in zip(self._kinds, tasks, strict=True):
-                kind.ask(task, model, check, self.say)
+                kind.score_in_turn(task, model, check, self.say)
         if not self.hosts.is_first:
             return None
         for task in tasks:

@@ -3,7 +3,7 @@
 Arrives: an eval bundle (core.yaml, eval_data/...), given or fetched.  Leaves: `SUITE`.
 It deliberately does not know tokenizers or models.
 
-DCLM scores the same files by other rules (file order, one stream of draws, "\\n" between shots, text stripped, the whole
+DCLM scores the same files by other rules (file order, one random stream, "\\n" between shots, text stripped, the whole
 choice as span), so its numbers are not these.
 """
 

@@ -1,4 +1,4 @@
-"""What people score: MERA's and Eval-UA-tion's published human baselines, each with where it comes from.
+"""MERA's and Eval-UA-tion's published human baselines with their sources.
 
 Arrives: nothing.  Leaves: `MERA`, `EVAL_UATION`, by data set.  It deliberately does not know models.
 
@@ -128,7 +128,7 @@ MERA: dict[str, tuple[HumanBaseline, ...]] = {
 # fmt: on
 
 _UATION = "Eval-UA-tion 1.0, Hamotskyi et al. 2024, UNLP"
-_UATION_TABLE = {  # answers of people, of which so many were wrong
+_UATION_TABLE = {  # human answers, and how many of them were wrong
     "ua_cbt": (99, 6),
     "up_unmasked": (99, 12),
     "up_masked": (98, 16),

@@ -32,7 +32,7 @@ _INPUTS: dict[str, Fields] = {
 
 
 def write_mera(folder: Path, version: Version, num_tests: int = 4, open_gold: bool = True) -> Path:
-    """CONFIG/test.jsonl and the split of worked examples; `open_gold`: with right answers everywhere."""
+    """CONFIG/test.jsonl and the split of few-shot examples; `open_gold`: with right answers everywhere."""
     for own in data_sets(version):
         rules = own.rules(version)
         assert rules is not None

@@ -1,4 +1,4 @@
-"""docs/extending.md: its files are written into a copy of the tree, and its command scores with them."""
+"""The files of docs/extending.md, written into a copy of the tree, and its command."""
 
 import json
 import os
@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from transformers import AutoTokenizer
 
 from miron_jax.errors import InputError
+from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.registry import find_suites
 from tests.conftest import REPOSITORY
 from tests.tiny_model import make_tokenizer
@@ -20,7 +20,7 @@ from tests.tiny_model import make_tokenizer
 PAGE = (REPOSITORY / "docs" / "extending.md").read_text(encoding="utf-8")
 BLOCKS: dict[str, str] = dict(re.findall(r"```python\n# (.*?)\n(.*?)```", PAGE, re.DOTALL))
 METRICS = "miron_jax/metrics/choices.py"
-SIZES: dict[str, Any] = {
+SIZES: JsonObject = {
     "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 12,
     "num_key_value_heads": 2, "max_position_embeddings": 64,
 }  # fmt: skip
@@ -77,7 +77,7 @@ def test_its_suite_metric_and_kind_are_scored(extended: Path) -> None:
     listed, scored = (run(extended, *line.split()[1:]) for line in commands.splitlines())
     assert "rhymes/words" in listed.stdout, listed.stderr
     assert scored.returncode == 0, scored.stderr
-    results: dict[str, Any] = json.loads((extended / "out" / "results.json").read_text(encoding="utf-8"))
+    results: JsonObject = json.loads((extended / "out" / "results.json").read_text(encoding="utf-8"))
     plain, ranked = (results["tasks"][name] for name in ("rhymes/words", "ranked-rhymes/words"))
     samples = [json.loads(line) for line in (extended / "out/samples/rhymes/words.jsonl").read_text().splitlines()]
     assert len(samples) == len(WORDS)
@@ -86,10 +86,10 @@ def test_its_suite_metric_and_kind_are_scored(extended: Path) -> None:
         assert sample["metrics"]["lead"] == pytest.approx(gold - other, abs=1e-4)
         assert sample["metrics"]["accuracy_sum"] == float(gold > other)
     assert plain["metrics"]["lead"]["value"] == pytest.approx(
-        sum(own["metrics"]["lead"] for own in samples) / len(WORDS)
+        sum(sample["metrics"]["lead"] for sample in samples) / len(WORDS)
     )
     assert "lead" in scored.stdout
-    by_rank = sum(0.5 + 0.5 * own["metrics"]["accuracy_sum"] for own in samples) / len(WORDS)
+    by_rank = sum(0.5 + 0.5 * sample["metrics"]["accuracy_sum"] for sample in samples) / len(WORDS)
     assert ranked["metrics"]["reciprocal_rank"]["value"] == pytest.approx(by_rank)
     assert ranked["kind"] == "ranking"
     composite = results["suites"]["rhymes"]["composites"]["RHYMES"]

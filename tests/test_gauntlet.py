@@ -1,4 +1,4 @@
-"""The Gauntlet: its table, draws, wording, token ids, averages and answers, against the published files and slow twins."""
+"""The Gauntlet: its table, shots, wording, token ids, averages and answers, against the published files and slow twins."""
 
 import json
 import math
@@ -170,7 +170,7 @@ def test_wording_by_hand():
     first = render(task, examples)[0]
     assert (first.preamble, first.contexts, first.continuations) == ("d f", ("\na ", "\nb"), ("c", "c"))
     alone = render(task_of(replace(entry, num_fewshot=0, delimiter=" so "), "x", None), examples)[0]
-    assert (alone.preamble, alone.contexts) == ("", ("a ", "b"))  # no delimiter at all without worked examples
+    assert (alone.preamble, alone.contexts) == ("", ("a ", "b"))  # no delimiter at all without few-shot examples
     opened = render(task_of(replace(entry, num_fewshot=0, prompt_string="P:", delimiter=" so "), "x", None), examples)[
         0
     ]
@@ -183,7 +183,7 @@ def test_wording_by_hand():
     assert (prompts[0].preamble, prompts[0].contexts) == ("Q: two?\nA: 2", ("\nQ: one?\nA:",))
     assert prompts[1].preamble == "Q: one?\nA: since #### 1"
     assert isinstance(questions[0], Question)
-    assert questions[0].accepted == (" 1 ",)  # as it stands in the file; worked examples show it stripped
+    assert questions[0].accepted == (" 1 ",)  # as it stands in the file; few-shot examples show it stripped
 
 
 def test_a_limit_leaves_draws_as_they_are_and_counts_in_each_category(folder: Path):
@@ -233,7 +233,7 @@ def test_segments_are_tokenized_apart(spaced: bool):
     def ids(text: str) -> list[int]:
         return tokenizer(text, add_special_tokens=False)["input_ids"]
 
-    before = [0, *ids("shots"), *ids("\nquest")]  # the EOS behind the worked examples is dropped
+    before = [0, *ids("shots"), *ids("\nquest")]  # the EOS behind the few-shot examples is dropped
     texts = (" an", " ans") if spaced else ("an", " ans")
     assert [tokens.tolist() for tokens, _ in requests] == [before + ids(text) for text in texts]
     assert requests.span_start.tolist() == [len(before)] * 2

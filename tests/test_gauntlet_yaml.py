@@ -91,7 +91,7 @@ def test_averages_of_ones_own(tmp_path: Path):
     own = read_suite(tasks, written(tmp_path / "g.yaml", gauntlet()))
     found = own.composites({"own-gauntlet/a": Measured(0.75, 10)})
     assert {name: composite.value for name, composite in found.items()} == {"c": 0.5, "default_average": 0.5}
-    # Another number of worked examples is another benchmark: the category lacks it.
+    # Another number of few-shot examples is another benchmark: the category lacks it.
     other = [{"name": "a", "num_fewshot": 5, "random_baseline": 0.5}]
     own = read_suite(tasks, written(tmp_path / "g.yaml", gauntlet(categories=[{"name": "c", "benchmarks": other}])))
     assert own.composites({"own-gauntlet/a": Measured(0.75, 10)})["c"].missing == ("own-gauntlet/a/5-shot",)

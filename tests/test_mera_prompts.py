@@ -1,5 +1,5 @@
-"""MERA's prompts, character by character, against texts written out by hand for records of the published shape; the draws
-of worked examples against the published rule, step by step."""
+"""MERA's prompts, character by character, against texts written out by hand for records of the published shape; the sampling
+of few-shot examples against the published rule, step by step."""
 
 import json
 import random
@@ -145,13 +145,13 @@ PLAIN = {  # zero shots: what v1 and v1.2 show
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_without_worked_examples_a_record_shows_its_own_instruction(name: str, tmp_path: Path) -> None:
+def test_without_shots_a_prompt_has_its_records_instruction(name: str, tmp_path: Path) -> None:
     config, fields, expected = PLAIN[name]
     assert texts(name, write(tmp_path, config, test=[fields])) == [expected]
 
 
 ABCD = {"option_a": "1", "option_b": "2", "option_c": "3", "option_d": "4"}
-SHORT = {  # the question behind worked examples
+SHORT = {  # the question behind few-shot examples
     "mera-v1/lcs": ("lcs", "public_test", "ABC BCD ", "ABC BCD"),
     "mera-v1.2/lcs": ("lcs", "public_test", "ABC BCD", "Строки: ABC BCD\nОтвет:"),
     "mera-v1/mathlogicqa": ("mathlogicqa", "train", {"text": " 2+2?", **ABCD}, "2+2?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:"),
@@ -180,7 +180,7 @@ SHORT = {  # the question behind worked examples
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_behind_worked_examples_the_question_stands_without_its_instruction(name: str, tmp_path: Path) -> None:
+def test_after_shots_a_question_has_no_instruction(name: str, tmp_path: Path) -> None:
     config, split, inputs, expected = SHORT[name]
     own = next(own for own in data_sets("v1.2") if own.config == config)
     right = own.choices[0] if own.choices else "да"
@@ -193,7 +193,7 @@ def test_behind_worked_examples_the_question_stands_without_its_instruction(name
     assert prompt.contexts[0] == expected
     assert prompt.gold is None  # the right answer is not published
     num_fewshot = task_of(name).profile.num_fewshot
-    assert prompt.preamble.count("Начало: ") == 1  # only the first worked example has its instruction
+    assert prompt.preamble.count("Начало: ") == 1  # only the first few-shot example has its instruction
     assert prompt.preamble.count(f" {right}\n\n") == num_fewshot
     assert prompt.preamble.endswith(f"{expected} {right}\n\n" if num_fewshot > 1 else f" {right}\n\n")
 
@@ -245,7 +245,7 @@ def test_one_stream_shuffles_and_then_samples_for_every_record_in_that_order(tmp
         assert prompts(name, tmp_path, 3) == found[:3]  # a limit moves no draw
 
 
-def test_worked_examples_share_the_questions_domain(tmp_path: Path) -> None:
+def test_shots_share_the_questions_domain(tmp_path: Path) -> None:
     inputs = {"text": "Т", **ABCD}
     tests = [record(i, "{text}", inputs, "A", domain="law" if i % 2 else "art") for i in range(6)]
     shots = [
@@ -261,7 +261,7 @@ def test_worked_examples_share_the_questions_domain(tmp_path: Path) -> None:
         prompts("mera-v1/rummlu", tmp_path)
 
 
-def test_where_the_test_records_serve_as_worked_examples_the_one_that_is_asked_shows_none(tmp_path: Path) -> None:
+def test_a_record_that_serves_as_a_shot_has_no_shots(tmp_path: Path) -> None:
     tests = [
         record(i, "И {replica}", {"replica": f"р{i}", "reply_1": "а", "reply_2": "б", "target_group": "г"}, "1")
         for i in range(3)
@@ -280,7 +280,7 @@ def test_an_older_copy_calls_v1s_public_test_train(tmp_path: Path) -> None:
     write(tmp_path, "lcs", test=[record(0, "{inputs}", "т", "")], train=shots)
     assert "И ш" in prompts("mera-v1/lcs", tmp_path)[0].preamble
     (tmp_path / "lcs" / "train.jsonl").unlink()
-    with pytest.raises(InputError, match=r"lcs/public_test\.jsonl is missing, where its worked examples come from"):
+    with pytest.raises(InputError, match=r"lcs/public_test\.jsonl is missing, where its few-shot examples come from"):
         prompts("mera-v1/lcs", tmp_path)
 
 

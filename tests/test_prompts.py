@@ -78,7 +78,7 @@ def few(task: Task, num_fewshot: int) -> Task:
 
 
 def test_wording_of_multiple_choice_by_hand():
-    # Two examples: each is the other's only worked example.  Random(1337) leaves [0, 1] or swaps it.
+    # Two examples: each is the other's only few-shot example.  Random(1337) leaves [0, 1] or swaps it.
     task = few(TASKS["core/arc_easy"], 1)
     examples = [Example(0, (" q0 ",), ("a0", "b0"), 1), Example(1, ("q1",), ("a1", "b1", "c1"), 0)]
     prompts = {prompt.row: prompt for prompt in render(task, examples)}

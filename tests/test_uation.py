@@ -183,7 +183,7 @@ def test_json_files_may_have_any_form(folder: Path, tmp_path: Path, form: str) -
     assert prompts("eval-ua-tion/up_masked", data) == prompts("eval-ua-tion/up_masked", folder)
 
 
-def test_worked_examples_are_drawn_as_lm_eval_draws_them(folder: Path) -> None:
+def test_shots_are_sampled_as_in_lm_eval(folder: Path) -> None:
     found = prompts("eval-ua-tion/lmes_low", folder)
     rows = [json.loads(line) for line in (folder / "lmes_LOW/data/fewshot/LOWTask.jsonl").read_text().splitlines()]
     stream = random.Random(1234)
@@ -260,7 +260,7 @@ def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(folder, data)
     (data / "lmes_LOW/data/fewshot/LOWTask.jsonl").unlink()
-    with pytest.raises(InputError, match=r"LOWTask\.jsonl is missing, where its worked examples come from"):
+    with pytest.raises(InputError, match=r"LOWTask\.jsonl is missing, where its few-shot examples come from"):
         prompts("eval-ua-tion/lmes_low", data)
     (data / "lmes_LOW/data/fewshot/LOWTask.jsonl").write_text("{}\n")
     with pytest.raises(InputError, match="record 1: field 'question'"):
@@ -268,17 +268,17 @@ def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no eval-ua-tion data there, expected folders ua_cbt, lmes_LOW"):
         locate(tmp_path / "nothing")
     few = rewritten(folder, tmp_path / "few", "lmes_WIS/data/WISTask_fewshot.jsonl", lambda rows: rows[:2])
-    with pytest.raises(InputError, match="2 rows to draw worked examples from, expected at least 3"):
+    with pytest.raises(InputError, match="2 rows to sample few-shot examples from, expected at least 3"):
         prompts("eval-ua-tion/lmes_wis", few)
 
 
-def test_the_rows_that_are_scored_are_no_worked_examples(folder: Path, tmp_path: Path) -> None:
+def test_the_rows_that_are_scored_are_no_shots(folder: Path, tmp_path: Path) -> None:
     """Both splits of LOW are called LOWTask.jsonl: what lies at the top is the one that is scored."""
     data = tmp_path / "data"
     shutil.copytree(folder, data)
     shutil.rmtree(data / "lmes_LOW/data/fewshot")
     (data / "lmes_LOW/data/train/LOWTask.jsonl").rename(data / "lmes_LOW/LOWTask.jsonl")
-    with pytest.raises(InputError, match=r"LOWTask\.jsonl is missing, where its worked examples come from"):
+    with pytest.raises(InputError, match=r"LOWTask\.jsonl is missing, where its few-shot examples come from"):
         prompts("eval-ua-tion/lmes_low", data)
 
 
@@ -363,7 +363,7 @@ SHOTS = st.lists(st.text(alphabet="аб\n", min_size=1, max_size=9), max_size=4)
     st.integers(2, 50),
     st.booleans(),
 )
-def test_worked_examples_leave_whole(shots: list[str], options: list[str], limit: int, puts_bos: bool) -> None:
+def test_shots_leave_whole(shots: list[str], options: list[str], limit: int, puts_bos: bool) -> None:
     profile = TASKS["eval-ua-tion/lmes_low"].profile
     starts = tuple(sum(map(len, shots[:i])) for i in range(len(shots)))
     prompt = Prompt(

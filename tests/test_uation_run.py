@@ -135,7 +135,7 @@ def test_greedy_exact_is_what_greedy_generation_writes(data: Path, tmp_path: Pat
         assert [own.metrics["greedy_exact"] for own in scores.examples if own] == [expected] * 3
 
 
-def test_worked_examples_that_do_not_fit_are_counted(model: Path, data: Path, tmp_path: Path) -> None:
+def test_shots_that_do_not_fit_are_counted(model: Path, data: Path, tmp_path: Path) -> None:
     tasks = ("eval-ua-tion/lmes_low", "eval-ua-tion-text/lmes_low")
     whole = run(model, data, tmp_path / "whole", tasks)
     assert [whole["tasks"][name]["num_shots"] for name in tasks] == [{"3": 12}] * 2

@@ -1,7 +1,7 @@
 """Eval-UA-tion's rows -> what is asked, what may be answered, and what examples share.
 
 Arrives: one row of a data set as published, flattened with "_".  Leaves: an `Item`, or ValueError for what a row lacks.  It
-deliberately does not know models, worked examples or how an answer is scored.
+deliberately does not know models, few-shot examples or how an answer is scored.
 
 The words around a row are this project's own.  Options stand in a prompt as letters (Latin, as published) or digits where
 they are long; elsewhere the answer itself is the option.
@@ -34,7 +34,7 @@ SAME_DRAW = 4  # words of a category that two lists of one draw share
 @dataclass(frozen=True, slots=True)
 class Item:
     row: int
-    ask: str  # up to where the answer begins, without worked examples
+    ask: str  # up to where the answer begins, without few-shot examples
     options: tuple[str, ...]  # what may be answered
     gold: int
     cluster: str

@@ -35,7 +35,7 @@ Form = Literal["options", "cloze", "text", "refcompat"]
 NUM_FEWSHOT = 3
 SEPARATOR = "\n\n"
 EXTRA_TOKENS = 8
-# What the authors' task files say: strings that end a text, white space compared or not, worked examples.
+# What the authors' task files say: strings that end a text, white space compared or not, few-shot examples.
 _STOP = {
     "letters": ("\n\n", "\n", "</s>", "."),
     "words": ("\n\n", "\n", "</s>", "."),
@@ -138,7 +138,7 @@ def text_task(
 
 
 def _human(own: DataSet) -> Any:
-    """People were asked about the published data alone; about up_masked they read what it shows, not the whole text of
+    """Human baselines are over the published data only; those of up_masked read what it shows, not the whole text of
     up_masked_refcompat.  Of a file of another size no gap is drawn."""
     human = EVAL_UATION.get(own.name, ()) if own.random is not None else ()
     return tuple(replace(value, tests=own.rows) for value in human)
@@ -177,7 +177,7 @@ def _arranged(own: DataSet, num_shots: int, file: DataFile, examples: list[Any],
     wanted = num_shots + own_file
     if len(pool) < wanted:
         raise InputError(
-            f"{NAME}'s {own.name}: {len(pool)} rows to draw worked examples from, expected at least {wanted}: fetch the "
+            f"{NAME}'s {own.name}: {len(pool)} rows to sample few-shot examples from, expected at least {wanted}: fetch the "
             "file again"
         )
     stream, rows = DRAW.call(len(examples)), range(len(pool))
@@ -194,7 +194,7 @@ def _shown(own: DataSet, path: Path) -> list[Item]:
     if own.shots_blob is not None and git_blob_sha1(content) != own.shots_blob:
         raise InputError(
             f"{own.hub}: {path} is not what this program writes (git blob {git_blob_sha1(content)}, expected "
-            f"{own.shots_blob}), so its worked examples would be others: remove the folder {path.parent}, it is made anew"
+            f"{own.shots_blob}), so its few-shot examples would be others: remove the folder {path.parent}, it is made anew"
         )
     rows = json_rows(content, path, f"{NAME}'s {own.name}")
     found = []
@@ -213,7 +213,8 @@ def _shots_path(own: DataSet, folder: Path) -> Path:
     found = next((place for place in places if place.is_file()), None)
     if found is None or found == own.data_file.below(folder):
         raise InputError(
-            f"{NAME}'s {own.name}: {places[0]} is missing, where its worked examples come from: fetch the whole of {own.hub}"
+            f"{NAME}'s {own.name}: {places[0]} is missing, where its few-shot examples come from: fetch the whole "
+            f"of {own.hub}"
         )
     return found
 

@@ -2,7 +2,7 @@
 
 Arrives: nothing.  Leaves: `DATA_SETS`.  It deliberately knows no wording.
 
-Every evaluation split is called `train`; worked examples come from a split called `fewshot`, which UP-Titles has not.
+Every evaluation split is called `train`; few-shot examples come from a split called `fewshot`, which UP-Titles has not.
 """
 
 from collections.abc import Mapping
@@ -22,13 +22,13 @@ class DataSet:
     hub: str  # its repository; the folder that holds it bears the repository's name
     shape: Shape  # what its rows ask
     file: str  # below its folder
-    shots_file: str | None  # None: worked examples come from the test rows
+    shots_file: str | None  # None: few-shot examples come from the test rows
     rows: int | None  # published; None: the sources disagree
     random: float | None  # published chance; of lmes_low and lmes_wis 1 / (mean number of options); None: not published
     clusters: str  # what examples share that are no independent trials
     reference: Mapping[str, float] = field(default_factory=dict)
     masked: bool = False  # of article: the text's digits are masked too
-    shots_blob: str | None = None  # git blob of the file of worked examples; None: not published
+    shots_blob: str | None = None  # git blob of the file of few-shot examples; None: not published
 
     @property
     def folder(self) -> str:
@@ -39,7 +39,7 @@ class DataSet:
         return DataFile(f"{self.folder}/{self.file}", self.rows, None, _places(self.folder, self.file))
 
     def shots_places(self) -> tuple[str, ...]:
-        """Where the split of worked examples may lie."""
+        """Where the split of few-shot examples may lie."""
         assert self.shots_file is not None
         return (f"{self.folder}/{self.shots_file}", *_places(self.folder, self.shots_file))
 

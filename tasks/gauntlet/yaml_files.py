@@ -83,7 +83,7 @@ def _listed(path: Path, key: str) -> Sequence[Any]:
 
 
 def _entries(fields: Any, where: str) -> list[tuple[IclTask, tuple[str, ...]]]:
-    """One entry for each number of worked examples, and the strings that end its texts."""
+    """One entry for each number of few-shot examples, and the strings that end its texts."""
     if not isinstance(fields, Mapping):
         raise InputError(f"{where}: found {shown(fields)}, expected keys such as label, dataset_uri, icl_task_type")
     label = _text(fields, "label", where)
@@ -162,7 +162,7 @@ def _check_metrics(names: Any, where: str) -> None:
 
 
 def _names(entries: Sequence[IclTask], path: Path) -> dict[tuple[str, int], str]:
-    """(label, worked examples) -> task name; the number stands in it where a label has several."""
+    """(label, few-shot examples) -> task name; the number stands in it where a label has several."""
     labels = [entry.label for entry in entries]
     names: dict[tuple[str, int], str] = {}
     for entry in entries:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from miron_jax.definitions.records import Ask, Example
+from miron_jax.definitions.records import Example, TurnPrompt
 from miron_jax.definitions.rules import Rule
 from miron_jax.tasks.mera.records import SEPARATOR, check_keys, check_record, filled
 from miron_jax.tasks.mera.table import BY_NAME, DataSet, Version
@@ -63,7 +63,7 @@ def _in_order(turns: list[Any], folder: Path) -> list[Any]:
 IN_ORDER = Rule("dialogue_and_turn", _in_order)
 
 
-def asker(version: Version) -> Ask:
+def asker(version: Version) -> TurnPrompt:
     """The text of the last of these turns, behind the answers to those before it."""
     return _ask_v1 if version == "v1" else _ask_v12
 

@@ -1,9 +1,9 @@
 """MERA's records -> examples with their prompts.
 
-Arrives: one JSON object {"instruction", "inputs", "outputs", "meta"}; the records that worked examples come from.  Leaves:
-examples in the order in which their version asks them, with their worked examples.  It deliberately does not know models.
+Arrives: one JSON object {"instruction", "inputs", "outputs", "meta"}; the records that few-shot examples come from.  Leaves:
+examples in the order in which their version asks them, with their few-shot examples.  It deliberately does not know models.
 
-A record's instruction is a `str.format` template of its own.  With worked examples, only the first of them shows its
+A record's instruction is a `str.format` template of its own.  With few-shot examples, only the first of them shows its
 instruction; the others and the question itself are worded without one:
 
     {instruction of shot 1, filled in} {answer 1}
@@ -13,7 +13,7 @@ instruction; the others and the question itself are worded without one:
     {question without instruction}                       -> " A", " B", ...
 
 One random stream serves all records of a data set, in the order in which they are asked: another order would draw other
-worked examples.  v1: random.Random(42) shuffles the test records, then samples for each; v1.2: random.Random(1234) samples
+few-shot examples.  v1: random.Random(42) shuffles the test records, then samples for each; v1.2: random.Random(1234) samples
 in file order.
 """
 
@@ -112,7 +112,7 @@ DRAW = {"v1": STREAM_42_RECORDS, "v1.2": STREAM_1234_RECORDS}
 
 
 def arranger(own: DataSet, rules: Rules, version: Version) -> Callable[[list[Any], Path], list[Any]]:
-    """Puts a version's order and worked examples to the test records of a folder."""
+    """Puts a version's order and few-shot examples to the test records of a folder."""
 
     def arrange(examples: list[Any], folder: Path) -> list[Any]:
         check_keys(own, [example.published for example in examples])
@@ -139,7 +139,7 @@ def check_keys(own: DataSet, records: Sequence[Mapping[str, Any]]) -> None:
 def draw(
     own: DataSet, rules: Rules, version: Version, tests: Sequence[Mapping[str, Any]], pool: Sequence[Record]
 ) -> list[tuple[int, list[Record]]]:
-    """Places of the test records in the order in which they are asked, each with its worked examples."""
+    """Places of the test records in the order in which they are asked, each with its few-shot examples."""
     order, stream = ORDER[version].call(len(tests)), DRAW[version].call(len(tests))
     by_key: dict[Any, list[Record]] = {}
     for record in pool:
@@ -163,11 +163,11 @@ def _sample(
         shared = f" with {own.pool} {_pool_key(own, test)!r}" if own.pool else ""
         where = f"{own.config}/{rules.shots_file or 'test'}.jsonl"
         raise InputError(
-            f"MERA's {own.name}: {where} has {len(found)} records{shared}, expected at least {rules.num_fewshot} for worked "
-            "examples: fetch the file again"
+            f"MERA's {own.name}: {where} has {len(found)} records{shared}, expected at least {rules.num_fewshot} for "
+            "few-shot examples: fetch the file again"
         )
     drawn = stream.sample(found, rules.num_fewshot)
-    # Where the test records serve as worked examples, the one that is asked shows none.
+    # Where the test records serve as few-shot examples, the one that is asked shows none.
     return [shot for shot in drawn if rules.shots_file or shot.fields["meta"] != test["meta"]]
 
 
@@ -176,13 +176,13 @@ def _pool_key(own: DataSet, fields: Mapping[str, Any]) -> Any:
 
 
 def _pool(own: DataSet, rules: Rules, version: Version, folder: Path) -> list[Record]:
-    """The records of the split that worked examples come from; older copies call v1's public_test train."""
+    """The records of the split that few-shot examples come from; older copies call v1's public_test train."""
     names = (rules.shots_file, "train") if rules.shots_file else ("test",)
     paths = [folder / own.config / f"{name}.jsonl" for name in dict.fromkeys(names)]
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
         raise InputError(
-            f"MERA's {own.name}: {paths[0]} is missing, where its worked examples come from: fetch it beside test.jsonl"
+            f"MERA's {own.name}: {paths[0]} is missing, where its few-shot examples come from: fetch it beside test.jsonl"
         )
     records = []
     for row, line in enumerate(path.read_bytes().splitlines()):
@@ -190,7 +190,7 @@ def _pool(own: DataSet, rules: Rules, version: Version, folder: Path) -> list[Re
             fields = parse_json(line)
             record = _record(fields, row, own, rules, version)
             if not isinstance(fields["outputs"], str) or not fields["outputs"]:
-                raise ValueError("field 'outputs' is empty, expected the right answer of a worked example")
+                raise ValueError("field 'outputs' is empty, expected the right answer of a few-shot example")
         except ValueError as error:
             raise InputError(
                 f"MERA's {own.name}: {path}, line {row + 1}: {error}; mend the line or fetch the file again"

@@ -127,7 +127,7 @@ def _task(own: DataSet, rules: Rules, version: Version) -> Task[Any]:
         empty_span="error",
     )
     if own.kind == "dialogue":
-        return Task(name, "dialogue", profile, file, baselines, parse, citation, ask=asker(version), **more)
+        return Task(name, "dialogue", profile, file, baselines, parse, citation, turn_prompt=asker(version), **more)
     return Task(name, "multiple_choice", profile, file, baselines, parse, citation, **more)
 
 

@@ -28,7 +28,7 @@ class Rules:
     """What one version does with a data set."""
 
     num_fewshot: int
-    short: str = ""  # wording without the instruction: second and later worked examples, and the question behind them
+    short: str = ""  # wording without the instruction: second and later few-shot examples, and the question behind them
     short_strip: Literal["nothing", "both", "left"] = "nothing"
     instruction_strip: bool = True  # an instruction with its fields filled in loses white space at both ends
     ending: str = ""  # behind a filled-in instruction
@@ -53,7 +53,7 @@ class DataSet:
     over_all: Rule[OverAll] = NOTHING  # numbers over all records together
     main: str = "accuracy"  # the metric that composites take; "": no answer is right by itself
     group: str = ""  # field of meta, or of inputs, by which accuracy is also told
-    pool: str = ""  # field of meta that a worked example shares with the question
+    pool: str = ""  # field of meta that a few-shot example shares with the question
     field: str = "inputs"  # the placeholder of an input that is one text
     diagnostic: bool = False  # v1 leaves it out of the total
 
