@@ -18,11 +18,12 @@ from rapidfuzz.distance import OSA
 
 from miron_jax.definitions.records import Cloze, ClozeProfile, ClozeTask, Composite, DataFile, Measured, Suite
 from miron_jax.errors import InputError
-from miron_jax.files.hub import revision_of
+from miron_jax.files.hub import Repository, cache_folder, fetch_data_set, revision_of
 from miron_jax.tasks.miron_gen.items import VERSION, items_of
 
 HUB_ID = "apsua/MIRON_Benchmark"
 LANGUAGES = ("en", "ru")
+FILES = {language: f"miron_{language}.parquet" for language in LANGUAGES}
 NOISE, MOST_NOISE = "Noise", 0.25  # the category of noisy beginnings, and how far they are from clean ones
 BY_TEXT = "paired by text"  # in place of an operator
 ROWS = 500  # of a category in a file: the card says 4,000 in two languages, 1,000 a category
@@ -133,38 +134,30 @@ def _wrong_extra(fields: Mapping[str, Any]) -> str | None:
 
 
 def locate(data_dir: Path | None, fetch: bool = True) -> Path:
-    """The folder of the two files: `data_dir`, or one of the files itself, or the hub's cache, fetched where allowed;
-    `@REVISION` names one of the data set there."""
+    """The folder of the two files: `data_dir`, the folder of the file that `data_dir` names, or the cache, which is filled
+    once; `@REVISION` names a revision of the data set on the hub."""
     revision = revision_of(data_dir)
-    if revision is not None:
-        data_dir = None
-    if data_dir is not None and data_dir.is_file():
-        names = [f"miron_{language}.parquet" for language in LANGUAGES]
-        if data_dir.name not in names:
-            raise InputError(f"--data_dir=miron={data_dir}: expected a folder, or a file named {' or '.join(names)}")
-        return data_dir.parent
-    if data_dir is not None:
-        return data_dir
-    from huggingface_hub import hf_hub_download
-
-    try:
-        paths = [
-            hf_hub_download(
-                HUB_ID, f"miron_{language}.parquet", repo_type="dataset", revision=revision, local_files_only=not fetch
+    if data_dir is not None and revision is None:
+        if not data_dir.is_file():
+            return data_dir
+        if data_dir.name not in FILES.values():
+            raise InputError(
+                f"--data_dir=miron={data_dir}: expected a folder, or a file named {' or '.join(FILES.values())}"
             )
-            for language in LANGUAGES
-        ]
-    except (OSError, ValueError) as error:  # the hub's own errors are kinds of these
-        reason = " ".join(str(error).split())
+        return data_dir.parent
+    folder = cache_folder("miron", revision)
+    if fetch:
+        fetch_data_set(Repository(HUB_ID, revision), folder, list(FILES.values()), "miron")
+    if not folder.is_dir():
         raise InputError(
-            f"MIRON's files are not here and cannot be fetched ({reason:.120}): download miron_en.parquet and "
-            f"miron_ru.parquet of the data set {HUB_ID} and pass --data_dir=miron=FOLDER"
-        ) from None
-    return Path(paths[0]).parent
+            f"{folder}: no MIRON data there: download {' and '.join(FILES.values())} of the data set {HUB_ID} and pass "
+            "--data_dir=miron=FOLDER"
+        )
+    return folder
 
 
 def _published(language: str) -> ClozeTask:
-    name, file = f"miron/{language}", f"miron_{language}.parquet"
+    name, file = f"miron/{language}", FILES[language]
 
     def read(folder: Path | None, items_per_category: int) -> list[Cloze]:
         assert folder is not None

@@ -72,7 +72,7 @@ def test_bad_rows_are_named(tmp_path: Path, rows: list[dict[str, Any]], message:
         read_parquet(write(tmp_path, rows), "miron/en")
 
 
-def test_bad_files_are_named(tmp_path: Path) -> None:
+def test_bad_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "miron_en.parquet"
     broken.write_bytes(b"no parquet")
     with pytest.raises(InputError, match="no parquet file that can be read"):
@@ -84,6 +84,7 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
     other.write_bytes(b"")
     with pytest.raises(InputError, match=r"a folder, or a file named miron_en\.parquet"):
         MIRON.locate(other, False)
+    monkeypatch.setenv("MIRON_JAX_DATA", str(tmp_path / "cache"))
     with pytest.raises(InputError, match="pass --data_dir=miron=FOLDER"):  # HF_HUB_OFFLINE
         MIRON.locate(None, True)
 

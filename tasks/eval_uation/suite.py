@@ -19,7 +19,7 @@ from miron_jax.definitions.data_files import git_blob_sha1, json_rows
 from miron_jax.definitions.records import AnswerProfile, DataFile, Example, Profile, Question, Suite, Task
 from miron_jax.definitions.rules import GREEDY
 from miron_jax.errors import InputError
-from miron_jax.files.hub import revision_of
+from miron_jax.files.hub import Repository, fetch_data_set, revision_of
 from miron_jax.files.places import data_cache
 from miron_jax.metrics.answers import NORMALIZED
 from miron_jax.metrics.choices import CHAR, FIRST, SUM
@@ -236,32 +236,16 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
         raise InputError(
             f"--data_dir={NAME}=@{revision}: its data are nine repositories: fetch them and name their folder"
         )
-    top = data_dir or (_fetched() if fetch else data_cache(NAME))
-    if not any((top / own.folder).is_dir() for own in DATA_SETS):
+    top = data_dir or data_cache(NAME)
+    if data_dir is None and fetch:
+        for hub_id, folder in dict.fromkeys((dataset.hub, dataset.folder) for dataset in DATA_SETS):
+            fetch_data_set(Repository(hub_id, None), top / folder, ["*.json", "*.jsonl"], NAME)
+    if not any((top / dataset.folder).is_dir() for dataset in DATA_SETS):
+        folders = ", ".join(dict.fromkeys(dataset.folder for dataset in DATA_SETS))
         raise InputError(
-            f"{top}: no {NAME} data there, expected folders {', '.join(dict.fromkeys(own.folder for own in DATA_SETS))} as "
-            f"the Hugging Face hub has them (such as {DATA_SETS[0].hub}): pass --data_dir={NAME}=FOLDER"
+            f"{top}: no {NAME} data there, expected folders {folders} as the Hugging Face hub has them (such as "
+            f"{DATA_SETS[0].hub}): pass --data_dir={NAME}=FOLDER"
         )
-    return top
-
-
-def _fetched() -> Path:
-    """The hub's nine repositories, kept in the cache; each appears there when it is whole."""
-    from huggingface_hub import snapshot_download
-
-    top = data_cache(NAME)
-    for hub, folder in dict.fromkeys((own.hub, own.folder) for own in DATA_SETS):
-        if (top / folder).is_dir():
-            continue
-        partial_copy = top / f"{folder}.partial"
-        try:
-            snapshot_download(hub, repo_type="dataset", local_dir=partial_copy, allow_patterns=["*.json", "*.jsonl"])
-            partial_copy.rename(top / folder)
-        except Exception as error:  # the hub's client raises errors of whatever fetches for it
-            raise InputError(
-                f"{NAME} data are neither in {top / folder} nor to be had from {hub} on the Hugging Face hub "
-                f"({' '.join(str(error).split()):.160}): fetch it where there is a network and pass --data_dir={NAME}=FOLDER"
-            ) from error
     return top
 
 

@@ -24,8 +24,7 @@ from miron_jax.definitions.records import (
 )
 from miron_jax.definitions.rules import GREEDY, NOTHING
 from miron_jax.errors import InputError
-from miron_jax.files.hub import revision_of
-from miron_jax.files.places import data_cache
+from miron_jax.files.hub import Repository, cache_folder, fetch_data_set, revision_of
 from miron_jax.metrics.choices import SUM
 from miron_jax.metrics.programs import AT_STOP
 from miron_jax.prompting.draws import OWN_ANSWERS
@@ -138,59 +137,34 @@ def _answered(own: DataSet, version: Version) -> Callable[..., object] | None:
 
 
 def locate(version: Version) -> Callable[[Path | None, bool], Path]:
-    """How a version's data are found: given, or in the cache, where they are fetched once."""
+    """The function that finds a version's data: in a folder of the user's, or in the cache, which is filled once."""
 
-    def found_in(data_dir: Path | None, fetch: bool = True) -> Path:
+    def find_folder(data_dir: Path | None, fetch: bool = True) -> Path:
         """The folder that holds bps/test.jsonl and its like."""
-        revision = revision_of(data_dir)
-        if data_dir is None or revision is not None:
-            data_dir = _fetched(version, revision) if fetch else _cache(version, revision)
-        top = data_dir
-        found = next((own for own in (top / "data", top) if any(own.glob("*/test.jsonl"))), None)
-        if found is None:
+        suite, revision = SUITE_NAME[version], revision_of(data_dir)
+        top = cache_folder(suite, revision) if data_dir is None or revision is not None else data_dir
+        if top is not data_dir and fetch:
+            _fetch(version, revision, top)
+        folder = next((folder for folder in (top / "data", top) if any(folder.glob("*/test.jsonl"))), None)
+        if folder is None:
             raise InputError(
-                f"{top}: no {SUITE_NAME[version]} data there, expected CONFIG/test.jsonl (bps/test.jsonl and so on), as "
-                f"{HUB[version]} on the Hugging Face hub has them: pass --data_dir={SUITE_NAME[version]}=FOLDER"
+                f"{top}: no {suite} data there, expected CONFIG/test.jsonl (bps/test.jsonl and so on), as {HUB[version]} on "
+                f"the Hugging Face hub has them: pass --data_dir={suite}=FOLDER"
             )
-        return found
-
-    return found_in
-
-
-def _cache(version: Version, revision: str | None) -> Path:
-    name = SUITE_NAME[version] if revision is None else f"{SUITE_NAME[version]}@{revision.replace('/', '-')}"
-    return data_cache(name)
-
-
-def _fetched(version: Version, revision: str | None) -> Path:
-    """The hub's data set, kept in the cache: what was fetched once does not change when the hub does.
-
-    The data set's id was edited in place (v1's repository speaks of v1.2's tasks by now), so a commit has to be named.
-    """
-    folder = _cache(version, revision)
-    if folder.is_dir():
         return folder
-    revision = revision or os.environ.get(REVISION)
-    if not revision:
-        raise InputError(
-            f"{SUITE_NAME[version]} data are not in {folder}: pass --data_dir={SUITE_NAME[version]}=FOLDER, or =@COMMIT (or "
-            f"set {REVISION}) for the commit of {HUB[version]} on the Hugging Face hub to fetch, which was edited in place"
-        )
-    from huggingface_hub import snapshot_download
 
-    partial = folder.with_name(f"{folder.name}.partial")
-    try:
-        snapshot_download(
-            HUB[version], repo_type="dataset", revision=revision, local_dir=partial, allow_patterns="*.jsonl"
-        )
-        partial.rename(folder)
-    except Exception as error:  # the hub's client raises errors of whatever fetches for it
+    return find_folder
+
+
+def _fetch(version: Version, revision: str | None, folder: Path) -> None:
+    """The repositories were edited in place (v1's describes v1.2's tasks by now), so the user must name a commit."""
+    suite, revision = SUITE_NAME[version], revision or os.environ.get(REVISION)
+    if not revision and not folder.is_dir():
         raise InputError(
-            f"{SUITE_NAME[version]} data are neither in {folder} nor to be had from {HUB[version]} on the Hugging Face hub "
-            f"({' '.join(str(error).split()):.160}): fetch it where there is a network and pass "
-            f"--data_dir={SUITE_NAME[version]}=FOLDER"
-        ) from error
-    return folder
+            f"{suite} data are not in {folder}: pass --data_dir={suite}=FOLDER, or =@COMMIT (or set {REVISION}) for the "
+            f"commit of {HUB[version]} on the Hugging Face hub to fetch, which was edited in place"
+        )
+    fetch_data_set(Repository(HUB[version], revision), folder, ["*.jsonl"], suite)
 
 
 def _composites(version: Version) -> Callable[[Mapping[str, Measured]], Mapping[str, Composite]]:
