@@ -53,14 +53,14 @@ def rewritten(folder: Path, target: Path, file: str, change: Callable[[list[Fiel
     return target
 
 
-def test_every_data_set_is_read_and_asked(folder: Path) -> None:
+def test_every_data_set_gives_prompts_with_its_number_of_shots(folder: Path) -> None:
     assert locate(folder) == folder
     for task in TASKS.values():
-        found = prompts(task.name, folder)
-        assert len(found) == 12, task.name
+        rendered = prompts(task.name, folder)
+        assert len(rendered) == 12, task.name
         cloze = task.name.endswith("_cloze")
         shots = 0 if cloze else 2 if task.name == "eval-ua-tion-text-refcompat/ua_cbt" else 3
-        assert {prompt.num_shots for prompt in found} == {shots}, task.name
+        assert {prompt.num_shots for prompt in rendered} == {shots}, task.name
         assert task.profile.num_fewshot == shots
 
 
@@ -127,9 +127,9 @@ def test_masked_bodies_or_not(folder: Path) -> None:
         assert body(f"eval-ua-tion/{name}") == "Місто купило 12 автобусів. Це стаття 0."
 
 
-def test_a_row_has_as_many_titles_as_it_has(folder: Path) -> None:
-    found = prompts("eval-ua-tion/up_masked", folder)
-    assert [len(prompt.contexts) - prompt.beside for prompt in found[:3]] == [10, 9, 10]
+def test_rows_may_have_fewer_titles(folder: Path) -> None:
+    rendered = prompts("eval-ua-tion/up_masked", folder)
+    assert [len(prompt.contexts) - prompt.beside for prompt in rendered[:3]] == [10, 9, 10]
     examples = read_examples(TASKS["eval-ua-tion/up_masked"], folder)
     chance = TASKS["eval-ua-tion/up_masked"].chance
     assert chance is not None
@@ -181,25 +181,25 @@ def test_json_files_may_have_any_form(folder: Path, tmp_path: Path, form: str) -
     assert prompts("eval-ua-tion/up_masked", data) == prompts("eval-ua-tion/up_masked", folder)
 
 
-def test_worked_examples_are_drawn_as_lm_eval_draws_them(folder: Path) -> None:
-    found = prompts("eval-ua-tion/lmes_low", folder)
+def test_shots_are_sampled_as_in_lm_eval(folder: Path) -> None:
+    rendered = prompts("eval-ua-tion/lmes_low", folder)
     rows = [json.loads(line) for line in (folder / "lmes_LOW/data/fewshot/LOWTask.jsonl").read_text().splitlines()]
     stream = random.Random(1234)
-    for prompt in found:
-        drawn = stream.sample(rows, 3)
+    for prompt in rendered:
+        shots = stream.sample(rows, 3)
         assert prompt.preamble == "".join(
-            f"Питання: {row['question']}\nВідповідь: {row['correctAnswer']}\n\n" for row in drawn
+            f"Питання: {row['question']}\nВідповідь: {row['correctAnswer']}\n\n" for row in shots
         )
     # UP-Titles has no split for them: four of the test rows are drawn, and the row itself left out.
     stream, titles = random.Random(1234), [title(i) for i in range(12)]
     for prompt in prompts("eval-ua-tion/up_masked", folder):
-        drawn = [row for row in stream.sample(titles, 4) if row["index"] != prompt.row][:3]
-        shown = [part.rsplit("Відповідь: ", 1)[1] for part in prompt.preamble.split("\n\n")[:-1]]
-        assert shown == [str(int(row["label"])) for row in drawn]
+        shots = [row for row in stream.sample(titles, 4) if row["index"] != prompt.row][:3]
+        answers = [part.rsplit("Відповідь: ", 1)[1] for part in prompt.preamble.split("\n\n")[:-1]]
+        assert answers == [str(int(row["label"])) for row in shots]
         assert f"Це стаття {prompt.row}." not in prompt.preamble
 
 
-def test_another_place_of_a_file(folder: Path, tmp_path: Path) -> None:
+def test_a_file_at_another_published_path(folder: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(folder, data)
     (data / "lmes_catsbin/data").mkdir()
@@ -249,9 +249,9 @@ BAD = [  # file, what a field becomes, what the message says
 @pytest.mark.parametrize(("file", "change", "message"), BAD)
 def test_a_bad_row_is_named(folder: Path, tmp_path: Path, file: str, change: Fields, message: str) -> None:
     data = rewritten(folder, tmp_path / "own", file, lambda rows: [{**rows[0], **change}, *rows[1:]])
-    own = next(own for own in DATA_SETS if file.startswith(own.folder))
+    dataset = next(dataset for dataset in DATA_SETS if file.startswith(dataset.folder))
     with pytest.raises(InputError, match=message):
-        read_examples(TASKS[f"eval-ua-tion/{own.name}"], data)
+        read_examples(TASKS[f"eval-ua-tion/{dataset.name}"], data)
 
 
 def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
         prompts("eval-ua-tion/lmes_wis", few)
 
 
-def test_the_rows_that_are_scored_are_no_worked_examples(folder: Path, tmp_path: Path) -> None:
+def test_scored_rows_are_never_the_pool_of_shots(folder: Path, tmp_path: Path) -> None:
     """Both splits of LOW are called LOWTask.jsonl: what lies at the top is the one that is scored."""
     data = tmp_path / "data"
     shutil.copytree(folder, data)
@@ -319,19 +319,19 @@ def test_whole_examples_stay_within_the_trained_length() -> None:
 
 
 def test_one_folder_for_the_three_suites(folder: Path) -> None:
-    every = suites()
-    own = (("eval-ua-tion", str(folder)), ("", "elsewhere"))
+    suites_by_name = suites()
+    folders = (("eval-ua-tion", str(folder)), ("", "elsewhere"))
     for name in ("eval-ua-tion", "eval-ua-tion-text", "eval-ua-tion-text-refcompat"):
-        assert every[name].named_folder(own) == folder
-    assert every["eval-ua-tion-gen"].named_folder(own) == Path("elsewhere")
-    assert every["eval-ua-tion-text"].named_folder((("eval-ua-tion-text", "own"), *own)) == Path("own")
+        assert suites_by_name[name].named_folder(folders) == folder
+    assert suites_by_name["eval-ua-tion-gen"].named_folder(folders) == Path("elsewhere")
+    assert suites_by_name["eval-ua-tion-text"].named_folder((("eval-ua-tion-text", "own"), *folders)) == Path("own")
     with pytest.raises(InputError, match="no folder: name one, or leave it out"):
-        every["eval-ua-tion-gen"].locate(Path("/nonexistent"), True)
+        suites_by_name["eval-ua-tion-gen"].locate(Path("/nonexistent"), True)
 
 
-def test_the_published_places_are_those_of_the_test_files() -> None:
-    named = {f"{own.folder}/{own.file}" for own in DATA_SETS}
-    named |= {f"{own.folder}/{own.shots_file}" for own in DATA_SETS if own.shots_file}
+def test_published_paths_are_those_of_the_test_files() -> None:
+    named = {f"{dataset.folder}/{dataset.file}" for dataset in DATA_SETS}
+    named |= {f"{dataset.folder}/{dataset.shots_file}" for dataset in DATA_SETS if dataset.shots_file}
     assert named == FILES.keys()
 
 
@@ -346,7 +346,7 @@ class Characters:
 
     def __call__(self, text: Any, add_special_tokens: bool = True, verbose: bool = True) -> dict[str, Any]:
         if isinstance(text, list):
-            return {"input_ids": [self(own, add_special_tokens)["input_ids"] for own in text]}
+            return {"input_ids": [self(one_text, add_special_tokens)["input_ids"] for one_text in text]}
         first = [0] if add_special_tokens and self.puts_bos else []
         return {"input_ids": [*first, *map(ord, text)]}
 
@@ -361,7 +361,7 @@ SHOTS = st.lists(st.text(alphabet="аб\n", min_size=1, max_size=9), max_size=4)
     st.integers(2, 50),
     st.booleans(),
 )
-def test_worked_examples_leave_whole(shots: list[str], options: list[str], limit: int, puts_bos: bool) -> None:
+def test_truncation_removes_whole_shots(shots: list[str], options: list[str], limit: int, puts_bos: bool) -> None:
     profile = TASKS["eval-ua-tion/lmes_low"].profile
     starts = tuple(sum(map(len, shots[:i])) for i in range(len(shots)))
     prompt = Prompt(
@@ -402,21 +402,21 @@ def test_what_compares_as_equal(answer: str, gold: str, ours: bool, lm_eval: boo
     assert (as_lm_eval(answer, True) == as_lm_eval(gold, True)) is lm_eval_no_space
 
 
-def test_letters_stay_apart_where_looks_are_folded() -> None:
+def test_lookalike_folding_keeps_letters_distinct() -> None:
     alphabet = "абвгґдеєжзиіїйклмнопрстуфхцчшщьюя"
     assert len({comparable(letter) for letter in alphabet}) == 33
     assert comparable("вода") == "вода"  # a word's letters are its own
 
 
-def test_what_is_asked_beside_by_hand() -> None:
+def test_additional_scores_by_hand() -> None:
     options, texts = [np.array([-1.0], np.float32), np.array([-0.5, -2.0], np.float32)], (" ab", " abcdef")
     plain = score_choices(options, texts, 1, SUM)
     assert plain.metrics["accuracy"] == 0.0  # -1.0 against -2.5
-    found = score_beside(plain, options, texts, 1, [], [np.array([-0.25], np.float32), np.array([-3.0], np.float32)])
-    assert found.metrics["accuracy_char"] == 1.0  # -1 / 2 against -2.5 / 6
-    assert found.metrics["accuracy_pmi"] == 1.0  # -0.75 against 0.5
-    assert found.neutral_logprobs == (-0.25, -3.0)
-    assert "greedy_exact" not in found.metrics
+    scores = score_beside(plain, options, texts, 1, [], [np.array([-0.25], np.float32), np.array([-3.0], np.float32)])
+    assert scores.metrics["accuracy_char"] == 1.0  # -1 / 2 against -2.5 / 6
+    assert scores.metrics["accuracy_pmi"] == 1.0  # -0.75 against 0.5
+    assert scores.neutral_logprobs == (-0.25, -3.0)
+    assert "greedy_exact" not in scores.metrics
     logprobs = np.array([-0.1, -0.2], np.float32)
     right, wrong = (logprobs, np.array([0, 0], np.int32)), (logprobs, np.array([0, 1], np.int32))
     for endings, expected in (([right], 1.0), ([wrong], 0.0), ([wrong, right], 1.0), ([wrong, wrong], 0.0)):
@@ -435,7 +435,7 @@ def test_what_is_asked_beside_by_hand() -> None:
 
 
 @pytest.mark.parametrize("drops", [True, False])
-def test_refcompat_sees_what_the_tokenizer_decodes_alone(drops: bool) -> None:
+def test_refcompat_decodes_completions_alone(drops: bool) -> None:
     class Decoding(Characters):
         def __len__(self) -> int:
             return 1 << 20
