@@ -24,10 +24,8 @@ from miron_jax.tasks.miron_gen.items import VERSION, items_of
 HUB_ID = "apsua/MIRON_Benchmark"
 LANGUAGES = ("en", "ru")
 FILES = {language: f"miron_{language}.parquet" for language in LANGUAGES}
-NOISE, MOST_NOISE = (
-    "Noise",
-    0.25,
-)  # category of noisy prefixes; their distance from the clean one, as a share of its length
+NOISE = "Noise"  # the category of noisy prefixes
+MOST_NOISE = 0.25  # their distance from the clean prefix, as a share of its length
 BY_TEXT = "paired by text"  # the operator of pairs that `with_pairs` finds
 ROWS = 500  # of each category in one file, by the card
 COLUMNS = ("prefix", "target", "category")
@@ -44,12 +42,7 @@ def read_parquet(path: Path, task_name: str) -> list[Cloze]:
     try:
         table = parquet.read_table(path, page_checksum_verification=True)
         columns, digest = table.to_pydict(), (table.schema.metadata or {}).get(_DIGEST)
-    except (
-        ArrowException,
-        OSError,
-        ValueError,
-        OverflowError,
-    ) as error:  # ValueError: for one, a text that is not UTF-8
+    except (ArrowException, OSError, ValueError, OverflowError) as error:  # ValueError: a text is not UTF-8
         reason = " ".join(str(error).split())
         raise InputError(
             f"{task_name}: {path} is no parquet file that can be read ({reason:.120}): fetch it again"
@@ -65,9 +58,8 @@ def read_parquet(path: Path, task_name: str) -> list[Cloze]:
     num_rows = len(columns["prefix"])
     if not num_rows:
         raise InputError(f"{task_name}: {path} has no rows: fetch the file again")
-    return [
-        _cloze({name: column[row] for name, column in columns.items()}, row, path, task_name) for row in range(num_rows)
-    ]
+    rows = ({name: column[row] for name, column in columns.items()} for row in range(num_rows))
+    return [_cloze(fields, row, path, task_name) for row, fields in enumerate(rows)]
 
 
 def with_pairs(items: Sequence[Cloze]) -> list[Cloze]:
@@ -131,9 +123,8 @@ def _cloze(fields: Mapping[str, Json], row: int, path: Path, task_name: str) -> 
 def _wrong_extra(fields: Mapping[str, Json]) -> str | None:
     """The first error in the additional columns of miron-gen's files; None if there is none."""
     distractors, clean_prefix = fields.get("distractors"), fields.get("clean_prefix")
-    if distractors is not None and not (
-        isinstance(distractors, list) and all(isinstance(text, str) and text for text in distractors)
-    ):
+    are_texts = isinstance(distractors, list) and all(isinstance(text, str) and text for text in distractors)
+    if distractors is not None and not are_texts:
         return f"distractors is {distractors!r:.40}, expected a list of texts or null"
     if distractors and fields["target"] in distractors:
         return f"distractors holds the target {fields['target']!r:.40}, expected wrong continuations only"

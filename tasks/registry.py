@@ -71,9 +71,8 @@ def select(patterns: str, among: Mapping[str, Suite[AnyTask]] = SUITES) -> Selec
     requested = [pattern.strip() for pattern in patterns.split(",")]
     tasks_by_name = {task.name: task for suite in among.values() for task in suite.tasks}
     chosen = {name for pattern in requested for name in _matches(pattern, tasks_by_name, among)}
-    return Selection(
-        [task for name, task in tasks_by_name.items() if name in chosen], frozenset(requested) & tasks_by_name.keys()
-    )
+    selected = [task for name, task in tasks_by_name.items() if name in chosen]
+    return Selection(selected, frozenset(requested) & tasks_by_name.keys())
 
 
 def _matches(pattern: str, tasks_by_name: dict[str, AnyTask], among: Mapping[str, Suite[AnyTask]]) -> list[str]:

@@ -113,13 +113,8 @@ def test_degenerate_and_categorized_files_are_as_described(folder: Path):
     sizes: dict[str | None, int] = {}
     for example in read_examples(options_task("jeopardy"), folder):
         sizes[example.category] = sizes.get(example.category, 0) + 1
-    assert sizes == {
-        "american_history": 413,
-        "literature": 490,
-        "science": 476,
-        "word_origins": 365,
-        "world_history": 373,
-    }
+    history = {"american_history": 413, "world_history": 373}
+    assert sizes == {**history, "literature": 490, "science": 476, "word_origins": 365}
 
 
 # Draws and wording
@@ -335,10 +330,7 @@ def test_a_uniform_model_scores_the_share_of_first_options(folder: Path):
         same = [np.full(3, -2.0, np.float32)] * 2
         scores = [
             score_choices(
-                same * (len(e.continuations) // 2 or 1),
-                ("a", "b") * (len(e.continuations) // 2 or 1),
-                e.gold,
-                EXP_MEAN,
+                same * (len(e.continuations) // 2 or 1), ("a", "b") * (len(e.continuations) // 2 or 1), e.gold, EXP_MEAN
             )
             for e in examples
         ]
@@ -469,26 +461,18 @@ def test_weights_by_size():
 # Bad input
 
 
+QUESTION = IclTask("x", "generation", 0, 0.0, "x.jsonl")
+CATEGORIZED = IclTask("x", "language_modeling", 0, 0.0, "x.jsonl", has_categories=True)
+
+
 @pytest.mark.parametrize(
     ("entry", "fields", "message"),
     [
-        (
-            IclTask("x", "language_modeling", 0, 0.0, "x.jsonl", has_categories=True),
-            {"context": "a", "continuation": "b"},
-            "'category' is missing",
-        ),
-        (IclTask("x", "generation", 0, 0.0, "x.jsonl"), {"context": "a"}, "'answer' is missing"),
-        (IclTask("x", "generation", 0, 0.0, "x.jsonl"), {"context": "a", "answer": 3}, "'answer' holds 3"),
-        (
-            IclTask("x", "generation", 0, 0.0, "x.jsonl"),
-            {"context": "a", "answer": "b", "chain_of_thought": "c"},
-            "no cot_delimiter",
-        ),
-        (
-            IclTask("x", "generation", 0, 0.0, "x.jsonl"),
-            {"context": "a", "answer": "b", "aliases": "c"},
-            "'aliases' holds 'c'",
-        ),
+        (CATEGORIZED, {"context": "a", "continuation": "b"}, "'category' is missing"),
+        (QUESTION, {"context": "a"}, "'answer' is missing"),
+        (QUESTION, {"context": "a", "answer": 3}, "'answer' holds 3"),
+        (QUESTION, {"context": "a", "answer": "b", "chain_of_thought": "c"}, "no cot_delimiter"),
+        (QUESTION, {"context": "a", "answer": "b", "aliases": "c"}, "'aliases' holds 'c'"),
     ],
 )
 def test_bad_lines_are_refused(tmp_path: Path, entry: IclTask, fields: JsonObject, message: str):

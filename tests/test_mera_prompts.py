@@ -70,119 +70,84 @@ def test_bps_replaces_its_one_field_and_leaves_the_braces_it_speaks_of(tmp_path:
     ]
 
 
+ETHICS_INPUTS, REPLIES = {"text": "Т", "actant_1": "а", "actant_2": "б"}, {"reply_1": "а", "reply_2": "б"}
 PLAIN = {  # zero shots: what v1 and v1.2 show
     "mera-v1/parus": (
-        "parus",
         record(0, " Выбери: {premise} | {choice1} | {choice2}", {"premise": "П", "choice1": "а", "choice2": "б"}, "2"),
         " Выбери: П | а | б\nОтвет:",
     ),
     "mera-v1/rcb": (
-        "rcb",
-        record(0, "{premise} -> {hypothesis}?\n", {"premise": "П", "hypothesis": "Г"}, "3"),
-        "П -> Г?\n\nОтвет:",
+        record(0, "{premise} -> {hypothesis}?\n", {"premise": "П", "hypothesis": "Г"}, "3"), "П -> Г?\n\nОтвет:",
     ),
     "mera-v1/rwsd": (
-        "rwsd",
         record(0, "{text}: {span1_text} = {span2_text}?", {"text": "Т", "span1_text": "а", "span2_text": "б"}, "Нет"),
         "Т: а = б?\nОтвет:",
     ),
     "mera-v1/multiq": (
-        "multiq",
-        record(
-            0,
-            " {question}\n{support_text}\n{text}\nОтвет: ",
-            {"question": "В", "support_text": "С", "text": "Т"},
-            [{"segment": "а"}],
-        ),
+        record(0, " {question}\n{support_text}\n{text}\nОтвет: ", {"question": "В", "support_text": "С", "text": "Т"},
+               [{"segment": "а"}]),
         "В\nС\nТ\nОтвет:",
     ),
-    "mera-v1/rumodar": ("rumodar", record(0, "Реши:\n{inputs}\n", "1 -> 2\n3 ->", "4"), "Реши:\n1 -> 2\n3 ->"),
-    "mera-v1/rudetox": ("rudetox", record(0, "Перепиши: {toxic_comment}\n", "грубо", "мягко"), "Перепиши: грубо"),
+    "mera-v1/rumodar": (record(0, "Реши:\n{inputs}\n", "1 -> 2\n3 ->", "4"), "Реши:\n1 -> 2\n3 ->"),
+    "mera-v1/rudetox": (record(0, "Перепиши: {toxic_comment}\n", "грубо", "мягко"), "Перепиши: грубо"),
     "mera-v1/ruethics": (
-        "ruethics",
-        record(
-            0,
-            "{text} {actant_1} {actant_2} ",
-            {"text": "Т", "actant_1": "а", "actant_2": "б"},
-            dict.fromkeys(("virtue", "law", "moral", "justice", "utilitarianism"), "1"),
-            question="good",
-        ),
-        "Т а б ",
+        record(0, "{text} {actant_1} {actant_2} ", ETHICS_INPUTS, dict.fromkeys(ETHICS, "1"), question="good"), "Т а б ",
     ),
     "mera-v1/ruhhh": (
-        "ruhhh",
-        record(
-            0,
-            "{query}\n1 {reply_1}\n2 {reply_2}\n",
-            {"query": "?", "reply_1": "а", "reply_2": "б"},
-            "1",
-            criteria="honest",
-        ),
+        record(0, "{query}\n1 {reply_1}\n2 {reply_2}\n", {"query": "?", **REPLIES}, "1", criteria="honest"),
         "?\n1 а\n2 б",
     ),
     "mera-v1/ruhatespeech": (
-        "ruhatespeech",
-        record(
-            0,
-            "{target_group}: {replica} {reply_1} {reply_2}\n",
-            {"target_group": "женщины", "replica": "р", "reply_1": "а", "reply_2": "б"},
-            "2",
-        ),
+        record(0, "{target_group}: {replica} {reply_1} {reply_2}\n",
+               {"target_group": "женщины", "replica": "р", **REPLIES}, "2"),
         "женщины: р а б\n",
     ),
     "mera-v1/use": (
-        "use",
-        record(
-            0, "{task}\n{text}\n", {"task": "З", "text": "Т"}, "слово", id_task="4", variant=0, type="text", score=1
-        ),
+        record(0, "{task}\n{text}\n", {"task": "З", "text": "Т"}, "слово", id_task="4", variant=0, type="text", score=1),
         "З\nТ",
     ),
-    "mera-v1.2/ruethics": (
-        "ruethics",
-        record(0, " {text} ", {"text": "Т"}, "", question="good"),
-        "Т",
-    ),
-}
+    "mera-v1.2/ruethics": (record(0, " {text} ", {"text": "Т"}, "", question="good"), "Т"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_without_shots_a_prompt_is_the_records_instruction(name: str, tmp_path: Path) -> None:
-    config, fields, expected = PLAIN[name]
-    assert texts(name, write(tmp_path, config, test=[fields])) == [expected]
+    fields, expected = PLAIN[name]
+    assert texts(name, write(tmp_path, name.partition("/")[2], test=[fields])) == [expected]
 
 
 ABCD = {"option_a": "1", "option_b": "2", "option_c": "3", "option_d": "4"}
 SHORT = {  # the question behind worked examples
-    "mera-v1/lcs": ("lcs", "public_test", "ABC BCD ", "ABC BCD"),
-    "mera-v1.2/lcs": ("lcs", "public_test", "ABC BCD", "Строки: ABC BCD\nОтвет:"),
-    "mera-v1/mathlogicqa": ("mathlogicqa", "train", {"text": " 2+2?", **ABCD}, "2+2?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:"),
-    "mera-v1.2/mathlogicqa": ("mathlogicqa", "train", {"text": " 2+2?", **ABCD}, " 2+2?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:"),
-    "mera-v1/ruworldtree": ("ruworldtree", "train", {"question": "К?", **ABCD}, "К?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:"),
+    "mera-v1/lcs": ("public_test", "ABC BCD ", "ABC BCD"),
+    "mera-v1.2/lcs": ("public_test", "ABC BCD", "Строки: ABC BCD\nОтвет:"),
+    "mera-v1/mathlogicqa": ("train", {"text": " 2+2?", **ABCD}, "2+2?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:"),
+    "mera-v1.2/mathlogicqa": ("train", {"text": " 2+2?", **ABCD}, " 2+2?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:"),
+    "mera-v1/ruworldtree": ("train", {"question": "К?", **ABCD}, "К?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:"),
     "mera-v1/rummlu": (
-        "rummlu", "public_test", {"text": " Т?", "subject": "с", **ABCD}, "Т?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:",
+        "public_test", {"text": " Т?", "subject": "с", **ABCD}, "Т?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:",
     ),
     "mera-v1.2/rummlu": (
-        "rummlu", "train", {"text": " Т?", "subject": "с", **ABCD}, "Т?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:",
+        "train", {"text": " Т?", "subject": "с", **ABCD}, "Т?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:",
     ),
-    "mera-v1/chegeka": ("chegeka", "train", {"topic": "кино", "text": "Кто?"}, 'Категория "кино"\nВопрос: Кто?\nОтвет:'),
-    "mera-v1/simplear": ("simplear", "train", " 2 + 3 = ", "2 + 3 ="),
-    "mera-v1/rumultiar": ("rumultiar", "train", "2 * 3 =", "2 * 3 ="),
+    "mera-v1/chegeka": ("train", {"topic": "кино", "text": "Кто?"}, 'Категория "кино"\nВопрос: Кто?\nОтвет:'),
+    "mera-v1/simplear": ("train", " 2 + 3 = ", "2 + 3 ="),
+    "mera-v1/rumultiar": ("train", "2 * 3 =", "2 * 3 ="),
     "mera-v1.2/parus": (
-        "parus", "train", {"premise": "П", "choice1": "а", "choice2": "б"},
+        "train", {"premise": "П", "choice1": "а", "choice2": "б"},
         "Ситуация: П\nФрагмент 1: а\nФрагмент 2: б\nОтвет:",
     ),
-    "mera-v1.2/rcb": ("rcb", "train", {"premise": "П", "hypothesis": "Г"}, "Ситуация: П\nГипотеза: Г\nОтвет:"),
+    "mera-v1.2/rcb": ("train", {"premise": "П", "hypothesis": "Г"}, "Ситуация: П\nГипотеза: Г\nОтвет:"),
     "mera-v1.2/rwsd": (
-        "rwsd", "train", {"text": "Т", "span1_text": "а", "span2_text": "б"},
+        "train", {"text": "Т", "span1_text": "а", "span2_text": "б"},
         "Текст: Т\nФрагмент 1: а\nФрагмент 2: б\nОтвет:",
     ),
-    "mera-v1.2/rudetox": ("rudetox", "train", "грубо", "Токсичный текст: грубо\nНетоксичный текст:"),
+    "mera-v1.2/rudetox": ("train", "грубо", "Токсичный текст: грубо\nНетоксичный текст:"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SHORT)
 def test_after_shots_the_question_has_no_instruction(name: str, tmp_path: Path) -> None:
-    config, split, inputs, expected = SHORT[name]
+    config, (split, inputs, expected) = name.partition("/")[2], SHORT[name]
     dataset = next(dataset for dataset in data_sets("v1.2") if dataset.config == config)
     right = dataset.choices[0] if dataset.choices else "да"
     fields = {} if isinstance(inputs, str) else inputs
@@ -318,11 +283,7 @@ def test_accepted_answers_and_the_ties_of_v1(tmp_path: Path) -> None:
     assert question.accepted == ("раз", "два")
     assert worded([]) == ()
     ties = {dataset.name for dataset in data_sets("v1") if dataset.v1 and dataset.v1.tie is LAST}
-    assert ties == {
-        "ruEthics",
-        "ruHHH",
-        "ruHateSpeech",
-    }  # "1" wins a tie in ruEthics, "2" in the others; v1.2: the first
+    assert ties == {"ruEthics", "ruHHH", "ruHateSpeech"}  # "1" wins a tie in ruEthics, "2" in the others
     assert all(dataset.v12.tie is FIRST for dataset in data_sets("v1.2"))
     assert BY_NAME["ruEthics"].choices == ("0", "1")
 

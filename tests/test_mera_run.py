@@ -57,21 +57,18 @@ def run(model: Path, folder: Path, version: Version, **settings: Any) -> Path:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1.2"])
-def test_the_metrics_of_a_run_are_the_sites_metrics_of_its_submission(
-    version: Version, model: Path, tmp_path: Path
-) -> None:
+def test_a_run_has_the_sites_metrics_of_its_submission(version: Version, model: Path, tmp_path: Path) -> None:
     folder = write_mera(tmp_path / "data", version, 5)
     output = run(model, folder, version)
     path = tmp_path / "out.zip"
     exported = export(output, path, version)
     with zipfile.ZipFile(path) as archive:
         assert ("logs_public.zip" in archive.namelist()) == (version == "v1.2")
-    submission = read_submission(
-        path, version, {name: list(by_key) for name, by_key in read_records(folder, version).items()}
-    )
+    records = read_records(folder, version)
+    submission = read_submission(path, version, {name: list(by_key) for name, by_key in records.items()})
     assert list(submission.faults) == exported.absent
     assert {fault.name for fault in submission.faults.values()} <= {"no_task"}
-    site = score_submission(submission.answers, read_records(folder, version), version)
+    site = score_submission(submission.answers, records, version)
     tasks = json.loads((output / "results.json").read_text())["tasks"]
     compared = 0
     for dataset in data_sets(version):
@@ -98,10 +95,8 @@ def test_closed_gold_is_never_zero(model: Path, tmp_path: Path) -> None:
             continue
         assert (task["n"], task["skipped"]) == (0, 3)
         assert all(entry["value"] is None for entry in task["metrics"].values())
-        [first, *_] = map(
-            json.loads, (output / "samples" / "mera-v1" / f"{dataset.config}.jsonl").read_text().splitlines()
-        )
-        assert "not published" in first["reason"]
+        samples = output / "samples" / "mera-v1" / f"{dataset.config}.jsonl"
+        assert "not published" in json.loads(samples.read_text().splitlines()[0])["reason"]
     composite = results["suites"]["mera-v1"]["composites"]["total_score"]
     assert composite["value"] is None
     assert len(composite["missing"]) == 17
@@ -235,9 +230,7 @@ def test_a_leading_blank_of_an_answer_does_not_count(tmp_path: Path) -> None:
     (tmp_path / "use" / "test.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     questions = read_examples(task, tmp_path)
     source = Source(task, questions, DataState("no published hash", None))
-    prompts = [
-        Prompt(i, question.row, question.contexts, question.continuations, None) for i, question in enumerate(questions)
-    ]
+    prompts = [Prompt(i, q.row, q.contexts, q.continuations, None) for i, q in enumerate(questions)]
     scores = GenerationScores(source, prompts, questions=questions, ended=["stop", "stop"], generated=[" 2,1", " 3"])
     scores.finish()
     # One point in one of two variants, each of 34: v1 does not ask the records for their 2.

@@ -67,12 +67,8 @@ def test_the_published_submission_scores_its_published_response(golden: Path) ->
     test_keys = {name: list(by_key) for name, by_key in records.items()}
     submission = read_submission(golden / "sample_submission.zip", "v1", test_keys)
     assert not submission.faults
-    assert [len(submission.answers[name]) for name in ("PARus", "ruDetox", "ruEthics", "ruHateSpeech")] == [
-        500,
-        800,
-        1935,
-        265,
-    ]
+    sizes = {"PARus": 500, "ruDetox": 800, "ruEthics": 1935, "ruHateSpeech": 265}
+    assert {name: len(submission.answers[name]) for name in sizes} == sizes
     published = json.loads((golden / "sample_response.json").read_text(encoding="utf-8"))["results"]
     scores = score_submission(submission.answers, records, "v1")
     assert sum(map(len, scores.values())) == 26

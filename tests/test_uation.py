@@ -208,41 +208,32 @@ def test_a_file_at_another_published_path(folder: Path, tmp_path: Path) -> None:
     assert prompts("eval-ua-tion/lmes_catsbin", data) == prompts("eval-ua-tion/lmes_catsbin", folder)
 
 
-BAD = [  # file, what a field becomes, what the message says
-    ("lmes_LOW/data/train/LOWTask.jsonl", {"question": "Яка літера?"}, "line 1: field 'question'.*quotation marks"),
-    ("lmes_LOW/data/train/LOWTask.jsonl", {"correctAnswer": None}, "line 1: field 'correctAnswer' is None"),
-    ("lmes_catsbin/DoAllWordsBelongToCatTask.jsonl", {"correctAnswer": 1.5}, "expected true or false"),
-    ("lmes_wordalpha/WordsAlphabetOrder.jsonl", {"correctAnswer": "вікно"}, "expected one of вода and вітер"),
-    ("ua_cbt/data/train/ua_cbt_v0.2-clean.json", {"answer": "кит"}, "expected one of its options"),
-    (
-        "ua_cbt/data/train/ua_cbt_v0.2-clean.json",
-        {"question": "Без пропуску."},
-        r"the gaps \(none\), expected one, ______",
-    ),
-    ("ua_cbt/data/train/ua_cbt_v0.2-clean.json", {"options": ["один"]}, "expected a list of 2 to 10 texts"),
-    ("ua_cbt/data/train/ua_cbt_v0.2-clean.json", {"question": "Це _______ ."}, "expected one, ______"),
-    ("ua_cbt/data/train/ua_cbt_v0.2-clean.json", {"context": "Це ______ ."}, "expected it in the question alone"),
-    (
-        "ua_cbt/data/train/ua_cbt_v0.2-clean.json",
-        {"options": ["лисиця", "сова", "сова"], "answer": "сова"},
-        "expected the answer 'сова' among them once",
-    ),
-    ("lmes_LOW/data/train/LOWTask.jsonl", {"correctAnswer": "щ"}, "expected a letter of 'молоко'"),
-    ("lmes_LOW/data/train/LOWTask.jsonl", {"correctAnswer": "молоко"}, "expected a letter of 'молоко'"),
+LOW, CBT = "lmes_LOW/data/train/LOWTask.jsonl", "ua_cbt/data/train/ua_cbt_v0.2-clean.json"
+ALPHA, MC = "lmes_wordalpha/WordsAlphabetOrder.jsonl", "lmes_catsmc/WhichWordWrongCatTask.jsonl"
+TITLES = "up_titles_masked/up_titles_35000-5000-ukr.json"
+BAD = [  # file, changed fields, message
+    (LOW, {"question": "Яка літера?"}, "line 1: field 'question'.*quotation marks"),
+    (LOW, {"correctAnswer": None}, "line 1: field 'correctAnswer' is None"),
+    (LOW, {"correctAnswer": "щ"}, "expected a letter of 'молоко'"),
+    (LOW, {"correctAnswer": "молоко"}, "expected a letter of 'молоко'"),
     ("lmes_WIS/data/WISTask.jsonl", {"correctAnswer": "слон"}, "expected a word of 'Сонце гріє мокру траву.'"),
-    ("lmes_catsmc/WhichWordWrongCatTask.jsonl", {"correctAnswer": "кіт"}, "expected one of дуб, клен"),
-    (
-        "lmes_catsmc/WhichWordWrongCatTask.jsonl",
-        {"additionalMetadata_main_cat_words": 5},
-        "main_cat_words' is 5, expected a list",
-    ),
-    ("lmes_wordalpha/WordsAlphabetOrder.jsonl", {"additionalMetadata_option_1": "Вода"}, "are both 'вода'"),
-    ("lmes_wordalpha/WordsAlphabetOrder.jsonl", {"question": "\ud83d"}, "half a surrogate pair"),
-    ("up_titles_masked/up_titles_35000-5000-ukr.json", {"label": math.inf}, "field 'label' is inf"),
-    ("up_titles_masked/up_titles_35000-5000-ukr.json", {"label": math.nan}, "field 'label' is nan"),
-    ("up_titles_masked/up_titles_35000-5000-ukr.json", {"label": 10.0}, "a place among its 10 titles"),
-    ("up_titles_masked/up_titles_35000-5000-ukr.json", {"label": "0"}, "field 'label' is '0'"),
-    ("up_titles_masked/up_titles_35000-5000-ukr.json", {"masked_text": " "}, "field 'masked_text'"),
+    ("lmes_catsbin/DoAllWordsBelongToCatTask.jsonl", {"correctAnswer": 1.5}, "expected true or false"),
+    (MC, {"correctAnswer": "кіт"}, "expected one of дуб, клен"),
+    (MC, {"additionalMetadata_main_cat_words": 5}, "main_cat_words' is 5, expected a list"),
+    (ALPHA, {"correctAnswer": "вікно"}, "expected one of вода and вітер"),
+    (ALPHA, {"additionalMetadata_option_1": "Вода"}, "are both 'вода'"),
+    (ALPHA, {"question": "\ud83d"}, "half a surrogate pair"),
+    (CBT, {"answer": "кит"}, "expected one of its options"),
+    (CBT, {"question": "Без пропуску."}, r"the gaps \(none\), expected one, ______"),
+    (CBT, {"options": ["один"]}, "expected a list of 2 to 10 texts"),
+    (CBT, {"question": "Це _______ ."}, "expected one, ______"),
+    (CBT, {"context": "Це ______ ."}, "expected it in the question alone"),
+    (CBT, {"options": ["лисиця", "сова", "сова"], "answer": "сова"}, "expected the answer 'сова' among them once"),
+    (TITLES, {"label": math.inf}, "field 'label' is inf"),
+    (TITLES, {"label": math.nan}, "field 'label' is nan"),
+    (TITLES, {"label": 10.0}, "a place among its 10 titles"),
+    (TITLES, {"label": "0"}, "field 'label' is '0'"),
+    (TITLES, {"masked_text": " "}, "field 'masked_text'"),
 ]
 
 
@@ -282,8 +273,7 @@ def test_scored_rows_are_never_the_pool_of_shots(folder: Path, tmp_path: Path) -
 
 def test_an_apostrophe_is_a_letter_of_its_word(folder: Path, tmp_path: Path) -> None:
     change = {"question": 'Яка літера y слові "п’ять-так" стоїть під номером 2?', "correctAnswer": "’"}
-    file = "lmes_LOW/data/train/LOWTask.jsonl"
-    data = rewritten(folder, tmp_path / "own", file, lambda rows: [{**rows[0], **change}, *rows[1:]])
+    data = rewritten(folder, tmp_path / "own", LOW, lambda rows: [{**rows[0], **change}, *rows[1:]])
     first = prompts("eval-ua-tion/lmes_low", data)[0]
     assert first.continuations[: len(first.contexts) - first.beside] == (
         " п", " ’", " я", " т", " ь", " -", " а", " к",
@@ -296,18 +286,9 @@ def test_an_apostrophe_is_a_letter_of_its_word(folder: Path, tmp_path: Path) -> 
 
 
 def test_lists_of_one_draw_are_one_cluster() -> None:
-    """The authors' lists show five words of a category or four of the same with an odd one, which has a name only then."""
-    named = joined_draws(
-        ["д: a, b, c, d, e", "д: a, b, c, d", "р: a, b, c, d", "д: b, c, d, e", "д: a, b, x, y, z", "д: "]
-    )
-    assert named == [
-        "д: a, b, c, d, e",
-        "д: a, b, c, d, e",
-        "р: a, b, c, d",
-        "д: a, b, c, d, e",
-        "д: a, b, x, y, z",
-        "д: ",
-    ]
+    """The authors' lists show five words of a category, or four of the same five with an odd word."""
+    five, four, others, other = "д: a, b, c, d, e", "д: a, b, c, d", "д: a, b, x, y, z", "р: a, b, c, d"
+    assert joined_draws([five, four, other, "д: b, c, d, e", others, "д: "]) == [five, five, other, five, others, "д: "]
 
 
 def test_whole_examples_stay_within_the_trained_length() -> None:

@@ -168,9 +168,7 @@ def test_results_count_the_shots_that_fit(model: Path, data: Path, tmp_path: Pat
         assert cut["tasks"][name]["truncated"] == 0  # no token was cut, examples were left out whole
 
 
-def test_completions_under_both_comparisons(
-    model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_both_text_suites(model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tasks = ("eval-ua-tion-text/lmes_catsbin", "eval-ua-tion-text-refcompat/lmes_catsbin")
     results = run(model, data, tmp_path, tasks, limit=LIMIT)
     for name in tasks:

@@ -39,9 +39,7 @@ class Item:
     options: tuple[str, ...]  # possible answers
     gold: int
     cluster: str
-    swapped: (
-        str | None
-    )  # equal for questions that differ only in the order of their choices; None: there is one order only
+    swapped: str | None  # equal for questions that differ only in the order of choices; None: only one order exists
     traits: tuple[tuple[str, str], ...]
     before: str = ""  # story: the text up to the gap
     question: str = ""  # story: the part of `before` that the row calls its question
@@ -233,12 +231,9 @@ def joined_draws(clusters: Sequence[str]) -> list[str]:
 
 
 def _traits(fields: JsonObject, *names: str) -> tuple[tuple[str, str], ...]:
-    values = [(name, fields.get(f"{_META}{name}")) for name in names]
-    return tuple(
-        (name, str(value).lower() if isinstance(value, bool) else str(value))
-        for name, value in values
-        if value is not None
-    )
+    values = {name: fields.get(f"{_META}{name}") for name in names}
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
+    return tuple((name, text) for name, text in texts.items() if values[name] is not None)
 
 
 def _quoted(question: str) -> str:

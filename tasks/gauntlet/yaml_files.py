@@ -7,7 +7,7 @@ The path of a data file below --data_dir is its `dataset_uri`, or the part of it
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ _TEXTS = {  # yaml key -> field
 _GENERATION_KEYS = ("cot_delimiter", "early_stopping_criteria")
 _MOST_LABEL_BYTES = 200  # file systems allow 255, which includes suffixes
 _GAUNTLET_KEYS = ("weighting", "subtract_random_baseline", "rescale_accuracy", "averages", "categories")
+_BENCHMARK_KEYS = ("name", "num_fewshot", "random_baseline")
 _OTHER_KEYS = (
     "label", "dataset_uri", "num_fewshot", "icl_task_type", "has_categories", "early_stopping_criteria",
     "batch_size", "metric_names",
@@ -82,32 +83,32 @@ def _task_list(path: Path) -> Sequence[Json]:
     return tasks
 
 
-def _entries(fields: Json, location: str) -> list[tuple[IclTask, tuple[str, ...]]]:
+def _entries(fields: Json, at: str) -> list[tuple[IclTask, tuple[str, ...]]]:
     """One entry for each number of shots, with its stop strings."""
     if not isinstance(fields, Mapping):
-        raise InputError(f"{location}: found {shown(fields)}, expected keys such as label, dataset_uri, icl_task_type")
-    label = _text(fields, "label", location)
-    location = f"{location} ({printable(label, 60)})"
-    _check_keys(fields, (*_OTHER_KEYS, *_TEXTS), location)
+        raise InputError(f"{at}: found {shown(fields)}, expected keys such as label, dataset_uri, icl_task_type")
+    label = _text(fields, "label", at)
+    at = f"{at} ({printable(label, 60)})"
+    _check_keys(fields, (*_OTHER_KEYS, *_TEXTS), at)
     if label.startswith("/") or ".." in label.split("/") or not label.isprintable():
-        raise InputError(f"{location}: label is {shown(label)}, expected a name that can be part of a file's path")
+        raise InputError(f"{at}: label is {shown(label)}, expected a name that can be part of a file's path")
     if len(label.encode()) > _MOST_LABEL_BYTES:
         raise InputError(
-            f"{location}: label has {len(label.encode())} bytes, a file's name takes {_MOST_LABEL_BYTES}: cut it"
+            f"{at}: label has {len(label.encode())} bytes, a file's name takes {_MOST_LABEL_BYTES}: cut it"
         )
-    kind = _text(fields, "icl_task_type", location)
+    kind = _text(fields, "icl_task_type", at)
     if kind not in _KINDS:
         raise InputError(
-            f"{location}: icl_task_type is {shown(kind)}, expected one of {', '.join(_KINDS)}: mend or remove the task"
+            f"{at}: icl_task_type is {shown(kind)}, expected one of {', '.join(_KINDS)}: mend or remove the task"
         )
-    _check_metrics(fields.get("metric_names", []), location)
+    _check_metrics(fields.get("metric_names", []), at)
     stop = fields.get("early_stopping_criteria", [])
     if not (isinstance(stop, list) and all(isinstance(text, str) and text for text in stop)):
-        raise InputError(f"{location}: early_stopping_criteria is {shown(stop)}, expected a list of texts")
+        raise InputError(f"{at}: early_stopping_criteria is {shown(stop)}, expected a list of texts")
     if unused := [key for key in _GENERATION_KEYS if key in fields and _KINDS[kind] != "generation"]:
-        raise InputError(f"{location}: key {unused[0]!r} is of tasks that generate, not of {kind}: remove it")
-    texts = {field: _text(fields, key, location) for key, field in _TEXTS.items() if key in fields}
-    uri = _text(fields, "dataset_uri", location)
+        raise InputError(f"{at}: key {unused[0]!r} is of tasks that generate, not of {kind}: remove it")
+    texts = {field: _text(fields, key, at) for key, field in _TEXTS.items() if key in fields}
+    uri = _text(fields, "dataset_uri", at)
     return [
         (
             IclTask(
@@ -116,53 +117,49 @@ def _entries(fields: Json, location: str) -> list[tuple[IclTask, tuple[str, ...]
                 shots,
                 None,
                 uri.partition("local_data/")[2] or uri,
-                has_categories=_bool(fields, "has_categories", False, location),
+                has_categories=_bool(fields, "has_categories", False, at),
                 **texts,
             ),
             tuple(stop),
         )
-        for shots in _shots(fields, location)
+        for shots in _shots(fields, at)
     ]
 
 
-def _text(fields: JsonObject, key: str, location: str) -> str:
+def _text(fields: JsonObject, key: str, at: str) -> str:
     text = fields.get(key)
     if not isinstance(text, str) or "${" in text:
-        raise InputError(f"{location}: {key} is {shown(text)}, expected a text without ${{...}}")
+        raise InputError(f"{at}: {key} is {shown(text)}, expected a text without ${{...}}")
     return text
 
 
-def _bool(fields: JsonObject, key: str, default: bool, location: str) -> bool:
+def _bool(fields: JsonObject, key: str, default: bool, at: str) -> bool:
     flag = fields.get(key, default)
     if not isinstance(flag, bool):
-        raise InputError(f"{location}: {key} is {shown(flag)}, expected true or false")
+        raise InputError(f"{at}: {key} is {shown(flag)}, expected true or false")
     return flag
 
 
-def _check_keys(fields: Json, keys: Sequence[str], location: str) -> None:
+def _check_keys(fields: Json, keys: Sequence[str], at: str) -> None:
     """Raises InputError for keys that are not read here, misspelt ones included: the reference may use them."""
     unknown = [str(key) for key in fields if key not in keys] if isinstance(fields, Mapping) else []
     if unknown:
-        raise InputError(
-            f"{location}: key {unknown[0]!r} is not known here, expected one of {', '.join(keys)}: remove it"
-        )
+        raise InputError(f"{at}: key {unknown[0]!r} is not known here, expected one of {', '.join(keys)}: remove it")
 
 
-def _shots(fields: JsonObject, location: str) -> list[int]:
+def _shots(fields: JsonObject, at: str) -> list[int]:
     num_fewshot = fields.get("num_fewshot", [0])
     counts = num_fewshot if isinstance(num_fewshot, list) else [num_fewshot]
     if not counts or not all(isinstance(num, int) and not isinstance(num, bool) and num >= 0 for num in counts):
-        raise InputError(
-            f"{location}: num_fewshot is {shown(num_fewshot)}, expected whole numbers from 0, such as [10]"
-        )
+        raise InputError(f"{at}: num_fewshot is {shown(num_fewshot)}, expected whole numbers from 0, such as [10]")
     return counts
 
 
-def _check_metrics(names: Json, location: str) -> None:
+def _check_metrics(names: Json, at: str) -> None:
     """Raises InputError for metrics other than accuracies, which are the only ones computed."""
     wrong = [str(name) for name in names if "Accuracy" not in str(name)] if isinstance(names, list) else [repr(names)]
     if wrong:
-        raise InputError(f"{location}: metric_names asks for {wrong[0]:.60}, expected names of accuracies: remove it")
+        raise InputError(f"{at}: metric_names asks for {wrong[0]:.60}, expected names of accuracies: remove it")
 
 
 def _names(entries: Sequence[IclTask], path: Path) -> dict[tuple[str, int], str]:
@@ -176,13 +173,9 @@ def _names(entries: Sequence[IclTask], path: Path) -> dict[tuple[str, int], str]
         several = labels.count(entry.label) > 1
         names[key] = f"{NAME}/{entry.label}{f'/{entry.num_fewshot}-shot' if several else ''}"
     if len(set(names.values())) < len(names):
-        raise InputError(f"{path}: two tasks would both be called {_duplicate(names.values())}: give one another label")
+        [(duplicate, _)] = Counter(names.values()).most_common(1)
+        raise InputError(f"{path}: two tasks would both be called {duplicate}: give one another label")
     return names
-
-
-def _duplicate(names: Iterable[str]) -> str:
-    met: Counter[str] = Counter(names)
-    return met.most_common(1)[0][0]
 
 
 def _averages(path: Path, names: Mapping[tuple[str, int], str]) -> Averages:
@@ -213,9 +206,8 @@ def _averages(path: Path, names: Mapping[tuple[str, int], str]) -> Averages:
             )
     if both := sorted(averages.keys() & categories.keys()):
         raise InputError(f"{path}: {both[0]!r} names an average and a category: give one of them another name")
-    return Averages(
-        categories, {name: tuple(member) for name, member in averages.items()}, weighting, subtract, rescale
-    )
+    members_of = {name: tuple(members) for name, members in averages.items()}
+    return Averages(categories, members_of, weighting, subtract, rescale)
 
 
 def _categories(
@@ -226,16 +218,11 @@ def _categories(
         _check_keys(category, ("name", "benchmarks"), f"{path}, category {shown(category)}")
         try:
             name = _text(category, "name", f"{path}, category {shown(category)}")
+            baselines = {}
             for benchmark in category["benchmarks"]:
-                _check_keys(
-                    benchmark, ("name", "num_fewshot", "random_baseline"), f"{path}, benchmark {shown(benchmark)}"
-                )
-            baselines = {
-                names.get(key := (b["name"], b["num_fewshot"]), f"{NAME}/{key[0]}/{key[1]}-shot"): float(
-                    b["random_baseline"]
-                )
-                for b in category["benchmarks"]
-            }
+                _check_keys(benchmark, _BENCHMARK_KEYS, f"{path}, benchmark {shown(benchmark)}")
+                label, shots = key = benchmark["name"], benchmark["num_fewshot"]
+                baselines[names.get(key, f"{NAME}/{label}/{shots}-shot")] = float(benchmark["random_baseline"])
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(
                 f"{path}: category {shown(category)} cannot be read ({type(error).__name__}: {error}), expected a name and "

@@ -64,14 +64,11 @@ def parser(dataset: DataSet, rules: Rules, version: Version) -> Callable[[JsonOb
         category = group_of(dataset, fields) if dataset.group else None
         context = record.short if rules.num_fewshot else record.full
         if dataset.kind == "text":
-            right = (
-                tuple(accepted(outputs)) if dataset.match is WORDS and outputs else ((str(outputs),) if outputs else ())
-            )
+            right = tuple(accepted(outputs) if dataset.match is WORDS else [str(outputs)]) if outputs else ()
             return Question(row, (context,), ("",), None, category, published=fields, accepted=right, room_for=())
         gold = dataset.choices.index(outputs) if outputs and dataset.over_all is not MCC else None
-        return Example(
-            row, (context,), tuple(f" {choice}" for choice in dataset.choices), gold, category, published=fields
-        )
+        continuations = tuple(f" {choice}" for choice in dataset.choices)
+        return Example(row, (context,), continuations, gold, category, published=fields)
 
     return parse
 
@@ -120,9 +117,8 @@ def arranger(dataset: DataSet, rules: Rules, version: Version) -> Callable[[list
         tests = [example.published or {} for example in examples]
         check_keys(dataset, tests)
         pool = _pool(dataset, rules, version, folder) if rules.num_fewshot else []
-        return [
-            replace(examples[i], shots=worded(shots)) for i, shots in assign_shots(dataset, rules, version, tests, pool)
-        ]
+        shots_of = assign_shots(dataset, rules, version, tests, pool)
+        return [replace(examples[i], shots=worded(shots)) for i, shots in shots_of]
 
     return arrange
 
@@ -261,10 +257,8 @@ def _check_outputs(outputs: Json, dataset: DataSet) -> None:
         right = isinstance(outputs, dict) and all(outputs.get(key) in ("0", "1") for key in ETHICS)
         expected = f"a label 0 or 1 for each of {', '.join(ETHICS)}"
     elif dataset.choices:
-        right, expected = (
-            isinstance(outputs, str) and outputs in dataset.choices,
-            f"one of {', '.join(dataset.choices)}",
-        )
+        right = isinstance(outputs, str) and outputs in dataset.choices
+        expected = f"one of {', '.join(dataset.choices)}"
     else:
         listed = isinstance(outputs, list) and (
             dataset.kind == "program" or (dataset.config == "multiq" and all(map(_is_span, outputs)))

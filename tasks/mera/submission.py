@@ -49,7 +49,7 @@ class Submission:
     faults: dict[str, Fault]  # by data set
 
 
-class _FaultError(Exception):
+class _Invalid(Exception):
     def __init__(self, name: str, detail: str) -> None:
         super().__init__(detail)
         self.fault = Fault(name, detail)
@@ -69,7 +69,7 @@ def read_submission(path: Path, version: Version, test_keys: Mapping[str, Sequen
                 try:
                     content = _member(archive, members, dataset.name)
                     answers[dataset.name] = _answers(content, dataset, version, test_keys.get(dataset.name))
-                except _FaultError as error:
+                except _Invalid as error:
                     faults[dataset.name] = error.fault
             return Submission(answers, faults)
     except FileNotFoundError:
@@ -135,16 +135,16 @@ def _meta(key: Key) -> JsonObject:
 def _member(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo | None], name: str) -> bytes:
     member = members.get(f"{name}.json")
     if member is None and f"{name}.json" in members:
-        raise _FaultError("unreadable_file", f"{name}.json: is twice in the zip, expected once")
+        raise _Invalid("unreadable_file", f"{name}.json: is twice in the zip, expected once")
     if member is None:
         other = next((filename for filename in members if filename.rpartition(".")[0] == name), None)
         if other is not None:
-            raise _FaultError("extension", f"{other}: expected {name}.json")
+            raise _Invalid("extension", f"{other}: expected {name}.json")
         nested = next((filename for filename in members if filename.endswith(f"/{name}.json")), None)
         hint = f", found {nested}: put the files at the top of the zip" if nested else ""
-        raise _FaultError("no_task", f"{name}.json is not in the zip{hint}")
+        raise _Invalid("no_task", f"{name}.json is not in the zip{hint}")
     if member.compress_type not in _METHODS:
-        raise _FaultError(
+        raise _Invalid(
             "unreadable_file", f"{name}.json: packed by method {member.compress_type}, expected stored or deflate"
         )
     try:
@@ -153,8 +153,8 @@ def _member(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo | No
             if len(content) <= MOST_BYTES:
                 return content
     except _TORN as error:
-        raise _FaultError("unreadable_file", f"{name}.json: cannot be unpacked ({error!s:.80})") from None
-    raise _FaultError("unreadable_file", f"{name}.json: unpacks to more than {MOST_BYTES} bytes, expected that at most")
+        raise _Invalid("unreadable_file", f"{name}.json: cannot be unpacked ({error!s:.80})") from None
+    raise _Invalid("unreadable_file", f"{name}.json: unpacks to more than {MOST_BYTES} bytes, expected that at most")
 
 
 def _answers(content: bytes, dataset: DataSet, version: Version, test_keys: Sequence[Key] | None) -> dict[Key, Json]:
@@ -163,38 +163,38 @@ def _answers(content: bytes, dataset: DataSet, version: Version, test_keys: Sequ
     for i, record in enumerate(_records(content, dataset, version)):
         at = f"{file}, record {i}"
         if not isinstance(record, Mapping) or "outputs" not in record:
-            raise _FaultError("no_outputs_field_for_doc", f'{at}: expected {{"outputs": ..., "meta": {{...}}}}')
+            raise _Invalid("no_outputs_field_for_doc", f'{at}: expected {{"outputs": ..., "meta": {{...}}}}')
         if not isinstance(record.get("meta"), Mapping):
-            raise _FaultError("no_meta_field_for_doc", f"{at}: no meta beside outputs")
+            raise _Invalid("no_meta_field_for_doc", f"{at}: no meta beside outputs")
         try:
             key = key_of(dataset, record["meta"])
         except (KeyError, TypeError) as error:
             names = "dialog_id and question_id" if dataset.kind == "dialogue" else "id"
-            raise _FaultError(
+            raise _Invalid(
                 "no_id_field_for_doc", f"{at}: meta has no {names} that is a whole number ({error})"
             ) from None
         if dataset.match is EXAM and not {"id_task", "variant"} <= record["meta"].keys():
-            raise _FaultError("no_meta_field_for_doc", f"{at}: meta has no id_task and variant beside its id")
+            raise _Invalid("no_meta_field_for_doc", f"{at}: meta has no id_task and variant beside its id")
         if key in answers:
-            raise _FaultError("duplicate_id", f"{at}: record {_named(key)} is answered twice, expected once")
+            raise _Invalid("duplicate_id", f"{at}: record {_named(key)} is answered twice, expected once")
         answers[key] = _checked(record["outputs"], dataset, version, f"{at} ({_named(key)})")
     if test_keys is not None:
         _check_keys(answers, test_keys, file)
     elif dataset.rules(version).tests not in (None, len(answers)):  # pyright: ignore[reportOptionalMemberAccess]
         tests = dataset.rules(version).tests  # pyright: ignore[reportOptionalMemberAccess]
-        raise _FaultError("no_id", f"{file}: {len(answers)} records, expected {tests}, one for each test record")
+        raise _Invalid("no_id", f"{file}: {len(answers)} records, expected {tests}, one for each test record")
     return answers
 
 
 def _check_keys(answers: Mapping[Key, Json], test_keys: Sequence[Key], file: str) -> None:
     known_keys = set(test_keys)
     if unanswered := [key for key in test_keys if key not in answers]:
-        raise _FaultError(
+        raise _Invalid(
             "no_id",
             f"{file}: record {_named(unanswered[0])} has no answer, {len(unanswered)} of {len(test_keys)} have none",
         )
     if unknown := [key for key in answers if key not in known_keys]:
-        raise _FaultError(
+        raise _Invalid(
             "unknown_id", f"{file}: record {_named(unknown[0])} is none of the {len(test_keys)} test records"
         )
 
@@ -208,16 +208,16 @@ def _records(content: bytes, dataset: DataSet, version: Version) -> list[Json]:
     try:
         document = parse_json(content.decode("utf-8"))
     except ValueError as error:
-        raise _FaultError("unreadable_file", f"{file}: no JSON in UTF-8 ({error!s:.80})") from None
+        raise _Invalid("unreadable_file", f"{file}: no JSON in UTF-8 ({error!s:.80})") from None
     data = document.get("data") if isinstance(document, dict) else None
     if not isinstance(data, Mapping):
-        raise _FaultError("no_data_field", f'{file}: expected {{"data": {{"test": [...]}}}}')
+        raise _Invalid("no_data_field", f'{file}: expected {{"data": {{"test": [...]}}}}')
     test = data.get("test")
     if not isinstance(test, list):
-        raise _FaultError("no_split", f'{file}: "data" has no list under "test"')
+        raise _Invalid("no_split", f'{file}: "data" has no list under "test"')
     if dataset.kind == "dialogue" and version == "v1":
         if len(test) != 1 or not isinstance(test[0], list):
-            raise _FaultError("no_split", f'{file}: v1 wants one list of records within the list under "test"')
+            raise _Invalid("no_split", f'{file}: v1 wants one list of records within the list under "test"')
         return test[0]
     return test
 
@@ -228,22 +228,20 @@ def _checked(output: Json, dataset: DataSet, version: Version, at: str) -> Json:
         if not isinstance(output, dict):
             raise _type_error(output, at, "a label for each of " + ", ".join(ETHICS))
         if set(output) != set(ETHICS) or not all(isinstance(label, str) for label in output.values()):
-            raise _FaultError("doc_parse_output_error", f"{at}: expected the texts of {', '.join(ETHICS)}")
+            raise _Invalid("doc_parse_output_error", f"{at}: expected the texts of {', '.join(ETHICS)}")
     elif dataset.config == "multiq" and version == "v1":
         if not isinstance(output, list):
             raise _type_error(output, at, "a list of spans")
         if not output or not isinstance(output[0], dict) or not isinstance(output[0].get("segment"), str):
-            raise _FaultError("doc_parse_output_error", f'{at}: expected [{{"segment": "..."}}]')
+            raise _Invalid("doc_parse_output_error", f'{at}: expected [{{"segment": "..."}}]')
     elif dataset.kind == "program":
         if not isinstance(output, list):
             raise _type_error(output, at, "results of the tests, a list for each generation")
         if version == "v1.2" and len(output) != 1:
-            raise _FaultError("doc_parse_output_error", f"{at}: expected one list, of {GENERATIONS} generations")
+            raise _Invalid("doc_parse_output_error", f"{at}: expected one list, of {GENERATIONS} generations")
         results = output[0] if version == "v1.2" else output
         if not isinstance(results, list) or len(results) != GENERATIONS or not all(map(_is_run, results)):
-            raise _FaultError(
-                "doc_parse_output_error", f"{at}: expected {GENERATIONS} generations, a list of texts each"
-            )
+            raise _Invalid("doc_parse_output_error", f"{at}: expected {GENERATIONS} generations, a list of texts each")
     elif not isinstance(output, str):
         raise _type_error(output, at, "a text")
     return output
@@ -255,5 +253,5 @@ def _is_run(run: Json) -> bool:
     return isinstance(run, str) or (isinstance(run, list) and all(isinstance(result, str | None) for result in run))
 
 
-def _type_error(output: Json, at: str, expected: str) -> _FaultError:
-    return _FaultError("doc_output_type_error", f"{at}: found a {type(output).__name__}, expected {expected}")
+def _type_error(output: Json, at: str, expected: str) -> _Invalid:
+    return _Invalid("doc_output_type_error", f"{at}: found a {type(output).__name__}, expected {expected}")
