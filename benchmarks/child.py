@@ -1,4 +1,4 @@
-"""A call in a process of its own, with a time limit: what never ran on a GPU may hang there, and some keep its memory."""
+"""A call in a process of its own, with a time limit: some engines keep a GPU's memory."""
 
 import multiprocessing
 import os

@@ -2,7 +2,7 @@
 
 import itertools
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from common import say, seconds_of
 
-from miron_jax.kernels.forest_attention import cudnn, hopper, xla
+from miron_jax.kernels.forest_attention import cudnn, xla
 from miron_jax.kernels.target_logprob.layout import lay_out
 from miron_jax.kernels.target_logprob.xla import target_logprob
 
 
-def attention_seconds(names: Sequence[str], smoke: bool) -> dict[str, Any]:
+def attention_seconds(smoke: bool) -> dict[str, Any]:
     """Of one layer, texts that see all before them and forests: branches of 64 places behind a quarter of the row."""
     heads, size, places = (2, 16, 1024) if smoke else (10, 128, 32768)
     ways: dict[str, Callable[..., jax.Array]] = {
@@ -25,10 +25,9 @@ def attention_seconds(names: Sequence[str], smoke: bool) -> dict[str, Any]:
         "cudnn": lambda q, k, v, until, index, bias: cudnn.forest_attention(
             q, k, v, bias.astype(jnp.bfloat16), scale=0.1
         ),
-        "hopper": lambda q, k, v, until, index, bias: hopper.forest_attention(q, k, v, until, index, scale=0.1),
     }
     found: dict[str, Any] = {}
-    for name, length in itertools.product(names, (128,) if smoke else (512, 2048)):
+    for name, length in itertools.product(ways, (128,) if smoke else (512, 2048)):
         rows = places // length
         q, k, v = (
             jax.random.normal(jax.random.key(i), (rows, length, heads, size), jnp.float32).astype(jnp.bfloat16)

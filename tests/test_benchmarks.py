@@ -159,7 +159,6 @@ def test_gpu_suite_smoke(tiny: Tiny) -> None:
         assert found["peers"]["lm_eval"]["times_ours"] > 0
     assert found["kernels"]["head"]["64"] > 0
     assert found["kernels"]["attention"]["xla_128_forests"] > 0
-    assert "hopper_128_texts" in found["kernels"]["attention_hopper"]  # an error there, but told by its own process
     assert found["seconds"] < 540
 
 
