@@ -82,7 +82,6 @@ flags.DEFINE_list("only", [], "Sections to run; all when empty.")
 flags.DEFINE_bool("smoke", False, "Tiny shapes and few examples, on whatever device there is.")
 
 TOLERANCE = 1e-4  # nats a scored token, float32 at highest precision
-HOPPER_SECONDS = 60  # that its process gets, start and compilation included
 VLLM_SECONDS, VLLM_MEMORY = 120, 0.25  # start included; of the GPU's memory, beside jax's share and torch's weights
 PEERS = {
     "one_example_a_forward": "torch, one example a forward",
@@ -322,9 +321,7 @@ class Suite:
 
     def measure_kernels(self) -> JsonObject:
         """One layer's attention in rows of 512 and 2048, and the head of the 561M shape by chunk, bfloat16."""
-        attention = attention_seconds(("xla", "cudnn"), FLAGS.smoke)
-        by_hopper = in_a_child(HOPPER_SECONDS, attention_seconds, ("hopper",), FLAGS.smoke)
-        return {"attention": attention, "attention_hopper": by_hopper, "head": head_seconds(FLAGS.smoke)}
+        return {"attention": attention_seconds(FLAGS.smoke), "head": head_seconds(FLAGS.smoke)}
 
 
 def texts(sources: Sequence[Source]) -> list[str]:

@@ -1,7 +1,7 @@
 """Seconds of one layer's attention in every implementation, and of the head by chunk, in bfloat16; for `gpu_suite.py`."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +9,12 @@ import numpy as np
 from common import median_seconds, say
 from jax.typing import ArrayLike
 
-from miron_jax.kernels.forest_attention import cudnn, hopper, xla
+from miron_jax.kernels.forest_attention import cudnn, xla
 from miron_jax.kernels.target_logprob.layout import lay_out
 from miron_jax.kernels.target_logprob.xla import target_logprob
 
 
-def attention_seconds(names: Sequence[str], smoke: bool) -> dict[str, float | str]:
+def attention_seconds(smoke: bool) -> dict[str, float | str]:
     """Seconds for causal rows ("texts") and for forests: branches of 64 nodes after a prefix of a quarter of the row."""
     heads, size, slots = (2, 16, 1024) if smoke else (10, 128, 32768)
     ways: dict[str, Callable[..., jax.Array]] = {
@@ -24,10 +24,9 @@ def attention_seconds(names: Sequence[str], smoke: bool) -> dict[str, float | st
         "cudnn": lambda q, k, v, until, index, bias: cudnn.forest_attention(
             q, k, v, bias.astype(jnp.bfloat16), scale=0.1
         ),
-        "hopper": lambda q, k, v, until, index, bias: hopper.forest_attention(q, k, v, until, index, scale=0.1),
     }
     seconds: dict[str, float | str] = {}
-    for name, length in itertools.product(names, (128,) if smoke else (512, 2048)):
+    for name, length in itertools.product(ways, (128,) if smoke else (512, 2048)):
         rows = slots // length
         q, k, v = (
             jax.random.normal(jax.random.key(i), (rows, length, heads, size), jnp.float32).astype(jnp.bfloat16)

@@ -121,8 +121,7 @@ class RunConfig:
     attention: Name | None = setting(
         None,
         "devices",
-        "What computes attention; absent: the device's own (tpu, cudnn), else xla. hopper: H100 and H200, bfloat16, by "
-        "request.",
+        "What computes attention; absent: the device's own (tpu, cudnn), else xla.",
         choices=Name,
     )
     max_length: int | None = setting(

@@ -149,7 +149,6 @@ def test_gpu_suite_smoke(tiny: Tiny) -> None:
         assert document["peers"]["lm_eval"]["times_ours"] > 0
     assert document["kernels"]["head"]["64"] > 0
     assert document["kernels"]["attention"]["xla_128_forests"] > 0
-    assert "hopper_128_texts" in document["kernels"]["attention_hopper"]  # an error on CPU, which the child reports
     assert document["seconds"] < 540
 
 

@@ -116,8 +116,8 @@ def test_a_devices_own_attention_moves_no_score(model, monkeypatch):
 
 def test_attention_asked_for_by_name_runs_or_is_an_error(model):
     assert Forward(model._replace(attention="xla")).attention == "xla"
-    with pytest.raises(InputError, match=r"--attention=hopper cannot be used here: .* not on cpu; leave the flag out"):
-        Forward(model._replace(attention="hopper"))
+    with pytest.raises(InputError, match=r"--attention=cudnn cannot be used here: .* float32; leave the flag out"):
+        Forward(model._replace(attention="cudnn"))
 
 
 def test_as_many_programs_as_row_lengths_and_none_for_a_second_plan(model):

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams  # public from jax 0.11 on
 
 from miron_jax.engine.batches import chunk_of
 from miron_jax.kernels.forest_attention import cases as attention_cases
 from miron_jax.kernels.forest_attention import choose as attention_choice
-from miron_jax.kernels.forest_attention import hopper as attention_hopper
 from miron_jax.kernels.forest_attention import reference as attention_reference
 from miron_jax.kernels.forest_attention import tpu as attention_tpu
 from miron_jax.kernels.forest_attention import xla as attention_xla
@@ -103,51 +101,6 @@ def test_forest_attention_lowers_for_tpu(dtype, head_dim):
     assert "tpu_custom_call" in traced.lower(lowering_platforms=("tpu",)).as_text()
 
 
-HOPPER_CASES = {
-    "one_place": attention_cases.CASES["one_place"],
-    "prime": attention_cases.Case(2, 37, 1, 1, 16),
-    "grouped_tiles": attention_cases.Case(1, 263, 2, 1, 24),  # three tiles, the last one nearly empty
-    "window": attention_cases.Case(2, 150, 1, 1, 64, window=17),
-    "window_of_one": attention_cases.CASES["window_of_one"],
-    "softcap": attention_cases.Case(1, 193, 1, 1, 128, softcap=5.0),
-    "wide_heads": attention_cases.Case(1, 257, 1, 1, 256, window=100, softcap=30.0),
-}
-
-
-@pytest.mark.parametrize("name", HOPPER_CASES)
-def test_forest_attention_for_hopper_equals_its_definition(name):
-    """Its loop, lists of blocks, masks, copies and barriers (a race is an error); tensor cores and register layouts are the
-    lowering's test."""
-    case = HOPPER_CASES[name]
-    arrays, rules, _ = attention_of(case)
-    halves = [x.astype(jnp.bfloat16) for x in arrays[:3]]
-    expected = attention_reference.forest_attention(*(x.astype(jnp.float32) for x in halves), *arrays[3:], **rules)
-    found = attention_hopper.forest_attention(
-        *halves, *arrays[3:], **rules, interpret=InterpretGPUParams(detect_races=True)
-    )
-    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), atol=attention_choice.TOLERANCE["bfloat16"])
-
-
-@pytest.mark.parametrize(("head_dim", "softcap"), [(64, None), (80, None), (128, 30.0), (256, None)])
-def test_forest_attention_lowers_for_hopper(head_dim, softcap):
-    rows = [jax.ShapeDtypeStruct((2, 700, heads, head_dim), jnp.bfloat16) for heads in (4, 2, 2)]
-    seen = [jax.ShapeDtypeStruct((2, 700), jnp.int32)] * 2
-
-    def attend(window: jax.Array, *arrays: jax.Array) -> jax.Array:
-        return attention_hopper.forest_attention(*arrays, scale=0.1, window=window, softcap=softcap)
-
-    traced = jax.jit(attend).trace(jax.ShapeDtypeStruct((), jnp.int32), *rows, *seen)
-    assert "mosaic_gpu" in traced.lower(lowering_platforms=("cuda",)).as_text()
-
-
-def test_hopper_goes_over_whole_blocks_first_and_the_diagonal_last():
-    kinds = jnp.asarray([[[MASKED, SKIP, SKIP], [WHOLE, MASKED, SKIP], [MASKED, WHOLE, MASKED]]])
-    block_BIJ, whole_BI, count_BI = attention_hopper.visits_of(kinds)
-    visited = [block_BIJ[0, i, : count_BI[0, i]].tolist() for i in range(3)]
-    assert visited == [[0], [0, 1], [1, 0, 2]]
-    assert whole_BI[0].tolist() == [0, 1, 1]
-
-
 @given(seed=st.integers(0, 10_000), window=st.sampled_from([None, 1, 5, 40]))
 @settings(max_examples=60, deadline=None)
 def test_block_kinds_follow_the_dense_mask(seed, window):
@@ -188,7 +141,7 @@ def test_a_device_runs_its_own_attention_only_where_it_agrees():
         raise NotImplementedError("cuDNN is not detected.\nmore")
 
     assert attention_choice.choose(device, heads) == Choice("xla")
-    for name, reason in (("cudnn", "does not take float32"), ("hopper", "not on cpu"), ("tpu", "fails here")):
+    for name, reason in (("cudnn", "does not take float32"), ("tpu", "fails here")):
         assert reason in str(attention_choice.choose(device, heads, name).why_not)
     assert attention_choice.tried("tpu", plain, device, heads) == Choice("tpu")
     for attend, reason in ((wrong, "off its definition"), (nan, "nan off"), (refused, "cuDNN is not detected.")):

@@ -1,7 +1,7 @@
 """Which implementation of forest attention a device runs: its own where that agrees with the definition, else plain XLA.
 
 The question is asked once for every shape of heads, by a small forest on the device itself: a kernel that a version of the
-compiler refuses, or gets wrong, is not used.  `hopper` is nobody's own: it has not run on a GPU yet, so it is for who asks.
+compiler refuses, or gets wrong, is not used.
 """
 
 from collections.abc import Callable
@@ -47,11 +47,7 @@ def choose(device: Any, heads: Heads, wanted: Name | None = None) -> Choice:
         return Choice("xla")
     if name == "cudnn" and (heads.dtype != "bfloat16" or heads.softcap is not None):
         return Choice("xla", f"cuDNN does not take {heads.dtype}{' with a soft cap' if heads.softcap else ''}")
-    if name == "hopper" and getattr(device, "compute_capability", None) != "9.0":
-        return Choice(
-            "xla", f"hopper attention runs on NVIDIA GPUs of compute capability 9.0, not on {device.device_kind}"
-        )
-    attend = {"tpu": tpu.forest_attention, "cudnn": _by_cudnn, "hopper": _by_hopper}[name]
+    attend = {"tpu": tpu.forest_attention, "cudnn": _by_cudnn}[name]
     return tried(name, partial(attend, scale=heads.head_dim**-0.5, softcap=heads.softcap), device, heads)
 
 
@@ -90,13 +86,6 @@ def _by_cudnn(
     softcap: None,
 ) -> jax.Array:
     return cudnn.forest_attention(q_BTNH, k_BTKH, v_BTKH, xla.hidden_bias(until_BT, position_BT), scale=scale)
-
-
-def _by_hopper(*arrays: jax.Array, **rules: Any) -> jax.Array:
-    # Imported where it is asked for: its parts of jax still change.
-    from miron_jax.kernels.forest_attention import hopper
-
-    return hopper.forest_attention(*arrays, **rules)
 
 
 def _forest() -> tuple[np.ndarray, np.ndarray]:

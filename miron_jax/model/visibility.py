@@ -44,7 +44,7 @@ class Visibility:
         attention: Name = "xla",
     ) -> "Visibility":
         """With the masks of all windows that the layers use, where rows are short enough to hold them and they are read."""
-        if attention in ("tpu", "hopper") or until_BT.shape[1] > AHEAD_UP_TO:
+        if attention == "tpu" or until_BT.shape[1] > AHEAD_UP_TO:
             return cls(until_BT, position_BT, attention=attention)
         windows = tuple(dict.fromkeys(NO_WINDOW if window is None else window for window in layer_windows))
         dtype = jnp.bfloat16 if attention == "cudnn" else jnp.float32
@@ -78,10 +78,6 @@ class Visibility:
         rows = (q_BTNH, k_BTKH, v_BTKH, self.until_BT, self.position_BT)
         if self.attention == "tpu":
             return tpu.forest_attention(*rows, scale=scale, window=window, softcap=softcap)
-        if self.attention == "hopper":
-            from miron_jax.kernels.forest_attention import hopper  # parts of jax that still change
-
-            return hopper.forest_attention(*rows, scale=scale, window=window, softcap=softcap)
         bias_BTT = self._bias(window)
         if self.attention == "cudnn" and bias_BTT is not None:
             return cudnn.forest_attention(*rows[:3], bias_BTT, scale=scale)
