@@ -19,10 +19,10 @@ def attention_seconds(smoke: bool) -> dict[str, Any]:
     """Of one layer, texts that see all before them and forests: branches of 64 places behind a quarter of the row."""
     heads, size, places = (2, 16, 1024) if smoke else (10, 128, 32768)
     ways: dict[str, Callable[..., jax.Array]] = {
-        "xla": lambda q, k, v, until, index, bias: xla.forest_attention(
-            q, k, v, until, index, scale=0.1, bias_BTT=bias
+        "xla": lambda q, k, v, subtree_end, index, bias: xla.forest_attention(
+            q, k, v, subtree_end, index, scale=0.1, bias_BTT=bias
         ),
-        "cudnn": lambda q, k, v, until, index, bias: cudnn.forest_attention(
+        "cudnn": lambda q, k, v, subtree_end, index, bias: cudnn.forest_attention(
             q, k, v, bias.astype(jnp.bfloat16), scale=0.1
         ),
     }
@@ -36,11 +36,11 @@ def attention_seconds(smoke: bool) -> dict[str, Any]:
         index = np.arange(length, dtype=np.int32)
         branches = np.where(index < length // 4, length, (index // 64 + 1) * 64)
         for kind, own in (("texts", np.full(length, length)), ("forests", np.minimum(branches, length))):
-            until, index_BT = (jnp.tile(jnp.asarray(x, jnp.int32)[None], (rows, 1)) for x in (own, index))
-            bias = xla.hidden_bias(until, index_BT)
+            subtree_end, index_BT = (jnp.tile(jnp.asarray(x, jnp.int32)[None], (rows, 1)) for x in (own, index))
+            bias = xla.hidden_bias(subtree_end, index_BT)
             label = f"{name}_{length}_{kind}"
             try:
-                found[label] = kernel_seconds(jax.jit(ways[name]), q, k, v, until, index_BT, bias)
+                found[label] = kernel_seconds(jax.jit(ways[name]), q, k, v, subtree_end, index_BT, bias)
             except Exception as error:  # a device without it
                 found[label] = f"{type(error).__name__}: {str(error)[:200]}"
             say(f"  attention {name}, {rows} rows of {length}, {kind}: {found[label]}")

@@ -108,7 +108,7 @@ def useful_work(config: ModelConfig, plan: Plan, rows: list[int]) -> Work:
         places = slice(plan.place_offset[row], plan.place_offset[row + 1])
         edges = slice(plan.edge_offset[row], plan.edge_offset[row + 1])
         tokens += places.stop - places.start
-        pairs += int((plan.until[places] - np.arange(places.stop - places.start)).sum())
+        pairs += int((plan.subtree_end[places] - np.arange(places.stop - places.start)).sum())
         sources += len(np.unique(plan.edge_source[edges]))
     return Work(
         2.0 * matmul_params(config) * tokens,

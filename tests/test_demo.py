@@ -272,20 +272,20 @@ def test_rows_hold_whole_documents_that_do_not_see_one_another() -> None:
     tokenizer = make_tokenizer(TINY)
     bos, eos = tokenizer.token_to_id("<s>"), tokenizer.token_to_id("</s>")
     batch = next(batches(TINY, tokenizer))
-    for ids, target, weight, position, until in zip(*batch, strict=True):
+    for ids, target, weight, position, subtree_end in zip(*batch, strict=True):
         place = 0
         while place < TINY.row_length and weight[place] > 0:
-            stop = until[place]
+            stop = subtree_end[place]
             assert ids[place] == bos
             assert ids[stop - 1] == eos
             assert weight[stop - 1] == 0
-            np.testing.assert_array_equal(until[place:stop], stop)
+            np.testing.assert_array_equal(subtree_end[place:stop], stop)
             np.testing.assert_array_equal(position[place:stop], np.arange(stop - place))
             np.testing.assert_array_equal(target[place : stop - 1], ids[place + 1 : stop])
             assert weight[stop - 2] == 1.0
             place = stop
         assert place > TINY.row_length // 2
-        np.testing.assert_array_equal(until[place:], np.arange(place, TINY.row_length) + 1)
+        np.testing.assert_array_equal(subtree_end[place:], np.arange(place, TINY.row_length) + 1)
         assert not weight[place:].any()
 
 

@@ -1,4 +1,4 @@
-"""The planner against a slow obvious twin: what a row shows each place, read off `until` alone."""
+"""The planner against a slow obvious twin: what a row shows each place, read off `subtree_end` alone."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,9 +26,9 @@ def requests_of(items: Sequence[tuple[Sequence[int], int]]) -> Requests:
 
 
 def visible_path(plan: Plan, row: int, place: int) -> list[int]:
-    """Row indices that the place sees, by the rule itself: k <= place < until[k]."""
-    until = plan.until[plan.place_offset[row] : plan.place_offset[row + 1]]
-    return [k for k in range(place + 1) if place < until[k]]
+    """Row indices that the place sees, by the rule itself: k <= place < subtree_end[k]."""
+    subtree_end = plan.subtree_end[plan.place_offset[row] : plan.place_offset[row + 1]]
+    return [k for k in range(place + 1) if place < subtree_end[k]]
 
 
 def row_of(plan: Plan, edges: np.ndarray) -> int:
@@ -113,7 +113,7 @@ def test_rows_without_branches_are_one_path_each(items, lengths):
     check(plan, requests)
     used = np.diff(plan.place_offset)
     assert plan.position.tolist() == [i for n in used.tolist() for i in range(n)]
-    assert plan.until.tolist() == [n for n in used.tolist() for _ in range(n)]
+    assert plan.subtree_end.tolist() == [n for n in used.tolist() for _ in range(n)]
     # A path that begins another one is no row of its own, and none comes twice.
     paths = {tuple(ids[:-1]) for ids, start in items if start < len(ids)}
     longest = {path for path in paths if not any(other[: len(path)] == path and other != path for other in paths)}
@@ -151,7 +151,7 @@ def test_the_picture_in_the_docstring():
     plan = make_plan(requests_of([([9, 1, 2, 3, 4], 3), ([9, 1, 2, 5, 6], 3)]), COST)
     assert plan.token_ids.tolist() == [9, 1, 2, 3, 5]
     assert plan.position.tolist() == [0, 1, 2, 3, 3]
-    assert plan.until.tolist() == [5, 5, 5, 4, 5]
+    assert plan.subtree_end.tolist() == [5, 5, 5, 4, 5]
     assert list(zip(plan.edge_source.tolist(), plan.edge_target.tolist(), strict=True)) == [
         (2, 3),
         (2, 5),

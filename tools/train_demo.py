@@ -3,7 +3,7 @@
 Arrives: a seed and a `Recipe`.  Leaves: config.json, tokenizer files and steps/<N>, Orbax checkpoints in bfloat16.  It
 deliberately does not know what the benchmark asks, nor how a checkpoint is scored.
 
-Every document has positions of its own and sees no other: rows are packed with whole documents, and `until` of each
+Every document has positions of its own and sees no other: rows are packed with whole documents, and `subtree_end` of each
 token is the end of its document, as in any row this engine scores.  So nothing is learned that scoring would not see.
 """
 
@@ -75,7 +75,7 @@ class Batch(NamedTuple):
     target_BT: np.ndarray  # int32, the next token of the document
     weight_BT: np.ndarray  # float32, of that target in the loss; 0 after a document's last token and on padding
     position_BT: np.ndarray  # int32
-    until_BT: np.ndarray  # int32
+    subtree_end_BT: np.ndarray  # int32
 
 
 class Tokens(NamedTuple):
@@ -206,7 +206,7 @@ def _first_with_room(rows: list[list[Tokens]], size: int, row_length: int) -> li
 def _batch(rows: list[list[Tokens]], row_length: int) -> Batch:
     ints, floats = (np.zeros((len(rows), row_length), dtype) for dtype in (np.int32, np.float32))
     batch = Batch(ints, ints.copy(), floats, ints.copy(), ints.copy())
-    batch.until_BT[:] = np.arange(1, row_length + 1)  # padding sees only itself
+    batch.subtree_end_BT[:] = np.arange(1, row_length + 1)  # padding sees only itself
     for b, row in enumerate(rows):
         start = 0
         for ids, weight in row:
@@ -215,7 +215,7 @@ def _batch(rows: list[list[Tokens]], row_length: int) -> Batch:
             batch.target_BT[b, start : stop - 1] = ids[1:]
             batch.weight_BT[b, start : stop - 1] = weight
             batch.position_BT[b, start:stop] = np.arange(len(ids))
-            batch.until_BT[b, start:stop] = stop
+            batch.subtree_end_BT[b, start:stop] = stop
             start = stop
     return batch
 
@@ -258,7 +258,7 @@ def make_step(graphdef: Any, optimizer: optax.GradientTransformation) -> Callabl
 def mean_loss(state: Any, graphdef: Any, batch: Any) -> jax.Array:
     """Weighted mean of nats a target, float32."""
     decoder = nnx.merge(graphdef, state)
-    visibility = Visibility.of_batch(batch.until_BT, batch.position_BT)
+    visibility = Visibility.of_batch(batch.subtree_end_BT, batch.position_BT)
     hidden_BTD = decoder(batch.token_ids_BT, batch.position_BT, visibility)
     logits_BTV = hidden_BTD @ decoder.head().weight_VD.T
     loss_BT = optax.softmax_cross_entropy_with_integer_labels(logits_BTV, batch.target_BT)

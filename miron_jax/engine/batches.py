@@ -22,7 +22,7 @@ class Arrays(NamedTuple):
 
     token_ids_BT: Any
     position_BT: Any
-    until_BT: Any
+    subtree_end_BT: Any
     source_S: Any  # places in the flattened shard, first num_sources in use
     target_E: Any
     round_start_R: Any
@@ -31,7 +31,7 @@ class Arrays(NamedTuple):
     ask_place_A: Any  # places in the flattened shard, first num_asks in use
     ask_set_A: Any
     num_asks_1: Any
-    stretch_BT: Any  # [0, 0] where the model has none
+    rope_class_BT: Any  # [0, 0] where the model has none
 
 
 def chunk_of(vocab_size: int) -> int:
@@ -48,7 +48,7 @@ class Shape(NamedTuple):
     num_sets: int = 0  # id sets that the program has room for; 0: no place asks
     asks_a_row: int = 0  # asks of one row that it has room for
     row_sharding: NamedSharding | PartitionSpec | None = None  # of a shard's rows, over a mesh
-    stretched: bool = False  # a request's length picks its rotary frequencies
+    has_rope_class: bool = False  # a request's length picks its rotary frequencies
     shards: int = 1
     attention: Name = "xla"
 
@@ -63,7 +63,7 @@ class Shape(NamedTuple):
         square, chunks = (self.rows, self.length), -(-self.places // self.chunk)
         sources, asks = (chunks * self.chunk,), (-(-self.rows * self.asks_a_row // self.chunk) * self.chunk,)
         layout = (sources, (self.places,), (self.places + 1,), (chunks + 1,), (1,))
-        return Arrays(square, square, square, *layout, asks, asks, (1,), square if self.stretched else (0, 0))
+        return Arrays(square, square, square, *layout, asks, asks, (1,), square if self.has_rope_class else (0, 0))
 
     @property
     def packed_size(self) -> int:
@@ -130,7 +130,7 @@ class Shard(NamedTuple):
 def assemble_shard(plan: Plan, rows: list[int], shape: Shape, packed: np.ndarray) -> Shard:
     """Write `packed`; places beyond a row, and rows beyond `rows`, are padding that sees only itself."""
     arrays = shape.unpack(packed)
-    arrays.until_BT[:] = np.arange(1, shape.length + 1, dtype=np.int32)
+    arrays.subtree_end_BT[:] = np.arange(1, shape.length + 1, dtype=np.int32)
     none = np.zeros(0, np.int64)
     edges, sources, asks, ask_places = [none], [none], [none], [none]  # a last batch may leave a shard without rows
     for b, row in enumerate(rows):
@@ -138,9 +138,9 @@ def assemble_shard(plan: Plan, rows: list[int], shape: Shape, packed: np.ndarray
         used = places.stop - places.start
         arrays.token_ids_BT[b, :used] = plan.token_ids[places]
         arrays.position_BT[b, :used] = plan.position[places]
-        arrays.until_BT[b, :used] = plan.until[places]
-        if shape.stretched:
-            arrays.stretch_BT[b, :used] = plan.stretch[places]
+        arrays.subtree_end_BT[b, :used] = plan.subtree_end[places]
+        if shape.has_rope_class:
+            arrays.rope_class_BT[b, :used] = plan.rope_class[places]
         edges.append(np.arange(plan.edge_offset[row], plan.edge_offset[row + 1]))
         sources.append(plan.edge_source[edges[-1]] + b * shape.length)
         asks.append(np.arange(plan.ask_offset[row], plan.ask_offset[row + 1]))

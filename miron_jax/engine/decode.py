@@ -36,11 +36,11 @@ def decoder_of(graphdef: Any, state: Any) -> Decoder:
 
 
 def prefill(graphdef: Any, state: Any, batch_3BT: jax.Array, places: int, attention: Name = "xla") -> KeyValues:
-    """Keys and values of a batch's rows (token ids, position, until), end to end in `places` places: [L, P, K, H]."""
+    """Keys and values of a batch's rows (token ids, position, subtree_end), end to end in `places` places: [L, P, K, H]."""
     decoder = decoder_of(graphdef, state)
-    token_ids_BT, position_BT, until_BT = batch_3BT
+    token_ids_BT, position_BT, subtree_end_BT = batch_3BT
     windows = decoder.config.layer_windows
-    visibility = Visibility.of_batch(until_BT, position_BT, windows, traced=True, attention=attention)
+    visibility = Visibility.of_batch(subtree_end_BT, position_BT, windows, traced=True, attention=attention)
     _, kept = decoder.keeping(token_ids_BT, position_BT, visibility)
     more = places - token_ids_BT.size
     return KeyValues(

@@ -29,7 +29,7 @@ from miron_jax.engine.model import Model, RowScores, Speed, attention_of
 from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention import Name
 from miron_jax.kernels.target_logprob.xla import id_set_logprob, target_logprob
-from miron_jax.model.costs import stretch_of
+from miron_jax.model.costs import rope_classes_of
 from miron_jax.model.decoder import Decoder
 from miron_jax.model.layout import padded_vocabulary
 from miron_jax.model.own import bind
@@ -163,9 +163,9 @@ class Forward:
             )
 
     def _shape(self, length: int, room: tuple[int, int]) -> Shape:
-        stretched = stretch_of(self.model.config) is not None
+        has_rope_class = rope_classes_of(self.model.config) is not None
         own = self.placement
-        layout = (own.row_sharding, stretched, own.shards, self.attention)
+        layout = (own.row_sharding, has_rope_class, own.shards, self.attention)
         return Shape(self._rows[length], length, self._chunk, *room, *layout)
 
     def _room_for_asks(self, plan: Plan) -> tuple[int, int]:
@@ -264,14 +264,14 @@ def _score_shard(
     """Log-probability and rank of every edge of a packed shard, in the layout's order; log-probability of every ask."""
     arrays = shape.unpack(packed)
     decoder = bind(graphdef, state)
-    rows_3BT = [arrays.token_ids_BT, arrays.position_BT, arrays.until_BT]
+    rows_3BT = [arrays.token_ids_BT, arrays.position_BT, arrays.subtree_end_BT]
     if shape.row_sharding is not None:
         rows_3BT = jax.lax.with_sharding_constraint(rows_3BT, shape.row_sharding)
-    token_ids_BT, position_BT, until_BT = rows_3BT
+    token_ids_BT, position_BT, subtree_end_BT = rows_3BT
     traced = isinstance(decoder, Decoder)
     windows = decoder.config.layer_windows
-    visibility = Visibility.of_batch(until_BT, position_BT, windows, traced, shape.attention)
-    more = (arrays.stretch_BT,) if shape.stretched else ()
+    visibility = Visibility.of_batch(subtree_end_BT, position_BT, windows, traced, shape.attention)
+    more = (arrays.rope_class_BT,) if shape.has_rope_class else ()
     hidden_BTD = decoder(token_ids_BT, position_BT, visibility, *more)
     if isinstance(shape.row_sharding, PartitionSpec):  # the head takes a source whichever device had its row
         hidden_BTD = jax.lax.with_sharding_constraint(hidden_BTD, PartitionSpec())

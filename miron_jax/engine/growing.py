@@ -28,7 +28,7 @@ from miron_jax.engine.plain import score_plainly
 from miron_jax.engine.records import Score
 from miron_jax.model.cache import Cache
 from miron_jax.model.config import ModelConfig
-from miron_jax.model.costs import stretch_of
+from miron_jax.model.costs import rope_classes_of
 from miron_jax.model.visibility import Continuation
 from miron_jax.tokens.records import Requests
 
@@ -53,7 +53,7 @@ class GrowingText:
 
     def __init__(self, model: Model, num_tokens: int, say: Callable[[str], None] = lambda line: None) -> None:
         self.model, self.speed = model.on_one_device, GrowingSpeed()
-        self._keeps = isinstance(model.config, ModelConfig) and stretch_of(model.config) is None
+        self._keeps = isinstance(model.config, ModelConfig) and rope_classes_of(model.config) is None
         self._known = np.zeros(0, np.int32)  # tokens whose keys and values are kept
         self._logits_V: np.ndarray | None = None  # behind the last of them
         if self._keeps:

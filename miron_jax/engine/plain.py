@@ -12,7 +12,7 @@ import numpy as np
 
 from miron_jax.engine.model import Model
 from miron_jax.kernels.forest_attention import reference
-from miron_jax.model.costs import stretch_of
+from miron_jax.model.costs import rope_classes_of
 from miron_jax.model.own import bind
 from miron_jax.model.visibility import Visibility
 
@@ -27,7 +27,7 @@ class PlainVisibility(Visibility):
         k_KBT1H, v_KBT1H = (jnp.moveaxis(x.astype(jnp.float32)[:, :, :, None], 2, 0) for x in (k_BTKH, v_BTKH))
 
         def one_head(own: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-            return reference.forest_attention(*own, self.until_BT, self.position_BT, **rules)
+            return reference.forest_attention(*own, self.subtree_end_BT, self.position_BT, **rules)
 
         out_KBTGH = jax.lax.map(one_head, (q_KBTGH, k_KBT1H, v_KBT1H))
         return jnp.moveaxis(out_KBTGH, 0, 2).reshape(b, t, n, h)
@@ -49,7 +49,7 @@ def score_plainly(model: Model, token_ids: list[np.ndarray], span_start: list[in
     order = np.argsort([len(ids) for ids in token_ids], kind="stable")
     results: dict[int, PlainScore] = {}
     model = model.on_one_device
-    program, stretch = jax.jit(_score_plain, static_argnums=0), stretch_of(model.config)
+    program, rope_classes = jax.jit(_score_plain, static_argnums=0), rope_classes_of(model.config)
     shapes = set()
     for half in (half for half in np.array_split(order, 2) if len(half)):
         length = max(len(token_ids[i]) for i in half)
@@ -60,21 +60,21 @@ def score_plainly(model: Model, token_ids: list[np.ndarray], span_start: list[in
             row, places = np.zeros(length, np.int32), np.ones(scored, np.int32)
             row[: len(ids)] = ids
             places[: len(ids) - start] = np.arange(start, len(ids))
-            own_class = None if stretch is None else np.int32(stretch.class_of(len(ids)))
-            found = program(model.graphdef, model.state, row, places, own_class)
+            rope_class = None if rope_classes is None else np.int32(rope_classes.class_of(len(ids)))
+            found = program(model.graphdef, model.state, row, places, rope_class)
             results[i] = PlainScore(*(np.asarray(x)[: len(ids) - start] for x in found))
     return [results[i] for i in range(len(token_ids))], len(shapes)
 
 
 def _score_plain(
-    graphdef: Any, state: Any, token_ids_T: jax.Array, place_N: jax.Array, stretch: jax.Array | None
+    graphdef: Any, state: Any, token_ids_T: jax.Array, place_N: jax.Array, rope_class: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
     """(log p, margin) of the tokens at these places.  Padding stands to the right, where causal attention never looks."""
     decoder = bind(graphdef, state)
     length = token_ids_T.shape[0]
     position_1T = jnp.arange(length, dtype=jnp.int32)[None]
     visibility = PlainVisibility(jnp.full((1, length), length, jnp.int32), position_1T)
-    more = () if stretch is None else (jnp.full((1, length), stretch),)
+    more = () if rope_class is None else (jnp.full((1, length), rope_class),)
     hidden_ND = decoder(token_ids_T[None], position_1T, visibility, *more)[0][place_N - 1]
     logits_NV = decoder.head().logits(hidden_ND)
     logprob_NV = jax.nn.log_softmax(logits_NV, axis=-1)

@@ -67,5 +67,5 @@ def prefill_batch(plan: Plan, rows: Sequence[int], num_rows: int, length: int, s
     for i, row in enumerate(rows):
         places = slice(plan.place_offset[row], plan.place_offset[row + 1])
         own = batch[i % shards, :, i // shards, : places.stop - places.start]
-        own[0], own[1], own[2] = plan.token_ids[places], plan.position[places], plan.until[places]
+        own[0], own[1], own[2] = plan.token_ids[places], plan.position[places], plan.subtree_end[places]
     return batch

@@ -7,11 +7,11 @@ devices, nor how many rows make a batch.
 How: requests are sorted, so that equal beginnings are neighbours; `shared` tokens of each one stand in its neighbour
 already.  A run of neighbours that shares enough is a `piece`, one trie in depth-first order; pieces are packed into rows.
 
-    requests   B q1 q2 a1 a2    B q1 q2 b1 b2        (spans a1 a2 and b1 b2)
-    places     B  q1  q2  a1  b1                     the last token of a request is a target only
-    position   0   1   2   3   3                     depth in the trie
-    until      5   5   5   4   5                     row index past the subtree: key k is seen by k <= q < until[k]
-    edges      2 -> a1   3 -> a2   2 -> b1   4 -> b2
+    requests     B q1 q2 a1 a2    B q1 q2 b1 b2      (spans a1 a2 and b1 b2)
+    places       B  q1  q2  a1  b1                   the last token of a request is a target only
+    position     0   1   2   3   3                   depth in the trie
+    subtree_end  5   5   5   4   5                   row index past the subtree: q sees k iff k <= q < subtree_end[k]
+    edges        2 -> a1   3 -> a2   2 -> b1   4 -> b2
 """
 
 import numpy as np
@@ -65,14 +65,14 @@ def _write(
     within = np.arange(added.sum()) - np.repeat(before, added)
     place = np.repeat(base, added) + within
     depth = within + np.repeat(trie.shared, added)
-    token_ids, position, until = (np.empty(place_offset[-1], np.int32) for _ in range(3))
+    token_ids, position, subtree_end = (np.empty(place_offset[-1], np.int32) for _ in range(3))
     token_ids[place] = trie.tokens[np.repeat(trie.offset[:-1], added) + depth]
     position[place] = depth
     piece_end = (piece_start + piece_places)[piece_of] if num_sequences else before
-    stretch = np.zeros(len(position) if len(trie.stretch) else 0, np.int32)
-    if len(trie.stretch):
-        stretch[place] = np.repeat(trie.stretch, added)
-    until[place] = _until(trie, added, row_index, piece_end, np.append(piece_of, -1))
+    rope_class = np.zeros(len(position) if len(trie.rope_class) else 0, np.int32)
+    if len(trie.rope_class):
+        rope_class[place] = np.repeat(trie.rope_class, added)
+    subtree_end[place] = _subtree_end(trie, added, row_index, piece_end, np.append(piece_of, -1))
 
     # Edges: every token of a span, from the place of the token before it; requests that ask twice share one.
     sequence = trie.request_sequence
@@ -98,7 +98,7 @@ def _write(
         place_offset=place_offset,
         token_ids=token_ids,
         position=position,
-        until=until,
+        subtree_end=subtree_end,
         edge_offset=edge_offset,
         edge_source=(edge_place - place_offset[edge_row]).astype(np.int32),
         edge_target=edge_target,
@@ -108,7 +108,7 @@ def _write(
         ask_source=(ask_place - place_offset[ask_row]).astype(np.int32),
         ask_set=ask_set,
         request_ask=request_ask,
-        stretch=stretch,
+        rope_class=rope_class,
     )
 
 
@@ -122,13 +122,13 @@ def _asks(requests: Requests, scored: np.ndarray, first_place: np.ndarray) -> tu
     return key >> 32, (key & 0xFFFFFFFF).astype(np.int32), request_ask
 
 
-def _until(
+def _subtree_end(
     trie: Trie, added: np.ndarray, row_index: np.ndarray, piece_end: np.ndarray, piece_of: np.ndarray
 ) -> np.ndarray:
     """Row index past each place's subtree, places in sequence order.
 
     The place of sequence u at depth d ends where the first later sequence w of its piece with shared[w] <= d begins.
-    Going from w to the next one that shares less cuts u's depths into a few stretches with one `until` each.
+    Going from w to the next one that shares less cuts u's depths into a few stretches with one `subtree_end` each.
     """
     u = np.flatnonzero(added)
     high, w = trie.length[u] - 1, u + 1

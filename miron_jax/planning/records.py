@@ -46,7 +46,7 @@ class Plan:
     place_offset: np.ndarray  # int64 [rows + 1]
     token_ids: np.ndarray  # int32 [P]
     position: np.ndarray  # int32 [P], depth in the trie
-    until: np.ndarray  # int32 [P], row index just past the subtree
+    subtree_end: np.ndarray  # int32 [P], row index just past the subtree
     edge_offset: np.ndarray  # int64 [rows + 1]
     edge_source: np.ndarray  # int32 [E], row index of the parent place; edges stand in (source, target) order
     edge_target: np.ndarray  # int32 [E], token id
@@ -58,7 +58,7 @@ class Plan:
     ask_source: np.ndarray  # int32 [A], row index of the place
     ask_set: np.ndarray  # int32 [A], which set
     request_ask: np.ndarray  # int64 [R], each request's ask, at the place before its span; -1: none
-    stretch: np.ndarray  # int32 [P], class of the requests at each place (`CostModel.apart`); empty where all are alike
+    rope_class: np.ndarray  # int32 [P], `CostModel.apart` of the requests at each place; empty where all are alike
 
     @property
     def num_rows(self) -> int:

@@ -25,7 +25,7 @@ class Trie:
     common: np.ndarray  # int32 [U], tokens in common with u - 1
     shared: np.ndarray  # int32 [U], places in common with u - 1: the neighbour's last token has none
     request_sequence: np.ndarray  # int64 [R], -1 where the span is empty
-    stretch: np.ndarray  # int32 [U], class of each; empty where all are alike
+    rope_class: np.ndarray  # int32 [U], class of each; empty where all are alike
     previous_lower: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # last v < u with less shared
     next_lower: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # first v > u with less shared
 
@@ -65,8 +65,8 @@ def sort_requests(requests: Requests, cost: CostModel) -> Trie:
     common, length = common[first], length[first]
     shared = common.copy()
     shared[1:] = np.minimum(shared[1:], length[:-1] - 1)
-    own_class = classes[first] if cost.apart is not None else np.zeros(0, np.int32)
-    return Trie(tokens, offset, span_start, common, shared, request_sequence, own_class)
+    rope_class = classes[first] if cost.apart is not None else np.zeros(0, np.int32)
+    return Trie(tokens, offset, span_start, common, shared, request_sequence, rope_class)
 
 
 def _common_with_previous(tokens: np.ndarray, offset: np.ndarray) -> np.ndarray:
@@ -184,7 +184,7 @@ def share_within(trie: Trie, piece_first: np.ndarray) -> Trie:
         common,
         shared,
         trie.request_sequence,
-        trie.stretch,
+        trie.rope_class,
         np.asarray(previous_lower, np.int64),
         np.asarray(next_lower, np.int64),
     )
