@@ -18,10 +18,10 @@ def attention_seconds(smoke: bool) -> dict[str, float | str]:
     """Seconds for causal rows ("texts") and for forests: branches of 64 nodes after a prefix of a quarter of the row."""
     heads, size, slots = (2, 16, 1024) if smoke else (10, 128, 32768)
     ways: dict[str, Callable[..., jax.Array]] = {
-        "xla": lambda q, k, v, until, index, bias: xla.forest_attention(
-            q, k, v, until, index, scale=0.1, bias_BTT=bias
+        "xla": lambda q, k, v, subtree_end, index, bias: xla.forest_attention(
+            q, k, v, subtree_end, index, scale=0.1, bias_BTT=bias
         ),
-        "cudnn": lambda q, k, v, until, index, bias: cudnn.forest_attention(
+        "cudnn": lambda q, k, v, subtree_end, index, bias: cudnn.forest_attention(
             q, k, v, bias.astype(jnp.bfloat16), scale=0.1
         ),
     }

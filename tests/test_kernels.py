@@ -29,20 +29,20 @@ TOLERANCE = 2e-5
 
 
 def random_forest(rng: np.random.Generator, rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """until, position [B, T]: tries grown by going on from a random open ancestor, then padding."""
-    until, position = np.empty((rows, length), np.int32), np.zeros((rows, length), np.int32)
+    """subtree_end, position [B, T]: tries grown by going on from a random open ancestor, then padding."""
+    subtree_end, position = np.empty((rows, length), np.int32), np.zeros((rows, length), np.int32)
     for b in range(rows):
         used = int(rng.integers(length // 2, length + 1))
         path: list[int] = []
         for place in range(length):
             keep = 0 if place >= used else len(path) if rng.random() < 0.8 else int(rng.integers(0, len(path) + 1))
             for closed in path[keep:]:
-                until[b, closed] = place
+                subtree_end[b, closed] = place
             path = [*path[:keep], place]
             position[b, place] = keep
         for left in path:
-            until[b, left] = length
-    return until, position
+            subtree_end[b, left] = length
+    return subtree_end, position
 
 
 @pytest.mark.parametrize("size", [1, 3, 16, 31, 48, 80, 96, 320, 576, 1000, 37 * 16, 49152])
@@ -53,17 +53,17 @@ def test_reductions_over_the_last_axis(size):
 
 
 def attention_of(case: attention_cases.Case) -> tuple[list[jax.Array], dict[str, Any], np.ndarray]:
-    """q, k, v, until, position in single precision; the rules; what the definition gives in float64."""
+    """q, k, v, subtree_end, position in single precision; the rules; what the definition gives in float64."""
     rng = np.random.default_rng(7)
     q = rng.normal(size=(case.rows, case.length, case.heads, case.head_dim))
     k, v = rng.normal(size=(2, case.rows, case.length, case.kv_heads, case.head_dim))
-    until, position = random_forest(rng, case.rows, case.length)
+    subtree_end, position = random_forest(rng, case.rows, case.length)
     rules = {"scale": case.head_dim**-0.5, "window": case.window, "softcap": case.softcap}
     with jax.enable_x64(True):
-        double = (jnp.asarray(q), jnp.asarray(k), jnp.asarray(v), jnp.asarray(until), jnp.asarray(position))
+        double = (jnp.asarray(q), jnp.asarray(k), jnp.asarray(v), jnp.asarray(subtree_end), jnp.asarray(position))
         expected = np.asarray(attention_reference.forest_attention(*double, **rules))
     single = [jnp.asarray(x, jnp.float32) for x in (q, k, v)]
-    return [*single, jnp.asarray(until), jnp.asarray(position)], rules, expected
+    return [*single, jnp.asarray(subtree_end), jnp.asarray(position)], rules, expected
 
 
 @pytest.mark.parametrize("name", attention_cases.CASES)
@@ -72,8 +72,8 @@ def attention_of(case: attention_cases.Case) -> tuple[list[jax.Array], dict[str,
 def test_forest_attention_equals_its_definition(name, block, rows_at_once):
     arrays, rules, expected = attention_of(attention_cases.CASES[name])
     if rows_at_once:
-        q, k, v, until, position = arrays
-        found = attention_xla._attend(q, k, v, until, position, None, **rules, block=block)
+        q, k, v, subtree_end, position = arrays
+        found = attention_xla._attend(q, k, v, subtree_end, position, None, **rules, block=block)
     else:
         found = attention_xla.forest_attention(*arrays, **rules, block=block)
     np.testing.assert_allclose(np.asarray(found), expected, atol=TOLERANCE)
@@ -104,9 +104,9 @@ def test_forest_attention_lowers_for_tpu(dtype, head_dim):
 @given(seed=st.integers(0, 10_000), window=st.sampled_from([None, 1, 5, 40]))
 @settings(max_examples=60, deadline=None)
 def test_block_kinds_follow_the_dense_mask(seed, window):
-    until, position = random_forest(np.random.default_rng(seed), 2, 96)
-    kinds = np.asarray(block_kinds(jnp.asarray(until), jnp.asarray(position), window, 16, 8))
-    visible = np.asarray(attention_reference.visible_pairs(jnp.asarray(until), jnp.asarray(position), window))
+    subtree_end, position = random_forest(np.random.default_rng(seed), 2, 96)
+    kinds = np.asarray(block_kinds(jnp.asarray(subtree_end), jnp.asarray(position), window, 16, 8))
+    visible = np.asarray(attention_reference.visible_pairs(jnp.asarray(subtree_end), jnp.asarray(position), window))
     blocks = visible.reshape(2, 6, 16, 12, 8)
     seen, whole = blocks.any(axis=(2, 4)), blocks.all(axis=(2, 4))
     assert not np.any(seen & (kinds == SKIP))
@@ -117,9 +117,9 @@ def test_block_kinds_follow_the_dense_mask(seed, window):
 
 def test_blocks_of_other_branches_are_skipped():
     # A prefix of two blocks, then branches of one block each: every branch sees the prefix whole, and of itself a triangle.
-    until = np.asarray([[48] * 16 + [24] * 8 + [32] * 8 + [40] * 8 + [48] * 8], np.int32)
+    subtree_end = np.asarray([[48] * 16 + [24] * 8 + [32] * 8 + [40] * 8 + [48] * 8], np.int32)
     position = np.asarray([[*range(16), *[*range(16, 24)] * 4]], np.int32)
-    kinds = np.asarray(block_kinds(jnp.asarray(until), jnp.asarray(position), None, 8, 8))[0]
+    kinds = np.asarray(block_kinds(jnp.asarray(subtree_end), jnp.asarray(position), None, 8, 8))[0]
     expected = np.full((6, 6), SKIP)
     expected[2:, :2] = WHOLE
     expected[1, 0] = WHOLE
@@ -155,8 +155,8 @@ def test_attention_by_hand():
     # Two places that see each other only downwards, values 1 and 3, equal keys: place 1 gets their mean, 2.
     ones = jnp.ones((1, 2, 1, 1))
     value = jnp.asarray([[[[1.0]], [[3.0]]]])
-    until, position = jnp.asarray([[2, 2]], jnp.int32), jnp.asarray([[0, 1]], jnp.int32)
-    out = attention_xla.forest_attention(ones, ones, value, until, position, scale=1.0)
+    subtree_end, position = jnp.asarray([[2, 2]], jnp.int32), jnp.asarray([[0, 1]], jnp.int32)
+    out = attention_xla.forest_attention(ones, ones, value, subtree_end, position, scale=1.0)
     assert out.ravel().tolist() == [1.0, 2.0]
     alone = attention_xla.forest_attention(ones, ones, value, jnp.asarray([[1, 2]], jnp.int32), position, scale=1.0)
     assert alone.ravel().tolist() == [1.0, 3.0]
@@ -164,8 +164,8 @@ def test_attention_by_hand():
 
 def test_nan_reaches_the_result():
     x = jnp.ones((1, 3, 1, 2))
-    until, position = jnp.full((1, 3), 3, jnp.int32), jnp.arange(3, dtype=jnp.int32)[None]
-    out = attention_xla.forest_attention(x.at[0, 1].set(jnp.nan), x, x, until, position, scale=1.0)
+    subtree_end, position = jnp.full((1, 3), 3, jnp.int32), jnp.arange(3, dtype=jnp.int32)[None]
+    out = attention_xla.forest_attention(x.at[0, 1].set(jnp.nan), x, x, subtree_end, position, scale=1.0)
     assert np.isnan(np.asarray(out)).any(axis=(0, 2, 3)).tolist() == [False, True, False]
 
 

@@ -292,7 +292,7 @@ def test_windows_that_are_not_declared_are_kept_too() -> None:
     seen = miron_jax.Visibility.causal(1, 32)
     for window in (4, jnp.int32(4)):
         found = seen.attend(x, x, x, scale=1.0, window=window)
-        plain = miron_jax.Visibility(seen.until_BT, seen.position_BT).attend(x, x, x, scale=1.0, window=4)
+        plain = miron_jax.Visibility(seen.subtree_end_BT, seen.position_BT).attend(x, x, x, scale=1.0, window=4)
         np.testing.assert_allclose(found, plain, atol=1e-6)
         assert float(jnp.abs(found - seen.attend(x, x, x, scale=1.0)).max()) > 1e-2
 

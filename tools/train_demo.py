@@ -76,7 +76,7 @@ class Batch(NamedTuple):
     target_BT: np.ndarray  # int32, the next token of the document
     weight_BT: np.ndarray  # float32, of that target in the loss; 0 after a document's last token and on padding
     position_BT: np.ndarray  # int32
-    until_BT: np.ndarray  # int32
+    subtree_end_BT: np.ndarray  # int32
 
 
 class Tokens(NamedTuple):
@@ -207,7 +207,7 @@ def _first_with_room(rows: list[list[Tokens]], size: int, row_length: int) -> li
 def _batch(rows: list[list[Tokens]], row_length: int) -> Batch:
     ints, floats = (np.zeros((len(rows), row_length), dtype) for dtype in (np.int32, np.float32))
     batch = Batch(ints, ints.copy(), floats, ints.copy(), ints.copy())
-    batch.until_BT[:] = np.arange(1, row_length + 1)  # padding sees only itself
+    batch.subtree_end_BT[:] = np.arange(1, row_length + 1)  # padding sees only itself
     for b, row in enumerate(rows):
         start = 0
         for ids, weight in row:
@@ -216,7 +216,7 @@ def _batch(rows: list[list[Tokens]], row_length: int) -> Batch:
             batch.target_BT[b, start : stop - 1] = ids[1:]
             batch.weight_BT[b, start : stop - 1] = weight
             batch.position_BT[b, start:stop] = np.arange(len(ids))
-            batch.until_BT[b, start:stop] = stop
+            batch.subtree_end_BT[b, start:stop] = stop
             start = stop
     return batch
 
@@ -264,7 +264,7 @@ def make_step(graphdef: nnx.GraphDef, optimizer: optax.GradientTransformation) -
 def mean_loss(state: Tree, graphdef: nnx.GraphDef, batch: Tree) -> jax.Array:
     """Weighted mean loss in nats per target, float32; `batch`: a `Batch` of device arrays."""
     decoder = nnx.merge(graphdef, state)
-    visibility = Visibility.of_batch(batch.until_BT, batch.position_BT)
+    visibility = Visibility.of_batch(batch.subtree_end_BT, batch.position_BT)
     hidden_BTD = decoder(batch.token_ids_BT, batch.position_BT, visibility)
     logits_BTV = hidden_BTD @ decoder.head().weight_VD.T
     loss_BT = optax.softmax_cross_entropy_with_integer_labels(logits_BTV, batch.target_BT)

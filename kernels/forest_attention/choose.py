@@ -56,10 +56,10 @@ def tried(name: Name, attend: Attend, device: Any, heads: Heads) -> Choice:
     rng = np.random.default_rng(0)
     q = rng.normal(size=(2, ROW, heads.heads, heads.head_dim))
     k, v = rng.normal(size=(2, 2, ROW, heads.kv_heads, heads.head_dim))
-    until, position = _forest()
+    subtree_end, position = _forest()
     with jax.default_device(device), jax.default_matmul_precision("highest"):
         rows = [jnp.asarray(x, heads.dtype) for x in (q, k, v)]
-        seen = [jnp.asarray(np.stack([x, x])) for x in (until, position)]
+        seen = [jnp.asarray(np.stack([x, x])) for x in (subtree_end, position)]
         rules = {"scale": heads.head_dim**-0.5, "softcap": heads.softcap}
         expected = reference.forest_attention(*(x.astype(jnp.float32) for x in rows), *seen, **rules)
         try:
@@ -80,19 +80,22 @@ def _by_cudnn(
     q_BTNH: jax.Array,
     k_BTKH: jax.Array,
     v_BTKH: jax.Array,
-    until_BT: jax.Array,
+    subtree_end_BT: jax.Array,
     position_BT: jax.Array,
     scale: float,
     softcap: None,
 ) -> jax.Array:
-    return cudnn.forest_attention(q_BTNH, k_BTKH, v_BTKH, xla.hidden_bias(until_BT, position_BT), scale=scale)
+    return cudnn.forest_attention(q_BTNH, k_BTKH, v_BTKH, xla.hidden_bias(subtree_end_BT, position_BT), scale=scale)
 
 
 def _forest() -> tuple[np.ndarray, np.ndarray]:
-    """until, position int32 [ROW]: branches behind a common prefix, then padding."""
-    until, position = np.arange(1, ROW + 1, dtype=np.int32), np.zeros(ROW, np.int32)
+    """subtree_end, position int32 [ROW]: branches behind a common prefix, then padding."""
+    subtree_end, position = np.arange(1, ROW + 1, dtype=np.int32), np.zeros(ROW, np.int32)
     used = PREFIX + (ROW - PREFIX) // BRANCH * BRANCH
-    until[:PREFIX], position[:PREFIX] = used, np.arange(PREFIX)
+    subtree_end[:PREFIX], position[:PREFIX] = used, np.arange(PREFIX)
     for start in range(PREFIX, used, BRANCH):
-        until[start : start + BRANCH], position[start : start + BRANCH] = start + BRANCH, PREFIX + np.arange(BRANCH)
-    return until, position
+        subtree_end[start : start + BRANCH], position[start : start + BRANCH] = (
+            start + BRANCH,
+            PREFIX + np.arange(BRANCH),
+        )
+    return subtree_end, position

@@ -144,7 +144,7 @@ class Shard(NamedTuple):
 def assemble_shard(plan: Plan, rows: list[int], shape: Shape, packed: np.ndarray) -> Shard:
     """Write `packed` in place.  Slots beyond a row's end, and rows beyond `rows`, are padding that sees only itself."""
     arrays = shape.unpack(packed)
-    arrays.until_BT[:] = np.arange(1, shape.length + 1, dtype=np.int32)
+    arrays.subtree_end_BT[:] = np.arange(1, shape.length + 1, dtype=np.int32)
     none = np.zeros(0, np.int64)
     edges, parents, queries, query_nodes = [none], [none], [none], [none]  # a last batch may leave a shard without rows
     for b, row in enumerate(rows):

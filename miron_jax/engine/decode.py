@@ -42,7 +42,7 @@ def prefill(network: Network, state: Tree, batch_3BT: jax.Array, num_nodes: int,
     decoder = decoder_of(network, state)
     token_ids_BT, position_BT, until_BT = batch_3BT
     windows = decoder.config.layer_windows
-    visibility = Visibility.of_batch(until_BT, position_BT, windows, traced=True, attention=attention)
+    visibility = Visibility.of_batch(subtree_end_BT, position_BT, windows, traced=True, attention=attention)
     _, kept = decoder.keeping(token_ids_BT, position_BT, visibility)
     padding = ((0, 0), (0, num_nodes - token_ids_BT.size), (0, 0), (0, 0))
     return KeyValues(*(jnp.pad(x.reshape(x.shape[0], -1, *x.shape[3:]), padding) for x in kept))

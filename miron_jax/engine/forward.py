@@ -30,7 +30,7 @@ from miron_jax.engine.model import Model, Network, RowScores, Speed, attention_o
 from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention import Name
 from miron_jax.kernels.target_logprob.xla import id_set_logprob, target_logprob
-from miron_jax.model.costs import stretch_of
+from miron_jax.model.costs import rope_classes_of
 from miron_jax.model.decoder import Decoder
 from miron_jax.model.layout import padded_vocabulary
 from miron_jax.model.own import bind
@@ -267,11 +267,11 @@ def _score_shard(network: Network, shape: Shape, state: Tree, sets_GV: jax.Array
     rows_3BT = [arrays.token_ids_BT, arrays.position_BT, arrays.until_BT]
     if shape.row_sharding is not None:
         rows_3BT = jax.lax.with_sharding_constraint(rows_3BT, shape.row_sharding)
-    token_ids_BT, position_BT, until_BT = rows_3BT
+    token_ids_BT, position_BT, subtree_end_BT = rows_3BT
     traced = isinstance(decoder, Decoder)
     windows = decoder.config.layer_windows
-    visibility = Visibility.of_batch(until_BT, position_BT, windows, traced, shape.attention)
-    more = (arrays.stretch_BT,) if shape.stretched else ()
+    visibility = Visibility.of_batch(subtree_end_BT, position_BT, windows, traced, shape.attention)
+    more = (arrays.rope_class_BT,) if shape.has_rope_class else ()
     hidden_BTD = decoder(token_ids_BT, position_BT, visibility, *more)
     if isinstance(shape.row_sharding, PartitionSpec):  # the head reads rows of every device
         hidden_BTD = jax.lax.with_sharding_constraint(hidden_BTD, PartitionSpec())

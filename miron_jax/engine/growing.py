@@ -26,7 +26,7 @@ from miron_jax.engine.plain import score_plainly
 from miron_jax.engine.records import Score
 from miron_jax.model.cache import Cache
 from miron_jax.model.config import ModelConfig
-from miron_jax.model.costs import stretch_of
+from miron_jax.model.costs import rope_classes_of
 from miron_jax.model.visibility import Continuation
 from miron_jax.runtime.devices import Tree
 from miron_jax.tokens.records import Requests

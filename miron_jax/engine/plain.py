@@ -12,7 +12,7 @@ import numpy as np
 
 from miron_jax.engine.model import Model, Network
 from miron_jax.kernels.forest_attention import reference
-from miron_jax.model.costs import stretch_of
+from miron_jax.model.costs import rope_classes_of
 from miron_jax.model.own import bind
 from miron_jax.model.visibility import Visibility
 from miron_jax.runtime.devices import Tree
@@ -50,7 +50,7 @@ def score_plainly(model: Model, token_ids: list[np.ndarray], span_start: list[in
     order = np.argsort([len(ids) for ids in token_ids], kind="stable")
     results: dict[int, PlainScore] = {}
     model = model.on_one_device
-    program, stretch = jax.jit(_score_plain, static_argnums=0), stretch_of(model.config)
+    program, rope_classes = jax.jit(_score_plain, static_argnums=0), rope_classes_of(model.config)
     shapes = set()
     for half in (half for half in np.array_split(order, 2) if len(half)):
         length = max(len(token_ids[i]) for i in half)

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from miron_jax.errors import InputError
 from miron_jax.model.config import ModelConfig
-from miron_jax.model.costs import stretch_of
+from miron_jax.model.costs import rope_classes_of
 from miron_jax.model.own import OwnModel
 from miron_jax.tokens.detokenize import text_after
 from miron_jax.tokens.tokenizers import Tokenizer
@@ -100,11 +100,11 @@ def why_refused(request: TextRequest, config: ModelConfig | OwnModel) -> str | N
             f"has token ids from {min(ids)} to {max(ids)}, but the model's vocabulary has {config.vocab_size}: "
             "name the model's own tokenizer with --tokenizer"
         )
-    stretch = stretch_of(config)
-    if stretch is not None and len(ids) + request.max_new_tokens > stretch.above:
+    rope_classes = rope_classes_of(config)
+    if rope_classes is not None and len(ids) + request.max_new_tokens > rope_classes.above:
         return (
             f"has {len(ids)} tokens and asks for {request.max_new_tokens} more, but the model's rotary frequencies "
-            f"change above {stretch.above}, while a text grows: shorten the prompt or ask for fewer"
+            f"change above {rope_classes.above}, while a text grows: shorten the prompt or ask for fewer"
         )
     if config.num_positions and len(ids) + request.max_new_tokens - 1 > config.num_positions:
         return (

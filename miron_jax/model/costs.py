@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import jax
 
-from miron_jax.model.config import ModelConfig, Stretch, attention_flops_per_pair, matmul_params
+from miron_jax.model.config import ModelConfig, RopeClasses, attention_flops_per_pair, matmul_params
 from miron_jax.model.own import OwnModel
 from miron_jax.planning.records import CostModel, Plan
 
@@ -35,8 +35,8 @@ def cost_model(config: ModelConfig | OwnModel, max_lengths: int = 8) -> CostMode
     )
 
 
-def stretch_of(config: ModelConfig | OwnModel) -> Stretch | None:
-    return None if isinstance(config, OwnModel) else config.stretch
+def rope_classes_of(config: ModelConfig | OwnModel) -> RopeClasses | None:
+    return None if isinstance(config, OwnModel) else config.rope_classes
 
 
 def own_flops(own: OwnModel) -> float:

@@ -86,7 +86,7 @@ def _write(requests: Requests, trie: Trie, packing: _Packing) -> Plan:
         node_offset=node_offset,
         token_ids=token_ids,
         position=position,
-        until=until,
+        subtree_end=subtree_end,
         edge_offset=edge_offset,
         edge_parent=edge_parent,
         edge_target=edge_target,

@@ -15,7 +15,7 @@ from miron_jax.engine.scores import score_request_batches
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import TextRequest
 from miron_jax.errors import InputError
-from miron_jax.model.config import Stretch
+from miron_jax.model.config import RopeClasses
 from miron_jax.model.costs import cost_model
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.rope import rope_of
@@ -109,8 +109,8 @@ def test_only_requests_of_one_class_share_places(by_length: bool, most: int) -> 
     plan = make_plan(requests, replace(COST, length_class=stretch.class_of))
     check(plan, requests)
     together = make_plan(requests, COST)
-    assert len(together.stretch) == 0
-    assert len(np.unique(plan.stretch)) == most
+    assert len(together.rope_class) == 0
+    assert len(np.unique(plan.rope_class)) == most
     roots = int((plan.position == 0).sum())
     assert roots >= most
     for r, (ids, start) in enumerate(requests):
