@@ -35,11 +35,11 @@ def attention_seconds(smoke: bool) -> dict[str, float | str]:
         index = np.arange(length, dtype=np.int32)
         branches = np.where(index < length // 4, length, (index // 64 + 1) * 64)
         for kind, end in (("texts", np.full(length, length)), ("forests", np.minimum(branches, length))):
-            until, index_BT = (jnp.tile(jnp.asarray(x, jnp.int32)[None], (rows, 1)) for x in (end, index))
-            bias = xla.hidden_bias(until, index_BT)
+            subtree_end, index_BT = (jnp.tile(jnp.asarray(x, jnp.int32)[None], (rows, 1)) for x in (end, index))
+            bias = xla.hidden_bias(subtree_end, index_BT)
             label = f"{name}_{length}_{kind}"
             try:
-                seconds[label] = _call_seconds(jax.jit(ways[name]), q, k, v, until, index_BT, bias)
+                seconds[label] = _call_seconds(jax.jit(ways[name]), q, k, v, subtree_end, index_BT, bias)
             except Exception as error:  # the device does not support it
                 seconds[label] = f"{type(error).__name__}: {str(error)[:200]}"
             say(f"  attention {name}, {rows} rows of {length}, {kind}: {seconds[label]}")

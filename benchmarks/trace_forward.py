@@ -107,7 +107,7 @@ def useful_flops(config: ModelConfig, plan: Plan, rows: list[int]) -> UsefulFlop
         nodes = slice(plan.node_offset[row], plan.node_offset[row + 1])
         edges = slice(plan.edge_offset[row], plan.edge_offset[row + 1])
         tokens += nodes.stop - nodes.start
-        pairs += int((plan.until[nodes] - np.arange(nodes.stop - nodes.start)).sum())
+        pairs += int((plan.subtree_end[nodes] - np.arange(nodes.stop - nodes.start)).sum())
         parents += len(np.unique(plan.edge_parent[edges]))
     return UsefulFlops(
         2.0 * matmul_params(config) * tokens,

@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from hashlib import blake2b
 from pathlib import Path
 
-from miron_jax.tasks.miron_gen.items import VERSION, items_of
+from miron_jax.tasks.generators.miron_gen.items import VERSION, items_of
 from rapidfuzz.distance import OSA
 
 from miron_jax.definitions.records import Cloze, ClozeProfile, ClozeTask, Composite, DataFile, Measured, Suite

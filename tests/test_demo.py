@@ -269,20 +269,20 @@ def test_rows_hold_whole_documents_that_do_not_see_one_another() -> None:
     tokenizer = make_tokenizer(TINY)
     bos, eos = tokenizer.token_to_id("<s>"), tokenizer.token_to_id("</s>")
     batch = next(batches(TINY, tokenizer))
-    for ids, target, weight, position, until in zip(*batch, strict=True):
+    for ids, target, weight, position, subtree_end in zip(*batch, strict=True):
         start = 0
         while start < TINY.row_length and weight[start] > 0:
-            stop = until[start]
+            stop = subtree_end[start]
             assert ids[start] == bos
             assert ids[stop - 1] == eos
             assert weight[stop - 1] == 0
-            np.testing.assert_array_equal(until[start:stop], stop)
+            np.testing.assert_array_equal(subtree_end[start:stop], stop)
             np.testing.assert_array_equal(position[start:stop], np.arange(stop - start))
             np.testing.assert_array_equal(target[start : stop - 1], ids[start + 1 : stop])
             assert weight[stop - 2] == 1.0
             start = stop
         assert start > TINY.row_length // 2
-        np.testing.assert_array_equal(until[start:], np.arange(start, TINY.row_length) + 1)
+        np.testing.assert_array_equal(subtree_end[start:], np.arange(start, TINY.row_length) + 1)
         assert not weight[start:].any()
 
 

@@ -1,4 +1,4 @@
-"""The planner against a slow obvious twin: the nodes that each node sees, computed from `until` alone."""
+"""The planner against a slow obvious twin: the nodes that each node sees, computed from `subtree_end` alone."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,9 +26,9 @@ def requests_of(items: Sequence[tuple[Sequence[int], int]]) -> Requests:
 
 
 def visible_path(plan: Plan, row: int, node: int) -> list[int]:
-    """Row indices of the nodes that a node sees, by the definition: k <= node < until[k]."""
-    until = plan.until[plan.node_offset[row] : plan.node_offset[row + 1]]
-    return [k for k in range(node + 1) if node < until[k]]
+    """Row indices of the nodes that a node sees, by the definition: k <= node < subtree_end[k]."""
+    subtree_end = plan.subtree_end[plan.node_offset[row] : plan.node_offset[row + 1]]
+    return [k for k in range(node + 1) if node < subtree_end[k]]
 
 
 def plain_tokens(requests: Requests) -> int:
@@ -111,7 +111,7 @@ def test_rows_without_branches_are_one_path_each(items, lengths):
     check(plan, requests)
     used = np.diff(plan.node_offset)
     assert plan.position.tolist() == [i for n in used.tolist() for i in range(n)]
-    assert plan.until.tolist() == [n for n in used.tolist() for _ in range(n)]
+    assert plan.subtree_end.tolist() == [n for n in used.tolist() for _ in range(n)]
     # A path that is a prefix of another one takes no row, and none comes twice.
     paths = {tuple(ids[:-1]) for ids, start in items if start < len(ids)}
     longest = {path for path in paths if not any(other[: len(path)] == path and other != path for other in paths)}
@@ -149,7 +149,7 @@ def test_the_picture_in_the_docstring():
     plan = make_plan(requests_of([([9, 1, 2, 3, 4], 3), ([9, 1, 2, 5, 6], 3)]), COST)
     assert plan.token_ids.tolist() == [9, 1, 2, 3, 5]
     assert plan.position.tolist() == [0, 1, 2, 3, 3]
-    assert plan.until.tolist() == [5, 5, 5, 4, 5]
+    assert plan.subtree_end.tolist() == [5, 5, 5, 4, 5]
     assert (plan.edge_parent.tolist(), plan.edge_target.tolist()) == ([2, 2, 3, 4], [3, 5, 4, 6])
     assert plan.num_parents == 3
     assert plan.visible_pairs == 1 + 2 + 3 + 4 + 4

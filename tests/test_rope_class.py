@@ -105,8 +105,8 @@ def test_every_request_has_the_frequencies_of_its_own_length(name: str, tmp_path
 @pytest.mark.parametrize(("by_length", "most"), [(False, 2), (True, 6)])
 def test_only_requests_of_one_class_share_places(by_length: bool, most: int) -> None:
     """Lengths 14 to 16 are one class; above: one of all, or 17, 18, 25, 30 and 40 apart."""
-    stretch, requests = Stretch(ABOVE, by_length), some_requests()
-    plan = make_plan(requests, replace(COST, length_class=stretch.class_of))
+    rope_classes, requests = RopeClasses(ABOVE, by_length), some_requests()
+    plan = make_plan(requests, replace(COST, length_class=rope_classes.class_of))
     check(plan, requests)
     together = make_plan(requests, COST)
     assert len(together.rope_class) == 0
@@ -118,7 +118,7 @@ def test_only_requests_of_one_class_share_places(by_length: bool, most: int) -> 
         assert len(edges) == len(ids) - start
         row = int(np.searchsorted(plan.edge_offset, edges[0], side="right") - 1)
         places = plan.edge_parent[edges] + plan.node_offset[row]
-        assert set(plan.stretch[places].tolist()) == {stretch.class_of(len(ids))}
+        assert set(plan.rope_class[places].tolist()) == {rope_classes.class_of(len(ids))}
 
 
 def test_texts_that_would_cross_the_limit_are_refused(tmp_path: Path) -> None:

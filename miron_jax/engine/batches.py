@@ -27,7 +27,7 @@ class Arrays(NamedTuple, Generic[_Array]):
 
     token_ids_BT: _Array
     position_BT: _Array
-    until_BT: _Array
+    subtree_end_BT: _Array
     parent_S: _Array  # slots in the flattened shard; the first num_parents are in use
     target_E: _Array
     round_start_R: _Array
@@ -36,7 +36,7 @@ class Arrays(NamedTuple, Generic[_Array]):
     query_node_A: _Array  # slots in the flattened shard; the first num_queries are in use
     query_set_A: _Array
     num_queries_1: _Array
-    stretch_BT: _Array  # [0, 0] if request lengths select no frequencies
+    rope_class_BT: _Array  # [0, 0] if request lengths select no frequencies
 
 
 def chunk_of(vocab_size: int) -> int:
@@ -53,7 +53,7 @@ class Shape(NamedTuple):
     num_sets: int = 0  # id sets that the program has room for; 0: no id-set queries
     queries_per_row: int = 0  # id-set queries of one row that it has room for
     row_sharding: NamedSharding | PartitionSpec | None = None  # of a shard's rows, over a mesh
-    stretched: bool = False  # a request's length selects its rotary frequencies
+    has_rope_class: bool = False  # a request's length selects its rotary frequencies
     shards: int = 1
     attention: Name = "xla"
 
@@ -73,7 +73,7 @@ class Shape(NamedTuple):
         square, chunks = (self.rows, self.length), -(-self.slots // self.chunk)
         parents, queries = (chunks * self.chunk,), (self.num_queries,)
         layout = (parents, (self.slots,), (self.slots + 1,), (chunks + 1,), (1,))
-        return (square, square, square, *layout, queries, queries, (1,), square if self.stretched else (0, 0))
+        return (square, square, square, *layout, queries, queries, (1,), square if self.has_rope_class else (0, 0))
 
     @property
     def packed_size(self) -> int:
@@ -152,9 +152,9 @@ def assemble_shard(plan: Plan, rows: list[int], shape: Shape, packed: np.ndarray
         used = nodes.stop - nodes.start
         arrays.token_ids_BT[b, :used] = plan.token_ids[nodes]
         arrays.position_BT[b, :used] = plan.position[nodes]
-        arrays.until_BT[b, :used] = plan.until[nodes]
-        if shape.stretched:
-            arrays.stretch_BT[b, :used] = plan.stretch[nodes]
+        arrays.subtree_end_BT[b, :used] = plan.subtree_end[nodes]
+        if shape.has_rope_class:
+            arrays.rope_class_BT[b, :used] = plan.rope_class[nodes]
         edges.append(np.arange(plan.edge_offset[row], plan.edge_offset[row + 1]))
         parents.append(plan.edge_parent[edges[-1]] + b * shape.length)
         queries.append(np.arange(plan.query_offset[row], plan.query_offset[row + 1]))

@@ -38,9 +38,9 @@ def decoder_of(network: Network, state: Tree) -> Decoder:
 
 
 def prefill(network: Network, state: Tree, batch_3BT: jax.Array, num_nodes: int, attention: Name = "xla") -> KeyValues:
-    """Keys and values of a batch's rows (token ids, position, until), end to end and padded to `num_nodes`: [L, P, K, H]."""
+    """Keys and values of a batch's rows (token ids, position, subtree end), end to end and padded to `num_nodes`: [L, P, K, H]."""
     decoder = decoder_of(network, state)
-    token_ids_BT, position_BT, until_BT = batch_3BT
+    token_ids_BT, position_BT, subtree_end_BT = batch_3BT
     windows = decoder.config.layer_windows
     visibility = Visibility.of_batch(subtree_end_BT, position_BT, windows, traced=True, attention=attention)
     _, kept = decoder.keeping(token_ids_BT, position_BT, visibility)

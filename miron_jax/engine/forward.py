@@ -169,8 +169,8 @@ class Forward:
             )
 
     def _shape(self, length: int, room: tuple[int, int]) -> Shape:
-        stretched = stretch_of(self.model.config) is not None
-        layout = (self.placement.row_sharding, stretched, self.placement.shards, self.attention)
+        has_rope_class = rope_classes_of(self.model.config) is not None
+        layout = (self.placement.row_sharding, has_rope_class, self.placement.shards, self.attention)
         return Shape(self._rows[length], length, self._chunk, *room, *layout)
 
     def _room_for_queries(self, plan: Plan) -> tuple[int, int]:
@@ -264,7 +264,7 @@ def _score_shard(network: Network, shape: Shape, state: Tree, sets_GV: jax.Array
     """Log-probability and rank of every edge of a packed shard, in the layout's order; log-probability of every query."""
     arrays = shape.unpack(packed)
     decoder = bind(network, state)
-    rows_3BT = [arrays.token_ids_BT, arrays.position_BT, arrays.until_BT]
+    rows_3BT = [arrays.token_ids_BT, arrays.position_BT, arrays.subtree_end_BT]
     if shape.row_sharding is not None:
         rows_3BT = jax.lax.with_sharding_constraint(rows_3BT, shape.row_sharding)
     token_ids_BT, position_BT, subtree_end_BT = rows_3BT

@@ -52,7 +52,7 @@ class GrowingText:
 
     def __init__(self, model: Model, num_tokens: int, say: Callable[[str], None] = lambda line: None) -> None:
         self.model, self.speed = model.on_one_device, GrowingSpeed()
-        self._keeps = isinstance(model.config, ModelConfig) and stretch_of(model.config) is None
+        self._keeps = isinstance(model.config, ModelConfig) and rope_classes_of(model.config) is None
         self._cached = np.zeros(0, np.int32)  # tokens whose keys and values are kept
         self._logits_V: np.ndarray | None = None  # after the last of them
         if self._keeps:

@@ -28,7 +28,7 @@ class PlainVisibility(Visibility):
         k_KBT1H, v_KBT1H = (jnp.moveaxis(x.astype(jnp.float32)[:, :, :, None], 2, 0) for x in (k_BTKH, v_BTKH))
 
         def one_head(qkv: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-            return reference.forest_attention(*qkv, self.until_BT, self.position_BT, **rules)
+            return reference.forest_attention(*qkv, self.subtree_end_BT, self.position_BT, **rules)
 
         out_KBTGH = jax.lax.map(one_head, (q_KBTGH, k_KBT1H, v_KBT1H))
         return jnp.moveaxis(out_KBTGH, 0, 2).reshape(b, t, n, h)
@@ -61,21 +61,21 @@ def score_plainly(model: Model, token_ids: list[np.ndarray], span_start: list[in
             row, positions = np.zeros(length, np.int32), np.ones(scored, np.int32)
             row[: len(ids)] = ids
             positions[: len(ids) - start] = np.arange(start, len(ids))
-            length_class = None if stretch is None else np.int32(stretch.class_of(len(ids)))
+            length_class = None if rope_classes is None else np.int32(rope_classes.class_of(len(ids)))
             outputs = program(model.graphdef, model.state, row, positions, length_class)
             results[i] = PlainScore(*(np.asarray(x)[: len(ids) - start] for x in outputs))
     return [results[i] for i in range(len(token_ids))], len(shapes)
 
 
 def _score_plain(
-    network: Network, state: Tree, token_ids_T: jax.Array, position_N: jax.Array, stretch: jax.Array | None
+    network: Network, state: Tree, token_ids_T: jax.Array, position_N: jax.Array, rope_class: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
     """(log p, margin) of the tokens at these positions.  Padding is on the right, where causal attention never looks."""
     decoder = bind(network, state)
     length = token_ids_T.shape[0]
     position_1T = jnp.arange(length, dtype=jnp.int32)[None]
     visibility = PlainVisibility(jnp.full((1, length), length, jnp.int32), position_1T)
-    more = () if stretch is None else (jnp.full((1, length), stretch),)
+    more = () if rope_class is None else (jnp.full((1, length), rope_class),)
     hidden_ND = decoder(token_ids_T[None], position_1T, visibility, *more)[0][position_N - 1]
     logits_NV = decoder.head().logits(hidden_ND)
     logprob_NV = jax.nn.log_softmax(logits_NV, axis=-1)

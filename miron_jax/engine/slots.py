@@ -68,6 +68,6 @@ def prefill_batch(plan: Plan, rows: Sequence[int], num_rows: int, length: int, s
     batch[:, 2] = np.arange(1, length + 1)  # a padding slot sees only itself
     for i, row in enumerate(rows):
         nodes = slice(plan.node_offset[row], plan.node_offset[row + 1])
-        columns = plan.token_ids[nodes], plan.position[nodes], plan.until[nodes]
+        columns = plan.token_ids[nodes], plan.position[nodes], plan.subtree_end[nodes]
         batch[i % shards, :, i // shards, : nodes.stop - nodes.start] = columns
     return batch

@@ -31,7 +31,7 @@ def cost_model(config: ModelConfig | OwnModel, max_lengths: int = 8) -> CostMode
         flops_per_pair=SLOW_ATTENTION * attention_flops_per_pair(config),
         flops_per_program=COMPILE_FLOPS,
         max_lengths=max_lengths,
-        length_class=None if config.stretch is None else config.stretch.class_of,
+        length_class=None if config.rope_classes is None else config.rope_classes.class_of,
     )
 
 

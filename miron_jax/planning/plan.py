@@ -7,11 +7,11 @@ nor how many rows make a batch.
 Requests are sorted, so that requests with a shared prefix are neighbours; the first `shared` nodes of each one exist in its
 neighbour already.  A run of neighbours that share enough is a subtrie in depth-first order; subtries are packed into rows.
 
-    requests   B q1 q2 a1 a2    B q1 q2 b1 b2        (spans a1 a2 and b1 b2)
-    nodes      B  q1  q2  a1  b1                     the last token of a request is a target only
-    position   0   1   2   3   3                     depth in the trie
-    until      5   5   5   4   5                     row index past the subtree: key k is seen by k <= q < until[k]
-    edges      2 -> a1   3 -> a2   2 -> b1   4 -> b2
+    requests     B q1 q2 a1 a2    B q1 q2 b1 b2      (spans a1 a2 and b1 b2)
+    nodes        B  q1  q2  a1  b1                   the last token of a request is a target only
+    position     0   1   2   3   3                   depth in the trie
+    subtree_end  5   5   5   4   5                   row index past the subtree: q sees k iff k <= q < subtree_end[k]
+    edges        2 -> a1   3 -> a2   2 -> b1   4 -> b2
 """
 
 from typing import NamedTuple
@@ -66,14 +66,14 @@ def _write(requests: Requests, trie: Trie, packing: _Packing) -> Plan:
     within = np.arange(added.sum()) - np.repeat(before, added)
     node = np.repeat(base, added) + within
     depth = within + np.repeat(trie.shared, added)
-    token_ids, position, until = (np.empty(node_offset[-1], np.int32) for _ in range(3))
+    token_ids, position, subtree_end = (np.empty(node_offset[-1], np.int32) for _ in range(3))
     token_ids[node] = trie.tokens[np.repeat(trie.offset[:-1], added) + depth]
     position[node] = depth
     subtrie_end = (packing.slot + packing.num_nodes)[subtrie] if num_sequences else before
-    until[node] = _until(trie, added, row_index, subtrie_end, np.append(subtrie, -1))
-    stretch = np.zeros(len(position) if len(trie.stretch) else 0, np.int32)
-    if len(trie.stretch):
-        stretch[node] = np.repeat(trie.stretch, added)
+    subtree_end[node] = _subtree_end(trie, added, row_index, subtrie_end, np.append(subtrie, -1))
+    rope_class = np.zeros(len(position) if len(trie.rope_class) else 0, np.int32)
+    if len(trie.rope_class):
+        rope_class[node] = np.repeat(trie.rope_class, added)
 
     parent, edge_target, request_edge_offset, request_edge = _edges(requests, trie, base)
     scored = np.flatnonzero(np.diff(request_edge_offset))
@@ -96,7 +96,7 @@ def _write(requests: Requests, trie: Trie, packing: _Packing) -> Plan:
         query_node=query_node,
         query_set=query_set,
         request_query=request_query,
-        stretch=stretch,
+        rope_class=rope_class,
     )
 
 
@@ -135,13 +135,13 @@ def _by_row(node: np.ndarray, node_offset: np.ndarray) -> tuple[np.ndarray, np.n
     return offset, (node - np.repeat(node_offset[:-1], np.diff(offset))).astype(np.int32)
 
 
-def _until(
+def _subtree_end(
     trie: Trie, added: np.ndarray, row_index: np.ndarray, subtrie_end: np.ndarray, subtrie: np.ndarray
 ) -> np.ndarray:
     """Row index past each node's subtree, nodes in sequence order.
 
     The subtree of sequence u's node at depth d ends where the first later sequence w of its subtrie with shared[w] <= d
-    begins.  The walk from w to the next sequence that shares less cuts u's depths into a few runs with one `until` each.
+    begins.  The walk from w to the next sequence that shares less cuts u's depths into a few runs of one value each.
     """
     u = np.flatnonzero(added)
     high, w = trie.length[u] - 1, u + 1
@@ -157,9 +157,9 @@ def _until(
         u, high, w = u[more], low[more], trie.next_lower[w_inside[more]]
     if not runs:
         return np.zeros(0, np.int32)
-    u, low, length, until = (np.concatenate(column) for column in zip(*runs, strict=True))
+    u, low, length, subtree_end = (np.concatenate(column) for column in zip(*runs, strict=True))
     order = np.lexsort((low, u))
-    return np.repeat(until[order], length[order])
+    return np.repeat(subtree_end[order], length[order])
 
 
 def _holder(trie: Trie, owner: np.ndarray, depth: np.ndarray) -> np.ndarray:

@@ -50,7 +50,7 @@ class Plan:
     node_offset: np.ndarray  # int64 [rows + 1]
     token_ids: np.ndarray  # int32 [P]
     position: np.ndarray  # int32 [P], depth: token position within the request
-    until: np.ndarray  # int32 [P], row index just past the subtree
+    subtree_end: np.ndarray  # int32 [P], row index just past the subtree
     edge_offset: np.ndarray  # int64 [rows + 1]
     edge_parent: np.ndarray  # int32 [E], row index of the parent node; edges are sorted by parent, then target
     edge_target: np.ndarray  # int32 [E], token id
@@ -60,7 +60,7 @@ class Plan:
     query_node: np.ndarray  # int32 [A], row index of the node
     query_set: np.ndarray  # int32 [A], index of the set
     request_query: np.ndarray  # int64 [R], the query of each request, at the node before its span; -1: none
-    stretch: np.ndarray  # int32 [P], `CostModel.length_class` of the node's requests; empty if the cost has none
+    rope_class: np.ndarray  # int32 [P], `CostModel.length_class` of the node's requests; empty if the cost has none
 
     @property
     def num_rows(self) -> int:

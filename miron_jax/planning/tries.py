@@ -26,7 +26,7 @@ class Trie:
     common: np.ndarray  # int32 [U], tokens in common with u - 1
     shared: np.ndarray  # int32 [U], nodes in common with u - 1: a sequence's last token has no node
     request_sequence: np.ndarray  # int64 [R], -1: the span is empty
-    stretch: np.ndarray  # int32 [U], `CostModel.length_class` of each; empty if the cost has none
+    rope_class: np.ndarray  # int32 [U], `CostModel.length_class` of each; empty if the cost has none
     previous_lower: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # last v < u with less shared
     next_lower: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # first v > u with less shared
 
