@@ -13,13 +13,13 @@ from dataclasses import asdict, replace
 from hashlib import blake2b
 from pathlib import Path
 
-from miron_jax.tasks.generators.miron_gen.items import VERSION, items_of
 from rapidfuzz.distance import OSA
 
 from miron_jax.definitions.records import Cloze, ClozeProfile, ClozeTask, Composite, DataFile, Measured, Suite
 from miron_jax.errors import InputError
 from miron_jax.files.hub import Repository, cache_folder, fetch_data_set, revision_of
 from miron_jax.files.readers import Json
+from miron_jax.tasks.generators.miron_gen.items import VERSION, items_of
 
 HUB_ID = "apsua/MIRON_Benchmark"
 LANGUAGES = ("en", "ru")

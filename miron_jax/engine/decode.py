@@ -38,7 +38,10 @@ def decoder_of(network: Network, state: Tree) -> Decoder:
 
 
 def prefill(network: Network, state: Tree, batch_3BT: jax.Array, num_nodes: int, attention: Name = "xla") -> KeyValues:
-    """Keys and values of a batch's rows (token ids, position, subtree end), end to end and padded to `num_nodes`: [L, P, K, H]."""
+    """Keys and values of a batch's rows (token ids, position, subtree end), end to end: [L, P, K, H].
+
+    P is `num_nodes`, the rest is padding.
+    """
     decoder = decoder_of(network, state)
     token_ids_BT, position_BT, subtree_end_BT = batch_3BT
     windows = decoder.config.layer_windows

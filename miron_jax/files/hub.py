@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from itertools import islice, pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from miron_jax.errors import InputError
@@ -49,13 +50,16 @@ def fetch_data_set(repository: Repository, folder: Path, patterns: Sequence[str]
         return
     from huggingface_hub import snapshot_download
 
-    partial = folder.with_name(f"{folder.name}.partial")
     hub_id, revision = repository
     try:
-        snapshot_download(
-            hub_id, repo_type="dataset", revision=revision, local_dir=partial, allow_patterns=list(patterns)
-        )
-        partial.rename(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # A download that was cut off is never taken for a whole one: the client returns such a folder when it is offline.
+        with TemporaryDirectory(dir=folder.parent, ignore_cleanup_errors=True) as scratch:
+            partial = Path(scratch) / "data"
+            snapshot_download(
+                hub_id, repo_type="dataset", revision=revision, local_dir=partial, allow_patterns=list(patterns)
+            )
+            partial.rename(folder)
     except Exception as error:  # the client passes on the errors of its HTTP libraries: they have no class in common
         raise InputError(
             f"{suite} data are neither in {folder} nor to be had from {hub_id} on the Hugging Face hub "
