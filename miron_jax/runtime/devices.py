@@ -29,6 +29,7 @@ from miron_jax.errors import InputError
 
 DATA, FSDP, MODEL = AXES
 
+Device = Any  # a jax.Device: jaxlib has no type stubs
 Tree = Any  # a pytree of arrays: jax has no type for it
 
 
@@ -36,7 +37,7 @@ Tree = Any  # a pytree of arrays: jax has no type for it
 class Placement:
     """Where weights and batches lie.  given: weights come placed, and a batch is one shard on their mesh."""
 
-    device: Any  # one of its devices
+    device: Device  # one of its devices
     mesh: Mesh | None = None
     how: Literal["one", "pmap", "mesh", "given"] = "one"
     row_axes: tuple[str, ...] = ()  # axes of the mesh that the rows of one shard are split over

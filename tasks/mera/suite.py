@@ -126,7 +126,7 @@ def _task(dataset: DataSet, rules: Rules, version: Version) -> Task[Any]:
         empty_span="error",
     )
     if dataset.kind == "dialogue":
-        return Task(name, "dialogue", profile, file, baselines, parse, citation, ask=asker(version), **options)
+        return Task(name, "dialogue", profile, file, baselines, parse, citation, turn_prompt=asker(version), **options)
     return Task(name, "multiple_choice", profile, file, baselines, parse, citation, **options)
 
 
