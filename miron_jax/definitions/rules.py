@@ -6,12 +6,9 @@ texts or tokens.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from miron_jax.files.readers import JsonObject
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 Call = TypeVar("Call", bound=Callable[..., Any], covariant=True)
 
@@ -22,8 +19,8 @@ class Rule(Generic[Call]):
     call: Call
 
 
-def printed(profile: "DataclassInstance") -> JsonObject:
-    """A profile's fields for results.json; a rule gives its name, so results name the rule that ran."""
+def printed(profile: Any) -> JsonObject:
+    """The fields of a profile (a dataclass) for results.json; a rule gives its name, so results name the rule that ran."""
     values = {field.name: getattr(profile, field.name) for field in fields(profile)}
     return {name: value.name if isinstance(value, Rule) else value for name, value in values.items()}
 
