@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from miron_jax.errors import InputError
 from miron_jax.files.places import local_path
-from miron_jax.kernels.forest_attention import Name
+from miron_jax.kernels.forest_attention import IMPLEMENTATIONS
 
 Sharding = Literal["pmap", "mesh"]
 Dtype = Literal["float32", "bfloat16"]
@@ -42,10 +42,11 @@ def setting(
 ) -> Any:
     """A field of RunConfig with its declaration; MISSING as the default: the record wants a value.
 
-    `flag_default`: what the flag is where nobody gives it, if that is not the record's default.  `choices`: a Literal.
+    `flag_default`: what the flag is where nobody gives it, if that is not the record's default.  `choices`: a Literal
+    or names.
     """
     if choices is not None:
-        more |= {"kind": "enum", "choices": get_args(choices)}
+        more |= {"kind": "enum", "choices": get_args(choices) or choices}
     own = Setting(default if flag_default is MISSING else flag_default, topic, help, **more)
     metadata = {"setting": own}
     return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
@@ -118,11 +119,11 @@ class RunConfig:
         flag_default=None,
         identity=False,
     )
-    attention: Name | None = setting(
+    attention: str | None = setting(
         None,
         "devices",
         "What computes attention; absent: the device's own (tpu, cudnn), else xla.",
-        choices=Name,
+        choices=tuple(IMPLEMENTATIONS),
     )
     max_length: int | None = setting(
         None, "model", "Tokens a request may have; absent: the suite's own rule.", kind="integer", low=2
