@@ -1,19 +1,18 @@
-"""`miron-jax bench`: what the devices give, what the engine takes of it, and what each of its ideas is worth.
+"""`miron-jax bench`: the devices' peak rate, the engine's share of it, and what each idea of the engine is worth.
 
 Arrives: a run's configuration and data.  Leaves: `Bench`, numbers of one machine.  It deliberately knows no score: the rows
 are real ones, their results are thrown away.
 
-Of every row length some batches run, as many as the time allows, and the rest is reckoned from them.  An ablation lays
-the same requests out with one idea left out and runs that; its useful work stays that of the answer.
+For every row length, as many batches are timed as SECONDS allow; the time of the rest is extrapolated from them.  An
+ablation times the same requests without one idea of the engine; its useful FLOPs are those of the engine's own layout.
 """
 
 import resource
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,65 +30,48 @@ from miron_jax.planning.records import CostModel, Plan
 from miron_jax.planning.request_batches import Totals, plan_parts
 from miron_jax.report.bench_table import Bench, Bucket, Layout
 from miron_jax.run import length_limit
-from miron_jax.runtime.devices import Placement
+from miron_jax.runtime.devices import Device, Placement
 from miron_jax.task_kinds.interface import Setup
 from miron_jax.task_kinds.kinds import kind_of
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.token_bytes import TokenBytes
 
-SECONDS = 60.0  # that the batches of one layout run, about
-SQUARE_ON_CPU, SQUARE = 2048, 8192  # of the product that the peak is measured with
+SECONDS = 60.0  # about how long the batches of one layout run
+SQUARE_ON_CPU, SQUARE = 2048, 8192  # rows and columns of the matrices that the peak is measured with
 
 
 def measure(config: RunConfig, inputs: Inputs, say: Callable[[str], None]) -> Bench:
-    """Measure on the first part of what `eval` would score; texts are not drawn.  Raises InputError."""
+    """Measure scoring on the first request batch that `eval` would score; nothing is generated.  Raises InputError."""
     if not any(kind_of(source.task).scores_spans for source in inputs.sources):
         raise InputError("--tasks: all of these generate texts, and bench times scoring: name a task with choices")
-    found = find_model(config)
-    architecture, placement = architecture_of(config, found), Placement.choose(config.sharding, config.mesh)
-    now = next(rounds(config, found, say, lambda checkpoint: False))
-    _, state = next(loaded(architecture, config, now, placement))
+    files = find_model(config)
+    architecture, placement = architecture_of(config, files), Placement.choose(config.sharding, config.mesh)
+    first = next(rounds(config, files, say, lambda checkpoint: False))
+    _, state = next(loaded(architecture, config, first, placement))
     model = Model(architecture.config, architecture.network, state, placement, config.attention)
     peak = matmul_rate(config.dtype, placement.device)
     say(f"{peak / 1e9:.0f} GFLOP/s in a large {config.dtype} product on {placement.device.device_kind}")
 
-    limit, cost = length_limit(config, model.config), cost_model(model.config)
-    start, table = time.perf_counter(), TokenBytes(architecture.tokenizer, model.config.vocab_size)
+    limit, cost, totals = length_limit(config, model.config), cost_model(model.config), Totals()
+    start = time.perf_counter()
+    table = TokenBytes(architecture.tokenizer, model.config.vocab_size)
     setup = Setup(config, architecture.tokenizer, table, limit)
     kinds = [kind_of(source.task)(source, setup) for source in inputs.sources]
-    _, order = survey(kinds, cost)
-    requests = next(join(parts_of(kinds, order), deque(maxlen=1), model.config.vocab_size))
-    tokenize_seconds, totals = time.perf_counter() - start, Totals()
-    start = time.perf_counter()
+    parts = parts_of(kinds, survey(kinds, cost).order)
+    requests = next(join(parts, deque(maxlen=1), model.config.vocab_size))
+    tokenize_seconds, start = time.perf_counter() - start, time.perf_counter()
     plan = _planned(requests, cost, totals)
     plan_seconds = time.perf_counter() - start
     flops = useful_flops(model.config, plan)
-    whole = flops / (peak * placement.devices)  # seconds at the peak
 
-    def measured(name: str, own: Plan) -> Layout:
+    def timed(name: str, layout: Plan) -> Layout:
         say(f"{name} ...")
         forward = Forward(model, config.token_budget, id_sets=table.id_sets)
-        buckets = [_bucket(forward, own, length) for length in np.unique(own.row_length)[::-1].tolist()]
-        seconds = sum(bucket.seconds for bucket in buckets)
-        places = sum(bucket.batches * bucket.rows_a_batch * bucket.length for bucket in buckets)
-        tokens = sum(bucket.tokens for bucket in buckets)
-        return Layout(name, seconds, forward.speed.compile_seconds, places, tokens, whole / seconds, buckets)
+        return _layout(name, layout, forward, flops / (peak * placement.devices))
 
-    def without(name: str, **changes: Any) -> Layout:
-        return measured(name, _planned(requests, replace(cost, **changes), Totals()))
-
-    engine = measured("the engine", plan)
+    engine = timed("the engine", plan)
     memory = _peak_bytes(placement.device)
-    ablations = [
-        measured("no gather: the head at every place", _scored_everywhere(plan)),
-        without("one row length", max_lengths=1),
-    ]
-    if cost.sharing == "forest":
-        ablations += [
-            without("no packing: a row holds one tree", sharing="trees"),
-            without("no sharing: a row holds whole requests", sharing="packed"),
-            without("neither: a row holds one request", sharing="none"),
-        ]
+    ablations = [timed(name, layout) for name, layout in _ablations(requests, plan, cost)]
     return Bench(
         placement.device.device_kind,
         placement.devices,
@@ -107,40 +89,62 @@ def measure(config: RunConfig, inputs: Inputs, say: Callable[[str], None]) -> Be
     )
 
 
+def _ablations(requests: Requests, plan: Plan, cost: CostModel) -> Iterator[tuple[str, Plan]]:
+    """The same requests in layouts that lack one idea of the engine."""
+    yield "no gather: the head at every place", _scored_everywhere(plan)
+    changes = {"one row length": replace(cost, max_lengths=1)}
+    if cost.sharing == "forest":
+        changes |= {
+            "no packing: a row holds one tree": replace(cost, sharing="trees"),
+            "no sharing: a row holds whole requests": replace(cost, sharing="packed"),
+            "neither: a row holds one request": replace(cost, sharing="none"),
+        }
+    for name, changed in changes.items():
+        yield name, _planned(requests, changed, Totals())
+
+
+def _layout(name: str, plan: Plan, forward: Forward, seconds_at_peak: float) -> Layout:
+    buckets = [_bucket(forward, plan, length) for length in np.unique(plan.row_length)[::-1].tolist()]
+    seconds = sum(bucket.seconds for bucket in buckets)
+    slots = sum(bucket.batches * bucket.rows_a_batch * bucket.length for bucket in buckets)
+    tokens = sum(bucket.tokens for bucket in buckets)
+    return Layout(name, seconds, forward.speed.compile_seconds, slots, tokens, seconds_at_peak / seconds, buckets)
+
+
 def _planned(requests: Requests, cost: CostModel, totals: Totals) -> Plan:
     return next(plan_parts(iter([requests]), cost, totals)).plan
 
 
 def _scored_everywhere(plan: Plan) -> Plan:
-    """The same rows with one edge at every place."""
+    """The same rows with one edge at every node."""
     first = np.repeat(plan.place_offset[:-1], np.diff(plan.place_offset))
     source = (np.arange(len(plan.token_ids)) - first).astype(np.int32)
     return replace(plan, edge_offset=plan.place_offset, edge_source=source, edge_target=np.zeros_like(source))
 
 
 def _bucket(forward: Forward, plan: Plan, length: int) -> Bucket:
-    """Compile for rows of this length, run one batch, then time as many as their share of SECONDS allows."""
+    """Compile for rows of this length, run one batch to warm up, then time as many as their share of SECONDS allows."""
     rows = np.flatnonzero(plan.row_length == length)
     forward.compile(plan, rows=rows)
     batches = list(forward.batches(plan, rows))
 
-    def seconds_of(some: list[list[int]]) -> float:
+    def seconds_of(timed: list[list[int]]) -> float:
         start = time.perf_counter()
-        deque(forward.run(plan, taken=iter(some)), maxlen=0)
+        deque(forward.run(plan, taken=iter(timed)), maxlen=0)
         return time.perf_counter() - start
 
-    deque(forward.run(plan, taken=iter(batches[:1])), maxlen=0)
-    first = seconds_of(batches[:1])
+    seconds_of(batches[:1])
+    one_batch = seconds_of(batches[:1])
     allowed = SECONDS * len(rows) * length / int(plan.row_length.sum())
-    some = batches[: max(2, int(allowed / first))]
-    seconds = seconds_of(some) / len(some) * len(batches)
+    timed = batches[: max(2, int(allowed / one_batch))]
+    seconds = seconds_of(timed) / len(timed) * len(batches)
     size = forward.rows_a_batch(length) * forward.placement.shards
     tokens = plan.places_of(rows.tolist())
-    return Bucket(length, len(rows), size, len(batches), len(some), tokens, seconds)
+    return Bucket(length, len(rows), size, len(batches), len(timed), tokens, seconds)
 
 
-def matmul_rate(dtype: str, device: Any) -> float:
-    """FLOPs a second of one large square product with float32 sums, the median of several."""
+def matmul_rate(dtype: str, device: Device) -> float:
+    """FLOP/s of a large square matrix product with float32 sums, the median of five measurements."""
     size = SQUARE_ON_CPU if device.platform == "cpu" else SQUARE
     with jax.default_device(device):
         x, y = (jax.random.normal(jax.random.key(i), (size, size), jnp.float32).astype(dtype) for i in range(2))
@@ -154,8 +158,8 @@ def matmul_rate(dtype: str, device: Any) -> float:
     return statistics.median(rates)
 
 
-def _peak_bytes(device: Any) -> int | None:
+def _peak_bytes(device: Device) -> int | None:
+    """Peak memory of the device, on CPU of this process; None where the device does not report it."""
     if device.platform == "cpu":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    stats: dict[str, Any] = device.memory_stats() or {}
-    return stats.get("peak_bytes_in_use")
+    return (device.memory_stats() or {}).get("peak_bytes_in_use")

@@ -78,7 +78,7 @@ def score_planned(
         if each_its_share:
             assert journal is not None
             meet(journal, hosts, f"{name}/scored")
-            hosts.tell(f"{name}/speed", forward.speed.told)
+            hosts.arrive(f"{name}/speed", forward.speed.told)
             if hosts.is_first:
                 forward.speed.add(hosts.gather(f"{name}/speed")[1:])
             for part in met if hosts.is_first else ():
@@ -108,9 +108,9 @@ def _same_plan(hosts: Hosts, name: str, part: PlannedPart | None) -> None:
 def meet(journal: Journal, hosts: Hosts, name: str) -> None:
     """All that this process has finished is in the journal; the first one waits for the others, and reads theirs."""
     journal.flush()
-    hosts.tell(name, journal.written)
+    hosts.arrive(name, journal.written)
     if hosts.is_first:
-        journal.read_those_of(hosts.gather(name))
+        journal.read_from(hosts.gather(name))
 
 
 def _score_share(

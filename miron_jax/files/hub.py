@@ -1,6 +1,6 @@
-"""The Hugging Face hub: owner/name or owner/name@revision, and which commit a file on disk is of.
+"""Names of repositories on the Hugging Face hub, and the commit that a file on disk was downloaded at.
 
-Arrives: a name, a path.  Leaves: the same taken apart; a commit.  It deliberately fetches nothing.
+Arrives: owner/name or owner/name@revision; a path.  Leaves: a `Repository`; a commit.  It deliberately fetches nothing.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 _NAME = re.compile(r"([\w-][\w.-]*(?:/[\w-][\w.-]*)?)(?:@([\w.][\w./-]*))?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_ABOVE = 4  # folders of a data set that a file may lie below
+_ABOVE = 4  # folders above a file that may be the download's root
 
 
 class Repository(NamedTuple):
@@ -19,28 +19,31 @@ class Repository(NamedTuple):
 
 
 def parse_name(name: str) -> Repository | None:
-    """`owner/name`, or `owner/name@revision`; None for what no repository can be called."""
-    found = _NAME.fullmatch(name)
-    return Repository(found[1], found[2]) if found else None
+    """Parse `owner/name` or `owner/name@revision`; None where it cannot be the name of a repository."""
+    match = _NAME.fullmatch(name)
+    return Repository(match[1], match[2]) if match else None
 
 
 def revision_of(data_dir: Path | None) -> str | None:
-    """`--data_dir=SUITE=@REVISION` asks for a revision of the suite's own data set on the hub."""
+    """The revision in `--data_dir=SUITE=@REVISION`, of the data set on the hub that the suite names; None for a folder."""
     name = "" if data_dir is None else str(data_dir)
     return name[1:] if name.startswith("@") and len(name) > 1 else None
 
 
 def commit_of(path: Path) -> str | None:
-    """The commit that a file was downloaded at: the hub's client keeps it in the names of its cache
-    (.../snapshots/COMMIT/...), and beside a folder of the user's own.  None: it did not come that way."""
+    """The commit that a file was downloaded at; None where it did not come from the hub.
+
+    The hub's client writes it into the paths of its cache (.../snapshots/COMMIT/...), or into a file below another download
+    folder.
+    """
     parts = path.absolute().parts
     for above, name in pairwise(parts):
         if above == "snapshots" and _COMMIT.fullmatch(name):
             return name
     for folder in islice(path.absolute().parents, _ABOVE):
         below = path.absolute().relative_to(folder)
-        told = folder / ".cache" / "huggingface" / "download" / f"{below}.metadata"
-        if told.is_file():
-            first = told.read_text(encoding="utf-8", errors="replace").partition("\n")[0].strip()
+        metadata = folder / ".cache" / "huggingface" / "download" / f"{below}.metadata"
+        if metadata.is_file():
+            first = metadata.read_text(encoding="utf-8", errors="replace").partition("\n")[0].strip()
             return first if _COMMIT.fullmatch(first) else None
     return None

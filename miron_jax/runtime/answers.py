@@ -1,35 +1,39 @@
-"""What a model of the user's own answers to fixed tokens: the name of what it computes.
+"""The answers of a user's own model to fixed tokens, which identify the function that it computes.
 
-Arrives: log-probabilities of a probe.  Leaves: `Answers`, which a journal and stored results compare.  It
+Arrives: log-probabilities of a probe.  Leaves: `Answers`, which the journal and stored results compare.  It
 deliberately does not know models.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from miron_jax.files.readers import Json
 
 
 class Answers(NamedTuple):
-    """What a model answers to fixed tokens: it names what a model computes, whatever its code reads beside its weights."""
+    """A model's answers to fixed tokens.  They change with whatever its code reads, not only with its weights."""
 
-    layout: str | None  # devices and versions; of two equal ones the bytes are compared.  None: they may vary (GPU)
+    layout: str | None  # devices and versions; with equal ones the digests must agree.  None: rounding may vary (GPU)
     digest: str  # of the bytes of all log-probabilities
-    logprob: tuple[float | None, ...]  # nats, the greatest at each place; None: no finite number
+    logprob: tuple[float | None, ...]  # nats, the greatest at each token; None: not finite
     tolerance: float  # nats that rounding may cause between two layouts
 
     @classmethod
-    def of_json(cls, found: Any) -> "Answers":
-        """Raises ValueError, TypeError."""
-        layout, digest, logprob, tolerance = found
+    def of_json(cls, document: Json) -> "Answers":
+        """Answers as `json.dumps` wrote them.  Raises ValueError, TypeError."""
+        layout, digest, logprob, tolerance = document
         return cls(layout, digest, tuple(logprob), tolerance)
 
     def differ(self, other: "Answers") -> str | None:
-        """How the other ones are another model's; None where they are not, by their bytes or within the tolerance."""
+        """How far apart the answers are; None where they are the same, by their digest or within the tolerance."""
         if self.layout is not None and self.layout == other.layout:
             return None if self.digest == other.digest else f"by {self._worst(other):.3g} nats on the same devices"
         worst = self._worst(other)
         return None if worst <= self.tolerance else f"by {worst:.3g} nats"
 
     def _worst(self, other: "Answers") -> float:
-        pairs = zip(self.logprob, other.logprob, strict=False)
-        apart = (math.inf if None in (a, b) else abs(a - b) for a, b in pairs if a != b)  # pyright: ignore[reportOperatorIssue,reportOptionalOperand]
-        return max(apart, default=0.0) if len(self.logprob) == len(other.logprob) else math.inf
+        """The largest difference, nats; infinite where one answer is missing or not finite."""
+        if len(self.logprob) != len(other.logprob):
+            return math.inf
+        pairs = zip(self.logprob, other.logprob, strict=True)
+        return max((math.inf if a is None or b is None else abs(a - b) for a, b in pairs if a != b), default=0.0)

@@ -1,7 +1,7 @@
-"""The flags that a device's backend needs.
+"""XLA flags that a device's backend needs.
 
-Arrives: nothing but the environment.  Leaves: the environment, ready for a backend to start.  It deliberately does not
-import jax.
+Arrives: environment variables.  Leaves: environment variables with which a backend may start.  It deliberately does not
+import jax before a check needs it.
 """
 
 import importlib.metadata
@@ -12,14 +12,14 @@ import sys
 from miron_jax.errors import InputError
 
 YNN_FLAG = "--xla_cpu_experimental_ynn_fusion_type"
-_too_late = False  # whether the flag was set behind a backend's start
+_too_late = False  # whether a backend had started before the flag was set
 
 
 def set_backend_flags() -> None:
-    """Set the XLA flag that cures jaxlib 0.10.2 - 0.11's CPU miscompilation.  Call before jax starts a backend.
+    """Set the XLA flag that avoids a miscompilation on CPU in jaxlib 0.10.2 - 0.11.  Call before jax starts a backend.
 
     jax-ml/jax#39103, #39257: YNNPACK fusions give silently wrong sums.  `individual_dot` keeps the fast matmul and
-    drops the fusions.  A flag of the user's own stands; other versions do not know the flag and would abort on it.
+    drops the fusions.  A flag that the user has set is kept; other versions do not know the flag and would abort on it.
     """
     global _too_late
     version = tuple(int(part) for part in re.findall(r"\d+", importlib.metadata.version("jaxlib"))[:3])

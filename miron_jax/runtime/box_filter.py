@@ -1,10 +1,10 @@
-"""The system calls that a boxed program may not make, as a seccomp filter.
+"""A seccomp filter of the system calls that a sandboxed program may not make.
 
 Arrives: nothing.  Leaves: bytes that bubblewrap's --seccomp reads.  It deliberately does not know what is run.
 
-A call that is refused fails with EPERM; one of another architecture kills.  Refused is what takes memory that no limit
-counts, what sees or changes another process or the user's keys, and what makes namespaces, mounts or sockets that reach out
-of the box's own network.
+A refused call fails with EPERM; a call of another architecture kills the process.  The filter refuses calls that take memory
+which no limit counts, that see or change another process or the user's keys, and that make namespaces, mounts, or sockets
+which leave the sandbox's network.
 """
 
 import platform
@@ -16,9 +16,9 @@ from miron_jax.errors import InputError
 
 _AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*, linux/audit.h
 
-# Numbers of x86_64 and of aarch64.
+# Numbers of system calls on x86_64 and aarch64.
 _REFUSED = {
-    # Memory of the kernel, or shared memory, that no limit of a process holds.
+    # Kernel memory or shared memory, which no limit of a process counts.
     "shmget": (29, 194),
     "semget": (64, 190),
     "msgget": (68, 186),
@@ -33,7 +33,7 @@ _REFUSED = {
     "unshare": (272, 97),
     "setns": (308, 268),
     "pivot_root": (155, 41),
-    # Other processes, and what the kernel knows of them.
+    # Other processes and their state in the kernel.
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
@@ -42,7 +42,7 @@ _REFUSED = {
     "pidfd_getfd": (438, 438),
     "kcmp": (312, 272),
     "perf_event_open": (298, 241),
-    # Keyrings belong to the session that started the run, whatever its namespaces.
+    # Keyrings belong to the session that started the run, in every namespace.
     "add_key": (248, 217),
     "request_key": (249, 218),
     "keyctl": (250, 219),
@@ -50,10 +50,10 @@ _REFUSED = {
 
 
 class _Rule(NamedTuple):
-    """An argument that decides: the call is refused where (argument & mask) == value is `refused`."""
+    """A call that depends on one argument: it is refused if ((argument & mask) == value) == refused."""
 
     numbers: tuple[int, int]
-    argument: int  # from 0
+    argument: int  # its index
     mask: int
     value: int
     refused: bool
@@ -62,24 +62,24 @@ class _Rule(NamedTuple):
 _SHARED_ANONYMOUS = 0x01 | 0x20  # MAP_SHARED, MAP_ANONYMOUS: such pages stay when their mapping is emptied or forked
 _RULES = (
     _Rule((9, 222), 3, _SHARED_ANONYMOUS, _SHARED_ANONYMOUS, True),  # mmap
-    # Only sockets within the box: vsock and others see no namespace, and TCP buffers grow beyond any count.
+    # Unix sockets only: namespaces do not confine vsock and others, and TCP buffers grow beyond any count.
     _Rule((41, 198), 0, 0xFFFFFFFF, socket.AF_UNIX, False),  # socket
     _Rule((53, 199), 0, 0xFFFFFFFF, socket.AF_UNIX, False),  # socketpair
-    # SO_SNDBUF 7 and SO_RCVBUF 8: a socket keeps the kernel's size, which the watch counts.
+    # SO_SNDBUF 7 and SO_RCVBUF 8: a socket keeps the kernel's default size, which _memory in sandbox.py counts.
     _Rule((54, 208), 2, 0xFFFFFFFF, 7, True),  # setsockopt
     _Rule((54, 208), 2, 0xFFFFFFFF, 8, True),
 )
 
-# Classic BPF (linux/filter.h): codes of instructions, and answers of a filter.
-_LOAD, _AND, _EQUAL, _AT_LEAST, _ANSWER = 0x20, 0x54, 0x15, 0x35, 0x06
+# Classic BPF (linux/filter.h): codes of instructions, and return values of a filter.
+_LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050001, 0x80000000  # refuse: SECCOMP_RET_ERRNO with EPERM
 _NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16  # byte offsets in seccomp_data; an argument has 8 bytes, the low half first
 
 
 def box_filter() -> bytes:
-    """The filter of this machine: 8 bytes an instruction (code, jump if true, jump if false, operand).
+    """The filter for this machine; an instruction has 8 bytes: code, jump if true, jump if false, operand.
 
-    Raises InputError on a machine whose numbers are not known.
+    Raises InputError on a machine whose system call numbers are not known.
     """
     machine = platform.machine()
     if machine not in _AUDIT:
@@ -88,10 +88,10 @@ def box_filter() -> bytes:
             "leave them out"
         )
     column = list(_AUDIT).index(machine)
-    program = [(_LOAD, 0, 0, _MACHINE), (_EQUAL, 1, 0, _AUDIT[machine]), (_ANSWER, 0, 0, _KILL), (_LOAD, 0, 0, _NUMBER)]
-    program += [(_AT_LEAST, 0, 1, 0x40000000), (_ANSWER, 0, 0, _KILL)]  # x86's other numbering
+    program = [(_LOAD, 0, 0, _MACHINE), (_EQUAL, 1, 0, _AUDIT[machine]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NUMBER)]
+    program += [(_AT_LEAST, 0, 1, 0x40000000), (_RETURN, 0, 0, _KILL)]  # x86's other numbering
     for numbers in _REFUSED.values():
-        program += [(_EQUAL, 0, 1, numbers[column]), (_ANSWER, 0, 0, _REFUSE)]
+        program += [(_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _REFUSE)]
     for rule in _RULES:
         otherwise = (0, 1) if rule.refused else (1, 0)
         program += [
@@ -99,7 +99,7 @@ def box_filter() -> bytes:
             (_LOAD, 0, 0, _ARGUMENTS + 8 * rule.argument),
             (_AND, 0, 0, rule.mask),
             (_EQUAL, *otherwise, rule.value),
-            (_ANSWER, 0, 0, _REFUSE),
+            (_RETURN, 0, 0, _REFUSE),
             (_LOAD, 0, 0, _NUMBER),
         ]
-    return b"".join(struct.pack("=HBBI", *own) for own in [*program, (_ANSWER, 0, 0, _ALLOW)])
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in [*program, (_RETURN, 0, 0, _ALLOW)])
