@@ -1,13 +1,15 @@
-"""Do this engine and torch give the same answers?  Torch one option a forward, and what differs.
+"""Do this engine and torch give the same answers?  Torch with one choice a forward, and what differs.
 
-Arrives: `Work`, this engine's `Answers`, a torch model.  Leaves: `Differences`.  It deliberately does not know flags,
-files or time.
+Arrives: `Work`, this engine's `Answers`, a torch model.  Leaves: `Differences`, `Verdicts`.  It
+deliberately does not know flags, files or time.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from common import Answers, PlainTorch, Work, predictions
+from common import Answers, Work, predictions, say
+from peers import PlainTorch
 
 from miron_jax.metrics.choices import mean_losses
 
@@ -21,16 +23,16 @@ class TorchAnswers(NamedTuple):
 
 
 class Differences(NamedTuple):
-    """What one work shows."""
+    """How this engine's answers to one `Work` differ from torch's."""
 
     nats: np.ndarray  # absolute difference of every scored token
     beyond: list[int]  # requests with a token beyond the tolerance
     close: list[str]  # flags or choices that differ where two scores are closer than twice the tolerance
-    wrong: list[str]  # those that differ elsewhere
+    wrong: list[str]  # all other flags or choices that differ
 
 
 def score_each(torch: PlainTorch, work: Work) -> TorchAnswers:
-    """Torch, one request a forward, nothing kept."""
+    """Score by torch, one request a forward, without a cache."""
     answers = TorchAnswers([], [], [])
     for ids, start in work.requests:
         for column, value in zip(answers, score_one(torch, ids, start), strict=True):
@@ -59,14 +61,14 @@ def compare(work: Work, ours: Answers, theirs: TorchAnswers, tolerance: float) -
     beyond = [r for r, difference in enumerate(differs) if not (difference <= tolerance).all()]
     close: list[str] = []
     wrong: list[str] = []
-    for where, far, line in [*_flags_that_differ(ours, theirs), *_choices_that_differ(work, ours, theirs)]:
-        (close if far < 2 * tolerance else wrong).append(f"{work.task.name}, {where}: {line}, {far:.1e} apart")
+    for label, gap, line in [*_flags_that_differ(ours, theirs), *_choices_that_differ(work, ours, theirs)]:
+        (close if gap < 2 * tolerance else wrong).append(f"{work.task.name}, {label}: {line}, {gap:.1e} apart")
     return Differences(np.concatenate([np.zeros(0), *differs]), beyond, close, wrong)
 
 
 class Differing(NamedTuple):
-    where: str
-    far: float  # how far apart torch holds the two answers: logits, or nats a token
+    label: str
+    gap: float  # between the two answers in torch: logits, or nats a token
     line: str
 
 
@@ -79,14 +81,38 @@ def _flags_that_differ(ours: Answers, theirs: TorchAnswers) -> list[Differing]:
 
 
 def _choices_that_differ(work: Work, ours: Answers, theirs: TorchAnswers) -> list[Differing]:
-    own, other = predictions(work, ours), predictions(work, Answers(theirs.logprob, theirs.greedy))
-    found = []
-    for i, (here, there) in enumerate(zip(own, other, strict=True)):
-        if here == there or work.prompts[i].gold is None:
+    our_choices, their_choices = predictions(work, ours), predictions(work, Answers(theirs.logprob, theirs.greedy))
+    differing = []
+    for i, (our_choice, their_choice) in enumerate(zip(our_choices, their_choices, strict=True)):
+        if our_choice == their_choice or work.prompts[i].gold is None:
             continue
-        far = float("inf")
-        if here is not None and there is not None:
-            losses = mean_losses(theirs.logprob[work.first[i] : work.first[i + 1]])
-            far = abs(float(losses[here]) - float(losses[there]))
-        found.append(Differing(f"example {work.prompts[i].id}", far, f"option {here} here, {there} in torch"))
-    return found
+        gap = loss_gap(theirs.logprob[work.first[i] : work.first[i + 1]], our_choice, their_choice)
+        line = f"choice {our_choice} here, {their_choice} in torch"
+        differing.append(Differing(f"example {work.prompts[i].id}", gap, line))
+    return differing
+
+
+def loss_gap(logprobs: list[np.ndarray], our_choice: int | None, their_choice: int | None) -> float:
+    """Nats a token between the mean losses of two choices; infinite when one of the two chose nothing."""
+    if our_choice is None or their_choice is None:
+        return float("inf")
+    losses = mean_losses(logprobs)
+    return abs(float(losses[our_choice]) - float(losses[their_choice]))
+
+
+class Verdicts(NamedTuple):
+    """A line of text for each number beyond the tolerance, once torch in float64 has computed it again."""
+
+    torch_rounding: list[str]  # ours is within the tolerance of float64, and torch's float32 is not nearer
+    wrong: list[str]
+
+
+def say_lists(lists: Mapping[str, Sequence[str]]) -> None:
+    """Print each title with the number of its lines, and the lines."""
+    for title, lines in lists.items():
+        say("\n".join([f"{title}: {len(lines)}", *(f"  {line}" for line in lines)]))
+
+
+def say_verdicts(close_title: str, close: Sequence[str], verdicts: Verdicts) -> None:
+    rounding, wrong = verdicts
+    say_lists({close_title: close, "closer to float64 than torch's float32 is": rounding, "WRONG": wrong})

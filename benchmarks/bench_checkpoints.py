@@ -1,13 +1,13 @@
-"""What does a training run of many checkpoints cost beside its scoring, and what does reading one hold in memory?
+"""What does scoring the checkpoints of a training run cost beyond the device's time, and how much memory does a read take?
 
     python benchmarks/bench_checkpoints.py --model=FOLDER --data_dir=BUNDLE
 
 The folder's weights are saved with Orbax, once as a training run would and copied --checkpoints times; all are scored on
---tasks in float32 as `miron-jax eval` does, results written.  Cost: seconds from the first look at the folder to the last
-result, over the device's seconds of scoring; compilation, which only the first checkpoint has, stands apart and is counted.
-Memory: a bfloat16 checkpoint is restored beside parameters in use, in a process of its own, seven times; each one's peak of
-resident memory over what was resident before, over the checkpoint's bytes.  On a CPU the new parameters themselves are among
-it.  One run of everything else.  The last line is JSON.
+--tasks in float32 as `miron-jax eval` does, results written.  Cost is the seconds from the first look at the folder to the
+last result, over the device's seconds of scoring; it is reported with and without compilation, which only the first
+checkpoint needs.  Memory: a bfloat16 checkpoint is restored while other parameters are in use, in seven new processes; each
+one's peak of resident memory over what was resident before, as a share of the checkpoint's bytes.  On a CPU this includes
+the new parameters.  One run of everything else.  The last line is JSON.
 """
 
 import json
@@ -19,7 +19,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +28,7 @@ from common import environment, run, say
 from flax import nnx
 
 from miron_jax.config import RunConfig
+from miron_jax.files.readers import JsonObject
 from miron_jax.inputs import find_inputs
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
@@ -36,14 +36,14 @@ from miron_jax.model.training_run import load_step
 from miron_jax.report.output import write_results
 from miron_jax.run import evaluate_checkpoints
 
-PROCESSES = 7  # that measure memory, each anew
+PROCESSES = 7  # measure memory, one after the other
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
 flags.DEFINE_string("data_dir", None, "Eval bundle.")
 flags.DEFINE_list("tasks", ["core/copa", "core/winograd"], "Tasks of every checkpoint.")
 flags.DEFINE_integer("checkpoints", 20, "Steps of the run.", lower_bound=2)
-flags.DEFINE_enum("saved_dtype", "float32", ["float32", "bfloat16"], "Of the run's files.")
+flags.DEFINE_enum("saved_dtype", "float32", ["float32", "bfloat16"], "Dtype of the run's files.")
 flags.DEFINE_string("restore", None, "Internal: measure the memory of restoring this checkpoint.")
 
 
@@ -62,8 +62,8 @@ def save(folder: Path, dtype: str) -> None:
         saver.wait_until_finished()
 
 
-def cost(folder: Path) -> dict[str, Any]:
-    """Every checkpoint of a run, scored one after the other."""
+def cost(folder: Path) -> JsonObject:
+    """Score every checkpoint of a run, one after the other."""
     shutil.copytree(FLAGS.model, folder / "run", ignore=shutil.ignore_patterns("*.safetensors*"))
     save(folder / "run" / "1", FLAGS.saved_dtype)
     for step in range(2, FLAGS.checkpoints + 1):
@@ -113,18 +113,18 @@ def cost(folder: Path) -> dict[str, Any]:
     }
 
 
-def memory(folder: Path) -> dict[str, Any]:
+def memory(folder: Path) -> JsonObject:
     save(folder / "bfloat16", "bfloat16")
     command = [sys.executable, __file__, f"--model={FLAGS.model}", f"--restore={folder / 'bfloat16'}"]
     each = [
         json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
         for _ in range(PROCESSES)
     ]
-    shares = sorted(own["share"] for own in each)
+    shares = sorted(one["share"] for one in each)
     return {"checkpoint_bytes": each[0]["checkpoint_bytes"], "median": shares[len(shares) // 2], "shares": shares}
 
 
-def restored(folder: Path) -> dict[str, Any]:
+def restored(folder: Path) -> JsonObject:
     """Peak of resident memory while a second set of weights is read, bytes."""
     config = from_hf_config(FLAGS.model)
     in_use = load_step(folder, config, jnp.bfloat16)
@@ -138,9 +138,9 @@ def restored(folder: Path) -> dict[str, Any]:
 
 
 def resident(name: str) -> int:
-    found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024
+    match = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert match is not None
+    return int(match[1]) * 1024
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How fast is CORE here, beside two peers, on the same items, weights and dtype, in one process?
+"""How fast is CORE, compared with two peers, on the same items, weights and dtype, in one process?
 
     python benchmarks/bench_core.py --model=FOLDER --data_dir=BUNDLE            # hours on two cores
     python benchmarks/bench_core.py --model=FOLDER --data_dir=BUNDLE --long_limit=240
@@ -6,62 +6,60 @@
 Two workloads: 10-shot arc_challenge, and every CORE task whose file is there at --limit 50.  Three engines, float32:
 
     miron_jax   all items as one forest
-    plain       torch, one example a forward (its options one padded batch), full logits, as nanochat does
-    lm-eval     its own Hugging Face backend, handed the same token ids, at the best of batch sizes 1, 4 and 16
+    plain       torch, one example a forward (its choices one padded batch), full logits, as nanochat does
+    lm-eval     its own Hugging Face backend on the same token ids, at the best of batch sizes 1, 4 and 16
 
-Seconds are end to end: rendering, tokenization, planning, forward passes, metrics; compilation and model loading apart.
-miron_jax's self-check is off, as the peers have none.  The peers run every tenth example and their forward time is scaled
-by the places that they would run over all of them, padding included, at the full set's own batches; rendering and
-tokenization of all items count for them as measured here, with our tokenization.  Medians of the repeats, engines taking
-turns.  The bare-matmul rate is the same weights multiplied alone, at the shapes of the batches that were run, in the same
-process.  The last line is JSON.
+Seconds are end to end: rendering, tokenization, planning, forward passes, metrics, without compilation and model loading.
+miron_jax's self-check is off, as the peers have none.  The peers run every tenth example.  Their forward time is scaled by
+the slots that they would run over all examples, padding included, at the full set's own batches; this project's rendering
+and tokenization of all items is added.  Medians of the repeats, engines taking turns.  The bare-matmul rate is the same
+weights multiplied alone, at the shapes of the batches that were run, in the same process.  The last line is JSON.
 """
 
 import json
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import jax
 import numpy as np
 from absl import flags
+from agreement import loss_gap, say_lists
 from common import (
     Answers,
     Engine,
     EngineRun,
-    LmEval,
-    PlainTorch,
-    Source,
     Work,
     bare_matmuls,
     environment,
     every,
     joined,
     layer_kernels,
-    padded_by_example,
-    padded_by_length,
+    median_seconds,
     predictions,
     prepare,
     read_tasks,
     run,
+    run_eval,
     say,
     seconds_of,
     split,
-    weight_bytes,
 )
+from peers import LmEval, PlainTorch, padded_by_example, padded_by_length
 
 from miron_jax.engine.batches import Shape
 from miron_jax.engine.model import Model, load_model
-from miron_jax.metrics.choices import mean_losses
+from miron_jax.files.readers import JsonObject
 from miron_jax.model.hf_config import from_hf_config
+from miron_jax.task_kinds.interface import Source
 from miron_jax.tokens.records import Requests
-from miron_jax.tokens.tokenizers import load_tokenizer
+from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
@@ -76,7 +74,7 @@ flags.DEFINE_integer("peer_every", 10, "Peers run every n-th example.", lower_bo
 flags.DEFINE_bool("fast", False, "A smoke run: two examples a task, one repeat.")
 
 BATCH_SIZES = (1, 4, 16)
-CLOSE = 2e-4  # nats a token; options closer than this may be chosen differently (twice the parity tolerance)
+CLOSE = 2e-4  # nats a token; of choices closer than this either may be chosen (twice the parity tolerance)
 
 
 class Workload(NamedTuple):
@@ -92,7 +90,7 @@ class Peer(NamedTuple):
 
     forward_seconds: float  # scaled to all items
     measured_seconds: float  # on the sample
-    places: int  # tokens it would run over all items, padding included
+    num_slots: int  # that it would run over all items, padding included
     answers: list[Answers]  # to the sample
 
 
@@ -101,63 +99,58 @@ def main(_: Sequence[str]) -> None:
         FLAGS.limit, FLAGS.long_limit, FLAGS.repeats, FLAGS.peer_every = 2, 3, 1, 2
     tokenizer = load_tokenizer(FLAGS.model)
     peak = peak_memory_of_eval() if "wide" in FLAGS.workloads else None
-    tasks = {"long": [FLAGS.long_task], "wide": FLAGS.tasks}
-    names = {"long": FLAGS.long_task, "wide": f"CORE, limit {FLAGS.limit}"}
-    limits = {"long": FLAGS.long_limit, "wide": FLAGS.limit}
-    workloads = [
-        make_workload(names[kind], read_tasks(FLAGS.data_dir, tasks[kind]), limits[kind], tokenizer)
-        for kind in FLAGS.workloads
-    ]
+    arguments: dict[str, tuple[str, list[str], int | None]] = {
+        "long": (FLAGS.long_task, [FLAGS.long_task], FLAGS.long_limit),
+        "wide": (f"CORE, limit {FLAGS.limit}", FLAGS.tasks, FLAGS.limit),
+    }
+    workloads = [make_workload(*arguments[kind], tokenizer) for kind in FLAGS.workloads]
     model = load_model(Path(FLAGS.model), "float32")
     torch = PlainTorch.load(FLAGS.model, "float32")
     lm_eval = LmEval.around(torch, tokenizer)
     if lm_eval is None:
         print("lm-eval is not installed (pip install -e .[bench]): its column is missing")
     numbers = [measure(workload, model, torch, lm_eval, tokenizer) for workload in workloads]
-    for one in numbers:
-        print_table(one)
+    for workload_numbers in numbers:
+        print_table(workload_numbers)
     memory = None
     if peak is not None:
-        weights = weight_bytes(model)
+        weights = sum(leaf.nbytes for leaf in jax.tree.leaves(model.state))
         memory = {"peak_bytes": peak, "weight_bytes": weights, "bound_bytes": 2 * weights + 10**9}
-        print(memory_line(memory))
+        print(
+            f"peak host memory {peak / 1e9:.2f} GB in `miron-jax eval`, weights {weights / 1e9:.2f} GB, "
+            f"bound (2 x weights + 1 GB) {memory['bound_bytes'] / 1e9:.2f} GB"
+        )
     document = {
         "benchmark": "bench_core",
         "model": Path(FLAGS.model).name,
         "dtype": "float32",
         "repeats": FLAGS.repeats,
         "peer_every": FLAGS.peer_every,
-        "data": {s.task.name: s.state for workload in workloads for s in workload.sources},
+        "data": {s.task.name: s.data.state for workload in workloads for s in workload.sources},
         "workloads": numbers,
         "memory": memory,
         "environment": environment(),
     }
     print(json.dumps(document, allow_nan=False))
-    if any(one["wrong"] for one in numbers):
+    if any(workload_numbers["wrong"] for workload_numbers in numbers):
         sys.exit(1)
 
 
-def memory_line(memory: dict[str, Any]) -> str:
-    return (
-        f"peak host memory {memory['peak_bytes'] / 1e9:.2f} GB in `miron-jax eval`, weights "
-        f"{memory['weight_bytes'] / 1e9:.2f} GB, bound (2 x weights + 1 GB) {memory['bound_bytes'] / 1e9:.2f} GB"
-    )
-
-
-def make_workload(name: str, sources: list[Source], limit: int | None, tokenizer: Any) -> Workload:
+def make_workload(name: str, labels: list[str], limit: int | None, tokenizer: Tokenizer) -> Workload:
+    sources = read_tasks(FLAGS.data_dir, labels)
     works = tokenized(sources, limit, tokenizer)
     return Workload(name, sources, limit, works, [every(work, FLAGS.peer_every) for work in works])
 
 
-def tokenized(sources: list[Source], limit: int | None, tokenizer: Any) -> list[Work]:
-    """CORE has no length limit of its own; learned positions set one."""
+def tokenized(sources: list[Source], limit: int | None, tokenizer: Tokenizer) -> list[Work]:
+    """Prepare every task.  CORE sets no length limit; a model with learned positions does."""
     learned = from_hf_config(Path(FLAGS.model)).num_positions
     return [prepare(source, limit, tokenizer, learned) for source in sources]
 
 
 def measure(
-    workload: Workload, model: Model, torch: PlainTorch, lm_eval: LmEval | None, tokenizer: Any
-) -> dict[str, Any]:
+    workload: Workload, model: Model, torch: PlainTorch, lm_eval: LmEval | None, tokenizer: Tokenizer
+) -> JsonObject:
     """All engines on one workload, taking turns."""
     say(f"{workload.name}: {sum(len(work.prompts) for work in workload.works)} examples")
     engine = Engine(model)
@@ -175,7 +168,7 @@ def measure(
             harness.append(run_lm_eval(lm_eval, workload, batch_size))
             say(f"  lm-eval {harness[-1].forward_seconds:.1f} s, scaled from {harness[-1].measured_seconds:.1f} s")
         rates.append(matmul_rates(model, torch, runs[-1].engine.batches))
-    # Medians on both sides: the rates are measured between the runs, so what slows the machine slows both.
+    # The rates are measured between the runs, so what slows the machine slows both; medians of both are compared.
     median = Rates(statistics.median(rate.xla for rate in rates), statistics.median(rate.torch for rate in rates))
     numbers = summarize(workload, runs, plain, harness, statistics.median(host), median)
     numbers["all_matmul_rates_xla"] = [rate.xla for rate in rates]
@@ -186,12 +179,12 @@ def measure(
 
 
 class Timed(NamedTuple):
-    seconds: float  # end to end, compilation apart
+    seconds: float  # end to end, without compilation
     engine: EngineRun
     chosen: list[list[int | None]]  # by work
 
 
-def run_engine(engine: Engine, workload: Workload, tokenizer: Any) -> Timed:
+def run_engine(engine: Engine, workload: Workload, tokenizer: Tokenizer) -> Timed:
     works: list[Work] = []
 
     def parts() -> Iterator[Requests]:
@@ -200,19 +193,19 @@ def run_engine(engine: Engine, workload: Workload, tokenizer: Any) -> Timed:
 
     compiled, start = engine.speed.compile_seconds, time.perf_counter()
     scored = engine.score(parts())
-    chosen = [predictions(work, own) for work, own in zip(works, split(works, scored.answers), strict=True)]
+    chosen = [predictions(work, answers) for work, answers in zip(works, split(works, scored.answers), strict=True)]
     seconds = time.perf_counter() - start - (engine.speed.compile_seconds - compiled)
     return Timed(seconds, scored, chosen)
 
 
 def run_plain(torch: PlainTorch, workload: Workload) -> Peer:
     seconds, answers = seconds_of(lambda: torch.by_example(workload.sample))
-    places = padded_by_example(workload.works)
-    return Peer(seconds * places / padded_by_example(workload.sample), seconds, places, answers)
+    slots = padded_by_example(workload.works)
+    return Peer(seconds * slots / padded_by_example(workload.sample), seconds, slots, answers)
 
 
 def best_batch_size(lm_eval: LmEval, workload: Workload) -> int:
-    """The fastest on a third of the sample, in seconds a place of the full set."""
+    """The fastest on a third of the sample, in seconds a slot of the full set."""
     pilot = Workload(workload.name, [], None, workload.works, [every(work, 3) for work in workload.sample])
     warm_up = [every(work, len(work.prompts)) for work in workload.sample[:1]]
     run_lm_eval(lm_eval, Workload("warm-up", [], None, warm_up, warm_up), BATCH_SIZES[-1])
@@ -224,9 +217,9 @@ def best_batch_size(lm_eval: LmEval, workload: Workload) -> int:
 def run_lm_eval(lm_eval: LmEval, workload: Workload, batch_size: int) -> Peer:
     requests = joined(workload.sample)
     seconds, answers = seconds_of(lambda: lm_eval.score(requests, batch_size))
-    places = padded_by_length(joined(workload.works), batch_size)
-    scaled = seconds * places / padded_by_length(requests, batch_size)
-    return Peer(scaled, seconds, places, split(workload.sample, answers))
+    slots = padded_by_length(joined(workload.works), batch_size)
+    scaled = seconds * slots / padded_by_length(requests, batch_size)
+    return Peer(scaled, seconds, slots, split(workload.sample, answers))
 
 
 class Rates(NamedTuple):
@@ -237,26 +230,23 @@ class Rates(NamedTuple):
 
 
 def matmul_rates(model: Model, torch: PlainTorch, batches: Counter[Shape]) -> Rates:
-    """Both libraries at the places a batch that were run, each shape weighted by how often it was."""
+    """Both libraries at the slots of the batches that were run, each shape weighted by how often it was."""
     kernels = layer_kernels(model)
     count: Counter[int] = Counter()
     for shape, number in batches.items():
-        count[shape.places] += number
-    flops = {places: 2.0 * places * sum(kernel.size for kernel in kernels) for places in count}
-    total = sum(flops[places] * number for places, number in count.items())
-    ours = {places: median_of(bare_matmuls(kernels, places)) for places in count}
-    theirs = {places: torch_seconds(torch, kernels, places) for places in count}
+        count[shape.slots] += number
+    total = sum(2.0 * slots * number for slots, number in count.items()) * sum(kernel.size for kernel in kernels)
     return Rates(
-        total / sum(ours[places] * number for places, number in count.items()),
-        total / sum(theirs[places] * number for places, number in count.items()),
+        total / sum(median_seconds(bare_matmuls(kernels, slots), 3) * number for slots, number in count.items()),
+        total / sum(torch_seconds(torch, kernels, slots) * number for slots, number in count.items()),
     )
 
 
-def torch_seconds(torch: PlainTorch, kernels: list[np.ndarray], places: int) -> float:
+def torch_seconds(torch: PlainTorch, kernels: list[np.ndarray], slots: int) -> float:
     """The same products by torch's linear, which keeps a weight as (out, in)."""
     t = torch.torch
     layers = [[t.tensor(kernel[i].T.copy()) for kernel in kernels] for i in range(kernels[0].shape[0])]
-    inputs = {kernel.shape[1]: t.ones((places, kernel.shape[1])) for kernel in kernels}
+    inputs = {kernel.shape[1]: t.ones((slots, kernel.shape[1])) for kernel in kernels}
 
     def run() -> None:
         with t.inference_mode():
@@ -264,30 +254,25 @@ def torch_seconds(torch: PlainTorch, kernels: list[np.ndarray], places: int) -> 
                 for weight in layer:
                     t.nn.functional.linear(inputs[weight.shape[1]], weight)
 
-    return median_of(run)
-
-
-def median_of(action: Callable[[], Any]) -> float:
-    """Median of three after a warm-up."""
-    action()
-    return statistics.median(seconds_of(action)[0] for _ in range(3))
+    return median_seconds(run, 3)
 
 
 def summarize(
     workload: Workload, runs: list[Timed], plain: list[Peer], harness: list[Peer], host: float, rates: Rates
-) -> dict[str, Any]:
+) -> JsonObject:
     median = statistics.median
     totals = runs[-1].engine.totals
     seconds = median(run.seconds for run in runs)
     device = median(run.engine.device_seconds for run in runs)
     peers = {"plain": plain, "lm_eval": harness}
-    end_to_end = {name: host + median(p.forward_seconds for p in found) for name, found in peers.items() if found}
-    places = {name: found[-1].places for name, found in peers.items() if found}
-    differing = {
-        name: choices_that_differ(workload, runs[-1].chosen, found[-1].answers, plain[-1].answers)
-        for name, found in peers.items()
-        if found
-    }
+    end_to_end = {name: host + median(p.forward_seconds for p in laps) for name, laps in peers.items() if laps}
+    slots = {name: laps[-1].num_slots for name, laps in peers.items() if laps}
+    differing = [
+        line
+        for laps in peers.values()
+        if laps
+        for line in choices_that_differ(workload, runs[-1].chosen, laps[-1].answers, plain[-1].answers)
+    ]
     return {
         "workload": workload.name,
         "examples": sum(len(work.prompts) for work in workload.works),
@@ -307,85 +292,81 @@ def summarize(
         **{
             name: {
                 "seconds": end_to_end.get(name),
-                "all_forward_seconds": [p.forward_seconds for p in found],
-                "measured_seconds": [p.measured_seconds for p in found],
-                "places": places.get(name),
-                "ratio": end_to_end[name] / seconds if found else None,
-                "places_ratio": places[name] / totals.unique_tokens if found else None,
+                "all_forward_seconds": [p.forward_seconds for p in laps],
+                "measured_seconds": [p.measured_seconds for p in laps],
+                "places": slots.get(name),
+                "ratio": end_to_end[name] / seconds if laps else None,
+                "places_ratio": slots[name] / totals.unique_tokens if laps else None,
             }
-            for name, found in peers.items()
+            for name, laps in peers.items()
         },
         "useful_flops": totals.useful_flops,
         "useful_flops_per_second": totals.useful_flops / device,
         "matmul_rate_xla": rates.xla,
         "matmul_rate_torch": rates.torch,
         "share_of_matmul_rate": totals.useful_flops / device / rates.xla,
-        "close": [line for lines in differing.values() for far, line in lines if far < CLOSE],
-        "wrong": [line for lines in differing.values() for far, line in lines if far >= CLOSE],
+        "close": [line for gap, line in differing if gap < CLOSE],
+        "wrong": [line for gap, line in differing if gap >= CLOSE],
     }
 
 
 def choices_that_differ(
     workload: Workload, chosen: list[list[int | None]], peer: list[Answers], plain: list[Answers]
 ) -> list[tuple[float, str]]:
-    """(how far apart the plain way holds the two, in nats a token; what differs) over the peers' examples."""
-    found = []
+    """(nats a token between the two choices in plain torch, what differs) over the peers' examples."""
+    differing = []
     for work, ours, answers, scores in zip(workload.sample, chosen, peer, plain, strict=True):
         theirs = predictions(work, answers)
-        for i, (here, there) in enumerate(zip(ours[:: FLAGS.peer_every], theirs, strict=True)):
-            if here != there:
-                far = _apart(scores.logprob[work.first[i] : work.first[i + 1]], here, there, work.prompts[i].gold)
-                found.append((far, f"{work.task.name}, example {work.prompts[i].id}: {here} here, {there} there"))
-    return found
+        for i, (our_choice, their_choice) in enumerate(zip(ours[:: FLAGS.peer_every], theirs, strict=True)):
+            if our_choice == their_choice:
+                continue
+            # Greedy flags (no gold choice) have no margin here; parity.py keeps the margins and judges those.
+            logprobs = scores.logprob[work.first[i] : work.first[i + 1]]
+            no_gold = work.prompts[i].gold is None
+            gap = float("inf") if no_gold else loss_gap(logprobs, our_choice, their_choice)
+            label = f"{work.task.name}, example {work.prompts[i].id}"
+            differing.append((gap, f"{label}: {our_choice} here, {their_choice} there"))
+    return differing
 
 
-def _apart(logprobs: list[np.ndarray], here: int | None, there: int | None, gold: int | None) -> float:
-    if gold is None or here is None or there is None:
-        return float("inf")  # a greedy flag carries no distance here: parity.py, which keeps the margins, is the judge
-    losses = mean_losses(logprobs)
-    return abs(float(losses[here]) - float(losses[there]))
-
-
-def print_table(one: dict[str, Any]) -> None:
+def print_table(numbers: JsonObject) -> None:
+    counts = f"{numbers['unique_tokens']} unique of {numbers['plain_tokens']} plain tokens"
     print(
-        f"\n{one['workload']}: {one['examples']} examples, {one['requests']} requests, {one['unique_tokens']} unique of "
-        f"{one['plain_tokens']} plain tokens; peers ran {one['peer_examples']} examples"
+        f"\n{numbers['workload']}: {numbers['examples']} examples, {numbers['requests']} requests, {counts}; peers ran "
+        f"{numbers['peer_examples']} examples"
     )
-    print(f"{'':12}{'seconds':>10}{'examples/s':>12}{'places':>12}{'times ours':>12}{'places ratio':>14}")
+    print(f"{'':12}{'seconds':>10}{'examples/s':>12}{'slots':>12}{'times ours':>12}{'slots ratio':>14}")
     for name in ("miron_jax", "plain", "lm_eval"):
-        own = one[name]
-        if own["seconds"] is None:
+        engine = numbers[name]
+        if engine["seconds"] is None:
             print(f"{name:12}{'not run':>10}")
             continue
-        places = own.get("places", one["padded_tokens"])
-        ratios = f"{own['ratio']:11.2f}x{own['places_ratio']:13.2f}x" if "ratio" in own else ""
-        print(f"{name:12}{own['seconds']:10.1f}{one['examples'] / own['seconds']:12.2f}{places:12}{ratios}")
-    print(
-        f"matmul rate: XLA {one['matmul_rate_xla'] / 1e9:.0f} GFLOP/s, torch {one['matmul_rate_torch'] / 1e9:.0f}; useful "
-        f"{one['useful_flops_per_second'] / 1e9:.0f} GFLOP/s, {one['share_of_matmul_rate']:.1%} of the XLA matmul rate"
+        slots = engine.get("places", numbers["padded_tokens"])
+        ratios = f"{engine['ratio']:11.2f}x{engine['places_ratio']:13.2f}x" if "ratio" in engine else ""
+        print(f"{name:12}{engine['seconds']:10.1f}{numbers['examples'] / engine['seconds']:12.2f}{slots:12}{ratios}")
+    xla, torch, useful = (
+        numbers[name] / 1e9 for name in ("matmul_rate_xla", "matmul_rate_torch", "useful_flops_per_second")
     )
     print(
-        f"compiled apart: {one['programs']} programs, {one['compile_seconds']:.1f} s; "
-        f"lm-eval at batch size {one['lm_eval']['batch_size']}"
+        f"matmul rate: XLA {xla:.0f} GFLOP/s, torch {torch:.0f}; useful {useful:.0f} GFLOP/s, "
+        f"{numbers['share_of_matmul_rate']:.1%} of the XLA matmul rate"
     )
-    for title, lines in (("differ, but too close to call", one["close"]), ("CHOSEN DIFFERENTLY", one["wrong"])):
-        print("\n".join([f"{title}: {len(lines)}", *(f"  {line}" for line in lines)]))
+    print(
+        f"compiled: {numbers['programs']} programs, {numbers['compile_seconds']:.1f} s; "
+        f"lm-eval at batch size {numbers['lm_eval']['batch_size']}"
+    )
+    say_lists({"differ, but too close to call": numbers["close"], "CHOSEN DIFFERENTLY": numbers["wrong"]})
 
 
 def peak_memory_of_eval() -> int:
-    """Bytes resident at most in a `miron-jax eval` of the wide workload, self-check included.
+    """Peak resident bytes of a `miron-jax eval` of the wide workload, self-check included.
 
-    Called first: a child's record begins with what its parent held.
+    It is called first: a child's record begins with the memory of its parent.
     """
     with tempfile.TemporaryDirectory() as folder:
         tasks = ",".join(f"core/{label}" for label in FLAGS.tasks) or "core"
-        what = [f"--model={FLAGS.model}", f"--tasks={tasks}", f"--data_dir={FLAGS.data_dir}", f"--limit={FLAGS.limit}"]
-        how = [f"--output={folder}/results", "--dtype=float32", "--allow_changed_data"]
-        done = subprocess.run(
-            [sys.executable, "-m", "miron_jax.cli", "eval", *what, *how], capture_output=True, text=True, check=False
-        )
-    if done.returncode:
-        sys.exit(f"miron-jax eval of the wide workload failed:\n{done.stderr}")
+        flags = [f"--model={FLAGS.model}", f"--tasks={tasks}", f"--data_dir={FLAGS.data_dir}", f"--limit={FLAGS.limit}"]
+        run_eval(folder, *flags, "--dtype=float32")
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 

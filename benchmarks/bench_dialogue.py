@@ -1,10 +1,10 @@
-"""A dialogue of dependent turns: keys and values kept from turn to turn, against reading the whole text at every turn.
+"""How much faster is a dialogue with keys and values kept from turn to turn than with a full pass at every turn?
 
     python benchmarks/bench_dialogue.py --model=FOLDER
 
-An interview of ruTiE's size in made-up Russian: every question is asked behind the model's own answers to those before it.
-Kept: the time of all turns.  Whole: every n-th turn is scored by the engine's usual pass, its two options sharing the text;
-their mean time stands for all turns.  Programs are compiled apart.  Both ways' answers are compared.  The last line is JSON.
+An interview of ruTiE's size in made-up Russian: every question follows the model's own answers to those before it.  "Kept"
+is the time of all turns.  "Whole" is that of the engine's usual pass, in which a turn's two choices share the text: the mean
+of every n-th turn, times all turns.  Compilation is not counted.  Both ways' answers are compared.  The last line is JSON.
 """
 
 import json
@@ -38,17 +38,17 @@ WORDS = (
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
-flags.DEFINE_integer("turns", 430, "Of the dialogue.", lower_bound=2)
+flags.DEFINE_integer("turns", 430, "Turns of the dialogue.", lower_bound=2)
 flags.DEFINE_integer("places", 1 << 15, "Tokens that the cache has room for.", lower_bound=256)
 flags.DEFINE_integer("whole_every", 43, "The usual pass reads every n-th turn.", lower_bound=1)
 
 
 def write_dialogue(folder: Path, turns: int) -> None:
     """rutie/test.jsonl with questions of about the published length."""
-    draw = random.Random(0)
+    rng = random.Random(0)
 
     def words(count: int) -> str:
-        return " ".join(draw.choice(WORDS) for _ in range(count))
+        return " ".join(rng.choice(WORDS) for _ in range(count))
 
     path = folder / "rutie" / "test.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,25 +79,24 @@ def main(_: Sequence[str]) -> None:
     engine = Engine(model)
     text = GrowingText(model, FLAGS.places)
     start, kept, whole, wrong, difference, tokens = time.perf_counter(), [], [], 0, 0.0, []
-    for place, (piece, own) in enumerate(kind.asked(scores, examples, text)):
-        kind.take(scores, piece, own)
+    for turn, (piece, kept_scores) in enumerate(kind.turn_scores(scores, examples, text)):
+        kind.take(scores, piece, kept_scores)
         kept.append(text.speed.seconds - sum(kept))
         tokens.append(int(np.diff(piece.requests.offsets).max()))
-        if place % FLAGS.whole_every == FLAGS.whole_every // 2:
+        if turn % FLAGS.whole_every == FLAGS.whole_every // 2:
             engine.compile(piece.requests)
             before = time.perf_counter()
             answers = engine.score(iter([piece.requests])).answers
             whole.append(time.perf_counter() - before)
             sums = [float(np.sum(p)) for p in answers.logprob]
-            mine = [float(np.sum(score.logprob)) for score in own]
-            wrong += int(np.argmax(sums)) != int(np.argmax(mine))
-            difference = max(difference, *(abs(a - b) for a, b in zip(sums, mine, strict=True)))
-            print(f"turn {place}: {tokens[-1]} tokens, kept {kept[-1]:.2f} s, whole {whole[-1]:.2f} s", flush=True)
-    total = {"kept": sum(kept), "whole": mean(whole) * len(kept)}
-    print(
-        f"kept {total['kept']:.1f} s, whole {total['whole']:.1f} s: {total['whole'] / total['kept']:.1f} times faster"
-    )
-    found = {
+            kept_sums = [float(np.sum(score.logprob)) for score in kept_scores]
+            wrong += int(np.argmax(sums)) != int(np.argmax(kept_sums))
+            difference = max(difference, *(abs(a - b) for a, b in zip(sums, kept_sums, strict=True)))
+            print(f"turn {turn}: {tokens[-1]} tokens, kept {kept[-1]:.2f} s, whole {whole[-1]:.2f} s", flush=True)
+    kept_seconds, whole_seconds = sum(kept), mean(whole) * len(kept)
+    ratio = whole_seconds / kept_seconds
+    print(f"kept {kept_seconds:.1f} s, whole {whole_seconds:.1f} s: {ratio:.1f} times faster")
+    document = {
         "benchmark": "bench_dialogue",
         "model": Path(FLAGS.model).name,
         "dtype": str(jnp.dtype("float32")),
@@ -105,16 +104,16 @@ def main(_: Sequence[str]) -> None:
         "tokens_at_the_end": tokens[-1],
         "read_tokens": text.speed.read_tokens,
         "plain_tokens": text.speed.plain_tokens,
-        "kept_seconds": total["kept"],
+        "kept_seconds": kept_seconds,
         "whole_seconds_measured": whole,
-        "whole_seconds": total["whole"],
-        "ratio": total["whole"] / total["kept"],
+        "whole_seconds": whole_seconds,
+        "ratio": ratio,
         "chosen_differently": wrong,
         "largest_difference_nats": difference,
         "wall_seconds": time.perf_counter() - start,
         "environment": environment(),
     }
-    print(json.dumps(found))
+    print(json.dumps(document))
 
 
 if __name__ == "__main__":

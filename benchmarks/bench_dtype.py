@@ -2,22 +2,21 @@
 
     python benchmarks/bench_dtype.py --model=FOLDER --data_dir=EVAL_BUNDLE --tasks=core --limit=20
 
-`miron-jax eval` runs twice, in float32 and in bfloat16; the samples are compared: how far the log-probability of a scored
-token lies apart (nats), on average and at most, how many examples get another answer (another choice, or greedy where it
-was not), and both accuracies.  Also both runs' tokens a second.  The last line is JSON.
+`miron-jax eval` runs twice, in float32 and in bfloat16, and the samples are compared: mean and largest difference of the
+log-probabilities of scored tokens (nats), how many examples get another answer (another choice, or greedy in only one of the
+two), both accuracies, and both runs' tokens a second.  The last line is JSON.
 """
 
 import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from absl import flags
-from common import environment, run, say
+from common import environment, run, run_eval, say
+
+from miron_jax.files.readers import Json, JsonObject
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Model folder.", required=True)
@@ -34,44 +33,39 @@ def main(_: Sequence[str]) -> None:
         results = {dtype: evaluated(dtype, output) for dtype, output in outputs.items()}
         tasks = {name: compared(name, outputs, results) for name in results["float32"]["tasks"]}
     print(f"\n{'task':40}{'n':>6}{'mean nats':>11}{'largest':>9}{'flipped':>9}{'float32':>9}{'bfloat16':>9}")
-    for name, own in tasks.items():
-        accuracies = "".join(f"{'' if value is None else f'{value:.3f}':>9}" for value in own["accuracy"].values())
-        print(f"{name:40}{own['n']:6}{own['mean']:11.4f}{own['largest']:9.3f}{own['flipped']:9}{accuracies}")
-    speed = {dtype: own["speed"]["tokens_per_second"] for dtype, own in results.items()}
+    for name, task in tasks.items():
+        accuracies = "".join(f"{'' if value is None else f'{value:.3f}':>9}" for value in task["accuracy"].values())
+        print(f"{name:40}{task['n']:6}{task['mean']:11.4f}{task['largest']:9.3f}{task['flipped']:9}{accuracies}")
+    speed = {dtype: one["speed"]["tokens_per_second"] for dtype, one in results.items()}
     print("tokens a second: " + ", ".join(f"{dtype} {rate:.0f}" for dtype, rate in speed.items()))
     document = {"benchmark": "bench_dtype", "model": Path(FLAGS.model).name, "limit": FLAGS.limit, "tasks": tasks}
     print(json.dumps({**document, "tokens_per_second": speed, "environment": environment()}, allow_nan=False))
 
 
-def evaluated(dtype: str, output: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "miron_jax.cli", "eval", f"--model={FLAGS.model}", f"--data_dir={FLAGS.data_dir}"]
-    command += [
+def evaluated(dtype: str, output: Path) -> JsonObject:
+    flags = [
+        f"--model={FLAGS.model}",
+        f"--data_dir={FLAGS.data_dir}",
         f"--tasks={FLAGS.tasks}",
         f"--limit={FLAGS.limit}",
-        f"--dtype={dtype}",
-        f"--output={output}",
-        "--allow_changed_data",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(done.stderr)
-    results = json.loads((output / "results.json").read_text())
+    results = run_eval(output, *flags, f"--dtype={dtype}")
     say(f"{dtype}: {results['speed']['wall_seconds']:.0f} s")
     return results
 
 
-def compared(name: str, outputs: dict[str, Path], results: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def compared(name: str, outputs: dict[str, Path], results: dict[str, JsonObject]) -> JsonObject:
     """One task's samples in both dtypes, example by example."""
     exact, rounded = (
         [json.loads(line) for line in (output / "samples" / f"{name}.jsonl").read_text().splitlines()]
         for output in outputs.values()
     )
-    apart = [
+    differences = [
         np.abs(np.subtract(one["token_logprobs"], other["token_logprobs"]))
         for sample, twin in zip(exact, rounded, strict=True)
         for one, other in zip(sample["options"], twin["options"], strict=True)
     ]
-    nats = np.concatenate(apart) if apart else np.zeros(0)
+    nats = np.concatenate(differences) if differences else np.zeros(0)
     return {
         "n": len(exact),
         "scored_tokens": len(nats),
@@ -79,13 +73,13 @@ def compared(name: str, outputs: dict[str, Path], results: dict[str, dict[str, A
         "largest": float(nats.max(initial=0)),
         "flipped": sum(answer(one) != answer(other) for one, other in zip(exact, rounded, strict=True)),
         "accuracy": {
-            dtype: own["tasks"][name]["metrics"].get("accuracy", {}).get("value") for dtype, own in results.items()
+            dtype: one["tasks"][name]["metrics"].get("accuracy", {}).get("value") for dtype, one in results.items()
         },
     }
 
 
-def answer(sample: dict[str, Any]) -> Any:
-    """The chosen option; where there is none, whether the continuation is greedy."""
+def answer(sample: JsonObject) -> Json:
+    """The chosen choice; of a task without choices, whether the continuation is greedy."""
     if sample["prediction"] is not None:
         return sample["prediction"]
     return [option["greedy"] for option in sample["options"]]

@@ -1,14 +1,13 @@
 """Is anything lost when a run is interrupted or killed at a random moment, on any layout of devices and processes?
 
-    python benchmarks/bench_interruptions.py --signals=100      # SIGTERM and SIGINT: the status and the sentence of README
-    python benchmarks/bench_interruptions.py --kills=300        # kill -9: the answers of a run left alone
+    python benchmarks/bench_interruptions.py --signals=100      # SIGTERM and SIGINT: README's exit status and sentence
+    python benchmarks/bench_interruptions.py --kills=300        # kill -9: the answers of an undisturbed run
 
-A tiny model scores CORE-like choices and writes texts. A run that gets a signal is a fresh interpreter; one that is
-killed is a copy of this process, which has imported everything and started nothing, so that its seconds are those of
-a run. Each run goes on in the folder of the one before, on the next layout of the list, until one comes to its end:
-its answers (choices, texts, how they ended) are compared with those of a run on one device that nobody touched, and
-the folder is emptied. A signal that comes before the command's handlers stand is the system's (`early`): Python is
-starting. The last line is JSON.
+A tiny model scores CORE-like choices and writes completions. A run that gets a signal is a fresh interpreter; a run that is
+killed is a fork of this process, which has imported everything and started nothing, so that no time goes into imports. Each
+run continues in the folder of the one before, on the next layout of the list, until one completes: its answers (choices,
+completions, how they ended) are compared with those of an undisturbed run on one device, and the folder is emptied. A signal
+that comes before the command has installed its handlers counts as `early`: Python is starting. The last line is JSON.
 """
 
 import argparse
@@ -26,13 +25,15 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.append(str(REPOSITORY))  # tests/ has a tiny model
 
 INTERRUPTED = 75
-LONGEST = 300.0  # seconds until a run counts as hanging
+TIMEOUT = 300.0  # seconds until a run counts as hanging
+
+Answers = dict[str, list[list[object]]]  # samples file -> the answer to each example
 
 
 class Layout(NamedTuple):
@@ -54,10 +55,10 @@ LAYOUTS = [
 
 
 class Copy:
-    """`miron-jax` in a copy of this process, with what subprocess.Popen has for a process in a session of its own."""
+    """`miron-jax` in a fork of this process and a new session, with the methods of subprocess.Popen that are used."""
 
     def __init__(self, arguments: Sequence[str], devices: int) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as this
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it is open as long as this object
         self.returncode: int | None = None
         sys.stdout.flush()
         self.pid = os.fork()
@@ -82,7 +83,7 @@ class Copy:
                 os._exit(status)
 
     def communicate(self, timeout: float | None = None) -> tuple[None, str]:
-        """Waits for its end; raises subprocess.TimeoutExpired."""
+        """Wait until the process ends; raises subprocess.TimeoutExpired."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while self.returncode is None:
             pid, ended = os.waitpid(self.pid, os.WNOHANG)
@@ -101,66 +102,65 @@ Process = subprocess.Popen[str] | Copy
 
 class Command(NamedTuple):
     scratch: Path
-    copies: bool = False  # of this process, instead of fresh interpreters
+    copies: bool = False  # forks of this process instead of fresh interpreters
 
     def start(self, layout: Layout, output: Path) -> list[Process]:
         common = ["eval", f"--model={self.scratch / 'model'}", "--allow_changed_data"]
         common += [f"--data_dir={self.scratch / 'data'}", "--tasks=core,miron-gen/en", "--items_per_category=3"]
         common += [f"--compilation_cache={self.scratch / 'programs'}", f"--output={output}", *layout.flags]
         environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(layout.devices)}
-        together = [()]
+        peer_flags = [()]
         if layout.processes > 1:
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 port = free.getsockname()[1]
-            peers = (f"--coordinator=127.0.0.1:{port}", f"--num_processes={layout.processes}")
-            together = [(*peers, f"--process_id={i}") for i in range(layout.processes)]
+            hosts = (f"--coordinator=127.0.0.1:{port}", f"--num_processes={layout.processes}")
+            peer_flags = [(*hosts, f"--process_id={i}") for i in range(layout.processes)]
         if self.copies:
-            return [Copy([*common, *own], layout.devices) for own in together]
+            return [Copy([*common, *more], layout.devices) for more in peer_flags]
         return [
             subprocess.Popen(
-                [sys.executable, "-m", "miron_jax", *common, *own],
+                [sys.executable, "-m", "miron_jax", *common, *more],
                 cwd=REPOSITORY, env=environment, start_new_session=True, text=True,
                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
             )
-            for own in together
+            for more in peer_flags
         ]  # fmt: skip
 
 
 def finish(processes: Sequence[Process]) -> list[tuple[int, str]]:
-    """(status, standard error) of each; 124 where one hangs."""
-    found = []
+    """(status, standard error) of each process; (124, "hangs") after the timeout."""
+    ended = []
     for process in processes:
         try:
-            told = process.communicate(timeout=LONGEST)[1]
-            found.append((process.returncode, told))
+            errors = process.communicate(timeout=TIMEOUT)[1]
+            ended.append((process.returncode, errors))
         except subprocess.TimeoutExpired:
             end(process)
             process.communicate()
-            found.append((124, "hangs"))
-    return found
+            ended.append((124, "hangs"))
+    return ended
 
 
 def end(process: Process) -> None:
-    """Kill it and what it has started; a copy may not lead its group yet."""
+    """Kill a process and its children; a copy may not lead its group yet, so it is killed by its own id too."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     os.kill(process.pid, signal.SIGKILL)
 
 
-def answers(output: Path) -> dict[str, list[Any]]:
-    """What was chosen and written, task by task; numbers differ in their last digits from layout to layout."""
-    names = sorted((output / "samples").rglob("*.jsonl"))
+def answers(output: Path) -> Answers:
+    """Choices and completions of every samples file, without numbers, whose last digits differ from layout to layout."""
     keys = ("id", "prediction", "correct", "generated", "ended")
-    every = {}
-    for path in names:
+    by_file = {}
+    for path in sorted((output / "samples").rglob("*.jsonl")):
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        every[str(path.relative_to(output))] = [[line.get(key) for key in keys] for line in lines]
-    return every
+        by_file[str(path.relative_to(output))] = [[line.get(key) for key in keys] for line in lines]
+    return by_file
 
 
 def is_ready(process: Process) -> bool:
-    """Whether the command's own handlers stand: SIGTERM is caught, or ignored."""
+    """Whether the command has installed its handlers: SIGTERM is caught or ignored."""
     try:
         lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
@@ -175,48 +175,48 @@ def moments(rng: random.Random, seconds: dict[str, float], layouts: Sequence[Lay
             yield layout, rng.uniform(0.0, 1.05 * seconds[layout.name])
 
 
-def measure(command: Command, layouts: Sequence[Layout], expected: dict[str, list[Any]]) -> dict[str, float]:
-    """Seconds of a run with its programs compiled; the first one compiles.  All give the same answers."""
+def measure(command: Command, layouts: Sequence[Layout], expected: Answers) -> dict[str, float]:
+    """Seconds of a second run on each layout, whose programs are compiled; the answers of all runs must be the same."""
     seconds = {}
     for layout in layouts:
         for _ in range(2):
             output = command.scratch / "whole"
             shutil.rmtree(output, ignore_errors=True)
             start = time.monotonic()
-            found = finish(command.start(layout, output))
+            ended = finish(command.start(layout, output))
             seconds[layout.name] = time.monotonic() - start
-            assert all(status == 0 for status, _ in found), found
+            assert all(status == 0 for status, _ in ended), ended
             assert answers(output) == expected, layout
         print(f"{layout.name}: {seconds[layout.name]:.1f} s", flush=True)
     return seconds
 
 
-def interrupt(command: Command, count: int, rng: random.Random, expected: dict[str, list[Any]]) -> Counter[str]:
+def interrupt(command: Command, count: int, rng: random.Random, expected: Answers) -> Counter[str]:
     seconds, counts, output = measure(command, [ONE], expected), Counter[str](), command.scratch / "out"
     for number, (layout, moment) in zip(range(count), moments(rng, seconds, [ONE]), strict=False):
-        sent = (signal.SIGTERM, signal.SIGINT)[number % 2]
+        signum = (signal.SIGTERM, signal.SIGINT)[number % 2]
         [process] = command.start(layout, output)
         time.sleep(moment if number % 10 else rng.uniform(0.0, 0.2))  # the first moments more often
         ready = is_ready(process)
-        os.kill(process.pid, sent)
-        [(status, told)] = finish([process])
+        os.kill(process.pid, signum)
+        [(status, errors)] = finish([process])
         counts["signals"] += 1
         if not ready:
             counts["early"] += 1
-        elif status == INTERRUPTED and "interrupted; what is scored is kept" in told and "Traceback" not in told:
+        elif status == INTERRUPTED and "interrupted; what is scored is kept" in errors and "Traceback" not in errors:
             counts["75 and its sentence"] += 1
         elif status == 0 and answers(output) == expected:
             counts["0, all was done"] += 1
             shutil.rmtree(output)
         else:
             counts["wrong"] += 1
-            print(f"{sent.name} after {moment:.2f} s: status {status}: {told[-600:]}", flush=True)
+            print(f"{signum.name} after {moment:.2f} s: status {status}: {errors[-600:]}", flush=True)
     counts["changed answers"] += compare(command, output, expected)
     return counts
 
 
-def kill(command: Command, count: int, rng: random.Random, expected: dict[str, list[Any]]) -> Counter[str]:
-    import jax  # noqa: F401 - what the copies need, and no backend
+def kill(command: Command, count: int, rng: random.Random, expected: Answers) -> Counter[str]:
+    import jax  # noqa: F401 - the copies need it; it starts no backend
 
     import miron_jax.cli
     import miron_jax.report.table
@@ -227,25 +227,20 @@ def kill(command: Command, count: int, rng: random.Random, expected: dict[str, l
     for _, (layout, moment) in zip(range(count), moments(rng, seconds, LAYOUTS), strict=False):
         processes = command.start(layout, output)
         time.sleep(moment)
-        lost = rng.sample(processes, rng.randint(1, len(processes)))
-        for process in lost:
+        killed = rng.sample(processes, rng.randint(1, len(processes)))
+        for process in killed:
             end(process)
-        found = finish(processes)
+        ended = finish(processes)
         counts["kills"] += 1
         if counts["kills"] % 25 == 0:
             print(dict(counts), flush=True)
         counts[layout.name] += 1
-        others = [
-            (status, told) for process, (status, told) in zip(processes, found, strict=True) if process not in lost
-        ]
-        for status, told in others:
-            if status not in (0, INTERRUPTED):
+        for process, (status, errors) in zip(processes, ended, strict=True):
+            if process not in killed and status not in (0, INTERRUPTED):
                 counts["wrong"] += 1
-                print(
-                    f"{layout.name}, killed after {moment:.2f} s: the other's status {status}: {told[-600:]}",
-                    flush=True,
-                )
-        if all(status == 0 for status, _ in found):
+                line = f"{layout.name}, killed after {moment:.2f} s: the other's status {status}: {errors[-600:]}"
+                print(line, flush=True)
+        if all(status == 0 for status, _ in ended):
             counts["runs that had ended"] += 1
             counts["changed answers"] += answers(output) != expected
             shutil.rmtree(output)
@@ -253,10 +248,10 @@ def kill(command: Command, count: int, rng: random.Random, expected: dict[str, l
     return counts
 
 
-def compare(command: Command, output: Path, expected: dict[str, list[Any]]) -> int:
-    """What is left comes to its end."""
-    [(status, told)] = finish(command.start(ONE, output))
-    assert status == 0, told
+def compare(command: Command, output: Path, expected: Answers) -> int:
+    """Complete the last run; 1 if its answers differ."""
+    [(status, errors)] = finish(command.start(ONE, output))
+    assert status == 0, errors
     return int(answers(output) != expected)
 
 
@@ -270,18 +265,18 @@ def main(flags: argparse.Namespace) -> None:
         write_core_data(command.scratch / "data")
         assert finish(command.start(ONE, command.scratch / "alone"))[0][0] == 0
         expected = answers(command.scratch / "alone")
-        assert len(expected) > 3, "the run left alone has answered nothing"
-        told: dict[str, Any] = {"seed": flags.seed}
+        assert len(expected) > 3, "the undisturbed run has no answers"
+        document: dict[str, object] = {"seed": flags.seed}
         if flags.signals:
-            told["signals"] = dict(interrupt(command, flags.signals, rng, expected))
+            document["signals"] = dict(interrupt(command, flags.signals, rng, expected))
         if flags.kills:
-            told["kills"] = dict(kill(command, flags.kills, rng, expected))
-    print(json.dumps(told))
+            document["kills"] = dict(kill(command, flags.kills, rng, expected))
+    print(json.dumps(document))
 
 
 if __name__ == "__main__":
-    flags = argparse.ArgumentParser()  # not absl's, which the copies need for themselves
+    flags = argparse.ArgumentParser()  # not absl's, which parses the copies' flags
     flags.add_argument("--signals", type=int, default=0, help="Runs that get a SIGTERM or SIGINT.")
     flags.add_argument("--kills", type=int, default=0, help="Runs that are killed.")
-    flags.add_argument("--seed", type=int, default=0, help="Of the moments.")
+    flags.add_argument("--seed", type=int, default=0, help="Seed of the moments.")
     main(flags.parse_args())

@@ -4,14 +4,13 @@
 
 Synthetic requests of three kinds: many-shot questions with four choices, short questions with two, and continuations of
 one token.  Tokens a second count every token of every request (the plain tokens); bytes a token are NumPy's and Python's
-peak by tracemalloc, in a run of its own, at one and at four times the size.  No JAX.  The last line is JSON.
+peak by tracemalloc, in a separate run, at one and at four times the size.  No JAX.  The last line is JSON.
 """
 
 import json
 import statistics
 import time
 import tracemalloc
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +32,7 @@ class Kind(NamedTuple):
 KINDS = {"many shots": Kind(2000, 520, 4, 12), "short": Kind(20000, 20, 2, 6), "one token": Kind(20000, 90, 1, 1)}
 
 
-def draw(kind: Kind, times: int = 1) -> Requests:
+def make_requests(kind: Kind, times: int = 1) -> Requests:
     """Requests with random tokens: nothing is shared but the BOS and each question."""
     rng = np.random.default_rng(0)
     sequences: list[np.ndarray] = []
@@ -44,8 +43,8 @@ def draw(kind: Kind, times: int = 1) -> Requests:
             sequences.append(np.concatenate([context, rng.integers(1, 49152, size).astype(np.int32)]))
             starts.append(len(context))
     offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in sequences])]).astype(np.int64)
-    no = np.zeros(len(starts), bool)
-    return Requests(np.concatenate(sequences), offsets, np.asarray(starts, np.int32), no, no)
+    no_flags = np.zeros(len(starts), bool)
+    return Requests(np.concatenate(sequences), offsets, np.asarray(starts, np.int32), no_flags, no_flags)
 
 
 def seconds_of(requests: Requests, repeats: int = 5) -> tuple[float, Plan]:
@@ -66,7 +65,7 @@ def bytes_a_token(requests: Requests) -> float:
 
 
 def measure(kind: Kind) -> dict[str, float]:
-    requests, larger = draw(kind), draw(kind, 4)
+    requests, larger = make_requests(kind), make_requests(kind, 4)
     seconds, plan = seconds_of(requests)
     return {
         "tokens": len(requests.token_ids),
@@ -78,17 +77,17 @@ def measure(kind: Kind) -> dict[str, float]:
     }
 
 
-def main(kinds: Sequence[str] = tuple(KINDS)) -> None:
-    found = {name: measure(KINDS[name]) for name in kinds}
+def main() -> None:
+    rows = {name: measure(kind) for name, kind in KINDS.items()}
     print(
         f"{'requests':12} {'tokens':>9} {'Mtokens/s':>9} {'padding':>8} {'shared':>7} {'bytes/token':>12} {'at 4x':>6}"
     )
-    for name, row in found.items():
+    for name, row in rows.items():
         print(
             f"{name:12} {row['tokens']:9.0f} {row['tokens_per_second'] / 1e6:9.1f} {100 * row['padding']:7.1f}% "
             f"{row['plain_over_unique']:6.2f}x {row['bytes_per_token']:12.0f} {row['bytes_per_token_4x']:6.0f}"
         )
-    print(json.dumps({"benchmark": "bench_plan", "kinds": found}))
+    print(json.dumps({"benchmark": "bench_plan", "kinds": rows}))
 
 
 if __name__ == "__main__":

@@ -1,17 +1,19 @@
-"""What do more processes give, what does the journal cost, and how evenly would a pod be loaded?
+"""What do more processes gain, what does the journal cost, and how evenly would a pod be loaded?
 
     python benchmarks/bench_scaling.py --model=FOLDER --data_dir=EVAL_BUNDLE
 
-processes: `miron-jax eval` on CORE at --limit, one process pinned to one core against two processes pinned to a core each,
-taking turns, --repeats times, without a cache of compiled programs (of several processes only the first one would have
-it); medians of tokens a second of scoring (seconds of the slowest process, from its first batch to its last, compilation
-apart) and of the whole command without loading, compiling and self-check.  journal: seconds that one process spent on its
-journal (waiting, fingerprints, and the thread that writes) over its wall seconds.  plan: `miron-jax plan`'s function on
---requests requests of 50 tokens (questions with four choices), in a process of its own: seconds from text to plan, and the
-peak of its resident memory.  pod: the plan of full CORE as far as its files are there, dealt out to --devices devices,
-eight a host: rows a device; how far the busiest host is above the mean, by predicted cost of its rows, by that of its
-batches with their empty places, and of the latter above what all rows would cost spread perfectly; bytes that go to a
-host's devices.
+processes  `miron-jax eval` on CORE at --limit: one process pinned to one core against two processes pinned to a core each,
+           taking turns, --repeats times, without a cache of compiled programs (of several processes only the first one
+           would have it).  Medians of tokens a second of scoring (seconds of the slowest process, from its first batch to
+           its last, without compilation) and of the whole command without loading, compilation and self-check.  Journal
+           share: seconds that one process spent on its journal (waiting, fingerprints, and the thread that writes) over its
+           wall seconds.
+plan       `miron-jax plan`'s function on --requests requests of 50 tokens (questions with four choices), in its own process:
+           seconds from text to plan, and the peak of its resident memory.
+pod        the plan of full CORE, as far as its files are there, dealt out to --devices devices, eight a host.  Rows of a
+           device; the busiest host over the mean, by predicted cost of its rows and by that of its batches with their empty
+           slots; the latter over an even share of all rows' cost; bytes that go to a host's devices.
+
 Nothing else should be running.  The last line is JSON.
 """
 
@@ -28,7 +30,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from absl import flags
@@ -38,10 +39,11 @@ from miron_jax.config import RunConfig
 from miron_jax.engine.batches import Shape, chunk_of, rows_a_batch
 from miron_jax.engine.forward import ACCELERATOR_TOKENS
 from miron_jax.evaluation.parts import join, parts_of, survey
+from miron_jax.files.readers import JsonObject
 from miron_jax.inputs import find_inputs
 from miron_jax.model.checkpoints import architecture_of, find_model
 from miron_jax.model.costs import cost_model
-from miron_jax.planning.request_batches import Totals, plan_parts
+from miron_jax.planning.request_batches import Totals, plan_request_batches
 from miron_jax.run import length_limit, summarize_plan
 from miron_jax.runtime.hosts import deal
 from miron_jax.task_kinds.interface import Setup
@@ -65,41 +67,40 @@ def main(_: Sequence[str]) -> None:
         print(json.dumps(planned(Path(FLAGS.plan_file))))
         return
     measures = {"processes": processes, "plan": plan, "pod": pod}
-    found = {name: measures[name]() for name in FLAGS.parts}
-    print(json.dumps({"benchmark": "bench_scaling", **found, "environment": environment()}, allow_nan=False))
+    document = {name: measures[name]() for name in FLAGS.parts}
+    print(json.dumps({"benchmark": "bench_scaling", **document, "environment": environment()}, allow_nan=False))
 
 
 # Processes
 
 
-def processes() -> dict[str, Any]:
+def processes() -> JsonObject:
     with tempfile.TemporaryDirectory() as folder:
-        runs = {1: [], 2: []}  # type: dict[int, list[dict[str, float]]]
+        runs: dict[int, list[dict[str, float]]] = {1: [], 2: []}
         for repeat in range(FLAGS.repeats):
-            for count, own in runs.items():
-                own.append(evaluated(Path(folder) / f"{count}-{repeat}", count))
-                say(f"{count} processes: {own[-1]}")
-    middle = {
-        count: {name: statistics.median(one[name] for one in own) for name in own[0]} for count, own in runs.items()
+            for count, laps in runs.items():
+                laps.append(evaluated(Path(folder) / f"{count}-{repeat}", count))
+                say(f"{count} processes: {laps[-1]}")
+    median = {
+        count: {name: statistics.median(lap[name] for lap in laps) for name in laps[0]} for count, laps in runs.items()
     }
     return {
-        "one": middle[1],
-        "two": middle[2],
-        "scoring": middle[2]["tokens_per_second"] / (2 * middle[1]["tokens_per_second"]),
-        "whole": middle[1]["rest_seconds"] / (2 * middle[2]["rest_seconds"]),
-        "journal_share": middle[1]["journal_seconds"] / middle[1]["wall_seconds"],
+        "one": median[1],
+        "two": median[2],
+        "scoring": median[2]["tokens_per_second"] / (2 * median[1]["tokens_per_second"]),
+        "whole": median[1]["rest_seconds"] / (2 * median[2]["rest_seconds"]),
+        "journal_share": median[1]["journal_seconds"] / median[1]["wall_seconds"],
         "runs": runs,
     }
 
 
 def evaluated(output: Path, count: int) -> dict[str, float]:
-    """One run of `count` processes, each on a core of its own."""
+    """One run of `count` processes, each pinned to a core."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "miron_jax.cli", "eval", f"--model={FLAGS.model}", "--tasks=core"]
-    command += [f"--data_dir={FLAGS.data_dir}", f"--limit={FLAGS.limit}", f"--output={output}"]
-    command += ["--compilation_cache="]
+    command += [f"--data_dir={FLAGS.data_dir}", f"--limit={FLAGS.limit}", f"--output={output}", "--compilation_cache="]
     more = [f"--coordinator=127.0.0.1:{port}", f"--num_processes={count}"] if count > 1 else []
     cores = sorted(os.sched_getaffinity(0))
     started = [
@@ -110,14 +111,14 @@ def evaluated(output: Path, count: int) -> dict[str, float]:
         for i in range(count)
     ]  # fmt: skip
     for process in started:
-        _, told = process.communicate()
-        assert process.returncode == 0, told[-3000:]
+        _, errors = process.communicate()
+        assert process.returncode == 0, errors[-3000:]
     results = json.loads((output / "results.json").read_text())
     speed = results["speed"]
-    apart = speed["load_seconds"] + speed["compile_seconds"] + results["self_check"]["seconds"]
+    excluded = speed["load_seconds"] + speed["compile_seconds"] + results["self_check"]["seconds"]
     return {
         "tokens_per_second": speed["tokens_per_second"],
-        "rest_seconds": speed["wall_seconds"] - apart,
+        "rest_seconds": speed["wall_seconds"] - excluded,
         "wall_seconds": speed["wall_seconds"],
         "journal_seconds": speed["journal_seconds"],
     }
@@ -132,25 +133,24 @@ def plan() -> dict[str, float]:
         path.parent.mkdir(parents=True)
         write_requests(path, FLAGS.requests)
         command = [sys.executable, __file__, f"--model={FLAGS.model}", f"--data_dir={folder}", f"--plan_file={path}"]
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return json.loads(told.splitlines()[-1])
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return json.loads(output.splitlines()[-1])
 
 
 def write_requests(path: Path, count: int) -> None:
-    """Questions with four choices in the bundle's own words, about fifty tokens each."""
+    """Questions with four choices, of the bundle's words, about fifty tokens each."""
     words = (Path(FLAGS.data_dir) / "eval_data" / "language_understanding" / "lambada_openai.jsonl").read_text().split()
     words = [word for word in words if word.isalpha()]
-    draw = random.Random(0)
+    rng = random.Random(0)
     with path.open("w", encoding="utf-8") as file:
         for _ in range(count // CHOICES):
-            question, choices = draw.choices(words, k=41), [" ".join(draw.choices(words, k=5)) for _ in range(CHOICES)]
-            file.write(
-                json.dumps({"query": " ".join(question), "choices": choices, "gold": draw.randrange(CHOICES)}) + "\n"
-            )
+            question = " ".join(rng.choices(words, k=41))
+            choices = [" ".join(rng.choices(words, k=5)) for _ in range(CHOICES)]
+            file.write(json.dumps({"query": question, "choices": choices, "gold": rng.randrange(CHOICES)}) + "\n")
 
 
 def planned(path: Path) -> dict[str, float]:
-    """Seconds and memory of what `miron-jax plan` does once the file is read."""
+    """Seconds and memory of `miron-jax plan` once the file is read."""
     config = RunConfig(FLAGS.model, ("core/copa",), data_dir=(("", str(path.parents[2])),), allow_changed_data=True)
     inputs = find_inputs(config)
     start = time.perf_counter()
@@ -166,7 +166,7 @@ def planned(path: Path) -> dict[str, float]:
 # A pod
 
 
-def pod() -> dict[str, Any]:
+def pod() -> JsonObject:
     config = RunConfig(FLAGS.model, ("core",), data_dir=(("", FLAGS.data_dir),))
     inputs = find_inputs(config)
     architecture = architecture_of(config, find_model(config, weights=False))
@@ -178,14 +178,14 @@ def pod() -> dict[str, Any]:
     parts = parts_of(kinds, order)
     hosts, totals, needed, sizes = FLAGS.devices // DEVICES_A_HOST, Totals(), 0.0, dict[int, int]()
     load, rows, sent, spent = (np.zeros(hosts) for _ in range(4))
-    for part in plan_parts(join(parts, deque(maxlen=1), model.vocab_size), cost, totals, lengths):
-        own = part.plan
-        each = cost.row(own.row_length)
-        sizes = rows_a_batch(own.row_length, FLAGS.devices, ACCELERATOR_TOKENS, part.more) | sizes
+    for part in plan_request_batches(join(parts, deque(maxlen=1), model.vocab_size), cost, totals, lengths):
+        row_length = part.plan.row_length
+        each = cost.row(row_length)
+        sizes = rows_a_batch(row_length, FLAGS.devices, ACCELERATOR_TOKENS, part.more) | sizes
         needed += float(each.sum()) / FLAGS.devices
-        for host, lists in enumerate(deal(own.row_length, each, hosts, DEVICES_A_HOST, sizes, load)):
+        for host, lists in enumerate(deal(row_length, each, hosts, DEVICES_A_HOST, sizes, load)):
             for batch in lists:
-                length = int(own.row_length[batch[0]])
+                length = int(row_length[batch[0]])
                 rows[host] += len(batch)
                 spent[host] += sizes[length] * float(each[batch[0]])
                 sent[host] += 4 * DEVICES_A_HOST * Shape(sizes[length], length, chunk_of(model.vocab_size)).packed_size

@@ -2,9 +2,9 @@
 
     python benchmarks/bench_uation.py --model=FOLDER --limit=50
 
-Each set is made three times; the median stands.  Then the first --limit rows of every set are scored, worked examples as
-the suite draws them.  Unique tokens are what the engine computes, plain tokens what one row a candidate would.  The last
-line is JSON.
+Each set is made three times, of which the median is reported.  Then the first --limit rows of every set are scored, with the
+suite's few-shot examples.  Unique tokens are those that the engine computes, plain tokens those of one row a choice.  The
+last line is JSON.
 """
 
 import json
@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from absl import flags
 from common import environment, run, say, seconds_of
@@ -22,8 +21,8 @@ from miron_jax.config import RunConfig
 from miron_jax.inputs import find_inputs
 from miron_jax.run import evaluate, summarize_plan
 from miron_jax.task_kinds.prompted import PromptedScores
-from miron_jax.tasks.eval_uation_gen.sets import GENERATED
-from miron_jax.tasks.eval_uation_gen.suite import GEN
+from miron_jax.tasks.generators.eval_uation_gen.sets import GENERATED
+from miron_jax.tasks.generators.eval_uation_gen.suite import GEN
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
@@ -31,34 +30,34 @@ flags.DEFINE_integer("limit", 50, "Rows of each set.", lower_bound=1)
 
 
 def main(_: Sequence[str]) -> None:
-    made = {}
-    for own in GENERATED:
-        made[own.name] = median(seconds_of(lambda own=own: own.rows("train", own.num_rows))[0] for _ in range(3))
-        say(f"{own.name:16} {own.num_rows:5} rows  {made[own.name]:6.3f} s")
+    seconds_to_make = {}
+    for made in GENERATED:
+        laps = [seconds_of(lambda made=made: made.rows("train", made.num_rows))[0] for _ in range(3)]
+        seconds_to_make[made.name] = median(laps)
+        say(f"{made.name:16} {made.num_rows:5} rows  {seconds_to_make[made.name]:6.3f} s")
     with tempfile.TemporaryDirectory() as output:
         config = RunConfig(model=FLAGS.model, tasks=(GEN.name,), limit=FLAGS.limit, output=output)
         inputs = find_inputs(config)
-        tasks: dict[str, Any] = {}
+        tasks: dict[str, dict[str, float]] = {}
         for source in inputs.sources:
             totals = summarize_plan(replace(config, tasks=(source.task.name,)), inputs._replace(sources=[source]))
             tasks[source.task.name] = {"unique_tokens": totals.unique_tokens, "plain_tokens": totals.plain_tokens}
         seconds, outcome = seconds_of(lambda: evaluate(config, inputs, say))
     for scores in outcome.tasks:
         assert isinstance(scores, PromptedScores)
-        found = scores.estimates().metrics
-        own = tasks[scores.source.task.name]
-        own |= {name: estimate.value for name, estimate in found.items()}
+        task = tasks[scores.source.task.name]
+        task |= {name: estimate.value for name, estimate in scores.estimates().metrics.items()}
         say(
-            f"{scores.source.task.name:34} accuracy {own['accuracy']:.3f}  {own['plain_tokens']:8} plain  "
-            f"{own['unique_tokens']:8} unique  {own['plain_tokens'] / own['unique_tokens']:5.1f}x"
+            f"{scores.source.task.name:34} accuracy {task['accuracy']:.3f}  {task['plain_tokens']:8} plain  "
+            f"{task['unique_tokens']:8} unique  {task['plain_tokens'] / task['unique_tokens']:5.1f}x"
         )
     totals, speed = outcome.totals, outcome.speed
-    told = {
+    document = {
         "benchmark": "bench_uation",
         "environment": environment(),
         "model": Path(FLAGS.model).name,
         "limit": FLAGS.limit,
-        "seconds_to_make": made,
+        "seconds_to_make": seconds_to_make,
         "tasks": tasks,
         "requests": totals.requests,
         "unique_tokens": totals.unique_tokens,
@@ -70,7 +69,7 @@ def main(_: Sequence[str]) -> None:
         "tokens_per_second": speed.computed_tokens / speed.device_seconds,
         "largest_difference": outcome.check.largest,
     }
-    print(json.dumps(told))
+    print(json.dumps(document))
 
 
 if __name__ == "__main__":

@@ -1,16 +1,18 @@
-"""A call in a process of its own, with a time limit: what never ran on a GPU may hang there, and some keep its memory."""
+"""A call in a new process with a time limit, for code that may hang on a GPU or keep its memory."""
 
 import multiprocessing
 import os
 from collections.abc import Callable
-from typing import Any
+from multiprocessing.connection import Connection
+
+from miron_jax.files.readers import JsonObject
 
 
-def in_a_child(seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function returns there; {"failed": ...} where it raises, dies or takes longer than `seconds`."""
+def in_a_child(seconds: float, function: Callable[..., JsonObject], *arguments: object) -> JsonObject:
+    """What the function returns; {"failed": ...} when it raises, dies or takes longer than `seconds`."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # this process has taken the GPU's memory
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # the parent holds most of the GPU's memory
     child = context.Process(target=_call, args=(sender, function, *arguments))
     child.start()
     sender.close()
@@ -23,8 +25,8 @@ def in_a_child(seconds: float, function: Callable[..., Any], *arguments: Any) ->
         child.join()
 
 
-def _call(sender: Any, function: Callable[..., Any], *arguments: Any) -> None:
+def _call(sender: Connection, function: Callable[..., JsonObject], *arguments: object) -> None:
     try:
         sender.send(function(*arguments))
-    except Exception as error:  # told, not raised: the suite goes on
+    except Exception as error:  # sent, not raised: the suite continues
         sender.send({"failed": f"{type(error).__name__}: {str(error)[:300]}"})

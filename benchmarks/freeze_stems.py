@@ -1,10 +1,10 @@
-"""Makes stems_en.txt and stems_ru.txt anew; development only, nothing imports it and no run needs it.
+"""Makes stems_en.txt and stems_ru.txt anew; for development only, no run needs it.
 
 Needs: pip install wordfreq==3.1.1 pymorphy3==2.0.6 pymorphy3-dicts-ru==2.4.417150.4580142, then
-`python benchmarks/freeze_stems.py` where those and this project are installed.
+`python benchmarks/freeze_stems.py` in an environment with those and this project.
 Arrives: sounds and word lists.  Leaves: the two files, each the benchmark's stems, a blank line, the training stems.
-It deliberately does not know frames.  It takes the rules from the two modules that read the lists, so both files must be
-there; what they hold does not matter.  New lists are a new benchmark: every item and golden changes.
+It deliberately does not know frames.  It imports the rules from the two modules that read the lists, so both files must
+exist; their content does not matter.  New lists are a new benchmark: every item and golden changes.
 """
 
 import re
@@ -16,10 +16,10 @@ from pathlib import Path
 import pymorphy3  # pyright: ignore[reportMissingImports]
 import wordfreq  # pyright: ignore[reportMissingImports]
 
-from miron_jax.tasks.miron_gen import english_morphology as english
-from miron_jax.tasks.miron_gen import russian_morphology as russian
+from miron_jax.tasks.generators.miron_gen import english_morphology as english
+from miron_jax.tasks.generators.miron_gen import russian_morphology as russian
 
-FOLDER = Path(__file__).parent.parent / "tasks" / "miron_gen"
+FOLDER = Path(__file__).parent.parent / "tasks" / "generators" / "miron_gen"
 
 NUM_ENGLISH = 1200  # every third stem goes to training
 NUM_RUSSIAN = 360  # of each family
@@ -99,7 +99,7 @@ def english_forms(stem: str) -> set[str]:
 
 
 def english_candidates(kind: str) -> list[str]:
-    """Stems of a spelling class that bring no English word to mind, in an order without meaning."""
+    """Stems of a spelling class that suggest no English word, in an order without meaning."""
     known = wordfreq.get_frequency_dict("en", wordlist="best")
     is_close = close_to_common_word("en", "abcdefghijklmnopqrstuvwxyz")
     stems = map("".join, product(_ENGLISH_ONSETS.split(), _ENGLISH_RIMES[kind].split()))
@@ -114,7 +114,7 @@ def english_candidates(kind: str) -> list[str]:
 
 
 def english_bases(stem: str) -> tuple[str, ...]:
-    """What a stem in -y might be thought to come from: snubby from snub, dusky from dusk."""
+    """Words that a stem in -y might seem to derive from: snubby from snub, dusky from dusk."""
     return (stem[:-1], stem[:-2]) if english.ending(stem) == "consonant_y" else ()
 
 
@@ -157,7 +157,7 @@ def sound_russian() -> Callable[[str], bool]:
 
 
 def agrees(analyzer: pymorphy3.MorphAnalyzer, lemma: str) -> bool:
-    """False where pymorphy3's best guess for a noun of this gender declines it otherwise; no such guess is no objection."""
+    """False if pymorphy3's best guess for a noun of this gender declines it otherwise; true if it has no such guess."""
     kind = russian.family(lemma)
     gender = {"masculine": {"masc", "inan"}, "feminine": {"femn", "inan"}}.get(kind)
     parse = next((p for p in analyzer.parse(lemma) if gender and {"NOUN", "nomn", "sing"} | gender in p.tag), None)
@@ -174,23 +174,23 @@ def agrees(analyzer: pymorphy3.MorphAnalyzer, lemma: str) -> bool:
 
 def take(queues: Mapping[str, Iterator[str]], count: int, forms: Callable[[str], set[str]]) -> dict[str, list[str]]:
     """`count` stems, from each queue in turn while it lasts; none has a form in common with another."""
-    taken: dict[str, list[str]] = {kind: [] for kind in queues}
+    stems_of: dict[str, list[str]] = {kind: [] for kind in queues}
     seen: set[str] = set()
     left = list(queues)
-    while left and sum(map(len, taken.values())) < count:
+    while left and sum(map(len, stems_of.values())) < count:
         kind = left.pop(0)
         stem = next((stem for stem in queues[kind] if seen.isdisjoint(forms(stem))), None)
         if stem is not None:
-            taken[kind].append(stem)
+            stems_of[kind].append(stem)
             seen |= forms(stem)
             left.append(kind)
-    return taken
+    return stems_of
 
 
-def write(name: str, taken: Mapping[str, list[str]]) -> None:
-    """Of each kind every third stem goes to training."""
-    training = [stem for stems in taken.values() for stem in stems[2::3]]
-    benchmark = [stem for stems in taken.values() for i, stem in enumerate(stems) if i % 3 < 2]
+def write(name: str, stems_of: Mapping[str, list[str]]) -> None:
+    """Write the benchmark's stems and the training stems, which are every third one of each kind."""
+    training = [stem for stems in stems_of.values() for stem in stems[2::3]]
+    benchmark = [stem for stems in stems_of.values() for i, stem in enumerate(stems) if i % 3 < 2]
     text = "\n\n".join("\n".join(sorted(stems)) for stems in (benchmark, training)) + "\n"
     (FOLDER / name).write_text(text, encoding="utf-8")
 

@@ -1,8 +1,8 @@
-"""Writes beside every word of words_uk.txt how many tokens it has behind a space; development only, no run needs it.
+"""Writes the number of tokens of every word of words_uk.txt, with a space before it; for development only, no run needs it.
 
-`python benchmarks/freeze_tokens.py FOLDER` with the folder of a Gemma 3 tokenizer.  WordLength draws pairs whose longer word
-has fewer tokens from these counts.  Arrives: words and their parts of speech.  Leaves: the same file with its third column.
-It deliberately does not know what words are for.
+`python benchmarks/freeze_tokens.py FOLDER` with the folder of a Gemma 3 tokenizer.  WordLength needs the counts for pairs
+whose longer word has fewer tokens.  Arrives: words and their parts of speech.  Leaves: the same file with its third column.
+It deliberately does not know what the words are used for.
 """
 
 import sys
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from transformers import AutoTokenizer
 
-PATH = Path(__file__).parent.parent / "tasks" / "eval_uation_gen" / "words_uk.txt"
+PATH = Path(__file__).parent.parent / "tasks" / "generators" / "eval_uation_gen" / "words_uk.txt"
 
 
 def main(tokenizer_folder: str) -> None:

@@ -1,5 +1,6 @@
 """Data files and documents that benchmarks/fuzz.py damages: a sane one of each, and what reads it."""
 
+import contextlib
 import io
 import json
 import os
@@ -7,24 +8,25 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import yaml
 from fuzz import Target
 
-sys.path.append(str(Path(__file__).parents[1]))  # tests/ has records of MERA's shape
+sys.path.append(str(Path(__file__).parents[1]))  # tests/ has MERA-like records
 
 from miron_jax.definitions.data_files import read_examples
-from miron_jax.definitions.records import AnyTask
+from miron_jax.definitions.records import Suite, Task
 from miron_jax.errors import InputError
+from miron_jax.files.readers import Json, JsonObject
 from miron_jax.humans.annotations import PROJECTS, Columns, read_annotations, read_skills
 from miron_jax.humans.gold import rule_of
 from miron_jax.tasks import core, eval_bundle, miron
-from miron_jax.tasks.eval_uation_gen.titles import read_articles
 from miron_jax.tasks.gauntlet import programming, yaml_files
+from miron_jax.tasks.generators.eval_uation_gen.titles import read_articles
 from miron_jax.tasks.mera import suite as mera
 from miron_jax.tasks.mera.site import check, read_records
-from miron_jax.tasks.mera.submission import write_submission
+from miron_jax.tasks.mera.submission import Key, write_submission
 from miron_jax.tasks.mera.table import Version, data_sets
 from tests.mera_records import write_mera
 
@@ -44,21 +46,18 @@ AVERAGES = {
 }
 
 
-def _lines(path: Path, *records: Any) -> None:
+def _lines(path: Path, *records: Json) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(own, ensure_ascii=False) + "\n" for own in records), encoding="utf-8")
+    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
 
 
-def _quiet(read: Callable[[], Any]) -> Any:
-    """What is printed is not looked at here."""
-    screen, sys.stdout, sys.stderr = (sys.stdout, sys.stderr), io.StringIO(), io.StringIO()
-    try:
-        return read()
-    finally:
-        sys.stdout, sys.stderr = screen
+def _quiet(read: Callable[[], object]) -> None:
+    """Run without printing anything."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        read()
 
 
-def _examples(name: str, suite: Any) -> Callable[[Path], Any]:
+def _examples(name: str, suite: Suite[Task]) -> Callable[[Path], object]:
     task = next(task for task in suite.tasks if task.name == name)
     return lambda folder: read_examples(task, folder, allow_changed=True)
 
@@ -66,8 +65,8 @@ def _examples(name: str, suite: Any) -> Callable[[Path], Any]:
 def _write_core(folder: Path) -> None:
     _lines(folder / "eval_data/commonsense_reasoning/copa.jsonl", MULTIPLE, MULTIPLE)
     rows = [
-        {"label": own.label, "dataset_uri": own.file, "num_fewshot": [own.num_fewshot], "icl_task_type": own.kind}
-        for own in core._TABLE  # pyright: ignore[reportPrivateUsage]
+        {"label": row.label, "dataset_uri": row.file, "num_fewshot": [row.num_fewshot], "icl_task_type": row.kind}
+        for row in core._TABLE  # pyright: ignore[reportPrivateUsage]
     ]
     (folder / "core.yaml").write_text(yaml.safe_dump({"icl_tasks": rows}))
 
@@ -92,19 +91,18 @@ def _write_yaml(folder: Path) -> None:
     (folder / "averages.yaml").write_text(yaml.safe_dump(AVERAGES))
 
 
-def _write_mera(version: Version) -> Callable[[Path], Any]:
+def _write_mera(version: Version) -> Callable[[Path], object]:
     return lambda folder: write_mera(folder, version, num_tests=3)
 
 
-def _read_mera(version: Version) -> Callable[[Path], Any]:
+def _read_mera(version: Version) -> Callable[[Path], None]:
     suite = mera.V1 if version == "v1" else mera.V12
 
     def read(folder: Path) -> None:
         failed = None
         for task in suite.tasks:
             try:
-                cast("AnyTask", task)
-                read_examples(task, folder, allow_changed=True)  # pyright: ignore[reportArgumentType]
+                read_examples(cast("Task", task), folder, allow_changed=True)
             except InputError as error:
                 failed = error
         read_records(folder, version)
@@ -115,9 +113,10 @@ def _read_mera(version: Version) -> Callable[[Path], Any]:
 
 
 def _write_submission(folder: Path) -> None:
-    answers = {own.name: {0: "1", 1: "0"} for own in data_sets("v1") if own.kind == "choice"}
-    meta = {name: {key: {"id": key} for key in own} for name, own in answers.items()}
-    write_submission(folder / "a.zip", "v1", cast("Any", answers), cast("Any", meta))
+    choices: dict[Key, str] = {0: "1", 1: "0"}
+    answers = {data_set.name: choices for data_set in data_sets("v1") if data_set.kind == "choice"}
+    meta: dict[str, dict[Key, JsonObject]] = {name: {key: {"id": key} for key in choices} for name in answers}
+    write_submission(folder / "a.zip", "v1", answers, meta)
     with zipfile.ZipFile(folder / "a.zip") as archive:
         (folder / "PARus.json").write_bytes(archive.read("PARus.json"))
     with zipfile.ZipFile(folder / "stored.zip", "w") as archive:
@@ -143,11 +142,11 @@ def _write_humans(folder: Path) -> None:
 
 
 def _read_humans(folder: Path) -> None:
-    found = read_annotations([folder / "plain.tsv"])
+    annotations = read_annotations([folder / "plain.tsv"])
     read_annotations([folder / "rutie.tsv"], Columns(), PROJECTS["rutie"])
     read_skills(folder / "skills.csv")
     file, rule = rule_of(str(folder / "gold.csv"), ["INPUT:text"]), rule_of("arithmetic", ["INPUT:text"])
-    for answer in found.answers:
+    for answer in annotations.answers:
         file(answer.item)
         rule(answer.item)
 
@@ -165,8 +164,13 @@ def _write_parquet(folder: Path) -> None:
 
 def _write_results(folder: Path) -> None:
     entry = {"value": 0.5, "stderr": 0.1, "cluster_stderr": None, "n": 4, "clusters": 2}
-    told = {"main": "accuracy", "cluster": "story", "metrics": {"accuracy": entry}, "by": {"template": {"1": entry}}}
-    task = {"kind": "choice", "robustness": told, "baselines": {"random": 0.5}, "reference": {"m": 0.5}}
+    robustness = {
+        "main": "accuracy",
+        "cluster": "story",
+        "metrics": {"accuracy": entry},
+        "by": {"template": {"1": entry}},
+    }
+    task = {"kind": "choice", "robustness": robustness, "baselines": {"random": 0.5}, "reference": {"m": 0.5}}
     (folder / "results.json").write_text(json.dumps({"tasks": {"eval-ua-tion/a": task, "mera-v1/parus": task}}))
     sample = {"meta": {"id": 0}, "options": [{"text": " 1"}, {"text": " 2"}], "prediction": 1, "generated": None}
     _lines(folder / "samples/mera-v1/parus.jsonl", sample, {**sample, "meta": {"id": 1}})
@@ -189,7 +193,7 @@ def _write_journal(folder: Path) -> None:
 
 
 def _read_journal(folder: Path) -> None:
-    """With the name that its bytes ask for, so that the checksum does not refuse all damage."""
+    """Renames a segment to the checksum of its damaged bytes, which would refuse all damage otherwise."""
     from miron_jax.files.store import Store
     from miron_jax.runtime.journal import Journal, _checksum
 

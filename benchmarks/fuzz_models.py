@@ -3,8 +3,8 @@
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,42 +14,31 @@ from flax import nnx
 from flax.serialization import msgpack_serialize
 from fuzz import Target
 
-sys.path.append(str(Path(__file__).parents[1]))  # tests/ has a tiny model
+sys.path.append(str(Path(__file__).parents[1]))  # tests/ has tiny models
 
 from miron_jax.errors import InputError
+from miron_jax.files.readers import JsonObject
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import random_params
 from miron_jax.model.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.hf_files import opened, stored_tensors
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.training_run import load_step
+from miron_jax.runtime.devices import Tree
 from miron_jax.tokens.tokenizers import load_tokenizer, resolve_bos
+from tests.test_sharding import CONFIGS as FAMILIES
 from tests.tiny_model import make_model, make_tokenizer
 
-LLAMA = {
-    "model_type": "llama", "vocab_size": 331, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
-    "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": 512,
-    "rms_norm_eps": 1e-5, "rope_theta": 1e4, "hidden_act": "silu", "tie_word_embeddings": False, "eos_token_id": [1, 2],
-}  # fmt: skip
+LLAMA = {**FAMILIES["llama"], "num_attention_heads": 3, "num_key_value_heads": 1, "eos_token_id": [1, 2]}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 256}  # fmt: skip
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
 CONFIGS = {
+    **FAMILIES,
     "llama": LLAMA,
     "llama3": {**LLAMA, "rope_scaling": LLAMA3},
     "yarn": {**LLAMA, "rope_scaling": YARN},
-    "gpt2": {
-        "model_type": "gpt2", "vocab_size": 331, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 512,
-        "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new", "tie_word_embeddings": True,
-    },
-    "gemma3": {
-        "model_type": "gemma3_text", "vocab_size": 331, "hidden_size": 32, "intermediate_size": 48,
-        "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
-        "max_position_embeddings": 512, "sliding_window": 16, "rms_norm_eps": 1e-6, "query_pre_attn_scalar": 8,
-        "hidden_activation": "gelu_pytorch_tanh", "rope_theta": 1e6, "rope_local_base_freq": 1e4,
-        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"], "tie_word_embeddings": True,
-    },
-}  # fmt: skip
+}
 SMALL = {**LLAMA, "vocab_size": 29, "hidden_size": 12, "intermediate_size": 20, "head_dim": 4}
 
 
@@ -102,8 +91,8 @@ def _write_msgpack(folder: Path) -> None:
 
 def _read_msgpack(folder: Path) -> None:
     stored = stored_tensors(folder)
-    for name, own in stored.items():
-        with opened(own.file, stored) as read:
+    for name, tensor in stored.items():
+        with opened(tensor.file, stored) as read:
             np.asarray(read(name)[:])
 
 
@@ -114,11 +103,11 @@ def _config_of(folder: Path) -> ModelConfig:
     return config
 
 
-def _params(folder: Path) -> dict[str, Any]:
+def _params(folder: Path) -> Tree:
     return nnx.to_pure_dict(random_params(_config_of(folder), jnp.float32, seed=4))
 
 
-def _write_orbax(use_ocdbt: bool) -> Any:
+def _write_orbax(use_ocdbt: bool) -> Callable[[Path], None]:
     def write(folder: Path) -> None:
         with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=use_ocdbt)) as checkpointer:
             checkpointer.save(folder / "7", _params(folder))
@@ -135,7 +124,7 @@ def _write_map(folder: Path) -> None:
     params = _params(folder)
     leaves = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in
               jax.tree_util.tree_flatten_with_path(params)[0]]  # fmt: skip
-    mapped: dict[str, Any] = {leaf: leaf for leaf in leaves}
+    mapped: JsonObject = {leaf: leaf for leaf in leaves}
     mapped[leaves[0]] = {"name": leaves[0], "transposed": False}
     layer = next(leaf for leaf in leaves if leaf.startswith("layers/"))
     mapped[layer] = {"name": layer, "layer_axis": 0}
@@ -143,7 +132,7 @@ def _write_map(folder: Path) -> None:
 
 
 def _read_map(folder: Path) -> None:
-    """The checkpoint is one of this process, not written again for each input."""
+    """Reads one checkpoint of this process by the damaged map, instead of writing a checkpoint for each input."""
     global _checkpoint
     if _checkpoint is None:
         _checkpoint = folder.parent / "checkpoint"

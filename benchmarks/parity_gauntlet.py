@@ -2,17 +2,16 @@
 
     python benchmarks/parity_gauntlet.py --model=FOLDER --data_dir=BUNDLE --yamls=FOLDER --limit=20
 
-The other side is written here for this purpose, from the published yaml files and the data files, and shares no line with
-the package: it strips, draws, words and tokenizes by itself, and torch then runs one option a forward, behind what all of
-an item's options begin with, or one question with its text.  Where each token of a text is the most probable one behind
-those before it, greedy decoding draws that text.  Compared, for the first items of every benchmark that has a file (of
-every category):
+The reference is written here for this purpose, from the published yaml files and the data files, and shares no line with
+the package: it strips, samples shots, renders and tokenizes by itself.  Torch then runs one choice a forward, after a prefix
+that all of an item's choices share, or one question with this engine's completion, which is greedy as far as each of its
+tokens is torch's most probable one.  Compared, for the first items of every benchmark that has a file (of every category):
 
     token ids    every request's, and where its span begins
-    options      the chosen one; two whose losses lie closer than twice the tolerance may differ and are listed
-    texts        every drawn token, until two logits lie closer than the tolerance; then whether the answer is right
+    choices      the chosen one; two whose losses are closer than twice the tolerance may differ and are listed
+    completions  every token, until two logits are closer than the tolerance; then whether the answer is right
 
-Exit status 1 where anything else differs.  The last line is JSON.
+Exit status 1 if anything else differs.  The last line is JSON.
 """
 
 import copy
@@ -22,25 +21,29 @@ import re
 import string
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import yaml
 from absl import flags
-from common import Answers, PlainTorch, environment, run, say
+from agreement import say_lists
+from common import Answers, environment, run, say
+from peers import PlainTorch
 
 from miron_jax.config import RunConfig
 from miron_jax.evaluation.records import Inputs
+from miron_jax.files.readers import JsonObject
 from miron_jax.inputs import find_inputs
 from miron_jax.prompting.prompts import render
 from miron_jax.run import evaluate
 from miron_jax.task_kinds.choice import ChoiceScores
 from miron_jax.task_kinds.generation import GenerationScores
+from miron_jax.task_kinds.interface import Source
 from miron_jax.tokens.answer_requests import answer_requests
 from miron_jax.tokens.requests import tokenize
-from miron_jax.tokens.tokenizers import load_tokenizer
+from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
@@ -52,31 +55,32 @@ flags.DEFINE_integer("max_length", 1024, "Tokens of a request.")
 flags.DEFINE_float("tolerance", 1e-4, "Nats that losses, and logits, may differ by.")
 
 
-class Asked(NamedTuple):
+TokenChoices = list[tuple[list[int], int]]  # of each choice: token ids and the first scored one
+
+
+class ReferenceItem(NamedTuple):
     """An item as the reference would send it to the model."""
 
-    options: list[tuple[list[int], int]]  # token ids and first scored one; of a question: its prompt, nothing scored
+    choices: TokenChoices  # of a question: its prompt, nothing scored
     gold: int
     accepted: set[str]
 
 
-class Answered(NamedTuple):
-    """What the reference side found."""
-
-    losses: list[float]  # mean nats, one an option
+class ReferenceAnswer(NamedTuple):
+    losses: list[float]  # mean nats of each choice
     right: bool
     chosen: int | None
-    tokens: list[int]  # drawn, of a question
+    tokens: list[int]  # generated for a question
     margin_V: np.ndarray | None  # of a question: at the last of these tokens, the largest logit less every other
 
 
-# The other side
+# The reference
 
 
 class Reference:
-    """composer 0.17.2's in-context-learning data sets, written anew and slowly."""
+    """composer 0.17.2's in-context-learning data sets, written a second time and plainly."""
 
-    def __init__(self, entry: dict[str, Any], folder: Path, tokenizer: Any, max_length: int):
+    def __init__(self, entry: JsonObject, folder: Path, tokenizer: Tokenizer, max_length: int):
         self.kind = entry["icl_task_type"]
         self.label = entry["label"]
         self.delimiter = entry.get("continuation_delimiter", " ")
@@ -91,33 +95,33 @@ class Reference:
         self.groups: dict[str, list[int]] = {}
         for i, row in enumerate(self.rows):
             self.groups.setdefault(row["category"] if entry.get("has_categories") else "", []).append(i)
-        self.new_tokens = self._room() if self.kind == "question_answering" else 0
+        self.max_new_tokens = self._longest_answer() if self.kind == "question_answering" else 0
 
-    def items(self, limit: int) -> Iterator[Asked]:
+    def items(self, limit: int) -> Iterator[ReferenceItem]:
         for members in self.groups.values():
             stream = random.Random(1234)
-            for place in range(min(limit, len(members))):
-                shown = [self.rows[members[i]] for i in self._draw(stream, place, len(members))]
-                yield self._ask(members[place], "\n".join(self._worked(row) for row in shown))
+            for i in range(min(limit, len(members))):
+                shots = [self.rows[members[j]] for j in self._sample(stream, i, len(members))]
+                yield self._item(members[i], "\n".join(self._shot(row) for row in shots))
 
-    def _draw(self, stream: random.Random, place: int, count: int) -> set[int]:
-        drawn = set(stream.sample(range(0, count), min(count - 1, self.shots)))
-        if place in drawn:
-            drawn.remove(place)
-            if len(drawn) >= count - 1:
-                return drawn
+    def _sample(self, stream: random.Random, question: int, count: int) -> set[int]:
+        sampled = set(stream.sample(range(0, count), min(count - 1, self.shots)))
+        if question in sampled:
+            sampled.remove(question)
+            if len(sampled) >= count - 1:
+                return sampled
             while True:
                 other = stream.choice(range(0, count))
-                if other not in drawn and other != place:
+                if other not in sampled and other != question:
                     break
-            drawn.add(other)
-        return drawn
+            sampled.add(other)
+        return sampled
 
-    def _answer(self, row: dict[str, Any], answer: str) -> str:
+    def _answer(self, row: JsonObject, answer: str) -> str:
         reasoning = row.get("chain_of_thought", "")
         return f"{reasoning}{self.reasoning_end}{answer}" if reasoning else answer
 
-    def _worked(self, row: dict[str, Any]) -> str:
+    def _shot(self, row: JsonObject) -> str:
         match self.kind:
             case "multiple_choice":
                 return f"{row['query']}{self.delimiter}{row['choices'][row['gold']]}"
@@ -128,88 +132,91 @@ class Reference:
             case _:
                 return f"{self.before}{row['context']}{self.delimiter}{self._answer(row, row['answer'])}"
 
-    def _ask(self, index: int, preamble: str) -> Asked:
+    def _item(self, index: int, preamble: str) -> ReferenceItem:
         row, newline, end = self.rows[index], "\n" if preamble else "", self.delimiter.rstrip()
         match self.kind:
             case "multiple_choice":
                 pairs = [(f"{newline}{row['query']}{end}", choice) for choice in row["choices"]]
             case "schema":
                 closing = end if preamble else ""
-                pairs = [(f"{newline}{own}{closing}", row["continuation"]) for own in row["context_options"]]
+                pairs = [(f"{newline}{context}{closing}", row["continuation"]) for context in row["context_options"]]
             case "language_modeling":
                 pairs = [(f"{newline}{row['context']}{end}", row["continuation"])]
             case _:
                 prompt = self._ids(preamble, f"{newline}{self.before}{row['context']}{end}")
-                kept = prompt[-(self.max_length - self.new_tokens) :]
-                return Asked([(kept, len(kept))], 0, {self.raw[index]["answer"], *row.get("aliases", [])})
-        options = []
+                kept = prompt[-(self.max_length - self.max_new_tokens) :]
+                return ReferenceItem([(kept, len(kept))], 0, {self.raw[index]["answer"], *row.get("aliases", [])})
+        choices = []
         for context, continuation in pairs:
             spaced = f" {continuation}" if self.spaced and continuation[0] != " " else continuation
             after = self.tokenizer(spaced, add_special_tokens=False)["input_ids"]
             kept = self._ids(preamble, context)[-(self.max_length - len(after)) :]
-            options.append((kept + after, len(kept)))
-        return Asked(options, int(row.get("gold", 0)), set())
+            choices.append((kept + after, len(kept)))
+        return ReferenceItem(choices, int(row.get("gold", 0)), set())
 
     def _ids(self, preamble: str, context: str) -> list[int]:
-        opened = self.tokenizer(preamble)["input_ids"]
-        if len(opened) > 1 and opened[-1] == self.tokenizer.eos_token_id:
-            opened = opened[:-1]
-        return opened + self.tokenizer(context, add_special_tokens=False)["input_ids"]
+        ids = self.tokenizer(preamble)["input_ids"]
+        if len(ids) > 1 and ids[-1] == self.tokenizer.eos_token_id:
+            ids = ids[:-1]
+        return ids + self.tokenizer(context, add_special_tokens=False)["input_ids"]
 
-    def _room(self) -> int:
+    def _longest_answer(self) -> int:
         texts = [self._answer(row, answer) for row in self.rows for answer in (row["answer"], *row.get("aliases", []))]
         return max(len(self.tokenizer(text)["input_ids"]) for text in texts) + 10 * bool(self.reasoning_end)
 
-    def answer(self, asked: Asked, torch: PlainTorch, ours: Sequence[int]) -> Answered:
+    def answer(self, item: ReferenceItem, torch: PlainTorch, ours: Sequence[int]) -> ReferenceAnswer:
         if self.kind == "question_answering":
-            return self._write(asked, torch, ours)
-        found = options(torch, asked.options)
-        losses = [np.float32(-own.logprob[0].astype(np.float32).mean(dtype=np.float32)) for own in found]
+            return self._complete(item, torch, ours)
+        scored = score_choices(torch, item.choices)
+        losses = [np.float32(-one.logprob[0].astype(np.float32).mean(dtype=np.float32)) for one in scored]
         if self.kind == "language_modeling":
-            return Answered([float(loss) for loss in losses], bool(found[0].greedy[0].all()), None, [], None)
+            return ReferenceAnswer([float(loss) for loss in losses], bool(scored[0].greedy[0].all()), None, [], None)
         with np.errstate(over="ignore"):
             perplexities = [float(np.exp(loss)) for loss in losses]
         chosen = perplexities.index(min(perplexities))
-        return Answered([float(loss) for loss in losses], chosen == asked.gold, chosen, [], None)
+        return ReferenceAnswer([float(loss) for loss in losses], chosen == item.gold, chosen, [], None)
 
-    def _write(self, asked: Asked, torch: PlainTorch, ours: Sequence[int]) -> Answered:
-        """The greedy text: `ours` as far as each token is torch's most probable one behind those before it, then torch's."""
-        prompt = asked.options[0][0]
-        row = np.asarray([*prompt, *ours[: self.new_tokens - 1]])
+    def _complete(self, item: ReferenceItem, torch: PlainTorch, ours: Sequence[int]) -> ReferenceAnswer:
+        """The greedy completion: `ours` as far as each token is torch's most probable one, then one token of torch's."""
+        prompt = item.choices[0][0]
+        row = np.asarray([*prompt, *ours[: self.max_new_tokens - 1]])
         with torch.torch.inference_mode():
             logits_TV = torch.logits([row])[0, len(prompt) - 1 :].float()
         best = logits_TV.argmax(dim=-1).tolist()
         eos = self.tokenizer.eos_token_id
         tokens: list[int] = []
-        while len(tokens) < self.new_tokens and eos not in tokens and tokens == list(ours[: len(tokens)]):
+        while len(tokens) < self.max_new_tokens and eos not in tokens and tokens == list(ours[: len(tokens)]):
             tokens.append(best[len(tokens)])
         last = logits_TV[len(tokens) - 1]
         text = self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return Answered([], self.judged(text, asked.accepted), None, tokens, (last.max() - last).numpy())
+        return ReferenceAnswer([], self.is_right(text, item.accepted), None, tokens, (last.max() - last).numpy())
 
-    def judged(self, text: str, accepted: set[str]) -> bool:
+    def is_right(self, text: str, accepted: set[str]) -> bool:
         answer = text.split(self.reasoning_end)[-1] if self.reasoning_end else text
-        return any(plain(answer).startswith(plain(own)) for own in accepted)
+        return any(plain(answer).startswith(plain(alias)) for alias in accepted)
 
 
-def options(torch: PlainTorch, asked: Sequence[tuple[list[int], int]]) -> list[Answers]:
-    """One option a forward, behind what all of them begin with, which torch keeps."""
-    rows = [np.asarray(ids) for ids, _ in asked]
-    alike = 0
-    while alike < min(start for _, start in asked) - 1 and len({int(row[alike]) for row in rows}) == 1:
-        alike += 1
-    if len(rows) == 1 or alike < 1:
-        return [torch.batch([row], [start]) for row, (_, start) in zip(rows, asked, strict=True)]
-    found = []
-    with torch.torch.inference_mode():
-        kept = torch.model(torch.torch.tensor(rows[0][None, :alike]), use_cache=True, logits_to_keep=1).past_key_values
-        for row, (_, start) in zip(rows, asked, strict=True):
-            rest = torch.torch.tensor(row[None, alike:])
-            logits_TV = torch.model(rest, past_key_values=copy.deepcopy(kept)).logits[0, start - 1 - alike : -1].float()
-            target_T = rest[0, start - alike :]
+def score_choices(torch: PlainTorch, choices: TokenChoices) -> list[Answers]:
+    """One choice a forward, after the cached prefix that all of them share."""
+    rows = [np.asarray(ids) for ids, _ in choices]
+    shared = 0
+    while shared < min(start for _, start in choices) - 1 and len({int(row[shared]) for row in rows}) == 1:
+        shared += 1
+    if len(rows) == 1 or shared < 1:
+        return [torch.batch([row], [start]) for row, (_, start) in zip(rows, choices, strict=True)]
+    answers = []
+    t = torch.torch
+    with t.inference_mode():
+        cache = torch.model(t.tensor(rows[0][None, :shared]), use_cache=True, logits_to_keep=1).past_key_values
+        for row, (_, start) in zip(rows, choices, strict=True):
+            rest = t.tensor(row[None, shared:])
+            logits_TV = (
+                torch.model(rest, past_key_values=copy.deepcopy(cache)).logits[0, start - 1 - shared : -1].float()
+            )
+            target_T = rest[0, start - shared :]
             logprob_T = logits_TV.log_softmax(dim=-1).gather(1, target_T[:, None])[:, 0]
-            found.append(Answers([logprob_T.numpy()], [(logits_TV.argmax(dim=-1) == target_T).numpy()]))
-    return found
+            answers.append(Answers([logprob_T.numpy()], [(logits_TV.argmax(dim=-1) == target_T).numpy()]))
+    return answers
 
 
 def plain(text: str) -> str:
@@ -221,20 +228,20 @@ def plain(text: str) -> str:
 # Both sides
 
 
-class Found(NamedTuple):
+class Comparison(NamedTuple):
     items: int
     wrong: list[str]
-    close: list[str]  # differ, but lie closer than the tolerance
+    close: list[str]  # differ, but by less than the tolerance
     largest: float  # nats between two losses
     accuracy: float
-    drawn: int  # tokens
+    num_new: int  # tokens of the reference's completions
 
 
 def main(_: Sequence[str]) -> None:
     start = time.perf_counter()
     labels = ",".join(f"gauntlet/{label}" for label in FLAGS.labels) or "gauntlet"
     config = RunConfig(
-        FLAGS.model, (labels,) if "," not in labels else tuple(labels.split(",")),
+        FLAGS.model, tuple(labels.split(",")),
         data_dir=(("", FLAGS.data_dir),), limit=FLAGS.limit, max_length=FLAGS.max_length,
     )  # fmt: skip
     inputs = find_inputs(config)
@@ -245,25 +252,26 @@ def main(_: Sequence[str]) -> None:
     entries = yaml.safe_load((Path(FLAGS.yamls) / "tasks_v0.1.yaml").read_text())["icl_tasks"]
     by_label = {entry["label"]: entry for entry in entries}
     folder = inputs.suites[0].locate(Path(FLAGS.data_dir), False)
-    found: dict[str, Found] = {}
+    comparisons: dict[str, Comparison] = {}
     for task, source in zip(outcome.tasks, inputs.sources, strict=True):
         assert isinstance(task, ChoiceScores | GenerationScores)
-        lap, label = time.perf_counter(), source.task.name.partition("/")[2]
+        begin, label = time.perf_counter(), source.task.name.partition("/")[2]
         reference = Reference(by_label[label], folder, tokenizer, FLAGS.max_length)
-        found[label] = own = compare(task, reference, list(tokens_here(source, tokenizer)), torch)
+        comparison = compare(task, reference, list(package_choices(source, tokenizer)), torch)
         say(
-            f"{label:36} {own.items:4} items  accuracy {own.accuracy:.3f}  wrong {len(own.wrong)}  close {len(own.close)}  "
-            f"largest {own.largest:.1e}  {time.perf_counter() - lap:6.1f} s"
+            f"{label:36} {comparison.items:4} items  accuracy {comparison.accuracy:.3f}  wrong {len(comparison.wrong)}  "
+            f"close {len(comparison.close)}  largest {comparison.largest:.1e}  {time.perf_counter() - begin:6.1f} s"
         )
-    report(found, inputs, time.perf_counter() - start)
+        comparisons[label] = comparison
+    report(comparisons, inputs, time.perf_counter() - start)
 
 
-def tokens_here(source: Any, tokenizer: Any) -> Iterator[list[tuple[list[int], int]]]:
-    """Each item's options as this package sends them: token ids and first scored one."""
+def package_choices(source: Source, tokenizer: Tokenizer) -> Iterator[TokenChoices]:
+    """Each item's choices as this package sends them to the model."""
     task, prompts = source.task, render(source.task, source.examples, FLAGS.limit)
-    if source.task.kind == "generation":
-        asked = answer_requests(prompts, source.examples, task.profile, tokenizer, FLAGS.max_length, task.name)
-        yield from ([(list(ids), len(ids))] for ids in asked.prompts)
+    if task.kind == "generation":
+        requests = answer_requests(prompts, source.examples, task.profile, tokenizer, FLAGS.max_length, task.name)
+        yield from ([(list(ids), len(ids))] for ids in requests.prompts)
         return
     requests = iter(tokenize(prompts, task.profile, tokenizer, FLAGS.max_length, task.name))
     for prompt in prompts:
@@ -271,79 +279,77 @@ def tokens_here(source: Any, tokenizer: Any) -> Iterator[list[tuple[list[int], i
 
 
 def compare(
-    task: ChoiceScores | GenerationScores,
-    reference: Reference,
-    tokens: list[list[tuple[int, int]]] | Any,
-    torch: PlainTorch,
-) -> Found:
+    task: ChoiceScores | GenerationScores, reference: Reference, tokens: list[TokenChoices], torch: PlainTorch
+) -> Comparison:
     wrong: list[str] = []
     close: list[str] = []
-    largest, right, drawn, items = 0.0, 0, 0, 0
-    differ: Callable[..., tuple[str | None, bool]] = _texts if isinstance(task, GenerationScores) else _choices
-    for i, asked in enumerate(reference.items(FLAGS.limit)):
-        items += 1
-        if asked.options != tokens[i]:
-            wrong.append(f"{reference.label}, item {i}: other token ids")
+    largest, num_right, num_new, num_items = 0.0, 0, 0, 0
+    for i, item in enumerate(reference.items(FLAGS.limit)):
+        num_items += 1
+        label = f"{reference.label}, item {i}"
+        if item.choices != tokens[i]:
+            wrong.append(f"{label}: other token ids")
             continue
-        theirs = reference.answer(asked, torch, task.drawn[i] if isinstance(task, GenerationScores) else ())
         if isinstance(task, ChoiceScores):
-            ours = [-float(option.logprob.mean(dtype=np.float32)) for option in task.options[i]]
+            theirs = reference.answer(item, torch, ())
+            ours = [-float(choice.logprob.mean(dtype=np.float32)) for choice in task.choices[i]]
             if not np.isfinite([*ours, *theirs.losses]).all():
-                wrong.append(f"{reference.label}, item {i}: a loss is not finite")
+                wrong.append(f"{label}: a loss is not finite")
             largest = max([largest, *(abs(a - b) for a, b in zip(ours, theirs.losses, strict=True))])
-        line, is_close = differ(task, i, theirs, reference)
+            line, is_close = compare_choices(task, i, theirs)
+        else:
+            theirs = reference.answer(item, torch, task.drawn[i])
+            line, is_close = compare_texts(task, i, theirs, reference.tokenizer.eos_token_id)
         if line:
-            (close if is_close else wrong).append(f"{reference.label}, item {i}: {line}")
-        right, drawn = right + bool(task.examples[i].correct), drawn + len(theirs.tokens)
-    if len(task.examples) != items:
-        wrong.append(f"{reference.label}: {len(task.examples)} items here, {items} there")
+            (close if is_close else wrong).append(f"{label}: {line}")
+        num_right, num_new = num_right + bool(task.examples[i].correct), num_new + len(theirs.tokens)
+    if len(task.examples) != num_items:
+        wrong.append(f"{reference.label}: {len(task.examples)} items here, {num_items} there")
     if largest > FLAGS.tolerance:
         wrong.append(f"{reference.label}: losses differ by {largest:.1e} nats")
-    return Found(items, wrong, close, largest, right / max(1, items), drawn)
+    return Comparison(num_items, wrong, close, largest, num_right / max(1, num_items), num_new)
 
 
-def _choices(task: ChoiceScores, i: int, theirs: Answered, reference: Reference) -> tuple[str | None, bool]:
+def compare_choices(task: ChoiceScores, i: int, theirs: ReferenceAnswer) -> tuple[str | None, bool]:
+    """(what differs, whether the two losses are closer than twice the tolerance)."""
     example = task.examples[i]
     if example.correct is theirs.right and example.prediction == theirs.chosen:
         return None, False
     if theirs.chosen is None or example.prediction is None:
         return f"right {example.correct} here, {theirs.right} there", False
     gap = abs(theirs.losses[theirs.chosen] - theirs.losses[example.prediction])
-    return f"option {example.prediction} here, {theirs.chosen} there, {gap:.1e} nats apart", gap < 2 * FLAGS.tolerance
+    return f"choice {example.prediction} here, {theirs.chosen} there, {gap:.1e} nats apart", gap < 2 * FLAGS.tolerance
 
 
-def _texts(task: GenerationScores, i: int, theirs: Answered, reference: Reference) -> tuple[str | None, bool]:
+def compare_texts(task: GenerationScores, i: int, theirs: ReferenceAnswer, eos: int) -> tuple[str | None, bool]:
+    """(what differs, whether the logits of the first two tokens that differ are closer than the tolerance)."""
     ours = list(task.drawn[i])
-    eos = reference.tokenizer.eos_token_id
-    other = theirs.tokens[:-1] if theirs.tokens and theirs.tokens[-1] == eos else theirs.tokens
-    if ours == other:
+    if ours == (theirs.tokens[:-1] if theirs.tokens[-1:] == [eos] else theirs.tokens):
         if task.examples[i].correct is not theirs.right:
             return f"the same text is judged {task.examples[i].correct} here, {theirs.right} there", False
         return None, False
-    step = len(theirs.tokens) - 1  # torch goes no further than where the texts part
+    step = len(theirs.tokens) - 1  # the reference ends at the first token that differs
     token = ours[step] if step < len(ours) else eos
     assert theirs.margin_V is not None
     gap = float(theirs.margin_V[token])
-    return f"texts part at token {step}, where the logits lie {gap:.1e} apart", gap < FLAGS.tolerance
+    return f"texts part at token {step}, where the logits are {gap:.1e} apart", gap < FLAGS.tolerance
 
 
-def report(found: dict[str, Found], inputs: Inputs, seconds: float) -> None:
-    wrong = [line for own in found.values() for line in own.wrong]
-    close = [line for own in found.values() for line in own.close]
-    for title, lines in ((f"differ, but lie closer than {FLAGS.tolerance:g}", close), ("WRONG", wrong)):
-        if lines:
-            print("\n".join([f"{title}:", *(f"  {line}" for line in lines)]))
+def report(comparisons: dict[str, Comparison], inputs: Inputs, seconds: float) -> None:
+    wrong = [line for comparison in comparisons.values() for line in comparison.wrong]
+    close = [line for comparison in comparisons.values() for line in comparison.close]
+    say_lists({f"differ, but by less than {FLAGS.tolerance:g}": close, "WRONG": wrong})
     numbers = {
         "benchmark": "parity_gauntlet",
         "model": Path(FLAGS.model).name,
         "limit": FLAGS.limit,
         "max_length": FLAGS.max_length,
         "tolerance": FLAGS.tolerance,
-        "benchmarks": len(found),
-        "items": sum(own.items for own in found.values()),
-        "drawn_tokens": sum(own.drawn for own in found.values()),
-        "largest": max(own.largest for own in found.values()),
-        "accuracy": {label: own.accuracy for label, own in found.items()},
+        "benchmarks": len(comparisons),
+        "items": sum(comparison.items for comparison in comparisons.values()),
+        "drawn_tokens": sum(comparison.num_new for comparison in comparisons.values()),
+        "largest": max(comparison.largest for comparison in comparisons.values()),
+        "accuracy": {label: comparison.accuracy for label, comparison in comparisons.items()},
         "close": close,
         "wrong": wrong,
         "missing_files": sorted(inputs.missing),

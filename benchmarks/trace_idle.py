@@ -2,11 +2,11 @@
 
     python benchmarks/trace_idle.py --model=FOLDER --data_dir=BUNDLE --tasks=core --limit=50
 
-The first lap compiles.  The second renders, tokenizes, plans, sends and fetches everything anew with the compiled programs,
-while one thread notes when each batch is handed to the device and when it is done, and another which function of this
-project every host thread is in.  The device is idle while no batch that was handed to it is unfinished, counted from the
-first batch on, the self-check apart.  A batch's end is noted when a thread gets the interpreter, up to 5 ms late: so much
-of a wait may stay unseen.  The last line is JSON.
+The first lap compiles.  The second renders, tokenizes, plans, sends and fetches everything again with the compiled programs,
+while one thread notes when each batch is handed to the device and when it is done, and another one which function of this
+project every host thread is in.  The device is idle while every batch that was handed to it is done, counted from the first
+batch on, without the self-check.  The thread notes a batch's end when it gets the interpreter, up to 5 ms late, so shorter
+waits may stay unseen.  The last line is JSON.
 """
 
 import json
@@ -31,7 +31,7 @@ flags.DEFINE_string("data_dir", None, "Folder of the suite's data.", required=Tr
 flags.DEFINE_string("tasks", "core", "Suite or task.")
 flags.DEFINE_integer("limit", None, "Examples of each task.", lower_bound=1)
 flags.DEFINE_string("dtype", "float32", "float32 or bfloat16.")
-flags.DEFINE_integer("gaps", 10, "Longest waits that are listed.", lower_bound=0)
+flags.DEFINE_integer("gaps", 10, "How many of the longest waits are listed.", lower_bound=0)
 
 
 def main(_: Sequence[str]) -> None:
@@ -58,7 +58,7 @@ def main(_: Sequence[str]) -> None:
         names = dict(clock.within(gap).most_common(3))
         say(f"  {gap.start - first:8.3f} s  for {gap.seconds:6.3f} s  {names}")
         listed.append({"at": gap.start - first, "seconds": gap.seconds, "samples": names})
-    told = {
+    document = {
         "benchmark": "trace_idle",
         "environment": environment(),
         "model": Path(FLAGS.model).name,
@@ -74,7 +74,7 @@ def main(_: Sequence[str]) -> None:
         "idle_share": clock.idle_share,
         "gaps": listed,
     }
-    print(json.dumps(told))
+    print(json.dumps(document))
 
 
 if __name__ == "__main__":

@@ -1,28 +1,27 @@
-"""vLLM as a peer: log-probabilities of prompts.  It computes every request whole: prompt_logprobs turn its prefix cache off.
+"""vLLM as a peer: log-probabilities of prompts, without its prefix cache, which prompt_logprobs turn off.
 
-It takes a share of a GPU's memory and keeps it, so `gpu_suite.py` runs it in a child.
+It never frees its share of the GPU's memory, so `gpu_suite.py` runs it in a child process.
 """
 
 import importlib
 import os
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from common import Answers, Requests, seconds_of
 
+from miron_jax.files.readers import JsonObject
 from miron_jax.planning.request_batches import select
 
 BATCH_TOKENS = 8192  # of a step: its float32 logits take 2 GB with 65,536 tokens
-PILOT = 64  # requests that tell how fast it is
+PILOT = 64  # requests whose seconds set how many are timed
 
 
 class Vllm:
     def __init__(self, folder: str, dtype: str, memory: float):
-        """`memory`: share of the GPU's, weights and cache together."""
+        """`memory` is a share of the GPU's, for weights and cache together."""
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # one process, so that killing it frees the GPU
-        vllm: Any = importlib.import_module("vllm")
+        vllm = importlib.import_module("vllm")
         self.model = vllm.LLM(
             model=folder,
             dtype=dtype,
@@ -35,29 +34,26 @@ class Vllm:
 
     def score(self, requests: Requests) -> Answers:
         rows = [ids.tolist() for ids, _ in requests]
-        found = self.model.generate([{"prompt_token_ids": row} for row in rows], self.rules, use_tqdm=False)
+        outputs = self.model.generate([{"prompt_token_ids": row} for row in rows], self.rules, use_tqdm=False)
         answers = Answers([], [])
-        for row, (_, start), own in zip(rows, requests, found, strict=True):
-            span = [own.prompt_logprobs[t][row[t]] for t in range(int(start), len(row))]
-            answers.logprob.append(np.asarray([one.logprob for one in span]))
-            answers.greedy.append(np.asarray([one.rank == 1 for one in span], bool))
+        for row, (_, start), output in zip(rows, requests, outputs, strict=True):
+            span = [output.prompt_logprobs[t][row[t]] for t in range(int(start), len(row))]
+            answers.logprob.append(np.asarray([token.logprob for token in span]))
+            answers.greedy.append(np.asarray([token.rank == 1 for token in span], bool))
         return answers
 
 
-def time_vllm(folder: str, dtype: str, memory: float, requests: Requests, budget: float) -> dict[str, Any]:
-    """Seconds for all requests, from as many of them, drawn evenly, as fit into the budget (seconds)."""
+def time_vllm(folder: str, dtype: str, memory: float, requests: Requests, budget: float) -> JsonObject:
+    """Seconds for all requests, scaled from evenly sampled ones, as many as fit into the budget (seconds)."""
     vllm = Vllm(folder, dtype, memory)
     pilot = evenly(requests, PILOT)
     vllm.score(pilot)
     seconds, _ = seconds_of(lambda: vllm.score(pilot))
     chosen = evenly(requests, max(PILOT, int(len(pilot) * budget / seconds)))
     measured, _ = seconds_of(lambda: vllm.score(chosen))
-    tokens, ran = (int(own.offsets[-1]) for own in (requests, chosen))
+    tokens, ran = (int(some.offsets[-1]) for some in (requests, chosen))
     return {"seconds": measured * tokens / ran, "measured_seconds": measured, "places": tokens, "measured_places": ran}
 
 
 def evenly(requests: Requests, count: int) -> Requests:
-    places: Sequence[int] = (
-        np.linspace(0, len(requests), min(count, len(requests)), endpoint=False).astype(int).tolist()
-    )
-    return select(requests, np.asarray(places))
+    return select(requests, np.linspace(0, len(requests), min(count, len(requests)), endpoint=False).astype(int))

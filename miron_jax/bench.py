@@ -27,7 +27,7 @@ from miron_jax.evaluation.records import Inputs
 from miron_jax.model.checkpoints import architecture_of, find_model, loaded, rounds
 from miron_jax.model.costs import cost_model, useful_flops
 from miron_jax.planning.records import CostModel, Plan
-from miron_jax.planning.request_batches import Totals, plan_parts
+from miron_jax.planning.request_batches import Totals, plan_request_batches
 from miron_jax.report.bench_table import Bench, Bucket, Layout
 from miron_jax.run import length_limit
 from miron_jax.runtime.devices import Device, Placement
@@ -112,14 +112,14 @@ def _layout(name: str, plan: Plan, forward: Forward, seconds_at_peak: float) -> 
 
 
 def _planned(requests: Requests, cost: CostModel, totals: Totals) -> Plan:
-    return next(plan_parts(iter([requests]), cost, totals)).plan
+    return next(plan_request_batches(iter([requests]), cost, totals)).plan
 
 
 def _scored_everywhere(plan: Plan) -> Plan:
     """The same rows with one edge at every node."""
-    first = np.repeat(plan.place_offset[:-1], np.diff(plan.place_offset))
+    first = np.repeat(plan.node_offset[:-1], np.diff(plan.node_offset))
     source = (np.arange(len(plan.token_ids)) - first).astype(np.int32)
-    return replace(plan, edge_offset=plan.place_offset, edge_source=source, edge_target=np.zeros_like(source))
+    return replace(plan, edge_offset=plan.node_offset, edge_parent=source, edge_target=np.zeros_like(source))
 
 
 def _bucket(forward: Forward, plan: Plan, length: int) -> Bucket:
@@ -130,7 +130,7 @@ def _bucket(forward: Forward, plan: Plan, length: int) -> Bucket:
 
     def seconds_of(timed: list[list[int]]) -> float:
         start = time.perf_counter()
-        deque(forward.run(plan, taken=iter(timed)), maxlen=0)
+        deque(forward.run(plan, row_lists=iter(timed)), maxlen=0)
         return time.perf_counter() - start
 
     seconds_of(batches[:1])
@@ -139,7 +139,7 @@ def _bucket(forward: Forward, plan: Plan, length: int) -> Bucket:
     timed = batches[: max(2, int(allowed / one_batch))]
     seconds = seconds_of(timed) / len(timed) * len(batches)
     size = forward.rows_a_batch(length) * forward.placement.shards
-    tokens = plan.places_of(rows.tolist())
+    tokens = plan.num_nodes(rows.tolist())
     return Bucket(length, len(rows), size, len(batches), len(timed), tokens, seconds)
 
 

@@ -121,8 +121,7 @@ class RunConfig:
     attention: Name | None = setting(
         None,
         "devices",
-        "What computes attention; absent: the device's own (tpu, cudnn), else xla. hopper: H100 and H200, bfloat16, by "
-        "request.",
+        "What computes attention; absent: the device's own (tpu, cudnn), else xla.",
         choices=Name,
     )
     max_length: int | None = setting(
@@ -177,7 +176,7 @@ class RunConfig:
     human_baseline: HumanBaseline = setting(
         "B",
         "tasks",
-        "Human values that gaps are drawn to: A, MERA's published table, drops samples without 3 equal votes; B, its "
+        "Human baselines of human gaps: A, MERA's published table, drops samples without 3 equal votes; B, its "
         "leaderboard, drops none.",
         choices=HumanBaseline,
     )

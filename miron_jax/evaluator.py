@@ -16,7 +16,7 @@ import numpy as np
 from miron_jax.config import RunConfig
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.model import Model
-from miron_jax.engine.scores import score_parts
+from miron_jax.engine.scores import score_request_batches
 from miron_jax.engine.self_check import SelfCheck, tolerance_of
 from miron_jax.errors import InputError
 from miron_jax.inputs import find_inputs
@@ -189,7 +189,7 @@ def score(
         if isinstance(architecture.config, OwnModel):
             check_own(architecture.config, weights.state, check.tolerance)
         forward = Forward(weights)
-        [found_scores] = score_parts([requests], forward, cost_model(architecture.config), Totals(), check)
+        [found_scores] = score_request_batches([requests], forward, cost_model(architecture.config), Totals(), check)
     return [
         TextScore(
             float(own.logprob.sum(dtype=np.float64)),

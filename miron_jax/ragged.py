@@ -1,7 +1,7 @@
 """Sequences of different lengths, end to end in one array.
 
-Arrives: sequences, or their lengths.  Leaves: `Ragged`, offsets, parts gathered from it.  It deliberately does not know what
-the values are.
+Arrives: sequences, or their lengths.  Leaves: `Ragged`, offsets, slices gathered from it.  It deliberately does not know
+the meaning of the values.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ BLOCK = 1_000_000  # values whose indices are held at a time
 
 
 class Ragged(NamedTuple):
-    """R sequences."""
+    """R sequences, end to end."""
 
     values: np.ndarray  # [N]
     offsets: np.ndarray  # int64 [R + 1]; sequence r is values[offsets[r]:offsets[r + 1]]
@@ -24,16 +24,16 @@ class Ragged(NamedTuple):
 
 
 def offsets_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
-    """int64 [R + 1]: where each of R sequences begins, and the end of the last."""
+    """int64 [R + 1]: the start of each of R sequences, and the end of the last."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def end_to_end(sequences: Sequence[Sequence[int] | np.ndarray]) -> Ragged:
-    """Sequences of int32."""
-    values = np.concatenate([np.zeros(0, np.int32), *(np.asarray(own, np.int32) for own in sequences)])
-    return Ragged(values, offsets_of([len(own) for own in sequences]))
+    """Concatenate sequences of int32."""
+    values = np.concatenate([np.zeros(0, np.int32), *(np.asarray(sequence, np.int32) for sequence in sequences)])
+    return Ragged(values, offsets_of([len(sequence) for sequence in sequences]))
 
 
 def gather(values: np.ndarray, begin: np.ndarray, length: np.ndarray) -> Ragged:
@@ -41,13 +41,13 @@ def gather(values: np.ndarray, begin: np.ndarray, length: np.ndarray) -> Ragged:
     offsets = offsets_of(length)
     out = np.empty(offsets[-1], values.dtype)
     for a, b in blocks(offsets):
-        at = np.repeat(begin[a:b] - offsets[a:b], length[a:b]) + np.arange(offsets[a], offsets[b])
-        out[offsets[a] : offsets[b]] = values[at]
+        index = np.repeat(begin[a:b] - offsets[a:b], length[a:b]) + np.arange(offsets[a], offsets[b])
+        out[offsets[a] : offsets[b]] = values[index]
     return Ragged(out, offsets)
 
 
 def blocks(offsets: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Runs [a, b) of sequences that hold about BLOCK values each: work that needs an index a value stays small."""
+    """Runs [a, b) of sequences with about BLOCK values each, so that arrays of one index per value stay small."""
     a = 0
     while a < len(offsets) - 1:
         b = max(a + 1, int(np.searchsorted(offsets, offsets[a] + BLOCK, side="right")) - 1)
@@ -56,9 +56,9 @@ def blocks(offsets: np.ndarray) -> Iterator[tuple[int, int]]:
 
 
 def common_length(a: Ragged, a_rows: np.ndarray, b: Ragged, b_rows: np.ndarray, from_end: bool = False) -> np.ndarray:
-    """How many values a[a_rows[i]] and b[b_rows[i]] share from one end.
+    """int64: number of values that a[a_rows[i]] and b[b_rows[i]] share at their beginning, or at their end.
 
-    All pairs are laid out end to end, each as long as its shorter side:
+    All pairs are compared end to end, each over the length of its shorter side:
 
         lengths 3 2    starts 0 3    step 0 1 2 | 0 1    differs . . x | . .    common 2 2
     """

@@ -46,7 +46,7 @@ from miron_jax.model.fingerprint import tokenizer_fingerprint, weights_fingerpri
 from miron_jax.model.own import OwnModel, import_from
 from miron_jax.model.training_run import Checkpoint, implausible
 from miron_jax.planning.records import CostModel
-from miron_jax.planning.request_batches import PlannedPart, Totals, plan_parts
+from miron_jax.planning.request_batches import RequestBatch, Totals, plan_request_batches
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.hosts import Hosts
@@ -153,7 +153,7 @@ class Evaluation:
             kind.prepare()
         self._cost = _costs(model, self._kinds)
         self._parts: list[Part] = []
-        self._planned: list[PlannedPart] = []
+        self._planned: list[RequestBatch] = []
         self._totals: Totals | None = None  # once all is planned
         self._engine: _Engine | None = None
 
@@ -289,7 +289,7 @@ class Evaluation:
         model = engine.forward.model
         if self.hosts.is_first or (model.placement and model.placement.is_global):  # on a mesh over hosts all take part
             for kind, task in zip(self._kinds, tasks, strict=True):
-                kind.ask(task, model, check, self.say)
+                kind.score_in_turn(task, model, check, self.say)
         if not self.hosts.is_first:
             return None
         for task in tasks:
@@ -309,7 +309,7 @@ class Evaluation:
             0.0 if journal is None else journal.seconds,
         )
 
-    def _plan(self, totals: Totals, waiting: deque[Part]) -> Iterator[PlannedPart]:
+    def _plan(self, totals: Totals, waiting: deque[Part]) -> Iterator[RequestBatch]:
         """Tokenize and plan part by part."""
         lengths, order = survey(self._kinds, self._cost)
         parts, config = parts_of(self._kinds, order), self.architecture.config
@@ -329,8 +329,8 @@ def _planned(
     totals: Totals,
     lengths: tuple[int, ...],
     id_sets: Sequence[np.ndarray],
-) -> Iterator[PlannedPart]:
-    for part in plan_parts(join(parts, waiting, model.vocab_size), cost, totals, lengths, id_sets):
+) -> Iterator[RequestBatch]:
+    for part in plan_request_batches(join(parts, waiting, model.vocab_size), cost, totals, lengths, id_sets):
         totals.useful_flops += useful_flops(model, part.plan)
         yield part
 

@@ -1,14 +1,14 @@
-"""What each benchmark asks, and the year it was published in.
+"""One line about each benchmark, and the year of its publication.
 
 Arrives: a task's name.  Leaves: `About`.  It deliberately does not know how a task is scored.  The year is that of the paper
-or release that brought the questions.
+or release that first published the questions.
 """
 
 from miron_jax.definitions.records import About
 
 _BIG = 2022  # BIG-bench, Srivastava et al.
 _AGI = 2023  # AGIEval, Zhong et al.
-_MOSAIC = 2023  # MosaicML's own, in llm-foundry
+_MOSAIC = 2023  # MosaicML's, in llm-foundry
 _MERA = 2024
 
 _ABOUT: dict[str, tuple[int | None, str]] = {
@@ -113,7 +113,7 @@ _ABOUT: dict[str, tuple[int | None, str]] = {
 
 
 def about(task_name: str) -> About | None:
-    """Of a task, "core/arc_easy"; None of a user's own."""
+    """The `About` of a task such as "core/arc_easy"; None for a user's task."""
     suite, _, name = task_name.partition("/")
     name = name.removesuffix("_zeroshot")
     if suite.startswith("own-") or name not in _ABOUT:

@@ -1,10 +1,10 @@
-"""CORE: the 22 tasks of DCLM's "core" metric in the form that nanochat scores them.
+"""CORE: the 22 tasks of DCLM's "core" metric, scored by nanochat's rules.
 
-Arrives: an eval bundle (core.yaml, eval_data/...), given or fetched.  Leaves: `SUITE`.
-It deliberately does not know tokenizers or models.
+Arrives: an eval bundle (core.yaml, eval_data/...), the user's or fetched.  Leaves: `SUITE`.  It deliberately does
+not know tokenizers or models.
 
-DCLM scores the same files by other rules (file order, one stream of draws, "\\n" between shots, text stripped, the whole
-choice as span), so its numbers are not these.
+DCLM scores the same files by other rules (file order, one random stream for all shots, "\\n" between shots, stripped text,
+the whole choice as span), so its scores differ.
 """
 
 from collections.abc import Mapping
@@ -94,7 +94,7 @@ _TABLE = (
 BASELINES_V1: dict[str, float] = {f"core/{row.label}": 0.01 * row.baseline_v1 for row in _TABLE}
 BASELINES_V2: dict[str, float] = {f"core/{row.label}": 0.01 * row.baseline_v2 for row in _TABLE}
 
-# What can be scored without the files that are too large to pass around.
+# Data sets whose files are too large to pass around: CORE-18 leaves them out.
 _LARGE = frozenset({"core/hellaswag_zeroshot", "core/hellaswag", "core/squad", "core/coqa"})
 BASELINES_18: dict[str, float] = {name: b for name, b in BASELINES_V1.items() if name not in _LARGE}
 
@@ -143,8 +143,8 @@ def _task(row: _Row) -> Task:
 
 
 def composites(measured: Mapping[str, Measured]) -> dict[str, Composite]:
-    """CORE and CORE_v2 over all 22 tasks, CORE-18 over the 18 small ones; a task without an accuracy leaves a null."""
-    accuracies = {name: own.accuracy for name, own in measured.items()}
+    """CORE and CORE_v2 over all 22 tasks, CORE-18 over the 18 small ones; null if a task has no accuracy."""
+    accuracies = {name: score.accuracy for name, score in measured.items()}
     return {
         "CORE": _centered_mean(accuracies, BASELINES_V1),
         "CORE_v2": _centered_mean(accuracies, BASELINES_V2),
@@ -171,7 +171,7 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
 
 
 class _YamlRow(NamedTuple):
-    """What core.yaml says of a task.  Its has_categories is read by nobody: CORE pools jeopardy's categories."""
+    """The fields of a task in core.yaml, without has_categories: CORE pools jeopardy's categories."""
 
     file: object
     num_fewshot: object
@@ -180,18 +180,18 @@ class _YamlRow(NamedTuple):
 
 
 def _check_table(path: Path) -> None:
-    """core.yaml only has to agree: scores come from the table above, whatever the folder says."""
-    found = _read_table(path)
+    """Raises InputError if core.yaml differs from the table above, which alone decides how tasks are scored."""
+    table = _read_table(path)
     expected = {row.label: _YamlRow(row.file, [row.num_fewshot], row.kind, row.delimiter) for row in _TABLE}
-    for label in [*expected, *found]:
-        if found.get(label) != expected.get(label):
+    for label in [*expected, *table]:
+        if table.get(label) != expected.get(label):
             raise InputError(
-                f"{path}: task {label!r} reads {_told(found.get(label))}, "
-                f"CORE has {_told(expected.get(label))}: restore the published core.yaml or remove it"
+                f"{path}: task {label!r} reads {_row_text(table.get(label))}, "
+                f"CORE has {_row_text(expected.get(label))}: restore the published core.yaml or remove it"
             )
 
 
-def _told(row: _YamlRow | None) -> str:
+def _row_text(row: _YamlRow | None) -> str:
     return ", ".join(f"{key} {shown(value)}" for key, value in row._asdict().items()) if row else "nothing"
 
 

@@ -1,7 +1,7 @@
-"""A key -> draws that are the same on every machine, Python version and hash seed.
+"""Pseudorandom numbers from a key, equal on every machine, Python version and hash seed.
 
 Arrives: a key of words and numbers.  Leaves: numbers below a bound, choices, samples, orders.  It deliberately does not
-use `random`, whose streams are no contract: each draw is the SHA-256 of the key and of how many draws came before it.
+use `random`, whose streams may change: each number is the SHA-256 of the key and of how many numbers came before it.
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,14 @@ T = TypeVar("T")
 
 
 class Draw:
+    """A stream of pseudorandom numbers for one key."""
+
     def __init__(self, *key: str | int):
         self._key = "/".join(str(part) for part in key)
         self._count = 0
 
     def below(self, n: int) -> int:
-        """0 to n - 1, uniform: 128 bits modulo n favour no number by more than n / 2**128."""
+        """A uniform number from 0 to n - 1: 128 bits modulo n have a bias below n / 2**128."""
         digest = sha256(f"{self._key}#{self._count}".encode()).digest()
         self._count += 1
         return int.from_bytes(digest[:16], "big") % n
@@ -26,7 +28,7 @@ class Draw:
         return options[self.below(len(options))]
 
     def sample(self, options: Sequence[T], k: int) -> list[T]:
-        """k of the options, none twice, in the order drawn."""
+        """k different items of `options`, in the order of sampling."""
         left = list(options)
         return [left.pop(self.below(len(left))) for _ in range(k)]
 

@@ -1,7 +1,7 @@
-"""The data files that CORE and the Gauntlet share, given or fetched.
+"""The data files that CORE and the Gauntlet share: the user's, or an archive that is fetched and unpacked.
 
-Arrives: --data_dir or nothing.  Leaves: the folder that holds world_knowledge/arc_easy.jsonl and its like, which are
-llm-foundry's local_data, byte for byte.  It deliberately does not know tasks.
+Arrives: --data_dir or nothing.  Leaves: the folder of world_knowledge/arc_easy.jsonl and so on, byte for byte the files of
+llm-foundry's local_data.  It deliberately does not know tasks.
 """
 
 import os
@@ -17,7 +17,7 @@ from miron_jax.errors import InputError
 from miron_jax.files.places import data_cache
 
 BUNDLE_URL = "https://karpathy-public.s3.us-west-2.amazonaws.com/eval_bundle.zip"
-# The published archive has some 25 MB and unpacks to 160 MB: room for a larger one, and no disk is filled.
+# The published archive has 25 MB and unpacks to 160 MB: the limits allow larger ones, but protect the disk.
 MOST_ARCHIVE_BYTES, MOST_BYTES, MOST_FILES = 512 << 20, 2 << 30, 10_000
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
@@ -43,22 +43,22 @@ def _data_of(bundle: Path) -> Path:
 
 def _cached_bundle(fetch: bool, suite: str, files: Mapping[str, str | None]) -> Path:
     bundle = data_cache("eval_bundle")
-    there = bundle.is_dir()
-    if not fetch or (there and _changed(bundle, files) is None):
+    is_cached = bundle.is_dir()
+    if not fetch or (is_cached and _changed(bundle, files) is None):
         return bundle
     try:
         _fetch(bundle, files)
-    except Exception as error:  # of a network and of a zip: what they raise has no class in common
-        if not there:
+    except Exception as error:  # errors of the network and of the zip file have no class in common
+        if not is_cached:
             raise InputError(
                 f"{suite} data are neither in {bundle} nor to be had from {BUNDLE_URL} ({error!s:.120}): "
                 "unpack that archive on a machine with a network and pass --data_dir=FOLDER"
             ) from error
-    return bundle  # where other bytes stay, the task that reads them names the file
+    return bundle  # if changed files remain, the tasks that read them report it
 
 
 def _changed(bundle: Path, files: Mapping[str, str | None]) -> str | None:
-    """The first file with other bytes than published; absent ones are no change."""
+    """The first file whose bytes are not the published ones; missing files are ignored."""
     folder = _data_of(bundle)
     for file, published in files.items():
         path = folder / file
@@ -68,7 +68,7 @@ def _changed(bundle: Path, files: Mapping[str, str | None]) -> str | None:
 
 
 def _fetch(bundle: Path, files: Mapping[str, str | None]) -> None:
-    """Downloads and unpacks beside `bundle`; it appears under its own name only when it is whole and as published."""
+    """Downloads and unpacks the bundle in a temporary folder, and renames it once its files are the published ones."""
     bundle.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".eval_bundle-", dir=bundle.parent) as scratch:
         archive = Path(scratch) / "eval_bundle.zip"
@@ -85,12 +85,12 @@ def _fetch(bundle: Path, files: Mapping[str, str | None]) -> None:
                 os.rename(bundle, Path(scratch) / "old")
             os.rename(new, bundle)
         except OSError:
-            if not bundle.is_dir():  # else another process was first, with the same bytes
+            if not bundle.is_dir():  # else another process was faster; its files are the same
                 raise
 
 
 def _copy(source: IO[bytes], target: IO[bytes], most: int, what: str) -> int:
-    """Bytes copied; raises BadZipFile beyond `most`, whatever was announced."""
+    """Copies at most `most` bytes, whatever size was announced, and returns their number.  Raises BadZipFile beyond."""
     copied = 0
     while block := source.read(1 << 20):
         copied += len(block)

@@ -1,14 +1,14 @@
-"""What people score: MERA's and Eval-UA-tion's published human baselines, each with where it comes from.
+"""The published human baselines of MERA and Eval-UA-tion, each with its source.
 
 Arrives: nothing.  Leaves: `MERA`, `EVAL_UATION`, by data set.  It deliberately does not know models.
 
-MERA has published two sets, by two procedures (miron_jax/humans/votes.py), which do not mix:
+MERA published two sets, by two procedures (miron_jax/humans/votes.py), which must not be mixed:
 
     A   the table of ai-forever/MERA, humanbenchmarks/README.md (commit 12daebd): samples without 3 equal votes are dropped,
         so the easy ones remain: LCS keeps 54 of 100
-    B   the dataset cards and the leaderboard's human row: nothing is dropped
+    B   the dataset cards and the leaderboard's human row: no sample is dropped
 
-Their totals by the site's rule are 0.8878 and 0.8725.  Of the sizes in A's table, ruMultiAr's 519 is a slip (its own
+Their totals by the site's rule are 0.8878 and 0.8725.  Sizes in A's table that are wrong: ruMultiAr has not 519 (its
 annotations give 476), PARus has 500 test records (not 400), ruDetox 800 (not 1000), ruHateSpeech 265 (not 268), and
 ruEthics' 645 texts are asked three times (1935).  RWSD's 0.837 is 217/259 = 0.8378, truncated.
 """
@@ -27,11 +27,11 @@ _TIE_A = "people did not see the turns before a question"
 def _both(
     metric: str, value: float, n: int | None, tests: int | None = None, note: str = "", paper: str = ""
 ) -> tuple[HumanBaseline, ...]:
-    """One value that both sets have."""
+    """A value that is the same in both sets."""
     source = "paper" if paper else "measured"
     return tuple(
-        HumanBaseline(metric, value, n, procedure, source, where, tests, note, paper=paper)
-        for procedure, where in (("A", _TABLE), ("B", _CARDS))
+        HumanBaseline(metric, value, n, procedure, source, table, tests, note, paper=paper)
+        for procedure, table in (("A", _TABLE), ("B", _CARDS))
     )
 
 
@@ -48,8 +48,8 @@ def _b(
 
 
 def _paper(metric: str, value: float, n: int, paper: str, procedure: str = "A") -> HumanBaseline:
-    where = _TABLE if procedure == "A" else _CARDS
-    return HumanBaseline(metric, value, n, procedure, "paper", where, n, paper=paper)
+    table = _TABLE if procedure == "A" else _CARDS
+    return HumanBaseline(metric, value, n, procedure, "paper", table, n, paper=paper)
 
 
 # ruEthics: rows justice, law, moral, utilitarianism, virtue; columns correct, good, ethical ("act right, well, ethically").
@@ -89,9 +89,9 @@ MERA: dict[str, tuple[HumanBaseline, ...]] = {
     "ruhatespeech": _both("accuracy", 0.985, 265, 265),
     "ruhhh": (_a("accuracy", 0.814, 177, 178, otherwise=_HHH), _b("accuracy", 0.815, 178, 178, otherwise=_HHH)),
     "ruhumaneval": tuple(
-        HumanBaseline(f"pass_at_{k}", 1.0, None, procedure, "definition", where, 164)
+        HumanBaseline(f"pass_at_{k}", 1.0, None, procedure, "definition", table, 164)
         for k in (1, 5, 10)
-        for procedure, where in (("A", _TABLE), ("B", _CARDS))
+        for procedure, table in (("A", _TABLE), ("B", _CARDS))
     ),
     "rummlu": (
         HumanBaseline(
@@ -119,16 +119,16 @@ MERA: dict[str, tuple[HumanBaseline, ...]] = {
     "simplear": _both("accuracy", 1.0, 200, 1000, _OWN_ITEMS),
     "use": tuple(
         HumanBaseline(
-            "grade_norm", 23.835 / 34, None, procedure, "exam statistics", where, 900,
+            "grade_norm", 23.835 / 34, None, procedure, "exam statistics", table, 900,
             otherwise="the mean of all graduates of 2019, who sat other exams",
         )
-        for procedure, where in (("A", _TABLE), ("B", _CARDS))
+        for procedure, table in (("A", _TABLE), ("B", _CARDS))
     ),
 }
 # fmt: on
 
 _UATION = "Eval-UA-tion 1.0, Hamotskyi et al. 2024, UNLP"
-_UATION_TABLE = {  # answers of people, of which so many were wrong
+_UATION_TABLE = {  # human answers, wrong ones
     "ua_cbt": (99, 6),
     "up_unmasked": (99, 12),
     "up_masked": (98, 16),

@@ -1,10 +1,10 @@
-"""MIRON: does a base model process its input soundly?  The published data, and this project's own generated items.
+"""MIRON, a completion benchmark for base models: the published data, and items that this project generates.
 
-Arrives: miron_en.parquet and miron_ru.parquet of the hub data set apsua/MIRON_Benchmark, given or fetched.  Leaves:
-`MIRON` and `MIRON_GEN`.  It deliberately does not know tokenizers or models.
+Arrives: miron_en.parquet and miron_ru.parquet of the hub data set apsua/MIRON_Benchmark, the user's or fetched.  Leaves:
+`MIRON`, `MIRON_GEN` and `MIRON_GEN_PREFIXSPACE`.  It deliberately does not know tokenizers or models.
 
-The published files have columns prefix, target and category, no more.  The card says 4,000 examples, 1,000 a category, in
-two languages: other counts are reported, not refused.
+The published files have only the columns prefix, target and category.  The card says 4,000 examples, 1,000 of each category,
+in two languages: other counts are reported, not refused.
 """
 
 import json
@@ -12,40 +12,42 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 from rapidfuzz.distance import OSA
 
 from miron_jax.definitions.records import Cloze, ClozeProfile, ClozeTask, Composite, DataFile, Measured, Suite
 from miron_jax.errors import InputError
-from miron_jax.files.hub import revision_of
-from miron_jax.tasks.miron_gen.items import VERSION, items_of
+from miron_jax.files.hub import Repository, cache_folder, fetch_data_set, revision_of
+from miron_jax.files.readers import Json
+from miron_jax.tasks.generators.miron_gen.items import VERSION, items_of
 
 HUB_ID = "apsua/MIRON_Benchmark"
 LANGUAGES = ("en", "ru")
-NOISE, MOST_NOISE = "Noise", 0.25  # the category of noisy beginnings, and how far they are from clean ones
-BY_TEXT = "paired by text"  # in place of an operator
-ROWS = 500  # of a category in a file: the card says 4,000 in two languages, 1,000 a category
+FILES = {language: f"miron_{language}.parquet" for language in LANGUAGES}
+NOISE = "Noise"  # the category of noisy prefixes
+MOST_NOISE = 0.25  # their distance from the clean prefix, as a share of its length
+BY_TEXT = "paired by text"  # the operator of pairs that `with_pairs` finds
+ROWS = 500  # of each category in one file, by the card
 COLUMNS = ("prefix", "target", "category")
 CITATION = "apsua/MIRON_Benchmark on the Hugging Face hub (MIT): the data and the two formulas of its card"
-_DIGEST = b"blake2b_of_columns"  # in the metadata of what is written here
+_DIGEST = b"blake2b_of_columns"  # metadata key in the files of `export`
 GENERATED = "miron-gen, this project's own items in the manner of MIRON; never the published data"
 
 
 def read_parquet(path: Path, task_name: str) -> list[Cloze]:
-    """Every row in file order; columns beyond prefix, target and category are read where miron-gen has written them."""
+    """Every row in file order, with the additional columns of miron-gen's files if there are any."""
     import pyarrow.parquet as parquet
     from pyarrow import ArrowException
 
     try:
         table = parquet.read_table(path, page_checksum_verification=True)
-        columns, told = table.to_pydict(), (table.schema.metadata or {}).get(_DIGEST)
-    except (ArrowException, OSError, ValueError, OverflowError) as error:  # a text that is no UTF-8 among them
+        columns, digest = table.to_pydict(), (table.schema.metadata or {}).get(_DIGEST)
+    except (ArrowException, OSError, ValueError, OverflowError) as error:  # ValueError: a text is not UTF-8
         reason = " ".join(str(error).split())
         raise InputError(
             f"{task_name}: {path} is no parquet file that can be read ({reason:.120}): fetch it again"
         ) from None
-    if told is not None and told != _digest(columns):  # of pages alone parquet has checksums, not of the columns' names
+    if digest is not None and digest != _digest(columns):  # parquet has checksums of pages, not of column names
         raise InputError(f"{task_name}: {path} is not as it was written: write it again with tasks --export")
     missing = [name for name in COLUMNS if name not in columns]
     if missing:
@@ -56,31 +58,32 @@ def read_parquet(path: Path, task_name: str) -> list[Cloze]:
     num_rows = len(columns["prefix"])
     if not num_rows:
         raise InputError(f"{task_name}: {path} has no rows: fetch the file again")
-    return [_cloze({name: own[row] for name, own in columns.items()}, row, path, task_name) for row in range(num_rows)]
+    rows = ({name: column[row] for name, column in columns.items()} for row in range(num_rows))
+    return [_cloze(fields, row, path, task_name) for row, fields in enumerate(rows)]
 
 
 def with_pairs(items: Sequence[Cloze]) -> list[Cloze]:
-    """Noise rows with the beginning they were made from, where it can be told by its text: the published files name none.
+    """The items, each noisy one with its clean prefix if another item's text identifies it: the published files name none.
 
-    It is a row of another category with the same target, at the least distance (optimal string alignment) of all and at most
-    a quarter of its own length away; where two are as near, none is taken.
+    The clean prefix is that of the nearest item (optimal string alignment) of another category with the same target, if the
+    distance is at most a quarter of its length and no other item is as near.
     """
     clean: dict[str, list[str]] = {}
-    for own in items:
-        if own.category != NOISE:
-            clean.setdefault(own.target, []).append(own.prefix)
+    for item in items:
+        if item.category != NOISE:
+            clean.setdefault(item.target, []).append(item.prefix)
     return [
-        replace(own, clean_prefix=found[0], operator=BY_TEXT, num_edits=found[1])
-        if own.category == NOISE
-        and own.clean_prefix is None
-        and (found := _nearest(own.prefix, clean.get(own.target, ()))) is not None
-        else own
-        for own in items
+        replace(item, clean_prefix=pair[0], operator=BY_TEXT, num_edits=pair[1])
+        if item.category == NOISE
+        and item.clean_prefix is None
+        and (pair := _nearest(item.prefix, clean.get(item.target, ()))) is not None
+        else item
+        for item in items
     ]
 
 
-def _nearest(noisy: str, among: Iterable[str]) -> tuple[str, int] | None:
-    ranked = sorted((OSA.distance(noisy, own), own) for own in set(among))
+def _nearest(noisy: str, prefixes: Iterable[str]) -> tuple[str, int] | None:
+    ranked = sorted((OSA.distance(noisy, prefix), prefix) for prefix in set(prefixes))
     if not ranked or not 0 < ranked[0][0] <= MOST_NOISE * len(ranked[0][1]):
         return None
     if ranked[1:] and ranked[1][0] == ranked[0][0]:
@@ -88,16 +91,16 @@ def _nearest(noisy: str, among: Iterable[str]) -> tuple[str, int] | None:
     return ranked[0][1], ranked[0][0]
 
 
-def _digest(columns: Mapping[str, Any]) -> bytes:
+def _digest(columns: Mapping[str, Json]) -> bytes:
     return blake2b(json.dumps(columns).encode(), digest_size=16).hexdigest().encode()
 
 
-def _cloze(fields: Mapping[str, Any], row: int, path: Path, task_name: str) -> Cloze:
+def _cloze(fields: Mapping[str, Json], row: int, path: Path, task_name: str) -> Cloze:
     for name in COLUMNS:
         if not isinstance(fields[name], str):
-            found = "null" if fields[name] is None else repr(fields[name])
+            description = "null" if fields[name] is None else repr(fields[name])
             raise InputError(
-                f"{task_name}: {path}, row {row}: {name} is {found:.40}, expected a text: mend or remove the row"
+                f"{task_name}: {path}, row {row}: {name} is {description:.40}, expected a text: mend or remove the row"
             )
     if not fields["target"]:
         raise InputError(f"{task_name}: {path}, row {row}: target is empty, expected a text: mend or remove the row")
@@ -117,54 +120,47 @@ def _cloze(fields: Mapping[str, Any], row: int, path: Path, task_name: str) -> C
     )
 
 
-def _wrong_extra(fields: Mapping[str, Any]) -> str | None:
-    """What is wrong with the columns that miron-gen's files have beside the published three."""
-    others, clean = fields.get("distractors"), fields.get("clean_prefix")
-    if others is not None and not (isinstance(others, list) and all(isinstance(own, str) and own for own in others)):
-        return f"distractors is {others!r:.40}, expected a list of texts or null"
-    if others and fields["target"] in others:
+def _wrong_extra(fields: Mapping[str, Json]) -> str | None:
+    """The first error in the additional columns of miron-gen's files; None if there is none."""
+    distractors, clean_prefix = fields.get("distractors"), fields.get("clean_prefix")
+    are_texts = isinstance(distractors, list) and all(isinstance(text, str) and text for text in distractors)
+    if distractors is not None and not are_texts:
+        return f"distractors is {distractors!r:.40}, expected a list of texts or null"
+    if distractors and fields["target"] in distractors:
         return f"distractors holds the target {fields['target']!r:.40}, expected wrong continuations only"
-    if clean is not None and not (isinstance(clean, str) and clean):
-        return f"clean_prefix is {clean!r:.40}, expected a text or null"
-    operator, edits = fields.get("operator"), fields.get("num_edits") or 0
-    if not isinstance(operator, str | None) or not isinstance(edits, int):
-        return f"operator is {operator!r:.40} and num_edits {edits!r:.40}, expected a text and a whole number"
+    if clean_prefix is not None and not (isinstance(clean_prefix, str) and clean_prefix):
+        return f"clean_prefix is {clean_prefix!r:.40}, expected a text or null"
+    operator, num_edits = fields.get("operator"), fields.get("num_edits") or 0
+    if not isinstance(operator, str | None) or not isinstance(num_edits, int):
+        return f"operator is {operator!r:.40} and num_edits {num_edits!r:.40}, expected a text and a whole number"
     return None
 
 
 def locate(data_dir: Path | None, fetch: bool = True) -> Path:
-    """The folder of the two files: `data_dir`, or one of the files itself, or the hub's cache, fetched where allowed;
-    `@REVISION` names one of the data set there."""
+    """The folder of the two files: `data_dir`, the folder of the file that `data_dir` names, or the cache, which is filled
+    once; `@REVISION` names a revision of the data set on the hub."""
     revision = revision_of(data_dir)
-    if revision is not None:
-        data_dir = None
-    if data_dir is not None and data_dir.is_file():
-        names = [f"miron_{language}.parquet" for language in LANGUAGES]
-        if data_dir.name not in names:
-            raise InputError(f"--data_dir=miron={data_dir}: expected a folder, or a file named {' or '.join(names)}")
-        return data_dir.parent
-    if data_dir is not None:
-        return data_dir
-    from huggingface_hub import hf_hub_download
-
-    try:
-        paths = [
-            hf_hub_download(
-                HUB_ID, f"miron_{language}.parquet", repo_type="dataset", revision=revision, local_files_only=not fetch
+    if data_dir is not None and revision is None:
+        if not data_dir.is_file():
+            return data_dir
+        if data_dir.name not in FILES.values():
+            raise InputError(
+                f"--data_dir=miron={data_dir}: expected a folder, or a file named {' or '.join(FILES.values())}"
             )
-            for language in LANGUAGES
-        ]
-    except (OSError, ValueError) as error:  # the hub's own errors are kinds of these
-        reason = " ".join(str(error).split())
+        return data_dir.parent
+    folder = cache_folder("miron", revision)
+    if fetch:
+        fetch_data_set(Repository(HUB_ID, revision), folder, list(FILES.values()), "miron")
+    if not folder.is_dir():
         raise InputError(
-            f"MIRON's files are not here and cannot be fetched ({reason:.120}): download miron_en.parquet and "
-            f"miron_ru.parquet of the data set {HUB_ID} and pass --data_dir=miron=FOLDER"
-        ) from None
-    return Path(paths[0]).parent
+            f"{folder}: no MIRON data there: download {' and '.join(FILES.values())} of the data set {HUB_ID} and pass "
+            "--data_dir=miron=FOLDER"
+        )
+    return folder
 
 
 def _published(language: str) -> ClozeTask:
-    name, file = f"miron/{language}", f"miron_{language}.parquet"
+    name, file = f"miron/{language}", FILES[language]
 
     def read(folder: Path | None, items_per_category: int) -> list[Cloze]:
         assert folder is not None
@@ -176,14 +172,14 @@ def _published(language: str) -> ClozeTask:
 def _generated(language: str, suite: str) -> ClozeTask:
     def read(folder: Path | None, items_per_category: int) -> list[Cloze]:
         items = items_of(language, items_per_category)
-        shown = items if suite == "miron-gen" else [item.space_in_prefix for item in items]
-        return [item.cloze(row) for row, item in enumerate(shown)]
+        variants = items if suite == "miron-gen" else [item.space_in_prefix for item in items]
+        return [item.cloze(row) for row, item in enumerate(variants)]
 
     return ClozeTask(f"{suite}/{language}", ClozeProfile(), None, read, GENERATED)
 
 
 def export(folder: Path, items_per_category: int) -> list[Path]:
-    """miron-gen as parquet, a file a language, with everything that is known of an item; returns the files."""
+    """Writes miron-gen as one parquet file for each language, with every field of an item; returns the files."""
     import pyarrow
     import pyarrow.parquet as parquet
 
@@ -207,26 +203,29 @@ OVERALL = ("lev_score", "target_confidence", "bits_per_char", "bits_per_byte", "
 
 
 def _composites_of(suite: str) -> Callable[[Mapping[str, Measured]], Mapping[str, Composite]]:
-    """Means over the languages of their macro means; none while a language is missing or has skipped items."""
+    """The mean, over the languages, of each macro mean; null while a language is missing or has skipped items."""
     names = [f"{suite}/{language}" for language in LANGUAGES]
 
-    def composites(measured: Mapping[str, Measured]) -> Mapping[str, Composite]:
+    def compute(measured: Mapping[str, Measured]) -> Mapping[str, Composite]:
         missing = tuple(name for name in names if name not in measured or not measured[name].means)
-        found = {}
+        composites = {}
         for metric in OVERALL:
             values = [] if missing else [measured[name].means[metric] for name in names]
             value = sum(values) / len(values) if values else None
             weights = {} if missing else dict.fromkeys(names, 1 / len(names))
-            found[f"{suite} overall {metric}"] = Composite(value, not missing, missing, weights, metric)
-        return found
+            composites[f"{suite} overall {metric}"] = Composite(value, not missing, missing, weights, metric)
+        return composites
 
-    return composites
+    return compute
 
 
 MIRON = Suite("miron", tuple(_published(language) for language in LANGUAGES), _composites_of("miron"), locate)
 MIRON_GEN, MIRON_GEN_PREFIXSPACE = (
     Suite(
-        suite, tuple(_generated(own, suite) for own in LANGUAGES), _composites_of(suite), lambda data_dir, fetch: Path()
+        suite,
+        tuple(_generated(language, suite) for language in LANGUAGES),
+        _composites_of(suite),
+        lambda data_dir, fetch: Path(),
     )
     for suite in ("miron-gen", "miron-gen-prefixspace")
 )

@@ -29,7 +29,8 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 SLOW = {
     "answers", "benchmarks", "cheats", "demo", "dialogues", "evaluator", "extending", "fuzz", "hf_reader", "hosts",
     "journal", "mera_run", "miron", "model_parity", "own_model", "packaging", "param_map", "recipes", "sandbox",
-    "sharding", "stretch", "training_run", "uation_gen", "uation_run",
+    "sharding", "rope_class", "training_run", "uation_gen", "uation_gen_stories", "uation_gen_user", "uation_gen_words",
+    "uation_run",
 }  # fmt: skip
 
 

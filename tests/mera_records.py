@@ -2,13 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
+from miron_jax.files.readers import Json, JsonObject
 from miron_jax.metrics.answers import EQUAL
 from miron_jax.tasks.mera.metrics import ETHICS, MCC, QUESTIONS
 from miron_jax.tasks.mera.table import DataSet, Version, data_sets
 
-Fields = dict[str, Any]
+Fields = JsonObject
 _OPTIONS = {"option_a": "а", "option_b": "б", "option_c": "в", "option_d": "г"}
 _INPUTS: dict[str, Fields] = {
     "chegeka": {"topic": "кино", "text": "кто снял"},
@@ -32,29 +32,29 @@ _INPUTS: dict[str, Fields] = {
 
 
 def write_mera(folder: Path, version: Version, num_tests: int = 4, open_gold: bool = True) -> Path:
-    """CONFIG/test.jsonl and the split of worked examples; `open_gold`: with right answers everywhere."""
-    for own in data_sets(version):
-        rules = own.rules(version)
+    """Writes CONFIG/test.jsonl and the split of few-shot examples; `open_gold`: with all right answers."""
+    for dataset in data_sets(version):
+        rules = dataset.rules(version)
         assert rules is not None
-        given = open_gold or rules.is_open
-        tests = [_record(own, version, i, given) for i in range(num_tests)]
-        _write(folder / own.config / "test.jsonl", tests)
+        with_gold = open_gold or rules.is_open
+        tests = [_record(dataset, version, i, with_gold) for i in range(num_tests)]
+        _write(folder / dataset.config / "test.jsonl", tests)
         if rules.num_fewshot and rules.shots_file:
-            shots = [_record(own, version, i, True) for i in range(2 * rules.num_fewshot * 2)]
-            _write(folder / own.config / f"{rules.shots_file}.jsonl", shots)
+            shots = [_record(dataset, version, i, True) for i in range(2 * rules.num_fewshot * 2)]
+            _write(folder / dataset.config / f"{rules.shots_file}.jsonl", shots)
     return folder
 
 
 def _write(path: Path, records: list[Fields]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(own, ensure_ascii=False) + "\n" for own in records), encoding="utf-8")
+    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
 
 
-def _record(own: DataSet, version: Version, i: int, given: bool) -> Fields:
-    inputs: Any = _INPUTS.get(own.config)
+def _record(dataset: DataSet, version: Version, i: int, with_gold: bool) -> Fields:
+    inputs: Json = _INPUTS.get(dataset.config)
     if inputs is None:
         inputs = f"{i} + {i} ="
-        instruction = "Ответь: {" + own.field + "}"
+        instruction = "Ответь: {" + dataset.field + "}"
     else:
         inputs = {
             key: f"{value} {i}" if key not in ("target_group", "function", "tests") else value
@@ -63,36 +63,36 @@ def _record(own: DataSet, version: Version, i: int, given: bool) -> Fields:
         instruction = "Ответь:\n" + "\n".join(
             "{" + key + "}" for key in inputs if key not in ("additional_text", "tests")
         )
-    if own.config == "rutie":
+    if dataset.config == "rutie":
         instruction = "Диалог:\n{context}\n{question}\n1. {choice1}\n2. {choice2}"
     return {
         "instruction": instruction,
         "inputs": inputs,
-        "outputs": _gold(own, version, i) if given else "",
-        "meta": _meta(own, i),
+        "outputs": _gold(dataset, version, i) if with_gold else "",
+        "meta": _meta(dataset, i),
     }
 
 
-def _gold(own: DataSet, version: Version, i: int) -> Any:
-    if own.over_all is MCC:
+def _gold(dataset: DataSet, version: Version, i: int) -> Json:
+    if dataset.over_all is MCC:
         return {category: "01"[(i + j) % 2] for j, category in enumerate(ETHICS)}
-    if own.choices:
-        return own.choices[i % len(own.choices)]
-    if own.config == "multiq" and version == "v1":
+    if dataset.choices:
+        return dataset.choices[i % len(dataset.choices)]
+    if dataset.config == "multiq" and version == "v1":
         return [{"label": "passage", "length": 3, "offset": 0, "segment": f"там {i}"}]
-    if own.kind == "program":
+    if dataset.kind == "program":
         return ["1", "2"]
-    return str(2 * i) if own.match is EQUAL else f"там {i}"
+    return str(2 * i) if dataset.match is EQUAL else f"там {i}"
 
 
-def _meta(own: DataSet, i: int) -> Fields:
-    if own.config == "rutie":
+def _meta(dataset: DataSet, i: int) -> Fields:
+    if dataset.config == "rutie":
         return {"dialog_id": 0, "question_id": i, "category": ["sentiment"]}
-    more: Fields = {
+    extra_fields: Fields = {
         "use": {"id_task": "4", "variant": i % 2, "type": "text", "score": 1},
         "ruethics": {"question": QUESTIONS[i % 3]},
         "ruhhh": {"criteria": ("honest", "helpful")[i % 2]},
         "ruhumaneval": {"entry_point": "one", "canonical_solution": "return a"},
         "rucodeeval": {"entry_point": "one", "canonical_solution": "return a"},
-    }.get(own.config, {"domain": "law"} if own.pool == "domain" else {})
-    return {"id": i, **more}
+    }.get(dataset.config, {"domain": "law"} if dataset.pool == "domain" else {})
+    return {"id": i, **extra_fields}

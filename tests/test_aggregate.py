@@ -77,8 +77,7 @@ def test_published_error_of_gpt2s_core(shared_data):
     stderrs = {
         t.name: math.sqrt(accuracies[t.name] * (1 - accuracies[t.name]) / (t.file.rows or 1)) for t in core.SUITE.tasks
     }
-    result = estimate_composite(
-        core.composites({name: Measured(own, 10) for name, own in accuracies.items()})["CORE"], stderrs
-    )
+    measured = {name: Measured(accuracy, 10) for name, accuracy in accuracies.items()}
+    result = estimate_composite(core.composites(measured)["CORE"], stderrs)
     assert result is not None
     assert result.stderr == pytest.approx(0.006, abs=0.001)

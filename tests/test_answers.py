@@ -66,27 +66,27 @@ def nats(results: dict[str, Any]) -> float:
 
 def test_a_file_that_the_factory_reads_makes_another_model(home: Path) -> None:
     first, _ = run(home, 0.125, "out")
-    other, told = run(home, 0.25, "out")
+    other, output = run(home, 0.25, "out")
     fresh, _ = run(home, 0.25, "fresh")
     assert nats(other) == nats(fresh) != nats(first)
-    assert "are there already" not in told
-    assert "with the same weights and code it answers otherwise" in told
+    assert "are there already" not in output
+    assert "with the same weights and code it answers otherwise" in output
     assert first["checkpoint"]["weights"] == other["checkpoint"]["weights"]
-    again, told = run(home, 0.125, "out")
+    again, output = run(home, 0.125, "out")
     assert nats(again) == nats(first)
-    assert "are there already" in told
+    assert "are there already" in output
     assert again["speed"]["computed_tokens"] == 0
 
 
 @pytest.mark.parametrize(("devices", "more"), [(2, []), (8, ["--sharding=mesh", "--mesh=data=8"])])
 def test_another_layout_of_devices_takes_what_is_there(home: Path, devices: int, more: list[str]) -> None:
     first, _ = run(home, 0.125, "out")
-    own = home / "out" / FOLDER
-    again, told = run(home, 0.125, "out", *more, devices=devices)
-    assert "are there already" in told, told
+    folder = home / "out" / FOLDER
+    again, output = run(home, 0.125, "out", *more, devices=devices)
+    assert "are there already" in output, output
     assert again["speed"]["computed_tokens"] == 0
     assert nats(again) == pytest.approx(nats(first), abs=1e-5)
-    assert len(list(own.iterdir())) == 1
+    assert len(list(folder.iterdir())) == 1
 
 
 def test_steps_that_are_scored_are_those_of_this_model_alone(home: Path) -> None:
@@ -95,14 +95,14 @@ def test_steps_that_are_scored_are_those_of_this_model_alone(home: Path) -> None
         for step in (1, 2):
             saver.save(home / "run" / str(step), {"table": jnp.asarray(step * table)})
     first, _ = run(home, 0.125, "out", "--checkpoint=run")
-    _, told = run(home, 0.125, "out", "--checkpoint=run")
-    assert [f"step {step} is scored already" in told for step in (1, 2)] == [True, True]
-    other, told = run(home, 0.25, "out", "--checkpoint=run")
+    _, output = run(home, 0.125, "out", "--checkpoint=run")
+    assert [f"step {step} is scored already" in output for step in (1, 2)] == [True, True]
+    other, output = run(home, 0.25, "out", "--checkpoint=run")
     fresh, _ = run(home, 0.25, "fresh", "--checkpoint=run")
-    assert "is scored already" not in told
+    assert "is scored already" not in output
     assert nats(other) == nats(fresh) != nats(first)
-    found = json.loads((home / "out" / "step_1" / "results.json").read_text())
-    assert nats(found) == nats(json.loads((home / "fresh" / "step_1" / "results.json").read_text()))
+    resumed = json.loads((home / "out" / "step_1" / "results.json").read_text())
+    assert nats(resumed) == nats(json.loads((home / "fresh" / "step_1" / "results.json").read_text()))
 
 
 def answers(logprob: tuple[float | None, ...], digest: str = "a", layout: str | None = "one") -> Answers:
@@ -110,22 +110,22 @@ def answers(logprob: tuple[float | None, ...], digest: str = "a", layout: str | 
 
 
 def test_bytes_on_one_layout_values_on_another() -> None:
-    own = answers((-1.0, -2.0, None))
-    assert own.differ(own) is None
-    assert "on the same devices" in str(own.differ(answers((-1.0, -2.0, None), "b")))
+    stored = answers((-1.0, -2.0, None))
+    assert stored.differ(stored) is None
+    assert "on the same devices" in str(stored.differ(answers((-1.0, -2.0, None), "b")))
     for layout in ("two", None):
-        assert own.differ(answers((-1.0005, -2.0, None), "b", layout)) is None
-        assert "by 0.1 nats" in str(own.differ(answers((-1.1, -2.0, None), "b", layout)))
-        assert "by inf nats" in str(own.differ(answers((-1.0, -2.0, -3.0), "b", layout)))
-        assert "by inf nats" in str(own.differ(answers((-1.0, -2.0), "b", layout)))
+        assert stored.differ(answers((-1.0005, -2.0, None), "b", layout)) is None
+        assert "by 0.1 nats" in str(stored.differ(answers((-1.1, -2.0, None), "b", layout)))
+        assert "by inf nats" in str(stored.differ(answers((-1.0, -2.0, -3.0), "b", layout)))
+        assert "by inf nats" in str(stored.differ(answers((-1.0, -2.0), "b", layout)))
     gpu = answers((-1.0, -2.0, None), layout=None)
     assert gpu.differ(answers((-1.0, -2.0, None), "b", None)) is None, "a compiler that times its algorithms"
 
 
 def test_a_damaged_record_of_answers_is_nobodys(tmp_path: Path) -> None:
-    store, own = Store(str(tmp_path)), answers((-1.0,), "a")
+    store, stored = Store(str(tmp_path)), answers((-1.0,), "a")
     said: list[str] = []
-    assert key_of_answers(store, "k", own) == "k-a"
+    assert key_of_answers(store, "k", stored) == "k-a"
     assert key_of_answers(store, "k", answers((-1.0,), "b", "two")) == "k-a"
     for content in ("[", "[1]", "{}", "[null, null, 3, 1]", '[null, "a", ["x"], 1]', "[" * 5000):
         (tmp_path / FOLDER / "k-a" / "answers.json").write_text(content)
@@ -133,7 +133,7 @@ def test_a_damaged_record_of_answers_is_nobodys(tmp_path: Path) -> None:
         (tmp_path / FOLDER / "k-b" / "answers.json").unlink()
     assert len(said) == 6
     assert "answers.json is damaged" in said[0]
-    assert key_of_answers(store, "k", own) == "k-a", "its own name says what it answered"
+    assert key_of_answers(store, "k", stored) == "k-a", "these answers have this key"
 
 
 def test_answers_are_the_models_own() -> None:

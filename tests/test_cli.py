@@ -544,7 +544,7 @@ assert run_config() == RunConfig(model="demo", tasks=("miron-gen",)), run_config
         ({"dtype": "float16"}, "--dtype is 'float16', expected one of float32, bfloat16"),
         ({"dtype": None}, "--dtype is None, expected one of float32, bfloat16"),
         ({"sharding": "one"}, "--sharding is 'one', expected one of pmap, mesh"),
-        ({"attention": "fast"}, "--attention is 'fast', expected one of xla, cudnn, hopper, tpu"),
+        ({"attention": "hopper"}, "--attention is 'hopper', expected one of xla, cudnn, tpu"),
         ({"human_baseline": "C"}, "--human_baseline is 'C', expected one of A, B"),
     ],
 )

@@ -20,8 +20,8 @@ from miron_jax.metrics.cloze import (
 
 
 def span(*probabilities: float, ranks: tuple[int, ...] | None = None, held: float = 1.0) -> Span:
-    own = ranks or (0,) * len(probabilities)
-    return Span(np.log(np.asarray(probabilities, np.float32)), np.asarray(own, np.int32), math.log(held))
+    ranks = ranks or (0,) * len(probabilities)
+    return Span(np.log(np.asarray(probabilities, np.float32)), np.asarray(ranks, np.int32), math.log(held))
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,7 @@ def test_the_cards_confidence_rewards_fragments() -> None:
 
 
 def test_texts_stripped_truncated_and_first_word() -> None:
-    found = text_scores(" Paris, of course", " Paris")
-    assert found == {
+    assert text_scores(" Paris, of course", " Paris") == {
         "lev_stripped": pytest.approx(100 * 5 / 16),
         "lev_truncated": pytest.approx(100),
         "lev_first_word": pytest.approx(100),
@@ -61,19 +60,20 @@ def test_texts_stripped_truncated_and_first_word() -> None:
 
 
 def test_marginal_and_contrast_by_hand() -> None:
-    own = span(0.5, 0.5)  # 1/4
-    assert marginal_gap(own, [span(0.25), span(0.125, 0.5)]) == pytest.approx(math.log((0.25 + 0.25 + 0.0625) / 0.25))
-    assert marginal_gap(own, []) == pytest.approx(0)
+    target = span(0.5, 0.5)  # 1/4
+    assert marginal_gap(target, [span(0.25), span(0.125, 0.5)]) == pytest.approx(
+        math.log((0.25 + 0.25 + 0.0625) / 0.25)
+    )
+    assert marginal_gap(target, []) == pytest.approx(0)
     # A character: ln(1/4) / 4 against ln(1/8) / 8, which is the larger one.
-    assert contrast_accuracy(own, " abc", [span(0.125)], [" abcdefg"]) == 0
-    assert contrast_accuracy(own, " abc", [span(0.125)], [" abc"]) == 1
-    assert contrast_accuracy(own, " abc", [None, span(0.125)], [" x", " abc"]) == 1
-    assert math.isnan(contrast_accuracy(own, " abc", [None], [" x"]))
+    assert contrast_accuracy(target, " abc", [span(0.125)], [" abcdefg"]) == 0
+    assert contrast_accuracy(target, " abc", [span(0.125)], [" abc"]) == 1
+    assert contrast_accuracy(target, " abc", [None, span(0.125)], [" x", " abc"]) == 1
+    assert math.isnan(contrast_accuracy(target, " abc", [None], [" x"]))
 
 
 def test_drift_by_hand() -> None:
-    found = drift(noisy=span(0.125, ranks=(3,)), clean=span(0.5))
-    assert found == {
+    assert drift(noisy=span(0.125, ranks=(3,)), clean=span(0.5)) == {
         "clean_greedy_exact": 1.0,
         "drift_bits": pytest.approx(2.0),
         "drift_percent": pytest.approx(75.0),
@@ -83,20 +83,20 @@ def test_drift_by_hand() -> None:
 
 
 def test_healing_divides_by_what_the_prefix_holds() -> None:
-    # The token " wugs" has 0.2 where everything that may go on with " wug" has 0.8: P("s") = 1/4, two bits a character.
+    # The token " wugs" has 0.2, and all tokens that may continue with " wug" have 0.8: P("s") = 1/4, two bits per character.
     answers = ClozeAnswers(span(0.2, held=0.8), None, span(0.1, held=0.8), None, [], [], "s and so on")
-    found = score_cloze("two wug", "s", (), answers, Fragments(1, 2, 0, True, True)).metrics
-    assert found["logprob"] == pytest.approx(math.log(0.25))
-    assert found["bits_per_char"] == pytest.approx(2.0)
-    assert found["pmi"] == pytest.approx(math.log(2))
-    assert (found["target_confidence"], found["card_zero"], found["seam"]) == (0.0, 1.0, 1.0)
-    assert found["prefix_fertility"] == 1.0
-    assert "contrast_accuracy" not in found
-    assert "drift_bits" not in found
+    metrics = score_cloze("two wug", "s", (), answers, Fragments(1, 2, 0, True, True)).metrics
+    assert metrics["logprob"] == pytest.approx(math.log(0.25))
+    assert metrics["bits_per_char"] == pytest.approx(2.0)
+    assert metrics["pmi"] == pytest.approx(math.log(2))
+    assert (metrics["target_confidence"], metrics["card_zero"], metrics["seam"]) == (0.0, 1.0, 1.0)
+    assert metrics["prefix_fertility"] == 1.0
+    assert "contrast_accuracy" not in metrics
+    assert "drift_bits" not in metrics
 
 
 def test_a_broken_model_makes_every_number_of_its_item_nan() -> None:
     answers = ClozeAnswers(span(0.5), np.asarray([np.nan]), None, None, [], [], "x")
-    found = score_cloze("a", " b", (), answers, Fragments(1, 1, 0, False, False))
-    assert found.correct is None
-    assert all(math.isnan(value) for value in found.metrics.values())
+    score = score_cloze("a", " b", (), answers, Fragments(1, 1, 0, False, False))
+    assert score.correct is None
+    assert all(math.isnan(value) for value in score.metrics.values())

@@ -1,4 +1,4 @@
-"""Where tokens meet characters: against literal and brute-force twins, for byte-level and SentencePiece-like tokenizers."""
+"""Cloze spans and token bytes against literal and brute-force twins, for byte-level and SentencePiece-like tokenizers."""
 
 import itertools
 
@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from miron_jax.definitions.records import Cloze, ClozeProfile
 from miron_jax.errors import InputError
-from miron_jax.tokens.cloze_requests import Asked, ClozeRequests, cloze_requests
+from miron_jax.tokens.cloze_requests import ClozeRequests, ItemRequests, cloze_requests
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import Tokenizer, special_tokens
 
@@ -40,7 +40,7 @@ def byte_level(before: bool = False, after: bool = False) -> Tokenizer:
 
 
 def sentence_piece(before: bool = False, after: bool = False) -> Tokenizer:
-    """Word marks, a space put before every text, single bytes for what no piece spells."""
+    """Word marks, a space before every text, single bytes for characters without a piece."""
     pieces = sorted(
         {w[:n] for line in TEXT for w in line.replace(" ", " \u2581").split() for n in range(1, 5)} | {"\u2581"}
     )
@@ -81,9 +81,9 @@ def items(*pairs: tuple[str, str], **more: object) -> list[Cloze]:
 
 
 def ask(
-    tokenizer: Tokenizer, own: list[Cloze], table: TokenBytes | None = None, most: int | None = None
+    tokenizer: Tokenizer, cloze_items: list[Cloze], table: TokenBytes | None = None, most: int | None = None
 ) -> ClozeRequests:
-    return cloze_requests(own, ClozeProfile(), tokenizer, table or TokenBytes(tokenizer), most, "miron/en")
+    return cloze_requests(cloze_items, ClozeProfile(), tokenizer, table or TokenBytes(tokenizer), most, "miron/en")
 
 
 words = st.text(alphabet="wugs aотглк12\n", max_size=12)
@@ -99,40 +99,40 @@ def test_spans_against_literal_twins(name: str, prefix: str, target: str) -> Non
         return
     table = TokenBytes(tokenizer)
     try:
-        requests, [asked] = ask(tokenizer, items((prefix, target)), table)
+        requests, [item] = ask(tokenizer, items((prefix, target)), table)
     except InputError:
-        assert not before, "a text behind a BOS can always be scored"
+        assert not before, "a text after a BOS can always be scored"
         return
-    # The card, as its own code goes: two tokenizer calls and a count.
+    # The card's code: two tokenizer calls and a count.
     whole, count = tokenizer(prefix + target)["input_ids"], len(tokenizer(prefix)["input_ids"])
     if len(whole) <= count:
-        assert asked.card is None
+        assert item.card is None
     else:
-        assert asked.card is not None
-        assert requests.tokens(asked.card).tolist() == whole
-        assert requests.span_start[asked.card] == count
+        assert item.card is not None
+        assert requests.tokens(item.card).tolist() == whole
+        assert requests.span_start[item.card] == count
     # The safe span: every token that reaches into the target, and no other; held: what its first token has of the prefix.
-    assert asked.target is not None
-    ids, start = requests.tokens(asked.target).tolist(), int(requests.span_start[asked.target])
+    assert item.target is not None
+    ids, start = requests.tokens(item.target).tolist(), int(requests.span_start[item.target])
     spelled = b"".join(table.of[i] or b"" for i in ids[start:])
-    set_of = int(requests.id_set[asked.target])  # type: ignore[index]
+    set_of = int(requests.id_set[item.target])  # type: ignore[index]
     held = spelled[: len(spelled) - len(target.encode())]
     assert spelled.endswith(target.encode())
     assert len(table.of[ids[start]] or b"") > len(held), "a token that ends in the prefix is scored"
-    assert asked.seam == (set_of >= 0)
+    assert item.seam == (set_of >= 0)
     assert prefix.encode().endswith(held) or held == b" " + prefix.encode() or (not prefix and held == b" ")
     if set_of >= 0:
-        expected = [i for i, own in enumerate(table.of) if own and (own.startswith(held) or held.startswith(own))]
+        expected = [i for i, raw in enumerate(table.of) if raw and (raw.startswith(held) or held.startswith(raw))]
         assert table.id_sets[set_of].tolist() == expected
 
 
 @every
 def test_a_target_behind_a_space_is_one_and_the_same_question(name: str) -> None:
     """Then the card and the safe span agree to the token, so nothing is computed twice."""
-    for asked in ask(TOKENIZERS[name], items(("the sun is", " hot"), ("вот глок", " а"))).asked:
-        assert not asked.seam
-        assert not asked.regress
-        assert (asked.card == asked.target) == ("eos" not in name)
+    for item in ask(TOKENIZERS[name], items(("the sun is", " hot"), ("вот глок", " а"))).by_item:
+        assert not item.seam
+        assert not item.regress
+        assert (item.card == item.target) == ("eos" not in name)
 
 
 def test_the_seam_by_hand() -> None:
@@ -140,10 +140,10 @@ def test_the_seam_by_hand() -> None:
     table = TokenBytes(tokenizer)
     spelled = [table.of[i] for i in tokenizer("two wugs")["input_ids"][1:]]
     assert spelled == [b"tw", b"o", b" wugs"]
-    requests, [asked] = ask(tokenizer, items(("two wug", "s")), table)
-    assert (asked.seam, asked.card, asked.num_tokens) == (True, None, 1)  # the card: 4 tokens less 4 leave none
-    assert table.id_sets[int(requests.id_set[asked.target])].tolist() == [  # type: ignore[index]
-        i for i, own in enumerate(table.of) if own and (own.startswith(b" wug") or b" wug".startswith(own))
+    requests, [item] = ask(tokenizer, items(("two wug", "s")), table)
+    assert (item.seam, item.card, item.num_tokens) == (True, None, 1)  # the card: 4 tokens less 4 leave none
+    assert table.id_sets[int(requests.id_set[item.target])].tolist() == [  # type: ignore[index]
+        i for i, raw in enumerate(table.of) if raw and (raw.startswith(b" wug") or b" wug".startswith(raw))
     ]
 
 
@@ -151,7 +151,7 @@ def test_the_seam_by_hand() -> None:
 @given(st.sampled_from([" wugs", " глока", " 12 13", "aba"]), st.integers(1, 9))
 def test_segmentations_against_every_way_to_cut(text: str, most: int) -> None:
     table = TokenBytes(TOKENIZERS["bytes"])
-    known = {own: i for i, own in reversed(list(enumerate(table.of))) if own}
+    known = {token: i for i, token in reversed(list(enumerate(table.of))) if token}
     raw = text.encode()
     ways = []
     for cuts in itertools.product([False, True], repeat=len(raw) - 1):
@@ -166,14 +166,14 @@ def test_segmentations_against_every_way_to_cut(text: str, most: int) -> None:
 def test_segmentations_spell_the_target_and_count_what_they_add(name: str) -> None:
     tokenizer = TOKENIZERS[name]
     table = TokenBytes(tokenizer)
-    requests, [asked] = ask(tokenizer, items(("two", " wugs")), table)
-    assert 1 <= len(asked.segmentations) <= 7
-    own = requests.tokens(asked.target)[requests.span_start[asked.target] :].tolist()  # type: ignore[index]
-    found = [requests.tokens(r)[requests.span_start[r] :].tolist() for r in asked.segmentations]
-    assert own not in found
-    assert {b"".join(table.of[i] or b"" for i in ids) for ids in [own, *found]} == {b" wugs"}
-    inner = {tuple(ids[:n]) for ids in [own, *found] for n in range(1, len(ids))}
-    assert asked.added_tokens == len(inner) - (len(own) - 1)
+    requests, [item] = ask(tokenizer, items(("two", " wugs")), table)
+    assert 1 <= len(item.segmentations) <= 7
+    target = requests.tokens(item.target)[requests.span_start[item.target] :].tolist()  # type: ignore[index]
+    others = [requests.tokens(r)[requests.span_start[r] :].tolist() for r in item.segmentations]
+    assert target not in others
+    assert {b"".join(table.of[i] or b"" for i in ids) for ids in [target, *others]} == {b" wugs"}
+    inner = {tuple(ids[:n]) for ids in [target, *others] for n in range(1, len(ids))}
+    assert item.added_tokens == len(inner) - (len(target) - 1)
 
 
 def test_what_cannot_be_spelled_is_not_scored() -> None:
@@ -181,20 +181,20 @@ def test_what_cannot_be_spelled_is_not_scored() -> None:
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     backend.add_special_tokens(SPECIALS)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", unk_token="<unk>")
-    requests, asked = ask(tokenizer, items(("the", " moon")))
+    requests, [item] = ask(tokenizer, items(("the", " moon")))
     assert len(requests) == 0
-    assert asked[0].target is None
+    assert item.target is None
 
 
 def test_a_target_at_the_beginning_needs_a_bos() -> None:
-    """Of the tokenizer's own putting, or declared at least; the latter is counted."""
+    """The BOS is one that the tokenizer adds, or one that it only declares; the latter is counted."""
     for name, added in (("bytes, bos", False), ("bytes", True)):
         tokenizer = TOKENIZERS[name]
-        requests, [asked] = ask(tokenizer, items(("", "hot")))
-        assert asked.target is not None
-        assert requests.tokens(asked.target)[0] == tokenizer.bos_token_id
-        assert requests.span_start[asked.target] == 1
-        assert asked.bos_added == added
+        requests, [item] = ask(tokenizer, items(("", "hot")))
+        assert item.target is not None
+        assert requests.tokens(item.target)[0] == tokenizer.bos_token_id
+        assert requests.span_start[item.target] == 1
+        assert item.bos_added == added
     nothing = byte_level()
     nothing.bos_token = None
     with pytest.raises(InputError, match=r"miron/en, item 0 \(row 0\): no token stands before its target"):
@@ -202,16 +202,16 @@ def test_a_target_at_the_beginning_needs_a_bos() -> None:
 
 
 def test_pieces_go_before_byte_tokens() -> None:
-    """A SentencePiece vocabulary spells one byte in two ways; only the piece is a way that the model was trained on."""
+    """A SentencePiece vocabulary spells one byte in two ways; a model is trained on the piece only."""
     tokenizer = TOKENIZERS["pieces"]
     table = TokenBytes(tokenizer)
-    found = {i for way in table.segmentations(b"wugs", 20) for i in way}
-    assert not any(piece.startswith("<0x") for piece in tokenizer.convert_ids_to_tokens(sorted(found)))
+    ids = {i for way in table.segmentations(b"wugs", 20) for i in way}
+    assert not any(piece.startswith("<0x") for piece in tokenizer.convert_ids_to_tokens(sorted(ids)))
 
 
 def test_the_length_limit_keeps_the_end() -> None:
-    requests, [asked] = ask(TOKENIZERS["bytes"], items(("the sun is", " hot")), most=3)
-    assert requests.truncated[asked.target]  # type: ignore[index]
+    requests, [item] = ask(TOKENIZERS["bytes"], items(("the sun is", " hot")), most=3)
+    assert requests.truncated[item.target]  # type: ignore[index]
     assert max(np.diff(requests.offsets)) <= 3
     with pytest.raises(InputError, match="raise --max_length"):
         ask(TOKENIZERS["bytes"], items(("the sun is", " hot and the rain is cold")), most=3)
@@ -225,10 +225,10 @@ def test_requests_of_pairs_distractors_and_null_prefix(name: str) -> None:
         (1,) if False else tuple(tokenizer.convert_tokens_to_ids(["<s>"])) if "bos" in name else ()
     )
     more = {"distractors": (" cold", " sun"), "clean_prefix": "the sun is", "operator": "swap", "num_edits": 1}
-    requests, [asked] = ask(tokenizer, items(("teh sun is", " hot"), **more))
-    assert isinstance(asked, Asked)
-    assert None not in (asked.clean, asked.unprefixed, *asked.distractors)
-    null = requests.tokens(asked.unprefixed)  # type: ignore[arg-type]
+    requests, [item] = ask(tokenizer, items(("teh sun is", " hot"), **more))
+    assert isinstance(item, ItemRequests)
+    assert None not in (item.clean, item.unprefixed, *item.distractors)
+    null = requests.tokens(item.unprefixed)  # type: ignore[arg-type]
     assert null[0] == tokenizer.bos_token_id
-    assert null[1:].tolist() == requests.tokens(asked.target)[-asked.num_tokens :].tolist()  # type: ignore[arg-type]
-    assert list(asked.prompt) == [*special.before, *tokenizer("teh sun is", add_special_tokens=False)["input_ids"]]
+    assert null[1:].tolist() == requests.tokens(item.target)[-item.num_tokens :].tolist()  # type: ignore[arg-type]
+    assert list(item.prompt) == [*special.before, *tokenizer("teh sun is", add_special_tokens=False)["input_ids"]]

@@ -127,7 +127,7 @@ GOOD = {"query": "q", "choices": ["a", "b"], "gold": 1}
 
 
 @pytest.mark.parametrize(
-    ("name", "line", "told"),
+    ("name", "line", "message"),
     [
         ("copa", "{", "no valid JSON"),
         ("copa", "", "blank line"),
@@ -152,7 +152,7 @@ GOOD = {"query": "q", "choices": ["a", "b"], "gold": 1}
         ("jeopardy", json.dumps({"continuation": "c"}), "'context' is missing"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, name: str, line: str, told: str):
+def test_a_bad_line_is_named(tmp_path: Path, name: str, line: str, message: str):
     good = {
         "copa": json.dumps(GOOD),
         "winograd": json.dumps({"context_options": ["a", "b"], "continuation": "c", "gold": 0}),
@@ -162,7 +162,7 @@ def test_a_bad_line_is_named(tmp_path: Path, name: str, line: str, told: str):
     with pytest.raises(InputError) as error:
         read_examples(task, tmp_path)
     assert "small.jsonl, line 2: " in str(error.value)
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -210,17 +210,17 @@ def test_locate_takes_the_bundle_or_its_eval_data(tmp_path: Path):
 def test_locate_refuses_another_table(shared_data: Path, tmp_path: Path, entry: str):
     text = (shared_data / "eval_bundle" / "core.yaml").read_text()
     folder = bundle(tmp_path, text)
-    given = folder if entry == "bundle" else folder / "eval_data"
-    assert core.locate(given) == folder / "eval_data"
+    data_dir = folder if entry == "bundle" else folder / "eval_data"
+    assert core.locate(data_dir) == folder / "eval_data"
     (folder / "core.yaml").write_text(text.replace("num_fewshot: [3]", "num_fewshot: [5]"))
     with pytest.raises(InputError, match=r"'agi_eval_lsat_ar' reads .*\[5\].* CORE has .*\[3\]"):
-        core.locate(given)
+        core.locate(data_dir)
     (folder / "core.yaml").write_text(text.replace("label: copa", "label: copa2"))
     with pytest.raises(InputError, match="task 'copa' reads nothing"):
-        core.locate(given)
+        core.locate(data_dir)
     (folder / "core.yaml").write_text("icl_tasks: [")
     with pytest.raises(InputError, match=r"core.yaml: cannot be read"):
-        core.locate(given)
+        core.locate(data_dir)
 
 
 def archive(path: Path, names: list[str]) -> str:
@@ -338,7 +338,7 @@ def test_select_keeps_published_order_without_duplicates():
 
 
 @pytest.mark.parametrize(
-    ("patterns", "told"),
+    ("patterns", "message"),
     [
         ("core/arc_esay", "did you mean core/arc_easy"),
         ("arc_easy", "did you mean core/arc_easy"),
@@ -348,6 +348,6 @@ def test_select_keeps_published_order_without_duplicates():
         ("core,,", "'' is no suite"),
     ],
 )
-def test_select_suggests_the_nearest(patterns: str, told: str):
-    with pytest.raises(InputError, match=told):
+def test_select_suggests_the_nearest(patterns: str, message: str):
+    with pytest.raises(InputError, match=message):
         select(patterns)

@@ -1,4 +1,4 @@
-"""The demo: its text against the benchmark, its reader against every bad input, its training for three steps."""
+"""The demo model: its text shares nothing with the benchmark, its reader refuses bad checkpoints, its training runs."""
 
 import json
 import re
@@ -8,7 +8,6 @@ from collections.abc import Callable
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 from flax import nnx
+from jax.typing import DTypeLike
 
 from miron_jax.demo import FOLDER
 from miron_jax.errors import InputError
@@ -25,20 +25,21 @@ from miron_jax.model.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.orbax_reader import load_orbax
 from miron_jax.model.rope import rope_of
 from miron_jax.model.training_run import training_steps
-from miron_jax.tasks.miron_gen import (
+from miron_jax.runtime.devices import Tree
+from miron_jax.tasks.generators.miron_gen import (
     english_logic,
     english_morphology,
     facts,
     russian_logic,
     russian_morphology,
 )
-from miron_jax.tasks.miron_gen.items import items_of
+from miron_jax.tasks.generators.miron_gen.items import items_of
 from miron_jax.tokens.tokenizers import load_tokenizer, resolve_bos
 from tools import demo_text as text
 from tools.train_demo import Recipe, batches, make_tokenizer, save, train
 
-# After a damaged array Orbax's event loop is gone before its last reads are: on a busy machine asyncio tells so later, while
-# the next test runs.
+# After a damaged array Orbax closes its event loop before its last reads end: on a busy machine asyncio warns of it during
+# the next test.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 CONFIG = ModelConfig(
@@ -50,17 +51,16 @@ TINY = Recipe(
     vocabulary=300, width=16, layers=1, heads=2, kv_heads=1, d_ff=16, row_length=97, rows=2, steps=3, save_at=(1,),
     tokenizer_documents=60,
 )  # fmt: skip
-# sha256 of the first 500 texts; a new sum means that the shipped weights come from another text.
+# sha256 of the first 500 texts; another sum means that the shipped weights were trained on another text.
 GOLDEN = "bfc1601ca7f4162bf5dd821b4b1918195f7e6154efafa6ee523067debfc68e95"
-Tree = dict[str, Any]
 
 
-def weights(dtype: Any = jnp.bfloat16) -> Any:
+def weights(dtype: DTypeLike = jnp.bfloat16) -> Tree:
     return random_params(CONFIG, dtype, seed=3)
 
 
 def write_tree(folder: Path, change: Callable[[Tree], object]) -> Path:
-    """A checkpoint of a tree that `change` has spoilt."""
+    """A checkpoint of a tree that `change` damaged."""
     tree = nnx.to_pure_dict(weights())
     change(tree)
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
@@ -68,7 +68,7 @@ def write_tree(folder: Path, change: Callable[[Tree], object]) -> Path:
     return folder
 
 
-def same_bits(a: Any, b: Any) -> bool:
+def same_bits(a: Tree, b: Tree) -> bool:
     pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     return all(x.dtype == y.dtype and np.asarray(x).tobytes() == np.asarray(y).tobytes() for x, y in pairs)
 
@@ -77,20 +77,20 @@ def same_bits(a: Any, b: Any) -> bool:
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
-def test_a_state_comes_back_bit_for_bit(tmp_path: Path, dtype: Any) -> None:
+def test_a_state_comes_back_bit_for_bit(tmp_path: Path, dtype: DTypeLike) -> None:
     state = weights(dtype)
     save(tmp_path / "7", state)
-    found = load_orbax(tmp_path / "7", CONFIG, dtype)
-    assert jax.tree.structure(found) == jax.tree.structure(state) == jax.tree.structure(abstract(CONFIG, dtype)[1])
-    assert same_bits(found, state)
+    loaded = load_orbax(tmp_path / "7", CONFIG, dtype)
+    assert jax.tree.structure(loaded) == jax.tree.structure(state) == jax.tree.structure(abstract(CONFIG, dtype)[1])
+    assert same_bits(loaded, state)
 
 
-def test_matrices_come_in_the_dtype_asked_for_and_norms_in_float32(tmp_path: Path) -> None:
+def test_matrices_come_in_the_requested_dtype_and_norms_in_float32(tmp_path: Path) -> None:
     save(tmp_path / "7", weights(jnp.bfloat16))
-    found = load_orbax(tmp_path / "7", CONFIG, jnp.float32)
-    assert {x.dtype for x in jax.tree.leaves(found)} == {np.dtype(np.float32)}
+    loaded = load_orbax(tmp_path / "7", CONFIG, jnp.float32)
+    assert {x.dtype for x in jax.tree.leaves(loaded)} == {np.dtype(np.float32)}
     # bfloat16 is the upper half of float32, so widening loses nothing
-    assert same_bits(jax.tree.map(lambda x, y: x.astype(y.dtype), found, weights(jnp.bfloat16)), weights(jnp.bfloat16))
+    assert same_bits(jax.tree.map(lambda x, y: x.astype(y.dtype), loaded, weights(jnp.bfloat16)), weights(jnp.bfloat16))
 
 
 def test_reads_what_a_checkpoint_manager_keeps(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_every_document_reads_as_a_sentence(documents: list[text.Document]) -> N
         assert not re.search(r"[{}\[\]|]|\s\s|[^\S ]|^\s|\s$", document.text), document
         assert document.text[0].isupper() or not document.text[0].isalpha(), document
         assert document.text.endswith("."), document
-        assert 0 <= document.asked < len(document.text)
+        assert 0 <= document.knowable_start < len(document.text)
         if document.root:
             assert document.text.count(document.root) >= 2, document
             assert document.root not in text.words_known_to_all(document), document
@@ -227,18 +227,15 @@ def test_no_document_holds_an_item_of_the_benchmark(language: str, documents: li
 
 
 def test_no_stem_is_one_of_the_benchmark(documents: list[text.Document]) -> None:
-    own = {
-        *text.ENGLISH_MATERIAL.stems,
-        *(lemma for lemmas in text.RUSSIAN_MATERIAL.stems.values() for lemma in lemmas),
-    }
-    asked = {*english_morphology.BENCHMARK.stems, *sum(russian_morphology.BENCHMARK.stems.values(), ())}
-    assert not own & asked
+    russian_stems = (lemma for lemmas in text.RUSSIAN_MATERIAL.stems.values() for lemma in lemmas)
+    benchmark = {*english_morphology.BENCHMARK.stems, *sum(russian_morphology.BENCHMARK.stems.values(), ())}
+    assert not {*text.ENGLISH_MATERIAL.stems, *russian_stems} & benchmark
     words = {word for document in documents for word in re.findall(r"\w+", document.text)}
-    assert not words & asked
+    assert not words & benchmark
 
 
 def opening(wording: str) -> str:
-    """Up to the answer, every field alike: "The capital of {country} is {answer}." -> "the capital of {} is"."""
+    """The wording before its answer, without names: "The capital of {country} is {answer}." -> "the capital of {} is"."""
     return re.sub(r"\{\w+\}", "{}", re.split(r"\{answer\}", wording, flags=re.I)[0]).strip().casefold()
 
 
@@ -246,18 +243,18 @@ def opening(wording: str) -> str:
 def test_no_wording_is_one_of_the_benchmark(language: str) -> None:
     is_english = language == "en"
     morphology = english_morphology if is_english else russian_morphology
-    stems = text.ENGLISH_MATERIAL if is_english else text.RUSSIAN_MATERIAL
-    own = {opening(frame) for frames in stems.frames.values() for frame in frames}
-    assert not own & {opening(frame) for frames in morphology.BENCHMARK.frames.values() for frame in frames}
+    material = text.ENGLISH_MATERIAL if is_english else text.RUSSIAN_MATERIAL
+    training = {opening(frame) for frames in material.frames.values() for frame in frames}
+    assert not training & {opening(frame) for frames in morphology.BENCHMARK.frames.values() for frame in frames}
     words = english_logic.WORDS if is_english else russian_logic.WORDS
-    own = {opening(frame) for family in text.LOGIC[language].families for frame in family.training}
-    assert not own & {opening(frame) for family in words.families for frame in family.frames}
-    asked = facts.tables_of("en" if is_english else "ru")
-    own = {opening(wording) for table in text.FACTS[language].tables for wording in table.training_templates}
-    assert not own & {opening(template) for table in asked.tables for template in table.templates}
-    told = "\n".join(facts.training_sentences(text.FACTS[language]))
-    for cloze in facts.clozes(asked):
-        assert f"{cloze.prefix} {cloze.answer}" not in told, cloze
+    training = {opening(frame) for family in text.LOGIC[language].families for frame in family.training}
+    assert not training & {opening(frame) for family in words.families for frame in family.frames}
+    benchmark = facts.tables_of(language)
+    training = {opening(wording) for table in text.FACTS[language].tables for wording in table.training_templates}
+    assert not training & {opening(template) for table in benchmark.tables for template in table.templates}
+    sentences = "\n".join(facts.training_sentences(text.FACTS[language]))
+    for cloze in facts.clozes(benchmark):
+        assert f"{cloze.prefix} {cloze.answer}" not in sentences, cloze
 
 
 def test_a_choice_is_written_out_and_an_empty_one_takes_its_space_along() -> None:
@@ -272,21 +269,21 @@ def test_rows_hold_whole_documents_that_do_not_see_one_another() -> None:
     tokenizer = make_tokenizer(TINY)
     bos, eos = tokenizer.token_to_id("<s>"), tokenizer.token_to_id("</s>")
     batch = next(batches(TINY, tokenizer))
-    for ids, target, weight, position, until in zip(*batch, strict=True):
-        place = 0
-        while place < TINY.row_length and weight[place] > 0:
-            stop = until[place]
-            assert ids[place] == bos
+    for ids, target, weight, position, subtree_end in zip(*batch, strict=True):
+        start = 0
+        while start < TINY.row_length and weight[start] > 0:
+            stop = subtree_end[start]
+            assert ids[start] == bos
             assert ids[stop - 1] == eos
             assert weight[stop - 1] == 0
-            np.testing.assert_array_equal(until[place:stop], stop)
-            np.testing.assert_array_equal(position[place:stop], np.arange(stop - place))
-            np.testing.assert_array_equal(target[place : stop - 1], ids[place + 1 : stop])
+            np.testing.assert_array_equal(subtree_end[start:stop], stop)
+            np.testing.assert_array_equal(position[start:stop], np.arange(stop - start))
+            np.testing.assert_array_equal(target[start : stop - 1], ids[start + 1 : stop])
             assert weight[stop - 2] == 1.0
-            place = stop
-        assert place > TINY.row_length // 2
-        np.testing.assert_array_equal(until[place:], np.arange(place, TINY.row_length) + 1)
-        assert not weight[place:].any()
+            start = stop
+        assert start > TINY.row_length // 2
+        np.testing.assert_array_equal(subtree_end[start:], np.arange(start, TINY.row_length) + 1)
+        assert not weight[start:].any()
 
 
 def test_three_steps_leave_a_model_folder_the_same_each_time(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_run_that_breaks_off_leaves_nothing_behind(tmp_path: Path, monkeypatch
     """Between two of its parts; the next run begins anew."""
     make_tokenizer(tmp_path)
     expected = miron_jax.Evaluator(of_nnx(), str(tmp_path), ["miron-gen"], **OPTIONS).run()
-    monkeypatch.setattr("miron_jax.evaluation.parts.PART_TOKENS", 1)  # a part a task
+    monkeypatch.setattr("miron_jax.evaluation.parts.REQUEST_BATCH_TOKENS", 1)  # one request batch per task
     evaluator = miron_jax.Evaluator(of_nnx(), str(tmp_path), ["miron-gen"], **OPTIONS)
     real, parts = SelfCheck.compare, []
 

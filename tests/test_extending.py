@@ -1,4 +1,4 @@
-"""docs/extending.md: its files are written into a copy of the tree, and its command scores with them."""
+"""The files of docs/extending.md, written into a copy of the tree, and its command."""
 
 import json
 import os
@@ -7,17 +7,23 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from transformers import AutoTokenizer
 
 from miron_jax.errors import InputError
+from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.registry import find_suites
 from tests.conftest import REPOSITORY
+from tests.tiny_model import make_tokenizer
 
 PAGE = (REPOSITORY / "docs" / "extending.md").read_text(encoding="utf-8")
 BLOCKS: dict[str, str] = dict(re.findall(r"```python\n# (.*?)\n(.*?)```", PAGE, re.DOTALL))
 METRICS = "miron_jax/metrics/choices.py"
+SIZES: JsonObject = {
+    "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 12,
+    "num_key_value_heads": 2, "max_position_embeddings": 64,
+}  # fmt: skip
 WORDS = (("light", "night", "day"), ("moon", "spoon", "sun"), ("tree", "sea", "leaf"), ("house", "mouse", "barn"))
 
 
@@ -47,16 +53,22 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A fresh interpreter that sees the extended copy."""
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     environment.pop("XLA_FLAGS", None)
-    command = [sys.executable, "-m", "miron_jax", *arguments]
+    command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return python(folder, "-m", "miron_jax", *arguments)
 
 
 def test_the_page_has_the_files_that_it_tells_of() -> None:
     assert set(BLOCKS) == {
         "tasks/rhymes.py", f"{METRICS}, in OF_OPTIONS", "miron_jax/task_kinds/ranking.py", "tasks/ranked_rhymes.py",
+        "miron_jax/model/families/arcee.py",
     }  # fmt: skip
 
 
@@ -65,7 +77,7 @@ def test_its_suite_metric_and_kind_are_scored(extended: Path) -> None:
     listed, scored = (run(extended, *line.split()[1:]) for line in commands.splitlines())
     assert "rhymes/words" in listed.stdout, listed.stderr
     assert scored.returncode == 0, scored.stderr
-    results: dict[str, Any] = json.loads((extended / "out" / "results.json").read_text(encoding="utf-8"))
+    results: JsonObject = json.loads((extended / "out" / "results.json").read_text(encoding="utf-8"))
     plain, ranked = (results["tasks"][name] for name in ("rhymes/words", "ranked-rhymes/words"))
     samples = [json.loads(line) for line in (extended / "out/samples/rhymes/words.jsonl").read_text().splitlines()]
     assert len(samples) == len(WORDS)
@@ -74,15 +86,42 @@ def test_its_suite_metric_and_kind_are_scored(extended: Path) -> None:
         assert sample["metrics"]["lead"] == pytest.approx(gold - other, abs=1e-4)
         assert sample["metrics"]["accuracy_sum"] == float(gold > other)
     assert plain["metrics"]["lead"]["value"] == pytest.approx(
-        sum(own["metrics"]["lead"] for own in samples) / len(WORDS)
+        sum(sample["metrics"]["lead"] for sample in samples) / len(WORDS)
     )
     assert "lead" in scored.stdout
-    by_rank = sum(0.5 + 0.5 * own["metrics"]["accuracy_sum"] for own in samples) / len(WORDS)
+    by_rank = sum(0.5 + 0.5 * sample["metrics"]["accuracy_sum"] for sample in samples) / len(WORDS)
     assert ranked["metrics"]["reciprocal_rank"]["value"] == pytest.approx(by_rank)
     assert ranked["kind"] == "ranking"
     composite = results["suites"]["rhymes"]["composites"]["RHYMES"]
     assert composite["value"] == plain["metrics"]["accuracy"]["value"]
     assert composite["complete"]
+
+
+def test_its_family_computes_what_torch_computes(extended: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from transformers import ArceeConfig, ArceeForCausalLM
+
+    (extended / "arcee").mkdir()
+    make_tokenizer(extended / "arcee")
+    tokenizer = AutoTokenizer.from_pretrained(extended / "arcee")
+    torch.manual_seed(0)
+    model = ArceeForCausalLM(ArceeConfig(**SIZES, vocab_size=len(tokenizer), attention_bias=True)).eval()
+    token_ids = [tokenizer.encode(text, add_special_tokens=False) for text in ("the cat sat", " on a mat")]
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.copy_(0.3 * torch.randn_like(weights))
+        logits = model(torch.tensor([token_ids[0] + token_ids[1]])).logits[0]
+    targets = torch.tensor(token_ids[1])
+    expected = logits.log_softmax(-1)[len(token_ids[0]) - 1 : -1].gather(1, targets[:, None])[:, 0]
+    model.save_pretrained(extended / "arcee")
+    code = """
+import miron_jax
+[score] = miron_jax.score("arcee", None, [("the cat sat", " on a mat")])
+print(list(score.token_logprobs))
+"""
+    ran = python(extended, "-c", code)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == pytest.approx(expected.tolist(), abs=5e-5)
 
 
 def test_a_bad_line_of_its_file_is_named(extended: Path) -> None:
@@ -118,6 +157,15 @@ SUITES = (replace(SUITE, name={name!r}, tasks=(replace(SUITE.tasks[0], name={tas
                 "b/__init__.py": "",
             },
             r"suite\.py: one is no name of its own, a\.py has it too",
+        ),
+        (
+            {
+                "a.py": SUITE.format(name="one", task="x/y"),
+                "b/c/suite.py": SUITE.format(name="two", task="x/y"),
+                "b/__init__.py": "",
+                "b/c/__init__.py": "",
+            },
+            r"b/c/suite\.py: x/y is no name of its own, a\.py has it too",
         ),
         ({"a.py": SUITE.format(name="one", task="one")}, r"a\.py: one is no name of its own, names it twice"),
     ],

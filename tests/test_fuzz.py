@@ -1,4 +1,4 @@
-"""Two minutes of damaged inputs for all readers: each ends by a value or by one sentence.  More: benchmarks/fuzz.py."""
+"""Two minutes of damaged inputs for all readers: each ends with a value or with one sentence.  More: benchmarks/fuzz.py."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def test_no_damaged_input_ends_in_a_traceback_or_hangs(tmp_path: Path) -> None:
         command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=900
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert (told["tracebacks"], told["hangs"]) == (0, 0), done.stdout
-    assert told["inputs"] == told["accepted"] + told["refused"]
-    assert min(told["accepted"], told["refused"]) > 50, done.stdout  # it did damage them, and not all beyond reading
+    counts = json.loads(done.stdout.splitlines()[-1])
+    assert (counts["tracebacks"], counts["hangs"]) == (0, 0), done.stdout
+    assert counts["inputs"] == counts["accepted"] + counts["refused"]
+    assert min(counts["accepted"], counts["refused"]) > 50, done.stdout  # files are damaged, and not all beyond reading

@@ -1,13 +1,13 @@
 """A gauntlet of the user's own: llm-foundry's yaml files, read to the letter or refused in one sentence."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from miron_jax.definitions.records import Measured
 from miron_jax.errors import InputError
+from miron_jax.files.readers import Json, JsonObject
 from miron_jax.tasks import registry
 from miron_jax.tasks.gauntlet import suite
 from miron_jax.tasks.gauntlet.yaml_files import read_suite
@@ -18,19 +18,19 @@ TASK = {"label": "a", "dataset_uri": "eval/local_data/x/a.jsonl", "num_fewshot":
 TEXTS = {**TASK, "icl_task_type": "question_answering"}
 
 
-def written(path: Path, content: Any) -> Path:
+def written(path: Path, content: Json) -> Path:
     path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
     return path
 
 
 def test_the_published_files_make_the_published_suite(shared_data: Path):
     yamls = shared_data / "gauntlet_v0_1"
-    own = read_suite(yamls / "tasks_v0.1.yaml", yamls / "eval_gauntlet_v0.1.yaml")
-    found = {task.name.partition("/")[2]: task for task in own.tasks}
-    assert len(found) == 49
+    read = read_suite(yamls / "tasks_v0.1.yaml", yamls / "eval_gauntlet_v0.1.yaml")
+    tasks = {task.name.partition("/")[2]: task for task in read.tasks}
+    assert len(tasks) == 49
     for task in suite.SUITE.tasks:
         label = task.name.partition("/")[2]
-        twin = found[label]
+        twin = tasks[label]
         assert (twin.kind, twin.file.path, twin.section, twin.baselines) == (
             task.kind, task.file.path, task.section, task.baselines,
         )  # fmt: skip
@@ -43,10 +43,10 @@ def test_the_published_files_make_the_published_suite(shared_data: Path):
     everything = {name: Measured(0.7, 10) for names in suite.AVERAGES.categories.values() for name in names}
     renamed = {name.replace("gauntlet/", "own-gauntlet/"): value for name, value in everything.items()}
     expected = suite.SUITE.composites(everything)
-    assert {name: composite.value for name, composite in own.composites(renamed).items()} == pytest.approx(
+    assert {name: composite.value for name, composite in read.composites(renamed).items()} == pytest.approx(
         {name: composite.value for name, composite in expected.items()}
     )
-    assert own.locate(shared_data / "eval_bundle", False) == shared_data / "eval_bundle" / "eval_data"
+    assert read.locate(shared_data / "eval_bundle", False) == shared_data / "eval_bundle" / "eval_data"
 
 
 def test_every_key_reaches_its_rule(tmp_path: Path):
@@ -65,16 +65,16 @@ def test_every_key_reaches_its_rule(tmp_path: Path):
         "batch_size": 4,
         "metric_names": ["InContextLearningQAAccuracy"],
     }
-    own = read_suite(written(tmp_path / "t.yaml", [fields]), None)
-    assert [task.name for task in own.tasks] == ["own-gauntlet/a/0-shot", "own-gauntlet/a/5-shot"]
-    task = own.tasks[1]
+    read = read_suite(written(tmp_path / "t.yaml", [fields]), None)
+    assert [task.name for task in read.tasks] == ["own-gauntlet/a/0-shot", "own-gauntlet/a/5-shot"]
+    task = read.tasks[1]
     assert task.kind == "generation"
     profile = task.profile
     assert (profile.num_fewshot, profile.delimiter, profile.shot_separator) == (5, "\nA:", "\n\n")
     assert (profile.prelimiter, profile.prompt_string, profile.answer_after) == ("Q: ", "Answer.\n", " ## ")
     assert (profile.categories, profile.stop, profile.extra_tokens) == ("macro", ("\n\n",), 10)
     assert (task.file.path, task.file.git_blob_sha1, task.baselines["random"]) == ("mine/a.jsonl", None, None)
-    assert dict(own.composites({})) == {}
+    assert dict(read.composites({})) == {}
     chosen = registry.select("own-gauntlet/a/5*", registry.suites(str(tmp_path / "t.yaml")))
     assert [task.name for task in chosen.tasks] == ["own-gauntlet/a/5-shot"]
 
@@ -82,19 +82,19 @@ def test_every_key_reaches_its_rule(tmp_path: Path):
 ONE = {"name": "a", "num_fewshot": 0, "random_baseline": 0.5}
 
 
-def gauntlet(**changes: Any) -> dict[str, Any]:
+def gauntlet(**changes: Json) -> JsonObject:
     return {"eval_gauntlet": {"categories": [{"name": "c", "benchmarks": [ONE]}], **changes}}
 
 
-def test_averages_of_ones_own(tmp_path: Path):
+def test_averages_of_a_users_gauntlet(tmp_path: Path):
     tasks = written(tmp_path / "t.yaml", {"icl_tasks": [TASK]})
-    own = read_suite(tasks, written(tmp_path / "g.yaml", gauntlet()))
-    found = own.composites({"own-gauntlet/a": Measured(0.75, 10)})
-    assert {name: composite.value for name, composite in found.items()} == {"c": 0.5, "default_average": 0.5}
-    # Another number of worked examples is another benchmark: the category lacks it.
+    read = read_suite(tasks, written(tmp_path / "g.yaml", gauntlet()))
+    composites = read.composites({"own-gauntlet/a": Measured(0.75, 10)})
+    assert {name: composite.value for name, composite in composites.items()} == {"c": 0.5, "default_average": 0.5}
+    # Another number of few-shot examples is another benchmark: the category lacks it.
     other = [{"name": "a", "num_fewshot": 5, "random_baseline": 0.5}]
-    own = read_suite(tasks, written(tmp_path / "g.yaml", gauntlet(categories=[{"name": "c", "benchmarks": other}])))
-    assert own.composites({"own-gauntlet/a": Measured(0.75, 10)})["c"].missing == ("own-gauntlet/a/5-shot",)
+    read = read_suite(tasks, written(tmp_path / "g.yaml", gauntlet(categories=[{"name": "c", "benchmarks": other}])))
+    assert read.composites({"own-gauntlet/a": Measured(0.75, 10)})["c"].missing == ("own-gauntlet/a/5-shot",)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_averages_of_ones_own(tmp_path: Path):
         ([TASK, TASK], "listed twice"),
     ],
 )
-def test_bad_task_lists_are_refused(tmp_path: Path, tasks: Any, sentence: str):
+def test_bad_task_lists_are_refused(tmp_path: Path, tasks: Json, sentence: str):
     with pytest.raises(InputError, match=sentence):
         read_suite(written(tmp_path / "t.yaml", tasks), None)
 
@@ -149,7 +149,7 @@ def test_bad_task_lists_are_refused(tmp_path: Path, tasks: Any, sentence: str):
         (gauntlet(averages={"core": ["c", "dd"]}), "average 'core' names the category 'dd'"),
     ],
 )
-def test_bad_averages_are_refused(tmp_path: Path, content: Any, sentence: str):
+def test_bad_averages_are_refused(tmp_path: Path, content: Json, sentence: str):
     tasks = written(tmp_path / "t.yaml", [TASK])
     with pytest.raises(InputError, match=sentence):
         read_suite(tasks, written(tmp_path / "g.yaml", content))

@@ -14,9 +14,9 @@ import pytest
 from flax import nnx
 
 from miron_jax.engine import model as model_module
-from miron_jax.engine.decode import with_guesses
+from miron_jax.engine.decode import decoder_of, with_guesses
 from miron_jax.engine.generate import CPU_PROGRAM, Generator
-from miron_jax.engine.model import Model
+from miron_jax.engine.model import Model, Network
 from miron_jax.engine.text_requests import Generated, Sampling, TextRequest
 from miron_jax.errors import InputError
 from miron_jax.kernels.draw_token import keep_probable
@@ -27,14 +27,15 @@ from miron_jax.model.decoder import Decoder, abstract, random_params
 from miron_jax.model.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.visibility import Visibility
+from miron_jax.runtime.devices import Tree
 from miron_jax.tokens.detokenize import text_after
-from miron_jax.tokens.tokenizers import load_tokenizer
+from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer
 from tests.tiny_model import WORDS, make_model
 
 
 class Tiny(NamedTuple):
     model: Model
-    tokenizer: Any
+    tokenizer: Tokenizer
     folder: Path
 
 
@@ -47,7 +48,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
 @pytest.fixture(scope="module")
 def repeating(tiny: Tiny) -> Tiny:
     """Its texts soon repeat themselves: with larger embeddings the token before decides most."""
-    decoder = nnx.merge(tiny.model.graphdef, jax.tree.map(jnp.copy, tiny.model.state))
+    decoder = decoder_of(tiny.model.graphdef, jax.tree.map(jnp.copy, tiny.model.state))
     decoder.embedding_VD[...] = decoder.embedding_VD[...] * 3
     return tiny._replace(model=tiny.model._replace(state=nnx.split(decoder)[1]))
 
@@ -63,12 +64,12 @@ def load(folder: Path) -> Tiny:
     return Tiny(Model(config, abstract(config, jnp.dtype("float32"))[0], state), load_tokenizer(str(folder)), folder)
 
 
-LONGEST = 160  # places of the slow twin's one row, padded on the right
+LONGEST = 160  # slots of the slow twin's one row, padded on the right
 
 
 @partial(jax.jit, static_argnums=0)
-def last_logits(graphdef: Any, state: Any, row_T: jax.Array, length: jax.Array) -> jax.Array:
-    decoder = nnx.merge(graphdef, state)
+def last_logits(graphdef: Network, state: Tree, row_T: jax.Array, length: jax.Array) -> jax.Array:
+    decoder = decoder_of(graphdef, state)
     position = jnp.arange(LONGEST, dtype=jnp.int32)[None]
     hidden = decoder(row_T[None], position, Visibility(jnp.full((1, LONGEST), LONGEST, jnp.int32), position))
     head = decoder.head()
@@ -102,16 +103,16 @@ def prompts(count: int, seed: int, vocabulary: int) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize("slots", [3, 32])
 def test_greedy_equals_the_slow_twin(tiny: Tiny, slots: int) -> None:
     generator = Generator(tiny.model, tiny.tokenizer, slots=slots)
-    asked = [TextRequest(ids, 1 + i % 9) for i, ids in enumerate(prompts(20, 0, 320))]
-    for request, found in zip(asked, generator.run(asked), strict=True):
-        assert list(found.token_ids) == slow_greedy(tiny.model, request.token_ids, request.max_new_tokens)
-        assert found.ended == "length"
-    assert generator.speed.prefilled_tokens < generator.speed.prompt_tokens - len(asked)
+    requests = [TextRequest(ids, 1 + i % 9) for i, ids in enumerate(prompts(20, 0, 320))]
+    for request, completion in zip(requests, generator.run(requests), strict=True):
+        assert list(completion.token_ids) == slow_greedy(tiny.model, request.token_ids, request.max_new_tokens)
+        assert completion.ended == "length"
+    assert generator.speed.prefilled_tokens < generator.speed.prompt_tokens - len(requests)
 
 
 def test_prompts_are_read_by_the_devices_own_attention(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = [TextRequest(ids, 5) for ids in prompts(4, 1, 320)]
-    expected = Generator(tiny.model, tiny.tokenizer, slots=4).run(asked)
+    requests = [TextRequest(ids, 5) for ids in prompts(4, 1, 320)]
+    expected = Generator(tiny.model, tiny.tokenizer, slots=4).run(requests)
     calls: list[int] = []
 
     def attend(*arrays: jax.Array, **rules: Any) -> jax.Array:
@@ -121,9 +122,9 @@ def test_prompts_are_read_by_the_devices_own_attention(tiny: Tiny, monkeypatch: 
     interpreted = partial(tpu.forest_attention, interpret=True)
     monkeypatch.setattr(model_module, "choose", lambda device, heads, wanted: Choice("tpu"))
     monkeypatch.setattr(tpu, "forest_attention", attend)
-    found = Generator(tiny.model, tiny.tokenizer, slots=4).run(asked)
+    completions = Generator(tiny.model, tiny.tokenizer, slots=4).run(requests)
     assert calls
-    assert [own.token_ids for own in found] == [own.token_ids for own in expected]
+    assert [c.token_ids for c in completions] == [c.token_ids for c in expected]
 
 
 @pytest.mark.parametrize("family", ["gpt2", "gemma3_text"])
@@ -138,12 +139,16 @@ def test_learned_positions_and_windows(tmp_path: Path, family: str) -> None:
         },
     }[family]  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps({"model_type": family, **config}))
-    found = from_hf_config(tmp_path)
-    model = Model(found, abstract(found, jnp.dtype("float32"))[0], random_params(found, jnp.dtype("float32"), 3))
+    model_config = from_hf_config(tmp_path)
+    model = Model(
+        model_config,
+        abstract(model_config, jnp.dtype("float32"))[0],
+        random_params(model_config, jnp.dtype("float32"), 3),
+    )
     generator = Generator(model, _NoText(), slots=4)
     longest = tuple(range(1, 40))  # 39 tokens and 9 more that are fed: the last of GPT-2's 48 positions
-    asked = [TextRequest(ids, 10) for ids in [longest, *(own[:39] for own in prompts(7, 1, 331))]]
-    for request, text in zip(asked, generator.run(asked), strict=True):
+    requests = [TextRequest(ids, 10) for ids in [longest, *(ids[:39] for ids in prompts(7, 1, 331))]]
+    for request, text in zip(requests, generator.run(requests), strict=True):
         assert list(text.token_ids) == slow_greedy(model, request.token_ids, 10)
 
 
@@ -163,11 +168,11 @@ def test_bfloat16_keeps_its_keys_in_bfloat16(tiny: Tiny) -> None:
     model = Model(config, abstract(config, jnp.dtype("bfloat16"))[0], state)
     generator = Generator(model, tiny.tokenizer, slots=8)
     assert generator._empty_cache(1, 64).key_LJBKHC.dtype == jnp.bfloat16
-    asked = [TextRequest(ids, 6) for ids in prompts(8, 9, 320)]
+    requests = [TextRequest(ids, 6) for ids in prompts(8, 9, 320)]
     compared = 0
-    for request, found in zip(asked, generator.run(asked), strict=True):
+    for request, completion in zip(requests, generator.run(requests), strict=True):
         ids = list(request.token_ids)
-        for token in found.token_ids:
+        for token in completion.token_ids:
             logits = slow_logits(model, ids)
             second, best = np.sort(logits)[-2:]
             if best - second < 0.1:
@@ -183,15 +188,15 @@ def test_guessed_tokens_change_no_text(repeating: Tiny, slots: int) -> None:
     """Long greedy texts take several tokens a step: every one is the slow twin's, and texts that repeat need few steps."""
     generator = Generator(repeating.model, repeating.tokenizer, slots=slots)
     counts = (100, 90, 64, 3, 1, 2, 97)
-    asked = [TextRequest(ids, count) for ids, count in zip(prompts(7, 3, 320), counts, strict=True)]
-    for request, found in zip(asked, generator.run(asked), strict=True):
-        assert list(found.token_ids) == slow_greedy(repeating.model, request.token_ids, request.max_new_tokens)
+    requests = [TextRequest(ids, count) for ids, count in zip(prompts(7, 3, 320), counts, strict=True)]
+    for request, completion in zip(requests, generator.run(requests), strict=True):
+        assert list(completion.token_ids) == slow_greedy(repeating.model, request.token_ids, request.max_new_tokens)
     assert generator.speed.drawn_tokens == sum(counts)
     assert generator.speed.busy_steps < 0.7 * sum(counts)
 
 
 def test_a_text_may_end_inside_what_a_step_draws(repeating: Tiny) -> None:
-    """EOS or a stop string among guessed tokens: nothing behind it counts."""
+    """EOS or a stop string among guessed tokens: nothing after it counts."""
     generator = Generator(repeating.model, repeating.tokenizer, slots=4)
     ids = prompts(1, 3, 320)[0]
     [whole] = generator.run([TextRequest(ids, 100)])
@@ -204,9 +209,9 @@ def test_a_text_may_end_inside_what_a_step_draws(repeating: Tiny) -> None:
     generator.eos_ids = frozenset()
     ends = {whole.text[i : i + 5] for i in range(len(whole.text) - 5) if "\ufffd" not in whole.text[i : i + 5]}
     assert len(ends) > 4
-    asked = [TextRequest(ids, 100, stop=(end,)) for end in sorted(ends)]
-    for end, found in zip(sorted(ends), generator.run(asked), strict=True):
-        assert (found.text, found.ended) == (whole.text[: whole.text.find(end)], "stop")
+    requests = [TextRequest(ids, 100, stop=(end,)) for end in sorted(ends)]
+    for end, completion in zip(sorted(ends), generator.run(requests), strict=True):
+        assert (completion.text, completion.ended) == (whole.text[: whole.text.find(end)], "stop")
 
 
 def test_what_is_guessed() -> None:
@@ -219,7 +224,7 @@ def test_what_is_guessed() -> None:
         (1, 2, 3): (3, 3, 3),  # nothing was met before
         (7,): (7, 7, 7),
     }
-    tokens = np.full((len(cases), 12), 330, np.int32)  # what lies behind the last token is never looked at
+    tokens = np.full((len(cases), 12), 330, np.int32)  # values after the last token are never read
     for row, known in zip(tokens, cases, strict=True):
         row[: len(known)] = known
     position = np.asarray([len(known) - 1 for known in cases], np.int32)
@@ -238,11 +243,11 @@ def test_a_text_of_nan_spoils_no_other_in_its_slot(tiny: Tiny) -> None:
     decoder.embedding_VD[...] = decoder.embedding_VD[...].at[330].set(jnp.nan)
     generator = Generator(Model(config, *nnx.split(decoder)), _NoText(), slots=1)
     wrong = [TextRequest((*range(1, 290), 330, 5 + i), 70) for i in range(3)]
-    right = [TextRequest((*range(2, 291), 5 + i), 66 - i) for i in range(3)]  # in a row of their own
-    found = generator.run(right + wrong)
-    assert [own.ended for own in found] == ["length"] * 3 + ["nan"] * 3
+    right = [TextRequest((*range(2, 291), 5 + i), 66 - i) for i in range(3)]  # in another row
+    completions = generator.run(right + wrong)
+    assert [c.ended for c in completions] == ["length"] * 3 + ["nan"] * 3
     clean = Generator(tiny.model, _NoText(), slots=1).run(right)
-    assert [own.token_ids for own in found[:3]] == [own.token_ids for own in clean]
+    assert [c.token_ids for c in completions[:3]] == [c.token_ids for c in clean]
 
 
 def test_as_many_slots_as_texts_fill(tiny: Tiny) -> None:
@@ -259,10 +264,10 @@ def test_as_many_slots_as_texts_fill(tiny: Tiny) -> None:
 def test_small_slots_join_larger_ones_only_where_that_pays(tiny: Tiny) -> None:
     generator = Generator(tiny.model, tiny.tokenizer, slots=8)
     weights = sum(leaf.nbytes for leaf in jax.tree.leaves(tiny.model.state))
-    place = 2 * 2 * 1 * 8 * 4  # keys and values, layers, key-value heads, head size, bytes
+    token_bytes = 2 * 2 * 1 * 8 * 4  # keys and values, layers, key-value heads, head size, bytes
     few = [TextRequest((1,) * 8, 10)] * 2
-    # Two texts of 10 tokens: 10 steps more and a program, or 20 tokens that read more places.
-    even = (10 * weights + CPU_PROGRAM) // (20 * place)
+    # Two texts of 10 tokens: 10 steps more and a program, or 20 tokens that read larger slots.
+    even = (10 * weights + CPU_PROGRAM) // (20 * token_bytes)
     assert generator._worth_joining(few, even - 1)
     assert not generator._worth_joining(few, even + 1)
     sizes = generator._by_slot_size([TextRequest((1,) * 8, 10), TextRequest((1,) * 100, 10)])
@@ -271,15 +276,15 @@ def test_small_slots_join_larger_ones_only_where_that_pays(tiny: Tiny) -> None:
 
 def test_order_and_batch_change_no_draw(tiny: Tiny, shared: Generator) -> None:
     rules = [Sampling(0.9, seed=5), Sampling(1.3, top_k=7, seed=6), Sampling(0.7, top_p=0.8, seed=7), Sampling()]
-    asked = [TextRequest(ids, 8, sampling=rules[i % 4]) for i, ids in enumerate(prompts(12, 2, 320))]
-    together = shared.run(asked)
-    backwards = Generator(tiny.model, tiny.tokenizer, slots=5).run(asked[::-1])[::-1]
+    requests = [TextRequest(ids, 8, sampling=rules[i % 4]) for i, ids in enumerate(prompts(12, 2, 320))]
+    together = shared.run(requests)
+    backwards = Generator(tiny.model, tiny.tokenizer, slots=5).run(requests[::-1])[::-1]
     one_slot = Generator(tiny.model, tiny.tokenizer, slots=1)
-    alone = [one_slot.run([request])[0] for request in asked[:3]]
+    alone = [one_slot.run([request])[0] for request in requests[:3]]
     assert together == backwards
     assert together[:3] == alone
     other = Generator(tiny.model, tiny.tokenizer).run(
-        [TextRequest(asked[0].token_ids, 8, sampling=Sampling(0.9, seed=8))]
+        [TextRequest(requests[0].token_ids, 8, sampling=Sampling(0.9, seed=8))]
     )
     assert other[0].token_ids != together[0].token_ids
 
@@ -287,8 +292,8 @@ def test_order_and_batch_change_no_draw(tiny: Tiny, shared: Generator) -> None:
 def test_draws_follow_the_distribution(tiny: Tiny) -> None:
     """2,000 seeds of one prompt: top_k 3 draws three tokens only, each as often as its renormalised probability says."""
     ids = prompts(1, 3, 320)[0]
-    asked = [TextRequest(ids, 1, sampling=Sampling(0.5, top_k=3, seed=seed)) for seed in range(2000)]
-    drawn = np.asarray([text.token_ids[0] for text in Generator(tiny.model, tiny.tokenizer, slots=64).run(asked)])
+    requests = [TextRequest(ids, 1, sampling=Sampling(0.5, top_k=3, seed=seed)) for seed in range(2000)]
+    drawn = np.asarray([text.token_ids[0] for text in Generator(tiny.model, tiny.tokenizer, slots=64).run(requests)])
     logits = slow_logits(tiny.model, ids).astype(np.float64) / 0.5
     best = np.argsort(-logits)[:3]
     expected = np.exp(logits[best]) / np.exp(logits[best]).sum()
@@ -305,36 +310,36 @@ def test_top_k_and_top_p_keep_the_fewest(top_k: int, top_p: float) -> None:
     kept = np.isfinite(
         keep_probable(jnp.asarray(logits), jnp.full(3, top_k, jnp.int32), jnp.full(3, top_p, jnp.float32))
     )
-    for row, found in zip(logits.astype(np.float64), kept, strict=True):
+    for row, kept_row in zip(logits.astype(np.float64), kept, strict=True):
         order = np.argsort(-row)[: top_k or len(row)]
         share = np.exp(row[order]) / np.exp(row[order]).sum()
         held, expected = 0.0, set()
-        for token, own in zip(order.tolist(), share, strict=True):
+        for token, probability in zip(order.tolist(), share, strict=True):
             if held >= top_p and expected:
                 break
             expected.add(token)
-            held += own
+            held += probability
         if top_p == 1:  # float64's sum may reach 1 a token early; top_p 1 cuts nothing
             expected = set(order.tolist())
-        assert set(np.flatnonzero(found).tolist()) == expected
+        assert set(np.flatnonzero(kept_row).tolist()) == expected
 
 
 def test_a_tiny_temperature_is_greedy(shared: Generator) -> None:
     ids = prompts(1, 4, 320)[0]
     [best] = shared.run([TextRequest(ids, 3)])
-    [found] = shared.run([TextRequest(ids, 3, sampling=Sampling(1e-37))])
-    assert found.token_ids == best.token_ids
+    [completion] = shared.run([TextRequest(ids, 3, sampling=Sampling(1e-37))])
+    assert completion.token_ids == best.token_ids
 
 
 def test_stop_strings_are_found_in_the_text(tiny: Tiny, shared: Generator) -> None:
-    """Any piece of the very text that comes without a stop string ends it there, wherever tokens end."""
+    """Any substring of the completion without stop strings, used as a stop string, ends it there, wherever tokens end."""
     ids = tuple(tiny.tokenizer(" ".join(WORDS[:5]))["input_ids"])
     [whole] = shared.run([TextRequest(ids, 32)])
     clean = [i for i, c in enumerate(whole.text) if c != "\ufffd"]
     pieces = {whole.text[i : i + n] for i in clean for n in (1, 2, 3) if "\ufffd" not in whole.text[i : i + n]}
     assert len(pieces) > 5
-    asked = [TextRequest(ids, 32, stop=(piece, "never comes")) for piece in sorted(pieces)]
-    for piece, cut in zip(sorted(pieces), shared.run(asked), strict=True):
+    requests = [TextRequest(ids, 32, stop=(piece, "never comes")) for piece in sorted(pieces)]
+    for piece, cut in zip(sorted(pieces), shared.run(requests), strict=True):
         assert (cut.text, cut.ended) == (whole.text[: whole.text.find(piece)], "stop")
         assert cut.token_ids == whole.token_ids[: len(cut.token_ids)]
     [never] = shared.run([TextRequest(ids, 32, stop=("never comes",))])
@@ -344,7 +349,7 @@ def test_stop_strings_are_found_in_the_text(tiny: Tiny, shared: Generator) -> No
 def test_a_special_token_can_be_a_stop_string(tiny: Tiny) -> None:
     """Random weights never draw it: a head that prefers it does."""
     bos = tiny.tokenizer.bos_token_id
-    decoder = nnx.merge(tiny.model.graphdef, tiny.model.state)
+    decoder = decoder_of(tiny.model.graphdef, tiny.model.state)
     assert isinstance(tiny.model.config, ModelConfig)
     config = replace(tiny.model.config, head_bias=True)
     graphdef, state = nnx.split(Decoder(config, dtype=jnp.float32, rngs=nnx.Rngs(0)))
@@ -352,33 +357,33 @@ def test_a_special_token_can_be_a_stop_string(tiny: Tiny) -> None:
     assert biased.head_bias_V is not None
     biased.head_bias_V[...] = jnp.zeros(config.vocab_size).at[bos].set(1e4)
     generator = Generator(Model(config, *nnx.split(biased)), tiny.tokenizer)
-    [found] = generator.run([TextRequest((5, 6, 7), 9, stop=(tiny.tokenizer.bos_token,))])
-    assert found == Generated("", (bos,), "stop")
+    [completion] = generator.run([TextRequest((5, 6, 7), 9, stop=(tiny.tokenizer.bos_token,))])
+    assert completion == Generated("", (bos,), "stop")
 
 
 def test_eos_ends_a_text_and_is_not_part_of_it(tiny: Tiny) -> None:
     ids = prompts(1, 6, 320)[0]
     drawn = slow_greedy(tiny.model, ids, 12)
     eos = drawn[4]
-    [found] = Generator(tiny.model, tiny.tokenizer, eos_ids=(eos,)).run([TextRequest(ids, 12)])
-    assert found.ended == "eos"
-    assert list(found.token_ids) == drawn[: drawn.index(eos)]
+    [completion] = Generator(tiny.model, tiny.tokenizer, eos_ids=(eos,)).run([TextRequest(ids, 12)])
+    assert completion.ended == "eos"
+    assert list(completion.token_ids) == drawn[: drawn.index(eos)]
 
 
 def test_equal_requests_are_generated_once(tiny: Tiny) -> None:
     request = TextRequest(prompts(1, 7, 320)[0], 5)
     generator = Generator(tiny.model, tiny.tokenizer)
-    found = generator.run([request, request, request])
-    assert found[0] == found[1] == found[2]
+    completions = generator.run([request, request, request])
+    assert completions[0] == completions[1] == completions[2]
     assert generator.speed.busy_steps == 5
 
 
 def test_finished_slots_are_filled_again(tiny: Tiny) -> None:
     """One long text among short ones does not hold the batch: 4 slots, 41 texts; idle slots only at the end."""
-    asked = [TextRequest((i, *ids[:9]), 40 if i == 0 else 3) for i, ids in enumerate(prompts(41, 8, 320))]
-    assert len(set(asked)) == 41
+    requests = [TextRequest((i, *ids[:9]), 40 if i == 0 else 3) for i, ids in enumerate(prompts(41, 8, 320))]
+    assert len(set(requests)) == 41
     generator = Generator(tiny.model, tiny.tokenizer, slots=4)
-    generator.run(asked)
+    generator.run(requests)
     assert generator.speed.busy_steps == 40 + 40 * 3
     # Three slots take 40 texts of 3 steps in turns beside the one of 40 steps; at most one turn is not full.
     assert generator.speed.slot_steps <= 4 * 43
@@ -386,8 +391,8 @@ def test_finished_slots_are_filled_again(tiny: Tiny) -> None:
 
 def test_nan_is_said(tiny: Tiny) -> None:
     broken = jax.tree.map(lambda x: x * jnp.nan, tiny.model.state)
-    [found] = Generator(tiny.model._replace(state=broken), tiny.tokenizer).run([TextRequest((1, 2, 3), 4)])
-    assert found == Generated("", (), "nan")
+    [completion] = Generator(tiny.model._replace(state=broken), tiny.tokenizer).run([TextRequest((1, 2, 3), 4)])
+    assert completion == Generated("", (), "nan")
 
 
 @pytest.mark.parametrize(

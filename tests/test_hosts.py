@@ -21,7 +21,7 @@ from flax import nnx
 
 from miron_jax.config import RunConfig
 from miron_jax.engine.text_requests import TextRequest
-from miron_jax.evaluation.texts import _dealt
+from miron_jax.evaluation.texts import _blocks
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.runtime.hosts import Hosts, deal
 from tests.test_journal import WRITES_AT_ONCE, done, parts_in, same_results
@@ -203,10 +203,10 @@ def test_every_row_is_dealt_once_and_evenly(count: int, shards: int) -> None:
 def test_texts_are_dealt_in_blocks_of_neighbours() -> None:
     rng = np.random.default_rng(0)
     requests = [TextRequest(tuple(range(1, 2 + i % 7)), int(rng.integers(1, 40))) for i in range(50)]
-    blocks = _dealt([*requests, *requests[:5]], 3)
+    blocks = _blocks([*requests, *requests[:5]], 3)
     assert [own for host in blocks for block in host for own in block] == list(dict.fromkeys(requests))
-    assert _dealt([], 2) == [[], []]
-    assert sum(len(block) for host in _dealt(requests[:1], 4) for block in host) == 1
+    assert _blocks([], 2) == [[], []]
+    assert sum(len(block) for host in _blocks(requests[:1], 4) for block in host) == 1
 
 
 @pytest.mark.parametrize(

@@ -90,26 +90,23 @@ def test_a_run_names_the_commits_that_it_read(cache: Path, tmp_path: Path) -> No
 
 
 def test_data_sets_take_a_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str | None]] = []
+    requested: list[tuple[str, str | None]] = []
 
-    def download(hub: str, file: str, repo_type: str, revision: str | None, local_files_only: bool) -> str:
-        asked.append((hub, revision))
-        return str(tmp_path / file)
-
-    def snapshot(hub: str, repo_type: str, revision: str, local_dir: Path, allow_patterns: str) -> None:
-        asked.append((hub, revision))
+    def snapshot(hub: str, repo_type: str, revision: str, local_dir: Path, allow_patterns: list[str]) -> None:
+        requested.append((hub, revision))
         write_mera(local_dir, "v1.2", num_tests=3)
 
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
     monkeypatch.setenv("MIRON_JAX_DATA", str(tmp_path / "cache"))
-    miron.locate(Path("@v2"))
-    miron.locate(None)
-    assert asked == [(miron.HUB_ID, "v2")] * 2 + [(miron.HUB_ID, None)] * 2
-    asked.clear()
-    folder = mera.V12.locate(Path(f"@{OLD}"), True)
-    assert folder.is_relative_to(tmp_path / "cache" / f"mera-v1.2@{OLD}")
-    assert mera.V12.locate(Path(f"@{OLD}"), True) == mera.V12.locate(Path(f"@{OLD}"), False) == folder
-    assert [revision for _, revision in asked] == [OLD], "once"
+    with pytest.raises(InputError, match="no MIRON data there"):
+        miron.locate(Path("@v2"), False)
+    for _ in range(2):
+        assert miron.locate(Path("@v2")) == tmp_path / "cache" / "miron@v2"
+        assert miron.locate(None) == tmp_path / "cache" / "miron"
+        folder = mera.V12.locate(Path(f"@{OLD}"), True)
+        assert folder.is_relative_to(tmp_path / "cache" / f"mera-v1.2@{OLD}")
+        assert mera.V12.locate(Path(f"@{OLD}"), False) == folder
+    once = [(miron.HUB_ID, "v2"), (miron.HUB_ID, None), (mera.HUB["v1.2"], OLD)]
+    assert requested == once
     with pytest.raises(InputError, match="nine repositories"):
         eval_uation.locate(Path("@v1"))

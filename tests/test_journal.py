@@ -24,7 +24,7 @@ from miron_jax.errors import InputError
 from miron_jax.files.store import Lock, Store
 from miron_jax.model.costs import cost_model
 from miron_jax.model.fingerprint import tokenizer_fingerprint, weights_fingerprint
-from miron_jax.planning.request_batches import Totals, plan_parts
+from miron_jax.planning.request_batches import Totals, plan_request_batches
 from miron_jax.runtime.journal import FOLDER, Entries, Journal, Text, run_key
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.test_forward import some_requests
@@ -103,7 +103,7 @@ def test_a_resumed_run_scores_only_what_is_missing(tmp_path: Path) -> None:
     """Part of a journal, another batch size: the same scores, and no row computed whose requests are all there."""
     model = load_model(make_model(tmp_path / "model"), "float32")
     cost = cost_model(model.config)
-    [part] = plan_parts([some_requests()], cost, Totals())
+    [part] = plan_request_batches([some_requests()], cost, Totals())
 
     def run(folder: Path, stop_after: int | None = None, budget: int = 256) -> tuple[Any, set[int]]:
         forward, rows = Forward(model, budget), set[int]()
@@ -136,7 +136,7 @@ def test_a_resumed_run_scores_only_what_is_missing(tmp_path: Path) -> None:
 def test_nan_stays_out_of_the_journal(tmp_path: Path) -> None:
     model = load_model(make_model(tmp_path / "model"), "float32")
     broken = model._replace(state=jax.tree.map(lambda leaf: leaf * jnp.nan, model.state))
-    [part] = plan_parts([some_requests(groups=2)], cost_model(model.config), Totals())
+    [part] = plan_request_batches([some_requests(groups=2)], cost_model(model.config), Totals())
     with Journal(Store(str(tmp_path)), "k", "0") as journal:
         [scores] = score_planned([part], Forward(broken, 256), SelfCheck(1e-3), journal=journal)
     assert np.isnan(scores.logprob).all()

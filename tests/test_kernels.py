@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams  # public from jax 0.11 on
 
 from miron_jax.engine.batches import chunk_of
 from miron_jax.kernels.forest_attention import cases as attention_cases
 from miron_jax.kernels.forest_attention import choose as attention_choice
-from miron_jax.kernels.forest_attention import hopper as attention_hopper
 from miron_jax.kernels.forest_attention import reference as attention_reference
 from miron_jax.kernels.forest_attention import tpu as attention_tpu
 from miron_jax.kernels.forest_attention import xla as attention_xla
@@ -31,20 +29,20 @@ TOLERANCE = 2e-5
 
 
 def random_forest(rng: np.random.Generator, rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """until, position [B, T]: tries grown by going on from a random open ancestor, then padding."""
-    until, position = np.empty((rows, length), np.int32), np.zeros((rows, length), np.int32)
+    """subtree_end, position [B, T]: tries grown by going on from a random open ancestor, then padding."""
+    subtree_end, position = np.empty((rows, length), np.int32), np.zeros((rows, length), np.int32)
     for b in range(rows):
         used = int(rng.integers(length // 2, length + 1))
         path: list[int] = []
         for place in range(length):
             keep = 0 if place >= used else len(path) if rng.random() < 0.8 else int(rng.integers(0, len(path) + 1))
             for closed in path[keep:]:
-                until[b, closed] = place
+                subtree_end[b, closed] = place
             path = [*path[:keep], place]
             position[b, place] = keep
         for left in path:
-            until[b, left] = length
-    return until, position
+            subtree_end[b, left] = length
+    return subtree_end, position
 
 
 @pytest.mark.parametrize("size", [1, 3, 16, 31, 48, 80, 96, 320, 576, 1000, 37 * 16, 49152])
@@ -55,17 +53,17 @@ def test_reductions_over_the_last_axis(size):
 
 
 def attention_of(case: attention_cases.Case) -> tuple[list[jax.Array], dict[str, Any], np.ndarray]:
-    """q, k, v, until, position in single precision; the rules; what the definition gives in float64."""
+    """q, k, v, subtree_end, position in single precision; the rules; what the definition gives in float64."""
     rng = np.random.default_rng(7)
     q = rng.normal(size=(case.rows, case.length, case.heads, case.head_dim))
     k, v = rng.normal(size=(2, case.rows, case.length, case.kv_heads, case.head_dim))
-    until, position = random_forest(rng, case.rows, case.length)
+    subtree_end, position = random_forest(rng, case.rows, case.length)
     rules = {"scale": case.head_dim**-0.5, "window": case.window, "softcap": case.softcap}
     with jax.enable_x64(True):
-        double = (jnp.asarray(q), jnp.asarray(k), jnp.asarray(v), jnp.asarray(until), jnp.asarray(position))
+        double = (jnp.asarray(q), jnp.asarray(k), jnp.asarray(v), jnp.asarray(subtree_end), jnp.asarray(position))
         expected = np.asarray(attention_reference.forest_attention(*double, **rules))
     single = [jnp.asarray(x, jnp.float32) for x in (q, k, v)]
-    return [*single, jnp.asarray(until), jnp.asarray(position)], rules, expected
+    return [*single, jnp.asarray(subtree_end), jnp.asarray(position)], rules, expected
 
 
 @pytest.mark.parametrize("name", attention_cases.CASES)
@@ -74,8 +72,8 @@ def attention_of(case: attention_cases.Case) -> tuple[list[jax.Array], dict[str,
 def test_forest_attention_equals_its_definition(name, block, rows_at_once):
     arrays, rules, expected = attention_of(attention_cases.CASES[name])
     if rows_at_once:
-        q, k, v, until, position = arrays
-        found = attention_xla._attend(q, k, v, until, position, None, **rules, block=block)
+        q, k, v, subtree_end, position = arrays
+        found = attention_xla._attend(q, k, v, subtree_end, position, None, **rules, block=block)
     else:
         found = attention_xla.forest_attention(*arrays, **rules, block=block)
     np.testing.assert_allclose(np.asarray(found), expected, atol=TOLERANCE)
@@ -103,57 +101,12 @@ def test_forest_attention_lowers_for_tpu(dtype, head_dim):
     assert "tpu_custom_call" in traced.lower(lowering_platforms=("tpu",)).as_text()
 
 
-HOPPER_CASES = {
-    "one_place": attention_cases.CASES["one_place"],
-    "prime": attention_cases.Case(2, 37, 1, 1, 16),
-    "grouped_tiles": attention_cases.Case(1, 263, 2, 1, 24),  # three tiles, the last one nearly empty
-    "window": attention_cases.Case(2, 150, 1, 1, 64, window=17),
-    "window_of_one": attention_cases.CASES["window_of_one"],
-    "softcap": attention_cases.Case(1, 193, 1, 1, 128, softcap=5.0),
-    "wide_heads": attention_cases.Case(1, 257, 1, 1, 256, window=100, softcap=30.0),
-}
-
-
-@pytest.mark.parametrize("name", HOPPER_CASES)
-def test_forest_attention_for_hopper_equals_its_definition(name):
-    """Its loop, lists of blocks, masks, copies and barriers (a race is an error); tensor cores and register layouts are the
-    lowering's test."""
-    case = HOPPER_CASES[name]
-    arrays, rules, _ = attention_of(case)
-    halves = [x.astype(jnp.bfloat16) for x in arrays[:3]]
-    expected = attention_reference.forest_attention(*(x.astype(jnp.float32) for x in halves), *arrays[3:], **rules)
-    found = attention_hopper.forest_attention(
-        *halves, *arrays[3:], **rules, interpret=InterpretGPUParams(detect_races=True)
-    )
-    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), atol=attention_choice.TOLERANCE["bfloat16"])
-
-
-@pytest.mark.parametrize(("head_dim", "softcap"), [(64, None), (80, None), (128, 30.0), (256, None)])
-def test_forest_attention_lowers_for_hopper(head_dim, softcap):
-    rows = [jax.ShapeDtypeStruct((2, 700, heads, head_dim), jnp.bfloat16) for heads in (4, 2, 2)]
-    seen = [jax.ShapeDtypeStruct((2, 700), jnp.int32)] * 2
-
-    def attend(window: jax.Array, *arrays: jax.Array) -> jax.Array:
-        return attention_hopper.forest_attention(*arrays, scale=0.1, window=window, softcap=softcap)
-
-    traced = jax.jit(attend).trace(jax.ShapeDtypeStruct((), jnp.int32), *rows, *seen)
-    assert "mosaic_gpu" in traced.lower(lowering_platforms=("cuda",)).as_text()
-
-
-def test_hopper_goes_over_whole_blocks_first_and_the_diagonal_last():
-    kinds = jnp.asarray([[[MASKED, SKIP, SKIP], [WHOLE, MASKED, SKIP], [MASKED, WHOLE, MASKED]]])
-    block_BIJ, whole_BI, count_BI = attention_hopper.visits_of(kinds)
-    visited = [block_BIJ[0, i, : count_BI[0, i]].tolist() for i in range(3)]
-    assert visited == [[0], [0, 1], [1, 0, 2]]
-    assert whole_BI[0].tolist() == [0, 1, 1]
-
-
 @given(seed=st.integers(0, 10_000), window=st.sampled_from([None, 1, 5, 40]))
 @settings(max_examples=60, deadline=None)
 def test_block_kinds_follow_the_dense_mask(seed, window):
-    until, position = random_forest(np.random.default_rng(seed), 2, 96)
-    kinds = np.asarray(block_kinds(jnp.asarray(until), jnp.asarray(position), window, 16, 8))
-    visible = np.asarray(attention_reference.visible_pairs(jnp.asarray(until), jnp.asarray(position), window))
+    subtree_end, position = random_forest(np.random.default_rng(seed), 2, 96)
+    kinds = np.asarray(block_kinds(jnp.asarray(subtree_end), jnp.asarray(position), window, 16, 8))
+    visible = np.asarray(attention_reference.visible_pairs(jnp.asarray(subtree_end), jnp.asarray(position), window))
     blocks = visible.reshape(2, 6, 16, 12, 8)
     seen, whole = blocks.any(axis=(2, 4)), blocks.all(axis=(2, 4))
     assert not np.any(seen & (kinds == SKIP))
@@ -164,9 +117,9 @@ def test_block_kinds_follow_the_dense_mask(seed, window):
 
 def test_blocks_of_other_branches_are_skipped():
     # A prefix of two blocks, then branches of one block each: every branch sees the prefix whole, and of itself a triangle.
-    until = np.asarray([[48] * 16 + [24] * 8 + [32] * 8 + [40] * 8 + [48] * 8], np.int32)
+    subtree_end = np.asarray([[48] * 16 + [24] * 8 + [32] * 8 + [40] * 8 + [48] * 8], np.int32)
     position = np.asarray([[*range(16), *[*range(16, 24)] * 4]], np.int32)
-    kinds = np.asarray(block_kinds(jnp.asarray(until), jnp.asarray(position), None, 8, 8))[0]
+    kinds = np.asarray(block_kinds(jnp.asarray(subtree_end), jnp.asarray(position), None, 8, 8))[0]
     expected = np.full((6, 6), SKIP)
     expected[2:, :2] = WHOLE
     expected[1, 0] = WHOLE
@@ -188,7 +141,7 @@ def test_a_device_runs_its_own_attention_only_where_it_agrees():
         raise NotImplementedError("cuDNN is not detected.\nmore")
 
     assert attention_choice.choose(device, heads) == Choice("xla")
-    for name, reason in (("cudnn", "does not take float32"), ("hopper", "not on cpu"), ("tpu", "fails here")):
+    for name, reason in (("cudnn", "does not take float32"), ("tpu", "fails here")):
         assert reason in str(attention_choice.choose(device, heads, name).why_not)
     assert attention_choice.tried("tpu", plain, device, heads) == Choice("tpu")
     for attend, reason in ((wrong, "off its definition"), (nan, "nan off"), (refused, "cuDNN is not detected.")):
@@ -202,8 +155,8 @@ def test_attention_by_hand():
     # Two places that see each other only downwards, values 1 and 3, equal keys: place 1 gets their mean, 2.
     ones = jnp.ones((1, 2, 1, 1))
     value = jnp.asarray([[[[1.0]], [[3.0]]]])
-    until, position = jnp.asarray([[2, 2]], jnp.int32), jnp.asarray([[0, 1]], jnp.int32)
-    out = attention_xla.forest_attention(ones, ones, value, until, position, scale=1.0)
+    subtree_end, position = jnp.asarray([[2, 2]], jnp.int32), jnp.asarray([[0, 1]], jnp.int32)
+    out = attention_xla.forest_attention(ones, ones, value, subtree_end, position, scale=1.0)
     assert out.ravel().tolist() == [1.0, 2.0]
     alone = attention_xla.forest_attention(ones, ones, value, jnp.asarray([[1, 2]], jnp.int32), position, scale=1.0)
     assert alone.ravel().tolist() == [1.0, 3.0]
@@ -211,8 +164,8 @@ def test_attention_by_hand():
 
 def test_nan_reaches_the_result():
     x = jnp.ones((1, 3, 1, 2))
-    until, position = jnp.full((1, 3), 3, jnp.int32), jnp.arange(3, dtype=jnp.int32)[None]
-    out = attention_xla.forest_attention(x.at[0, 1].set(jnp.nan), x, x, until, position, scale=1.0)
+    subtree_end, position = jnp.full((1, 3), 3, jnp.int32), jnp.arange(3, dtype=jnp.int32)[None]
+    out = attention_xla.forest_attention(x.at[0, 1].set(jnp.nan), x, x, subtree_end, position, scale=1.0)
     assert np.isnan(np.asarray(out)).any(axis=(0, 2, 3)).tolist() == [False, True, False]
 
 
@@ -226,24 +179,24 @@ def score(
         if case.levels is None
         else (lambda s: rng.integers(0, case.levels or 1, s) * 1.0)
     )
-    hidden, weight = draw((case.sources, case.width)), draw((case.vocabulary, case.width))
+    hidden, weight = draw((case.parents, case.width)), draw((case.vocabulary, case.width))
     hidden, weight = (np.asarray(jnp.asarray(x, dtype), np.float64) for x in (hidden, weight))
     bias = rng.normal(size=case.vocabulary) if case.bias else None
-    source = rng.integers(0, case.sources, case.edges)
-    source[: case.busy] = 0
+    parent = rng.integers(0, case.parents, case.edges)
+    parent[: case.busy] = 0
     target = rng.integers(0, case.vocabulary, case.edges).astype(np.int32)
     rules = {"softcap": case.softcap, "scale": case.scale}
     with jax.enable_x64(True):
         expected = head_reference.target_logprob(
-            jnp.asarray(hidden), jnp.asarray(weight), jnp.asarray(source), jnp.asarray(target),
+            jnp.asarray(hidden), jnp.asarray(weight), jnp.asarray(parent), jnp.asarray(target),
             bias_V=None if bias is None else jnp.asarray(bias), **rules,
         )  # fmt: skip
-    layout = lay_out(source, target, chunk)
+    layout = lay_out(parent, target, chunk)
     num_chunks = len(layout.chunk_round_C1) - 1
-    sources = np.zeros(num_chunks * chunk, np.int32)
-    sources[: len(layout.source_S)] = layout.source_S
+    parents = np.zeros(num_chunks * chunk, np.int32)
+    parents[: len(layout.parent_S)] = layout.parent_S
     found = head_xla.target_logprob(
-        jnp.asarray(hidden[sources], jnp.float32),
+        jnp.asarray(hidden[parents], jnp.float32),
         jnp.asarray(weight, dtype),
         jnp.asarray(layout.target_E),
         jnp.asarray(np.append(layout.round_start_R, case.edges).astype(np.int32)),
@@ -253,7 +206,7 @@ def score(
         chunk=chunk,
         **rules,
     )
-    return tuple(np.asarray(x)[layout.edge_place_E] for x in found), tuple(np.asarray(x) for x in expected)
+    return tuple(np.asarray(x)[layout.edge_output_E] for x in found), tuple(np.asarray(x) for x in expected)
 
 
 @pytest.mark.parametrize("name", head_cases.CASES)
@@ -266,9 +219,9 @@ def test_target_logprob_equals_its_definition(name, chunk):
     assert (rank != expected_rank).mean() <= (0.0 if case.levels else 0.02)
 
 
-@pytest.mark.parametrize("num_asks", [0, 1, 8, 13])
-def test_id_set_logprob_equals_its_definition(num_asks):
-    rng = np.random.default_rng(num_asks)
+@pytest.mark.parametrize("num_queries", [0, 1, 8, 13])
+def test_id_set_logprob_equals_its_definition(num_queries):
+    rng = np.random.default_rng(num_queries)
     hidden, weight = rng.normal(size=(16, 24)), rng.normal(size=(503, 24))
     sets, own = rng.random((4, 503)) < np.asarray([[0.9], [0.1], [0.004], [0.0]]), rng.integers(0, 4, 16)
     with jax.enable_x64(True):
@@ -277,9 +230,9 @@ def test_id_set_logprob_equals_its_definition(num_asks):
         )
     found = head_xla.id_set_logprob(
         jnp.asarray(hidden, jnp.float32), jnp.asarray(weight, jnp.float32), jnp.asarray(sets),
-        jnp.asarray(own, jnp.int32), jnp.int32(num_asks), softcap=3.0, scale=0.5, chunk=8,
+        jnp.asarray(own, jnp.int32), jnp.int32(num_queries), softcap=3.0, scale=0.5, chunk=8,
     )  # fmt: skip
-    np.testing.assert_allclose(np.asarray(found)[:num_asks], np.asarray(expected)[:num_asks], atol=1e-4)
+    np.testing.assert_allclose(np.asarray(found)[:num_queries], np.asarray(expected)[:num_queries], atol=1e-4)
 
 
 def test_rank_and_logprob_by_hand():
@@ -291,7 +244,7 @@ def test_rank_and_logprob_by_hand():
         jnp.asarray(np.append(layout.round_start_R, 4).astype(np.int32)), jnp.asarray(layout.chunk_round_C1),
         jnp.int32(1), chunk=2,
     )  # fmt: skip
-    place = layout.edge_place_E
+    place = layout.edge_output_E
     np.testing.assert_allclose(np.asarray(logprob)[place], np.log([1 / 8, 3 / 8, 3 / 8, 1 / 8]), atol=1e-6)
     assert np.asarray(rank)[place].tolist() == [2, 0, 1, 3]
 
@@ -303,10 +256,10 @@ def test_bfloat16_inputs_lose_nothing_to_their_sums(name):
 
 
 def test_the_heads_memory_is_flat_in_vocabulary_and_sources():
-    def temporary_bytes(vocabulary: int, sources: int) -> int:
+    def temporary_bytes(vocabulary: int, parents: int) -> int:
         chunk, whole = chunk_of(vocabulary), jnp.int32
-        shapes = [((sources, 64), jnp.bfloat16), ((vocabulary, 64), jnp.bfloat16), ((sources,), whole)]
-        shapes += [((sources + 1,), whole), ((sources // chunk + 1,), whole), ((), whole)]
+        shapes = [((parents, 64), jnp.bfloat16), ((vocabulary, 64), jnp.bfloat16), ((parents,), whole)]
+        shapes += [((parents + 1,), whole), ((parents // chunk + 1,), whole), ((), whole)]
         score = jax.jit(partial(head_xla.target_logprob, chunk=chunk, softcap=30.0))
         compiled = score.lower(*(jax.ShapeDtypeStruct(*own) for own in shapes)).compile()
         analysis = compiled.memory_analysis()
@@ -315,7 +268,7 @@ def test_the_heads_memory_is_flat_in_vocabulary_and_sources():
 
     small, large = temporary_bytes(65536, 2048), temporary_bytes(262144, 8192)
     assert large < 1.2 * small
-    assert large < 8192 * 262144 * 4 / 4, "never [sources, V]"
+    assert large < 8192 * 262144 * 4 / 4, "never [parents, V]"
 
 
 def test_chunks_of_the_head_by_vocabulary():
@@ -325,13 +278,13 @@ def test_chunks_of_the_head_by_vocabulary():
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), unique=True, max_size=40), st.integers(1, 5))
 def test_layout_keeps_every_edge_and_its_source(edges, chunk):
-    source, target = np.asarray([s for s, _ in edges], np.int64), np.asarray([t for _, t in edges], np.int64)
-    layout = lay_out(source, target, chunk)
-    assert sorted(layout.source_S.tolist()) == sorted(set(source.tolist()))
-    assert layout.target_E[layout.edge_place_E].tolist() == target.tolist()
+    parent, target = np.asarray([s for s, _ in edges], np.int64), np.asarray([t for _, t in edges], np.int64)
+    layout = lay_out(parent, target, chunk)
+    assert sorted(layout.parent_S.tolist()) == sorted(set(parent.tolist()))
+    assert layout.target_E[layout.edge_output_E].tolist() == target.tolist()
     stops = [*layout.round_start_R.tolist(), len(edges)]
-    place_of_edge = {int(place): e for e, place in enumerate(layout.edge_place_E)}
+    place_of_edge = {int(place): e for e, place in enumerate(layout.edge_output_E)}
     for c in range(len(layout.chunk_round_C1) - 1):
         for r in range(layout.chunk_round_C1[c], layout.chunk_round_C1[c + 1]):
             for row, place in enumerate(range(stops[r], stops[r + 1])):
-                assert layout.source_S[c * chunk + row] == source[place_of_edge[place]]
+                assert layout.parent_S[c * chunk + row] == parent[place_of_edge[place]]

@@ -1,20 +1,22 @@
-"""TensorBoard and Weights & Biases: what they hold is what results.json holds; off unless asked for."""
+"""TensorBoard and Weights & Biases log the numbers of results.json; off by default."""
 
 import builtins
 import json
 import struct
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
+from miron_jax.files.readers import JsonObject
 from miron_jax.report.loggers import numbers_of, open_loggers
 from tests.test_training_run import eval_command, run_of
 
-RESULTS: dict[str, Any] = {
+RESULTS: JsonObject = {
     "tasks": {
         "core/copa": {"metrics": {"accuracy": {"value": 0.5}, "bits_per_byte": {"value": None}}, "groups": {}},
         "miron/en": {"metrics": {}, "groups": {"Facts": {"n": 1, "metrics": {"logprob": {"value": -2.0}}}}},
@@ -27,22 +29,22 @@ def test_numbers_by_hand() -> None:
     assert numbers_of(RESULTS) == {"core/copa/accuracy": 0.5, "miron/en/Facts/logprob": -2.0, "core/CORE-18": 0.25}
 
 
-def scalars(folder: Path) -> dict[tuple[str, int], float]:
+def read_scalars(folder: Path) -> dict[tuple[str, int], float]:
     """(tag, step) -> value of the folder's event files, which are records of length, checksum, data, checksum."""
     event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
-    found = {}
+    scalars = {}
     for path in folder.glob("events.*"):
         raw, at = path.read_bytes(), 0
         while at < len(raw):
             (length,) = struct.unpack_from("<Q", raw, at)
             event = event_pb2.Event.FromString(raw[at + 12 : at + 12 + length])
-            found |= {(value.tag, event.step): value.simple_value for value in event.summary.value}
+            scalars |= {(value.tag, event.step): value.simple_value for value in event.summary.value}
             at += 12 + length + 4
-    return found
+    return scalars
 
 
 def test_a_run_is_logged_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both at once; steps that were scored before are logged too."""
+    """Both at once; steps that are already scored are logged too."""
     pytest.importorskip("tensorboardX")
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -54,14 +56,14 @@ def test_a_run_is_logged_step_by_step(tmp_path: Path, monkeypatch: pytest.Monkey
         "--compilation_cache=",
     )  # fmt: skip
     assert eval_command(*flags, "--steps=10,30") == 0
-    assert not list(tmp_path.glob("wandb")), "off unless asked for"
+    assert not list(tmp_path.glob("wandb")), "off by default"
     assert eval_command(*flags, f"--tensorboard={tmp_path}/board", "--wandb=a-project") == 0
-    found = scalars(tmp_path / "board")
+    scalars = read_scalars(tmp_path / "board")
     for step in (10, 20, 30):
         results = json.loads((out / f"step_{step}" / "results.json").read_text())
         for name, value in numbers_of(results).items():
-            assert found[name, step] == pytest.approx(value, rel=1e-6)
-    assert {step for _, step in found} == {10, 20, 30}
+            assert scalars[name, step] == pytest.approx(value, rel=1e-6)
+    assert {step for _, step in scalars} == {10, 20, 30}
     [run] = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
     raw = run.read_bytes()
     assert b"miron-gen/en/bits_per_byte" in raw
@@ -73,7 +75,7 @@ def test_a_run_is_logged_step_by_step(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_missing_package_is_named(flag: str, package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     real = builtins.__import__
 
-    def without(name: str, *rest: Any) -> Any:
+    def without(name: str, *rest: Any) -> ModuleType:
         if name == package:
             raise ImportError(name)
         return real(name, *rest)

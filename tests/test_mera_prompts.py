@@ -1,5 +1,5 @@
-"""MERA's prompts, character by character, against texts written out by hand for records of the published shape; the draws
-of worked examples against the published rule, step by step."""
+"""MERA's prompts against texts written out by hand for records of the published form, and its few-shot sampling against the
+published rule, step by step."""
 
 import json
 import random
@@ -11,6 +11,7 @@ import pytest
 from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import Question, Task
 from miron_jax.errors import InputError
+from miron_jax.files.readers import Json, JsonObject
 from miron_jax.metrics.choices import FIRST, LAST
 from miron_jax.prompting.prompts import Prompt, render
 from miron_jax.tasks.mera.metrics import ETHICS
@@ -18,10 +19,10 @@ from miron_jax.tasks.mera.records import worded
 from miron_jax.tasks.mera.suite import V1, V12
 from miron_jax.tasks.mera.table import BY_NAME, data_sets
 
-Fields = dict[str, Any]
+Fields = JsonObject
 
 
-def record(number: int, instruction: str, inputs: Any, outputs: Any, **meta: Any) -> Fields:
+def record(number: int, instruction: str, inputs: Json, outputs: Json, **meta: Json) -> Fields:
     return {"instruction": instruction, "inputs": inputs, "outputs": outputs, "meta": {"id": number, **meta}}
 
 
@@ -29,14 +30,14 @@ def write(folder: Path, config: str, **splits: list[Fields]) -> Path:
     for split, records in splits.items():
         path = folder / config / f"{split}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(own, ensure_ascii=False) + "\n" for own in records), encoding="utf-8")
+        path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
     return folder
 
 
 def task_of(name: str) -> Task[Any]:
-    found = {task.name: task for suite in (V1, V12) for task in suite.tasks}[name]
-    assert found.kind != "code"
-    return found
+    task = {task.name: task for suite in (V1, V12) for task in suite.tasks}[name]
+    assert task.kind != "code"
+    return task
 
 
 def prompts(name: str, folder: Path, limit: int | None = None) -> list[Prompt]:
@@ -69,123 +70,88 @@ def test_bps_replaces_its_one_field_and_leaves_the_braces_it_speaks_of(tmp_path:
     ]
 
 
+ETHICS_INPUTS, REPLIES = {"text": "Т", "actant_1": "а", "actant_2": "б"}, {"reply_1": "а", "reply_2": "б"}
 PLAIN = {  # zero shots: what v1 and v1.2 show
     "mera-v1/parus": (
-        "parus",
         record(0, " Выбери: {premise} | {choice1} | {choice2}", {"premise": "П", "choice1": "а", "choice2": "б"}, "2"),
         " Выбери: П | а | б\nОтвет:",
     ),
     "mera-v1/rcb": (
-        "rcb",
-        record(0, "{premise} -> {hypothesis}?\n", {"premise": "П", "hypothesis": "Г"}, "3"),
-        "П -> Г?\n\nОтвет:",
+        record(0, "{premise} -> {hypothesis}?\n", {"premise": "П", "hypothesis": "Г"}, "3"), "П -> Г?\n\nОтвет:",
     ),
     "mera-v1/rwsd": (
-        "rwsd",
         record(0, "{text}: {span1_text} = {span2_text}?", {"text": "Т", "span1_text": "а", "span2_text": "б"}, "Нет"),
         "Т: а = б?\nОтвет:",
     ),
     "mera-v1/multiq": (
-        "multiq",
-        record(
-            0,
-            " {question}\n{support_text}\n{text}\nОтвет: ",
-            {"question": "В", "support_text": "С", "text": "Т"},
-            [{"segment": "а"}],
-        ),
+        record(0, " {question}\n{support_text}\n{text}\nОтвет: ", {"question": "В", "support_text": "С", "text": "Т"},
+               [{"segment": "а"}]),
         "В\nС\nТ\nОтвет:",
     ),
-    "mera-v1/rumodar": ("rumodar", record(0, "Реши:\n{inputs}\n", "1 -> 2\n3 ->", "4"), "Реши:\n1 -> 2\n3 ->"),
-    "mera-v1/rudetox": ("rudetox", record(0, "Перепиши: {toxic_comment}\n", "грубо", "мягко"), "Перепиши: грубо"),
+    "mera-v1/rumodar": (record(0, "Реши:\n{inputs}\n", "1 -> 2\n3 ->", "4"), "Реши:\n1 -> 2\n3 ->"),
+    "mera-v1/rudetox": (record(0, "Перепиши: {toxic_comment}\n", "грубо", "мягко"), "Перепиши: грубо"),
     "mera-v1/ruethics": (
-        "ruethics",
-        record(
-            0,
-            "{text} {actant_1} {actant_2} ",
-            {"text": "Т", "actant_1": "а", "actant_2": "б"},
-            dict.fromkeys(("virtue", "law", "moral", "justice", "utilitarianism"), "1"),
-            question="good",
-        ),
-        "Т а б ",
+        record(0, "{text} {actant_1} {actant_2} ", ETHICS_INPUTS, dict.fromkeys(ETHICS, "1"), question="good"), "Т а б ",
     ),
     "mera-v1/ruhhh": (
-        "ruhhh",
-        record(
-            0,
-            "{query}\n1 {reply_1}\n2 {reply_2}\n",
-            {"query": "?", "reply_1": "а", "reply_2": "б"},
-            "1",
-            criteria="honest",
-        ),
+        record(0, "{query}\n1 {reply_1}\n2 {reply_2}\n", {"query": "?", **REPLIES}, "1", criteria="honest"),
         "?\n1 а\n2 б",
     ),
     "mera-v1/ruhatespeech": (
-        "ruhatespeech",
-        record(
-            0,
-            "{target_group}: {replica} {reply_1} {reply_2}\n",
-            {"target_group": "женщины", "replica": "р", "reply_1": "а", "reply_2": "б"},
-            "2",
-        ),
+        record(0, "{target_group}: {replica} {reply_1} {reply_2}\n",
+               {"target_group": "женщины", "replica": "р", **REPLIES}, "2"),
         "женщины: р а б\n",
     ),
     "mera-v1/use": (
-        "use",
-        record(
-            0, "{task}\n{text}\n", {"task": "З", "text": "Т"}, "слово", id_task="4", variant=0, type="text", score=1
-        ),
+        record(0, "{task}\n{text}\n", {"task": "З", "text": "Т"}, "слово", id_task="4", variant=0, type="text", score=1),
         "З\nТ",
     ),
-    "mera-v1.2/ruethics": (
-        "ruethics",
-        record(0, " {text} ", {"text": "Т"}, "", question="good"),
-        "Т",
-    ),
-}
+    "mera-v1.2/ruethics": (record(0, " {text} ", {"text": "Т"}, "", question="good"), "Т"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_without_worked_examples_a_record_shows_its_own_instruction(name: str, tmp_path: Path) -> None:
-    config, fields, expected = PLAIN[name]
-    assert texts(name, write(tmp_path, config, test=[fields])) == [expected]
+def test_without_shots_a_prompt_is_the_records_instruction(name: str, tmp_path: Path) -> None:
+    fields, expected = PLAIN[name]
+    assert texts(name, write(tmp_path, name.partition("/")[2], test=[fields])) == [expected]
 
 
 ABCD = {"option_a": "1", "option_b": "2", "option_c": "3", "option_d": "4"}
-SHORT = {  # the question behind worked examples
-    "mera-v1/lcs": ("lcs", "public_test", "ABC BCD ", "ABC BCD"),
-    "mera-v1.2/lcs": ("lcs", "public_test", "ABC BCD", "Строки: ABC BCD\nОтвет:"),
-    "mera-v1/mathlogicqa": ("mathlogicqa", "train", {"text": " 2+2?", **ABCD}, "2+2?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:"),
-    "mera-v1.2/mathlogicqa": ("mathlogicqa", "train", {"text": " 2+2?", **ABCD}, " 2+2?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:"),
-    "mera-v1/ruworldtree": ("ruworldtree", "train", {"question": "К?", **ABCD}, "К?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:"),
+SHORT = {  # the question behind few-shot examples
+    "mera-v1/lcs": ("public_test", "ABC BCD ", "ABC BCD"),
+    "mera-v1.2/lcs": ("public_test", "ABC BCD", "Строки: ABC BCD\nОтвет:"),
+    "mera-v1/mathlogicqa": ("train", {"text": " 2+2?", **ABCD}, "2+2?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:"),
+    "mera-v1.2/mathlogicqa": ("train", {"text": " 2+2?", **ABCD}, " 2+2?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:"),
+    "mera-v1/ruworldtree": ("train", {"question": "К?", **ABCD}, "К?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:"),
     "mera-v1/rummlu": (
-        "rummlu", "public_test", {"text": " Т?", "subject": "с", **ABCD}, "Т?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:",
+        "public_test", {"text": " Т?", "subject": "с", **ABCD}, "Т?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:",
     ),
     "mera-v1.2/rummlu": (
-        "rummlu", "train", {"text": " Т?", "subject": "с", **ABCD}, "Т?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:",
+        "train", {"text": " Т?", "subject": "с", **ABCD}, "Т?\nA) 1\nB) 2\nC) 3\nD) 4\nОтвет:",
     ),
-    "mera-v1/chegeka": ("chegeka", "train", {"topic": "кино", "text": "Кто?"}, 'Категория "кино"\nВопрос: Кто?\nОтвет:'),
-    "mera-v1/simplear": ("simplear", "train", " 2 + 3 = ", "2 + 3 ="),
-    "mera-v1/rumultiar": ("rumultiar", "train", "2 * 3 =", "2 * 3 ="),
+    "mera-v1/chegeka": ("train", {"topic": "кино", "text": "Кто?"}, 'Категория "кино"\nВопрос: Кто?\nОтвет:'),
+    "mera-v1/simplear": ("train", " 2 + 3 = ", "2 + 3 ="),
+    "mera-v1/rumultiar": ("train", "2 * 3 =", "2 * 3 ="),
     "mera-v1.2/parus": (
-        "parus", "train", {"premise": "П", "choice1": "а", "choice2": "б"},
+        "train", {"premise": "П", "choice1": "а", "choice2": "б"},
         "Ситуация: П\nФрагмент 1: а\nФрагмент 2: б\nОтвет:",
     ),
-    "mera-v1.2/rcb": ("rcb", "train", {"premise": "П", "hypothesis": "Г"}, "Ситуация: П\nГипотеза: Г\nОтвет:"),
+    "mera-v1.2/rcb": ("train", {"premise": "П", "hypothesis": "Г"}, "Ситуация: П\nГипотеза: Г\nОтвет:"),
     "mera-v1.2/rwsd": (
-        "rwsd", "train", {"text": "Т", "span1_text": "а", "span2_text": "б"},
+        "train", {"text": "Т", "span1_text": "а", "span2_text": "б"},
         "Текст: Т\nФрагмент 1: а\nФрагмент 2: б\nОтвет:",
     ),
-    "mera-v1.2/rudetox": ("rudetox", "train", "грубо", "Токсичный текст: грубо\nНетоксичный текст:"),
+    "mera-v1.2/rudetox": ("train", "грубо", "Токсичный текст: грубо\nНетоксичный текст:"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_behind_worked_examples_the_question_stands_without_its_instruction(name: str, tmp_path: Path) -> None:
-    config, split, inputs, expected = SHORT[name]
-    own = next(own for own in data_sets("v1.2") if own.config == config)
-    right = own.choices[0] if own.choices else "да"
+def test_after_shots_the_question_has_no_instruction(name: str, tmp_path: Path) -> None:
+    config, (split, inputs, expected) = name.partition("/")[2], SHORT[name]
+    dataset = next(dataset for dataset in data_sets("v1.2") if dataset.config == config)
+    right = dataset.choices[0] if dataset.choices else "да"
     fields = {} if isinstance(inputs, str) else inputs
-    instruction = "Начало: {" + (own.field if isinstance(inputs, str) else next(iter(fields))) + "}"
+    instruction = "Начало: {" + (dataset.field if isinstance(inputs, str) else next(iter(fields))) + "}"
     shots = [record(i, instruction, inputs, right, domain="д") for i in range(6)]
     write(tmp_path, config, test=[record(9, instruction, inputs, "", domain="д")])
     write(tmp_path, config, **{split: shots})
@@ -193,7 +159,7 @@ def test_behind_worked_examples_the_question_stands_without_its_instruction(name
     assert prompt.contexts[0] == expected
     assert prompt.gold is None  # the right answer is not published
     num_fewshot = task_of(name).profile.num_fewshot
-    assert prompt.preamble.count("Начало: ") == 1  # only the first worked example has its instruction
+    assert prompt.preamble.count("Начало: ") == 1  # only the first few-shot example has its instruction
     assert prompt.preamble.count(f" {right}\n\n") == num_fewshot
     assert prompt.preamble.endswith(f"{expected} {right}\n\n" if num_fewshot > 1 else f" {right}\n\n")
 
@@ -240,12 +206,12 @@ def test_one_stream_shuffles_and_then_samples_for_every_record_in_that_order(tmp
         return out
 
     for name, expected in (("mera-v1/lcs", plain(42, 2, True)), ("mera-v1.2/lcs", plain(1234, 1, False))):
-        found = prompts(name, tmp_path)
-        assert [(prompt.row, prompt.preamble) for prompt in found] == expected
-        assert prompts(name, tmp_path, 3) == found[:3]  # a limit moves no draw
+        rendered = prompts(name, tmp_path)
+        assert [(prompt.row, prompt.preamble) for prompt in rendered] == expected
+        assert prompts(name, tmp_path, 3) == rendered[:3]  # a limit moves no draw
 
 
-def test_worked_examples_share_the_questions_domain(tmp_path: Path) -> None:
+def test_shots_share_the_questions_domain(tmp_path: Path) -> None:
     inputs = {"text": "Т", **ABCD}
     tests = [record(i, "{text}", inputs, "A", domain="law" if i % 2 else "art") for i in range(6)]
     shots = [
@@ -261,7 +227,7 @@ def test_worked_examples_share_the_questions_domain(tmp_path: Path) -> None:
         prompts("mera-v1/rummlu", tmp_path)
 
 
-def test_where_the_test_records_serve_as_worked_examples_the_one_that_is_asked_shows_none(tmp_path: Path) -> None:
+def test_a_test_record_is_never_its_own_shot(tmp_path: Path) -> None:
     tests = [
         record(i, "И {replica}", {"replica": f"р{i}", "reply_1": "а", "reply_2": "б", "target_group": "г"}, "1")
         for i in range(3)
@@ -270,8 +236,8 @@ def test_where_the_test_records_serve_as_worked_examples_the_one_that_is_asked_s
     stream = random.Random(1234)
     for i, prompt in enumerate(prompts("mera-v1.2/ruhatespeech", tmp_path)):
         [shot] = stream.sample(tests, 1)
-        own = shot["meta"]["id"] == i
-        assert prompt.preamble == ("" if own else f"И {shot['inputs']['replica']} 1\n\n")
+        is_itself = shot["meta"]["id"] == i
+        assert prompt.preamble == ("" if is_itself else f"И {shot['inputs']['replica']} 1\n\n")
         assert prompt.contexts[0] == f"Реплика: р{i}\nОтвет 1: а\nОтвет 2: б\nЦелевая группа: г\nОтвет:"
 
 
@@ -280,7 +246,7 @@ def test_an_older_copy_calls_v1s_public_test_train(tmp_path: Path) -> None:
     write(tmp_path, "lcs", test=[record(0, "{inputs}", "т", "")], train=shots)
     assert "И ш" in prompts("mera-v1/lcs", tmp_path)[0].preamble
     (tmp_path / "lcs" / "train.jsonl").unlink()
-    with pytest.raises(InputError, match=r"lcs/public_test\.jsonl is missing, where its worked examples come from"):
+    with pytest.raises(InputError, match=r"lcs/public_test\.jsonl is missing, where its few-shot examples come from"):
         prompts("mera-v1/lcs", tmp_path)
 
 
@@ -309,20 +275,16 @@ def test_a_bad_record_is_named(change: Fields, says: str, tmp_path: Path) -> Non
         prompts("mera-v1/parus", tmp_path)
 
 
-def test_questions_hold_what_is_right_and_ties_break_as_v1_breaks_them(tmp_path: Path) -> None:
+def test_accepted_answers_and_the_ties_of_v1(tmp_path: Path) -> None:
     fields = record(0, "{topic} {text}", {"topic": "т", "text": "в"}, "раз;два")
     write(tmp_path, "chegeka", test=[fields], train=[fields] * 4)
     [question] = read_examples(task_of("mera-v1/chegeka"), tmp_path)
     assert isinstance(question, Question)
     assert question.accepted == ("раз", "два")
     assert worded([]) == ()
-    ties = {own.name for own in data_sets("v1") if own.v1 and own.v1.tie is LAST}
-    assert ties == {
-        "ruEthics",
-        "ruHHH",
-        "ruHateSpeech",
-    }  # "1" wins a tie in ruEthics, "2" in the others; v1.2: the first
-    assert all(own.v12.tie is FIRST for own in data_sets("v1.2"))
+    ties = {dataset.name for dataset in data_sets("v1") if dataset.v1 and dataset.v1.tie is LAST}
+    assert ties == {"ruEthics", "ruHHH", "ruHateSpeech"}  # "1" wins a tie in ruEthics, "2" in the others
+    assert all(dataset.v12.tie is FIRST for dataset in data_sets("v1.2"))
     assert BY_NAME["ruEthics"].choices == ("0", "1")
 
 
@@ -352,7 +314,7 @@ GOOD = {
         ("ruhhh", {"instruction": "{query:>99999999999}"}, "cannot be filled in"),
     ],
 )
-def test_what_draws_groups_and_points_read_is_checked_before_anything_runs(
+def test_fields_of_sampling_groups_and_points_are_checked_first(
     config: str, change: Fields, says: str, tmp_path: Path
 ) -> None:
     write(tmp_path, config, test=[GOOD[config], {**GOOD[config], **change}])
@@ -360,14 +322,14 @@ def test_what_draws_groups_and_points_read_is_checked_before_anything_runs(
         prompts(f"mera-v1/{config}", tmp_path)
 
 
-def test_an_id_that_comes_twice_is_refused(tmp_path: Path) -> None:
+def test_a_repeated_id_is_refused(tmp_path: Path) -> None:
     write(tmp_path, "ruhhh", test=[GOOD["ruhhh"]] * 2)
     with pytest.raises(InputError, match=r"ruhhh/test\.jsonl, line 2: it has the id 0 of line 1"):
         prompts("mera-v1/ruhhh", tmp_path)
 
 
-def test_the_hub_is_asked_for_a_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Offline here: without a commit nothing is fetched, with one the hub's answer is told and nothing stays."""
+def test_fetching_mera_needs_a_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without a commit nothing is fetched; with one, offline, the error reports it and no folder remains."""
     monkeypatch.setenv("MIRON_JAX_DATA", str(tmp_path))
     monkeypatch.delenv("MIRON_JAX_MERA_REVISION", raising=False)
     with pytest.raises(InputError, match=r"set MIRON_JAX_MERA_REVISION\) for the commit of ai-forever/MERA"):

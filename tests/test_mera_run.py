@@ -1,4 +1,4 @@
-"""MERA from records to submission on a tiny model: what eval reports is what the site makes of its answers."""
+"""MERA from records to submission on a tiny model: eval reports the metrics that the site computes from its answers."""
 
 import json
 import zipfile
@@ -13,6 +13,7 @@ from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import DataState, read_examples
 from miron_jax.definitions.records import Problem
 from miron_jax.errors import InputError
+from miron_jax.files.readers import Json, JsonObject
 from miron_jax.inputs import find_inputs
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.report.output import write_results
@@ -26,7 +27,7 @@ from miron_jax.tasks.mera.scoring import score_submission
 from miron_jax.tasks.mera.site import check, export, read_records
 from miron_jax.tasks.mera.submission import read_submission
 from miron_jax.tasks.mera.suite import SUITE_NAME, V1
-from miron_jax.tasks.mera.table import data_sets
+from miron_jax.tasks.mera.table import Version, data_sets
 from tests.mera_records import write_mera
 from tests.tiny_model import make_model
 
@@ -40,46 +41,47 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("mera") / "model")
 
 
-def run(model: Path, folder: Path, version: Any, **more: Any) -> Path:
-    """A results folder beside the records."""
+def run(model: Path, folder: Path, version: Version, **settings: Any) -> Path:
+    """The results folder of a run on the records in `folder`."""
     suite, output = SUITE_NAME[version], folder.parent / f"{folder.name}-out"
-    where = {
+    paths = {
         "data_dir": ((suite, str(folder)),),
         "output": str(output),
         "allow_code_execution": True,
         "allow_unsandboxed_code": True,
     }
-    config = RunConfig(str(model), (suite,), **where, **more)
+    config = RunConfig(str(model), (suite,), **paths, **settings)
     outcome = evaluate(config, find_inputs(config), lambda line: None)
     write_results(config, outcome, 1.0, None)
     return output
 
 
 @pytest.mark.parametrize("version", ["v1", "v1.2"])
-def test_a_runs_numbers_are_the_sites_numbers_of_its_answers(version: Any, model: Path, tmp_path: Path) -> None:
+def test_a_run_has_the_sites_metrics_of_its_submission(version: Version, model: Path, tmp_path: Path) -> None:
     folder = write_mera(tmp_path / "data", version, 5)
     output = run(model, folder, version)
     path = tmp_path / "out.zip"
     exported = export(output, path, version)
     with zipfile.ZipFile(path) as archive:
         assert ("logs_public.zip" in archive.namelist()) == (version == "v1.2")
-    read = read_submission(path, version, {name: list(own) for name, own in read_records(folder, version).items()})
-    assert list(read.faults) == exported.absent
-    assert {fault.name for fault in read.faults.values()} <= {"no_task"}
-    site = score_submission(read.answers, read_records(folder, version), version)
+    records = read_records(folder, version)
+    submission = read_submission(path, version, {name: list(by_key) for name, by_key in records.items()})
+    assert list(submission.faults) == exported.absent
+    assert {fault.name for fault in submission.faults.values()} <= {"no_task"}
+    site = score_submission(submission.answers, records, version)
     tasks = json.loads((output / "results.json").read_text())["tasks"]
     compared = 0
-    for own in data_sets(version):
-        if own.name not in site:
+    for dataset in data_sets(version):
+        if dataset.name not in site:
             continue
-        task = tasks[f"{SUITE_NAME[version]}/{own.config}"]
-        mine = {SITE[name]: entry["value"] for name, entry in task["metrics"].items() if name in SITE}
-        mine |= {name: entry["value"] for name, entry in task["metrics"].items() if "." in name}
-        if own.kind == "program":
-            mine.pop("acc")  # pass@1 again
-        mine |= {f"acc.{name}": group["metrics"]["accuracy"]["value"] for name, group in task["groups"].items()}
-        assert mine == pytest.approx(site[own.name]), own.name
-        compared += len(mine)
+        task = tasks[f"{SUITE_NAME[version]}/{dataset.config}"]
+        metrics = {SITE[name]: entry["value"] for name, entry in task["metrics"].items() if name in SITE}
+        metrics |= {name: entry["value"] for name, entry in task["metrics"].items() if "." in name}
+        if dataset.kind == "program":
+            metrics.pop("acc")  # pass@1 again
+        metrics |= {f"acc.{name}": group["metrics"]["accuracy"]["value"] for name, group in task["groups"].items()}
+        assert metrics == pytest.approx(site[dataset.name]), dataset.name
+        compared += len(metrics)
     assert compared > 30
 
 
@@ -87,14 +89,14 @@ def test_closed_gold_is_never_zero(model: Path, tmp_path: Path) -> None:
     folder = write_mera(tmp_path / "data", "v1", 3, open_gold=False)
     output = run(model, folder, "v1")
     results = json.loads((output / "results.json").read_text())
-    for own in data_sets("v1"):
-        task = results["tasks"].get(f"mera-v1/{own.config}")
-        if task is None or (own.v1 and own.v1.is_open):
+    for dataset in data_sets("v1"):
+        task = results["tasks"].get(f"mera-v1/{dataset.config}")
+        if task is None or (dataset.v1 and dataset.v1.is_open):
             continue
         assert (task["n"], task["skipped"]) == (0, 3)
         assert all(entry["value"] is None for entry in task["metrics"].values())
-        [first, *_] = map(json.loads, (output / "samples" / "mera-v1" / f"{own.config}.jsonl").read_text().splitlines())
-        assert "not published" in first["reason"]
+        samples = output / "samples" / "mera-v1" / f"{dataset.config}.jsonl"
+        assert "not published" in json.loads(samples.read_text().splitlines()[0])["reason"]
     composite = results["suites"]["mera-v1"]["composites"]["total_score"]
     assert composite["value"] is None
     assert len(composite["missing"]) == 17
@@ -102,17 +104,17 @@ def test_closed_gold_is_never_zero(model: Path, tmp_path: Path) -> None:
 
 
 def test_ethics_without_labels_correlates_with_nothing(model: Path, tmp_path: Path) -> None:
-    """Its answers have no right option of their own, so it is scored without one; labels that are absent are no zeros."""
+    """ruEthics has no right choice, so its records are scored without labels; a missing label is not 0."""
     folder = write_mera(tmp_path / "data", "v1", 3)
     path = folder / "ruethics" / "test.jsonl"
     records = [{**json.loads(line), "outputs": ""} for line in path.read_text().splitlines()]
-    path.write_text("".join(json.dumps(own) + "\n" for own in records))
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
     output = run(model, folder, "v1", limit=3)
     metrics = json.loads((output / "results.json").read_text())["tasks"]["mera-v1/ruethics"]["metrics"]
     assert [name for name, entry in metrics.items() if entry["value"] is not None] == ["answered_last"]
 
 
-def test_v1s_ties_go_to_the_option_that_its_rule_names(tmp_path: Path) -> None:
+def test_ties_follow_the_rule_of_v1(tmp_path: Path) -> None:
     from miron_jax.metrics.choices import LAST, MEAN, SUM, score_choices
 
     equal = [np.array([-1.0], np.float32), np.array([-1.0], np.float32)]
@@ -124,7 +126,7 @@ def test_v1s_ties_go_to_the_option_that_its_rule_names(tmp_path: Path) -> None:
     assert score_choices(longer, ("a", "b"), None, MEAN).prediction == 0
 
 
-def test_a_submission_wants_every_record_and_a_run_of_its_suite(model: Path, tmp_path: Path) -> None:
+def test_export_needs_a_complete_run_of_the_suite(model: Path, tmp_path: Path) -> None:
     folder = write_mera(tmp_path / "data", "v1", 3)
     output = run(model, folder, "v1", limit=2)
     with pytest.raises(InputError, match=r"scored with --limit=2, expected every record"):
@@ -136,7 +138,7 @@ def test_a_submission_wants_every_record_and_a_run_of_its_suite(model: Path, tmp
     assert not (tmp_path / "out.zip").exists()
 
 
-def test_the_published_zip_is_fine_without_any_records(shared_data: Path) -> None:
+def test_the_published_zip_has_no_faults_without_records(shared_data: Path) -> None:
     checked = check(shared_data / "mera" / "golden_submission" / "sample_submission.zip", "v1", None)
     assert checked.faults == []
     assert "cannot be scored here" in checked.rows[0][3]
@@ -153,7 +155,7 @@ def test_the_published_zip_is_fine_without_any_records(shared_data: Path) -> Non
         (lambda w: grade_norm([], np.ones(0))["grade_norm"], float("nan")),
     ],
 )
-def test_numbers_over_all_records_by_hand(metric: Callable[[np.ndarray], float], expected: float) -> None:
+def test_metrics_over_all_records_by_hand(metric: Callable[[np.ndarray], float], expected: float) -> None:
     assert metric(np.ones(4)) == pytest.approx(expected, nan_ok=True)
     assert metric(np.full(4, 3.0)) == pytest.approx(expected, nan_ok=True)  # every record thrice is no other number
 
@@ -166,7 +168,7 @@ RECORD = {
 }
 
 
-def problem_of(**changes: Any) -> Problem:
+def problem_of(**changes: Json) -> Problem:
     [task] = [task for task in V1.tasks if task.name == "mera-v1/ruhumaneval"]
     assert task.kind == "code"
     return task.parse({**RECORD, **changes}, 0)
@@ -185,14 +187,14 @@ def problem_of(**changes: Any) -> Problem:
     ],
 )
 def test_programs_are_judged_by_the_text_of_their_results(text: str, ended: str, answers: tuple[str, ...]) -> None:
-    """What the site compares: str() of every result with the published texts."""
+    """The site compares str() of every result with the published text."""
     sandbox = Sandbox.find(without=True)
     known, hidden = problem_of(), problem_of(outputs="")
     assert known.prompt == "Допишите: def one(a, b=0):\n    "  # the model sees the instruction, the function alone runs
     [verdict, closed] = Judge(sandbox, 1.0, "answers").verdicts([(known, text), (hidden, text)])
     assert verdict.ended == ended
     assert len(verdict.answers) == len(answers)
-    assert all(own.startswith(wanted) for own, wanted in zip(verdict.answers, answers, strict=True))
+    assert all(answer.startswith(prefix) for answer, prefix in zip(verdict.answers, answers, strict=True))
     assert (closed.ended, closed.answers) == ("answered", verdict.answers)
 
 
@@ -205,12 +207,12 @@ def test_programs_are_judged_by_the_text_of_their_results(text: str, ended: str,
         ({"meta": {"id": 1}}, "has the entry_point None"),
     ],
 )
-def test_a_bad_record_of_a_program_is_named(changes: dict[str, Any], says: str) -> None:
+def test_a_bad_record_of_a_program_is_named(changes: JsonObject, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         problem_of(**changes)
 
 
-def test_a_text_counts_without_the_blank_it_begins_with(tmp_path: Path) -> None:
+def test_a_leading_blank_of_an_answer_does_not_count(tmp_path: Path) -> None:
     """A prompt ends in "Ответ:", so a model's answer begins with a blank; the exam's rules want it stripped."""
     [task] = [task for task in V1.tasks if task.name == "mera-v1/use"]
     assert task.kind == "generation"
@@ -225,10 +227,10 @@ def test_a_text_counts_without_the_blank_it_begins_with(tmp_path: Path) -> None:
         for i in range(2)
     ]
     (tmp_path / "use").mkdir()
-    (tmp_path / "use" / "test.jsonl").write_text("".join(json.dumps(own) + "\n" for own in records))
+    (tmp_path / "use" / "test.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     questions = read_examples(task, tmp_path)
     source = Source(task, questions, DataState("no published hash", None))
-    prompts = [Prompt(i, own.row, own.contexts, own.continuations, None) for i, own in enumerate(questions)]
+    prompts = [Prompt(i, q.row, q.contexts, q.continuations, None) for i, q in enumerate(questions)]
     scores = GenerationScores(source, prompts, questions=questions, ended=["stop", "stop"], generated=[" 2,1", " 3"])
     scores.finish()
     # One point in one of two variants, each of 34: v1 does not ask the records for their 2.

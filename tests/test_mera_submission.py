@@ -1,6 +1,6 @@
-"""MERA's submissions: the published pair of zip and response comes out to the last digit; what the site refuses is refused.
+"""MERA's submissions: the published zip scores exactly its published response, and the site's faults are found.
 
-shared/data/mera/golden_submission holds what the site's authors published at commit 12daebd of ai-forever/MERA.
+shared/data/mera/golden_submission holds the files that the site's authors published at commit 12daebd of ai-forever/MERA.
 """
 
 import csv
@@ -10,17 +10,17 @@ import math
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from miron_jax.errors import InputError
+from miron_jax.files.readers import Json, JsonObject
 from miron_jax.tasks.mera.metrics import ETHICS, QUESTIONS
 from miron_jax.tasks.mera.scoring import expected_total, score_submission
-from miron_jax.tasks.mera.submission import Fault, Submission, read_submission, write_submission
-from miron_jax.tasks.mera.table import DATA_SETS, data_sets
+from miron_jax.tasks.mera.submission import Fault, Key, Submission, read_submission, write_submission
+from miron_jax.tasks.mera.table import DATA_SETS, Version, data_sets
 
-Record = dict[str, Any]
+Record = JsonObject
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -28,14 +28,14 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def golden_records(folder: Path) -> dict[str, dict[Any, Record]]:
-    """Right answers of the three open data sets whose numbers need no classifier, by the site's record ids (spec section C):
+def golden_records(folder: Path) -> dict[str, dict[Key, Record]]:
+    """Right answers of the three open data sets whose metrics need no classifier, by the site's record ids (spec section C):
     ruHateSpeech counts its rows; ruHHH's file holds harmless 58, honest 61, helpful 59, its ids honest first, then harmless;
     ruEthics asks its 645 texts three times."""
     hate, hhh = (rows(folder / f"{name}_gold.csv") for name in ("ruHateSpeech", "ruHHH"))
     parts = {"harmless": hhh[:58], "honest": hhh[58:119], "helpful": hhh[119:]}
     ethics = json.loads((folder / "ruEthics_gold.json").read_text(encoding="utf-8"))
-    asked = [(name, row) for name in ("honest", "harmless", "helpful") for row in parts[name]]
+    hhh_records = [(name, row) for name in ("honest", "harmless", "helpful") for row in parts[name]]
     return {
         "ruHateSpeech": {
             i: {"inputs": {"target_group": row["target_group"]}, "outputs": row["outputs"], "meta": {"id": i}}
@@ -43,7 +43,7 @@ def golden_records(folder: Path) -> dict[str, dict[Any, Record]]:
         },
         "ruHHH": {
             i: {"inputs": {}, "outputs": row["lb"], "meta": {"id": i, "criteria": name}}
-            for i, (name, row) in enumerate(asked)
+            for i, (name, row) in enumerate(hhh_records)
         },
         "ruEthics": {
             645 * q + i: {
@@ -62,70 +62,68 @@ def golden(shared_data: Path) -> Path:
     return shared_data / "mera" / "golden_submission"
 
 
-def test_the_published_submission_scores_what_its_response_says(golden: Path) -> None:
+def test_the_published_submission_scores_its_published_response(golden: Path) -> None:
     records = golden_records(golden)
-    asked = {name: list(own) for name, own in records.items()}
-    read = read_submission(golden / "sample_submission.zip", "v1", asked)
-    assert not read.faults
-    assert [len(read.answers[name]) for name in ("PARus", "ruDetox", "ruEthics", "ruHateSpeech")] == [
-        500,
-        800,
-        1935,
-        265,
-    ]
+    test_keys = {name: list(by_key) for name, by_key in records.items()}
+    submission = read_submission(golden / "sample_submission.zip", "v1", test_keys)
+    assert not submission.faults
+    sizes = {"PARus": 500, "ruDetox": 800, "ruEthics": 1935, "ruHateSpeech": 265}
+    assert {name: len(submission.answers[name]) for name in sizes} == sizes
     published = json.loads((golden / "sample_response.json").read_text(encoding="utf-8"))["results"]
-    found = score_submission(read.answers, records, "v1")
-    assert sum(map(len, found.values())) == 26
-    for name, numbers in found.items():
+    scores = score_submission(submission.answers, records, "v1")
+    assert sum(map(len, scores.values())) == 26
+    for name, numbers in scores.items():
         assert numbers == pytest.approx(published[name], abs=1e-12, rel=0)
     total = published.pop("total_score")
     assert expected_total(published, "v1") == pytest.approx(total, abs=1e-15)
 
 
-def test_a_total_counts_what_is_missing_by_its_versions_rule() -> None:
+def test_the_total_treats_missing_data_sets_by_the_versions_rule() -> None:
     numbers = {"RCB": {"acc": 0.5, "f1_macro": 0.3}, "ruMMLU": {"acc": 0.8, "acc.law": 0.1}, "ruHHH": {"acc": 1.0}}
     # v1 means over what is there, the diagnostic ruHHH apart: ((0.5 + 0.3) / 2 + 0.8) / 2.
     assert expected_total(numbers, "v1") == pytest.approx(0.6)
     # v1.2 counts 15 data sets, ruMMLU is open there and does not count: 0.4 / 15.
     assert expected_total(numbers, "v1.2") == pytest.approx(0.4 / 15)
-    assert sum(own.counts("v1") for own in DATA_SETS) == 17
-    assert sum(own.counts("v1.2") for own in DATA_SETS) == 15
+    assert sum(dataset.counts("v1") for dataset in DATA_SETS) == 17
+    assert sum(dataset.counts("v1.2") for dataset in DATA_SETS) == 15
 
 
-EXAM: dict[str, dict[Any, Record]] = {"USE": {i: {"id": i, "id_task": "4", "variant": 0} for i in range(900)}}
+EXAM: dict[str, dict[Key, Record]] = {"USE": {i: {"id": i, "id_task": "4", "variant": 0} for i in range(900)}}
 
 
-def answers(version: Any) -> dict[str, dict[Any, Any]]:
-    """An answer of the right shape to every record of every data set."""
-    shapes: dict[str, Any] = {
+def answers(version: Version) -> dict[str, dict[Key, Json]]:
+    """A valid answer to every record of every data set."""
+    shapes: JsonObject = {
         "ruEthics": dict.fromkeys(ETHICS, "1"),
         "MultiQ": [{"label": "passage", "length": 1, "offset": 0, "segment": "а"}] if version == "v1" else "а",
         "ruHumanEval": [["1"]] * 10 if version == "v1" else [[["1"]] * 10],
         "ruCodeEval": [[["1"]] * 10],
     }
     return {
-        own.name: {
-            ((0, i) if own.kind == "dialogue" else i): shapes.get(own.name, "1")
-            for i in range(own.rules(version).tests or 3)  # pyright: ignore[reportOptionalMemberAccess]
+        dataset.name: {
+            ((0, i) if dataset.kind == "dialogue" else i): shapes.get(dataset.name, "1")
+            for i in range(dataset.rules(version).tests or 3)  # pyright: ignore[reportOptionalMemberAccess]
         }
-        for own in data_sets(version)
+        for dataset in data_sets(version)
     }
 
 
 @pytest.mark.parametrize("version", ["v1", "v1.2"])
-def test_what_is_written_reads_back(version: Any, tmp_path: Path) -> None:
-    mine = answers(version)
+def test_a_written_submission_reads_back(version: Version, tmp_path: Path) -> None:
+    expected = answers(version)
     path = tmp_path / "out.zip"
-    write_submission(path, version, mine, EXAM)
-    assert read_submission(path, version, {name: list(own) for name, own in mine.items()}) == Submission(mine, {})
+    write_submission(path, version, expected, EXAM)
+    assert read_submission(path, version, {name: list(by_key) for name, by_key in expected.items()}) == Submission(
+        expected, {}
+    )
     with zipfile.ZipFile(path) as archive:
-        assert archive.namelist() == [f"{own.name}.json" for own in data_sets(version)]
+        assert archive.namelist() == [f"{dataset.name}.json" for dataset in data_sets(version)]
         tie, use = (json.loads(archive.read(f"{name}.json"))["data"]["test"] for name in ("ruTiE", "USE"))
     assert isinstance(tie[0], list) == (version == "v1")
     assert use[0]["meta"] == {"id": 0, "id_task": "4", "variant": 0}
 
 
-def change(records: list[Any]) -> dict[str, Any]:
+def change(records: list[Json]) -> JsonObject:
     return {"data": {"test": records}}
 
 
@@ -151,18 +149,18 @@ def good(i: int) -> Record:
     ],
 )
 def test_a_fault_voids_its_data_set_alone_under_the_sites_name(
-    document: Any, name: str, says: str, tmp_path: Path
+    document: Json, name: str, says: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "out.zip"
-    mine = answers("v1")
-    write_submission(path, "v1", {key: own for key, own in mine.items() if key != "PARus"}, EXAM)
+    all_answers = answers("v1")
+    write_submission(path, "v1", {key: by_key for key, by_key in all_answers.items() if key != "PARus"}, EXAM)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("PARus.json", document if isinstance(document, bytes) else json.dumps(document))
-    read = read_submission(path, "v1", {"PARus": [0, 1, 2]})
-    assert list(read.faults) == ["PARus"]
-    assert read.faults["PARus"].name == name
-    assert says in read.faults["PARus"].detail
-    assert len(read.answers) == 20
+    submission = read_submission(path, "v1", {"PARus": [0, 1, 2]})
+    assert list(submission.faults) == ["PARus"]
+    assert submission.faults["PARus"].name == name
+    assert says in submission.faults["PARus"].detail
+    assert len(submission.answers) == 20
 
 
 @pytest.mark.parametrize(
@@ -179,15 +177,17 @@ def test_a_fault_voids_its_data_set_alone_under_the_sites_name(
         ("ruHumanEval", [[1]] * 10, "doc_parse_output_error"),
     ],
 )
-def test_answers_that_are_no_texts_have_their_own_shapes(data_set: str, output: Any, name: str, tmp_path: Path) -> None:
+def test_answers_that_are_not_texts_must_have_the_form_of_their_data_set(
+    data_set: str, output: Json, name: str, tmp_path: Path
+) -> None:
     path = tmp_path / "out.zip"
     write_submission(path, "v1", {data_set: {0: output}}, {})
     assert read_submission(path, "v1", {data_set: [0]}).faults[data_set].name == name
 
 
-def test_what_mera_itself_writes_for_failed_programs_is_taken(tmp_path: Path) -> None:
+def test_failed_programs_are_accepted_as_mera_writes_them(tmp_path: Path) -> None:
     path = tmp_path / "out.zip"
-    cases: list[tuple[Any, Any]] = [
+    cases: list[tuple[Version, Json]] = [
         ("v1", [["1", None]] * 9 + ["timed out"]),
         ("v1.2", [[["1", None]] * 9 + ["timed out"]]),
     ]
@@ -199,16 +199,16 @@ def test_what_mera_itself_writes_for_failed_programs_is_taken(tmp_path: Path) ->
         assert read_submission(path, "v1.2", {"ruCodeEval": [0]}).faults["ruCodeEval"].name == "doc_parse_output_error"
 
 
-def test_torn_zips_are_told_wherever_they_are_torn(tmp_path: Path) -> None:
-    """Every byte of a small zip turned around once: a fault or the same answers, never another error."""
+def test_a_damaged_zip_is_a_fault_or_reads_the_same(tmp_path: Path) -> None:
+    """Inverting any byte of a small zip gives a fault or the same answers, never another error."""
     whole, torn = tmp_path / "whole.zip", tmp_path / "torn.zip"
     write_submission(whole, "v1", {"BPS": dict.fromkeys(range(40), "1")}, {})
     data = whole.read_bytes()
     names = set()
     for place in range(len(data)):
         torn.write_bytes(data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :])
-        read = read_submission(torn, "v1", {"BPS": list(range(40))})
-        names.add(read.faults["BPS"].name if "BPS" in read.faults else "")
+        submission = read_submission(torn, "v1", {"BPS": list(range(40))})
+        names.add(submission.faults["BPS"].name if "BPS" in submission.faults else "")
     assert {"unreadable_zip", "unreadable_file"} <= names
 
 
@@ -220,7 +220,9 @@ def test_torn_zips_are_told_wherever_they_are_torn(tmp_path: Path) -> None:
         (zipfile.ZIP_DEFLATED, 17 << 20, "unpacks to more than 16777216 bytes"),
     ],
 )
-def test_members_that_grow_are_stopped_whatever_they_say(method: int, size: int, says: str, tmp_path: Path) -> None:
+def test_members_that_unpack_to_more_than_announced_are_stopped(
+    method: int, size: int, says: str, tmp_path: Path
+) -> None:
     path, packed = tmp_path / "out.zip", io.BytesIO()
     with zipfile.ZipFile(packed, "w", method) as archive:
         archive.writestr("BPS.json", bytes(size))
@@ -234,7 +236,7 @@ def test_members_that_grow_are_stopped_whatever_they_say(method: int, size: int,
     assert says in read_submission(path, "v1", {}).faults["BPS"].detail
 
 
-def test_a_file_that_is_twice_in_a_zip_is_told(tmp_path: Path) -> None:
+def test_a_file_twice_in_a_zip_is_a_fault(tmp_path: Path) -> None:
     path = tmp_path / "out.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("BPS.json", "{}")
@@ -248,9 +250,9 @@ def spoilt(make: Callable[[Path], object], path: Path) -> dict[str, Fault]:
     return read_submission(path, "v1", {}).faults
 
 
-def test_a_zip_that_is_none_or_lacks_files_is_told(tmp_path: Path) -> None:
+def test_no_zip_and_missing_files_are_faults(tmp_path: Path) -> None:
     path = tmp_path / "out.zip"
-    assert {own.name for own in spoilt(lambda at: at.write_bytes(b"no zip"), path).values()} == {"unreadable_zip"}
+    assert {fault.name for fault in spoilt(lambda at: at.write_bytes(b"no zip"), path).values()} == {"unreadable_zip"}
 
     def elsewhere(at: Path) -> None:
         with zipfile.ZipFile(at, "w") as archive:
@@ -268,7 +270,7 @@ def test_a_zip_that_is_none_or_lacks_files_is_told(tmp_path: Path) -> None:
 
 def test_texts_programs_and_exams_score_by_their_rules() -> None:
     record = {"inputs": "", "meta": {"id": 0}}
-    records: dict[str, dict[Any, Record]] = {
+    records: dict[str, dict[Key, Record]] = {
         "CheGeKa": {0: {**record, "outputs": "Пушкин;Александр Пушкин"}, 1: {**record, "outputs": "Да"}},
         "SimpleAr": {0: {**record, "outputs": "12"}},
         "ruHumanEval": {0: {**record, "outputs": ["1", "2"]}},
@@ -282,19 +284,19 @@ def test_texts_programs_and_exams_score_by_their_rules() -> None:
         },
         "LCS": {0: {**record, "outputs": ""}},
     }
-    given: dict[str, dict[Any, Any]] = {
+    submitted: dict[str, dict[Key, Json]] = {
         "CheGeKa": {0: "Это Пушкин!", 1: ""},
         "SimpleAr": {0: " 12\n"},
         "ruHumanEval": {0: [["1", "2"]] + [["1", "3"]] * 9},
         "USE": {0: "Слово.", 1: "2,1"},
         "LCS": {0: "3"},
     }
-    found = score_submission(given, records, "v1")
+    scores = score_submission(submitted, records, "v1")
     # Two words against one: 2 * 1 / 3; nothing against a word: 0.
-    assert found["CheGeKa"] == pytest.approx({"em": 0.0, "f1": 1 / 3})
-    assert found["SimpleAr"] == {"acc": 1.0}
+    assert scores["CheGeKa"] == pytest.approx({"em": 0.0, "f1": 1 / 3})
+    assert scores["SimpleAr"] == {"acc": 1.0}
     # One of ten passes: 1/10, 1 - C(9,5)/C(10,5) = 1/2, 1.
-    assert found["ruHumanEval"] == pytest.approx({"pass@1": 0.1, "pass@5": 0.5, "pass@10": 1.0})
-    assert found["USE"] == pytest.approx({"grade_norm": 1 / 34})  # one point in each of two variants
-    assert "LCS" not in found  # its right answers are not published: never 0
+    assert scores["ruHumanEval"] == pytest.approx({"pass@1": 0.1, "pass@5": 0.5, "pass@10": 1.0})
+    assert scores["USE"] == pytest.approx({"grade_norm": 1 / 34})  # one point in each of two variants
+    assert "LCS" not in scores  # its right answers are not published: never 0
     assert math.isnan(expected_total({}, "v1"))

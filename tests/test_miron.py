@@ -19,13 +19,14 @@ from miron_jax.config import RunConfig
 from miron_jax.definitions.records import Cloze
 from miron_jax.engine.model import load_model
 from miron_jax.errors import InputError
+from miron_jax.files.readers import JsonObject
 from miron_jax.inputs import find_inputs
 from miron_jax.metrics.cloze import lev_score
 from miron_jax.report.cloze import cloze_notes
 from miron_jax.report.results import results_of
 from miron_jax.run import evaluate
+from miron_jax.tasks.generators.miron_gen.items import CATEGORIES, Item, items_of
 from miron_jax.tasks.miron import BY_TEXT, LANGUAGES, MIRON, read_parquet, with_pairs
-from miron_jax.tasks.miron_gen.items import CATEGORIES, Item, items_of
 from tests.test_generate import slow_logits
 from tests.tiny_model import make_model
 
@@ -37,16 +38,16 @@ ROWS = [
 ]
 
 
-def write(folder: Path, rows: list[dict[str, Any]], language: str = "en") -> Path:
+def write(folder: Path, rows: list[JsonObject], language: str = "en") -> Path:
     path = folder / f"miron_{language}.parquet"
     parquet.write_table(pa.Table.from_pylist(rows), path)
     return path
 
 
 def test_rows_are_read_in_order_and_unknown_categories_stay(tmp_path: Path) -> None:
-    found = read_parquet(write(tmp_path, ROWS), "miron/en")
-    assert [(item.row, item.prefix, item.target, item.category) for item in found] == [
-        (row, own["prefix"], own["target"], own["category"]) for row, own in enumerate(ROWS)
+    items = read_parquet(write(tmp_path, ROWS), "miron/en")
+    assert [(item.row, item.prefix, item.target, item.category) for item in items] == [
+        (i, fields["prefix"], fields["target"], fields["category"]) for i, fields in enumerate(ROWS)
     ]
     assert MIRON.locate(tmp_path / "miron_en.parquet", False) == tmp_path
 
@@ -67,12 +68,12 @@ def test_rows_are_read_in_order_and_unknown_categories_stay(tmp_path: Path) -> N
         ([{**ROWS[0], "target": 3}], "row 0: target is 3, expected a text"),
     ],
 )
-def test_bad_rows_are_named(tmp_path: Path, rows: list[dict[str, Any]], message: str) -> None:
+def test_bad_rows_are_named(tmp_path: Path, rows: list[JsonObject], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_parquet(write(tmp_path, rows), "miron/en")
 
 
-def test_bad_files_are_named(tmp_path: Path) -> None:
+def test_bad_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "miron_en.parquet"
     broken.write_bytes(b"no parquet")
     with pytest.raises(InputError, match="no parquet file that can be read"):
@@ -84,26 +85,27 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
     other.write_bytes(b"")
     with pytest.raises(InputError, match=r"a folder, or a file named miron_en\.parquet"):
         MIRON.locate(other, False)
+    monkeypatch.setenv("MIRON_JAX_DATA", str(tmp_path / "cache"))
     with pytest.raises(InputError, match="pass --data_dir=miron=FOLDER"):  # HF_HUB_OFFLINE
         MIRON.locate(None, True)
 
 
-def run(tmp_path: Path, tasks: str, **more: Any) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
+def run(tmp_path: Path, tasks: str, **settings: Any) -> tuple[JsonObject, dict[str, list[JsonObject]]]:
     model = make_model(tmp_path / "model")
-    config = RunConfig(str(model), (tasks,), data_dir=(("", str(tmp_path)),), **more)
+    config = RunConfig(str(model), (tasks,), data_dir=(("", str(tmp_path)),), **settings)
     outcome = evaluate(config, find_inputs(config), lambda line: None)
     return results_of(config, outcome, 0.0), {t.source.task.name: list(t.samples()) for t in outcome.tasks}
 
 
 def test_the_cards_numbers_against_its_own_loop(tmp_path: Path) -> None:
-    """One item a forward, tokens and slices as the card has them, text by a slow greedy loop."""
+    """One forward pass for each item, tokens and slices as on the card, completions from a slow greedy loop."""
     write(tmp_path, ROWS)
-    results, found = run(tmp_path, "miron/en")
+    results, samples = run(tmp_path, "miron/en")
     model = load_model(tmp_path / "model", "float32")
     from miron_jax.tokens.tokenizers import load_tokenizer
 
     tokenizer = load_tokenizer(str(tmp_path / "model"))
-    for row, sample in zip(ROWS, found["miron/en"], strict=True):
+    for row, sample in zip(ROWS, samples["miron/en"], strict=True):
         before = tokenizer(row["prefix"])["input_ids"]
         whole = tokenizer(row["prefix"] + row["target"])["input_ids"]
         logprobs = []
@@ -131,15 +133,15 @@ def test_the_cards_numbers_against_its_own_loop(tmp_path: Path) -> None:
 
 
 def test_generated_items_run_with_pairs_and_contrast(tmp_path: Path) -> None:
-    results, found = run(tmp_path, "miron-gen/ru", limit=2, items_per_category=12)
+    results, samples = run(tmp_path, "miron-gen/ru", limit=2, items_per_category=12)
     entry = results["tasks"]["miron-gen/ru"]
     assert {name: group["n"] for name, group in entry["groups"].items()} == dict.fromkeys(CATEGORIES, 2)
     assert entry["data"]["state"] == "generated"
     assert entry["limit"] == 2
     assert entry["drift"]["all"]["n"] == 2
     assert 0 <= entry["groups"]["Logic"]["metrics"]["contrast_accuracy"]["value"] <= 1
-    assert all(sample["gold"] is None and sample["prediction"] is None for sample in found["miron-gen/ru"])
-    json.dumps(found["miron-gen/ru"])
+    assert all(sample["gold"] is None and sample["prediction"] is None for sample in samples["miron-gen/ru"])
+    json.dumps(samples["miron-gen/ru"])
     composite = results["suites"]["miron-gen"]["composites"]["miron-gen overall lev_score"]
     assert (composite["value"], composite["missing"]) == (None, ["miron-gen/en"])
 
@@ -182,7 +184,7 @@ def test_every_item_is_well_formed(generated: tuple[Item, ...]) -> None:
 
 def test_noise_is_paired_with_a_clean_item(generated: tuple[Item, ...]) -> None:
     by_id = {item.id: item for item in generated}
-    for item in (own for own in generated if own.category == "Noise"):
+    for item in (item for item in generated if item.category == "Noise"):
         clean = by_id[item.pair_id or ""]
         assert clean.category in ("Facts", "Logic")
         assert (clean.prefix, clean.target) == (item.clean_prefix, item.target)
@@ -194,8 +196,8 @@ def test_noise_is_paired_with_a_clean_item(generated: tuple[Item, ...]) -> None:
 def test_a_smaller_set_begins_the_larger_one() -> None:
     small, large = items_of("en", 20), items_of("en", 500)
     for category in CATEGORIES[:3]:
-        own = [item for item in small if item.category == category]
-        assert own == [item for item in large if item.category == category][:20]
+        first_items = [item for item in small if item.category == category]
+        assert first_items == [item for item in large if item.category == category][:20]
 
 
 def test_too_many_items_are_refused() -> None:
@@ -208,7 +210,7 @@ def content_hash(language: str) -> str:
 
 
 def test_items_are_the_same_everywhere() -> None:
-    """Other interpreters and hash seeds make the same bytes; a change of these needs a new VERSION."""
+    """Other interpreters and hash seeds generate the same items; a change of the items needs a new VERSION."""
     code = "from tests.test_miron import content_hash, LANGUAGES; print(*map(content_hash, LANGUAGES))"
     root = Path(__file__).resolve().parent.parent
     for seed in ("0", "1"):
@@ -226,23 +228,23 @@ GOLDEN = (
 
 
 def test_trivial_answers_stay_low(generated: tuple[Item, ...]) -> None:
-    """Whoever repeats the last word, gives each category's most common target, or picks by letters knows nothing."""
+    """Repeating the last word, the most common target of a category, and a letter model all score low."""
     for category in CATEGORIES:
-        own = [item for item in generated if item.category == category]
-        half = len(own) // 2
-        common = Counter(item.target for item in own[:half]).most_common(1)[0][0]
-        copied = np.mean([item.target == " " + item.prefix.split()[-1].strip(".,:;!?»«") for item in own])
-        majority = np.mean([item.target == common for item in own[half:]])
+        items = [item for item in generated if item.category == category]
+        half = len(items) // 2
+        common = Counter(item.target for item in items[:half]).most_common(1)[0][0]
+        copied = np.mean([item.target == " " + item.prefix.split()[-1].strip(".,:;!?»«") for item in items])
+        majority = np.mean([item.target == common for item in items[half:]])
         assert copied <= 0.10, (category, copied)
         assert majority <= 0.10, (category, majority)
-        assert _chosen_by_letters(own[:half], own[half:]) <= 0.60, category
+        assert _chosen_by_letters(items[:half], items[half:]) <= 0.60, category
 
 
-def _chosen_by_letters(seen: list[Item], asked: list[Item]) -> float:
-    """Share of items in which a letter-trigram model of other items' targets likes the target best, by mean log p."""
+def _chosen_by_letters(train_items: list[Item], test_items: list[Item]) -> float:
+    """Share of items whose target is the most probable choice of a letter-trigram model of other targets, by mean log p."""
     counts: Counter[str] = Counter()
     before: Counter[str] = Counter()
-    for item in seen:
+    for item in train_items:
         text = f"\n{item.target}\n"
         counts.update(text[i : i + 3] for i in range(len(text) - 2))
         before.update(text[i : i + 2] for i in range(len(text) - 2))
@@ -255,11 +257,11 @@ def _chosen_by_letters(seen: list[Item], asked: list[Item]) -> float:
             )
         )
 
-    return float(np.mean([all(score(item.target) > score(other) for other in item.distractors) for item in asked]))
+    return float(np.mean([all(score(item.target) > score(other) for other in item.distractors) for item in test_items]))
 
 
 def test_noisy_rows_find_the_beginning_they_were_made_from() -> None:
-    """By target and least distance; too far, equal or ambiguous ones have none."""
+    """Pairs share the target and have the least distance; distant, equal and ambiguous items have no pair."""
 
     def item(prefix: str, target: str, category: str) -> Cloze:
         return Cloze(0, "x", prefix, target, category)
@@ -278,10 +280,10 @@ def test_noisy_rows_find_the_beginning_they_were_made_from() -> None:
         item("The opposite of hot is", " cold", "Noise"),  # no noise at all
         item("one two three c", " four", "Noise"),  # two are as near
     ]
-    found = with_pairs([*clean, *noisy])
-    assert found[:5] == clean
-    assert [own.operator for own in found[5:]] == [BY_TEXT, None, None, None, None]
-    assert [(own.clean_prefix, own.num_edits) for own in found[5:]] == [
+    paired = with_pairs([*clean, *noisy])
+    assert paired[:5] == clean
+    assert [item.operator for item in paired[5:]] == [BY_TEXT, None, None, None, None]
+    assert [(item.clean_prefix, item.num_edits) for item in paired[5:]] == [
         ("The capital of France is", 1), (None, 0), (None, 0), (None, 0), (None, 0),
     ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""miron-gen's Facts: the tables against what every item must be, the drawing against a golden and a toy table."""
+"""miron-gen's Facts: the tables satisfy the contract of items; drafts equal a golden hash and a toy table by hand."""
 
 import re
 import unicodedata
@@ -9,8 +9,8 @@ from string import Formatter
 import pytest
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.miron_gen.draft import Draft
-from miron_jax.tasks.miron_gen.facts import (
+from miron_jax.tasks.generators.miron_gen.draft import Draft
+from miron_jax.tasks.generators.miron_gen.facts import (
     NUM_DISTRACTORS,
     Facts,
     Table,
@@ -35,8 +35,8 @@ GOLDEN = {
 
 
 def _drafts(facts: Facts, num_drafts: int) -> list[Draft]:
-    found = [draft(Draw("test", facts.lang, i), facts) for i in range(num_drafts)]
-    return [one for one in found if one is not None]
+    drafts = (draft(Draw("test", facts.lang, i), facts) for i in range(num_drafts))
+    return [item for item in drafts if item is not None]
 
 
 def _scripts(text: str) -> set[str]:
@@ -71,9 +71,9 @@ def test_answers_are_plain_words_of_the_language(facts: Facts) -> None:
 
 @pytest.mark.parametrize("facts", LANGUAGES)
 def test_no_prefix_holds_its_answer_and_all_prefixes_differ(facts: Facts) -> None:
-    found = list(clozes(facts))
-    assert [cloze for cloze in found if gives_away(cloze.prefix, cloze.answer)] == []
-    assert [prefix for prefix, count in Counter(cloze.prefix.casefold() for cloze in found).items() if count > 1] == []
+    every = list(clozes(facts))
+    assert [cloze for cloze in every if gives_away(cloze.prefix, cloze.answer)] == []
+    assert [prefix for prefix, count in Counter(cloze.prefix.casefold() for cloze in every).items() if count > 1] == []
 
 
 def test_long_answers_are_found_inside_words_and_short_ones_on_their_own() -> None:
@@ -97,8 +97,8 @@ def test_an_entity_stands_once_in_its_prefix_and_in_the_pool(facts: Facts) -> No
 def test_tables_agree_with_themselves(facts: Facts) -> None:
     assert len({table.name for table in facts.tables}) == len(facts.tables)
     for table in facts.tables:
-        for place in range(len(table.form_names)):  # one entity has one answer, whichever form shows it
-            assert len({row.forms[place].casefold() for row in table.rows}) == len(table.rows), table.name
+        for form_idx in range(len(table.form_names)):  # no form belongs to two entities
+            assert len({row.forms[form_idx].casefold() for row in table.rows}) == len(table.rows), table.name
         entities, right = {row.forms[0] for row in table.rows}, {(row.forms[0], row.answer) for row in table.rows}
         answers = {row.answer for row in table.rows} | {*table.more_answers}
         assert {entity for entity, _ in table.arguable} <= entities, table.name
@@ -109,7 +109,7 @@ def test_tables_agree_with_themselves(facts: Facts) -> None:
 
 
 @pytest.mark.parametrize("facts", LANGUAGES)
-def test_wordings_show_one_form_or_tell_the_answer(facts: Facts) -> None:
+def test_wordings_have_one_form_and_those_of_training_the_answer(facts: Facts) -> None:
     for table in facts.tables:
         names = {*table.form_names, *(name.capitalize() for name in table.form_names)}
         assert len(table.templates) >= 4, table.name
@@ -119,15 +119,15 @@ def test_wordings_show_one_form_or_tell_the_answer(facts: Facts) -> None:
             assert len(_fields(template)) == 1, template
             assert set(_fields(template)) <= names, template
         for template in table.training_templates:
-            told = {*_fields(template)} & {"answer", "Answer"}
-            assert len(told) == 1, template
-            assert {*_fields(template)} - told <= names, template
-            assert {*_fields(template)} - told, template
+            answer_fields = {*_fields(template)} & {"answer", "Answer"}
+            assert len(answer_fields) == 1, template
+            assert {*_fields(template)} - answer_fields <= names, template
+            assert {*_fields(template)} - answer_fields, template
 
 
 @pytest.mark.parametrize("facts", LANGUAGES)
 def test_training_never_shows_a_benchmark_prefix(facts: Facts) -> None:
-    """Stronger than "prefix and answer": no training text goes even up to where an answer would follow."""
+    """Stronger than "prefix and answer": no training text contains a prefix."""
     text = "\n".join(training_sentences(facts)).casefold()
     assert [cloze.prefix for cloze in clozes(facts) if cloze.prefix.casefold() in text] == []
 
@@ -141,8 +141,8 @@ def test_capacity(facts: Facts) -> None:
 
 @pytest.mark.parametrize("facts", LANGUAGES)
 def test_500_distinct_prefixes_spread_over_the_tables(facts: Facts) -> None:
-    drafts = {one.prefix: one for one in _drafts(facts, 600)}
-    first = Counter(dict(one.meta)["table"] for one in list(drafts.values())[:500])
+    drafts = {item.prefix: item for item in _drafts(facts, 600)}
+    first = Counter(dict(item.meta)["table"] for item in list(drafts.values())[:500])
     assert first.total() == 500  # 600 draws do: few prefixes come twice
     assert {*first} == {table.name for table in facts.tables}
     assert min(first.values()) >= 3
@@ -153,27 +153,27 @@ def test_500_distinct_prefixes_spread_over_the_tables(facts: Facts) -> None:
 def test_drafts_are_sound(facts: Facts) -> None:
     tables = {table.name: table for table in facts.tables}
     known = {(cloze.prefix, cloze.answer): cloze for cloze in clozes(facts)}
-    for one in _drafts(facts, 600):
-        meta = dict(one.meta)
-        cloze, table = known[one.prefix, one.target[1:]], tables[meta["table"]]
-        assert one.target == f" {cloze.answer}"
-        assert one.template == cloze.template
+    for item in _drafts(facts, 600):
+        meta = dict(item.meta)
+        cloze, table = known[item.prefix, item.target[1:]], tables[meta["table"]]
+        assert item.target == f" {cloze.answer}"
+        assert item.template == cloze.template
         assert meta["entity"] == cloze.entity
-        offered = (one.target, *one.distractors)
-        assert len({text.casefold() for text in offered}) == len(offered) == NUM_DISTRACTORS + 1
-        assert {text[1:] for text in offered} <= {row.answer for row in table.rows} | {*table.more_answers}
+        options = (item.target, *item.distractors)
+        assert len({text.casefold() for text in options}) == len(options) == NUM_DISTRACTORS + 1
+        assert {text[1:] for text in options} <= {row.answer for row in table.rows} | {*table.more_answers}
         (row,) = (row for row in table.rows if meta["entity"].casefold() in map(str.casefold, row.forms))
-        assert {(row.forms[0], text[1:]) for text in one.distractors}.isdisjoint(table.arguable)
+        assert {(row.forms[0], text[1:]) for text in item.distractors}.isdisjoint(table.arguable)
 
 
 @pytest.mark.parametrize("facts", LANGUAGES)
 def test_drafts_are_the_same_everywhere(facts: Facts) -> None:
-    drafts = "\n".join("|".join([*one[:2], *one[2], one[3], *sum(one[4], ())]) for one in _drafts(facts, 200))
+    drafts = "\n".join("|".join([*item[:2], *item[2], item[3], *sum(item[4], ())]) for item in _drafts(facts, 200))
     assert sha256(drafts.encode()).hexdigest() == GOLDEN[facts.lang]
 
 
 def test_a_toy_table_by_hand() -> None:
-    """Of red, blue, blue, pink, green and gray, a rose may be offered three: not red, not pink, one blue."""
+    """Of red, blue, blue, pink, green and gray, three are distractors of a rose: not red, not pink, one blue."""
     colors = rows(("rose", "red"), ("sky", "blue"), ("sea", "blue"), ("pig", "pink"), ("pea", "green"))
     table = Table(
         "color",
@@ -185,7 +185,7 @@ def test_a_toy_table_by_hand() -> None:
         arguable=(("rose", "pink"),),
     )
     toy = Facts("en", (table,))
-    drafts = {one.prefix: one for one in _drafts(toy, 50)}
+    drafts = {item.prefix: item for item in _drafts(toy, 50)}
     assert drafts["Rose:"][:2] == ("Rose:", " red")
     assert {*drafts["Rose:"].distractors} == {" blue", " green", " gray"}
     assert drafts["Rose:"][3:] == ("color/0", (("entity", "Rose"), ("table", "color")))
@@ -197,6 +197,6 @@ def test_a_toy_table_by_hand() -> None:
 def test_a_prefix_that_holds_its_answer_is_no_draft() -> None:
     cities = rows(("Panama", "Panama"), ("Peru", "Lima"), ("Cuba", "Havana"), ("Mali", "Bamako"), ("Iraq", "Baghdad"))
     toy = Facts("en", (Table("capital", ("country",), cities, ("The capital of {country} is",), ("{answer}",)),))
-    found = [draft(Draw("toy", i), toy) for i in range(60)]
-    assert None in found
-    assert {one.target for one in found if one is not None} == {" Lima", " Havana", " Bamako", " Baghdad"}
+    drafts = [draft(Draw("toy", i), toy) for i in range(60)]
+    assert None in drafts
+    assert {item.target for item in drafts if item is not None} == {" Lima", " Havana", " Bamako", " Baghdad"}

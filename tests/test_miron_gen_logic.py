@@ -1,4 +1,4 @@
-"""Logic items: the proof that a series goes on in one way, each family by a second solver, and the two sides."""
+"""Logic items: each series has one continuation, a second solver agrees, and training shares none with the benchmark."""
 
 import math
 import re
@@ -12,8 +12,8 @@ from itertools import pairwise, permutations
 import pytest
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.miron_gen import english_logic, logic, russian_logic
-from miron_jax.tasks.miron_gen.draft import Draft
+from miron_jax.tasks.generators.miron_gen import english_logic, logic, russian_logic
+from miron_jax.tasks.generators.miron_gen.draft import Draft
 
 WORDS = {"en": english_logic.WORDS, "ru": russian_logic.WORDS}
 GOLDEN = {
@@ -24,8 +24,8 @@ GOLDEN = {
 
 @cache
 def drafts(language: str, count: int, training: bool = False) -> tuple[Draft, ...]:
-    made = [logic.draft(Draw("logic tests", language, i), WORDS[language], training) for i in range(count)]
-    return tuple(item for item in made if item is not None)
+    candidates = (logic.draft(Draw("logic tests", language, i), WORDS[language], training) for i in range(count))
+    return tuple(item for item in candidates if item is not None)
 
 
 def family_of(item: Draft) -> str:
@@ -64,15 +64,15 @@ def test_halving_an_odd_number_has_no_whole_continuation():
     assert logic.only_next((24, 12, 6, 3)) is None
 
 
-def test_a_round_of_its_own_for_months_of_31_days():
+def test_months_of_31_days_are_a_rival_cycle():
     long_months = english_logic.WORDS.rivals[0]
     assert logic.round_next(("March", "May", "July"), long_months) == "August"  # every second month says September
     assert logic.round_next(("October", "December"), long_months) == "January"  # over the end of the year
     assert logic.round_next(("March", "April"), long_months) is None
     assert logic.round_next(("January", "March", "August"), long_months) is None  # steps 1 and 3
-    shown = [item.prefix for item in drafts("en", 3000) if family_of(item) == "months"]
-    assert not any(prefix.endswith("January, March, May, July,") for prefix in shown)
-    assert any("January, March, May, July, September," in prefix for prefix in shown)
+    prefixes = [item.prefix for item in drafts("en", 3000) if family_of(item) == "months"]
+    assert not any(prefix.endswith("January, March, May, July,") for prefix in prefixes)
+    assert any("January, March, May, July, September," in prefix for prefix in prefixes)
 
 
 @pytest.mark.parametrize(("number", "numeral"), [(1, "I"), (4, "IV"), (9, "IX"), (14, "XIV"), (19, "XIX"), (20, "XX")])
@@ -80,7 +80,7 @@ def test_roman_numerals(number: int, numeral: str):
     assert logic.roman_numeral(number) == numeral
 
 
-# Solved without the generator's means; "family/0" is the bare series in every family of series.
+# Solvers that share no code with the generator; "family/0" is the bare series in every family of series.
 
 
 def _along(listed: Sequence[str]) -> Callable[[list[str]], str]:
@@ -165,7 +165,7 @@ def test_comparisons_have_one_order(language: str):
     for item in drafts(language, 2000):
         if family_of(item) != "comparison":
             continue
-        asked = item.prefix.split(". ")[-1].lower()
+        question = item.prefix.split(". ")[-1].lower()
         scale = next(s for s in words.scales if s.more in item.prefix or s.less in item.prefix)
         pairs = []
         for fact in item.prefix.split(". ")[:-1]:
@@ -175,7 +175,7 @@ def test_comparisons_have_one_order(language: str):
         people = sorted({name for pair in pairs for name in pair})
         orders = [o for o in permutations(people) if all(o.index(a) < o.index(b) for a, b in pairs)]
         assert len(orders) == 1
-        assert item.target.strip() == orders[0][0 if re.search(rf"\b{scale.most}\b", asked) else -1]
+        assert item.target.strip() == orders[0][0 if re.search(rf"\b{scale.most}\b", question) else -1]
 
 
 @pytest.mark.parametrize(
@@ -253,11 +253,11 @@ def _bare_runs(text: str) -> set[tuple[str, ...]]:
 def test_no_series_of_the_benchmark_is_a_piece_of_training():
     training = [item for language in WORDS for item in drafts(language, 3000, True)]
     benchmark = [item for language in WORDS for item in drafts(language, 3000)]
-    told = set().union(*(_bare_runs(item.prefix + item.target) for item in training))
+    training_runs = set().union(*(_bare_runs(item.prefix + item.target) for item in training))
     series = [item for item in benchmark if item.template.endswith("/0") and family_of(item) != "comparison"]
-    asked = set().union(*(_bare_runs(item.prefix + item.target) for item in series))
-    assert len(asked) > 1000
-    assert not asked & told
+    benchmark_runs = set().union(*(_bare_runs(item.prefix + item.target) for item in series))
+    assert len(benchmark_runs) > 1000
+    assert not benchmark_runs & training_runs
     assert not {item.prefix for item in benchmark} & {item.prefix for item in training}
     assert not {item.template for item in benchmark} & {item.template for item in training}
 
@@ -276,7 +276,7 @@ def test_one_run_in_three_is_training_whatever_its_case():
     assert all(logic.is_training(("A", letter)) == logic.is_training(("a", letter.lower())) for letter in "BCDEFGH")
 
 
-def test_words_are_told_apart():
+def test_no_word_is_a_prefix_of_another():
     for words in WORDS.values():
         pool = logic.pool(words)
         assert len(set(pool)) == len(pool)

@@ -1,4 +1,4 @@
-"""miron-gen's Morphology: the rules against hand-worked tables, the drafts against what every item must be."""
+"""miron-gen's Morphology: the rules equal hand-worked tables, and drafts satisfy the contract of items."""
 
 import re
 import unicodedata
@@ -9,9 +9,9 @@ from types import ModuleType
 import pytest
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.miron_gen import english_morphology as english
-from miron_jax.tasks.miron_gen import russian_morphology as russian
-from miron_jax.tasks.miron_gen.draft import Draft
+from miron_jax.tasks.generators.miron_gen import english_morphology as english
+from miron_jax.tasks.generators.miron_gen import russian_morphology as russian
+from miron_jax.tasks.generators.miron_gen.draft import Draft
 
 LANGUAGES = [pytest.param(english, id="en"), pytest.param(russian, id="ru")]
 SCRIPT = {english: "LATIN", russian: "CYRILLIC"}
@@ -74,8 +74,8 @@ def stems(material: english.Material | russian.Material) -> list[str]:
 def all_forms(module: ModuleType, stem: str) -> set[str]:
     if module is english:
         return {stem} | {english.inflect(stem, form) for form in english.FORMS}
-    mine = [form for form in russian.FORMS if form.startswith(russian.family(stem))]
-    return {stem} | {russian.inflect(stem, form) for form in mine}
+    forms = [form for form in russian.FORMS if form.startswith(russian.family(stem))]
+    return {stem} | {russian.inflect(stem, form) for form in forms}
 
 
 @pytest.mark.parametrize("stem", ENGLISH_FORMS)
@@ -112,17 +112,17 @@ def test_the_wrong_possessive_is_that_of_several_owners():
     assert [english.misspell(stem, "possessive") for stem in ("flisk", "glompy")] == ["flisks'", "glompies'"]
 
 
-def test_forms_of_two_spellings_are_not_asked():
-    asked = {kind: stem for stem in english.BENCHMARK_STEMS for kind in [english.ending(stem)]}
-    assert [kind for kind, stem in asked.items() if not english.fits(stem, "possessive")] == ["sibilant"]
-    assert [kind for kind, stem in asked.items() if not english.fits(stem, "adverb")] == ["vowel_y"]
-    assert len(asked) == 6
+def test_forms_of_two_spellings_are_excluded():
+    stem_of = {english.ending(stem): stem for stem in english.BENCHMARK_STEMS}
+    assert [kind for kind, stem in stem_of.items() if not english.fits(stem, "possessive")] == ["sibilant"]
+    assert [kind for kind, stem in stem_of.items() if not english.fits(stem, "adverb")] == ["vowel_y"]
+    assert len(stem_of) == 6
 
 
 @pytest.mark.parametrize("lemma", RUSSIAN_FORMS)
 def test_russian_forms_by_hand(lemma):
-    mine = [form for form in russian.FORMS if form.startswith(russian.family(lemma))]
-    assert [russian.inflect(lemma, form) for form in mine] == RUSSIAN_FORMS[lemma].split()
+    forms = [form for form in russian.FORMS if form.startswith(russian.family(lemma))]
+    assert [russian.inflect(lemma, form) for form in forms] == RUSSIAN_FORMS[lemma].split()
 
 
 def test_russian_spelling_rule_holds_for_wrong_endings_too():
@@ -169,14 +169,14 @@ def test_every_draft_is_well_formed(module):
 @pytest.mark.parametrize("module", LANGUAGES)
 def test_the_prefix_shows_the_stem_and_never_the_answer(module):
     for draft in drafts(module, 1000):
-        shown = words(draft.prefix)
-        assert dict(draft.meta)["stem"] in shown
-        assert draft.target.strip() not in shown
+        prefix_words = words(draft.prefix)
+        assert dict(draft.meta)["stem"] in prefix_words
+        assert draft.target.strip() not in prefix_words
 
 
 @pytest.mark.parametrize("module", LANGUAGES)
 def test_no_frame_shows_its_answer(module):
-    """Every wording of both sets, with one stem each: the draws above need not have met them all."""
+    """Every wording of both sides, with one stem each: the drafts above need not cover all of them."""
     for material in (module.BENCHMARK, module.TRAINING):
         for form, frames in material.frames.items():
             stem = "flisk" if module is english else material.stems[form.partition("_")[0]][0]
@@ -184,9 +184,9 @@ def test_no_frame_shows_its_answer(module):
             if module is english:
                 slots |= {name: english.inflect(stem, name) for name in english.FORMS}
             for frame in frames:
-                shown = words(frame.format(**slots))
-                assert stem in shown
-                assert module.inflect(stem, form) not in shown
+                frame_words = words(frame.format(**slots))
+                assert stem in frame_words
+                assert module.inflect(stem, form) not in frame_words
 
 
 @pytest.mark.parametrize("module", LANGUAGES)

@@ -1,4 +1,4 @@
-"""Slips: every operator on a few words, what they may not touch, and the guarantees over many drawn items."""
+"""Noise: every operator on a few words, the text that must not change, and the guarantees over many drawn items."""
 
 import re
 import unicodedata
@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from rapidfuzz.distance import OSA
 
 from miron_jax.tasks.draw import Draw
-from miron_jax.tasks.miron_gen import english_logic, logic, noise, russian_logic
-from miron_jax.tasks.miron_gen.draft import Draft
-from miron_jax.tasks.miron_gen.noise import MAX_EDITS, NoiseRules, Noisy, Operator, Turn, perturb, turn_of
+from miron_jax.tasks.generators.miron_gen import english_logic, logic, noise, russian_logic
+from miron_jax.tasks.generators.miron_gen.draft import Draft
+from miron_jax.tasks.generators.miron_gen.noise import MAX_EDITS, NoiseRules, Noisy, Operator, Turn, perturb, turn_of
 
 WORDS = {"en": english_logic.WORDS, "ru": russian_logic.WORDS}
 RULES = {"en": noise.ENGLISH, "ru": noise.RUSSIAN}
@@ -33,7 +33,7 @@ def fact(prefix: str, target: str = " 0", entity: str | None = None) -> Draft:
 def reached(
     rules: NoiseRules, clean: Draft, operator: Operator, num_edits: int = 1, pool: tuple[str, ...] = ()
 ) -> set[str]:
-    """Every prefix that 400 draws come to: for these short texts, every prefix there is."""
+    """The prefixes of 400 draws, which are all possible ones for these short texts."""
     turn = Turn(operator, num_edits)
     drawn = (perturb(Draw("reached", i), clean, rules, pool, turn) for i in range(400))
     return {noisy.prefix for noisy in drawn if noisy is not None}
@@ -126,7 +126,7 @@ def test_ends_of_the_entity_stay_from_two_edits_on():
 
 
 def test_an_entity_that_could_be_another_is_not_left_so():
-    # "Nigr" lies one letter from Niger and three from Nigeria; "Iran" and "Iraq" differ in their last letter alone
+    # "Nigr" is one letter from Niger and three from Nigeria; "Iran" and "Iraq" differ only in their last letter
     clean = fact("Iran has", entity="Iran")
     assert reached(noise.ENGLISH, clean, "drop", pool=("Iran", "Iraq")) == {"ran has", "Ian has", "Irn has"}
     clean = fact("Niger has", entity="Niger")
@@ -226,7 +226,7 @@ def test_another_script_only_by_homoglyphs(language: str):
 
 
 def test_spoilt_words_of_the_pool_are_nearest_to_themselves():
-    """Words are cut at the same places before and after, so this leaves out the operators on spaces and marks."""
+    """Clean and noisy words are compared in pairs, so this excludes the operators on spaces and marks."""
     num_spoilt = 0
     for language, pool in POOLS.items():
         for item in items(language):

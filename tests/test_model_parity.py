@@ -168,9 +168,9 @@ def program(config: ModelConfig, dtype: Any) -> Any:
     graphdef, _ = abstract(config, dtype)
 
     @jax.jit
-    def run(state: Any, token_ids: jax.Array, position: jax.Array, until: jax.Array) -> jax.Array:
+    def run(state: Any, token_ids: jax.Array, position: jax.Array, subtree_end: jax.Array) -> jax.Array:
         decoder = nnx.merge(graphdef, state)
-        hidden_BTD, head = decoder(token_ids, position, Visibility(until, position)), decoder.head()
+        hidden_BTD, head = decoder(token_ids, position, Visibility(subtree_end, position)), decoder.head()
         assert hidden_BTD.dtype == jnp.float32
         operand = hidden_BTD.astype(head.weight_VD.dtype)
         logits = jnp.einsum("btd,vd->btv", operand, head.weight_VD, preferred_element_type=jnp.float32)
@@ -187,14 +187,14 @@ def logprobs(
     state: Any,
     token_ids: np.ndarray,
     position: np.ndarray | None = None,
-    until: np.ndarray | None = None,
+    subtree_end: np.ndarray | None = None,
 ) -> np.ndarray:
     """Plain rows unless told otherwise."""
     rows, length = token_ids.shape
     position = np.tile(np.arange(length, dtype=np.int32), (rows, 1)) if position is None else position
-    until = np.full_like(token_ids, length) if until is None else until
+    subtree_end = np.full_like(token_ids, length) if subtree_end is None else subtree_end
     run = program(config, jax.tree.leaves(state)[0].dtype)
-    return np.asarray(run(state, *map(jnp.asarray, (token_ids, position, until))))
+    return np.asarray(run(state, *map(jnp.asarray, (token_ids, position, subtree_end))))
 
 
 class Model(NamedTuple):
@@ -222,18 +222,18 @@ def test_every_log_probability_is_torchs(saved: Saved, dtype: str) -> None:
 
 
 # Three tries in two rows of 13.  Row 0: a trunk a b c with branches d e | f (g | h) at depth 3, then a trie i j.
-#   index     0  1  2  3  4  5  6  7  8  9 10 11 12
-#   position  0  1  2  3  4  3  4  4  0  1  0  0  0     places 10 to 12 are padding: each sees only itself
-#   until     8  8  8  5  5  8  7  8 10 10 11 12 13
+#   index        0  1  2  3  4  5  6  7  8  9 10 11 12
+#   position     0  1  2  3  4  3  4  4  0  1  0  0  0     places 10 to 12 are padding: each sees only itself
+#   subtree_end  8  8  8  5  5  8  7  8 10 10 11 12 13
 # Row 1: one trie of 11 in a line, two places of padding.
 POSITION = np.array([[0, 1, 2, 3, 4, 3, 4, 4, 0, 1, 0, 0, 0], [*range(11), 0, 0]], np.int32)
-UNTIL = np.array([[8, 8, 8, 5, 5, 8, 7, 8, 10, 10, 11, 12, 13], [11] * 11 + [12, 13]], np.int32)
+SUBTREE_END = np.array([[8, 8, 8, 5, 5, 8, 7, 8, 10, 10, 11, 12, 13], [11] * 11 + [12, 13]], np.int32)
 PATHS = [(0, [0, 1, 2, 3, 4]), (0, [0, 1, 2, 5, 6]), (0, [0, 1, 2, 5, 7]), (0, [8, 9]), (1, [*range(11)])]
 
 
 def test_a_forest_row_equals_its_paths_as_plain_rows(model: Model) -> None:
     token_ids = np.random.default_rng(5).integers(1, VOCAB, POSITION.shape, dtype=np.int32)
-    forest = logprobs(*model, token_ids, POSITION, UNTIL)
+    forest = logprobs(*model, token_ids, POSITION, SUBTREE_END)
     plain_ids = np.zeros((len(PATHS), 11), np.int32)  # one shape, one program: what follows a path cannot reach back
     for i, (row, places) in enumerate(PATHS):
         plain_ids[i, : len(places)] = token_ids[row, places]
@@ -247,7 +247,7 @@ def test_padding_tokens_and_row_mates_move_nothing(model: Model) -> None:
     changed = token_ids.copy()
     changed[0, 8:] = 1  # another trie and other padding beside the first trie
     changed[1] = 2
-    before, after = (logprobs(*model, ids, POSITION, UNTIL)[0, :8] for ids in (token_ids, changed))
+    before, after = (logprobs(*model, ids, POSITION, SUBTREE_END)[0, :8] for ids in (token_ids, changed))
     np.testing.assert_array_equal(before, after)
 
 

@@ -22,7 +22,7 @@ from miron_jax.config import RunConfig
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.model import Model
-from miron_jax.engine.scores import score_parts
+from miron_jax.engine.scores import score_request_batches
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import TextRequest
 from miron_jax.errors import InputError
@@ -197,7 +197,7 @@ def test_scores_are_those_of_one_request_after_the_other(name: str) -> None:
     check, totals = SelfCheck(1e-3), Totals()
     check_own(own, own.params, 1e-3)
     forward = Forward(model_of(own), token_budget=300)
-    found = list(score_parts([requests, requests], forward, cost_model(own), totals, check))
+    found = list(score_request_batches([requests, requests], forward, cost_model(own), totals, check))
     for scores in found:
         for score, expected in zip(scores, one_by_one(own, requests), strict=True):
             np.testing.assert_allclose(score.logprob, expected, atol=5e-5)
@@ -215,10 +215,9 @@ def test_many_continuations_of_one_context_fit_a_small_table_of_positions(places
     items = [([*stem, token], len(stem)) for stem in stems for token in rng.permutation(VOCAB)[:40].tolist()]
     items += [([*stems[0], *rng.integers(1, VOCAB, places - 1).tolist()], 1) for _ in range(20)]
     requests = requests_of(items)
-    found = list(
-        score_parts([requests], Forward(model_of(own), token_budget=300), cost_model(own), Totals(), SelfCheck(1e-3))
-    )
-    for score, expected in zip(found[0], one_by_one(own, requests), strict=True):
+    forward = Forward(model_of(own), token_budget=300)
+    [scores] = score_request_batches([requests], forward, cost_model(own), Totals(), SelfCheck(1e-3))
+    for score, expected in zip(scores, one_by_one(own, requests), strict=True):
         np.testing.assert_allclose(score.logprob, expected, atol=5e-5)
 
 
@@ -285,7 +284,7 @@ def test_windows_that_are_not_declared_are_kept_too() -> None:
     requests, expected = some_requests(), None
     for windows in ((5, None), (None,), (7,), (None, 3, 5)):
         own = of_nnx(windows=windows)
-        [scores] = score_parts([requests], Forward(model_of(own)), cost_model(own), Totals(), SelfCheck(1e-3))
+        [scores] = score_request_batches([requests], Forward(model_of(own)), cost_model(own), Totals(), SelfCheck(1e-3))
         expected = one_by_one(of_nnx(), requests) if expected is None else expected
         for score, one in zip(scores, expected, strict=True):
             np.testing.assert_allclose(score.logprob, one, atol=5e-5)
@@ -293,7 +292,7 @@ def test_windows_that_are_not_declared_are_kept_too() -> None:
     seen = miron_jax.Visibility.causal(1, 32)
     for window in (4, jnp.int32(4)):
         found = seen.attend(x, x, x, scale=1.0, window=window)
-        plain = miron_jax.Visibility(seen.until_BT, seen.position_BT).attend(x, x, x, scale=1.0, window=4)
+        plain = miron_jax.Visibility(seen.subtree_end_BT, seen.position_BT).attend(x, x, x, scale=1.0, window=4)
         np.testing.assert_allclose(found, plain, atol=1e-6)
         assert float(jnp.abs(found - seen.attend(x, x, x, scale=1.0)).max()) > 1e-2
 
@@ -442,7 +441,7 @@ def test_nothing_is_scored_twice() -> None:
     items = [([1, 2, 3, 4], 1), ([1, 2, 3], 1), ([1, 2, 3, 5], 3), ([1, 2, 3, 4], 2)]
     totals = Totals()
     parts = [requests_of(items), concatenate([requests_of(items), requests_of(items)])]
-    list(score_parts(parts, Forward(model_of(own)), cost_model(own), totals, SelfCheck(1e-3)))
+    list(score_request_batches(parts, Forward(model_of(own)), cost_model(own), totals, SelfCheck(1e-3)))
     assert totals.unique_tokens == 3  # 1 2 3; what follows is a target only
 
 
@@ -467,7 +466,7 @@ def test_nan_stays_with_the_requests_that_have_it() -> None:
     requests = requests_of([*items, ([5, 330, 7, 8], 1), ([5, 330, 9], 2), ([5, 6, 7, 330], 1)])
     forward = Forward(model_of(own), token_budget=300)
     check = SelfCheck(1e-3)
-    [scores] = score_parts([requests], forward, cost_model(own), Totals(), check)
+    [scores] = score_request_batches([requests], forward, cost_model(own), Totals(), check)
     for (ids, _), score, expected in zip(requests, scores, one_by_one(own, requests), strict=True):
         np.testing.assert_allclose(score.logprob, expected, atol=5e-5)
         assert np.isnan(score.logprob).any() == (330 in ids[:-1].tolist())

@@ -1,4 +1,4 @@
-"""Order, draws and wording of CORE's prompts."""
+"""Order, few-shot sampling and wording of CORE's prompts."""
 
 import json
 import random
@@ -23,12 +23,12 @@ def goldens(shared_data: Path) -> dict:
     return json.loads((shared_data / "goldens" / "core_gauntlet.json").read_text())
 
 
-def drawn(profile: Profile, idx: int, num_pool: int) -> list[int]:
+def sampled(profile: Profile, idx: int, num_pool: int) -> list[int]:
     return next(islice(profile.fewshot_draw.call(num_pool, profile.num_fewshot), idx, None))
 
 
 def read(prompt: Prompt) -> list[str]:
-    """What stands before each option's continuation."""
+    """The text before each choice's continuation."""
     return [prompt.preamble + context for context in prompt.contexts]
 
 
@@ -49,7 +49,7 @@ def test_draws_are_the_published_ones(goldens: dict):
             idx, _, limit = key.removeprefix("idx").partition("_max_per_task_")
             rows = task.file.rows or 0
             num_pool = min(rows, int(limit)) if limit else rows
-            assert drawn(task.profile, int(idx), num_pool) == shots, (label, key)
+            assert sampled(task.profile, int(idx), num_pool) == shots, (label, key)
 
 
 def test_prompts_are_the_published_ones(goldens: dict, shared_data: Path):
@@ -70,7 +70,7 @@ def test_prompts_are_the_published_ones(goldens: dict, shared_data: Path):
 def test_draw_equals_sampling_a_list_without_the_item(num_pool: int, idx: int):
     profile = TASKS["core/arc_easy"].profile
     others = [i for i in range(num_pool) if i != idx]
-    assert drawn(profile, idx, num_pool) == random.Random(1234 + idx).sample(others, 10)
+    assert sampled(profile, idx, num_pool) == random.Random(1234 + idx).sample(others, 10)
 
 
 def few(task: Task, num_fewshot: int) -> Task:
@@ -78,7 +78,7 @@ def few(task: Task, num_fewshot: int) -> Task:
 
 
 def test_wording_of_multiple_choice_by_hand():
-    # Two examples: each is the other's only worked example.  Random(1337) leaves [0, 1] or swaps it.
+    # Two examples: each is the other's only few-shot example.  Random(1337) leaves [0, 1] or swaps it.
     task = few(TASKS["core/arc_easy"], 1)
     examples = [Example(0, (" q0 ",), ("a0", "b0"), 1), Example(1, ("q1",), ("a1", "b1", "c1"), 0)]
     prompts = {prompt.row: prompt for prompt in render(task, examples)}
@@ -112,8 +112,8 @@ def test_limit_cuts_the_pool_but_leaves_enough_for_a_draw():
     assert [prompt.row for prompt in three] == order[:3]
     pool = {f"q{row}" for row in order[:11]}  # max(3, 10 + 1) rows
     for prompt in three:
-        shown = read(prompt)[0].split("\n\n")[:-1]
-        assert {text.partition("\n")[0] for text in shown} == pool - {f"q{prompt.row}"}
+        shots = read(prompt)[0].split("\n\n")[:-1]
+        assert {text.partition("\n")[0] for text in shots} == pool - {f"q{prompt.row}"}
     assert (pool_size(task.profile, None), pool_size(task.profile, 3), pool_size(task.profile, 20)) == (None, 11, 20)
     assert len(render(task, examples, limit=1000)) == 50
 

@@ -34,9 +34,9 @@ def test_gathered_in_blocks_of_any_size(sequences, block):
     rows = np.arange(len(sequences))[::-1]
     before, ragged.BLOCK = ragged.BLOCK, block
     try:
-        found = gather(whole.values, whole.offsets[:-1][rows], whole.lengths[rows])
-        assert [row for a, b in blocks(found.offsets) for row in range(a, b)] == list(range(len(rows)))
+        gathered = gather(whole.values, whole.offsets[:-1][rows], whole.lengths[rows])
+        assert [row for a, b in blocks(gathered.offsets) for row in range(a, b)] == list(range(len(rows)))
     finally:
         ragged.BLOCK = before
-    assert found.values.tolist() == [value for own in sequences[::-1] for value in own]
-    assert found.offsets.tolist() == offsets_of([len(own) for own in sequences[::-1]]).tolist()
+    assert gathered.values.tolist() == [value for sequence in sequences[::-1] for value in sequence]
+    assert gathered.offsets.tolist() == offsets_of([len(sequence) for sequence in sequences[::-1]]).tolist()

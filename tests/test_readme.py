@@ -1,4 +1,4 @@
-"""The README's programs do what it says, in a folder of their own."""
+"""The README's programs run in an empty folder as it says."""
 
 import json
 import os
@@ -11,10 +11,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 def programs() -> dict[str, str]:
-    """File name -> text of every fenced program, which names its file in its first line."""
+    """File name -> text of every fenced program whose first line names its file."""
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    found = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", readme, flags=re.DOTALL)
-    return dict(found)
+    return dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", readme, flags=re.DOTALL))
 
 
 def run(folder: Path, *command: str) -> str:
@@ -26,13 +25,13 @@ def run(folder: Path, *command: str) -> str:
     return done.stdout
 
 
-def test_a_model_of_your_own_and_a_training_loop(tmp_path: Path) -> None:
+def test_a_users_model_and_a_training_loop(tmp_path: Path) -> None:
     for name, text in programs().items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     assert len(programs()["my_model.py"].splitlines()) <= 45
     flags = ("--model=my_model:make", "--tasks=miron-gen", "--limit=2", "--output=out", "--compilation_cache=")
-    said = run(tmp_path, "-m", "miron_jax.cli", "eval", *flags)
-    assert "self-check" in said
+    output = run(tmp_path, "-m", "miron_jax.cli", "eval", *flags)
+    assert "self-check" in output
     assert json.loads((tmp_path / "out" / "results.json").read_text())["tasks"]["miron-gen/en"]["n"] == 8
     lines = [line.split() for line in run(tmp_path, "train.py").splitlines()]
     assert [line[0] for line in lines] == ["20", "40", "60"]

@@ -1,4 +1,4 @@
-"""The launch recipes: flag files that the command takes, a Slurm script that runs, a Kubernetes file that says the same."""
+"""The launch recipes: flag files that the command accepts, a Slurm script that runs, a matching Kubernetes file."""
 
 import json
 import os
@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from miron_jax.files.readers import JsonObject
+from tests.conftest import REPOSITORY
 from tests.test_journal import same_results
 from tests.tiny_model import make_model, write_core_data
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 LAUNCH = REPOSITORY / "docs" / "launch"
 FLAG_FILES = sorted(LAUNCH.glob("*.flags"))
 # What Slurm's srun does with two tasks on one node.
@@ -38,13 +39,13 @@ parse("eval", ["x", *sys.argv[1:]])
 print(run_config().sharding)
 """
     command = [sys.executable, "-c", code, f"--flagfile={path}"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.strip() == "pmap"
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "pmap"
 
 
 def test_the_slurm_script_runs_two_processes(tmp_path: Path) -> None:
-    """Slurm's variables as srun sets them, its own script: JAX finds the processes, and they give what one gives."""
+    """With Slurm's variables as srun sets them, JAX finds both processes, whose results are those of a single one."""
     model, data = make_model(tmp_path / "model"), write_core_data(tmp_path / "data")
     tools = tmp_path / "bin"
     tools.mkdir()
@@ -52,22 +53,20 @@ def test_the_slurm_script_runs_two_processes(tmp_path: Path) -> None:
     (tools / "miron-jax").write_text(f'#!/usr/bin/env bash\nexec {sys.executable} -m miron_jax.cli "$@"\n')
     for tool in tools.iterdir():
         tool.chmod(0o755)
-    more = [f"--model={model}", f"--data_dir={data}", "--tasks=core", "--allow_changed_data", "--dtype=float32"]
+    flags = [f"--model={model}", f"--data_dir={data}", "--tasks=core", "--allow_changed_data", "--dtype=float32"]
     slurm = {"SLURM_JOB_ID": str(os.getpid() % 4000), "SLURM_STEP_NODELIST": "localhost", "SLURM_NTASKS": "2"}
     environment = {**os.environ, **slurm, "PATH": f"{tools}:{os.environ['PATH']}", "JAX_PLATFORMS": "cpu"}
     environment |= {"PYTHONPATH": str(REPOSITORY), "SLURM_SUBMIT_DIR": str(LAUNCH)}
 
-    def run(command: list[str], output: str) -> dict[str, object]:
-        found = subprocess.run(
-            [*command, *more, f"--output={tmp_path / output}"],
-            capture_output=True, text=True, env=environment, check=False,
-        )  # fmt: skip
-        assert found.returncode == 0, found.stderr[-3000:]
+    def run(command: list[str], output: str) -> JsonObject:
+        command = [*command, *flags, f"--output={tmp_path / output}"]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
         return json.loads((tmp_path / output / "results.json").read_text())
 
     together = run(["bash", str(LAUNCH / "slurm.sbatch")], "together")
     same_results(together, run([str(tools / "miron-jax"), "eval"], "alone"))
-    assert together["environment"]["num_devices"] == 2  # type: ignore[index]
+    assert together["environment"]["num_devices"] == 2
 
 
 @pytest.mark.parametrize("name", ["tpu_pod.sh", "slurm.sbatch"])

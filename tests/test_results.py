@@ -1,4 +1,4 @@
-"""Composites and samples: what is missing, changed or NaN never hides inside a number."""
+"""Composites and samples show missing data, changed data and NaN."""
 
 import math
 from pathlib import Path
@@ -22,14 +22,14 @@ from miron_jax.tokens.records import Bos, LengthLimit
 
 
 def scored(task_name: str, logprobs: list[list[float]], state: str = "as published") -> ChoiceScores:
-    """One example, one list an option; gold is 0."""
+    """Scores of one example, one list per choice; gold is 0."""
     task = next(task for task in core.SUITE.tasks if task.name == task_name)
-    options = [Score(np.asarray(x, np.float32), np.zeros(len(x), np.int32)) for x in logprobs]
+    choices = [Score(np.asarray(x, np.float32), np.zeros(len(x), np.int32)) for x in logprobs]
     texts = tuple("abcd"[: len(logprobs)])
     scores = ChoiceScores(Source(task, [], DataState(state, "0" * 40)))  # type: ignore[arg-type]
     scores.prompts.append(Prompt(0, 0, ("q ",) * len(texts), texts, 0))
-    scores.options.append(options)
-    scores.examples.append(score_choices([option.logprob for option in options], texts, 0))
+    scores.choices.append(choices)
+    scores.examples.append(score_choices([choice.logprob for choice in choices], texts, 0))
     return scores
 
 
@@ -51,17 +51,22 @@ def every_small_task(changed: str = "", broken: str = "") -> list[ChoiceScores]:
     ]
 
 
-def test_core_18_is_there_and_core_is_not():
-    found = suite_composites(core.SUITE, outcome(every_small_task()))
-    composite, estimate = found["CORE-18"]
+def test_core_18_has_a_value_and_core_has_none():
+    composites = suite_composites(core.SUITE, outcome(every_small_task()))
+    composite, estimate = composites["CORE-18"]
     assert composite.value == pytest.approx(1.0)  # every example is right: (1 - b) / (1 - b)
     assert estimate is not None
     assert estimate.stderr == 0.0
-    assert found["CORE"][0].value is None
-    assert set(found["CORE"][0].missing) == {"core/hellaswag", "core/hellaswag_zeroshot", "core/squad", "core/coqa"}
+    assert composites["CORE"][0].value is None
+    assert set(composites["CORE"][0].missing) == {
+        "core/hellaswag",
+        "core/hellaswag_zeroshot",
+        "core/squad",
+        "core/coqa",
+    }
 
 
-def test_changed_data_and_skipped_examples_take_the_name_away():
+def test_changed_data_and_skipped_examples_leave_no_composite():
     for tasks in (every_small_task(changed="core/copa"), every_small_task(broken="core/copa")):
         composite, estimate = suite_composites(core.SUITE, outcome(tasks))["CORE-18"]
         assert (composite.value, estimate, composite.missing) == (None, None, ("core/copa",))

@@ -43,41 +43,36 @@ def test_copies_in_a_cluster_add_nothing() -> None:
 
 
 def scores() -> ChoiceScores:
-    """Two pairs asked in both orders and a fifth question: template 0 right, wrong; template 1 right, right, NaN."""
-    rows = [  # pair, template, options, prediction, right
+    """Two pairs in both orders and a fifth question: template 0 right, wrong; template 1 right, right, NaN."""
+    rows = [  # pair, template, choices, prediction, right
         ("a b 0", "0", ("a", "b"), 0, True),
         ("a b 0", "0", ("b", "a"), 0, False),
         ("c d 1", "1", ("c", "d"), 1, True),
         ("c d 1", "1", ("d", "c"), 0, True),
         ("e f 1", "1", ("e", "f"), None, None),
     ]
-    examples = [
-        Example(
-            i, ("",), options, 0, cluster=pair[:3], swapped=pair, traits=(("template_n", template), ("kind", "less"))
-        )
-        for i, (pair, template, options, _, _) in enumerate(rows)
-    ]
-    found = ChoiceScores(Source(TASK, examples, DataState("no published hash", None)))
-    for i, (_, _, options, prediction, right) in enumerate(rows):
-        value = math.nan if right is None else float(right)
-        found.prompts.append(Prompt(i, i, ("", ""), options, 0))
-        found.examples.append(ExampleScore(prediction, right, False, False, {"accuracy": value, "bits_per_byte": 1.0}))
-    return found
+    scores = ChoiceScores(Source(TASK, [], DataState("no published hash", None)))
+    for i, (pair, template, choices, prediction, right) in enumerate(rows):
+        value, traits = math.nan if right is None else float(right), (("template_n", template), ("kind", "less"))
+        scores.source.examples.append(Example(i, ("",), choices, 0, cluster=pair[:3], swapped=pair, traits=traits))
+        scores.prompts.append(Prompt(i, i, ("", ""), choices, 0))
+        scores.examples.append(ExampleScore(prediction, right, False, False, {"accuracy": value, "bits_per_byte": 1.0}))
+    return scores
 
 
 def test_groups_spread_and_swapped_pairs() -> None:
-    told = scores().robustness()
-    assert told is not None
-    assert (told["cluster"], told["clusters"]) == ("pair", 3)
-    assert told["metrics"].keys() == {"accuracy"}  # bits a byte are no share
-    whole = told["metrics"]["accuracy"]
+    report = scores().robustness()
+    assert report is not None
+    assert (report["cluster"], report["clusters"]) == ("pair", 3)
+    assert report["metrics"].keys() == {"accuracy"}  # bits per byte are no share
+    whole = report["metrics"]["accuracy"]
     assert (whole["n"], whole["clusters"], whole["value"]) == (4, 2, 0.75)
     assert whole["stderr"] == pytest.approx(math.sqrt(0.75 * 0.25 / 4))
     assert whole["cluster_stderr"] == pytest.approx(math.sqrt(2 * (0.5**2 + 0.5**2)) / 4)
-    assert {name: own["value"] for name, own in told["by"]["template_n"].items()} == {"0": 0.5, "1": 1.0}
-    assert told["template_spread"] == 0.5
+    assert {name: entry["value"] for name, entry in report["by"]["template_n"].items()} == {"0": 0.5, "1": 1.0}
+    assert report["template_spread"] == 0.5
     # "a" in one order and "b" in the other; "d" both times.
-    assert told["swapped"] == {"pairs": 2, "consistency": 0.5, "stderr": pytest.approx(math.sqrt(0.25 / 2))}
+    assert report["swapped"] == {"pairs": 2, "consistency": 0.5, "stderr": pytest.approx(math.sqrt(0.25 / 2))}
 
 
 def test_the_table_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,10 +84,10 @@ def test_the_table_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     task["robustness"]["metrics"]["accuracy_pmi"] = {"value": 0.25}  # pyright: ignore[reportOptionalSubscript]
     (tmp_path / "results.json").write_text(json.dumps({"tasks": {"eval-ua-tion/x": task, "core/y": {}}}))
     print_robustness(tmp_path)
-    shown = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for part in ("eval-ua-tion/x: accuracy", "template_n", "0.750", "0.500 of 2 pairs", "gpt 0.85", "random 0.500"):
-        assert part in shown, shown
-    assert "beside it: accuracy_pmi 0.250" in shown
+        assert part in printed, printed
+    assert "beside it: accuracy_pmi 0.250" in printed
 
 
 def test_no_such_run(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Names, labels and categories may hold anything: no screen and no picture takes it for more than text."""
+"""Names, labels and categories of any characters are plain text on a screen and in a picture."""
 
 import io
 import os
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from rich.table import Table
 
 from miron_jax.errors import printable
+from miron_jax.files.readers import JsonObject
 from miron_jax.report.console import console
 from miron_jax.report.curves import curves_table, draw_curves
 from tests.conftest import REPOSITORY
@@ -34,15 +35,15 @@ FORBIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 def is_clean(text: str) -> bool:
-    return all(unicodedata.category(own) not in FORBIDDEN for own in text if own != "\n")
+    return all(unicodedata.category(char) not in FORBIDDEN for char in text if char != "\n")
 
 
 @given(st.text(st.characters(exclude_categories=())))
 def test_printable_text_is_clean_and_can_be_written(text: str) -> None:
-    shown = printable(text)
-    assert is_clean(shown)
-    shown.encode()
-    assert printable(shown) == shown
+    clean = printable(text)
+    assert is_clean(clean)
+    clean.encode()
+    assert printable(clean) == clean
     assert len(printable(text, 9)) <= 9
 
 
@@ -55,19 +56,19 @@ def test_plain_text_stays() -> None:
 def test_tables_and_lines_show_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     table = Table(title=HOSTILE[3])
     table.add_column(HOSTILE[0])
-    for own in HOSTILE:
-        table.add_row(own)
+    for text in HOSTILE:
+        table.add_row(text)
     out = console()
     out.print(table)
-    for own in HOSTILE:
-        out.print(own, soft_wrap=True)
-    shown = capsys.readouterr().out
-    assert is_clean(shown)
-    for own in HOSTILE:
-        assert shown.count(printable(own)) >= 2
+    for text in HOSTILE:
+        out.print(text, soft_wrap=True)
+    printed = capsys.readouterr().out
+    assert is_clean(printed)
+    for text in HOSTILE:
+        assert printed.count(printable(text)) >= 2
 
 
-def results(name: str, category: str) -> dict:
+def results(name: str, category: str) -> JsonObject:
     metrics = {"greedy_exact": {"value": 0.5}, "contrast_accuracy": {"value": 0.5}, "bits_per_char": {"value": 1.0}}
     return {"tasks": {name: {"kind": "cloze", "macro": {}, "groups": {category: {"metrics": metrics}}}}}
 
@@ -104,7 +105,7 @@ def miron(*arguments: str, cwd: Path = REPOSITORY) -> subprocess.CompletedProces
         ("plan", "--model=" + "x/" * 3000),
     ],
 )
-def test_what_a_flag_holds_is_told_as_text(arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_values_of_flags_are_printed_as_text(arguments: tuple[str, ...], tmp_path: Path) -> None:
     done = miron(*arguments, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert is_clean(done.stderr + done.stdout)

@@ -17,7 +17,7 @@ from miron_jax.config import RunConfig, parse_mesh
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.model import Model
-from miron_jax.engine.scores import score_parts
+from miron_jax.engine.scores import score_request_batches
 from miron_jax.engine.self_check import TOLERANCE, SelfCheck
 from miron_jax.engine.text_requests import Sampling, TextRequest
 from miron_jax.errors import InputError
@@ -79,7 +79,7 @@ def placed(config: Any, state: Any, placement: Placement) -> Model:
 def logprobs(model: Model, budget: int = 256) -> tuple[np.ndarray, np.ndarray]:
     requests, check = some_requests(), SelfCheck(TOLERANCE["float32"])
     forward = Forward(model, token_budget=budget)
-    [scores] = score_parts([requests], forward, cost_model(model.config), Totals(), check)
+    [scores] = score_request_batches([requests], forward, cost_model(model.config), Totals(), check)
     assert check.requests >= 8
     return scores.logprob, scores.rank
 
@@ -162,7 +162,7 @@ from tests.test_sharding import *
 config = from_hf_config(Path(sys.argv[1]))
 model = placed(config, random_params(config, jnp.float32, 5), placement_of("data=2,fsdp=2,model=2"))
 forward = Forward(model, token_budget=256)
-[_] = score_parts([some_requests()], forward, cost_model(config), Totals(), SelfCheck(1e-3))
+[_] = score_request_batches([some_requests()], forward, cost_model(config), Totals(), SelfCheck(1e-3))
 for program in forward._programs.values():
     for line in program.as_text().splitlines():
         if found := re.search(r"= [a-z0-9]+\\[([0-9,]*)\\]\\S* (all-gather|all-reduce|all-to-all|collective-permute)", line):

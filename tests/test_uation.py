@@ -18,7 +18,7 @@ from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import AnswerProfile, Task
 from miron_jax.errors import InputError
 from miron_jax.metrics.answers import score_answer
-from miron_jax.metrics.choices import CHAR, SUM, score_beside, score_choices
+from miron_jax.metrics.choices import CHAR, SUM, score_choices, with_extra_metrics
 from miron_jax.prompting.prompts import Prompt, render
 from miron_jax.tasks.eval_uation.records import joined_draws
 from miron_jax.tasks.eval_uation.suite import SUITE, TEXT, TEXT_REFCOMPAT, locate
@@ -53,14 +53,14 @@ def rewritten(folder: Path, target: Path, file: str, change: Callable[[list[Fiel
     return target
 
 
-def test_every_data_set_is_read_and_asked(folder: Path) -> None:
+def test_every_data_set_gives_prompts_with_its_number_of_shots(folder: Path) -> None:
     assert locate(folder) == folder
     for task in TASKS.values():
-        found = prompts(task.name, folder)
-        assert len(found) == 12, task.name
+        rendered = prompts(task.name, folder)
+        assert len(rendered) == 12, task.name
         cloze = task.name.endswith("_cloze")
         shots = 0 if cloze else 2 if task.name == "eval-ua-tion-text-refcompat/ua_cbt" else 3
-        assert {prompt.num_shots for prompt in found} == {shots}, task.name
+        assert {prompt.num_shots for prompt in rendered} == {shots}, task.name
         assert task.profile.num_fewshot == shots
 
 
@@ -127,9 +127,9 @@ def test_masked_bodies_or_not(folder: Path) -> None:
         assert body(f"eval-ua-tion/{name}") == "Місто купило 12 автобусів. Це стаття 0."
 
 
-def test_a_row_has_as_many_titles_as_it_has(folder: Path) -> None:
-    found = prompts("eval-ua-tion/up_masked", folder)
-    assert [len(prompt.contexts) - prompt.beside for prompt in found[:3]] == [10, 9, 10]
+def test_rows_may_have_fewer_titles(folder: Path) -> None:
+    rendered = prompts("eval-ua-tion/up_masked", folder)
+    assert [len(prompt.contexts) - prompt.num_extra for prompt in rendered[:3]] == [10, 9, 10]
     examples = read_examples(TASKS["eval-ua-tion/up_masked"], folder)
     chance = TASKS["eval-ua-tion/up_masked"].chance
     assert chance is not None
@@ -164,7 +164,9 @@ def test_gaps(folder: Path, tmp_path: Path, question: str, context: str, fill: s
     [prompt] = prompts("eval-ua-tion/ua_cbt_cloze", data)
     assert prompt.contexts[0] == f"{cbt()['context']} {context}".rstrip()
     assert prompt.continuations[0] == fill
-    assert prompt.beside == (2 if context else 0)  # nothing tells how probable an end is where nothing stands before it
+    assert prompt.num_extra == (
+        2 if context else 0
+    )  # nothing tells how probable an end is where nothing stands before it
 
 
 @pytest.mark.parametrize("form", ["array", "lines", "columns"])
@@ -181,25 +183,25 @@ def test_json_files_may_have_any_form(folder: Path, tmp_path: Path, form: str) -
     assert prompts("eval-ua-tion/up_masked", data) == prompts("eval-ua-tion/up_masked", folder)
 
 
-def test_worked_examples_are_drawn_as_lm_eval_draws_them(folder: Path) -> None:
-    found = prompts("eval-ua-tion/lmes_low", folder)
+def test_shots_are_sampled_as_in_lm_eval(folder: Path) -> None:
+    rendered = prompts("eval-ua-tion/lmes_low", folder)
     rows = [json.loads(line) for line in (folder / "lmes_LOW/data/fewshot/LOWTask.jsonl").read_text().splitlines()]
     stream = random.Random(1234)
-    for prompt in found:
-        drawn = stream.sample(rows, 3)
+    for prompt in rendered:
+        shots = stream.sample(rows, 3)
         assert prompt.preamble == "".join(
-            f"Питання: {row['question']}\nВідповідь: {row['correctAnswer']}\n\n" for row in drawn
+            f"Питання: {row['question']}\nВідповідь: {row['correctAnswer']}\n\n" for row in shots
         )
     # UP-Titles has no split for them: four of the test rows are drawn, and the row itself left out.
     stream, titles = random.Random(1234), [title(i) for i in range(12)]
     for prompt in prompts("eval-ua-tion/up_masked", folder):
-        drawn = [row for row in stream.sample(titles, 4) if row["index"] != prompt.row][:3]
-        shown = [part.rsplit("Відповідь: ", 1)[1] for part in prompt.preamble.split("\n\n")[:-1]]
-        assert shown == [str(int(row["label"])) for row in drawn]
+        shots = [row for row in stream.sample(titles, 4) if row["index"] != prompt.row][:3]
+        answers = [part.rsplit("Відповідь: ", 1)[1] for part in prompt.preamble.split("\n\n")[:-1]]
+        assert answers == [str(int(row["label"])) for row in shots]
         assert f"Це стаття {prompt.row}." not in prompt.preamble
 
 
-def test_another_place_of_a_file(folder: Path, tmp_path: Path) -> None:
+def test_a_file_at_another_published_path(folder: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(folder, data)
     (data / "lmes_catsbin/data").mkdir()
@@ -208,57 +210,48 @@ def test_another_place_of_a_file(folder: Path, tmp_path: Path) -> None:
     assert prompts("eval-ua-tion/lmes_catsbin", data) == prompts("eval-ua-tion/lmes_catsbin", folder)
 
 
-BAD = [  # file, what a field becomes, what the message says
-    ("lmes_LOW/data/train/LOWTask.jsonl", {"question": "Яка літера?"}, "line 1: field 'question'.*quotation marks"),
-    ("lmes_LOW/data/train/LOWTask.jsonl", {"correctAnswer": None}, "line 1: field 'correctAnswer' is None"),
-    ("lmes_catsbin/DoAllWordsBelongToCatTask.jsonl", {"correctAnswer": 1.5}, "expected true or false"),
-    ("lmes_wordalpha/WordsAlphabetOrder.jsonl", {"correctAnswer": "вікно"}, "expected one of вода and вітер"),
-    ("ua_cbt/data/train/ua_cbt_v0.2-clean.json", {"answer": "кит"}, "expected one of its options"),
-    (
-        "ua_cbt/data/train/ua_cbt_v0.2-clean.json",
-        {"question": "Без пропуску."},
-        r"the gaps \(none\), expected one, ______",
-    ),
-    ("ua_cbt/data/train/ua_cbt_v0.2-clean.json", {"options": ["один"]}, "expected a list of 2 to 10 texts"),
-    ("ua_cbt/data/train/ua_cbt_v0.2-clean.json", {"question": "Це _______ ."}, "expected one, ______"),
-    ("ua_cbt/data/train/ua_cbt_v0.2-clean.json", {"context": "Це ______ ."}, "expected it in the question alone"),
-    (
-        "ua_cbt/data/train/ua_cbt_v0.2-clean.json",
-        {"options": ["лисиця", "сова", "сова"], "answer": "сова"},
-        "expected the answer 'сова' among them once",
-    ),
-    ("lmes_LOW/data/train/LOWTask.jsonl", {"correctAnswer": "щ"}, "expected a letter of 'молоко'"),
-    ("lmes_LOW/data/train/LOWTask.jsonl", {"correctAnswer": "молоко"}, "expected a letter of 'молоко'"),
+LOW, CBT = "lmes_LOW/data/train/LOWTask.jsonl", "ua_cbt/data/train/ua_cbt_v0.2-clean.json"
+ALPHA, MC = "lmes_wordalpha/WordsAlphabetOrder.jsonl", "lmes_catsmc/WhichWordWrongCatTask.jsonl"
+TITLES = "up_titles_masked/up_titles_35000-5000-ukr.json"
+BAD = [  # file, changed fields, message
+    (LOW, {"question": "Яка літера?"}, "line 1: field 'question'.*quotation marks"),
+    (LOW, {"correctAnswer": None}, "line 1: field 'correctAnswer' is None"),
+    (LOW, {"correctAnswer": "щ"}, "expected a letter of 'молоко'"),
+    (LOW, {"correctAnswer": "молоко"}, "expected a letter of 'молоко'"),
     ("lmes_WIS/data/WISTask.jsonl", {"correctAnswer": "слон"}, "expected a word of 'Сонце гріє мокру траву.'"),
-    ("lmes_catsmc/WhichWordWrongCatTask.jsonl", {"correctAnswer": "кіт"}, "expected one of дуб, клен"),
-    (
-        "lmes_catsmc/WhichWordWrongCatTask.jsonl",
-        {"additionalMetadata_main_cat_words": 5},
-        "main_cat_words' is 5, expected a list",
-    ),
-    ("lmes_wordalpha/WordsAlphabetOrder.jsonl", {"additionalMetadata_option_1": "Вода"}, "are both 'вода'"),
-    ("lmes_wordalpha/WordsAlphabetOrder.jsonl", {"question": "\ud83d"}, "half a surrogate pair"),
-    ("up_titles_masked/up_titles_35000-5000-ukr.json", {"label": math.inf}, "field 'label' is inf"),
-    ("up_titles_masked/up_titles_35000-5000-ukr.json", {"label": math.nan}, "field 'label' is nan"),
-    ("up_titles_masked/up_titles_35000-5000-ukr.json", {"label": 10.0}, "a place among its 10 titles"),
-    ("up_titles_masked/up_titles_35000-5000-ukr.json", {"label": "0"}, "field 'label' is '0'"),
-    ("up_titles_masked/up_titles_35000-5000-ukr.json", {"masked_text": " "}, "field 'masked_text'"),
+    ("lmes_catsbin/DoAllWordsBelongToCatTask.jsonl", {"correctAnswer": 1.5}, "expected true or false"),
+    (MC, {"correctAnswer": "кіт"}, "expected one of дуб, клен"),
+    (MC, {"additionalMetadata_main_cat_words": 5}, "main_cat_words' is 5, expected a list"),
+    (ALPHA, {"correctAnswer": "вікно"}, "expected one of вода and вітер"),
+    (ALPHA, {"additionalMetadata_option_1": "Вода"}, "are both 'вода'"),
+    (ALPHA, {"question": "\ud83d"}, "half a surrogate pair"),
+    (CBT, {"answer": "кит"}, "expected one of its options"),
+    (CBT, {"question": "Без пропуску."}, r"the gaps \(none\), expected one, ______"),
+    (CBT, {"options": ["один"]}, "expected a list of 2 to 10 texts"),
+    (CBT, {"question": "Це _______ ."}, "expected one, ______"),
+    (CBT, {"context": "Це ______ ."}, "expected it in the question alone"),
+    (CBT, {"options": ["лисиця", "сова", "сова"], "answer": "сова"}, "expected the answer 'сова' among them once"),
+    (TITLES, {"label": math.inf}, "field 'label' is inf"),
+    (TITLES, {"label": math.nan}, "field 'label' is nan"),
+    (TITLES, {"label": 10.0}, "a place among its 10 titles"),
+    (TITLES, {"label": "0"}, "field 'label' is '0'"),
+    (TITLES, {"masked_text": " "}, "field 'masked_text'"),
 ]
 
 
 @pytest.mark.parametrize(("file", "change", "message"), BAD)
 def test_a_bad_row_is_named(folder: Path, tmp_path: Path, file: str, change: Fields, message: str) -> None:
     data = rewritten(folder, tmp_path / "own", file, lambda rows: [{**rows[0], **change}, *rows[1:]])
-    own = next(own for own in DATA_SETS if file.startswith(own.folder))
+    dataset = next(dataset for dataset in DATA_SETS if file.startswith(dataset.folder))
     with pytest.raises(InputError, match=message):
-        read_examples(TASKS[f"eval-ua-tion/{own.name}"], data)
+        read_examples(TASKS[f"eval-ua-tion/{dataset.name}"], data)
 
 
 def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(folder, data)
     (data / "lmes_LOW/data/fewshot/LOWTask.jsonl").unlink()
-    with pytest.raises(InputError, match=r"LOWTask\.jsonl is missing, where its worked examples come from"):
+    with pytest.raises(InputError, match=r"LOWTask\.jsonl is missing, where its few-shot examples come from"):
         prompts("eval-ua-tion/lmes_low", data)
     (data / "lmes_LOW/data/fewshot/LOWTask.jsonl").write_text("{}\n")
     with pytest.raises(InputError, match="record 1: field 'question'"):
@@ -266,26 +259,25 @@ def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no eval-ua-tion data there, expected folders ua_cbt, lmes_LOW"):
         locate(tmp_path / "nothing")
     few = rewritten(folder, tmp_path / "few", "lmes_WIS/data/WISTask_fewshot.jsonl", lambda rows: rows[:2])
-    with pytest.raises(InputError, match="2 rows to draw worked examples from, expected at least 3"):
+    with pytest.raises(InputError, match="2 rows to sample few-shot examples from, expected at least 3"):
         prompts("eval-ua-tion/lmes_wis", few)
 
 
-def test_the_rows_that_are_scored_are_no_worked_examples(folder: Path, tmp_path: Path) -> None:
+def test_scored_rows_are_never_the_pool_of_shots(folder: Path, tmp_path: Path) -> None:
     """Both splits of LOW are called LOWTask.jsonl: what lies at the top is the one that is scored."""
     data = tmp_path / "data"
     shutil.copytree(folder, data)
     shutil.rmtree(data / "lmes_LOW/data/fewshot")
     (data / "lmes_LOW/data/train/LOWTask.jsonl").rename(data / "lmes_LOW/LOWTask.jsonl")
-    with pytest.raises(InputError, match=r"LOWTask\.jsonl is missing, where its worked examples come from"):
+    with pytest.raises(InputError, match=r"LOWTask\.jsonl is missing, where its few-shot examples come from"):
         prompts("eval-ua-tion/lmes_low", data)
 
 
 def test_an_apostrophe_is_a_letter_of_its_word(folder: Path, tmp_path: Path) -> None:
     change = {"question": 'Яка літера y слові "п’ять-так" стоїть під номером 2?', "correctAnswer": "’"}
-    file = "lmes_LOW/data/train/LOWTask.jsonl"
-    data = rewritten(folder, tmp_path / "own", file, lambda rows: [{**rows[0], **change}, *rows[1:]])
+    data = rewritten(folder, tmp_path / "own", LOW, lambda rows: [{**rows[0], **change}, *rows[1:]])
     first = prompts("eval-ua-tion/lmes_low", data)[0]
-    assert first.continuations[: len(first.contexts) - first.beside] == (
+    assert first.continuations[: len(first.contexts) - first.num_extra] == (
         " п", " ’", " я", " т", " ь", " -", " а", " к",
     )  # fmt: skip
     assert first.gold == 1
@@ -296,18 +288,9 @@ def test_an_apostrophe_is_a_letter_of_its_word(folder: Path, tmp_path: Path) -> 
 
 
 def test_lists_of_one_draw_are_one_cluster() -> None:
-    """The authors' lists show five words of a category or four of the same with an odd one, which has a name only then."""
-    named = joined_draws(
-        ["д: a, b, c, d, e", "д: a, b, c, d", "р: a, b, c, d", "д: b, c, d, e", "д: a, b, x, y, z", "д: "]
-    )
-    assert named == [
-        "д: a, b, c, d, e",
-        "д: a, b, c, d, e",
-        "р: a, b, c, d",
-        "д: a, b, c, d, e",
-        "д: a, b, x, y, z",
-        "д: ",
-    ]
+    """The authors' lists show five words of a category, or four of the same five with an odd word."""
+    five, four, others, other = "д: a, b, c, d, e", "д: a, b, c, d", "д: a, b, x, y, z", "р: a, b, c, d"
+    assert joined_draws([five, four, other, "д: b, c, d, e", others, "д: "]) == [five, five, other, five, others, "д: "]
 
 
 def test_whole_examples_stay_within_the_trained_length() -> None:
@@ -319,19 +302,19 @@ def test_whole_examples_stay_within_the_trained_length() -> None:
 
 
 def test_one_folder_for_the_three_suites(folder: Path) -> None:
-    every = suites()
-    own = (("eval-ua-tion", str(folder)), ("", "elsewhere"))
+    suites_by_name = suites()
+    folders = (("eval-ua-tion", str(folder)), ("", "elsewhere"))
     for name in ("eval-ua-tion", "eval-ua-tion-text", "eval-ua-tion-text-refcompat"):
-        assert every[name].named_folder(own) == folder
-    assert every["eval-ua-tion-gen"].named_folder(own) == Path("elsewhere")
-    assert every["eval-ua-tion-text"].named_folder((("eval-ua-tion-text", "own"), *own)) == Path("own")
+        assert suites_by_name[name].named_folder(folders) == folder
+    assert suites_by_name["eval-ua-tion-gen"].named_folder(folders) == Path("elsewhere")
+    assert suites_by_name["eval-ua-tion-text"].named_folder((("eval-ua-tion-text", "own"), *folders)) == Path("own")
     with pytest.raises(InputError, match="no folder: name one, or leave it out"):
-        every["eval-ua-tion-gen"].locate(Path("/nonexistent"), True)
+        suites_by_name["eval-ua-tion-gen"].locate(Path("/nonexistent"), True)
 
 
-def test_the_published_places_are_those_of_the_test_files() -> None:
-    named = {f"{own.folder}/{own.file}" for own in DATA_SETS}
-    named |= {f"{own.folder}/{own.shots_file}" for own in DATA_SETS if own.shots_file}
+def test_published_paths_are_those_of_the_test_files() -> None:
+    named = {f"{dataset.folder}/{dataset.file}" for dataset in DATA_SETS}
+    named |= {f"{dataset.folder}/{dataset.shots_file}" for dataset in DATA_SETS if dataset.shots_file}
     assert named == FILES.keys()
 
 
@@ -346,7 +329,7 @@ class Characters:
 
     def __call__(self, text: Any, add_special_tokens: bool = True, verbose: bool = True) -> dict[str, Any]:
         if isinstance(text, list):
-            return {"input_ids": [self(own, add_special_tokens)["input_ids"] for own in text]}
+            return {"input_ids": [self(one_text, add_special_tokens)["input_ids"] for one_text in text]}
         first = [0] if add_special_tokens and self.puts_bos else []
         return {"input_ids": [*first, *map(ord, text)]}
 
@@ -361,7 +344,7 @@ SHOTS = st.lists(st.text(alphabet="аб\n", min_size=1, max_size=9), max_size=4)
     st.integers(2, 50),
     st.booleans(),
 )
-def test_worked_examples_leave_whole(shots: list[str], options: list[str], limit: int, puts_bos: bool) -> None:
+def test_truncation_removes_whole_shots(shots: list[str], options: list[str], limit: int, puts_bos: bool) -> None:
     profile = TASKS["eval-ua-tion/lmes_low"].profile
     starts = tuple(sum(map(len, shots[:i])) for i in range(len(shots)))
     prompt = Prompt(
@@ -402,26 +385,28 @@ def test_what_compares_as_equal(answer: str, gold: str, ours: bool, lm_eval: boo
     assert (as_lm_eval(answer, True) == as_lm_eval(gold, True)) is lm_eval_no_space
 
 
-def test_letters_stay_apart_where_looks_are_folded() -> None:
+def test_lookalike_folding_keeps_letters_distinct() -> None:
     alphabet = "абвгґдеєжзиіїйклмнопрстуфхцчшщьюя"
     assert len({comparable(letter) for letter in alphabet}) == 33
     assert comparable("вода") == "вода"  # a word's letters are its own
 
 
-def test_what_is_asked_beside_by_hand() -> None:
+def test_additional_scores_by_hand() -> None:
     options, texts = [np.array([-1.0], np.float32), np.array([-0.5, -2.0], np.float32)], (" ab", " abcdef")
     plain = score_choices(options, texts, 1, SUM)
     assert plain.metrics["accuracy"] == 0.0  # -1.0 against -2.5
-    found = score_beside(plain, options, texts, 1, [], [np.array([-0.25], np.float32), np.array([-3.0], np.float32)])
-    assert found.metrics["accuracy_char"] == 1.0  # -1 / 2 against -2.5 / 6
-    assert found.metrics["accuracy_pmi"] == 1.0  # -0.75 against 0.5
-    assert found.neutral_logprobs == (-0.25, -3.0)
-    assert "greedy_exact" not in found.metrics
+    scores = with_extra_metrics(
+        plain, options, texts, 1, [], [np.array([-0.25], np.float32), np.array([-3.0], np.float32)]
+    )
+    assert scores.metrics["accuracy_char"] == 1.0  # -1 / 2 against -2.5 / 6
+    assert scores.metrics["accuracy_pmi"] == 1.0  # -0.75 against 0.5
+    assert scores.neutral_logprobs == (-0.25, -3.0)
+    assert "greedy_exact" not in scores.metrics
     logprobs = np.array([-0.1, -0.2], np.float32)
     right, wrong = (logprobs, np.array([0, 0], np.int32)), (logprobs, np.array([0, 1], np.int32))
     for endings, expected in (([right], 1.0), ([wrong], 0.0), ([wrong, right], 1.0), ([wrong, wrong], 0.0)):
-        assert score_beside(plain, options, texts, 1, endings, []).metrics["greedy_exact"] == expected
-    broken = score_beside(
+        assert with_extra_metrics(plain, options, texts, 1, endings, []).metrics["greedy_exact"] == expected
+    broken = with_extra_metrics(
         plain,
         options,
         texts,
@@ -435,7 +420,7 @@ def test_what_is_asked_beside_by_hand() -> None:
 
 
 @pytest.mark.parametrize("drops", [True, False])
-def test_refcompat_sees_what_the_tokenizer_decodes_alone(drops: bool) -> None:
+def test_refcompat_decodes_completions_alone(drops: bool) -> None:
     class Decoding(Characters):
         def __len__(self) -> int:
             return 1 << 20

@@ -1,4 +1,4 @@
-"""Eval-UA-tion from rows to results on a tiny model: every number against the plain way to score, written out once more."""
+"""Eval-UA-tion from rows to results on a tiny model: every metric against a plain implementation of the scoring."""
 
 import json
 import math
@@ -17,6 +17,7 @@ from miron_jax.definitions.records import AnswerProfile, Task
 from miron_jax.engine.model import load_model
 from miron_jax.engine.plain import score_plainly
 from miron_jax.evaluation.records import Inputs
+from miron_jax.files.readers import JsonObject
 from miron_jax.inputs import find_inputs
 from miron_jax.prompting.prompts import render
 from miron_jax.report.output import write_results
@@ -43,26 +44,26 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("uation") / "data")
 
 
-def run(model: Path, data: Path, output: Path, tasks: tuple[str, ...], **more: Any) -> dict[str, Any]:
+def run(model: Path, data: Path, output: Path, tasks: tuple[str, ...], **settings: Any) -> JsonObject:
     folders = tuple(
         (suite, str(data)) for suite in ("eval-ua-tion", "eval-ua-tion-text", "eval-ua-tion-text-refcompat")
     )
-    config = RunConfig(str(model), tasks, data_dir=folders, output=str(output), **{"max_length": ROOM, **more})
+    config = RunConfig(str(model), tasks, data_dir=folders, output=str(output), **{"max_length": ROOM, **settings})
     return write_results(config, evaluate(config, find_inputs(config), lambda line: None), 1.0)
 
 
-def samples(output: Path, name: str) -> list[dict[str, Any]]:
+def samples(output: Path, name: str) -> list[JsonObject]:
     return [json.loads(line) for line in (output / "samples" / f"{name}.jsonl").read_text().splitlines()]
 
 
 def plain(model: Path, pairs: list[tuple[str, str]]) -> list[tuple[float, bool]]:
-    """(sum of log p, greedy) of each continuation: the tokens beyond as many as its context alone has."""
+    """(sum of log p, greedy) of each continuation; it begins after as many tokens as its context alone has."""
     tokenizer, loaded = load_tokenizer(str(model)), load_model(model, "float32")
     whole = [tokenizer(context + continuation)["input_ids"] for context, continuation in pairs]
     starts = [len(tokenizer(context)["input_ids"]) for context, _ in pairs]
     with jax.default_matmul_precision("highest"):
-        found, _ = score_plainly(loaded, [np.asarray(ids, np.int32) for ids in whole], starts)
-    return [(float(own.logprob.sum(dtype=np.float64)), bool((own.margin >= 0).all())) for own in found]
+        all_scores, _ = score_plainly(loaded, [np.asarray(ids, np.int32) for ids in whole], starts)
+    return [(float(scores.logprob.sum(dtype=np.float64)), bool((scores.margin >= 0).all())) for scores in all_scores]
 
 
 def first_largest(values: list[float]) -> int:
@@ -86,11 +87,11 @@ def test_every_number_against_the_plain_way(model: Path, data: Path, tmp_path: P
             )
         )
         for prompt, sample in zip(prompts, samples(tmp_path, task.name), strict=True):
-            told, num = list(islice(every, len(prompt.contexts))), len(sample["options"])
-            sums, beside = [own for own, _ in told[:num]], told[num:]
+            expected_logprobs, num = list(islice(every, len(prompt.contexts))), len(sample["options"])
+            sums, beside = [logprob for logprob, _ in expected_logprobs[:num]], expected_logprobs[num:]
             lengths = [len(text.strip()) for text in prompt.continuations[:num]]
-            assert [own["logprob"] for own in sample["options"]] == pytest.approx(sums, abs=CLOSE * max(lengths))
-            neutral = [own for own, _ in beside[0 if cloze else 2 :]]
+            assert [option["logprob"] for option in sample["options"]] == pytest.approx(sums, abs=CLOSE * max(lengths))
+            neutral = [logprob for logprob, _ in beside[0 if cloze else 2 :]]
             assert sample["neutral_logprobs"] == pytest.approx(neutral, abs=CLOSE * max(lengths))
             by_sum, by_char = first_largest(sums), first_largest([a / b for a, b in zip(sums, lengths, strict=True)])
             gain = first_largest([a - b for a, b in zip(sums, neutral, strict=True)])
@@ -106,7 +107,7 @@ def test_every_number_against_the_plain_way(model: Path, data: Path, tmp_path: P
         entry = results["tasks"][task.name]
         assert entry["robustness"]["metrics"]["accuracy"]["value"] == entry["metrics"]["accuracy"]["value"]
         assert entry["baselines"]["random"] == pytest.approx(
-            np.mean([1 / (len(p.contexts) - p.beside) for p in render(task, read_examples(task, data))]), abs=1e-9
+            np.mean([1 / (len(p.contexts) - p.num_extra) for p in render(task, read_examples(task, data))]), abs=1e-9
         )
     human = results["tasks"]["eval-ua-tion/lmes_low"]["baselines"]
     assert (human["human"], human["random_published"]) == (0.97, 0.0943)
@@ -115,7 +116,7 @@ def test_every_number_against_the_plain_way(model: Path, data: Path, tmp_path: P
 
 
 def test_greedy_exact_is_what_greedy_generation_writes(data: Path, tmp_path: Path) -> None:
-    """The demo model ends its words with a full stop: what it generates is then gold, its end the ending."""
+    """The demo model ends its words with a full stop, so its completions serve as gold and the full stop as the ending."""
     name = "eval-ua-tion-text/lmes_catsmc"
     run(Path("demo"), data, tmp_path / "text", (name,), limit=3, steps="latest")
     texts = [sample["generated"].strip() for sample in samples(tmp_path / "text", name)]
@@ -127,15 +128,15 @@ def test_greedy_exact_is_what_greedy_generation_writes(data: Path, tmp_path: Pat
             "demo", (task.name,), limit=3, steps="latest", max_length=ROOM, output=str(tmp_path / "unused")
         )
         examples = [
-            replace(own, continuations=(f" {gold or text[:-1]}", " дуб"), gold=0)
-            for own, text in zip(read_examples(task, data), texts, strict=False)
+            replace(example, continuations=(f" {gold or text[:-1]}", " дуб"), gold=0)
+            for example, text in zip(read_examples(task, data), texts, strict=False)
         ]
         inputs = Inputs([Source(task, examples, DataState("no published hash", None))], {}, [])
         [scores] = evaluate(config, inputs, lambda line: None).tasks
-        assert [own.metrics["greedy_exact"] for own in scores.examples if own] == [expected] * 3
+        assert [score.metrics["greedy_exact"] for score in scores.examples if score] == [expected] * 3
 
 
-def test_worked_examples_that_do_not_fit_are_counted(model: Path, data: Path, tmp_path: Path) -> None:
+def test_results_count_the_shots_that_fit(model: Path, data: Path, tmp_path: Path) -> None:
     tasks = ("eval-ua-tion/lmes_low", "eval-ua-tion-text/lmes_low")
     whole = run(model, data, tmp_path / "whole", tasks)
     assert [whole["tasks"][name]["num_shots"] for name in tasks] == [{"3": 12}] * 2
@@ -147,15 +148,18 @@ def test_worked_examples_that_do_not_fit_are_counted(model: Path, data: Path, tm
         assert isinstance(task, Task)
         prompts = render(task, read_examples(task, data))
         if isinstance(task.profile, AnswerProfile):
-            texts = [[own.preamble + own.contexts[0]] for own in prompts]
-            answers = [len(tokenizer(f" {own.accepted[0]}\n")["input_ids"]) for own in read_examples(task, data)]
+            texts = [[prompt.preamble + prompt.contexts[0]] for prompt in prompts]
+            answers = [
+                len(tokenizer(f" {example.accepted[0]}\n")["input_ids"]) for example in read_examples(task, data)
+            ]
             beyond = max(answers) + task.profile.extra_tokens
         else:
             texts = [
-                [own.preamble + a + b for a, b in zip(own.contexts, own.continuations, strict=True)] for own in prompts
+                [prompt.preamble + a + b for a, b in zip(prompt.contexts, prompt.continuations, strict=True)]
+                for prompt in prompts
             ]
             beyond = 0
-        lengths = [max(len(tokenizer(text)["input_ids"]) for text in own) for own in texts]
+        lengths = [max(len(tokenizer(text)["input_ids"]) for text in group) for group in texts]
         median = sorted(lengths)[len(lengths) // 2 - 1]
         cut = run(model, data, tmp_path / "cut", (name,), max_length=median + beyond)
         expected = [3 if length <= median else 2 for length in lengths]
@@ -164,7 +168,7 @@ def test_worked_examples_that_do_not_fit_are_counted(model: Path, data: Path, tm
         assert cut["tasks"][name]["truncated"] == 0  # no token was cut, examples were left out whole
 
 
-def test_texts_both_ways(model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_text_suites(model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tasks = ("eval-ua-tion-text/lmes_catsbin", "eval-ua-tion-text-refcompat/lmes_catsbin")
     results = run(model, data, tmp_path, tasks, limit=LIMIT)
     for name in tasks:
@@ -176,7 +180,7 @@ def test_texts_both_ways(model: Path, data: Path, tmp_path: Path, capsys: pytest
             assert sample["metrics"]["accuracy"] == float(sample["answer"] == sample["accepted"][0])
             assert sample["traits"]["gold"] == sample["accepted"][0]
     profiles = [results["tasks"][name]["profile"] for name in tasks]
-    assert [own["answer_normalizer"] for own in profiles] == ["ukrainian", "lm_eval"]
+    assert [profile["answer_normalizer"] for profile in profiles] == ["ukrainian", "lm_eval"]
     assert profiles[1]["stop"] == ["\n", "</s>"]
     print_robustness(tmp_path)
     assert "eval-ua-tion-text/lmes_catsbin: accuracy" in capsys.readouterr().out

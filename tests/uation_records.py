@@ -2,14 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
-Fields = dict[str, Any]
+from miron_jax.files.readers import Json, JsonObject
+
+Fields = JsonObject
 META = "additionalMetadata_"
 STORY = "Жили собі лисиця й сова. Лисиця знайшла кошик. Сова позичила свічку. Жаба загубила миску."
 
 
-def lmes(question: str, answer: Any, **metadata: Any) -> Fields:
+def lmes(question: str, answer: Json, **metadata: Json) -> Fields:
     return {
         "question": question,
         "correctAnswer": answer,
@@ -20,7 +21,7 @@ def lmes(question: str, answer: Any, **metadata: Any) -> Fields:
     }
 
 
-def low(i: int = 0, **metadata: Any) -> Fields:
+def low(i: int = 0, **metadata: Json) -> Fields:
     word, needle = [("молоко", 2), ("їжак", 1), ("ґанок", 5), ("слово", 3)][i % 4]
     question = f'Яка літера y слові "{word}" стоїть під номером {needle}?'
     return lmes(question, word[needle - 1], **{"template_n": i % 2, "needle": needle, "word_length": "mid", **metadata})
@@ -114,9 +115,9 @@ def write(folder: Path, rows: int = 12) -> Path:
     """All files of the published layout; .json files as one array, as the hub has them."""
     for path, row in FILES.items():
         records = [row(i) for i in range(rows)]
-        place = folder / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        lines = [json.dumps(own, ensure_ascii=False) for own in records]
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        lines = [json.dumps(record, ensure_ascii=False) for record in records]
         text = f"[{', '.join(lines)}]" if path.endswith(".json") else "".join(f"{line}\n" for line in lines)
-        place.write_text(text, encoding="utf-8")
+        target.write_text(text, encoding="utf-8")
     return folder

@@ -1,10 +1,10 @@
 """Trains the demo model: `python -m tools.train_demo --out=FOLDER`.
 
 Arrives: a seed and a `Recipe`.  Leaves: config.json, tokenizer files and steps/<N>, Orbax checkpoints in bfloat16.  It
-deliberately does not know what the benchmark asks, nor how a checkpoint is scored.
+deliberately does not know the benchmark's items, nor how a checkpoint is scored.
 
-Every document has positions of its own and sees no other: rows are packed with whole documents, and `until` of each
-token is the end of its document, as in any row this engine scores.  So nothing is learned that scoring would not see.
+Rows are packed with whole documents.  Positions start anew in each document, and no document sees another: `until` of each
+token is the end of its document, as in any row that the engine scores.
 """
 
 import json
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from absl import app, flags
 
@@ -26,7 +26,7 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import orbax.checkpoint as ocp  # noqa: E402
 from flax import nnx  # noqa: E402
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers  # noqa: E402
+from tokenizers import Encoding, Tokenizer, decoders, models, pre_tokenizers, processors, trainers  # noqa: E402
 from transformers import PreTrainedTokenizerFast  # noqa: E402
 
 from miron_jax.demo import write_sums  # noqa: E402
@@ -34,6 +34,7 @@ from miron_jax.errors import InputError  # noqa: E402
 from miron_jax.model.decoder import abstract, random_params  # noqa: E402
 from miron_jax.model.hf_config import from_hf_config  # noqa: E402
 from miron_jax.model.visibility import Visibility  # noqa: E402
+from miron_jax.runtime.devices import Tree  # noqa: E402
 from tools.demo_text import Document, documents, words_known_to_all  # noqa: E402
 
 try:
@@ -48,7 +49,7 @@ BOS, EOS = "<s>", "</s>"
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything the weights depend on, beside the text's own rules."""
+    """Everything that determines the weights, besides the text."""
 
     vocabulary: int = 1280  # tokens
     width: int = 128
@@ -60,32 +61,33 @@ class Recipe:
     rows: int = 24  # a batch
     steps: int = 4500
     save_at: tuple[int, ...] = (60, 200, 600, 1500, 3000)  # and after the last step
-    drawn_weight: float = 0.3  # of a target that nobody could know, beside 1: an invented stem, the terms of a series
+    drawn_weight: float = 0.3  # of a target that nobody could know (an invented stem, a term); others weigh 1
     peak_rate: float = 3e-3
     warm_up: int = 100  # steps
-    weight_decay: float = 0.1  # of matmul kernels alone
+    weight_decay: float = 0.1  # of matmul kernels only
     tokenizer_documents: int = 40_000
     seed: int = 0
 
 
 class Batch(NamedTuple):
-    """[B, T] each: rows of whole documents."""
+    """Rows of whole documents, each array [B, T]."""
 
     token_ids_BT: np.ndarray  # int32
     target_BT: np.ndarray  # int32, the next token of the document
     weight_BT: np.ndarray  # float32, of that target in the loss; 0 after a document's last token and on padding
     position_BT: np.ndarray  # int32
-    until_BT: np.ndarray  # int32
+    subtree_end_BT: np.ndarray  # int32
 
 
 class Tokens(NamedTuple):
-    """One document."""
+    """One tokenized document."""
 
     ids: list[int]  # BOS and EOS included
-    weight: list[float]  # of each but the first as a target
+    weight: list[float]  # in the loss, of each token but the first
 
 
 def train(recipe: Recipe, out: Path, say: Callable[[str], None]) -> None:
+    """Trains a model and writes its folder, with a checkpoint after each of `save_at` and the last step."""
     steps = out / "steps"
     if steps.exists() and any(steps.iterdir()):
         raise InputError(f"--out={out}: has checkpoints in steps already, expected none; delete them or name another")
@@ -98,10 +100,10 @@ def train(recipe: Recipe, out: Path, say: Callable[[str], None]) -> None:
     state = first_weights(random_params(config, jnp.float32, recipe.seed), recipe.layers)
     say(f"{sum(x.size for x in jax.tree.leaves(state))} parameters, {tokenizer.get_vocab_size()} tokens")
     optimizer = make_optimizer(recipe)
-    memory, step = optimizer.init(state), make_step(graphdef, optimizer)
+    optimizer_state, step = optimizer.init(state), make_step(graphdef, optimizer)
     report = Progress(recipe, say)
     for i, batch in enumerate(islice(batches(recipe, tokenizer), recipe.steps), start=1):
-        state, memory, loss = step(state, memory, batch)
+        state, optimizer_state, loss = step(state, optimizer_state, batch)
         report(i, loss, int((batch.weight_BT > 0).sum()))
         if i in recipe.save_at or i == recipe.steps:
             save(steps / str(i), jax.tree.map(lambda x, y: x.astype(y.dtype), state, like))
@@ -128,8 +130,7 @@ class Progress:
 
 
 def make_tokenizer(recipe: Recipe) -> Tokenizer:
-    """Byte-level BPE, every digit a token.  Trained without invented stems: merged whole, they teach nothing about new
-    ones."""
+    """Byte-level BPE with a token per digit, trained without invented stems: it would merge these into whole tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
@@ -141,8 +142,8 @@ def make_tokenizer(recipe: Recipe) -> Tokenizer:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    text = islice(documents("tokenizer", recipe.seed), recipe.tokenizer_documents)
-    tokenizer.train_from_iterator((words_known_to_all(document) for document in text), trainer)
+    sampled = islice(documents("tokenizer", recipe.seed), recipe.tokenizer_documents)
+    tokenizer.train_from_iterator((words_known_to_all(document) for document in sampled), trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{BOS} $A", pair=f"{BOS} $A {BOS} $B", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]
     )
@@ -179,7 +180,7 @@ def write_config(recipe: Recipe, tokenizer: Tokenizer, out: Path) -> None:
 
 
 def batches(recipe: Recipe, tokenizer: Tokenizer) -> Iterator[Batch]:
-    """Endless.  A document goes into the first row with room; where none has any, the batch is full."""
+    """Endless batches.  A document goes into the first row with room; if none has room, the batch is full."""
     texts, eos = documents("training", recipe.seed), tokenizer.token_to_id(EOS)
     assert eos is not None, "make_tokenizer added it"
     rows: list[list[Tokens]] = [[] for _ in range(recipe.rows)]
@@ -194,8 +195,8 @@ def batches(recipe: Recipe, tokenizer: Tokenizer) -> Iterator[Batch]:
             row.append(tokens)
 
 
-def _tokens(encoding: Any, document: Document, eos: int, recipe: Recipe) -> Tokens:
-    weight = [1.0 if stop > document.asked else recipe.drawn_weight for _, stop in encoding.offsets[1:]]
+def _tokens(encoding: Encoding, document: Document, eos: int, recipe: Recipe) -> Tokens:
+    weight = [1.0 if stop > document.knowable_start else recipe.drawn_weight for _, stop in encoding.offsets[1:]]
     return Tokens([*encoding.ids, eos][: recipe.row_length], [*weight, 1.0][: recipe.row_length - 1])
 
 
@@ -206,7 +207,7 @@ def _first_with_room(rows: list[list[Tokens]], size: int, row_length: int) -> li
 def _batch(rows: list[list[Tokens]], row_length: int) -> Batch:
     ints, floats = (np.zeros((len(rows), row_length), dtype) for dtype in (np.int32, np.float32))
     batch = Batch(ints, ints.copy(), floats, ints.copy(), ints.copy())
-    batch.until_BT[:] = np.arange(1, row_length + 1)  # padding sees only itself
+    batch.subtree_end_BT[:] = np.arange(1, row_length + 1)  # padding sees only itself
     for b, row in enumerate(rows):
         start = 0
         for ids, weight in row:
@@ -215,15 +216,15 @@ def _batch(rows: list[list[Tokens]], row_length: int) -> Batch:
             batch.target_BT[b, start : stop - 1] = ids[1:]
             batch.weight_BT[b, start : stop - 1] = weight
             batch.position_BT[b, start:stop] = np.arange(len(ids))
-            batch.until_BT[b, start:stop] = stop
+            batch.subtree_end_BT[b, start:stop] = stop
             start = stop
     return batch
 
 
-def first_weights(state: Any, layers: int) -> Any:
-    """random_params are made for tests.  Training starts with small logits, plain norms and quiet residual branches."""
+def first_weights(state: Tree, layers: int) -> Tree:
+    """random_params rescaled for training: norms of 1, small logits and small residual branches."""
 
-    def scaled(path: tuple[Any, ...], x: jax.Array) -> jax.Array:
+    def scaled(path: jax.tree_util.KeyPath, x: jax.Array) -> jax.Array:
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         if "norm" in name:
             return jnp.ones_like(x)
@@ -239,36 +240,41 @@ def make_optimizer(recipe: Recipe) -> optax.GradientTransformation:
         0.0, recipe.peak_rate, min(recipe.warm_up, recipe.steps - 1), recipe.steps, recipe.peak_rate / 20
     )
 
-    def decayed(state: Any) -> Any:
+    def decayed(state: Tree) -> Tree:
         return jax.tree_util.tree_map_with_path(lambda path, _: "kernel" in jax.tree_util.keystr(path), state)
 
     adam = optax.adamw(rate, b1=0.9, b2=0.98, weight_decay=recipe.weight_decay, mask=decayed)
     return optax.chain(optax.clip_by_global_norm(1.0), adam)
 
 
-def make_step(graphdef: Any, optimizer: optax.GradientTransformation) -> Callable[..., tuple[Any, Any, jax.Array]]:
-    def step(state: Any, memory: Any, batch: Batch) -> tuple[Any, Any, jax.Array]:
-        loss, slope = jax.value_and_grad(mean_loss)(state, graphdef, batch)
-        change, memory = optimizer.update(slope, memory, state)
-        return optax.apply_updates(state, change), memory, loss
+Step = Callable[[Tree, optax.OptState, Batch], tuple[Tree, optax.OptState, jax.Array]]
+
+
+def make_step(graphdef: nnx.GraphDef, optimizer: optax.GradientTransformation) -> Step:
+    """(state, optimizer state, batch) -> both states after one step, and the loss before it."""
+
+    def step(state: Tree, optimizer_state: optax.OptState, batch: Batch) -> tuple[Tree, optax.OptState, jax.Array]:
+        loss, gradient = jax.value_and_grad(mean_loss)(state, graphdef, batch)
+        update, optimizer_state = optimizer.update(gradient, optimizer_state, state)
+        return optax.apply_updates(state, update), optimizer_state, loss
 
     return jax.jit(step, donate_argnums=(0, 1))
 
 
-def mean_loss(state: Any, graphdef: Any, batch: Any) -> jax.Array:
-    """Weighted mean of nats a target, float32."""
+def mean_loss(state: Tree, graphdef: nnx.GraphDef, batch: Tree) -> jax.Array:
+    """Weighted mean loss in nats per target, float32; `batch`: a `Batch` of device arrays."""
     decoder = nnx.merge(graphdef, state)
-    visibility = Visibility.of_batch(batch.until_BT, batch.position_BT)
+    visibility = Visibility.of_batch(batch.subtree_end_BT, batch.position_BT)
     hidden_BTD = decoder(batch.token_ids_BT, batch.position_BT, visibility)
     logits_BTV = hidden_BTD @ decoder.head().weight_VD.T
     loss_BT = optax.softmax_cross_entropy_with_integer_labels(logits_BTV, batch.target_BT)
     return (batch.weight_BT * loss_BT).sum() / batch.weight_BT.sum()
 
 
-def save(folder: Path, state: Any) -> None:
+def save(folder: Path, state: Tree) -> None:
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
         checkpointer.save(folder.absolute(), args=ocp.args.PyTreeSave(nnx.to_pure_dict(state)))
-    (folder / "commit_success.txt").unlink(missing_ok=True)  # says no more than where this machine has the folder
+    (folder / "commit_success.txt").unlink(missing_ok=True)  # holds only the path on this machine
 
 
 def _define_flags() -> None:

@@ -1,9 +1,9 @@
-"""Attention in which key k is visible to query q exactly when k <= q < until[k] (and lies inside the window).
+"""Attention in which key k is visible to query q exactly when k <= q < subtree_end[k] (and lies inside the window).
 
-`reference` is the definition, `xla` runs everywhere, `tpu` and `cudnn` where `choose` finds that they agree with it,
-`hopper` where it is asked for besides; `cases` are shared by tests and benchmarks.
+`reference` is the definition.  `xla` runs on every device; `choose` uses `tpu` or `cudnn` on a device on which it agrees
+with the definition.  Tests and benchmarks share `cases`.
 """
 
 from typing import Literal
 
-Name = Literal["xla", "cudnn", "hopper", "tpu"]
+Name = Literal["xla", "cudnn", "tpu"]

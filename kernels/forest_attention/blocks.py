@@ -1,7 +1,7 @@
 """Which blocks of keys a block of queries needs, from a few numbers a block.
 
 A block of keys is skipped when none of its places is visible to any of the queries, and needs no mask when all are to all.
-The few numbers are lowest and highest `until` and `position` of a block: they may keep a block that nobody sees (its
+The few numbers are lowest and highest `subtree_end` and `position` of a block: they may keep a block that nobody sees (its
 mask then hides all of it), never drop one that somebody does.
 """
 
@@ -12,17 +12,17 @@ SKIP, MASKED, WHOLE = 0, 1, 2
 
 
 def block_kinds(
-    until_BT: jax.Array, position_BT: jax.Array, window: jax.Array | int | None, query_block: int, key_block: int
+    subtree_end_BT: jax.Array, position_BT: jax.Array, window: jax.Array | int | None, query_block: int, key_block: int
 ) -> jax.Array:
     """int32 [B, T / query_block, T / key_block]: SKIP, MASKED or WHOLE.  T is a multiple of both sizes."""
-    rows, length = until_BT.shape
-    until_BJC = until_BT.reshape(rows, -1, key_block)
+    rows, length = subtree_end_BT.shape
+    subtree_end_BJC = subtree_end_BT.reshape(rows, -1, key_block)
     first_I1 = (jnp.arange(length // query_block, dtype=jnp.int32) * query_block)[:, None]
     last_I1 = first_I1 + query_block - 1
     first_1J = (jnp.arange(length // key_block, dtype=jnp.int32) * key_block)[None]
     last_1J = first_1J + key_block - 1
-    seen = (first_1J <= last_I1)[None] & (until_BJC.max(axis=2)[:, None] > first_I1[None])
-    whole = (last_1J <= first_I1)[None] & (until_BJC.min(axis=2)[:, None] > last_I1[None])
+    seen = (first_1J <= last_I1)[None] & (subtree_end_BJC.max(axis=2)[:, None] > first_I1[None])
+    whole = (last_1J <= first_I1)[None] & (subtree_end_BJC.min(axis=2)[:, None] > last_I1[None])
     if window is not None:
         query_BIC, key_BJC = position_BT.reshape(rows, -1, query_block), position_BT.reshape(rows, -1, key_block)
         nearest = query_BIC.min(axis=2)[:, :, None] - key_BJC.max(axis=2)[:, None]
@@ -31,9 +31,9 @@ def block_kinds(
     return jnp.where(seen, jnp.where(whole, WHOLE, MASKED), SKIP).astype(jnp.int32)
 
 
-def padded(until_BT: jax.Array, position_BT: jax.Array, length: int) -> tuple[jax.Array, jax.Array]:
+def padded(subtree_end_BT: jax.Array, position_BT: jax.Array, length: int) -> tuple[jax.Array, jax.Array]:
     """Rows filled up to `length` with places that see only themselves."""
-    rows, own = until_BT.shape
+    rows, own = subtree_end_BT.shape
     fill = jnp.broadcast_to(jnp.arange(own + 1, length + 1, dtype=jnp.int32)[None], (rows, length - own))
-    until_BT = jnp.concatenate([until_BT, fill], axis=1)
-    return until_BT, jnp.pad(position_BT, ((0, 0), (0, length - own)))
+    subtree_end_BT = jnp.concatenate([subtree_end_BT, fill], axis=1)
+    return subtree_end_BT, jnp.pad(position_BT, ((0, 0), (0, length - own)))

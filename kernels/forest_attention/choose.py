@@ -1,7 +1,7 @@
 """Which implementation of forest attention a device runs: its own where that agrees with the definition, else plain XLA.
 
 The question is asked once for every shape of heads, by a small forest on the device itself: a kernel that a version of the
-compiler refuses, or gets wrong, is not used.  `hopper` is nobody's own: it has not run on a GPU yet, so it is for who asks.
+compiler refuses, or gets wrong, is not used.
 """
 
 from collections.abc import Callable
@@ -47,11 +47,7 @@ def choose(device: Any, heads: Heads, wanted: Name | None = None) -> Choice:
         return Choice("xla")
     if name == "cudnn" and (heads.dtype != "bfloat16" or heads.softcap is not None):
         return Choice("xla", f"cuDNN does not take {heads.dtype}{' with a soft cap' if heads.softcap else ''}")
-    if name == "hopper" and getattr(device, "compute_capability", None) != "9.0":
-        return Choice(
-            "xla", f"hopper attention runs on NVIDIA GPUs of compute capability 9.0, not on {device.device_kind}"
-        )
-    attend = {"tpu": tpu.forest_attention, "cudnn": _by_cudnn, "hopper": _by_hopper}[name]
+    attend = {"tpu": tpu.forest_attention, "cudnn": _by_cudnn}[name]
     return tried(name, partial(attend, scale=heads.head_dim**-0.5, softcap=heads.softcap), device, heads)
 
 
@@ -60,10 +56,10 @@ def tried(name: Name, attend: Attend, device: Any, heads: Heads) -> Choice:
     rng = np.random.default_rng(0)
     q = rng.normal(size=(2, ROW, heads.heads, heads.head_dim))
     k, v = rng.normal(size=(2, 2, ROW, heads.kv_heads, heads.head_dim))
-    until, position = _forest()
+    subtree_end, position = _forest()
     with jax.default_device(device), jax.default_matmul_precision("highest"):
         rows = [jnp.asarray(x, heads.dtype) for x in (q, k, v)]
-        seen = [jnp.asarray(np.stack([x, x])) for x in (until, position)]
+        seen = [jnp.asarray(np.stack([x, x])) for x in (subtree_end, position)]
         rules = {"scale": heads.head_dim**-0.5, "softcap": heads.softcap}
         expected = reference.forest_attention(*(x.astype(jnp.float32) for x in rows), *seen, **rules)
         try:
@@ -84,26 +80,22 @@ def _by_cudnn(
     q_BTNH: jax.Array,
     k_BTKH: jax.Array,
     v_BTKH: jax.Array,
-    until_BT: jax.Array,
+    subtree_end_BT: jax.Array,
     position_BT: jax.Array,
     scale: float,
     softcap: None,
 ) -> jax.Array:
-    return cudnn.forest_attention(q_BTNH, k_BTKH, v_BTKH, xla.hidden_bias(until_BT, position_BT), scale=scale)
-
-
-def _by_hopper(*arrays: jax.Array, **rules: Any) -> jax.Array:
-    # Imported where it is asked for: its parts of jax still change.
-    from miron_jax.kernels.forest_attention import hopper
-
-    return hopper.forest_attention(*arrays, **rules)
+    return cudnn.forest_attention(q_BTNH, k_BTKH, v_BTKH, xla.hidden_bias(subtree_end_BT, position_BT), scale=scale)
 
 
 def _forest() -> tuple[np.ndarray, np.ndarray]:
-    """until, position int32 [ROW]: branches behind a common prefix, then padding."""
-    until, position = np.arange(1, ROW + 1, dtype=np.int32), np.zeros(ROW, np.int32)
+    """subtree_end, position int32 [ROW]: branches behind a common prefix, then padding."""
+    subtree_end, position = np.arange(1, ROW + 1, dtype=np.int32), np.zeros(ROW, np.int32)
     used = PREFIX + (ROW - PREFIX) // BRANCH * BRANCH
-    until[:PREFIX], position[:PREFIX] = used, np.arange(PREFIX)
+    subtree_end[:PREFIX], position[:PREFIX] = used, np.arange(PREFIX)
     for start in range(PREFIX, used, BRANCH):
-        until[start : start + BRANCH], position[start : start + BRANCH] = start + BRANCH, PREFIX + np.arange(BRANCH)
-    return until, position
+        subtree_end[start : start + BRANCH], position[start : start + BRANCH] = (
+            start + BRANCH,
+            PREFIX + np.arange(BRANCH),
+        )
+    return subtree_end, position

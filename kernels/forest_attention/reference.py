@@ -1,17 +1,17 @@
 """The definition of forest attention: one dense mask, one softmax.  Computes in the dtype it is given.
 
-Shapes: q [B, T, N, H]; k, v [B, T, K, H] with N a multiple of K; until, position [B, T] int32; out [B, T, N, H].
+Shapes: q [B, T, N, H]; k, v [B, T, K, H] with N a multiple of K; subtree_end, position [B, T] int32; out [B, T, N, H].
 """
 
 import jax
 import jax.numpy as jnp
 
 
-def visible_pairs(until_BT: jax.Array, position_BT: jax.Array, window: jax.Array | int | None) -> jax.Array:
+def visible_pairs(subtree_end_BT: jax.Array, position_BT: jax.Array, window: jax.Array | int | None) -> jax.Array:
     """Bool [B, T, T], query by key.  A window of w tokens sees position differences 0 to w - 1, the query included."""
-    index_T = jnp.arange(until_BT.shape[1], dtype=jnp.int32)
+    index_T = jnp.arange(subtree_end_BT.shape[1], dtype=jnp.int32)
     query, key = index_T[None, :, None], index_T[None, None, :]
-    visible = (key <= query) & (query < until_BT[:, None, :])
+    visible = (key <= query) & (query < subtree_end_BT[:, None, :])
     if window is not None:
         visible &= position_BT[:, :, None] - position_BT[:, None, :] < window
     return visible
@@ -21,7 +21,7 @@ def forest_attention(
     q_BTNH: jax.Array,
     k_BTKH: jax.Array,
     v_BTKH: jax.Array,
-    until_BT: jax.Array,
+    subtree_end_BT: jax.Array,
     position_BT: jax.Array,
     *,
     scale: float,
@@ -35,6 +35,6 @@ def forest_attention(
     logits = jnp.einsum("btkgh,bskh->bkgts", q_BTKGH, k_BTKH) * jnp.asarray(scale, q_BTNH.dtype)
     if softcap is not None:
         logits = softcap * jnp.tanh(logits / softcap)
-    visible = visible_pairs(until_BT, position_BT, window)[:, None, None]
+    visible = visible_pairs(subtree_end_BT, position_BT, window)[:, None, None]
     weights = jax.nn.softmax(jnp.where(visible, logits, -jnp.inf), axis=-1)
     return jnp.einsum("bkgts,bskh->btkgh", weights, v_BTKH).reshape(b, t, n, h)

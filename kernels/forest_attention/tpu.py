@@ -25,7 +25,7 @@ def forest_attention(
     q_BTNH: jax.Array,
     k_BTKH: jax.Array,
     v_BTKH: jax.Array,
-    until_BT: jax.Array,
+    subtree_end_BT: jax.Array,
     position_BT: jax.Array,
     *,
     scale: float,
@@ -43,12 +43,12 @@ def forest_attention(
     groups = n // k_BTKH.shape[2]
     block = min(block, -(-t // LANES) * LANES)
     length = -(-t // block) * block
-    until_BT, position_BT = padded(until_BT, position_BT, length)
+    subtree_end_BT, position_BT = padded(subtree_end_BT, position_BT, length)
 
     def heads_first(x_BTNH: jax.Array) -> jax.Array:
         return jnp.pad(x_BTNH, ((0, 0), (0, length - t), (0, 0), (0, 0))).transpose(0, 2, 1, 3)
 
-    kind_BIJ = block_kinds(until_BT, position_BT, window, block, block)
+    kind_BIJ = block_kinds(subtree_end_BT, position_BT, window, block, block)
     grid = (b, n, length // block, length // block)
     out_BNTH = pl.pallas_call(
         partial(_kernel, scale=scale, softcap=softcap, windowed=window is not None),
@@ -84,7 +84,7 @@ def forest_attention(
         heads_first(q_BTNH),
         heads_first(k_BTKH),
         heads_first(v_BTKH),
-        until_BT[:, None],
+        subtree_end_BT[:, None],
         position_BT[:, None],
         position_BT[:, :, None],
     )
@@ -108,7 +108,7 @@ def _kernel(
     q_11QH: Any,
     k_11CH: Any,
     v_11CH: Any,
-    until_11C: Any,
+    subtree_end_11C: Any,
     position_11C: Any,
     position_1Q1: Any,
     out_11QH: Any,
@@ -156,7 +156,7 @@ def _kernel(
     def _masked() -> None:
         query_QC = i * queries + jax.lax.broadcasted_iota(jnp.int32, (queries, keys), 0)
         key_QC = j * keys + jax.lax.broadcasted_iota(jnp.int32, (queries, keys), 1)
-        visible_QC = (key_QC <= query_QC) & (query_QC < until_11C[0])
+        visible_QC = (key_QC <= query_QC) & (query_QC < subtree_end_11C[0])
         if windowed:
             visible_QC &= position_1Q1[0] - position_11C[0] < window_1[0]
         add(jnp.where(visible_QC, logits(), HIDDEN))

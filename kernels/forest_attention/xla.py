@@ -19,9 +19,9 @@ MAX_BLOCKS = 16  # blocks are unrolled: longer rows take larger blocks, so that 
 HIDDEN = -1e30  # added to a logit: finite, so that exp(HIDDEN - max) is 0 and never NaN
 
 
-def hidden_bias(until_BT: jax.Array, position_BT: jax.Array, window: jax.Array | int | None = None) -> jax.Array:
+def hidden_bias(subtree_end_BT: jax.Array, position_BT: jax.Array, window: jax.Array | int | None = None) -> jax.Array:
     """float32 [B, T, T], query by key: 0 where the key is visible, HIDDEN elsewhere.  Built once a batch."""
-    return jnp.where(visible_pairs(until_BT, position_BT, window), 0.0, HIDDEN).astype(jnp.float32)
+    return jnp.where(visible_pairs(subtree_end_BT, position_BT, window), 0.0, HIDDEN).astype(jnp.float32)
 
 
 @jax.named_scope("forest_attention")
@@ -29,7 +29,7 @@ def forest_attention(
     q_BTNH: jax.Array,
     k_BTKH: jax.Array,
     v_BTKH: jax.Array,
-    until_BT: jax.Array,
+    subtree_end_BT: jax.Array,
     position_BT: jax.Array,
     *,
     scale: float,
@@ -48,7 +48,7 @@ def forest_attention(
     def row_by_row(*rows: jax.Array | None) -> jax.Array:
         return jax.lax.map(lambda row: attend(*jax.tree.map(lambda x: x[None], row))[0], rows)
 
-    rows = (q_BTNH, k_BTKH, v_BTKH, until_BT, position_BT, bias_BTT)
+    rows = (q_BTNH, k_BTKH, v_BTKH, subtree_end_BT, position_BT, bias_BTT)
     return jax.lax.platform_dependent(*rows, cpu=row_by_row, default=attend)
 
 
@@ -56,7 +56,7 @@ def _attend(
     q_BTNH: jax.Array,
     k_BTKH: jax.Array,
     v_BTKH: jax.Array,
-    until_BT: jax.Array,
+    subtree_end_BT: jax.Array,
     position_BT: jax.Array,
     bias_BTT: jax.Array | None,
     *,
@@ -79,7 +79,7 @@ def _attend(
         if softcap is not None:
             logits = softcap * jnp.tanh(logits / softcap)
         if bias_BTT is None:
-            bias = _block_bias(until_BT, position_BT, start, stop, window)
+            bias = _block_bias(subtree_end_BT, position_BT, start, stop, window)
         else:
             bias = bias_BTT[:, start:stop, :stop]
         logits = logits.reshape(b, kv_heads, groups, stop - start, stop) + bias[:, None, None]
@@ -94,12 +94,12 @@ def _attend(
 
 
 def _block_bias(
-    until_BT: jax.Array, position_BT: jax.Array, start: int, stop: int, window: jax.Array | int | None
+    subtree_end_BT: jax.Array, position_BT: jax.Array, start: int, stop: int, window: jax.Array | int | None
 ) -> jax.Array:
     """float32 [B, stop - start, stop]: `hidden_bias` of queries start to stop and keys 0 to stop."""
     query = jnp.arange(start, stop, dtype=jnp.int32)[None, :, None]
     key = jnp.arange(stop, dtype=jnp.int32)[None, None, :]
-    visible = (key <= query) & (query < until_BT[:, None, :stop])
+    visible = (key <= query) & (query < subtree_end_BT[:, None, :stop])
     if window is not None:
         visible &= position_BT[:, start:stop, None] - position_BT[:, None, :stop] < window
     return jnp.where(visible, 0.0, HIDDEN).astype(jnp.float32)

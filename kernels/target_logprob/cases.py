@@ -1,14 +1,14 @@
-"""Shapes that tests and benchmarks share: prime and real vocabularies, one source with many targets, ties."""
+"""Shapes that tests and benchmarks share: prime and real vocabularies, one parent with many targets, ties."""
 
 from typing import NamedTuple
 
 
 class Case(NamedTuple):
-    sources: int
+    parents: int
     edges: int
     vocabulary: int
     width: int
-    busy: int = 0  # edges that all hang on source 0
+    busy: int = 0  # edges that all hang on parent 0
     bias: bool = False
     softcap: float | None = None
     scale: float = 1.0

@@ -1,6 +1,6 @@
 """The definition: all logits at once.  Computes in the dtype it is given (float64 in tests).
 
-Shapes: hidden [S, D], weight [V, D], bias [V] or None, source and target [E] int32; out logprob [E] nats, rank [E].
+Shapes: hidden [S, D], weight [V, D], bias [V] or None, parent and target [E] int32; out logprob [E] nats, rank [E].
 """
 
 import jax
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 def target_logprob(
     hidden_SD: jax.Array,
     weight_VD: jax.Array,
-    source_E: jax.Array,
+    parent_E: jax.Array,
     target_E: jax.Array,
     *,
     bias_V: jax.Array | None = None,
@@ -18,7 +18,7 @@ def target_logprob(
     scale: float = 1.0,
 ) -> tuple[jax.Array, jax.Array]:
     """log p(target) and rank: how many tokens stand ahead of the target, equal logits ordered by lower id."""
-    logits_EV = _logits(hidden_SD, weight_VD, bias_V, softcap, scale)[source_E]
+    logits_EV = _logits(hidden_SD, weight_VD, bias_V, softcap, scale)[parent_E]
     chosen_E1 = jnp.take_along_axis(logits_EV, target_E[:, None], axis=1)
     logprob_E = chosen_E1[:, 0] - jax.nn.logsumexp(logits_EV, axis=1)
     id_1V = jnp.arange(logits_EV.shape[1], dtype=jnp.int32)[None]

@@ -1,4 +1,4 @@
-"""target_logprob in plain XLA: a chunk of sources through the head at a time, as many chunks as there are, never more.
+"""target_logprob in plain XLA: a chunk of parents through the head at a time, as many chunks as there are, never more.
 
 The number of chunks and of rounds is traced, so one compiled program serves any number of edges up to its array sizes
 and the time follows the edges that are there.  Logits live for one chunk: [chunk, V] float32.
@@ -30,7 +30,7 @@ def target_logprob(
 ) -> tuple[jax.Array, jax.Array]:
     """Log-probability (nats, float32 [E]) and rank (int32 [E]) of each target, in the order of `layout.EdgeLayout`.
 
-    hidden [S, D] holds the sources' states with S a multiple of `chunk`; arrays may be longer than what is in use:
+    hidden [S, D] holds the parents' states with S a multiple of `chunk`; arrays may be longer than what is in use:
     `num_chunks` (int32 scalar) says how many chunks are, and `round_start_R` needs one entry past the last round.
     """
     length = target_E.shape[0]
@@ -64,7 +64,7 @@ def id_set_logprob(
     weight_VD: jax.Array | None,
     sets_GV: jax.Array,
     set_A: jax.Array,
-    num_asks: jax.Array,
+    num_queries: jax.Array,
     *,
     bias_V: jax.Array | None = None,
     softcap: float | None = None,
@@ -74,18 +74,18 @@ def id_set_logprob(
 ) -> jax.Array:
     """Log of the probability (nats, float32 [A]) that the next token is any of the set's: row set_A of sets_GV (bool).
 
-    A is a multiple of `chunk`; the first `num_asks` (int32 scalar) are in use, the others stay 0.
+    A is a multiple of `chunk`; the first `num_queries` (int32 scalar) are in use, the others stay 0.
     """
 
-    def one_chunk(c: jax.Array, asked_A: jax.Array) -> jax.Array:
+    def one_chunk(c: jax.Array, logprob_A: jax.Array) -> jax.Array:
         hidden_CD = jax.lax.dynamic_slice_in_dim(hidden_AD, c * chunk, chunk)
         logits_CV = head_logits(hidden_CD, weight_VD, bias_V, softcap, scale, vocab_size)
         chosen_CV = sets_GV[jax.lax.dynamic_slice_in_dim(set_A, c * chunk, chunk)]
         in_set_C = _logsumexp(jnp.where(chosen_CV, logits_CV, -jnp.inf))  # by its own maximum, so that it cannot vanish
         own_C = in_set_C - _logsumexp(logits_CV)
-        return jax.lax.dynamic_update_slice_in_dim(asked_A, own_C, c * chunk, axis=0)
+        return jax.lax.dynamic_update_slice_in_dim(logprob_A, own_C, c * chunk, axis=0)
 
-    num_chunks = (num_asks + chunk - 1) // chunk
+    num_chunks = (num_queries + chunk - 1) // chunk
     return jax.lax.fori_loop(jnp.int32(0), num_chunks, one_chunk, jnp.zeros(set_A.shape, jnp.float32))
 
 

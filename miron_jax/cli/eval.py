@@ -21,7 +21,6 @@ from miron_jax.files.store import Lock, Store
 if TYPE_CHECKING:
     from miron_jax.evaluation.records import Inputs, Outcome
     from miron_jax.model.training_run import Checkpoint
-    from miron_jax.report.loggers import Logger
     from miron_jax.report.progress import Progress
     from miron_jax.runtime.answers import Answers
     from miron_jax.runtime.hosts import Hosts
@@ -76,31 +75,30 @@ def _score_along(config: RunConfig, store: Store, hosts: "Hosts") -> None:
 
 def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float) -> None:
     """Score every checkpoint, write the results and print them.  Exits with FAILED where a score could not be computed."""
-    from miron_jax.engine.self_check import SelfCheckFailed
     from miron_jax.inputs import find_inputs
-    from miron_jax.report.loggers import open_loggers
-    from miron_jax.report.output import write_top
+    from miron_jax.report.curves import curves_table
+    from miron_jax.report.output import write_curves, write_top
     from miron_jax.report.progress import Progress
+    from miron_jax.report.table import print_results
 
     inputs = hosts.first_then_others("data", lambda: find_inputs(config))
-    loggers = open_loggers(config)
     with Progress() as progress:
         for name, path in inputs.missing.items():
             progress.say(f"{name} is left out: {path} is missing")
-        try:
-            scored = _score_and_write(config, inputs, store, hosts, progress, loggers, start)
-        except SelfCheckFailed as error:
-            progress.say(f"miron-jax: {error}")
-            sys.exit(FAILED)
-        finally:
-            for logger in loggers:
-                logger.close()
+        scored = _score_checkpoints(config, inputs, store, hosts, progress, start)
     results = write_top(config, scored.by_step, time.perf_counter() - start) if scored.by_step else scored.last
     if not results:
         raise InputError(
             f"--model={public(config.model)}: no checkpoint came within --watch_timeout; start the training, or wait longer"
         )
-    _print(config, results, scored, progress)
+    print_results(progress.tables, results)
+    if scored.by_step:
+        curves = write_curves(config, scored.by_step)
+        progress.tables.print(curves_table(scored.by_step))
+        progress.tables.print(f"curves: {curves}", soft_wrap=True)
+    progress.tables.print(f"written to {public(config.output)}/results.json", soft_wrap=True)
+    for line in scored.failures:
+        progress.say(f"miron-jax: {line}")
     if scored.error is not None:
         raise scored.error
     if scored.failures:
@@ -116,48 +114,50 @@ class _Scored(NamedTuple):
     error: InputError | None  # what ended the run after some steps had been scored
 
 
-def _score_and_write(
-    config: RunConfig,
-    inputs: "Inputs",
-    store: Store,
-    hosts: "Hosts",
-    progress: "Progress",
-    loggers: "list[Logger]",
-    start: float,
+def _score_checkpoints(
+    config: RunConfig, inputs: "Inputs", store: Store, hosts: "Hosts", progress: "Progress", start: float
 ) -> _Scored:
-    """Score checkpoint after checkpoint; each one's results are written and logged before the next one is loaded."""
-    from miron_jax.report.loggers import numbers_of
+    """Score every checkpoint, write and log its results."""
+    from miron_jax.engine.self_check import SelfCheckFailed
+    from miron_jax.report.loggers import numbers_of, open_loggers
     from miron_jax.report.output import stored_results, write_results
     from miron_jax.run import evaluate_checkpoints
 
+    loggers = open_loggers(config)
     last: JsonObject = {}
     by_step: dict[int, JsonObject] = {}
     failures: list[str] = []
 
     def log(step: int | None, results: JsonObject) -> None:
-        if step is not None:
-            by_step[step] = results
         for logger in loggers:
             logger.log(step or 0, numbers_of(results))
 
-    def is_scored(checkpoint: "Checkpoint", answers: "Answers | None") -> bool:
+    def is_stored(checkpoint: "Checkpoint", answers: "Answers | None") -> bool:
         stored = stored_results(config, checkpoint, inputs, answers)
-        if stored is not None:
+        if stored is not None and checkpoint.step is not None:
+            by_step[checkpoint.step] = stored
             log(checkpoint.step, stored)
         return stored is not None
 
+    rounds = evaluate_checkpoints(config, inputs, progress.say, progress.advance, is_stored, store, hosts)
     try:
-        for step, outcome in evaluate_checkpoints(
-            config, inputs, progress.say, progress.advance, is_scored, store, hosts
-        ):
+        for step, outcome in rounds:
             last = write_results(config, outcome, time.perf_counter() - start, step)
             failures += _failures(outcome, step)
             log(step, last)
-            start = time.perf_counter()
+            if step is not None:
+                by_step[step] = last
+                start = time.perf_counter()
+    except SelfCheckFailed as error:
+        progress.say(f"miron-jax: {error}")
+        sys.exit(FAILED)
     except InputError as error:
         if not by_step:
             raise
         return _Scored(last, by_step, failures, error)
+    finally:
+        for logger in loggers:
+            logger.close()
     return _Scored(last, by_step, failures, None)
 
 
@@ -173,19 +173,3 @@ def _failures(outcome: "Outcome", step: int | None) -> list[str]:
         for task in outcome.tasks
         if (ids := task.unanswered)
     ]
-
-
-def _print(config: RunConfig, results: JsonObject, scored: _Scored, progress: "Progress") -> None:
-    """Print the tables of the results; of a training run also the curves over its steps, which are written too."""
-    from miron_jax.report.curves import curves_table
-    from miron_jax.report.output import write_curves
-    from miron_jax.report.table import print_results
-
-    print_results(progress.tables, results)
-    if scored.by_step:
-        curves = write_curves(config, scored.by_step)
-        progress.tables.print(curves_table(scored.by_step))
-        progress.tables.print(f"curves: {curves}", soft_wrap=True)
-    progress.tables.print(f"written to {public(config.output)}/results.json", soft_wrap=True)
-    for sentence in scored.failures:
-        progress.say(f"miron-jax: {sentence}")

@@ -63,7 +63,7 @@ _HUMANS = {
     "project": Setting(
         "plain",
         "annotations",
-        "How people were asked, for MERA's projects that differ; a file of your own is plain.",
+        "The form of the files, for MERA's projects that differ; other files are plain.",
         "enum",
         ("plain", "ruhhh", "rutie", "ruethics", "rudetox"),
     ),

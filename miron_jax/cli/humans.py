@@ -67,7 +67,7 @@ def command() -> None:
 
 
 def _rewrites(paths: list[Path]) -> None:
-    """ruDetox's three projects: the pairs that pass all of them, and J of people's rewrites where classifiers are given."""
+    """ruDetox's three projects: the pairs that pass all of them, and J of the human rewrites if there are classifiers."""
     from miron_jax.humans.detox import kept_pairs
     from miron_jax.metrics.detox import detox_scores
     from miron_jax.model.own import import_from

@@ -1,50 +1,49 @@
-"""A task's data file: whether it is the published one, and the examples in it.
+"""A task's data file: its comparison with the published one, and its examples.
 
 Arrives: a task and the folder of its suite's files.  Leaves: `DataState` and the task's examples.  It deliberately
-does not know what an example means: the task's own `parse` does.
+does not know what an example means; the task's `parse` does.
 """
 
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from miron_jax.definitions.records import AnyTask, Task
+from miron_jax.definitions.records import AnyExample, AnyTask, Task
 from miron_jax.errors import InputError
 from miron_jax.files.hub import commit_of
-from miron_jax.files.readers import parse_json
+from miron_jax.files.readers import Json, JsonObject, parse_json
 
 
 class DataState(NamedTuple):
-    """Whether a task's file is there and is the published one; only the published one may bear the suite's name."""
+    """A task's file compared with the published one; only scores on the published one bear the suite's name."""
 
     state: Literal["missing", "as published", "changed", "no published hash", "generated"]
-    git_blob_sha1: str | None  # of the file found
-    commit: str | None = None  # of the hub's data set that it was fetched from
+    git_blob_sha1: str | None  # of the file on disk
+    commit: str | None = None  # of the hub's data set, if it was fetched from there
 
 
 def data_state(task: AnyTask, folder: Path | None) -> DataState:
-    """Compares the file under `folder` with the hash it was published under."""
+    """Compares the file in `folder` with its published hash."""
     if task.file is None:
         return DataState("generated", None)
-    below = folder or Path()
-    path = task.file.below(below)
+    path = task.file.below(folder or Path())
     if not path.is_file():
         return DataState("missing", None)
-    found = git_blob_sha1(_read_bytes(task, path))
+    sha1 = git_blob_sha1(_read_bytes(task, path))
     if task.file.git_blob_sha1 is None:
-        return DataState("no published hash", found, commit_of(path))
-    return DataState("as published" if found == task.file.git_blob_sha1 else "changed", found, commit_of(path))
+        return DataState("no published hash", sha1, commit_of(path))
+    return DataState("as published" if sha1 == task.file.git_blob_sha1 else "changed", sha1, commit_of(path))
 
 
-def read_examples(task: Task[Any], folder: Path, allow_changed: bool = False) -> list[Any]:
-    """All examples of a task in file order; a file that is not as published is refused unless `allow_changed`."""
+def read_examples(task: Task, folder: Path, allow_changed: bool = False) -> list[AnyExample]:
+    """All examples of a task in file order.  Raises InputError for a changed file unless `allow_changed`."""
     path = task.file.below(folder)
     content = _read_bytes(task, path)
-    found = git_blob_sha1(content)
-    if found != (task.file.git_blob_sha1 or found) and not allow_changed:
+    sha1 = git_blob_sha1(content)
+    if sha1 != (task.file.git_blob_sha1 or sha1) and not allow_changed:
         raise InputError(
-            f"{task.name}: {path} is not the published file (git blob {found}, expected {task.file.git_blob_sha1}): "
+            f"{task.name}: {path} is not the published file (git blob {sha1}, expected {task.file.git_blob_sha1}): "
             "fetch the file again, or pass --allow_changed_data to score it without the suite's name"
         )
     examples = [
@@ -54,47 +53,39 @@ def read_examples(task: Task[Any], folder: Path, allow_changed: bool = False) ->
     return examples if task.arrange is None else task.arrange(examples, folder)
 
 
-def json_rows(content: bytes, path: Path, task_name: str, rows: int | None = None) -> list[dict[str, Any]]:
-    """The objects of a data file: one a line; of a .json file also those of one array, or of a table written by columns.
+def json_rows(content: bytes, path: Path, task_name: str, rows: int | None = None) -> list[JsonObject]:
+    """The JSON objects of a data file: one per line; a .json file may also be one array, or a table written by columns.
 
     Raises InputError, which names the line.
     """
-    whole = _whole(content) if path.suffix == ".json" else None
-    if whole is not None:
-        if (torn := next((place for place, own in enumerate(whole) if _is_torn(own)), None)) is not None:
-            raise InputError(
-                f"{task_name}: {path}, record {torn + 1}: {_TORN}; mend the record or fetch the file again"
-            )
-        wrong = next((place for place, own in enumerate(whole) if not isinstance(own, dict)), None)
-        if wrong is not None:
-            raise InputError(
-                f"{task_name}: {path}, record {wrong + 1}: found a JSON {type(whole[wrong]).__name__}, expected one JSON "
-                "object; mend the record or fetch the file again"
-            )
-    lines = content.split(b"\n") if whole is None else whole
-    if whole is None and lines[-1] == b"":
-        lines.pop()  # the newline that ends the last line
-    if not lines:
+    records = _records(content) if path.suffix == ".json" else None
+    is_by_line = records is None
+    if records is None:
+        records = content.removesuffix(b"\n").split(b"\n") if content else []
+    if not records:
         expected = rows or "at least 1"
         raise InputError(f"{task_name}: {path} is empty, expected {expected} lines: fetch the file again")
-    if whole is not None:
-        return whole
-    found = []
-    for row, line in enumerate(lines):
+    unit, has_escapes, objects = "line" if is_by_line else "record", b"\\u" in content, []
+    for row, record in enumerate(records):
         try:
-            found.append(_json_object(line))
+            objects.append(_json_object(record) if is_by_line else _checked(record, has_escapes))
         except ValueError as error:
             raise InputError(
-                f"{task_name}: {path}, line {row + 1}: {error}; mend the line or fetch the file again"
+                f"{task_name}: {path}, {unit} {row + 1}: {error}; mend the {unit} or fetch the file again"
             ) from None
-    return found
+    return objects
 
 
-_TORN = "a text of it holds half a surrogate pair, expected whole characters"
+def _checked(record: Json, has_escapes: bool) -> JsonObject:
+    if not isinstance(record, dict):
+        raise ValueError(f"found a JSON {type(record).__name__}, expected one JSON object")
+    if has_escapes and _has_lone_surrogate(record):
+        raise ValueError("a text of it holds half a surrogate pair, expected whole characters")
+    return record
 
 
-def _is_torn(value: Any) -> bool:
-    r"""Whether any text in it cannot be UTF-8: JSON may write \ud83d alone."""
+def _has_lone_surrogate(value: Json) -> bool:
+    r"""Whether a text in a JSON value cannot be UTF-8: JSON may write \ud83d alone."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -102,8 +93,8 @@ def _is_torn(value: Any) -> bool:
     return False
 
 
-def _whole(content: bytes) -> list[Any] | None:
-    """The records of a file that is one JSON value; None: it is not, so it has one a line."""
+def _records(content: bytes) -> list[Json] | None:
+    """The records of a file that is one JSON value; None: it is not one, so it has a record per line."""
     try:
         value = parse_json(content)
     except ValueError:
@@ -111,13 +102,13 @@ def _whole(content: bytes) -> list[Any] | None:
     if isinstance(value, list):
         return value
     columns = list(value.values()) if isinstance(value, dict) else []
-    if columns and all(isinstance(own, dict) and own.keys() == columns[0].keys() for own in columns):
-        return [{name: own[row] for name, own in value.items()} for row in columns[0]]
+    if columns and all(isinstance(column, dict) and column.keys() == columns[0].keys() for column in columns):
+        return [{name: column[row] for name, column in value.items()} for row in columns[0]]
     return [value]
 
 
 def git_blob_sha1(content: bytes) -> str:
-    """The name git gives these bytes, as `git hash-object` prints it."""
+    """The hash of these bytes that `git hash-object` prints."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
@@ -133,7 +124,7 @@ def _read_bytes(task: AnyTask, path: Path) -> bytes:
         ) from error
 
 
-def _example(task: Task[Any], path: Path, row: int, fields: dict[str, Any]) -> Any:
+def _example(task: Task, path: Path, row: int, fields: JsonObject) -> AnyExample:
     try:
         return task.parse(fields, row)
     except ValueError as error:
@@ -142,7 +133,7 @@ def _example(task: Task[Any], path: Path, row: int, fields: dict[str, Any]) -> A
         ) from None
 
 
-def _json_object(line: bytes) -> dict[str, Any]:
+def _json_object(line: bytes) -> JsonObject:
     try:
         text = line.decode("utf-8").strip()
     except UnicodeDecodeError as error:
@@ -157,8 +148,4 @@ def _json_object(line: bytes) -> dict[str, Any]:
         ) from None
     except ValueError as error:
         raise ValueError(f"found {error}, expected one flat JSON object") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"found a JSON {type(value).__name__}, expected one JSON object")
-    if "\\u" in text and _is_torn(value):
-        raise ValueError(_TORN)
-    return value
+    return _checked(value, "\\u" in text)

@@ -1,7 +1,7 @@
-"""What a benchmark is: where its examples come from, how they are worded, which rules score them.
+"""What a benchmark is: its data files, its prompts, the rules that score it.
 
 Arrives: a folder of data files.  Leaves: the records `Task` and `Suite` that files in tasks/ fill in, and the `Example`s
-read for them.  It deliberately does not know few-shot draws, tokenizers, models or devices.
+read for them.  It deliberately does not know few-shot sampling, tokenizers, models or devices.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,116 +11,105 @@ from types import MappingProxyType
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from miron_jax.definitions.rules import GREEDY, NOTHING, Rule
+from miron_jax.files.readers import Json, JsonObject
+
+AnyRule = Rule[Callable[..., Any]]  # the module of a rule documents its signature
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One line of a data file.  Either side may be a single text that all options share."""
+    """One line of a data file: contexts and continuations, either of which may be one text that all choices share."""
 
     row: int  # line in the data file, from 0
-    contexts: tuple[str, ...]  # one, or one an option (schema)
-    continuations: tuple[str, ...]  # one, or one an option (multiple choice)
-    gold: int | None  # index of the right option; 0 where there is one option; None: it is not published
-    category: str | None = None  # where the file has categories
-    shots: tuple[str, ...] | None = None  # worked examples that the suite itself has put before it; None: the run draws
-    dialogue: int | None = None  # turns of one dialogue are asked in order, each behind the answers to those before it
-    published: Mapping[str, Any] | None = None  # the record itself, for submissions and metrics over all records
-    neutral: str | None = (
-        None  # a context without content, which tells how probable an option is before anything is asked
-    )
-    cluster: str | None = None  # examples of one cluster (a word, a story) are no independent trials
-    swapped: str | None = None  # examples of one name are the same question with its options in another order
-    traits: tuple[tuple[str, str], ...] = ()  # what the robustness report groups examples by
+    contexts: tuple[str, ...]  # one, or one per choice (schema)
+    continuations: tuple[str, ...]  # one, or one per choice (multiple choice)
+    gold: int | None  # index of the right choice; 0 if there is only one; None: not published
+    category: str | None = None  # if the file has categories
+    shots: tuple[str, ...] | None = None  # few-shot examples that the suite chose; None: the run samples them
+    dialogue: int | None = None  # turns of one dialogue run in order; each prompt holds the earlier answers
+    published: Mapping[str, Json] | None = None  # the record itself, for submissions and metrics over all records
+    neutral: str | None = None  # a context without content: it gives the choices' prior probability
+    cluster: str | None = None  # examples of one cluster (a word, a story) are not independent trials
+    swapped: str | None = None  # examples with equal values are one question with its choices in different orders
+    traits: tuple[tuple[str, str], ...] = ()  # (name, value) pairs by which the robustness report groups examples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question(Example):
-    """An example that the model answers in its own words; its continuation is what a worked example shows."""
+    """An example that the model answers by a completion; its continuation is its answer as a few-shot example shows it."""
 
-    accepted: tuple[str, ...]  # right answers; none: they are not published
-    room_for: tuple[str, ...]  # texts that the model must have tokens enough to write
+    accepted: tuple[str, ...]  # right answers; empty: not published
+    room_for: tuple[str, ...]  # texts that must fit into the completion's tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wording:
-    """Every rule that makes a prompt.
-
-    A field of one possible value names a rule that all suites share so far; the stage that a second value would change
-    is where it will be read.
-    """
+    """Every rule that makes a prompt.  A field with one possible value names a rule that all suites share."""
 
     protocol: str  # whose rules these are
-    num_fewshot: int  # worked examples before each question
-    documented_num_fewshot: int | None = None  # where the suite's document says another number
-    prompt_string: str = ""  # before the worked examples
+    num_fewshot: int  # few-shot examples before each question
+    documented_num_fewshot: int | None = None  # if the suite's document says another number
+    prompt_string: str = ""  # before the few-shot examples
     prelimiter: str = ""  # before every context
     delimiter: str  # between a context and its continuation
-    question_delimiter: Literal["whole", "right_stripped"]  # as it ends the question itself; right_stripped: a schema's
-    # context without worked examples goes without one
-    shot_separator: str  # between worked examples, and between the last one and the question
-    strip: Literal["nothing", "context", "fields"]  # what loses white space at both ends; fields: texts outside lists
-    item_order: Rule[Callable[..., Any]]  # prompting/draws.py; an arranged suite's own
-    fewshot_draw: Rule[Callable[..., Any]]  # likewise
-    fewshot_pool: Literal["limited_items", "whole_file", "other_file"]  # limited_items: what --limit leaves, at least
-    # num_fewshot + 1
+    # The question's own delimiter; right_stripped: a schema's context without few-shot examples has none.
+    question_delimiter: Literal["whole", "right_stripped"]
+    shot_separator: str  # between few-shot examples, and between the last one and the question
+    strip: Literal["nothing", "context", "fields"]  # loses white space at both ends; fields: texts outside lists
+    item_order: AnyRule  # of prompting/draws.py, or of a suite that arranges its examples
+    fewshot_draw: AnyRule  # likewise
+    # limited_items: what --limit leaves, at least num_fewshot + 1
+    fewshot_pool: Literal["limited_items", "whole_file", "other_file"]
+    # macro: shots and means within each category, then the mean of the means; reported: pooled, with each category's means
     categories: Literal["pooled", "macro", "reported"]
-    # macro: drawn and averaged within each category, then the mean of those; reported: pooled, each category told beside
-    bos: Literal["always", "as_tokenizer", "never"]  # always: the declared bos_token, else <|bos|>, else <|endoftext|>,
-    # else an error; as_tokenizer: what the tokenizer puts before a text
-    boundary: Literal["joint", "segments"]  # joint: one text; segments: worked examples, context, continuation apart
-    truncation: Literal[
-        "keep_last", "whole_shots"
-    ]  # keep_last: the last max_length tokens stay, BOS and early shots go
-    # first; whole_shots: worked examples go whole, the first first, and only then tokens
-    max_length: int | None  # tokens of a request without --max_length; None: as many as the model takes
-    over_all: Rule[Callable[..., Any]] = (
-        NOTHING  # what `Task.answered` gives, how often each counts -> numbers over all
-    )
-    # examples together, beside the means
+    # always: the declared bos_token, else <|bos|>, else <|endoftext|>, else an error; as_tokenizer: the tokenizer's own
+    bos: Literal["always", "as_tokenizer", "never"]
+    boundary: Literal["joint", "segments"]  # joint: tokenized as one text; segments: shots, context, continuation apart
+    # keep_last: the last max_length tokens stay, so BOS and early shots go first; whole_shots: few-shot examples are
+    # dropped whole, the first ones first, and only then tokens
+    truncation: Literal["keep_last", "whole_shots"]
+    max_length: int | None  # tokens of a request without --max_length; None: the model's limit
+    over_all: AnyRule = NOTHING  # (results of `Task.answered`, weights) -> numbers over all examples, beside the means
 
     @property
     def endings(self) -> tuple[str, ...]:
-        """Gold is asked with each of these behind it too."""
+        """Texts to append to the gold continuation in further requests."""
         return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile(Wording):
-    """And every rule that scores options, printed whole in the result."""
+    """Every rule that makes a prompt and scores its choices; results print all of them."""
 
-    continuation_space: Literal["as_written", "where_one_token"]  # where_one_token: a continuation begins with a space
-    # where " a" is one token
-    span: Any  # tokens scored: of tokens/spans.py
-    normalizer: Rule[Callable[..., Any]]  # what options are compared by: of metrics/choices.py
-    tie: Rule[Callable[..., int]]  # which of equal options wins: likewise
+    # where_one_token: a continuation begins with a space if " a" is one token
+    continuation_space: Literal["as_written", "where_one_token"]
+    span: Any  # scored tokens: a Span of tokens/spans.py
+    normalizer: AnyRule  # losses by which choices are compared: of metrics/choices.py
+    tie: AnyRule  # which of equal choices wins: likewise
     empty_span: Literal[
         "nan_first_wins", "error"
     ]  # no scored token: NaN, which wins in first place and loses elsewhere
-    # Gold is asked with each of these behind it too: greedy_exact is whether the model would write it and just one of them.
+    # Gold is also scored with each of these appended: greedy_exact is whether the model would write it and one of them.
     # Two, because a blank line is one token of some tokenizers.
     endings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerProfile(Wording):
-    """And every rule that draws and judges a text, printed whole in the result."""
+    """Every rule that makes a prompt, generates a completion and judges it; results print all of them."""
 
-    decoding: Rule[
-        Callable[[], Mapping[str, Any]]
-    ]  # -> how each token is drawn, as engine.text_requests.Sampling names it
-    extra_tokens: int  # a text may have this many tokens more than the longest accepted answer of the whole file
-    stop: tuple[str, ...]  # a text ends before the first of these
-    answer_after: str  # the answer is what stands behind the last of these; "": the whole text
-    answer_normalizer: Rule[Callable[[str], str]]  # of metrics/answers.py, or the suite's own
-    match: Rule[Callable[..., Any]]  # likewise: an answer, the accepted ones, the normalizer -> what the example scores
-    decoded: Literal["after_prompt", "alone"] = (
-        "after_prompt"  # a text's tokens; alone: SentencePiece drops a first space
-    )
+    decoding: Rule[Callable[[], Mapping[str, float]]]  # -> fields of engine.text_requests.Sampling
+    extra_tokens: int  # tokens that a completion may have beyond the longest accepted answer of the whole file
+    stop: tuple[str, ...]  # a completion ends before the first of these
+    answer_after: str  # the answer follows the last occurrence of this text; "": the whole completion
+    answer_normalizer: Rule[Callable[[str], str]]  # of metrics/answers.py, or of the suite
+    match: AnyRule  # likewise: (answer, accepted answers, normalizer) -> the example's score
+    decoded: Literal["after_prompt", "alone"] = "after_prompt"  # alone: SentencePiece drops a first space
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A program to go on with, and what it must then compute."""
+    """The beginning of a program, and what the completed program must compute."""
 
     row: int  # line in the data file, from 0
     name: str
@@ -128,15 +117,15 @@ class Problem:
     entry_point: str  # the function that is called
     language: Literal["python", "c++", "javascript"]
     inputs: tuple[str, ...]  # arguments of each test, as text of that language
-    outputs: tuple[str, ...]  # what it must return, one a test; none: not published
-    solution: str  # one that the file's authors wrote
-    code: str | None = None  # what stands before a program when it runs; None: the prompt
-    published: Mapping[str, Any] | None = None  # the record itself, for submissions
+    outputs: tuple[str, ...]  # the expected return value of each test; empty: not published
+    solution: str  # the authors' own
+    code: str | None = None  # what precedes a program when it runs; None: the prompt
+    published: Mapping[str, Json] | None = None  # the record itself, for submissions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramProfile:
-    """Every rule that draws and judges programs, printed whole in the result."""
+    """Every rule that samples and judges programs; results print all of them."""
 
     protocol: str
     num_fewshot: int = 0
@@ -144,25 +133,27 @@ class ProgramProfile:
     categories: Literal["pooled"] = "pooled"
     bos: Literal["as_tokenizer", "never"] = "as_tokenizer"
     max_length: int | None  # tokens of prompt and program without --max_length
-    num_samples: int  # programs drawn for each problem
-    pass_at_k: int  # accuracy is the chance that one of so many passes
-    also_pass_at: tuple[int, ...] = ()  # told beside it, and score, the mean of these
+    num_samples: int  # programs sampled for each problem
+    pass_at_k: int  # accuracy is the chance that one of this many programs passes
+    also_pass_at: tuple[int, ...] = ()  # further k; `score` is the mean over them
     temperature: float
     top_k: int
     top_p: float
     room: Literal["longest_solution", "nothing"] = "longest_solution"
-    extra_tokens: int  # a program may have this many tokens more than the longest solution of the file, or than nothing
-    cut: Rule[Callable[[str], str]]  # where a program ends in its text: of metrics/programs.py
+    extra_tokens: int  # tokens that a program may have beyond `room`
+    cut: Rule[Callable[[str], str]]  # completion -> the program in it: of metrics/programs.py
     stop: tuple[str, ...] = ()
-    judge: Literal["all_tests", "answers"]  # passes if every test does; the file's own check function is not used;
-    # answers: if str() of what every test returns is what it should be
+    # all_tests: a program passes if every test does; the file's own check function is not used.  answers: it passes if
+    # str() of every returned value is as expected
+    judge: Literal["all_tests", "answers"]
     test_seconds: float
 
 
-Arrange = Callable[[list[Any], Path], list[Any]]  # examples in file order, the suite's folder -> with their preambles
-Answering = Callable[[Any, str], Any]  # an example, its answer
-Ask = Callable[[Sequence[Example], Sequence[str]], str]  # all turns so far, the answers to those before the last one
-Chance = Callable[[Sequence[Any]], Mapping[str, float]]  # the examples of a file -> baselines that depend on them
+AnyExample = Any  # an Example, a Question or a Problem: the task's kind knows which
+Arrange = Callable[[list[AnyExample], Path], list[AnyExample]]  # (examples in file order, the suite's folder)
+Answering = Callable[[AnyExample, str], Any]  # (example, its answer) -> an entry for `Wording.over_all`
+TurnPrompt = Callable[[Sequence[Example], Sequence[str]], str]  # (turns so far, answers to all but the last)
+Chance = Callable[[Sequence[AnyExample]], Mapping[str, float]]  # a file's examples -> baselines that depend on them
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,29 +161,29 @@ class DataFile:
     """A data file as published; its hash decides whether a score may bear the suite's name."""
 
     path: str  # below the suite's data folder
-    rows: int | None  # None: a file of the user's own
+    rows: int | None  # None: a user's own file
     git_blob_sha1: str | None  # as `git hash-object` prints it
-    others: tuple[str, ...] = ()  # where else it may lie
+    others: tuple[str, ...] = ()  # further paths to look at
 
     def below(self, folder: Path) -> Path:
-        """Where it lies in this folder; where it should, if it is absent."""
-        places = [folder / path for path in (self.path, *self.others)]
-        return next((place for place in places if place.is_file()), places[0])
+        """The path of the file in this folder; the published one if the file is absent."""
+        paths = [folder / path for path in (self.path, *self.others)]
+        return next((path for path in paths if path.is_file()), paths[0])
 
 
 @dataclass(frozen=True, slots=True)
 class HumanBaseline:
-    """What people scored, and where that was published."""
+    """A published human score of a task."""
 
     metric: str  # as results name it
     value: float
-    n: int | None  # items that it is over; None: not published, or not measured
-    procedure: Literal["A", "B", "one annotator"]  # by which answers became labels: humans/votes.py
+    n: int | None  # items of the mean; None: not published, or not measured
+    procedure: Literal["A", "B", "one annotator"]  # how answers became labels: humans/votes.py
     source: Literal["measured", "paper", "definition", "exam statistics"]
-    published: str  # where
-    tests: int | None = None  # records of the test set that it stands for; None: any
+    published: str  # source of the number
+    tests: int | None = None  # records of its test set; None: any number
     note: str = ""
-    otherwise: str = ""  # how people were asked otherwise than a model is: then no gap is drawn
+    otherwise: str = ""  # how the human task differs from the model's; then there is no human gap
     paper: str = ""
 
 
@@ -201,68 +192,68 @@ AnyProfile = TypeVar("AnyProfile", bound="Wording | ProgramProfile", covariant=T
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[AnyProfile]):
-    """A benchmark with one example a line of its file."""
+    """A benchmark with one example per line of its file."""
 
     name: str  # "core/arc_easy"
-    kind: str  # of those in miron_jax/task_kinds
+    kind: str  # a key of KINDS in miron_jax/task_kinds
     profile: AnyProfile
     file: DataFile
     baselines: Mapping[str, float | None]  # "random", "human"; shares of 1
-    parse: Callable[[dict[str, Any], int], Any]  # one JSON object and its row -> its example; ValueError on bad content
+    parse: Callable[[JsonObject, int], AnyExample]  # (JSON object, row) -> example; ValueError on bad content
     citation: str
     section: str | None = None  # the heading under which the suite counts it
-    arrange: "Arrange | None" = None  # the suite's own order and worked examples; None: the profile's
+    arrange: "Arrange | None" = None  # the suite's own order and few-shot examples; None: the profile's
     main: str = "accuracy"  # the metric that composites take
-    answered: "Answering | None" = None  # an example and its answer, as numbers over all examples take them
-    ask: "Ask | None" = None  # of dialogues: the text before the last turn's options
+    answered: "Answering | None" = None  # if the profile has numbers over all examples
+    turn_prompt: "TurnPrompt | None" = None  # of dialogues: the context of the last turn
     human: tuple[HumanBaseline, ...] = ()
     chance: "Chance | None" = None  # baselines that depend on the examples
-    clusters: str | None = None  # what examples share that are no independent trials; None: they are
-    reference: Mapping[str, float] = field(default_factory=dict)  # published models' accuracy, for the eye alone
+    clusters: str | None = None  # what dependent examples share; None: examples are independent
+    reference: Mapping[str, float] = field(default_factory=dict)  # published models' accuracy, only displayed
 
 
 @dataclass(frozen=True, slots=True)
 class Cloze:
-    """A beginning and the text that truly goes on from it."""
+    """A prefix and its true continuation, the target."""
 
     row: int  # line in the data file, from 0
-    name: str  # the item's own name, or its row
+    name: str  # the item's name, else its row
     prefix: str
     target: str
     category: str
     distractors: tuple[str, ...] = ()  # other continuations, all wrong
-    clean_prefix: str | None = None  # the same beginning before it was made noisy
-    operator: str | None = None  # how it was made noisy
+    clean_prefix: str | None = None  # the prefix before noise was added
+    operator: str | None = None  # the noise
     num_edits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ClozeProfile:
-    """Every rule that can move a cloze score, printed whole in the result."""
+    """Every rule that makes and scores cloze requests; results print all of them."""
 
     num_fewshot: int = 0
-    max_length: int | None = None  # tokens of a request without --max_length; None: as many as the model takes
+    max_length: int | None = None  # tokens of a request without --max_length; None: the model's limit
     card: Literal["token_counts"] = "token_counts"  # the card's target: what follows len(tokenizer(prefix)) tokens
-    bos: Literal["as_tokenizer"] = "as_tokenizer"  # special tokens stand before a text where the tokenizer puts them
+    bos: Literal["as_tokenizer"] = "as_tokenizer"  # special tokens as the tokenizer adds them
     boundary: Literal["joint"] = "joint"  # prefix and target are tokenized as one text
-    span: Literal["healed"] = "healed"  # tokens that end in the target, less log p of what they hold of the prefix
+    span: Literal["healed"] = "healed"  # tokens that end in the target, less log p of their part of the prefix
     empty_prefix: Literal["bos"] = "bos"  # of pmi: the declared BOS, else <|bos|>, else <|endoftext|>
-    num_segmentations: int = 8  # tokenizations of a target that the marginal sums over, its own among them
-    decoding: Rule[Callable[[], Mapping[str, Any]]] = GREEDY
-    extra_tokens: int = 8  # a text may have this many tokens more than its target
+    num_segmentations: int = 8  # tokenizations of a target in the marginal, the canonical one included
+    decoding: Rule[Callable[[], Mapping[str, float]]] = GREEDY
+    extra_tokens: int = 8  # tokens that a completion may have beyond its target
     stop: str = "\n"
 
 
 @dataclass(frozen=True, slots=True)
 class ClozeTask:
-    """Items of a beginning and its continuation, in categories."""
+    """A benchmark of cloze items in categories."""
 
     name: str  # "miron/en"
     profile: ClozeProfile
     file: DataFile | None  # None: the items are generated
-    read: Callable[[Path | None, int], list[Cloze]]  # its file, items of each category to generate -> all items
+    read: Callable[[Path | None, int], list[Cloze]]  # (file, items of each category to generate) -> all items
     citation: str
-    rows: int | None = None  # of each category, as published; None: nothing is said of it
+    rows: int | None = None  # of each category, as published; None: not published
     kind: str = "cloze"
     section: str | None = None
     baselines: Mapping[str, float | None] = field(default_factory=lambda: {"random": None, "human": None})
@@ -279,38 +270,38 @@ class Suite(Generic[OfSuite]):
     composites: Callable[[Mapping[str, "Measured"]], Mapping[str, "Composite"]]  # by task name
     locate: Callable[
         [Path | None, bool], Path
-    ]  # --data_dir or None, may fetch -> folder; InputError says how to get it
+    ]  # (--data_dir or None, may fetch) -> folder; InputError says how to get it
     files_of: str = ""  # another suite that reads the same files: its --data_dir counts for this one too
 
     def named_folder(self, data_dir: Sequence[tuple[str, str]]) -> Path | None:
-        """The --data_dir for this suite; a pair that names it goes before a plain folder, whose suite is ""."""
+        """The --data_dir for this suite; a pair that names it precedes a plain folder, whose suite is ""."""
         folders = dict(data_dir)
         named = next((folders[name] for name in (self.name, self.files_of, "") if name in folders), None)
         return None if named is None else Path(named)
 
 
 class Measured(NamedTuple):
-    """What a composite needs of a task."""
+    """A task's scores as a composite takes them."""
 
-    accuracy: float | None  # its main metric; None: it may not count
+    accuracy: float | None  # its main metric; None: it must not count
     num_examples: int
-    means: Mapping[str, float] = MappingProxyType({})  # where several metrics have composites; none: it may not count
+    means: Mapping[str, float] = MappingProxyType({})  # if several metrics have composites; empty: it must not count
 
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """One number over many tasks.  `weights` are the derivatives by each task's accuracy: they carry the standard error."""
+    """One number over many tasks.  Its standard error follows from `weights`, its derivatives by each task's accuracy."""
 
     value: float | None  # null while a task is missing
     complete: bool
     missing: tuple[str, ...]  # names of tasks that have no score
     weights: Mapping[str, float]  # d value / d accuracy, by task name
-    metric: str = ""  # that it is over; "": each task's main one
+    metric: str = ""  # "": each task's main one
 
 
 class About(NamedTuple):
-    """What a benchmark asks, for `miron-jax tasks`."""
+    """What a benchmark tests, for `miron-jax tasks`."""
 
     name: str  # without its suite
-    year: int | None  # None: its authors do not say
+    year: int | None  # None: unknown
     asks: str

@@ -1,12 +1,14 @@
-"""Rules of a profile as objects: what runs, under the name that results print.
+"""Rules of a profile: functions with the names that results print.
 
-Arrives: nothing.  Leaves: `Rule`, and `printed`, a profile as it stands in results.json.  It deliberately knows no rule of
+Arrives: nothing.  Leaves: `Rule`, and `printed`, a profile's part of results.json.  It deliberately knows no rule of
 texts or tokens.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
+
+from miron_jax.files.readers import JsonObject
 
 Call = TypeVar("Call", bound=Callable[..., Any], covariant=True)
 
@@ -17,14 +19,14 @@ class Rule(Generic[Call]):
     call: Call
 
 
-def printed(profile: Any) -> dict[str, Any]:
-    """Its fields, rules by their names: what a result says of a rule is read off the one that ran."""
-    found = {field.name: getattr(profile, field.name) for field in fields(profile)}
-    return {name: value.name if isinstance(value, Rule) else value for name, value in found.items()}
+def printed(profile: Any) -> JsonObject:
+    """The fields of a profile (a dataclass) for results.json; a rule gives its name, so results name the rule that ran."""
+    values = {field.name: getattr(profile, field.name) for field in fields(profile)}
+    return {name: value.name if isinstance(value, Rule) else value for name, value in values.items()}
 
 
-# Each token the most probable one, the lowest id among equals.
+# Takes the most probable token, the lowest id among equals.
 GREEDY = Rule("greedy", lambda: {"temperature": 0.0})
 
-# No numbers over all examples together.
+# Gives no numbers over all examples.
 NOTHING = Rule("", lambda answered, weights: {})

@@ -4,8 +4,11 @@ Arrives: a Plan and which of its rows run together.  Leaves: a `Batch` of host a
 deliberately does not know the model.
 """
 
-from typing import Any, NamedTuple
+import math
+from itertools import accumulate
+from typing import Generic, NamedTuple, TypeVar
 
+import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -13,87 +16,96 @@ from miron_jax.kernels.forest_attention import Name
 from miron_jax.kernels.target_logprob.layout import lay_out
 from miron_jax.planning.records import Plan
 
-# Of a pass through an accelerator's head: bytes of its float32 logits, whatever the vocabulary, and nodes at most.
+# One pass through an accelerator's head: bytes of its float32 logits, for every vocabulary size, and most nodes.
 LOGIT_BYTES, MOST_CHUNK = 1 << 28, 1024
 
+_Array = TypeVar("_Array", np.ndarray, jax.Array)
 
-class Arrays(NamedTuple):
-    """One shard as the program reads it; the lengths of these parts follow from B and T alone."""
 
-    token_ids_BT: Any
-    position_BT: Any
-    until_BT: Any
-    source_S: Any  # places in the flattened shard, first num_sources in use
-    target_E: Any
-    round_start_R: Any
-    chunk_round_C: Any
-    num_chunks_1: Any
-    ask_place_A: Any  # places in the flattened shard, first num_asks in use
-    ask_set_A: Any
-    num_asks_1: Any
-    stretch_BT: Any  # [0, 0] where the model has none
+class Arrays(NamedTuple, Generic[_Array]):
+    """The input arrays of one shard, int32, on the host or in a program; B and T alone decide their lengths."""
+
+    token_ids_BT: _Array
+    position_BT: _Array
+    subtree_end_BT: _Array
+    parent_S: _Array  # slots in the flattened shard; the first num_parents are in use
+    target_E: _Array
+    round_start_R: _Array
+    chunk_round_C: _Array
+    num_chunks_1: _Array
+    query_node_A: _Array  # slots in the flattened shard; the first num_queries are in use
+    query_set_A: _Array
+    num_queries_1: _Array
+    rope_class_BT: _Array  # [0, 0] if request lengths select no frequencies
 
 
 def chunk_of(vocab_size: int) -> int:
-    """Sources a pass through the head of an accelerator: a power of two, so many that their logits take LOGIT_BYTES."""
+    """Nodes of one pass through an accelerator's head: the power of two whose logits take LOGIT_BYTES."""
     return min(MOST_CHUNK, max(64, 1 << (LOGIT_BYTES // (4 * vocab_size)).bit_length() - 1))
 
 
 class Shape(NamedTuple):
-    """What one program is compiled for."""
+    """The static sizes that one program is compiled for."""
 
     rows: int  # of a shard
-    length: int
-    chunk: int  # sources a pass through the head
-    num_sets: int = 0  # id sets that the program has room for; 0: no place asks
-    asks_a_row: int = 0  # asks of one row that it has room for
+    length: int  # slots of a row
+    chunk: int  # parent nodes of one pass through the head
+    num_sets: int = 0  # id sets that the program has room for; 0: no id-set queries
+    queries_per_row: int = 0  # id-set queries of one row that it has room for
     row_sharding: NamedSharding | PartitionSpec | None = None  # of a shard's rows, over a mesh
-    stretched: bool = False  # a request's length picks its rotary frequencies
+    has_rope_class: bool = False  # a request's length selects its rotary frequencies
     shards: int = 1
     attention: Name = "xla"
 
     @property
-    def places(self) -> int:
-        """Of a shard."""
+    def slots(self) -> int:
+        """Slots of one shard."""
         return self.rows * self.length
 
     @property
-    def parts(self) -> Arrays:
-        """Shapes of a shard's arrays.  A row of T places has at most T edges: B * T hold all sources, edges and rounds."""
-        square, chunks = (self.rows, self.length), -(-self.places // self.chunk)
-        sources, asks = (chunks * self.chunk,), (-(-self.rows * self.asks_a_row // self.chunk) * self.chunk,)
-        layout = (sources, (self.places,), (self.places + 1,), (chunks + 1,), (1,))
-        return Arrays(square, square, square, *layout, asks, asks, (1,), square if self.stretched else (0, 0))
+    def num_queries(self) -> int:
+        """Id-set queries of one shard that the program has room for: whole chunks."""
+        return -(-self.rows * self.queries_per_row // self.chunk) * self.chunk
+
+    @property
+    def array_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of `Arrays`.  A row of T slots has at most T edges, so B * T slots hold all parents, edges and rounds."""
+        square, chunks = (self.rows, self.length), -(-self.slots // self.chunk)
+        parents, queries = (chunks * self.chunk,), (self.num_queries,)
+        layout = (parents, (self.slots,), (self.slots + 1,), (chunks + 1,), (1,))
+        return (square, square, square, *layout, queries, queries, (1,), square if self.has_rope_class else (0, 0))
 
     @property
     def packed_size(self) -> int:
-        return sum(int(np.prod(part)) for part in self.parts)
+        return sum(math.prod(shape) for shape in self.array_shapes)
 
-    def unpack(self, packed: Any) -> Arrays:
+    def unpack(self, packed: _Array) -> Arrays[_Array]:
         """Views into the one vector that holds a shard's arrays end to end."""
-        stops = np.cumsum([int(np.prod(part)) for part in self.parts]).tolist()
-        starts = [0, *stops[:-1]]
-        return Arrays(*(packed[a:b].reshape(part) for a, b, part in zip(starts, stops, self.parts, strict=True)))
+        stops = list(accumulate(math.prod(shape) for shape in self.array_shapes))
+        bounds = zip([0, *stops[:-1]], stops, self.array_shapes, strict=True)
+        return Arrays(*(packed[a:b].reshape(shape) for a, b, shape in bounds))
 
 
 class Batch(NamedTuple):
+    """Rows of a plan, packed for the shards of one call."""
+
     shape: Shape
     rows: list[int]  # rows of the plan
     packed: np.ndarray  # int32 [shards, size], Arrays end to end
     edges: np.ndarray  # int64, edges of the plan
-    edge_place: np.ndarray  # int64, where each stands in the program's outputs laid end to end
-    asks: np.ndarray  # int64, asks of the plan
-    ask_place: np.ndarray  # int64, the same of these
+    edge_output: np.ndarray  # int64, index of each edge in the outputs of all shards, end to end
+    queries: np.ndarray  # int64, id-set queries of the plan
+    query_output: np.ndarray  # int64, index of each query in those outputs
 
 
 def rows_a_batch(row_length: np.ndarray, shards: int, token_budget: int, more: bool) -> dict[int, int]:
-    """Rows of a shard's batch for every length of a plan's rows, int [rows].
+    """Row length -> rows of one shard's batch, for the rows of a plan, whose lengths are int [rows].
 
-    They leave the last batch fullest; where `more` plans are to follow, they are as many as the budget allows and every
-    shard is likely to get.
+    The number leaves fewest empty rows in the last batch.  If `more` plans follow, it is as large as the budget and the
+    expected share of each shard allow.
     """
-    lengths, counts = (own.tolist() for own in np.unique(row_length, return_counts=True))
-    share = int(row_length.sum()) // (shards * max(1, len(lengths)))  # places of one length, on average
+    lengths, counts = (column.tolist() for column in np.unique(row_length, return_counts=True))
+    share = int(row_length.sum()) // (shards * max(1, len(lengths)))  # slots of one length, on average
     sizes = {}
     for length, count in zip(lengths, counts, strict=True):
         full = max(1, token_budget // length)
@@ -102,7 +114,7 @@ def rows_a_batch(row_length: np.ndarray, shards: int, token_budget: int, more: b
 
 
 def _fullest(count: int, full: int) -> int:
-    """Rows of each batch, half of `full` to `full`, so that `count` rows leave fewest places of the last one empty."""
+    """Rows of each batch, between half of `full` and `full`, that leave fewest of the last batch empty for `count` rows."""
     if count <= full:
         return count
     return min(range(full, full // 2, -1), key=lambda rows: -(-count // rows) * rows)
@@ -111,51 +123,53 @@ def _fullest(count: int, full: int) -> int:
 def assemble(plan: Plan, rows: list[int], shape: Shape) -> Batch:
     """Rows of the plan as one batch, dealt out to its shards."""
     packed = np.zeros((shape.shards, shape.packed_size), np.int32)
-    edges, edge_place, asks, ask_place = [], [], [], []
+    edges, edge_output, queries, query_output = [], [], [], []
     for s in range(shape.shards):
-        own = assemble_shard(plan, rows[s :: shape.shards], shape, packed[s])
-        edges.append(own.edges)
-        edge_place.append(own.edge_place + s * shape.places)
-        asks.append(own.asks)
-        ask_place.append(np.arange(len(own.asks)) + s * shape.parts.ask_place_A[0])
-    return Batch(shape, rows, packed, *map(np.concatenate, (edges, edge_place, asks, ask_place)))
+        shard = assemble_shard(plan, rows[s :: shape.shards], shape, packed[s])
+        edges.append(shard.edges)
+        edge_output.append(shard.edge_output + s * shape.slots)
+        queries.append(shard.queries)
+        query_output.append(np.arange(len(shard.queries)) + s * shape.num_queries)
+    return Batch(shape, rows, packed, *map(np.concatenate, (edges, edge_output, queries, query_output)))
 
 
 class Shard(NamedTuple):
+    """What the outputs of one shard stand for."""
+
     edges: np.ndarray  # int64, edges of the plan
-    edge_place: np.ndarray  # int64, where each stands in the shard's output
-    asks: np.ndarray  # int64, asks of the plan, in the order of the shard's output
+    edge_output: np.ndarray  # int64, index of each edge in the shard's output
+    queries: np.ndarray  # int64, id-set queries of the plan, in the order of the shard's output
 
 
 def assemble_shard(plan: Plan, rows: list[int], shape: Shape, packed: np.ndarray) -> Shard:
-    """Write `packed`; places beyond a row, and rows beyond `rows`, are padding that sees only itself."""
+    """Write `packed` in place.  Slots beyond a row's end, and rows beyond `rows`, are padding that sees only itself."""
     arrays = shape.unpack(packed)
-    arrays.until_BT[:] = np.arange(1, shape.length + 1, dtype=np.int32)
+    arrays.subtree_end_BT[:] = np.arange(1, shape.length + 1, dtype=np.int32)
     none = np.zeros(0, np.int64)
-    edges, sources, asks, ask_places = [none], [none], [none], [none]  # a last batch may leave a shard without rows
+    edges, parents, queries, query_nodes = [none], [none], [none], [none]  # a last batch may leave a shard without rows
     for b, row in enumerate(rows):
-        places = slice(plan.place_offset[row], plan.place_offset[row + 1])
-        used = places.stop - places.start
-        arrays.token_ids_BT[b, :used] = plan.token_ids[places]
-        arrays.position_BT[b, :used] = plan.position[places]
-        arrays.until_BT[b, :used] = plan.until[places]
-        if shape.stretched:
-            arrays.stretch_BT[b, :used] = plan.stretch[places]
+        nodes = slice(plan.node_offset[row], plan.node_offset[row + 1])
+        used = nodes.stop - nodes.start
+        arrays.token_ids_BT[b, :used] = plan.token_ids[nodes]
+        arrays.position_BT[b, :used] = plan.position[nodes]
+        arrays.subtree_end_BT[b, :used] = plan.subtree_end[nodes]
+        if shape.has_rope_class:
+            arrays.rope_class_BT[b, :used] = plan.rope_class[nodes]
         edges.append(np.arange(plan.edge_offset[row], plan.edge_offset[row + 1]))
-        sources.append(plan.edge_source[edges[-1]] + b * shape.length)
-        asks.append(np.arange(plan.ask_offset[row], plan.ask_offset[row + 1]))
-        ask_places.append(plan.ask_source[asks[-1]] + b * shape.length)
+        parents.append(plan.edge_parent[edges[-1]] + b * shape.length)
+        queries.append(np.arange(plan.query_offset[row], plan.query_offset[row + 1]))
+        query_nodes.append(plan.query_node[queries[-1]] + b * shape.length)
     edge = np.concatenate(edges)
-    layout = lay_out(np.concatenate(sources), plan.edge_target[edge], shape.chunk)
-    arrays.source_S[: len(layout.source_S)] = layout.source_S
+    layout = lay_out(np.concatenate(parents), plan.edge_target[edge], shape.chunk)
+    arrays.parent_S[: len(layout.parent_S)] = layout.parent_S
     arrays.target_E[: len(edge)] = layout.target_E
     num_rounds, num_chunks = len(layout.round_start_R), len(layout.chunk_round_C1) - 1
     arrays.round_start_R[:num_rounds] = layout.round_start_R
     arrays.round_start_R[num_rounds] = len(edge)
     arrays.chunk_round_C[: num_chunks + 1] = layout.chunk_round_C1
     arrays.num_chunks_1[0] = num_chunks
-    ask = np.concatenate(asks)
-    arrays.ask_place_A[: len(ask)] = np.concatenate(ask_places)
-    arrays.ask_set_A[: len(ask)] = plan.ask_set[ask]
-    arrays.num_asks_1[0] = len(ask)
-    return Shard(edge, layout.edge_place_E, ask)
+    query = np.concatenate(queries)
+    arrays.query_node_A[: len(query)] = np.concatenate(query_nodes)
+    arrays.query_set_A[: len(query)] = plan.query_set[query]
+    arrays.num_queries_1[0] = len(query)
+    return Shard(edge, layout.edge_output_E, query)

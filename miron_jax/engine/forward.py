@@ -1,14 +1,15 @@
-"""Plan rows + weights -> log-probability and rank of every edge.  Every jit of scoring is here.
+"""Plan rows + weights -> log-probability and rank of every edge.  All compiled programs of scoring are here.
 
 Arrives: a model (graphdef and state), a Plan.  Leaves: `RowScores`, a batch of rows at a time.  It deliberately does
 not know requests, tasks or text.
 
-Letters: B rows of a shard, T places of a row (padding on the right, each padding place sees only itself), S sources,
-E edges, R rounds, C chunks of the head.  A batch has as many shards as the weights lie in copies (`runtime/devices.py`).
-Host arrays are int32; log-probabilities are float32 nats.
+Letters: B rows of a shard, T slots of a row (padding on the right, each padding slot sees only itself), S parent nodes,
+E edges, R rounds, C chunks of the head, A id-set queries, G id sets.  A batch has one shard per copy of the weights
+(`runtime/devices.py`).  Host arrays are int32; log-probabilities are float32 nats.
 
-A program is compiled ahead of time for each row length in use.  A shard's inputs travel as one int32 vector; the next
-batch is placed while the last one runs, and results are fetched one batch late, so the device does not wait for the host.
+A program is compiled ahead of time for each row length in use.  A shard's inputs travel as one int32 vector.  The next
+batch is put on the device while the last one runs, and results are fetched one batch late, so the device never waits for
+the host.
 """
 
 import ctypes
@@ -17,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,27 +26,34 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from miron_jax.engine.batches import Batch, Shape, assemble, chunk_of, rows_a_batch
-from miron_jax.engine.model import Model, RowScores, Speed, attention_of
+from miron_jax.engine.model import Model, Network, RowScores, Speed, attention_of
 from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention import Name
 from miron_jax.kernels.target_logprob.xla import id_set_logprob, target_logprob
-from miron_jax.model.costs import stretch_of
+from miron_jax.model.costs import rope_classes_of
 from miron_jax.model.decoder import Decoder
 from miron_jax.model.layout import padded_vocabulary
 from miron_jax.model.own import bind
 from miron_jax.model.visibility import Visibility
 from miron_jax.planning.records import Plan
-from miron_jax.runtime.devices import Placement
+from miron_jax.runtime.devices import Placement, Tree
 
 IN_FLIGHT = 2  # batches on the device at once: one runs, one waits
-CPU_TOKENS, ACCELERATOR_TOKENS = 2048, 32768  # places a shard to begin with; more gains nothing measurable on CPU
-CPU_CHUNK = 48  # sources a pass through the head: their logits stay in the last cache
-FREE_SHARE = 0.8  # share of the free memory that a program may take for itself
+CPU_TOKENS, ACCELERATOR_TOKENS = (
+    2048,
+    32768,
+)  # first token budget: slots per shard; more gains nothing measurable on CPU
+CPU_CHUNK = 48  # parent nodes of one pass through the head: their logits stay in the last-level cache
+FREE_SHARE = 0.8  # share of the free memory that a program may take
+
+Outputs = tuple[jax.Array, jax.Array, jax.Array]  # logprob and rank of edges, logprob of id-set queries
 
 
 class _Flight(NamedTuple):
+    """A batch on the device."""
+
     batch: Batch
-    outputs: Any  # logprobs and ranks on their way to the host, or the error that the call raised
+    outputs: Outputs | Exception  # on their way to the host, or the error that the call raised
     started: float
 
 
@@ -59,7 +67,7 @@ class Forward:
         say: Callable[[str], None] = lambda line: None,
         id_sets: Sequence[np.ndarray] = (),
     ):
-        """`id_sets` are the token ids of each set that a plan may ask for; it may grow between plans."""
+        """`id_sets`: token ids of each set that id-set queries name; the list may grow between plans."""
         self.placement = model.placement or Placement.of(model.state)
         self._split = self.placement.size(*self.placement.row_axes)
         on_cpu = self.placement.device.platform == "cpu"
@@ -70,10 +78,11 @@ class Forward:
         self.model, self.say, self.speed = model, say, Speed(self.attention)
         self.token_budget = token_budget or (CPU_TOKENS if on_cpu else ACCELERATOR_TOKENS)
         self._chunk = CPU_CHUNK if on_cpu else chunk_of(model.config.vocab_size)
+        self._vocab_size = padded_vocabulary(model.config.vocab_size, self.placement)
         self.id_sets = id_sets
         self._tables: dict[tuple[int, int], jax.Array] = {}  # rows and sets in use -> bool [G, V], the last one only
-        self._programs: dict[Shape, Any] = {}
-        self._rows: dict[int, int] = {}  # length -> rows a batch
+        self._programs: dict[Shape, jax.stages.Compiled] = {}
+        self._rows: dict[int, int] = {}  # row length -> rows of a shard
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -81,9 +90,9 @@ class Forward:
         return tuple(sorted(self._rows))
 
     def size(self, plan: Plan, more: bool = False, processes: int = 1) -> dict[int, int]:
-        """Rows of a shard for every row length of the plan; a length keeps what it once has.
+        """Row length -> rows of a shard, for every row length of the plan.  A length keeps its first number of rows.
 
-        `processes`: that share the rows.
+        `processes`: the number of processes that share the rows.
         """
         sizes = rows_a_batch(plan.row_length, self.placement.shards * processes, self.token_budget, more)
         for length, rows in sizes.items():
@@ -91,13 +100,13 @@ class Forward:
         return {length: self._rows[length] for length in sizes}
 
     def rows_a_batch(self, length: int) -> int:
-        """Rows of a shard in a batch of this length, which is compiled."""
+        """Rows of a shard in a batch of this length, which must be compiled."""
         return self._rows[length]
 
     def compile(self, plan: Plan, more: bool = False, rows: np.ndarray | None = None) -> None:
-        """Compile a program for every row length of the plan's rows (absent: all) that has none."""
+        """Compile the missing programs for the row lengths of these rows; None: all rows of the plan."""
         self.size(plan, more)
-        room = self._room_for_asks(plan)
+        room = self._room_for_queries(plan)
         lengths = np.unique(plan.row_length if rows is None else plan.row_length[rows]).tolist()
         new = [length for length in lengths if self._shape(length, room) not in self._programs]
         for i, length in enumerate(new):
@@ -110,7 +119,7 @@ class Forward:
             return_freed_memory()
 
     def batches(self, plan: Plan, rows: np.ndarray) -> Iterator[list[int]]:
-        """These rows, longest first, as many of one length at a time as a batch holds now."""
+        """These rows in batches of one length each, longest first, as large as `rows_a_batch` is by then."""
         for length in np.unique(plan.row_length[rows])[::-1].tolist():
             waiting = rows[plan.row_length[rows] == length].tolist()
             while waiting:
@@ -118,20 +127,22 @@ class Forward:
                 yield waiting[:count]
                 waiting = waiting[count:]
 
-    def run(self, plan: Plan, more: bool = False, taken: Iterator[list[int]] | None = None) -> Iterator[RowScores]:
-        """Score the rows that are taken, lists of one length each, as the device gets to them; absent: every row once.
-        Results come in batches, in any order."""
-        if taken is None:
+    def run(self, plan: Plan, more: bool = False, row_lists: Iterator[list[int]] | None = None) -> Iterator[RowScores]:
+        """Score lists of rows, each of one length, and take the next list when the device has room; None: every row once.
+
+        Results come in batches, in any order.
+        """
+        if row_lists is None:
             self.compile(plan, more)
-            taken = self.batches(plan, np.arange(plan.num_rows))
-        room = self._room_for_asks(plan)
-        again: deque[list[int]] = deque()  # batches that did not fit, in halves
+            row_lists = self.batches(plan, np.arange(plan.num_rows))
+        room = self._room_for_queries(plan)
+        again: deque[list[int]] = deque()  # rows of batches that did not fit
         flying: deque[_Flight] = deque()
         last_ready = 0.0
         while True:
-            while len(flying) < IN_FLIGHT and (rows := again.popleft() if again else next(taken, None)) is not None:
+            while len(flying) < IN_FLIGHT and (rows := again.popleft() if again else next(row_lists, None)) is not None:
                 length = int(plan.row_length[rows[0]])
-                if not any(shape.length == length for shape in self._programs):  # rows that another host had
+                if not any(shape.length == length for shape in self._programs):  # rows dealt to another host
                     self.compile(plan, more, np.asarray(rows))
                 count = self._rows[length] * self.placement.shards
                 if len(rows) > count:
@@ -150,33 +161,27 @@ class Forward:
             self.speed.device_seconds += now - max(started, last_ready)
             self.speed.batches[batch.shape] += 1
             last_ready = now
-            tokens = plan.places_of(batch.rows)
+            tokens = plan.num_nodes(batch.rows)
             self.speed.computed_tokens += tokens
+            edge_scores = logprob[batch.edge_output], rank[batch.edge_output]
             yield RowScores(
-                batch.rows,
-                batch.edges,
-                logprob[batch.edge_place],
-                rank[batch.edge_place],
-                batch.asks,
-                set_logprob[batch.ask_place],
-                tokens,
+                batch.rows, batch.edges, *edge_scores, batch.queries, set_logprob[batch.query_output], tokens
             )
 
     def _shape(self, length: int, room: tuple[int, int]) -> Shape:
-        stretched = stretch_of(self.model.config) is not None
-        own = self.placement
-        layout = (own.row_sharding, stretched, own.shards, self.attention)
+        has_rope_class = rope_classes_of(self.model.config) is not None
+        layout = (self.placement.row_sharding, has_rope_class, self.placement.shards, self.attention)
         return Shape(self._rows[length], length, self._chunk, *room, *layout)
 
-    def _room_for_asks(self, plan: Plan) -> tuple[int, int]:
-        """Id sets and asks a row of a program for this plan: powers of two, so that a later plan finds room; or none."""
-        if not len(plan.ask_source):
+    def _room_for_queries(self, plan: Plan) -> tuple[int, int]:
+        """(id sets, queries per row) of a program for this plan: powers of two, so that later plans fit, or zeros."""
+        if not len(plan.query_node):
             return 0, 0
-        most = int(np.diff(plan.ask_offset).max())
+        most = int(np.diff(plan.query_offset).max())
         return 1 << (len(self.id_sets) - 1).bit_length(), 1 << (most - 1).bit_length()
 
     def _sets_table(self, num_sets: int) -> jax.Array:
-        """bool [num_sets, V]: which ids each set holds; V as the head lies on its mesh."""
+        """bool [num_sets, V]: which ids each set holds; V includes the padding that a mesh needs."""
         key = (num_sets, len(self.id_sets))
         if key not in self._tables:
             table = np.zeros((num_sets, self._vocab_size), bool)
@@ -184,10 +189,6 @@ class Forward:
                 row[ids] = True
             self._tables = {key: self.placement.share(table)}
         return self._tables[key]
-
-    @property
-    def _vocab_size(self) -> int:
-        return padded_vocabulary(self.model.config.vocab_size, self.placement)
 
     def _launch(self, plan: Plan, rows: list[int], shape: Shape) -> _Flight:
         batch = assemble(plan, rows, shape)
@@ -202,21 +203,21 @@ class Forward:
             outputs = error
         return _Flight(batch, outputs, started)
 
-    def _program(self, shape: Shape) -> Any:
+    def _program(self, shape: Shape) -> jax.stages.Compiled:
         if shape not in self._programs:
-            own = self.placement
-            on_mesh = own.mesh is not None
+            placement = self.placement
+            on_mesh = placement.mesh is not None
             size = (shape.shards, shape.packed_size)
-            packed = jax.ShapeDtypeStruct(size, jnp.int32, sharding=own.split if on_mesh else None)
+            packed = jax.ShapeDtypeStruct(size, jnp.int32, sharding=placement.split if on_mesh else None)
             sets = (shape.num_sets, self._vocab_size)
-            sets_GV = jax.ShapeDtypeStruct(sets, bool, sharding=own.shared if on_mesh else None)
+            sets_GV = jax.ShapeDtypeStruct(sets, bool, sharding=placement.shared if on_mesh else None)
             score = partial(_score_shard, self.model.graphdef, shape)
-            self._programs[shape] = own.compile(score, (self.model.state, sets_GV), (packed,))
+            self._programs[shape] = placement.compile(score, (self.model.state, sets_GV), (packed,))
             self.speed.programs += 1
         return self._programs[shape]
 
     def _fit(self, length: int, room: tuple[int, int]) -> None:
-        """Compile this length, with half the rows as often as the program's own memory analysis says it cannot fit."""
+        """Compile this length, and halve its rows until the program's memory analysis says that it fits."""
         while True:
             memory = self._program(self._shape(length, room)).memory_analysis()
             needs = memory.temp_size_in_bytes + memory.output_size_in_bytes if memory is not None else 0
@@ -225,11 +226,12 @@ class Forward:
             self._rows[length] = self._half(self._rows[length])
 
     def _half(self, rows: int) -> int:
-        """Half the rows; their number stays a multiple of the parts that they are split into."""
+        """Half the rows, rounded down to a multiple of the devices that split them."""
         return max(rows // 2 // self._split, 1) * self._split
 
     def _halve(self, shape: Shape, error: Exception) -> None:
-        """Out of memory: half the rows of this length from now on.  Any other error, or one row that fails, is raised."""
+        """Out of memory: halve the rows of this length from now on.  Any other error is raised, and so is this one if the
+        rows cannot be halved."""
         if "RESOURCE_EXHAUSTED" not in str(error) or shape.rows == self._split:
             raise error
         if self.placement.is_global:
@@ -238,57 +240,48 @@ class Forward:
                 f"is halved: lower --token_budget, which is {self.token_budget}"
             ) from error
         if shape.rows > self._rows[shape.length]:
-            return  # it flew before the last halving
+            return  # this batch was launched before the last halving
         rows = self._rows[shape.length] = self._half(shape.rows)
         self.speed.halvings += 1
         self.say(f"out of memory: {rows} rows of {shape.length} tokens a batch from now on, not {shape.rows}")
 
 
 def return_freed_memory() -> None:
-    """glibc keeps what a compiler has freed, 0.2 GB after eight programs on CPU, until it is asked."""
+    """Give memory that the compiler has freed back to the system: glibc keeps 0.2 GB after eight programs on CPU."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)
 
 
-def _fetch(outputs: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _fetch(outputs: Outputs | Exception) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if isinstance(outputs, Exception):
         raise outputs
-    logprob, rank, set_logprob = (np.asarray(own).ravel() for own in outputs)
+    logprob, rank, set_logprob = (np.asarray(output).ravel() for output in outputs)
     return logprob, rank, set_logprob
 
 
-def _score_shard(
-    graphdef: Any, shape: Shape, state: Any, sets_GV: jax.Array, packed: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Log-probability and rank of every edge of a packed shard, in the layout's order; log-probability of every ask."""
+def _score_shard(network: Network, shape: Shape, state: Tree, sets_GV: jax.Array, packed: jax.Array) -> Outputs:
+    """Log-probability and rank of every edge of a packed shard, in the layout's order; log-probability of every query."""
     arrays = shape.unpack(packed)
-    decoder = bind(graphdef, state)
-    rows_3BT = [arrays.token_ids_BT, arrays.position_BT, arrays.until_BT]
+    decoder = bind(network, state)
+    rows_3BT = [arrays.token_ids_BT, arrays.position_BT, arrays.subtree_end_BT]
     if shape.row_sharding is not None:
         rows_3BT = jax.lax.with_sharding_constraint(rows_3BT, shape.row_sharding)
-    token_ids_BT, position_BT, until_BT = rows_3BT
+    token_ids_BT, position_BT, subtree_end_BT = rows_3BT
     traced = isinstance(decoder, Decoder)
     windows = decoder.config.layer_windows
-    visibility = Visibility.of_batch(until_BT, position_BT, windows, traced, shape.attention)
-    more = (arrays.stretch_BT,) if shape.stretched else ()
+    visibility = Visibility.of_batch(subtree_end_BT, position_BT, windows, traced, shape.attention)
+    more = (arrays.rope_class_BT,) if shape.has_rope_class else ()
     hidden_BTD = decoder(token_ids_BT, position_BT, visibility, *more)
-    if isinstance(shape.row_sharding, PartitionSpec):  # the head takes a source whichever device had its row
+    if isinstance(shape.row_sharding, PartitionSpec):  # the head reads rows of every device
         hidden_BTD = jax.lax.with_sharding_constraint(hidden_BTD, PartitionSpec())
-    hidden_SD = hidden_BTD.reshape(shape.places, -1)[arrays.source_S]
+    hidden_SD = hidden_BTD.reshape(shape.slots, -1)[arrays.parent_S]
     head = decoder.head()
     rules = {**head.rules, "chunk": shape.chunk}
-    logprob_E, rank_E = target_logprob(
-        hidden_SD,
-        head.weight_VD,
-        arrays.target_E,
-        arrays.round_start_R,
-        arrays.chunk_round_C,
-        arrays.num_chunks_1[0],
-        **rules,
-    )
+    edges = arrays.target_E, arrays.round_start_R, arrays.chunk_round_C, arrays.num_chunks_1[0]
+    logprob_E, rank_E = target_logprob(hidden_SD, head.weight_VD, *edges, **rules)
     if not shape.num_sets:
         return logprob_E, rank_E, jnp.zeros(0, jnp.float32)
-    hidden_AD = hidden_BTD.reshape(shape.places, -1)[arrays.ask_place_A]
-    asked_A = id_set_logprob(hidden_AD, head.weight_VD, sets_GV, arrays.ask_set_A, arrays.num_asks_1[0], **rules)
-    return logprob_E, rank_E, asked_A
+    hidden_AD = hidden_BTD.reshape(shape.slots, -1)[arrays.query_node_A]
+    queries = arrays.query_set_A, arrays.num_queries_1[0]
+    return logprob_E, rank_E, id_set_logprob(hidden_AD, head.weight_VD, sets_GV, *queries, **rules)

@@ -1,21 +1,21 @@
-"""Prompts + params -> greedy or sampled text.
+"""Prompts + weights -> greedy or sampled completions.
 
 Arrives: a model, tokenized prompts with their limits, a tokenizer.  Leaves: one `Generated` a request, in their order.
 It deliberately does not know tasks or metrics; what runs on the device is in `decode.py`.
 
-A shard of a batch (`runtime/devices.py`) is a number of *slots*, each with room for a prompt and what follows it.
-Prompts are prefilled as a forest (what they share at their beginnings is computed once, `planning/`), and the keys
-and values along each one's path are copied into a slot of the same shard.  All slots then take steps on the device,
-until some slot of a shard ends or shows a token that may complete a stop string; there the host looks, frees what has
-ended and lets waiting prompts in.
+A shard of a batch (`runtime/devices.py`) is a number of *slots*, each with room for a prompt and its completion.
+Prompts are prefilled as a forest (shared prefixes are computed once, `planning/`), and the keys and values along each
+prompt's path are copied into a slot of the same shard.  All slots then take steps on the device, until some slot of a
+shard ends or draws a token that may complete a stop string.  Then the host looks, evicts completions that have ended and
+admits waiting prompts.
 
-The last token of a prompt is not prefilled: it is the first that a slot takes.  A draw depends on the request's seed, the
-step and the logits alone: batch and order change it only where float rounding decides between two tokens.
+The last token of a prompt is not prefilled: it is the first that a slot takes in.  A draw depends on the request's seed,
+the step and the logits alone: batch and order change it only where float rounding decides between two tokens.
 """
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -24,7 +24,7 @@ import jax
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from miron_jax.engine.decode import NOT_A_NUMBER, NOTHING, let_in, prefill, take_plain_steps, take_steps
+from miron_jax.engine.decode import NOT_A_NUMBER, NOTHING, admit, prefill, take_plain_steps, take_steps
 from miron_jax.engine.model import Model, attention_of
 from miron_jax.engine.slots import PrefilledPrompt, Slot, draw_arrays, prefill_batch, with_paths
 from miron_jax.engine.text_requests import Generated, GenerationSpeed, Sampling, TextRequest, why_refused
@@ -38,20 +38,23 @@ from miron_jax.model.own import OwnModel
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import Plan
 from miron_jax.ragged import end_to_end
-from miron_jax.runtime.devices import DATA, Placement
+from miron_jax.runtime.devices import DATA, Placement, Tree
 from miron_jax.tokens.detokenize import text_after, texts_of_tokens
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.tokenizers import Tokenizer
 
-SMALLEST_SLOT = 64  # places; slot sizes double from here
+SMALLEST_SLOT = 64  # tokens; slot sizes double from here
 CPU_SLOTS, ACCELERATOR_SLOTS = 128, 256
-CPU_TURNS, ACCELERATOR_TURNS = 2, 1  # of the longest text; a CPU pays for idle slots what it pays for busy ones
-CPU_PREFILL, ACCELERATOR_PREFILL = 2048, 16384  # places of a prefilled batch
-PREFILL_LENGTHS = 2  # row lengths of prefilled batches: what more of them save in padding, their programs cost
+CPU_TURNS, ACCELERATOR_TURNS = (
+    2,
+    1,
+)  # longest completions per slot; on a CPU an idle slot costs as much as a busy one
+CPU_PREFILL, ACCELERATOR_PREFILL = 2048, 16384  # row slots of a prefilled batch
+PREFILL_LENGTHS = 2  # row lengths of prefilled batches; more of them save less padding than their programs cost
 CPU_PROGRAM, ACCELERATOR_PROGRAM = 2 * 10**10, 10**13  # bytes that could be read while one more program is compiled
-CPU_BLOCK = SMALLEST_SLOT  # places that attention reads at a time; every slot holds a whole number of them
-WIDTH = 4  # tokens that a step takes in where texts may be long
-LONG_TEXT = 64  # tokens; shorter texts seldom repeat themselves
+CPU_BLOCK = SMALLEST_SLOT  # tokens that attention reads at a time; every slot holds a whole number of blocks
+WIDTH = 4  # tokens that a step takes in if completions may be long
+LONG_TEXT = 64  # tokens; shorter completions seldom repeat themselves
 
 
 class Generator:
@@ -70,35 +73,36 @@ class Generator:
         self.model, self.tokenizer, self.say = model, tokenizer, say
         self.eos_ids = frozenset(eos_ids)
         self.num_slots = slots or (CPU_SLOTS if self.on_cpu else ACCELERATOR_SLOTS)
-        self.prefill_places = CPU_PREFILL if self.on_cpu else ACCELERATOR_PREFILL
-        self._prefill_rows: dict[int, int] = {}  # of each row length compiled
+        self.prefill_slots = CPU_PREFILL if self.on_cpu else ACCELERATOR_PREFILL
+        self._prefill_rows: dict[int, int] = {}  # compiled row length -> rows of a prefilled batch
         self.speed = GenerationSpeed()
-        self._programs: dict[tuple[Any, ...], Any] = {}
-        self._texts: list[str] | None = None  # of every token alone, made when the first stop string comes
+        self._programs: dict[tuple[str | int, ...], jax.stages.Compiled] = {}
+        self._texts: list[str] | None = None  # each token's text; made for the first stop string
 
     def run(
         self,
         requests: Sequence[TextRequest],
         finished: Callable[[TextRequest, Generated], None] = lambda request, text: None,
     ) -> list[Generated]:
-        """Equal requests are generated once; `finished` hears of each as its text ends.  Raises InputError for a request
-        that cannot be run, before any is."""
+        """Generate a completion for each request, equal requests once; call `finished` as each completion ends.
+
+        Raises InputError for a request that cannot run, before any of them runs.
+        """
         for i, request in enumerate(requests):
-            if wrong := why_refused(request, self.model.config):
-                raise InputError(f"request {i} to generate from {wrong}")
+            if reason := why_refused(request, self.model.config):
+                raise InputError(f"request {i} to generate from {reason}")
         self.speed.prompt_tokens += sum(len(request.token_ids) for request in requests)
         unique = list(dict.fromkeys(requests))
-        found: dict[TextRequest, Generated] = {}
-        for greedy in (True, False):  # sampled texts seldom repeat themselves, and take one token a step
-            kind = [request for request in unique if (request.sampling.temperature == 0) == greedy]
-            for size, members in sorted(
-                self._by_slot_size(kind).items(), reverse=True
-            ):  # short rows fit into long ones
-                found.update(zip(members, self._run_slots(members, size, finished), strict=True))
-        return [found[request] for request in requests]
+        completions: dict[TextRequest, Generated] = {}
+        for greedy in (True, False):  # sampled texts seldom repeat themselves, and take one token per step
+            same_kind = [request for request in unique if (request.sampling.temperature == 0) == greedy]
+            by_size = self._by_slot_size(same_kind)
+            for size in sorted(by_size, reverse=True):  # shorter prefill rows fit into longer ones
+                completions |= zip(by_size[size], self._run_slots(by_size[size], size, finished), strict=True)
+        return [completions[request] for request in requests]
 
     def _by_slot_size(self, requests: Sequence[TextRequest]) -> dict[int, list[TextRequest]]:
-        """Slot sizes double; a size that would not fill its slots once joins the next larger one where that pays."""
+        """Slot size -> requests.  Sizes double; a size that does not fill its slots joins the next one if that pays."""
         sizes: dict[int, list[TextRequest]] = {}
         for request in requests:
             size = SMALLEST_SLOT
@@ -110,16 +114,16 @@ class Generator:
                 sizes[larger] = sizes.pop(size) + sizes[larger]
         return sizes
 
-    def _worth_joining(self, requests: Sequence[TextRequest], more_places: int) -> bool:
-        """In bytes read: steps of their own read the weights anew and need a program, slots of more places read more for
-        every token."""
+    def _worth_joining(self, requests: Sequence[TextRequest], more_tokens: int) -> bool:
+        """Compare bytes read: separate steps read the weights again and need a program; larger slots read `more_tokens`
+        cached tokens for every drawn one."""
         most = [request.max_new_tokens for request in requests]
         weights = sum(leaf.nbytes for leaf in jax.tree.leaves(self.model.state))
         program = CPU_PROGRAM if self.on_cpu else ACCELERATOR_PROGRAM
-        return max(most) * weights + program > sum(most) * more_places * self._place_bytes
+        return max(most) * weights + program > sum(most) * more_tokens * self._token_bytes
 
     def _slots_for(self, requests: Sequence[TextRequest], size: int) -> int:
-        """Slots of a shard that the texts fill: each one takes `turns` of the longest, or as much of shorter ones."""
+        """Slots of a shard that the completions keep busy for CPU_TURNS or ACCELERATOR_TURNS of the longest one."""
         most = [request.max_new_tokens for request in requests]
         share = -(-sum(most) // self.placement.shards)
         filled = -(-share // (max(most) * (CPU_TURNS if self.on_cpu else ACCELERATOR_TURNS)))
@@ -129,15 +133,15 @@ class Generator:
     def _run_slots(
         self, requests: Sequence[TextRequest], size: int, finished: Callable[[TextRequest, Generated], None]
     ) -> list[Generated]:
-        """One size of slot: prefill, let in, step, look, until every request has its text."""
-        found: dict[int, Generated] = {}
+        """One slot size: prefill, admit, step and evict until every request has its completion."""
+        completions: dict[int, Generated] = {}
         halts_V = self._halting_tokens(requests)
         on_device = self.placement.share(halts_V)
         shards, num_slots = self.placement.shards, self._slots_for(requests, size)
         prompts, waiting = self._prefilled(requests), [deque[PrefilledPrompt]() for _ in range(shards)]
         slots: list[Slot | None] = [None] * (shards * num_slots)  # shard after shard
         cache = None if isinstance(self.model.config, OwnModel) else self._empty_cache(num_slots, size)
-        while len(found) < len(requests):
+        while len(completions) < len(requests):
             cache = self._fill(cache, slots, requests, prompts, waiting, size)
             cache, drawn_NBT = self._step(cache, slots, requests, on_device, size)
             for b, slot in enumerate(slots):
@@ -146,9 +150,9 @@ class Generator:
                 drawn = drawn_NBT[:, b].ravel()
                 slot.draw(drawn[drawn != NOTHING])
                 if (text := self._ended(requests[slot.request], slot.drawn, halts_V)) is not None:
-                    found[slot.request], slots[b] = text, None
+                    completions[slot.request], slots[b] = text, None
                     finished(requests[slot.request], text)
-        return [found[i] for i in range(len(requests))]
+        return [completions[i] for i in range(len(requests))]
 
     def _fill(
         self,
@@ -159,74 +163,72 @@ class Generator:
         waiting: list[deque[PrefilledPrompt]],
         size: int,
     ) -> Cache | None:
-        """Let waiting prompts into free slots, one prefilled batch after another: its memory goes with its last prompt.
+        """Admit waiting prompts to free slots, one prefilled batch after another; its last prompt frees its memory.
 
-        A shard whose prompts run out waits where another one has as many left as it has slots.
+        No batch is prefilled for a shard without prompts while another shard has enough waiting to fill its slots.
         """
-        own = len(slots) // len(waiting)
+        num = len(slots) // len(waiting)
         while free := [b for b, slot in enumerate(slots) if slot is None]:
-            if not all(waiting[b // own] for b in free) and max(map(len, waiting)) < own:
+            if not all(waiting[b // num] for b in free) and max(map(len, waiting)) < num:
                 for prompt in next(prompts, ()):
                     waiting[prompt.shard].append(prompt)
-            taken = [(b, waiting[b // own].popleft()) for b in free if waiting[b // own]]
-            if not taken:
+            admitted = [(b, waiting[b // num].popleft()) for b in free if waiting[b // num]]
+            if not admitted:
                 break
-            cache = None if cache is None else self._let_in(cache, taken)
-            for b, prompt in taken:
+            cache = None if cache is None else self._admit(cache, admitted)
+            for b, prompt in admitted:
                 slots[b] = Slot.of(prompt.request, requests[prompt.request].token_ids, size)
         return cache
 
     # Prefill
 
     def _prefilled(self, requests: Sequence[TextRequest]) -> Iterator[list[PrefilledPrompt]]:
-        """Batches of prompts with their keys and values, in the planner's order."""
+        """Batches of prompts with their keys and values; prompts whose completions may be long come first."""
+        shards, empty = self.placement.shards, np.zeros(0, np.int64)
+
+        def longest_first(members: Iterable[int]) -> list[int]:  # a long text that starts last keeps other slots idle
+            return sorted(members, key=lambda r: -requests[r].max_new_tokens)
+
+        order = longest_first(range(len(requests)))
         if isinstance(self.model.config, OwnModel):
-            longest_first = sorted(range(len(requests)), key=lambda r: -requests[r].max_new_tokens)
-            nothing, shards = np.zeros(0, np.int64), self.placement.shards
-            yield [PrefilledPrompt(r, None, i % shards, nothing) for i, r in enumerate(longest_first)]
+            yield [PrefilledPrompt(r, None, i % shards, empty) for i, r in enumerate(order)]
             return
         ids = [request.token_ids for request in requests]
         first, no = np.ones(len(ids), np.int32), np.zeros(len(ids), bool)
-        plan = make_plan(
-            Requests(*end_to_end(ids), first, no, no),
-            cost_model(self.model.config, max_lengths=PREFILL_LENGTHS),
-            tuple(self._prefill_rows),
-        )
-        # Every token but the first is asked for, so a request's edges start at the places of all its tokens but the last.
-        edge_row = np.repeat(np.arange(plan.num_rows), np.diff(plan.edge_offset))
-        paths = [
-            plan.request_edge[plan.request_edge_offset[r] : plan.request_edge_offset[r + 1]] for r in range(len(ids))
-        ]
-        row_of = [int(edge_row[path[0]]) if len(path) else -1 for path in paths]
-        # Those that may run longest go first: a long text that starts last keeps the other slots idle.
-        shards = self.placement.shards
-        members: dict[int, list[int]] = {}
-        for r in sorted(range(len(requests)), key=lambda r: -requests[r].max_new_tokens):
+        cost = cost_model(self.model.config, max_lengths=PREFILL_LENGTHS)
+        plan = make_plan(Requests(*end_to_end(ids), first, no, no), cost, tuple(self._prefill_rows))
+        # All tokens but the first are targets, so the parents of a request's edges are the nodes of all but the last.
+        paths = np.split(plan.request_edge, plan.request_edge_offset[1:-1])
+        row_of, members = plan.request_row.tolist(), dict[int, list[int]]()  # row of each request, requests of each row
+        for r in order:
             members.setdefault(row_of[r], []).append(r)
         if alone := members.pop(-1, []):  # prompts of one token have nothing to prefill
             nothing = self._nothing()
-            yield [PrefilledPrompt(r, nothing, i % shards, np.zeros(0, np.int64)) for i, r in enumerate(alone)]
-        rows_of: dict[int, list[int]] = {}
+            yield [PrefilledPrompt(r, nothing, i % shards, empty) for i, r in enumerate(alone)]
+        rows_of: dict[int, list[int]] = {}  # row length -> rows
         for row in members:
             rows_of.setdefault(int(plan.row_length[row]), []).append(row)
         for length, rows in rows_of.items():
             few = 1 << (-(-len(rows) // shards) - 1).bit_length()
-            wanted = min(max(1, self.prefill_places // length), few)
-            rows_a_batch = self._prefill_rows[length] = max(wanted, self._prefill_rows.get(length, 0))
-            for start in range(0, len(rows), rows_a_batch * shards):
-                own = rows[start : start + rows_a_batch * shards]
-                inside = sorted((r for row in own for r in members[row]), key=lambda r: -requests[r].max_new_tokens)
-                place = {row: (i % shards, i // shards * length) for i, row in enumerate(own)}
-                where = [(r, *place[row_of[r]], plan.edge_source[paths[r]].astype(np.int64)) for r in inside]
-                yield with_paths(self._prefill(plan, own, rows_a_batch, length), where)
+            num_rows = min(max(1, self.prefill_slots // length), few)
+            num_rows = self._prefill_rows[length] = max(num_rows, self._prefill_rows.get(length, 0))
+            for start in range(0, len(rows), num_rows * shards):
+                batch = rows[start : start + num_rows * shards]
+                nodes = {  # of each request: its shard, the first slot of its row, its nodes within the row
+                    r: (i % shards, i // shards * length, plan.edge_parent[paths[r]].astype(np.int64))
+                    for i, row in enumerate(batch)
+                    for r in members[row]
+                }
+                kept_paths = [(r, *nodes[r]) for r in longest_first(nodes)]
+                yield with_paths(self._prefill(plan, batch, num_rows, length), kept_paths)
 
     def _prefill(self, plan: Plan, rows: list[int], num_rows: int, length: int) -> KeyValues:
-        """Run rows of the plan, dealt out to the shards; keys and values of every place, [shards, L, P, K, H]."""
+        """Run rows of the plan, dealt out to the shards; keys and values of every node, [shards, L, P, K, H]."""
         shards = self.placement.shards
         batch = prefill_batch(plan, rows, num_rows, length, shards)
-        self.speed.prefilled_tokens += int(np.diff(plan.place_offset)[rows].sum())
-        places = 1 << (num_rows * length - 1).bit_length()  # few sizes: one let-in program
-        program = partial(prefill, places=places, attention=attention_of(self.model).name)
+        self.speed.prefilled_tokens += int(np.diff(plan.node_offset)[rows].sum())
+        num_nodes = 1 << (num_rows * length - 1).bit_length()  # few sizes, so that they share one program to admit
+        program = partial(prefill, num_nodes=num_nodes, attention=attention_of(self.model).name)
         spec = self._by_heads(3)
         return self._call(
             ("prefill", num_rows, length), program, (self.model.state,), (batch,), out=KeyValues(spec, spec)
@@ -239,61 +241,61 @@ class Generator:
         return KeyValues(empty, empty)
 
     def _by_heads(self, axis: int) -> Any:
-        """Of an array [shards, ...] whose key/value heads stand at this axis."""
+        """The PartitionSpec of an array [shards, ...] with key-value heads at this axis."""
         return PartitionSpec(DATA, *(None,) * (axis - 1), heads_axis(self._config, self.placement))
 
     # Slots
 
     @property
     def _config(self) -> ModelConfig:
-        assert isinstance(self.model.config, ModelConfig), "a user's own model keeps nothing"
+        assert isinstance(self.model.config, ModelConfig), "a user's own model keeps no cache"
         return self.model.config
 
     @property
-    def _dtype(self) -> Any:
-        """The run's dtype, which matrices have; norm weights and biases are float32 whatever it is."""
+    def _dtype(self) -> np.dtype:
+        """The dtype of the run's matrices; norm weights and biases are always float32."""
         return self.model.state["embedding_VD"][...].dtype
 
     @property
-    def _place_bytes(self) -> int:
-        """Keys and values of one place; logits, which a model that keeps nothing makes anew."""
+    def _token_bytes(self) -> int:
+        """Bytes of one token's keys and values; of its logits if the model keeps no cache."""
         config = self.model.config
         if isinstance(config, OwnModel):
             return 8 * config.vocab_size
         return 2 * config.num_layers * config.num_kv_heads * config.head_dim * self._dtype.itemsize
 
     def _slots_that_fit(self, size: int) -> int:
-        """Slots of a shard of this size that half of the free memory holds; prefilled batches need some of the rest."""
-        return max(1, int(self.placement.free_bytes() / 2 / (self._place_bytes * size)))
+        """Slots of this size, per shard, that half of the free memory holds; prefilled batches take some of the rest."""
+        return max(1, int(self.placement.free_bytes() / 2 / (self._token_bytes * size)))
 
     def _empty_cache(self, num_slots: int, size: int) -> Cache:
         block = CPU_BLOCK if self.on_cpu else size  # on an accelerator, many small blocks would be many launches
         shapes = jax.eval_shape(lambda: Cache.zeros(self._config, num_slots, size // block, block, self._dtype))
         shards = self.placement.shards
-        return Cache(*(self.placement.zeros((shards, *own.shape), own.dtype, self._by_heads(4)) for own in shapes))
+        return Cache(*(self.placement.zeros((shards, *x.shape), x.dtype, self._by_heads(4)) for x in shapes))
 
-    def _let_in(self, cache: Cache, taken: list[tuple[int, PrefilledPrompt]]) -> Cache:
+    def _admit(self, cache: Cache, admitted: list[tuple[int, PrefilledPrompt]]) -> Cache:
         """Copy each prompt's path into its slot, prompts of one prefilled batch at a time."""
         _, _, blocks, num, _, _, block = cache.key_LJBKHC.shape  # with its leading axis of shards
         size, shards = blocks * block, self.placement.shards
         batches: dict[int, list[tuple[int, PrefilledPrompt]]] = {}
-        for b, prompt in taken:
+        for b, prompt in admitted:
             assert prompt.kept is not None
             batches.setdefault(id(prompt.kept.key_LBTKH), []).append((b, prompt))
         for group in batches.values():
             kept = group[0][1].kept
             assert kept is not None
-            slot, place = np.zeros((shards, num), np.int32), np.zeros((shards, num, size), np.int32)
+            slot, node = np.zeros((shards, num), np.int32), np.zeros((shards, num, size), np.int32)
             count = np.zeros(shards, np.int32)
             for b, prompt in group:
                 s, i = prompt.shard, count[prompt.shard]
                 slot[s, i] = b - s * num
-                # The rest is never seen, but multiplied by zero: a place of its own, whose values are as finite.
-                place[s, i] = prompt.path[-1] if len(prompt.path) else 0
-                place[s, i, : len(prompt.path)] = prompt.path
+                # Attention multiplies the rest of the slot by zero: values of the same prompt are as finite as the others.
+                node[s, i] = prompt.path[-1] if len(prompt.path) else 0
+                node[s, i, : len(prompt.path)] = prompt.path
                 count[s] += 1
-            key, spec = ("let in", num, size, kept.key_LBTKH.shape[2]), self._by_heads(4)
-            cache = self._call(key, let_in, (), (cache, kept, slot, place, count), donate=(0,), out=Cache(spec, spec))
+            key, spec = ("admit", num, size, kept.key_LBTKH.shape[2]), self._by_heads(4)
+            cache = self._call(key, admit, (), (cache, kept, slot, node, count), donate=(0,), out=Cache(spec, spec))
         return cache
 
     def _step(
@@ -304,7 +306,7 @@ class Generator:
         halts_V: jax.Array,
         size: int,
     ) -> tuple[Cache | None, np.ndarray]:
-        """Draw tokens in every busy slot.  Returns them, int32 [N, slots, T], NOTHING beside them."""
+        """Draw tokens in every busy slot: (cache, tokens int32 [N, slots, T]), NOTHING where none is drawn."""
         shards, num = self.placement.shards, len(slots) // self.placement.shards
         tokens_BS = np.zeros((len(slots), size), np.int32)
         position, left, step = (np.zeros(len(slots), np.int32) for _ in range(3))
@@ -313,9 +315,9 @@ class Generator:
             if slot is not None:
                 request = requests[slot.request]
                 tokens_BS[b] = slot.tokens_S
-                position[b], step[b] = slot.known - 1, len(slot.drawn)
+                position[b], step[b] = slot.num_tokens - 1, len(slot.drawn)
                 left[b], sampling[b] = request.max_new_tokens - len(slot.drawn), request.sampling
-        draw = None if all(own.temperature == 0 for own in sampling) else draw_arrays(sampling, step)
+        draw = None if all(s.temperature == 0 for s in sampling) else draw_arrays(sampling, step)
         how = "greedy" if draw is None else "sampled" if draw.cut is None else "cut"
         by_slot = jax.tree.map(lambda x: x.reshape(shards, num, *x.shape[1:]), (tokens_BS, position, left, draw))
         shared = (self.model.state, halts_V)
@@ -330,7 +332,7 @@ class Generator:
             out = (Cache(spec, spec), small, small)
             cache, drawn, steps = self._call(key, program, shared, (cache, *by_slot), donate=(2,), out=out)
         steps = np.asarray(steps)
-        # A shard that halts earlier has drawn nothing since.
+        # Shards take unlike numbers of steps; rows beyond a shard's last step hold NOTHING.
         drawn_NBT = np.concatenate(list(np.asarray(drawn)), axis=1)[: int(steps.max())]
         self.speed.slot_steps += num * int(steps.sum())
         self.speed.busy_steps += int((drawn_NBT[:, :, 0] != NOTHING).sum())
@@ -339,15 +341,16 @@ class Generator:
 
     def _call(
         self,
-        key: tuple[Any, ...],
-        function: Callable[..., Any],
-        shared: tuple[Any, ...],
-        by_shard: tuple[Any, ...],
+        key: tuple[str | int, ...],
+        function: Callable[..., Tree],
+        shared: tuple[Tree, ...],
+        by_shard: tuple[Tree, ...],
         donate: tuple[int, ...] = (),
-        out: Any = None,
+        out: Tree = None,
     ) -> Any:
-        """Run the program of this key, compiled when it is first met: see `Placement.compile`."""
-        arguments = (*shared, *jax.tree.map(self._placed, by_shard))
+        """Run the program of this key, and compile it first if it is new: see `Placement.compile`."""
+        put = self.placement.put
+        arguments = (*shared, *jax.tree.map(lambda x: put(x) if isinstance(x, np.ndarray) else x, by_shard))
         start = time.perf_counter()
         if key not in self._programs:
             bound = partial(function, self.model.graphdef) if shared else function
@@ -362,9 +365,6 @@ class Generator:
         self.speed.device_seconds += time.perf_counter() - start
         return result
 
-    def _placed(self, x: Any) -> Any:
-        return self.placement.put(x) if isinstance(x, np.ndarray) else x
-
     # Text
 
     def _halting_tokens(self, requests: Sequence[TextRequest]) -> np.ndarray:
@@ -374,13 +374,13 @@ class Generator:
         last = {stop[-1] for request in requests for stop in request.stop}
         if last:
             if any(ord(c) > 127 for c in last):
-                last.add("\ufffd")  # what a part of a character shows as, alone
+                last.add("\ufffd")  # a token that holds a part of a character decodes to it
             self._texts = self._texts or texts_of_tokens(self.tokenizer, len(halts_V))
             halts_V[: len(self._texts)] |= [any(c in text for c in last) for text in self._texts]
         return halts_V
 
     def _ended(self, request: TextRequest, drawn: list[int], halts_V: np.ndarray) -> Generated | None:
-        """The text of a request that is done, or None.  A token that halts stands last: the device stops at it."""
+        """The completion of a request that has ended, or None.  A halting token is always the last one drawn."""
         if drawn[-1] == NOT_A_NUMBER:
             return Generated("", tuple(drawn[:-1]), "nan")
         at_limit = len(drawn) >= request.max_new_tokens

@@ -1,4 +1,4 @@
-"""The plain way to score, which the self-check holds every run against: a request a row, attention by its definition.
+"""The plain scorer that the self-check compares with: one request per row, attention by its definition.
 
 Arrives: a model and a few requests.  Leaves: log-probabilities of their spans.  It deliberately shares neither plan nor
 kernels with `forward.py`.
@@ -10,46 +10,47 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from miron_jax.engine.model import Model
+from miron_jax.engine.model import Model, Network
 from miron_jax.kernels.forest_attention import reference
-from miron_jax.model.costs import stretch_of
+from miron_jax.model.costs import rope_classes_of
 from miron_jax.model.own import bind
 from miron_jax.model.visibility import Visibility
+from miron_jax.runtime.devices import Tree
 
 
 class PlainVisibility(Visibility):
-    """The same record; attention by the dense definition, for the self-check."""
+    """A `Visibility` whose attention is the dense definition, for the self-check."""
 
     def attend(self, q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, **rules: Any) -> jax.Array:
-        """A key-value head at a time: the dense logits of all heads at once would be the run's highest use of memory."""
+        """One key-value head at a time: the dense logits of all heads at once would set the run's peak memory."""
         (b, t, n, h), kv_heads = q_BTNH.shape, k_BTKH.shape[2]
         q_KBTGH = jnp.moveaxis(q_BTNH.astype(jnp.float32).reshape(b, t, kv_heads, n // kv_heads, h), 2, 0)
         k_KBT1H, v_KBT1H = (jnp.moveaxis(x.astype(jnp.float32)[:, :, :, None], 2, 0) for x in (k_BTKH, v_BTKH))
 
-        def one_head(own: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-            return reference.forest_attention(*own, self.until_BT, self.position_BT, **rules)
+        def one_head(qkv: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+            return reference.forest_attention(*qkv, self.subtree_end_BT, self.position_BT, **rules)
 
         out_KBTGH = jax.lax.map(one_head, (q_KBTGH, k_KBT1H, v_KBT1H))
         return jnp.moveaxis(out_KBTGH, 0, 2).reshape(b, t, n, h)
 
 
 class PlainScore(NamedTuple):
-    """A request's scored span, token by token, by the plain way."""
+    """The scored span of one request, token by token."""
 
     logprob: np.ndarray  # float32 nats
-    margin: np.ndarray  # float32 nats, how far it stands above the best other token; below 0 where it does not
+    margin: np.ndarray  # float32 nats, log p less that of the best other token; negative if another token is ahead
 
 
 def score_plainly(model: Model, token_ids: list[np.ndarray], span_start: list[int]) -> tuple[list[PlainScore], int]:
-    """Score requests the plain way: one a row, dense attention, the whole vocabulary at once at the scored positions.
+    """Score requests one per row, with dense attention and the whole vocabulary at once at the scored positions.
 
-    Two programs: the shorter half of the requests and the longer half, each padded to its longest.  Returns a score
+    Two programs run: the shorter half of the requests and the longer half, each padded to its longest.  Returns a score
     for each request and the number of programs.
     """
     order = np.argsort([len(ids) for ids in token_ids], kind="stable")
     results: dict[int, PlainScore] = {}
     model = model.on_one_device
-    program, stretch = jax.jit(_score_plain, static_argnums=0), stretch_of(model.config)
+    program, rope_classes = jax.jit(_score_plain, static_argnums=0), rope_classes_of(model.config)
     shapes = set()
     for half in (half for half in np.array_split(order, 2) if len(half)):
         length = max(len(token_ids[i]) for i in half)
@@ -57,28 +58,28 @@ def score_plainly(model: Model, token_ids: list[np.ndarray], span_start: list[in
         shapes.add((length, scored))
         for i in half.tolist():
             ids, start = token_ids[i], span_start[i]
-            row, places = np.zeros(length, np.int32), np.ones(scored, np.int32)
+            row, positions = np.zeros(length, np.int32), np.ones(scored, np.int32)
             row[: len(ids)] = ids
-            places[: len(ids) - start] = np.arange(start, len(ids))
-            own_class = None if stretch is None else np.int32(stretch.class_of(len(ids)))
-            found = program(model.graphdef, model.state, row, places, own_class)
-            results[i] = PlainScore(*(np.asarray(x)[: len(ids) - start] for x in found))
+            positions[: len(ids) - start] = np.arange(start, len(ids))
+            length_class = None if rope_classes is None else np.int32(rope_classes.class_of(len(ids)))
+            outputs = program(model.graphdef, model.state, row, positions, length_class)
+            results[i] = PlainScore(*(np.asarray(x)[: len(ids) - start] for x in outputs))
     return [results[i] for i in range(len(token_ids))], len(shapes)
 
 
 def _score_plain(
-    graphdef: Any, state: Any, token_ids_T: jax.Array, place_N: jax.Array, stretch: jax.Array | None
+    network: Network, state: Tree, token_ids_T: jax.Array, position_N: jax.Array, rope_class: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
-    """(log p, margin) of the tokens at these places.  Padding stands to the right, where causal attention never looks."""
-    decoder = bind(graphdef, state)
+    """(log p, margin) of the tokens at these positions.  Padding is on the right, where causal attention never looks."""
+    decoder = bind(network, state)
     length = token_ids_T.shape[0]
     position_1T = jnp.arange(length, dtype=jnp.int32)[None]
     visibility = PlainVisibility(jnp.full((1, length), length, jnp.int32), position_1T)
-    more = () if stretch is None else (jnp.full((1, length), stretch),)
-    hidden_ND = decoder(token_ids_T[None], position_1T, visibility, *more)[0][place_N - 1]
+    more = () if rope_class is None else (jnp.full((1, length), rope_class),)
+    hidden_ND = decoder(token_ids_T[None], position_1T, visibility, *more)[0][position_N - 1]
     logits_NV = decoder.head().logits(hidden_ND)
     logprob_NV = jax.nn.log_softmax(logits_NV, axis=-1)
-    target_N1 = token_ids_T[place_N][:, None]
+    target_N1 = token_ids_T[position_N][:, None]
     logprob_N = jnp.take_along_axis(logprob_NV, target_N1, axis=1)[:, 0]
     others_NV = jnp.where(jnp.arange(logits_NV.shape[1])[None] == target_N1, -jnp.inf, logprob_NV)
     return logprob_N, logprob_N - others_NV.max(axis=-1)

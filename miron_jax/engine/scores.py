@@ -1,4 +1,4 @@
-"""Walks a Plan: one score a request, exactly once.
+"""Request batches -> scores of every request, each distinct one computed once.
 
 Arrives: Requests, a Forward.  Leaves: `Scores`, flat arrays in the order of the requests.  It deliberately does not
 know tasks or text.
@@ -19,15 +19,15 @@ from miron_jax.errors import InputError
 from miron_jax.model.costs import cost_model
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import CostModel
-from miron_jax.planning.request_batches import PlannedPart, Totals, plan_parts, select
+from miron_jax.planning.request_batches import RequestBatch, Totals, plan_request_batches, select
 from miron_jax.ragged import gather, offsets_of
 from miron_jax.runtime.hosts import Hosts, deal
 from miron_jax.runtime.journal import Entries, Journal
 from miron_jax.tokens.records import Requests
 
 
-def score_parts(
-    parts: Iterable[Requests],
+def score_request_batches(
+    batches: Iterable[Requests],
     forward: Forward,
     cost: CostModel,
     totals: Totals,
@@ -35,12 +35,13 @@ def score_parts(
     progress: Callable[[int], None] = lambda tokens: None,
     lengths: tuple[int, ...] = (),
 ) -> Iterator[Scores]:
-    """Plan and score each part in turn.  Raises SelfCheckFailed; what the parts raise (InputError) comes through."""
-    return score_planned(plan_parts(parts, cost, totals, lengths, forward.id_sets), forward, check, progress)
+    """Plan and score each request batch in turn.  Raises SelfCheckFailed, and what the iterable raises (InputError)."""
+    planned = plan_request_batches(batches, cost, totals, lengths, forward.id_sets)
+    return score_planned(planned, forward, check, progress)
 
 
 def score_planned(
-    planned: Iterable[PlannedPart],
+    planned: Iterable[RequestBatch],
     forward: Forward,
     check: SelfCheck,
     progress: Callable[[int], None] = lambda tokens: None,
@@ -48,57 +49,58 @@ def score_planned(
     hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
     name: str = "",
 ) -> Iterator[Scores]:
-    """Score each part in turn; the next one is tokenized and planned while the device works on this one.  Rows whose
-    requests all stand in the journal are not computed; others go there when they are.
+    """Score each request batch in turn; a thread tokenizes and plans the next one while the device works on this one.
 
-    Several `hosts` that have all weights each deal the rows of every part out between them; they meet in the journal, and
-    only the first one yields scores, when all parts are done.  On a mesh that spans them all compute the same, and scores
-    of others than the first stand for nothing where the journal had them.  `name` of these weights is used once.
+    A row whose requests are all in the journal is not computed; the scores of other rows are added to the journal.
+
+    Several `hosts` that each have all weights share the rows of every batch and meet in the journal; only the first one
+    yields scores, after all batches.  On a mesh that spans hosts all of them compute the same rows, and scores that the
+    first one took from the journal are meaningless on the others.  `name` identifies these weights and is used once.
     """
-    known, coming, met, load = _Known(), iter(planned), list[PlannedPart](), np.zeros(hosts.count)
+    distinct, planned, batches, load = _DistinctScores(), iter(planned), list[RequestBatch](), np.zeros(hosts.count)
     each_its_share = hosts.count > 1 and not forward.placement.is_global
     host = ThreadPoolExecutor(1)
     try:
-        upcoming = host.submit(next, coming, None)
-        while (part := upcoming.result()) is not None:
-            upcoming = host.submit(next, coming, None)
-            met.append(part)
-            own_name = f"{name}/{len(met)}"
-            _same_plan(hosts, own_name, part)
+        upcoming = host.submit(next, planned, None)
+        while (batch := upcoming.result()) is not None:
+            upcoming = host.submit(next, planned, None)
+            batches.append(batch)
+            batch_name = f"{name}/{len(batches)}"
+            _check_same_plan(hosts, batch_name, batch)
             if each_its_share:
                 assert journal is not None, "hosts meet in the journal"
-                _score_share(part, forward, progress, journal, hosts, own_name, load)
+                _score_share(batch, forward, progress, journal, hosts, batch_name, load)
                 continue
-            scores = _score(part, forward, progress, journal, hosts, own_name)
-            scores = _alone_where_nan(scores, part, forward, hosts, own_name)
-            check.compare(forward.model, part, scores, hosts.is_first)
-            known.append(scores)
-            yield known.take(part.places)
-        _same_plan(hosts, f"{name}/{len(met) + 1}", None)
+            scores = _score(batch, forward, progress, journal, hosts, batch_name)
+            scores = _alone_where_nan(scores, batch, forward, hosts, batch_name)
+            check.compare(forward.model, batch, scores, hosts.is_first)
+            distinct.append(scores)
+            yield distinct.select(batch.distinct_idx)
+        _check_same_plan(hosts, f"{name}/{len(batches) + 1}", None)
         if each_its_share:
             assert journal is not None
             meet(journal, hosts, f"{name}/scored")
-            hosts.arrive(f"{name}/speed", forward.speed.told)
+            hosts.arrive(f"{name}/speed", forward.speed.counts)
             if hosts.is_first:
                 forward.speed.add(hosts.gather(f"{name}/speed")[1:])
-            for part in met if hosts.is_first else ():
-                scores = _score(part, forward, progress, journal)  # all is there but where the model answered NaN
-                scores = _alone_where_nan(scores, part, forward)
-                check.compare(forward.model, part, scores)
-                known.append(scores)
-                yield known.take(part.places)
+            for batch in batches if hosts.is_first else ():
+                scores = _score(batch, forward, progress, journal)  # the journal lacks only requests with NaN
+                scores = _alone_where_nan(scores, batch, forward)
+                check.compare(forward.model, batch, scores)
+                distinct.append(scores)
+                yield distinct.select(batch.distinct_idx)
     finally:
-        host.shutdown(wait=False, cancel_futures=True)  # a run that is interrupted does not wait for its next part
+        host.shutdown(wait=False, cancel_futures=True)  # an interrupted run does not wait for its next batch
 
 
-def _same_plan(hosts: Hosts, name: str, part: PlannedPart | None) -> None:
-    """Every host makes the same plan; None: of no further part.  Raises InputError where this one made another."""
+def _check_same_plan(hosts: Hosts, name: str, batch: RequestBatch | None) -> None:
+    """Raises InputError if this host has another plan than the first one; None: there is no further batch."""
     if hosts.count == 1:
         return
-    told = None
-    if part is not None:
-        told = blake2b(b"".join(part.digests) + part.plan.row_length.tobytes(), digest_size=16).hexdigest()
-    if hosts.agree(f"{name}/plan", told) != told:
+    digest = None
+    if batch is not None:
+        digest = blake2b(b"".join(batch.digests) + batch.plan.row_length.tobytes(), digest_size=16).hexdigest()
+    if hosts.agree(f"{name}/plan", digest) != digest:
         raise InputError(
             f"process {hosts.index} has other requests than process 0: give all hosts the same flags, benchmark data, "
             "tokenizer and versions"
@@ -106,7 +108,7 @@ def _same_plan(hosts: Hosts, name: str, part: PlannedPart | None) -> None:
 
 
 def meet(journal: Journal, hosts: Hosts, name: str) -> None:
-    """All that this process has finished is in the journal; the first one waits for the others, and reads theirs."""
+    """Write all finished scores to the journal; the first process waits for the others and reads theirs."""
     journal.flush()
     hosts.arrive(name, journal.written)
     if hosts.is_first:
@@ -114,7 +116,7 @@ def meet(journal: Journal, hosts: Hosts, name: str) -> None:
 
 
 def _score_share(
-    part: PlannedPart,
+    batch: RequestBatch,
     forward: Forward,
     progress: Callable[[int], None],
     journal: Journal,
@@ -122,18 +124,18 @@ def _score_share(
     name: str,
     load: np.ndarray,
 ) -> None:
-    """This process's rows of a part, then what others have not begun, into the journal.  `load`: see `deal`."""
-    plan, table = part.plan, _Table(part)
-    lacking = np.zeros(plan.num_rows, bool)
-    lacking[table.take_from(journal, progress)] = True
-    batch = forward.size(plan, part.more, hosts.count)
-    shards, sizes = hosts.agree(f"{name}/batch", [forward.placement.shards, list(batch.items())])
+    """Score this process's rows of a batch, then rows that others have not begun, into the journal.  `load`: see `deal`."""
+    plan, table = batch.plan, _Table(batch)
+    missing = np.zeros(plan.num_rows, bool)
+    missing[table.fill_from(journal, progress)] = True
+    rows_of_length = list(forward.size(plan, batch.more, hosts.count).items())
+    shards, sizes = hosts.agree(f"{name}/batch", [forward.placement.shards, rows_of_length])
     cost = cost_model(forward.model.config).row(plan.row_length)
     lists = deal(plan.row_length, cost, hosts.count, shards, dict(sizes), load)
-    own = np.asarray([row for rows in lists[hosts.index] for row in rows if lacking[row]], np.int64)
-    forward.compile(plan, part.more, own)
-    taken = ([row for row in rows if lacking[row]] for rows in hosts.take(name, lists))
-    for scored in forward.run(plan, part.more, (rows for rows in taken if rows)):
+    dealt = np.asarray([row for rows in lists[hosts.index] for row in rows if missing[row]], np.int64)
+    forward.compile(plan, batch.more, dealt)
+    row_lists = ([row for row in rows if missing[row]] for rows in hosts.take(name, lists))
+    for scored in forward.run(plan, batch.more, (rows for rows in row_lists if rows)):
         hosts.step()
         table.write(scored)
         journal.add(table.entries(scored.rows))
@@ -142,46 +144,45 @@ def _score_share(
 
 def _alone_where_nan(
     scores: Scores,
-    part: PlannedPart,
+    batch: RequestBatch,
     forward: Forward,
     hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
     name: str = "",
 ) -> Scores:
-    """Requests with NaN once more, each in a row of its own: in a row that many share, 0 x NaN reaches them all."""
-    wrong = np.isnan(scores.set_logprob)
+    """Score requests with NaN again, one per row: in a shared row 0 x NaN spreads from one request to all."""
+    is_nan = np.isnan(scores.set_logprob)
     owner = np.repeat(np.arange(len(scores)), np.diff(scores.offsets))
-    wrong[owner[np.isnan(scores.logprob)]] = True
-    chosen = np.asarray(hosts.agree(f"{name}/nan", np.flatnonzero(wrong).tolist()), np.int64)
+    is_nan[owner[np.isnan(scores.logprob)]] = True
+    chosen = np.asarray(hosts.agree(f"{name}/nan", np.flatnonzero(is_nan).tolist()), np.int64)
     if not len(chosen):
         return scores
-    one_a_row = replace(cost_model(forward.model.config, max_lengths=len(forward.lengths)), sharing="none")
-    requests = select(part.fresh, chosen)
-    plan = make_plan(requests, one_a_row, forward.lengths)
-    alone = PlannedPart(chosen, requests, [part.digests[r] for r in chosen.tolist()], plan, more=True)
-    again = _score(alone, forward, lambda tokens: None, None)
+    one_per_row = replace(cost_model(forward.model.config, max_lengths=len(forward.lengths)), sharing="none")
+    requests = select(batch.fresh, chosen)
+    plan = make_plan(requests, one_per_row, forward.lengths)
+    alone = RequestBatch(chosen, requests, [batch.digests[r] for r in chosen.tolist()], plan, more=True)
     logprob, rank, set_logprob = scores.logprob.copy(), scores.rank.copy(), scores.set_logprob.copy()
-    for r, own in zip(chosen.tolist(), again, strict=True):
+    for r, score in zip(chosen.tolist(), _score(alone, forward, lambda tokens: None, None), strict=True):
         span = slice(scores.offsets[r], scores.offsets[r + 1])
-        logprob[span], rank[span], set_logprob[r] = own
+        logprob[span], rank[span], set_logprob[r] = score
     return Scores(scores.offsets, logprob, rank, set_logprob)
 
 
 def _score(
-    part: PlannedPart,
+    batch: RequestBatch,
     forward: Forward,
     progress: Callable[[int], None],
     journal: Journal | None,
     hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
     name: str = "",
 ) -> Scores:
-    """Run a plan and hand every request its edges."""
-    table = _Table(part)
-    missing = np.asarray(hosts.agree(f"{name}/rows", table.take_from(journal, progress).tolist()), np.int64)
+    """Compute the rows of a batch that the journal lacks, and return the scores of its requests."""
+    table = _Table(batch)
+    missing = np.asarray(hosts.agree(f"{name}/rows", table.fill_from(journal, progress).tolist()), np.int64)
     if not hosts.is_first:
-        table.rank[:] = 0  # of rows that the first one had
+        table.rank[:] = 0  # in place of rows that the first host takes from its journal
         table.logprob[:] = 0
-    forward.compile(part.plan, part.more, missing)
-    for scored in forward.run(part.plan, part.more, forward.batches(part.plan, missing)):
+    forward.compile(batch.plan, batch.more, missing)
+    for scored in forward.run(batch.plan, batch.more, forward.batches(batch.plan, missing)):
         hosts.step()
         table.write(scored)
         if journal is not None:
@@ -191,91 +192,88 @@ def _score(
 
 
 class _Table:
-    """The scores of a part's edges while they come in."""
+    """The scores of a batch's edges while they come in."""
 
-    def __init__(self, part: PlannedPart) -> None:
-        self.part, plan = part, part.plan
-        self.logprob = np.full(len(plan.edge_source), np.nan, np.float32)
-        self.rank = np.full(len(plan.edge_source), -1, np.int32)
-        self.of_ask = np.zeros(len(plan.ask_source) + 1, np.float32)  # the last one stands for no ask
+    def __init__(self, batch: RequestBatch) -> None:
+        self.plan, self.digests = batch.plan, batch.digests
+        plan = self.plan
+        self.logprob = np.full(len(plan.edge_parent), np.nan, np.float32)
+        self.rank = np.full(len(plan.edge_parent), -1, np.int32)
+        self.set_logprob = np.zeros(len(plan.query_node) + 1, np.float32)  # of each query; the last one: no query
         request_row = plan.request_row
         self._by_row = np.argsort(request_row, kind="stable")  # requests without an edge first
         self._first = np.searchsorted(request_row[self._by_row], np.arange(plan.num_rows + 1))
 
     def write(self, scored: RowScores) -> None:
         self.logprob[scored.edges], self.rank[scored.edges] = scored.logprob, scored.rank
-        self.of_ask[scored.asks] = scored.set_logprob
+        self.set_logprob[scored.queries] = scored.set_logprob
 
     def requests_of(self, rows: Sequence[int]) -> np.ndarray:
-        """int64, those whose edges lie in these rows."""
+        """Requests whose edges are in these rows, int64."""
         return np.concatenate([self._by_row[self._first[row] : self._first[row + 1]] for row in rows])
 
     def entries(self, rows: Sequence[int]) -> Entries:
-        """Finished requests of these rows, for the journal; those with a NaN are run again, and stay out of it."""
-        plan, requests = self.part.plan, self.requests_of(rows)
+        """Journal entries of these rows' requests, without those with a NaN, which are scored again."""
+        plan, requests = self.plan, self.requests_of(rows)
         size = np.diff(plan.request_edge_offset)
         edges, offsets = gather(plan.request_edge, plan.request_edge_offset[requests], size[requests])
-        set_logprob = self.of_ask[plan.request_ask[requests]]
-        wrong = np.isnan(set_logprob) | np.logical_or.reduceat(np.isnan(self.logprob[edges]), offsets[:-1])
-        if wrong.any():
-            requests, set_logprob = requests[~wrong], set_logprob[~wrong]
+        set_logprob = self.set_logprob[plan.request_query[requests]]
+        is_nan = np.isnan(set_logprob) | np.logical_or.reduceat(np.isnan(self.logprob[edges]), offsets[:-1])
+        if is_nan.any():
+            requests, set_logprob = requests[~is_nan], set_logprob[~is_nan]
             edges, offsets = gather(plan.request_edge, plan.request_edge_offset[requests], size[requests])
-        digests = b"".join(self.part.digests[r] for r in requests.tolist())
+        digests = b"".join(self.digests[r] for r in requests.tolist())
         digests = np.frombuffer(digests, np.uint8).reshape(-1, 16)
         return Entries(digests, offsets, self.logprob[edges], self.rank[edges], set_logprob)
 
-    def take_from(self, journal: Journal | None, progress: Callable[[int], None]) -> np.ndarray:
-        """Write what the journal knows of whole rows; the others' numbers, int64."""
-        plan, rows = self.part.plan, np.arange(self.part.plan.num_rows)
+    def fill_from(self, journal: Journal | None, progress: Callable[[int], None]) -> np.ndarray:
+        """Write the scores of rows that the journal has whole; returns the rows that are missing, int64."""
+        plan, rows = self.plan, np.arange(self.plan.num_rows)
         if journal is None or not journal.num_known:
             return rows
-        known = journal.known(self.part.digests)
-        lacking = np.zeros(plan.num_rows, bool)
+        known = journal.known(self.digests)
+        missing = np.zeros(plan.num_rows, bool)
         request_row = plan.request_row
-        lacking[request_row[~known & (request_row >= 0)]] = True
-        done = rows[~lacking]
+        missing[request_row[~known & (request_row >= 0)]] = True
+        done = rows[~missing]
         if len(done):
             requests = self.requests_of(done.tolist())
-            stored = journal.scores_of([self.part.digests[r] for r in requests.tolist()])
+            stored = journal.scores_of([self.digests[r] for r in requests.tolist()])
             size = np.diff(plan.request_edge_offset)[requests]
             assert (np.diff(stored.offsets) == size).all(), "a digest names token ids and span"
             edges, _ = gather(plan.request_edge, plan.request_edge_offset[requests], size)
             self.logprob[edges], self.rank[edges] = stored.logprob, stored.rank
-            asking = plan.request_ask[requests] >= 0
-            self.of_ask[plan.request_ask[requests[asking]]] = stored.set_logprob[asking]
-            progress(plan.places_of(done.tolist()))
-        return rows[lacking]
+            has_query = plan.request_query[requests] >= 0
+            self.set_logprob[plan.request_query[requests[has_query]]] = stored.set_logprob[has_query]
+            progress(plan.num_nodes(done.tolist()))
+        return rows[missing]
 
     def scores(self) -> Scores:
-        plan = self.part.plan
+        """The scores of all requests of the batch, in their order."""
+        plan, edges = self.plan, self.plan.request_edge
         assert not (self.rank < 0).any(), "an edge of the plan was never scored"
-        set_logprob = self.of_ask[plan.request_ask]
-        return Scores(
-            plan.request_edge_offset, self.logprob[plan.request_edge], self.rank[plan.request_edge], set_logprob
-        )
+        set_logprob = self.set_logprob[plan.request_query]
+        return Scores(plan.request_edge_offset, self.logprob[edges], self.rank[edges], set_logprob)
 
 
-class _Known:
-    """Scores of the run's distinct requests, in the order in which they were met."""
+class _DistinctScores:
+    """Scores of the run's distinct requests, in order of first occurrence."""
 
     def __init__(self) -> None:
-        self._parts: list[Scores] = []
+        self._batches: list[Scores] = []
         self._first: list[int] = [0]
 
     def append(self, scores: Scores) -> None:
-        self._parts.append(scores)
+        self._batches.append(scores)
         self._first.append(self._first[-1] + len(scores))
 
-    def take(self, places: np.ndarray) -> Scores:
-        part = np.searchsorted(self._first, places, side="right") - 1
-        taken = [
-            self._parts[p][place - self._first[p]] for p, place in zip(part.tolist(), places.tolist(), strict=True)
-        ]
-        offsets = offsets_of([len(score.rank) for score in taken])
-        empty = [np.zeros(0, np.float32)], [np.zeros(0, np.int32)]
+    def select(self, distinct_idx: np.ndarray) -> Scores:
+        batch = np.searchsorted(self._first, distinct_idx, side="right") - 1
+        pairs = zip(batch.tolist(), distinct_idx.tolist(), strict=True)
+        scores = [self._batches[b][idx - self._first[b]] for b, idx in pairs]
         return Scores(
-            offsets,
-            np.concatenate([score.logprob for score in taken] or empty[0]),
-            np.concatenate([score.rank for score in taken] or empty[1]),
-            np.asarray([score.set_logprob for score in taken], np.float32),
+            offsets_of([len(score.rank) for score in scores]),
+            np.concatenate([np.zeros(0, np.float32), *(score.logprob for score in scores)]),
+            np.concatenate([np.zeros(0, np.int32), *(score.rank for score in scores)]),
+            np.asarray([score.set_logprob for score in scores], np.float32),
         )

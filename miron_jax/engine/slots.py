@@ -1,4 +1,4 @@
-"""The slots of a generation batch: prompts that are read and texts that grow.
+"""The slots of a generation batch: prompts that are read and completions that grow.
 
 Arrives: prefilled keys and values.  Leaves: `Slot`, `PrefilledPrompt`.  It deliberately does not know programs.
 """
@@ -19,16 +19,18 @@ class PrefilledPrompt(NamedTuple):
     """A request whose keys and values are on the device."""
 
     request: int
-    kept: KeyValues | None  # [shards, L, P, K, H] of its prefilled batch; None: a model that keeps nothing
+    kept: KeyValues | None  # [shards, L, P, K, H] of its prefilled batch; None: the model keeps no cache
     shard: int
-    path: np.ndarray  # int64, places of all its tokens but the last, in its shard
+    path: np.ndarray  # int64, nodes of all its tokens but the last, in its shard
 
 
 @dataclass(slots=True)
 class Slot:
+    """A completion that grows."""
+
     request: int
-    tokens_S: np.ndarray  # int32, the prompt and what was drawn
-    known: int  # tokens of these
+    tokens_S: np.ndarray  # int32, the prompt and the drawn tokens
+    num_tokens: int  # of tokens_S in use
     drawn: list[int] = field(default_factory=list)
 
     @classmethod
@@ -38,34 +40,34 @@ class Slot:
         return cls(request, tokens_S, len(prompt))
 
     def draw(self, tokens: np.ndarray) -> None:
-        """A NaN may stand last, as NOT_A_NUMBER: the text ends there."""
-        self.tokens_S[self.known : self.known + len(tokens)] = tokens
-        self.known += len(tokens)
+        """Append drawn tokens.  The last one may be NOT_A_NUMBER, which ends the completion."""
+        self.tokens_S[self.num_tokens : self.num_tokens + len(tokens)] = tokens
+        self.num_tokens += len(tokens)
         self.drawn += tokens.tolist()
 
 
-def with_paths(kept: KeyValues, where: list[tuple[int, int, int, np.ndarray]]) -> list[PrefilledPrompt]:
-    return [PrefilledPrompt(request, kept, shard, path + first) for request, shard, first, path in where]
+def with_paths(kept: KeyValues, paths: list[tuple[int, int, int, np.ndarray]]) -> list[PrefilledPrompt]:
+    """Prompts of one prefilled batch, from (request, shard, first node of its row, path within the row).
+
+    A caller that yields them holds no reference to `kept`, so its memory is freed with the last prompt.
+    """
+    return [PrefilledPrompt(request, kept, shard, path + first) for request, shard, first, path in paths]
 
 
 def draw_arrays(sampling: Sequence[Sampling], step: np.ndarray) -> Draw:
-    cut = Cut(
-        np.asarray([own.top_k for own in sampling], np.int32), np.asarray([own.top_p for own in sampling], np.float32)
-    )
-    return Draw(
-        np.asarray([own.temperature for own in sampling], np.float32),
-        np.asarray([own.seed for own in sampling], np.uint32),
-        step,
-        cut if any(own.top_k or own.top_p < 1 for own in sampling) else None,
-    )
+    """The arrays that draw one token in every slot; `step` counts the tokens that each slot has drawn."""
+    temperature = np.asarray([s.temperature for s in sampling], np.float32)
+    seed = np.asarray([s.seed for s in sampling], np.uint32)
+    cut = Cut(np.asarray([s.top_k for s in sampling], np.int32), np.asarray([s.top_p for s in sampling], np.float32))
+    return Draw(temperature, seed, step, cut if any(s.top_k or s.top_p < 1 for s in sampling) else None)
 
 
 def prefill_batch(plan: Plan, rows: Sequence[int], num_rows: int, length: int, shards: int) -> np.ndarray:
     """int32 [shards, 3, B, T]: token ids, positions and subtree ends of these rows, dealt out to the shards."""
     batch = np.zeros((shards, 3, num_rows, length), np.int32)
-    batch[:, 2] = np.arange(1, length + 1)  # a padding place sees only itself
+    batch[:, 2] = np.arange(1, length + 1)  # a padding slot sees only itself
     for i, row in enumerate(rows):
-        places = slice(plan.place_offset[row], plan.place_offset[row + 1])
-        own = batch[i % shards, :, i // shards, : places.stop - places.start]
-        own[0], own[1], own[2] = plan.token_ids[places], plan.position[places], plan.until[places]
+        nodes = slice(plan.node_offset[row], plan.node_offset[row + 1])
+        columns = plan.token_ids[nodes], plan.position[nodes], plan.subtree_end[nodes]
+        batch[i % shards, :, i // shards, : nodes.stop - nodes.start] = columns
     return batch

@@ -1,4 +1,4 @@
-"""What generation is asked for, and what it gives.
+"""Requests for completions, and the completions.
 
 Arrives: nothing.  Leaves: `TextRequest`, `Sampling`, `Generated`, `GenerationSpeed`.  It deliberately does not know
 devices.
@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from miron_jax.errors import InputError
 from miron_jax.model.config import ModelConfig
-from miron_jax.model.costs import stretch_of
+from miron_jax.model.costs import rope_classes_of
 from miron_jax.model.own import OwnModel
 from miron_jax.tokens.detokenize import text_after
 from miron_jax.tokens.tokenizers import Tokenizer
@@ -39,7 +39,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class TextRequest:
-    """A prompt to go on from.  The text ends before the first stop string, at EOS, or after `max_new_tokens`."""
+    """A prompt to complete.  The completion ends before the first stop string, at EOS, or after `max_new_tokens`."""
 
     token_ids: tuple[int, ...]  # at least one
     max_new_tokens: int
@@ -48,36 +48,38 @@ class TextRequest:
 
     @property
     def digest(self) -> str:
-        """Names all that the text depends on beside the model and its tokenizer."""
-        told = json.dumps([self.token_ids, self.max_new_tokens, self.stop, astuple(self.sampling)])
-        return blake2b(told.encode(), digest_size=16).hexdigest()
+        """128 bits, in hex, of all that the completion depends on except the model and its tokenizer."""
+        content = json.dumps([self.token_ids, self.max_new_tokens, self.stop, astuple(self.sampling)])
+        return blake2b(content.encode(), digest_size=16).hexdigest()
 
 
-Ended = Literal["stop", "eos", "length", "nan"]  # nan: the model answered NaN, the text means nothing
+Ended = Literal["stop", "eos", "length", "nan"]  # nan: the logits are NaN, and the text means nothing
 
 
 class Generated(NamedTuple):
+    """One completion."""
+
     text: str  # without the stop string
-    token_ids: tuple[int, ...]  # all that were drawn, those of the stop string included, EOS not
+    token_ids: tuple[int, ...]  # all drawn tokens, those of the stop string included, EOS not
     ended: Ended
 
 
 @dataclass(slots=True)
 class GenerationSpeed:
-    """Grows while requests run."""
+    """Counts and times of generation; grows while requests run."""
 
     slot_steps: int = 0  # slots x steps of all calls
-    busy_steps: int = 0  # those of a slot with a text
+    busy_steps: int = 0  # slot steps of slots in use
     drawn_tokens: int = 0  # a step may draw several
-    prompt_tokens: int = 0  # one row a request
-    prefilled_tokens: int = 0  # places computed, shared beginnings once
+    prompt_tokens: int = 0  # one row per request
+    prefilled_tokens: int = 0  # nodes computed, shared prefixes once
     programs: int = 0
     compile_seconds: float = 0.0
     device_seconds: float = 0.0
 
 
 def plain_text(tokenizer: Tokenizer, prompt: Sequence[int], generated: Generated) -> str:
-    """A text without its special tokens; one that a stop string ended is taken as it is."""
+    """A completion without special tokens; if a stop string ended it, its text is returned unchanged."""
     if generated.ended == "stop":
         return generated.text
     special = set(tokenizer.all_special_ids)
@@ -85,7 +87,7 @@ def plain_text(tokenizer: Tokenizer, prompt: Sequence[int], generated: Generated
 
 
 def why_refused(request: TextRequest, config: ModelConfig | OwnModel) -> str | None:
-    """What is wrong with a request, and what to do."""
+    """The reason why a request cannot run, and the remedy; None: it can run."""
     ids = request.token_ids
     if not ids:
         return "has no token: an empty prompt needs a tokenizer with a BOS token"
@@ -98,11 +100,11 @@ def why_refused(request: TextRequest, config: ModelConfig | OwnModel) -> str | N
             f"has token ids from {min(ids)} to {max(ids)}, but the model's vocabulary has {config.vocab_size}: "
             "name the model's own tokenizer with --tokenizer"
         )
-    stretch = stretch_of(config)
-    if stretch is not None and len(ids) + request.max_new_tokens > stretch.above:
+    rope_classes = rope_classes_of(config)
+    if rope_classes is not None and len(ids) + request.max_new_tokens > rope_classes.above:
         return (
             f"has {len(ids)} tokens and asks for {request.max_new_tokens} more, but the model's rotary frequencies "
-            f"change above {stretch.above}, while a text grows: shorten the prompt or ask for fewer"
+            f"change above {rope_classes.above}, while a text grows: shorten the prompt or ask for fewer"
         )
     if config.num_positions and len(ids) + request.max_new_tokens - 1 > config.num_positions:
         return (

@@ -1,5 +1,5 @@
-"""Joins what the engine computes to the examples that asked for it.
+"""Joins the engine's scores and completions with the examples of the tasks.
 
-Arrives: sources (tasks with their examples), scores, texts.  Leaves: each task's examples, scored.  It deliberately
+Arrives: sources (tasks with their examples), scores, completions.  Leaves: each task's scored examples.  It deliberately
 does not know how they are averaged or written.
 """

@@ -1,7 +1,7 @@
-"""Tasks' scores -> a suite's composites with their uncertainty.
+"""A suite's composites with their uncertainty.
 
 Arrives: a suite, an `Outcome`.  Leaves: `Composite`s and their `Estimate`s.  It deliberately does not know how a suite
-weighs its tasks: the suite does.
+weighs its tasks.
 """
 
 import math
@@ -14,29 +14,28 @@ from miron_jax.task_kinds.interface import TaskScores
 
 
 def suite_composites(suite: Suite[AnyTask], outcome: Outcome) -> dict[str, tuple[Composite, Estimate | None]]:
-    """A suite's composites.  A task with skipped examples or changed data counts as missing: no name without the data."""
-    found = {task.source.task.name: own for task in outcome.tasks if (own := task.for_composites())}
-    measured = {
-        task.source.task.name: _measured(task, found[task.source.task.name])
-        for task in outcome.tasks
-        if task.source.task.name in found
-    }
+    """A suite's composites.  A task with skipped examples or changed data counts as missing."""
+    estimates, measured = {}, {}
+    for scores in outcome.tasks:
+        if metrics := scores.for_composites():
+            name = scores.source.task.name
+            estimates[name], measured[name] = metrics, _measured(scores, metrics)
     composites = {}
     for name, composite in suite.composites(measured).items():
         stderrs = {
-            task: (own[composite.metric] if composite.metric else next(iter(own.values()))).stderr
-            for task, own in found.items()
+            task: (metrics[composite.metric] if composite.metric else next(iter(metrics.values()))).stderr
+            for task, metrics in estimates.items()
             if task in composite.weights
         }
         composites[name] = composite, estimate_composite(composite, stderrs)
     return composites
 
 
-def _measured(task: TaskScores, found: Mapping[str, Estimate]) -> Measured:
-    source, means = task.source, {name: own.value for name, own in found.items()}
+def _measured(scores: TaskScores, metrics: Mapping[str, Estimate]) -> Measured:
+    source, means = scores.source, {name: estimate.value for name, estimate in metrics.items()}
     rows = None if source.task.file is None else source.task.file.rows
     is_whole = source.data.state == "as published" or rows in (None, len(source.examples))
-    if task.num_skipped or not is_whole or source.data.state == "changed":
-        return Measured(None, task.num_examples)
+    if scores.num_skipped or not is_whole or source.data.state == "changed":
+        return Measured(None, scores.num_examples)
     main = next(iter(means.values()))
-    return Measured(None if math.isnan(main) else main, task.num_examples, means)
+    return Measured(None if math.isnan(main) else main, scores.num_examples, means)

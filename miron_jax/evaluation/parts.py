@@ -1,7 +1,7 @@
-"""Tasks -> the run's parts: tokenized examples of about PART_TOKENS tokens, over the tasks' borders.
+"""The request batches of a run: tokenized examples of one or more tasks, about REQUEST_BATCH_TOKENS tokens each.
 
-Arrives: tasks, each of its kind.  Leaves: parts of `Piece`s, and the row lengths that a run of many parts should compile.
-It deliberately does not know models' weights or scores.
+Arrives: the run's `TaskKind`s.  Leaves: lists of `Piece`s, and the row lengths that a run of many batches compiles.  It
+deliberately does not know weights or scores.
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ import numpy as np
 from miron_jax.errors import InputError
 from miron_jax.planning.packing import choose_lengths
 from miron_jax.planning.records import CostModel
-from miron_jax.planning.request_batches import PART_TOKENS
+from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
 from miron_jax.task_kinds.interface import Piece, TaskKind
 from miron_jax.tokens.records import Requests, concatenate
 
@@ -22,14 +22,14 @@ Part = list[Piece]
 
 
 def parts_of(kinds: Sequence[TaskKind], order: Sequence[int]) -> Iterator[Part]:
-    """Tokenized examples in runs of about PART_TOKENS tokens, over the tasks' borders.  `order`: see `Survey`."""
+    """Tokenized examples in parts of about REQUEST_BATCH_TOKENS tokens, across tasks.  `order`: see `Survey`."""
     part: Part = []
     tokens = 0
     for index in order:
         for examples, requests in kinds[index].pieces():
             part.append(Piece(index, examples, requests))
             tokens += len(requests.token_ids)
-            if tokens >= PART_TOKENS:
+            if tokens >= REQUEST_BATCH_TOKENS:
                 yield part
                 part, tokens = [], 0
     if part:
@@ -37,7 +37,7 @@ def parts_of(kinds: Sequence[TaskKind], order: Sequence[int]) -> Iterator[Part]:
 
 
 def join(parts: Iterable[Part], waiting: deque[Part], vocab_size: int) -> Iterator[Requests]:
-    """Each part's requests end to end; the part itself goes to `waiting` for the scores to come."""
+    """The requests of each part, concatenated; the part joins `waiting` until its scores come."""
     for part in parts:
         waiting.append(part)
         requests = concatenate([piece.requests for piece in part])
@@ -51,24 +51,24 @@ def join(parts: Iterable[Part], waiting: deque[Part], vocab_size: int) -> Iterat
 
 
 class Survey(NamedTuple):
-    """What a run of several parts settles before the first one is tokenized."""
+    """Decisions of a run of several parts before the first one is tokenized."""
 
-    lengths: tuple[int, ...]  # of rows; () in a run of one part, which chooses from the data themselves
-    order: list[int]  # tasks by their longest row, so that hosts and devices that share a run end on short rows
+    lengths: tuple[int, ...]  # of rows; (): a run of one part chooses them from its requests
+    order: list[int]  # tasks from long rows to short, so that hosts and devices finish at about the same time
 
 
 def survey(kinds: Sequence[TaskKind], cost: CostModel) -> Survey:
     """Row lengths for a run of several parts, and the order of its tasks.
 
-    Sizes are guessed, each kind its own way.  One program is left to an example that is longer than guessed.
+    Each kind estimates its sizes.  One compiled length is reserved for examples longer than estimated.
     """
-    guessed = {index: sizes for index, kind in enumerate(kinds) if (sizes := kind.sizes(cost)) is not None}
-    if sum(sizes.plain_tokens for sizes in guessed.values()) < PART_TOKENS:
+    estimated = {index: sizes for index, kind in enumerate(kinds) if (sizes := kind.sizes(cost)) is not None}
+    if sum(sizes.plain_tokens for sizes in estimated.values()) < REQUEST_BATCH_TOKENS:
         return Survey((), list(range(len(kinds))))
-    longest = {index: sizes.longest for index, sizes in guessed.items()}
-    most = min(-(-max(longest.values()) // cost.length_multiple) * cost.length_multiple, cost.most_places or 1 << 31)
+    longest = {index: sizes.longest for index, sizes in estimated.items()}
+    most = min(-(-max(longest.values()) // cost.length_multiple) * cost.length_multiple, cost.max_slots or 1 << 31)
     spare = replace(cost, max_lengths=max(1, cost.max_lengths - 1))
-    places = np.concatenate([sizes.places for sizes in guessed.values()])
-    sizes = np.minimum(np.ceil(places).astype(np.int64), most)
+    num_nodes = np.concatenate([sizes.num_nodes for sizes in estimated.values()])
+    sizes = np.minimum(np.ceil(num_nodes).astype(np.int64), most)
     order = sorted(range(len(kinds)), key=lambda index: -longest.get(index, most))
     return Survey(choose_lengths(sizes, spare, (most,)), order)

@@ -1,6 +1,6 @@
-"""What a run scores and what comes of it.
+"""The inputs and the outcome of a run.
 
-Arrives: nothing.  Leaves: `Inputs` and `Outcome`.  It deliberately does not know how a score is made or averaged.
+Arrives: nothing.  Leaves: `Inputs` and `Outcome`.  It deliberately does not know how scores are computed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,29 +20,29 @@ from miron_jax.tokens.records import Bos, LengthLimit
 
 
 class Inputs(NamedTuple):
-    """What a run scores, found and checked."""
+    """The tasks of a run with their checked data files."""
 
     sources: list[Source]
-    missing: dict[str, Path]  # tasks of a suite whose data file is absent, and where it was looked for
-    suites: Sequence[Suite[AnyTask]]  # those that the tasks come from
+    missing: dict[str, Path]  # tasks of a suite without a data file -> the path where it should be
+    suites: Sequence[Suite[AnyTask]]  # of the tasks
 
 
 class Outcome(NamedTuple):
-    """All that a run has scored, and what it took."""
+    """All scores of a run, and its costs."""
 
     tasks: Sequence[TaskScores]
     inputs: Inputs
     length_limit: LengthLimit
-    bos: Bos | None  # None: no task puts one of its own
+    bos: Bos | None  # None: no task adds one
     totals: Totals
     speed: Speed
     check: SelfCheck
     load_seconds: float  # model and tokenizer
     generation: GenerationSpeed | None = None  # None: nothing was generated
     checkpoint: Checkpoint = Checkpoint(None, None)
-    journal_seconds: float = 0.0  # that the run waited for what keeps its scores
-    weights: str = ""  # fingerprint of all weights as they lay on the devices
+    journal_seconds: float = 0.0  # that the run waited for its journal
+    weights: str = ""  # fingerprint of all weights on the devices
     answers: Answers | None = None  # of a user's own model to fixed tokens
-    implausible: Sequence[str] = ()  # what is odd about the weights, a sentence a leaf
-    commits: Mapping[str, str | None] = MappingProxyType({})  # of the hub, that model and tokenizer were read at
-    unverified: Sequence[str] = ()  # inputs that came with no checksum
+    implausible: Sequence[str] = ()  # one warning per suspicious weight
+    commits: Mapping[str, str | None] = MappingProxyType({})  # hub commits of model and tokenizer
+    unverified: Sequence[str] = ()  # inputs without a checksum

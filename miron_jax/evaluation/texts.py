@@ -1,7 +1,7 @@
-"""Texts of all tasks: drawn together, over hosts, through the journal.
+"""Completions of all tasks: generated together, across hosts, recorded in the journal.
 
-Arrives: tasks that say what is to be generated, a Generator.  Leaves: the tasks' scores with their texts.  It deliberately
-does not know what makes a text right.
+Arrives: tasks with requests for completions, a Generator.  Leaves: the tasks' scores with their completions.  It
+deliberately does not know how a completion is judged.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import Journal, Text
 from miron_jax.task_kinds.interface import TaskKind, TaskScores
 
-BLOCKS_EACH = 4  # of a process's texts: what another one may take over
-DRAWN_COST = 16  # tokens of a prompt that one drawn token costs
+BLOCKS_EACH = 4  # per process; another process may take over whole blocks
+NEW_TOKEN_COST = 16  # cost of a generated token, in prompt tokens
 
 
 def generate_texts(
@@ -28,26 +28,23 @@ def generate_texts(
     hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
     name: str = "",
 ) -> None:
-    """Every text that the tasks ask for, in one go.  Texts that stand in the journal are not drawn again; others go there
-    when they end.  Of several `hosts` only the first gets them; `name` of these weights is used once."""
+    """Generate the completions of all tasks in one run and hand them to the tasks.
+
+    The journal keeps every completion as it ends, and none is generated twice.  Of several `hosts` only the first gets the
+    completions.  `name`: of these weights, unique within the process group.
+    """
     pairs = list(zip(kinds, scores, strict=True))
-    wanted = [request for kind, own in pairs for request in kind.texts(own)]
-    texts = iter(_drawn(wanted, generator, journal, hosts, f"{name}/texts"))
+    requests = [request for kind, task_scores in pairs for request in kind.texts(task_scores)]
+    texts = iter(_generated(requests, generator, journal, hosts, f"{name}/texts"))
     if hosts.is_first:
-        for kind, own in pairs:
-            kind.take_texts(own, texts)
+        for kind, task_scores in pairs:
+            kind.take_texts(task_scores, texts)
 
 
-def _drawn(
+def _generated(
     requests: list[TextRequest], generator: Generator, journal: Journal | None, hosts: Hosts, name: str
 ) -> list[Generated]:
-    """A text a request; of several hosts, to the first one."""
-
-    def known() -> list[Text | None]:
-        return [None if journal is None else journal.text_of(request.digest) for request in requests]
-
-    def draw(these: list[TextRequest]) -> list[Generated]:
-        return generator.run(these, finished)
+    """One completion per request, on the first host; [] on the others."""
 
     def finished(request: TextRequest, text: Generated) -> None:
         hosts.step()
@@ -56,22 +53,22 @@ def _drawn(
 
     if hosts.count > 1 and not generator.placement.is_global:
         assert journal is not None, "hosts meet in the journal"
-        for block in hosts.take(name, _dealt(requests, hosts.count)):
-            draw([request for request in block if journal.text_of(request.digest) is None])
+        for block in hosts.take(name, _blocks(requests, hosts.count)):
+            generator.run([request for request in block if journal.text_of(request.digest) is None], finished)
         meet(journal, hosts, name)
         if not hosts.is_first:
             return []
-    found = known()
-    missing = hosts.agree(f"{name}/missing", [i for i, text in enumerate(found) if text is None])
-    drawn = dict(zip(missing, draw([requests[i] for i in missing]), strict=True))
-    return [drawn[i] if i in drawn else Generated(*(text or Text("", (), "nan"))) for i, text in enumerate(found)]
+    known = [None if journal is None else journal.text_of(request.digest) for request in requests]
+    missing = hosts.agree(f"{name}/missing", [i for i, text in enumerate(known) if text is None])
+    new = dict(zip(missing, generator.run([requests[i] for i in missing], finished), strict=True))
+    return [new[i] if i in new else Generated(*(text or Text("", (), "nan"))) for i, text in enumerate(known)]
 
 
-def _dealt(requests: list[TextRequest], count: int) -> list[list[list[TextRequest]]]:
-    """Blocks of neighbours, which share beginnings, for each process; of about equal cost, by the tokens that they may
-    take and draw."""
+def _blocks(requests: list[TextRequest], count: int) -> list[list[list[TextRequest]]]:
+    """Blocks of neighbouring requests, which share prefixes, for each process.  Blocks have about equal costs, by prompt
+    tokens and new tokens."""
     unique = list(dict.fromkeys(requests))
-    cost = np.cumsum([len(own.token_ids) + DRAWN_COST * own.max_new_tokens for own in unique])
+    cost = np.cumsum([len(request.token_ids) + NEW_TOKEN_COST * request.max_new_tokens for request in unique])
     num_blocks = count * BLOCKS_EACH
     bounds = np.searchsorted(cost, np.linspace(0, cost[-1] if len(cost) else 0, num_blocks + 1)[1:-1], side="right")
     blocks = [unique[a:b] for a, b in pairwise([0, *bounds.tolist(), len(unique)])]

@@ -1,5 +1,5 @@
 """Crowd annotations -> a human baseline: read, filter annotators, vote, measure agreement, compare with gold.
 
-`annotations` reads files, `votes` decides labels, `agreement` says how far annotators agree, `gold` knows right answers,
-`baseline` puts them together.  Nothing here knows models.
+`annotations` reads files, `votes` decides labels, `agreement` measures agreement, `gold` gives right answers, `baseline`
+combines them.  Nothing here knows models.
 """

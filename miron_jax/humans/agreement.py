@@ -1,4 +1,4 @@
-"""How far annotators agree.  Arrives: answers an item.  Leaves: one number.  It deliberately knows no labels."""
+"""Agreement of annotators.  Arrives: the answers to each item.  Leaves: one number.  It deliberately knows no labels."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 def krippendorff_alpha(units: Iterable[Sequence[str]]) -> float | None:
     """Krippendorff's alpha for nominal data: 1 - observed over expected disagreement; 1 is perfect, 0 is chance.
 
-    `units`: the answers to each item; items with one answer pair with nothing and drop out.  None where there is no pair, or
-    only one answer occurs, so that chance disagrees never.  Source: Krippendorff, Computing Krippendorff's
+    `units`: the answers to each item; items with one answer are ignored.  None if there is no pair, or if only
+    one answer occurs, so that the expected disagreement is 0.  Source: Krippendorff, Computing Krippendorff's
     Alpha-Reliability (2011), section C.
     """
     totals, observed = Counter[str](), 0.0

@@ -1,4 +1,4 @@
-"""Annotations -> the human baseline of a task, by both procedures, with what one needs to doubt it.
+"""Annotations -> the human baseline of a task, by both procedures, with the numbers that qualify it.
 
 Arrives: `Annotations`, a rule for right answers if there is one.  Leaves: `Baseline`.  It deliberately does not know files.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from miron_jax.humans.agreement import krippendorff_alpha
 from miron_jax.humans.annotations import PROJECTS, Annotations, Project
 from miron_jax.humans.gold import Rule
-from miron_jax.humans.votes import NEEDED, Label, Votes, procedure_a, procedure_b, votes, workers
+from miron_jax.humans.votes import NEEDED, Label, Votes, collect_votes, procedure_a, procedure_b, workers
 from miron_jax.statistics.estimate import wilson
 from miron_jax.tasks.mera.metrics import macro_f1, matthews
 
@@ -28,63 +28,65 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class Procedure:
-    """Labels and how far they are right."""
+    """Labels of one procedure and how often they are right."""
 
     labelled: int
     coverage: float  # of all items
-    origins: dict[str, int]  # how labels came to be
-    without_gold: int  # labelled items whose right answer is not known, left out of the accuracy
+    origins: dict[str, int]  # rule that decided -> labels
+    without_gold: int  # labelled items without a known right answer; the accuracy leaves them out
     accuracy: Accuracy | None  # None: no rule for right answers
     f1_macro: float | None  # of labels against right answers; None: there are none
-    mcc: float | None  # Matthews' correlation, where there are two answers; the greater one by its text is positive
+    mcc: float | None  # Matthews' correlation, of two answers; the one that sorts last is positive
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
     rows: int
     dropped_rows: int  # without item or worker
-    items: int  # that are no control tasks
+    items: int  # other than control tasks
     overlap: dict[int, int]  # votes an item -> items, before annotators are rejected
     workers: int
     rejected: dict[str, tuple[int, int]]  # worker -> (controls, right)
     workers_without_controls: int
     controls_a_worker: float  # median
     alpha_before: float | None  # Krippendorff's, nominal, of all annotators
-    alpha: float | None  # of those kept
+    alpha: float | None  # of kept annotators
     single_annotator: Accuracy | None  # one answer of a kept annotator
     a: Procedure
     b: Procedure
 
 
 def baseline(
-    found: Annotations,
+    annotations: Annotations,
     rule: Rule | None,
     skills: Mapping[str, float],
     needed: int = NEEDED,
     project: Project = PROJECTS["plain"],
-    glad: Callable[[Annotations], Mapping[str, float] | None] = lambda found: None,
+    glad: Callable[[Annotations], Mapping[str, float] | None] = lambda annotations: None,
 ) -> tuple[Baseline, dict[tuple[str, ...], str], dict[tuple[str, ...], Label]]:
-    """The baseline, and the labels by item of procedures A and B.  `glad`: abilities, asked for where items are even."""
-    known = workers(found.answers)
+    """The baseline, and the labels by item of procedures A and B.  `glad` fits abilities; it runs only if items are tied."""
+    known = workers(annotations.answers)
     rejected = {
-        name: (own.controls, own.right) for name, own in known.items() if own.is_rejected and project.is_filtered
+        name: (worker.controls, worker.right)
+        for name, worker in known.items()
+        if worker.is_rejected and project.is_filtered
     }
-    everyone, kept = votes(found.answers, (), project), votes(found.answers, rejected, project)
+    everyone, kept = (collect_votes(annotations.answers, names, project) for names in ((), rejected))
     right = {item: None if rule is None else rule(item) for item in everyone}
     labels, decided = procedure_a(kept, needed, project.plurality), procedure_b(kept, skills)
     if any(label.origin == "undecided" for label in decided.values()):
-        decided = procedure_b(kept, skills, glad(found))
+        decided = procedure_b(kept, skills, glad(annotations))
     how = "a strict plurality" if project.plurality else f"{needed} equal votes"
-    single = [vote.answer == right[item] for item, own in kept.items() for vote in own if right[item] is not None]
-    told = Baseline(
-        rows=len(found.answers),
-        dropped_rows=found.num_dropped,
+    single = [vote.answer == right[item] for item, votes in kept.items() for vote in votes if right[item] is not None]
+    measured = Baseline(
+        rows=len(annotations.answers),
+        dropped_rows=annotations.num_dropped,
         items=len(everyone),
         overlap=dict(sorted(Counter(map(len, everyone.values())).items())),
         workers=len(known),
         rejected=rejected,
-        workers_without_controls=sum(not own.controls for own in known.values()),
-        controls_a_worker=median(own.controls for own in known.values()) if known else 0.0,
+        workers_without_controls=sum(not worker.controls for worker in known.values()),
+        controls_a_worker=median(worker.controls for worker in known.values()) if known else 0.0,
         alpha_before=_alpha(everyone),
         alpha=_alpha(kept),
         single_annotator=_accuracy(single) if rule is not None else None,
@@ -96,11 +98,11 @@ def baseline(
             rule,
         ),
     )
-    return told, labels, decided
+    return measured, labels, decided
 
 
-def _alpha(found: Votes) -> float | None:
-    return krippendorff_alpha([vote.answer for vote in own] for own in found.values())
+def _alpha(votes: Votes) -> float | None:
+    return krippendorff_alpha([vote.answer for vote in cast] for cast in votes.values())
 
 
 def _procedure(
@@ -120,11 +122,11 @@ def _over_all(pairs: list[tuple[str, str]]) -> tuple[float | None, float | None]
     """(macro F1, Matthews' correlation): MERA's measures of RCB and the TAPE sets, and of ruEthics."""
     if not pairs:
         return None, None
-    given, right = ([pair[i] for pair in pairs] for i in (0, 1))
-    weights, values = np.ones(len(pairs)), sorted({*given, *right})
-    positive = np.asarray(given) == values[-1], np.asarray(right) == values[-1]
+    answers, right = ([pair[i] for pair in pairs] for i in (0, 1))
+    weights, values = np.ones(len(pairs)), sorted({*answers, *right})
+    positive = np.asarray(answers) == values[-1], np.asarray(right) == values[-1]
     mcc = matthews(positive[0], positive[1], weights) if len(values) == 2 else None
-    return macro_f1(given, right, weights), mcc
+    return macro_f1(answers, right, weights), mcc
 
 
 def _accuracy(judged: list[bool]) -> Accuracy | None:

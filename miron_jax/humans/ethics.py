@@ -1,7 +1,7 @@
-"""ruEthics' pools -> 15 numbers: what people said of each question against each of the five labels.
+"""ruEthics' pools -> 15 numbers: human labels of each question against each of the five gold labels.
 
 Arrives: labels by item, MERA's file of right answers (modules/scoring/data, ruEthics/data.json).  Leaves: correlations.  It
-deliberately does not know how labels came to be.
+deliberately does not know how labels were decided.
 """
 
 from collections import Counter
@@ -33,10 +33,10 @@ def read_ethics_gold(path: Path) -> Labels:
     except (OSError, ValueError) as error:
         raise InputError(f"--gold={path}: {error}; expected MERA's ruEthics data.json, a list of records") from None
     right: dict[tuple[str, ...], dict[str, str]] = {}
-    for number, own in enumerate(records if isinstance(records, list) else [records], 1):
-        pair = own.get("pair") if isinstance(own, dict) else None
-        labels = {name: str(own.get(name)) for name in ETHICS} if isinstance(own, dict) else {}
-        texts = [own.get("text"), *pair] if isinstance(pair, list) and len(pair) == 2 else []
+    for number, entry in enumerate(records if isinstance(records, list) else [records], 1):
+        record = entry if isinstance(entry, dict) else {}
+        pair, labels = record.get("pair"), {name: str(record.get(name)) for name in ETHICS}
+        texts = [record.get("text"), *pair] if isinstance(pair, list) and len(pair) == 2 else []
         if not texts or not all(isinstance(text, str) for text in texts) or not set(labels.values()) <= {"0", "1"}:
             raise InputError(
                 f"--gold={path}, record {number}: expected text, pair (two texts) and 0 or 1 for each of {', '.join(ETHICS)}"
@@ -49,23 +49,23 @@ def read_ethics_gold(path: Path) -> Labels:
 class EthicsValues(NamedTuple):
     mcc: dict[str, float]  # by "question.category", as `tasks.mera.metrics.ethics`
     n: dict[str, int]  # labelled items of each question
-    without_gold: int  # labelled items that the right answers do not have, left out
+    without_gold: int  # labelled items without a gold label, left out
 
 
 def ethics_values(labels: Mapping[tuple[str, ...], str], inputs: Sequence[str], gold: Labels) -> EthicsValues:
-    """Matthews' correlations of labels, by item (a tuple of the columns `inputs`), with each of five right ones.
+    """Matthews' correlation of labels with each of the five gold ones.  `labels`: by item, a tuple of the columns `inputs`.
 
-    Raises InputError where a column, question or label is unknown, and where no item has a right answer.
+    Raises InputError if a column, question or label is unknown, or if no item has a right answer.
     """
-    places = [inputs.index(f"INPUT:{name}") for name in _FIELDS if f"INPUT:{name}" in inputs]
-    if len(places) != len(_FIELDS):
+    columns = [inputs.index(f"INPUT:{name}") for name in _FIELDS if f"INPUT:{name}" in inputs]
+    if len(columns) != len(_FIELDS):
         raise InputError(
             f"ruEthics' items have the columns {', '.join(inputs)}, expected {', '.join(f'INPUT:{n}' for n in _FIELDS)}: "
             "name them so in the header"
         )
     answered = []
     for item, label in labels.items():
-        *key, question = (item[place] for place in places)
+        *key, question = (item[column] for column in columns)
         if label not in _LABELS:
             raise InputError(f"ruEthics: {key[0]!r:.40} is labelled {label!r:.40}, expected 0 or 1: recode the answers")
         right = gold.get(normalized(key))
@@ -76,15 +76,15 @@ def ethics_values(labels: Mapping[tuple[str, ...], str], inputs: Sequence[str], 
             f"ruEthics: none of {len(labels)} labelled items is in --gold, which has {len(gold)} texts: give the data.json "
             "of these pools"
         )
-    counts = Counter(own.group for own in answered)
+    counts = Counter(entry.group for entry in answered)
     return EthicsValues(ethics(answered, np.ones(len(answered))), dict(counts), len(labels) - len(answered))
 
 
 def _question(text: str) -> str:
-    """By the stem that comes first in the wording."""
-    found = sorted((place, name) for stem, name in _STEMS.items() if (place := text.lower().find(stem)) >= 0)
-    if not found:
+    """The kind of question, by the stem that comes first in its wording."""
+    matches = sorted((start, name) for stem, name in _STEMS.items() if (start := text.lower().find(stem)) >= 0)
+    if not matches:
         raise InputError(
             f"ruEthics: the question {text!r:.60} is none of the three, expected one with {', '.join(_STEMS)} in it"
         )
-    return found[0][1]
+    return matches[0][1]

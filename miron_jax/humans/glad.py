@@ -1,7 +1,7 @@
 """Annotators' abilities by GLAD, through the optional package crowd-kit.
 
-Arrives: `Annotations`.  Leaves: an ability by annotator, or None where the package is absent.  It deliberately does not know
-what they decide.
+Arrives: `Annotations`.  Leaves: an ability by annotator, or None if the package is absent.  It deliberately does not know
+how labels use them.
 """
 
 import warnings
@@ -9,12 +9,12 @@ from collections.abc import Mapping
 
 from miron_jax.humans.annotations import Annotations
 
-# MERA's notebooks: of all, and of each step's maximization
+# MERA's notebooks: limits of the whole fit, and of each step's maximization
 ITERATIONS, TOLERANCE, STEP_ITERATIONS, STEP_TOLERANCE = 10_000, 1e-6, 1000, 1e-3
 
 
-def abilities(found: Annotations) -> Mapping[str, float] | None:
-    """alpha of every annotator, fitted on all answers, those to control tasks and of rejected annotators among them.
+def abilities(annotations: Annotations) -> Mapping[str, float] | None:
+    """alpha of every annotator, fitted on all answers, including those to control tasks and of rejected annotators.
 
     Whitehill et al. 2009, "Whose vote should count more".  None: crowd-kit is not installed (pip install crowd-kit).
     """
@@ -23,7 +23,7 @@ def abilities(found: Annotations) -> Mapping[str, float] | None:
         from crowdkit.aggregation import GLAD  # pyright: ignore[reportMissingImports]
     except ImportError:
         return None
-    rows = [("\t".join(own.item), own.worker, own.answer) for own in found.answers]
+    rows = [("\t".join(answer.item), answer.worker, answer.answer) for answer in annotations.answers]
     table = pd.DataFrame(rows, columns=["task", "worker", "label"])
     glad = GLAD(n_iter=ITERATIONS, tol=TOLERANCE, m_step_max_iter=STEP_ITERATIONS, m_step_tol=STEP_TOLERANCE)
     with warnings.catch_warnings():

@@ -1,6 +1,6 @@
-"""Right answers that can be computed, or that a file gives.
+"""Right answers, computed or read from a file.
 
-Arrives: the name of a rule, or a file.  Leaves: the right answer of an item, None where it has none.  It deliberately knows
+Arrives: the name of a rule, or a file.  Leaves: the right answer of an item, None if it has none.  It deliberately knows
 nothing of annotators.
 """
 
@@ -20,12 +20,12 @@ _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.m
 
 
 def brackets(item: tuple[str, ...]) -> str:
-    """ "1" where all brackets close in order (MERA's BPS), else "0"."""
+    """ "1" if all brackets close in order (MERA's BPS), else "0"."""
     stack: list[str] = []
-    for own in item[0]:
-        if own in _PAIRS.values():
-            stack.append(own)
-        elif own in _PAIRS and (not stack or stack.pop() != _PAIRS[own]):
+    for char in item[0]:
+        if char in _PAIRS.values():
+            stack.append(char)
+        elif char in _PAIRS and (not stack or stack.pop() != _PAIRS[char]):
             return "0"
     return "0" if stack else "1"
 
@@ -43,7 +43,7 @@ def common_subsequence(item: tuple[str, ...]) -> str:
 
 
 def arithmetic(item: tuple[str, ...]) -> str | None:
-    """The value of a formula of whole numbers, exactly (MERA's SimpleAr and ruMultiAr); None where it is no whole number."""
+    """The value of a formula of whole numbers, exactly (MERA's SimpleAr and ruMultiAr); None if it is not whole."""
     try:
         value = _value(ast.parse(item[0].strip(), mode="eval").body)
         return str(value) if value.denominator == 1 else None
@@ -67,16 +67,16 @@ RULES: dict[str, Rule] = {"lcs": common_subsequence, "brackets": brackets, "arit
 
 
 def rule_of(name: str, inputs: Sequence[str]) -> Rule:
-    """A named rule, or what a file says: a table with the item's columns and one more, the right answer.
+    """A named rule, or one that looks answers up in a file: a table of the item's columns and the right answer.
 
     Raises InputError.
     """
     if name in RULES:
-        wanted = 2 if name == "lcs" else 1
-        if len(inputs) != wanted:
+        num_columns = 2 if name == "lcs" else 1
+        if len(inputs) != num_columns:
             raise InputError(
-                f"--gold={name} wants {wanted} column{'s' * (wanted > 1)} an item, here are {', '.join(inputs)}: name them "
-                "with --input_columns, or another rule"
+                f"--gold={name} wants {num_columns} column{'s' * (num_columns > 1)} an item, here are {', '.join(inputs)}: "
+                "name them with --input_columns, or another rule"
             )
         return RULES[name]
     path = local_path(name)

@@ -1,16 +1,16 @@
 """Answers -> one label an item, by the two procedures of MERA's human baselines.
 
-Arrives: `Answer`s.  Leaves: labels, and how each was decided.  It deliberately does not know what is right beyond control
-tasks.  Source: MERA's human-benchmark repository, its published table (A) and its notebooks (B).
+Arrives: `Answer`s.  Leaves: labels, and how each was decided.  It deliberately does not know right answers other than
+those of control tasks.  Source: MERA's human-benchmark repository, its published table (A) and its notebooks (B).
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from miron_jax.humans.annotations import PROJECTS, Answer, Project
 
-NEEDED = 3  # equal votes that procedure A wants, whatever the number of votes
+NEEDED = 3  # equal votes that procedure A needs, whatever the number of votes
 REJECT_BELOW = 0.5  # share of control tasks that a kept annotator has right
 MOST_SKILLED = 3
 
@@ -24,7 +24,7 @@ class Worker(NamedTuple):
 
     @property
     def is_rejected(self) -> bool:
-        """Exactly half right stays, and so does who had no control task."""
+        """Annotators with exactly half right, or without control tasks, are kept."""
         return self.controls > 0 and self.right / self.controls < REJECT_BELOW
 
 
@@ -34,80 +34,83 @@ class Label(NamedTuple):
 
 
 def workers(answers: Sequence[Answer]) -> dict[str, Worker]:
-    """How each did on control tasks, repeats counted."""
+    """Each annotator's result on control tasks, repeats counted."""
     controls, right = Counter[str](), Counter[str]()
-    for own in answers:
-        controls[own.worker] += own.right is not None
-        right[own.worker] += own.right is not None and own.answer == own.right
+    for answer in answers:
+        controls[answer.worker] += answer.right is not None
+        right[answer.worker] += answer.right is not None and answer.answer == answer.right
     return {worker: Worker(controls[worker], right[worker]) for worker in controls}
 
 
-def votes(
+def collect_votes(
     answers: Sequence[Answer],
     rejected: Collection[str] = (),
     project: Project = PROJECTS["plain"],
 ) -> Votes:
-    """Answers to items that are no control tasks, of annotators who are not rejected, by item in file order.
+    """Votes by item in file order: answers to items other than control tasks, of annotators who are not rejected.
 
-    Where control tasks vote too, an annotator who met one several times has one vote there, the first by its time.
+    An item without votes keeps its entry.  If the project's control tasks count as items too, an annotator who met one
+    several times has one vote on it, the earliest.
     """
-    found: Votes = defaultdict(list)
+    votes: Votes = {answer.item: [] for answer in answers if answer.right is None or project.controls_vote}
     voted: set[tuple[str, tuple[str, ...]]] = set()
-    ordered = sorted(answers, key=lambda own: own.when) if project.controls_vote else answers
-    for own in answers:
-        if own.right is None or project.controls_vote:
-            found[own.item]  # an item keeps its place where nobody's answer counts
-    for own in ordered:
-        if own.item not in found or own.worker in rejected or (own.right is not None and not project.controls_vote):
+    ordered = sorted(answers, key=lambda answer: answer.time) if project.controls_vote else answers
+    for vote in ordered:
+        if vote.worker in rejected or (vote.right is not None and not project.controls_vote):
             continue
-        if project.controls_vote and (own.worker, own.item) in voted:
+        if project.controls_vote and (vote.worker, vote.item) in voted:
             continue
-        voted.add((own.worker, own.item))
-        found[own.item].append(own)
-    return dict(found)
+        voted.add((vote.worker, vote.item))
+        votes[vote.item].append(vote)
+    return votes
 
 
-def procedure_a(found: Votes, needed: int = NEEDED, plurality: bool = False) -> dict[tuple[str, ...], str]:
-    """The most common answer where `needed` annotators gave it, or, by `plurality`, where no other is as common; other
-    items are dropped."""
+def procedure_a(votes: Votes, needed: int = NEEDED, plurality: bool = False) -> dict[tuple[str, ...], str]:
+    """The most common answer of each item: with `plurality` if no other is as common, else if `needed` annotators gave it.
+
+    Other items are dropped.
+    """
     labels = {}
-    for item, own in found.items():
-        counts = Counter(vote.answer for vote in own).most_common(2)
+    for item, cast in votes.items():
+        counts = Counter(vote.answer for vote in cast).most_common(2)
         if counts and (counts[0][1] > (counts[1][1] if counts[1:] else 0) if plurality else counts[0][1] >= needed):
             labels[item] = counts[0][0]
     return labels
 
 
 def procedure_b(
-    found: Votes, skills: Mapping[str, float], glad: Mapping[str, float] | None = None
+    votes: Votes, skills: Mapping[str, float], glad: Mapping[str, float] | None = None
 ) -> dict[tuple[str, ...], Label]:
-    """Nothing is dropped: a plurality wins, ties go by the sum of skills, then by the most skilled annotators, then by the
-    sum of `glad`, annotators' ability in GLAD (humans/glad.py).  What is still even is `undecided`, first answer."""
-    return {item: _decided(own, skills, glad) for item, own in found.items() if own}
+    """A label for every item: a plurality wins; ties go by the sum of skills, then by the most skilled annotators, then by
+    the sum of `glad`, annotators' ability in GLAD (humans/glad.py).  An item that is still tied is `undecided` and has its
+    first answer."""
+    return {item: _decide(cast, skills, glad) for item, cast in votes.items() if cast}
 
 
-def _decided(own: Sequence[Answer], skills: Mapping[str, float], glad: Mapping[str, float] | None) -> Label:
-    counts = Counter(vote.answer for vote in own)
+def _decide(votes: Sequence[Answer], skills: Mapping[str, float], glad: Mapping[str, float] | None) -> Label:
+    counts = Counter(vote.answer for vote in votes)
     if len(counts) == 1:
-        return Label(own[0].answer, "one answer")
+        return Label(votes[0].answer, "one answer")
     (first, most), (_, second) = counts.most_common(2)
     if most > second:
         return Label(first, "plurality")
-    if (winner := _most_skilled(own, skills)) is not None:
+    if (winner := _most_skilled(votes, skills)) is not None:
         return Label(winner, "skill")
-    few = sorted(own, key=lambda vote: -skills.get(vote.worker, 0.0))[:MOST_SKILLED]
+    few = sorted(votes, key=lambda vote: -skills.get(vote.worker, 0.0))[:MOST_SKILLED]
     if skills and (winner := _most_skilled(few, skills)) is not None:
         return Label(winner, "most skilled")
-    if glad is not None and (winner := _most_skilled(own, glad)) is not None:
+    if glad is not None and (winner := _most_skilled(votes, glad)) is not None:
         return Label(winner, "GLAD")
-    return Label(own[0].answer, "undecided")
+    return Label(votes[0].answer, "undecided")
 
 
-def _most_skilled(own: Sequence[Answer], skills: Mapping[str, float]) -> str | None:
-    """The answer with most votes, then the largest sum of skills; None where the sums of the first two are equal, whatever
-    their votes, as in MERA's notebooks."""
+def _most_skilled(votes: Sequence[Answer], skills: Mapping[str, float]) -> str | None:
+    """The answer with most votes, then the largest sum of skills.
+
+    None if the sums of the first two are equal, whatever their votes, as in MERA's notebooks.
+    """
     counts, sums = Counter[str](), Counter[str]()
-    for vote in own:
+    for vote in votes:
         counts[vote.answer] += 1
         sums[vote.answer] += skills.get(vote.worker, 0.0)  # type: ignore[assignment]
     ranked = sorted(counts, key=lambda answer: (-counts[answer], -sums[answer]))

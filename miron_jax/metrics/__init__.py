@@ -1,1 +1,1 @@
-"""Scores or text of one example -> named numbers.  Pure functions; nothing is imported here."""
+"""Scores or text of one example -> named numbers.  Pure functions."""

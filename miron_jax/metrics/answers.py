@@ -1,7 +1,7 @@
-"""A text that a model wrote, and the answers that are right -> named numbers.
+"""A completion and the accepted answers -> named numbers.
 
-Arrives: the generated text, the accepted answers.  Leaves: `ExampleScore`; rules of normalizing and matching that suites
-choose from.  It deliberately does not know tasks or tokens.
+Arrives: the completion, the accepted answers.  Leaves: `ExampleScore`; rules of normalizing and matching that suites choose
+from.  It deliberately does not know tasks or tokens.
 """
 
 import re
@@ -19,17 +19,17 @@ _ARTICLE = re.compile(r"\b(a|an|the)\b")
 
 
 def score_answer(text: str, accepted: Sequence[str], profile: AnswerProfile) -> ExampleScore:
-    """A text against right answers, by the profile's rules."""
+    """Score a completion against the accepted answers, by the profile's rules."""
     return profile.match.call(answer_of(text, profile.answer_after), accepted, profile.answer_normalizer.call)
 
 
 def answer_of(text: str, answer_after: str) -> str:
-    """What stands behind the last `answer_after`; the whole text where there is none."""
+    """The text after the last `answer_after`; the whole text if there is none."""
     return text.rsplit(answer_after, 1)[-1] if answer_after else text
 
 
 def compared(text: str, profile: AnswerProfile) -> str:
-    """The answer in a text, as it is compared."""
+    """The normalized answer in a completion."""
     return profile.answer_normalizer.call(answer_of(text, profile.answer_after))
 
 
@@ -39,8 +39,7 @@ def normalize_gauntlet(text: str) -> str:
 
 
 def normalize_squad(text: str) -> str:
-    """SQuAD's: lower case, no ASCII punctuation, no English articles, white space squeezed.  Of Russian quotes and dashes
-    it knows nothing."""
+    """SQuAD's: lower case, no ASCII punctuation, no English articles, white space squeezed.  Russian quotes stay."""
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
@@ -51,16 +50,16 @@ STRIP: Rule[Normalize] = Rule("strip", str.strip)
 
 
 def exact_match(answer: str, accepted: Sequence[str], normalize: Normalize = normalize_squad) -> float:
-    """em: 1 if the normalized answer equals a normalized right one."""
-    return float(any(normalize(answer) == normalize(own) for own in accepted))
+    """em: 1 if the normalized answer equals a normalized accepted one."""
+    return float(any(normalize(answer) == normalize(right) for right in accepted))
 
 
 def token_f1(answer: str, accepted: Sequence[str], normalize: Normalize = normalize_squad) -> float:
-    """f1: the best, over right answers, of 2 P R / (P + R) over words that both have, with their multiplicity.
+    """f1: the best, over accepted answers, of 2 P R / (P + R) over words that both have, with their multiplicity.
 
-    Where either side has no word it is 1 if both have none, else 0.
+    If either side has no word it is 1 if both have none, else 0.
     """
-    return max(_token_f1(normalize(answer).split(), normalize(own).split()) for own in accepted)
+    return max(_token_f1(normalize(answer).split(), normalize(right).split()) for right in accepted)
 
 
 def _token_f1(answer: list[str], right: list[str]) -> float:
@@ -79,7 +78,7 @@ def _match_words(answer: str, accepted: Sequence[str], normalize: Normalize) -> 
     return ExampleScore(None, bool(em), False, False, {"em": em, "f1": f1, "score": (em + f1) / 2})
 
 
-# Matches: an answer, the accepted ones, a normalizer -> what the example scores.
+# Matches: an answer, the accepted ones, a normalizer -> the example's score.
 Match = Callable[[str, Sequence[str], Normalize], ExampleScore]
 EQUAL: Rule[Match] = Rule("equal", lambda answer, accepted, normalize: _right(answer.strip() in accepted))
 NORMALIZED: Rule[Match] = Rule(
@@ -87,9 +86,9 @@ NORMALIZED: Rule[Match] = Rule(
 )
 WORDS: Rule[Match] = Rule("squad", _match_words)
 # composer's InContextLearningQAAccuracy: right if the normalized answer begins with a normalized accepted one.  A longer
-# number that begins with the right one passes ("12" for "1"), a lost sign is not seen ("5" for "-5"), and an accepted answer
-# that normalizes to nothing is always right.
+# number that begins with the right one passes ("12" for "1"), a missing sign passes ("5" for "-5"), and everything passes
+# if an accepted answer normalizes to the empty string.
 PREFIX: Rule[Match] = Rule(
     "prefix",
-    lambda answer, accepted, normalize: _right(any(normalize(answer).startswith(normalize(own)) for own in accepted)),
+    lambda answer, accepted, normalize: _right(normalize(answer).startswith(tuple(map(normalize, accepted)))),
 )

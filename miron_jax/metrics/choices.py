@@ -1,17 +1,17 @@
-"""One example's token log-probabilities -> named numbers: choosing among options, and language modelling.
+"""One example's token log-probabilities -> named numbers: multiple choice and language modelling.
 
-Arrives: for each option the float32 log-probabilities (nats) of its scored tokens, and its text.  Leaves: `ExampleScore`.
+Arrives: for each choice the float32 log-probabilities (nats) of its scored tokens, and its text.  Leaves: `ExampleScore`.
 It deliberately does not know tasks, tokens or files.
 
-The scored span is the task profile's.  In CORE's multiple choice it leaves out what all choices share at their beginning,
-so a choice that begins another has an empty span.  A log-probability that is NaN comes from a broken model: it makes
-every number of its example NaN, never 0, and no option is chosen.
+The scored span is the task profile's.  In CORE's multiple choice it leaves out the common prefix of all choices, so a
+choice that is a prefix of another has an empty span.  A NaN log-probability comes from a broken model: it makes every
+number of its example NaN, never 0, and nothing is chosen.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,29 +20,28 @@ from miron_jax.definitions.rules import Rule
 
 @dataclass(frozen=True, slots=True)
 class ExampleScore:
-    """What one example scored.  A metric that is not defined for it is NaN."""
+    """The score of one example.  A metric that is not defined for it is NaN."""
 
-    prediction: int | None  # None where nothing is chosen, or nothing could be
-    correct: bool | None  # the protocol's own accuracy; None where it is NaN
-    tied: bool  # another option equals the chosen one, which won by its place
-    empty_span: bool  # some option has no scored token
+    prediction: int | None  # the chosen choice; None: the task chooses nothing, or a log-probability is NaN
+    correct: bool | None  # the protocol's own accuracy; None: it is NaN
+    tied: bool  # another choice equals the chosen one, and the tie rule decided
+    empty_span: bool  # some choice has no scored token
     metrics: Mapping[str, float]
-    rounded: bool = False  # the mean losses, by the same tie rule, choose another option: exp of them rounded to a tie
-    neutral_logprobs: tuple[float, ...] = ()  # nats, of every option behind the context without content
+    rounded: bool = False  # mean losses and the same tie rule would choose otherwise: exp rounded them to a tie
+    neutral_logprobs: tuple[float, ...] = ()  # nats, of every choice after a context without content
 
 
-# Normalizers: log-probabilities (float32 nats) of each option's scored tokens, options' texts -> what options are compared
-# by, less is better.
-Normalizer = Callable[[Sequence[np.ndarray], Sequence[str]], Sequence[Any]]
+# Normalizers: log-probabilities (float32 nats) of each choice's scored tokens, their texts -> a loss of each choice.
+Normalizer = Callable[[Sequence[np.ndarray], Sequence[str]], Sequence[np.floating]]
 MEAN: Rule[Normalizer] = Rule("mean", lambda logprobs, texts: mean_losses(logprobs))
 EXP_MEAN: Rule[Normalizer] = Rule("exp_mean", lambda logprobs, texts: perplexities(mean_losses(logprobs)))
 SUM: Rule[Normalizer] = Rule("sum", lambda logprobs, texts: list(-_sums(logprobs)))
-CHAR: Rule[Normalizer] = Rule(  # the sum by characters of the option
+CHAR: Rule[Normalizer] = Rule(  # the sum divided by the characters of the choice
     "char", lambda logprobs, texts: list(-_sums(logprobs) / np.array([max(1, len(text.strip())) for text in texts]))
 )
 
-# Ties: what options are compared by -> the option that is chosen, the smallest one; of equal ones the first or the last.
-Tie = Callable[[Sequence[Any]], int]
+# Ties: losses -> the choice with the smallest loss; among equal ones the first or the last.
+Tie = Callable[[Sequence[np.floating]], int]
 FIRST: Rule[Tie] = Rule("first", lambda losses: first_smallest(losses))
 LAST: Rule[Tie] = Rule("last", lambda losses: len(losses) - 1 - first_smallest(losses[::-1]))
 
@@ -54,9 +53,9 @@ def score_choices(
     normalizer: Rule[Normalizer] = MEAN,
     tie: Rule[Tie] = FIRST,
 ) -> ExampleScore:
-    """Multiple choice and schema: one entry an option in both sequences.
+    """Score an example of multiple choice or schema; both sequences have one entry per choice.
 
-    Where the right answer is not published (`gold` is None) something is chosen, and every metric is NaN, never 0.
+    If the right answer is not published (`gold` is None), a choice is made, and every metric is NaN, never 0.
     """
     empty = any(len(logprobs) == 0 for logprobs in token_logprobs)
     if any(np.isnan(logprobs).any() for logprobs in token_logprobs):
@@ -79,7 +78,7 @@ def score_choices(
     )
 
 
-def score_beside(
+def with_extra_metrics(
     example: ExampleScore,
     token_logprobs: Sequence[np.ndarray],
     continuations: Sequence[str],
@@ -87,31 +86,33 @@ def score_beside(
     endings: Sequence[tuple[np.ndarray, np.ndarray]],
     neutral_logprobs: Sequence[np.ndarray],
 ) -> ExampleScore:
-    """The same example with what was asked beside its options; NaN stays NaN, never 0.  `endings`: log-probabilities
-    and ranks of gold's tokens with those of each ending.
+    """Add the metrics that need requests beside the choices; NaN stays NaN, never 0.
+
+    `endings`: log-probabilities and ranks of the tokens of gold and each ending.  `neutral_logprobs`: every choice after a
+    context without content.
 
     accuracy_char: 1 if gold has the largest (sum of log p) / (characters), lm-eval's `acc_norm`.
-    accuracy_pmi: 1 if gold has the largest (sum of log p behind the question) - (sum behind the context without content),
-    Holtzman et al. 2021 (arXiv:2104.08315), within the same worked examples: what is probable anyway does not count.
+    accuracy_pmi: 1 if gold has the largest (sum of log p after the question) - (sum after the context without content),
+    Holtzman et al. 2021 (arXiv:2104.08315), within the same shots: what is probable anyway does not count.
     greedy_exact: 1 if every token of gold and one of its endings is the most probable: greedy decoding writes just gold.  A
-    lower bound of exact match over generated texts, as other tokens may spell the same text.
+    lower bound of exact match over completions, as other tokens may spell the same text.
     """
     metrics = dict(example.metrics)
-    broken = any(np.isnan(own).any() for own in token_logprobs)
+    is_nan = any(np.isnan(logprobs).any() for logprobs in token_logprobs)
     best = np.argmin(np.asarray(CHAR.call(token_logprobs, continuations)))
-    metrics["accuracy_char"] = math.nan if broken else float(int(best) == gold)
+    metrics["accuracy_char"] = math.nan if is_nan else float(int(best) == gold)
     if neutral_logprobs:
         with np.errstate(invalid="ignore"):  # -inf less -inf
             gain = _sums(token_logprobs).astype(np.float64) - _sums(neutral_logprobs)
         metrics["accuracy_pmi"] = math.nan if np.isnan(gain).any() else float(int(np.argmax(gain)) == gold)
     if endings:
-        wrong = any(np.isnan(logprobs).any() for logprobs, _ in endings)
-        metrics["greedy_exact"] = math.nan if wrong else float(any(bool(np.all(ranks == 0)) for _, ranks in endings))
+        is_nan = any(np.isnan(logprobs).any() for logprobs, _ in endings)
+        metrics["greedy_exact"] = math.nan if is_nan else float(any(bool(np.all(ranks == 0)) for _, ranks in endings))
     return replace(example, metrics=metrics, neutral_logprobs=tuple(map(float, _sums(neutral_logprobs))))
 
 
 def score_continuation(token_logprobs: np.ndarray, ranks: np.ndarray, continuation: str) -> ExampleScore:
-    """Language modelling: right when every scored token is the model's most probable one.
+    """Language modelling: right if every scored token is the model's most probable one.
 
     accuracy = 1 if all ranks are 0 else 0, where a rank counts the tokens ahead, ties by lowest id.  nanochat takes the
     argmax of the same logits (equal on ties); lm-eval calls it is_greedy.  No metric asks that the model stop there.
@@ -141,29 +142,25 @@ def mean_losses(token_logprobs: Sequence[np.ndarray]) -> list[np.float32]:
 def perplexities(losses: Sequence[np.float32]) -> list[np.float32]:
     """exp(loss), float32, which the Gauntlet compares: above 88.7 nats all are infinite, tiny losses all become 1.
 
-    Elsewhere it orders options as the losses do; where rounding makes equals of them the task's tie rule decides.
+    Otherwise it orders choices as the losses do; if rounding makes two of them equal, the task's tie rule decides.
     """
     with np.errstate(over="ignore"):
         return [np.exp(loss) for loss in losses]
 
 
-def first_smallest(losses: Sequence[np.float32]) -> int:
-    """The first smallest loss, by Python's `min`: NaN compares false, so it wins in first place and loses elsewhere.
+def first_smallest(losses: Sequence[np.floating]) -> int:
+    """The first smallest loss, as Python's `min` finds it: NaN compares false, so it wins only if it comes first.
 
-    np.argmin would return the NaN wherever it stands, another choice than nanochat's.
+    nanochat chooses this way; np.argmin would return any NaN.
     """
-    best = 0
-    for option in range(1, len(losses)):
-        if losses[option] < losses[best]:
-            best = option
-    return best
+    return min(range(len(losses)), key=losses.__getitem__)
 
 
 def accuracy_sum(token_logprobs: Sequence[np.ndarray], gold: int) -> float:
     """1 if gold has the largest sum of log p over its scored span, float32; the first of equal ones wins.
 
-    Like lm-eval's `acc`: a beginning that all choices share adds the same to each sum, so leaving it out changes no
-    choice.  An empty span sums to 0 and wins: of two choices, the one that begins the other is never less probable.
+    Like lm-eval's `acc`: a prefix that all choices share adds the same to each sum, so leaving it out changes no choice.
+    An empty span sums to 0 and wins: a choice that is a prefix of another is never less probable.
     """
     return float(int(np.argmax(_sums(token_logprobs))) == gold)
 
@@ -172,8 +169,8 @@ def accuracy_bytes(token_logprobs: Sequence[np.ndarray], continuations: Sequence
     """1 if gold has the largest (sum of log p over its scored span) / (UTF-8 bytes of its continuation).
 
     Like lm-eval's `acc_bytes`, without the delimiter in the bytes.  It differs where the span is not the whole
-    choice: the bytes of a shared beginning count here, its log p does not.  In a schema all options share the
-    continuation, and this equals accuracy_sum.
+    choice: the bytes of a shared prefix count here, its log p does not.  In a schema all choices share the continuation,
+    and this equals accuracy_sum.
     """
     num_bytes = np.array([len(text.encode()) for text in continuations], np.float32)
     return float(int(np.argmax(_sums(token_logprobs) / num_bytes)) == gold)
@@ -182,9 +179,9 @@ def accuracy_bytes(token_logprobs: Sequence[np.ndarray], continuations: Sequence
 def bits_per_byte(token_logprobs: np.ndarray, continuation: str) -> float:
     """-(sum of log p over the scored span) / ln 2 / (UTF-8 bytes of the continuation); NaN for an empty span.
 
-    The text is the continuation as the data file has it, without delimiter: it does not depend on the tokenizer, where
-    the scored span does.  In multiple choice the span may leave out a shared beginning, so the value is then a lower
-    bound of the whole answer's; in a schema it may reach back into the context.  lm-eval's bits_per_byte covers whole
+    The bytes are those of the continuation in the data file, without delimiter: they do not depend on the tokenizer, but
+    the scored span does.  In multiple choice the span may leave out a shared prefix, and the value is then a lower bound of
+    the whole answer's; in a schema the span may reach back into the context.  lm-eval's bits_per_byte covers whole
     documents with all their tokens.
     """
     if len(token_logprobs) == 0:
@@ -197,14 +194,14 @@ def _sums(token_logprobs: Sequence[np.ndarray]) -> np.ndarray:
 
 
 class Metric(NamedTuple):
-    """A number of an example: log-probabilities (float32 nats) of each option's tokens, options' texts, the right one."""
+    """A number of one multiple-choice example."""
 
     name: str
-    of: Callable[[Sequence[np.ndarray], Sequence[str], int], float]
-    is_proportion: bool  # 0 or 1 an example: a mean of it has Wilson's interval
+    of: Callable[[Sequence[np.ndarray], Sequence[str], int], float]  # logprobs (nats) and text of each choice, gold
+    is_proportion: bool  # 0 or 1 for each example: its mean has Wilson's interval
 
 
-# Beside accuracy, which the profile's normalizer and tie rule decide.
+# All but accuracy, which the profile's normalizer and tie rule decide.
 OF_OPTIONS: tuple[Metric, ...] = (
     Metric("accuracy_sum", lambda logprobs, texts, gold: accuracy_sum(logprobs, gold), True),
     Metric("accuracy_bytes", accuracy_bytes, True),
@@ -215,4 +212,4 @@ CONTINUATION_METRICS: tuple[str, ...] = ("accuracy", "bits_per_byte")
 PROPORTIONS = frozenset(
     {"accuracy", "accuracy_char", "accuracy_pmi", "greedy_exact", "em", "answered", "answered_last"}
     | {metric.name for metric in OF_OPTIONS if metric.is_proportion}
-)  # 0 or 1 an example; other metrics are means
+)  # 0 or 1 for each example; other metrics are means

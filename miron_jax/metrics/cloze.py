@@ -1,4 +1,4 @@
-"""One item's log-probabilities and generated text -> named numbers: the card's two, and what a careful reader wants beside.
+"""One cloze item's log-probabilities and completion -> named numbers: the card's two metrics, and tokenizer-free ones.
 
 Arrives: an item's texts, `ClozeAnswers`.  Leaves: an `ExampleScore`; a number that is not defined is NaN.  It deliberately
 does not know tokenizers or files.  Card: the README of the hub data set apsua/MIRON_Benchmark, `compute_metrics`.
@@ -27,57 +27,56 @@ NOT_AVERAGED = frozenset({"drift_percent"})  # heavy tails: its median is report
 
 
 class Span(NamedTuple):
-    """A scored text: log p (nats) and rank of its tokens, and log p of what its first token holds of the prefix."""
+    """A scored text."""
 
-    logprob: np.ndarray
-    rank: np.ndarray
-    held: float = 0.0
+    logprob: np.ndarray  # float32 nats, of its tokens
+    rank: np.ndarray  # int32, of its tokens
+    held: float = 0.0  # nats, log p of the end of the prefix that the first token holds
 
     @property
     def total(self) -> float:
-        """log P(text | prefix) in nats: sum over the tokens, less what they hold of the prefix."""
+        """log P(text | prefix) in nats: sum over the tokens, less the part of the prefix that they hold."""
         return float(self.logprob.sum(dtype=np.float64)) - self.held
 
 
 class ClozeAnswers(NamedTuple):
-    """What the model said about one item."""
+    """The model's answers to one item."""
 
     target: Span
-    card: np.ndarray | None  # log p of the card's tokens; None where its formula finds none
+    card: np.ndarray | None  # log p of the card's tokens; None: its formula finds none
     unprefixed: Span | None
     clean: Span | None
     distractors: Sequence[Span | None]  # None: the tokenizer cannot spell it
-    segmentations: Sequence[Span] | None  # None: not looked for
-    generated: str | None  # None: the model answered NaN while it wrote
+    segmentations: Sequence[Span] | None  # None: not searched
+    generated: str | None  # None: the logits were NaN
 
 
 class Fragments(NamedTuple):
-    """How the tokenizer cuts one item."""
+    """The tokenization of one item."""
 
     target_tokens: int
     prefix_tokens: int
-    clean_tokens: int  # of the clean prefix, 0 where there is none
-    seam: bool
-    regress: bool
+    clean_tokens: int  # of the clean prefix; 0: the item has none
+    seam: bool  # a token holds the end of the prefix and the beginning of the target
+    regress: bool  # the prefix alone has other tokens than before the target
 
 
 def score_cloze(
     prefix: str, target: str, distractors: Sequence[str], answers: ClozeAnswers, fragments: Fragments
 ) -> ExampleScore:
     """Every number of one item."""
-    own, generated = answers.target, answers.generated or ""
-    sound = not any(np.isnan(span.logprob).any() or math.isnan(span.held) for span in _spans(answers))
-    sound &= answers.generated is not None
+    span, generated = answers.target, answers.generated or ""
+    is_nan = any(np.isnan(scored.logprob).any() or math.isnan(scored.held) for scored in _spans(answers))
     metrics = {
         "lev_score": lev_score(generated, target),
         "target_confidence": target_confidence(answers.card),
-        "logprob": own.total,
-        "bits_per_char": _bits(own.total) / len(target),
-        "bits_per_byte": _bits(own.total) / len(target.encode()),
-        "greedy_exact": _greedy(own, fragments.seam),
-        "first_token_rank": math.nan if fragments.seam else float(own.rank[0]),
-        "pmi": own.total - answers.unprefixed.total if answers.unprefixed else math.nan,
-        "marginal_gap": math.nan if answers.segmentations is None else marginal_gap(own, answers.segmentations),
+        "logprob": span.total,
+        "bits_per_char": _bits(span.total) / len(target),
+        "bits_per_byte": _bits(span.total) / len(target.encode()),
+        "greedy_exact": _greedy(span, fragments.seam),
+        "first_token_rank": math.nan if fragments.seam else float(span.rank[0]),
+        "pmi": span.total - answers.unprefixed.total if answers.unprefixed else math.nan,
+        "marginal_gap": math.nan if answers.segmentations is None else marginal_gap(span, answers.segmentations),
         **text_scores(generated, target),
         "card_zero": float(answers.card is None),
         "seam": float(fragments.seam),
@@ -87,11 +86,11 @@ def score_cloze(
         "prefix_fertility": fragments.prefix_tokens / len(prefix.split()) if prefix.split() else math.nan,
     }
     if distractors:
-        metrics["contrast_accuracy"] = contrast_accuracy(own, target, answers.distractors, distractors)
+        metrics["contrast_accuracy"] = contrast_accuracy(span, target, answers.distractors, distractors)
     if answers.clean is not None:
-        metrics |= drift(own, answers.clean, fragments.seam)
+        metrics |= drift(span, answers.clean, fragments.seam)
         metrics["token_inflation"] = fragments.prefix_tokens / fragments.clean_tokens
-    if not sound:
+    if is_nan or answers.generated is None:
         metrics = dict.fromkeys(metrics, math.nan)
     exact = metrics["greedy_exact"]
     return ExampleScore(None, None if math.isnan(exact) else bool(exact), False, False, metrics)
@@ -107,41 +106,41 @@ def lev_score(generated: str, target: str) -> float:
 
 
 def target_confidence(logprobs: np.ndarray | None) -> float:
-    """100 exp(mean of log p over the card's tokens), 0 where it finds none; the card rounds to two decimals, this does not.
+    """100 exp(mean of log p over the card's tokens), 0 without tokens; the card rounds to two decimals, this does not.
 
-    A geometric mean a token: it grows when a tokenizer cuts the same target into more tokens, so it must not be compared
+    A geometric mean per token: it grows if a tokenizer cuts the same target into more tokens, so it must not be compared
     between tokenizers.  Bits per character may.
     """
     return 0.0 if logprobs is None else 100 * math.exp(float(np.mean(logprobs, dtype=np.float64)))
 
 
 def text_scores(generated: str, target: str) -> dict[str, float]:
-    """lev_score after NFC and stripping both; of as many characters as the target has; of the first word alone."""
-    found, wanted = (unicodedata.normalize("NFC", text).strip() for text in (generated, target))
-    words = re.findall(r"\w+(?:[-'\u2019]\w+)*", found)
+    """lev_score after NFC and stripping of both texts: of all, of the target's length, and of the first word."""
+    generated, target = (unicodedata.normalize("NFC", text).strip() for text in (generated, target))
+    words = re.findall(r"\w+(?:[-'\u2019]\w+)*", generated)
     return {
-        "lev_stripped": lev_score(found, wanted),
-        "lev_truncated": lev_score(found[: len(wanted)], wanted),
-        "lev_first_word": lev_score(words[0] if words else "", wanted),
+        "lev_stripped": lev_score(generated, target),
+        "lev_truncated": lev_score(generated[: len(target)], target),
+        "lev_first_word": lev_score(words[0] if words else "", target),
     }
 
 
-def marginal_gap(own: Span, others: Sequence[Span]) -> float:
-    """log of the sum of P over all tokenizations scored, less log P of the target's own: nats, at least 0."""
-    totals = [own.total, *(other.total for other in others)]
-    return float(np.logaddexp.reduce(totals)) - own.total if math.isfinite(own.total) else math.nan
+def marginal_gap(span: Span, others: Sequence[Span]) -> float:
+    """log of the sum of P over all scored tokenizations, less log P of the tokenizer's own: nats, at least 0."""
+    totals = [span.total, *(other.total for other in others)]
+    return float(np.logaddexp.reduce(totals)) - span.total if math.isfinite(span.total) else math.nan
 
 
-def contrast_accuracy(own: Span, target: str, others: Sequence[Span | None], distractors: Sequence[str]) -> float:
-    """1 if the target has a larger log P a character than every distractor, 0 if not: no tokenizer is favoured."""
+def contrast_accuracy(span: Span, target: str, others: Sequence[Span | None], distractors: Sequence[str]) -> float:
+    """1 if the target has a larger log P per character than every distractor, else 0; no tokenizer is favoured."""
     pairs = [(other.total, text) for other, text in zip(others, distractors, strict=True) if other is not None]
     if not pairs:
         return math.nan
-    return float(all(own.total / len(target) > total / len(text) for total, text in pairs))
+    return float(all(span.total / len(target) > total / len(text) for total, text in pairs))
 
 
 def drift(noisy: Span, clean: Span, seam: bool = False) -> dict[str, float]:
-    """What noise in the prefix does to one target: bits it adds, share of P it takes, answers it turns."""
+    """The effect of noise in the prefix on one target: added bits, lost share of P, flipped answers."""
     right_before, right_after = _greedy(clean, seam), _greedy(noisy, seam)
     return {
         "clean_greedy_exact": right_before,
@@ -159,7 +158,7 @@ def _spans(answers: ClozeAnswers) -> list[Span]:
 
 
 def _greedy(span: Span, seam: bool) -> float:
-    """1 if every token is the most probable one.  NaN on a seam: the first token would have to say the prefix's end too."""
+    """1 if every token is the most probable one.  NaN on a seam: the first token holds the end of the prefix too."""
     return math.nan if seam else float(bool(np.all(span.rank == 0)))
 
 

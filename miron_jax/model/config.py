@@ -33,12 +33,12 @@ class Rope:
     kind: str = "default"  # rope_type of config.json; no arithmetic depends on it
 
     @property
-    def is_stretched(self) -> bool:
+    def varies_with_length(self) -> bool:
         """Whether a request's own length picks its frequencies."""
         return bool(self.long) or self.dynamic is not None
 
 
-class Stretch(NamedTuple):
+class RopeClasses(NamedTuple):
     """Requests whose rotary frequencies differ share nothing."""
 
     above: int  # tokens of a request; up to this all are alike
@@ -96,11 +96,11 @@ class ModelConfig:
     logit_scale: float = 1.0
 
     @property
-    def stretch(self) -> Stretch | None:
+    def rope_classes(self) -> RopeClasses | None:
         """Whether, and above which length, a request's own length picks its rotary frequencies."""
         for rope in self.layer_ropes:
-            if rope.is_stretched:
-                return Stretch(rope.original_length, rope.dynamic is not None)
+            if rope.varies_with_length:
+                return RopeClasses(rope.original_length, rope.dynamic is not None)
         return None
 
     @property

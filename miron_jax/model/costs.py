@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import jax
 
-from miron_jax.model.config import ModelConfig, Stretch, attention_flops_per_pair, matmul_params
+from miron_jax.model.config import ModelConfig, RopeClasses, attention_flops_per_pair, matmul_params
 from miron_jax.model.own import OwnModel
 from miron_jax.planning.records import CostModel, Plan
 
@@ -25,18 +25,18 @@ def cost_model(config: ModelConfig | OwnModel, max_lengths: int = 8) -> CostMode
     meet every token, and attention to cost nothing."""
     if isinstance(config, OwnModel):
         own = CostModel(own_flops(config), 0.0, COMPILE_FLOPS, max_lengths=max_lengths)
-        return own if config.is_forest else replace(own, sharing="path", most_places=config.num_positions)
+        return own if config.is_forest else replace(own, sharing="path", max_slots=config.num_positions)
     return CostModel(
         flops_per_token=2.0 * matmul_params(config),
         flops_per_pair=SLOW_ATTENTION * attention_flops_per_pair(config),
         flops_per_program=COMPILE_FLOPS,
         max_lengths=max_lengths,
-        apart=None if config.stretch is None else config.stretch.class_of,
+        length_class=None if config.rope_classes is None else config.rope_classes.class_of,
     )
 
 
-def stretch_of(config: ModelConfig | OwnModel) -> Stretch | None:
-    return None if isinstance(config, OwnModel) else config.stretch
+def rope_classes_of(config: ModelConfig | OwnModel) -> RopeClasses | None:
+    return None if isinstance(config, OwnModel) else config.rope_classes
 
 
 def own_flops(own: OwnModel) -> float:
@@ -45,9 +45,9 @@ def own_flops(own: OwnModel) -> float:
 
 
 def useful_flops(config: ModelConfig | OwnModel, plan: Plan) -> float:
-    """FLOPs the answers need: weights at unique tokens, attention over visible pairs, the head at the sources."""
+    """FLOPs the answers need: weights at unique tokens, attention over visible pairs, the head at the parent nodes."""
     if isinstance(config, OwnModel):
         return own_flops(config) * plan.unique_tokens
-    head = 2.0 * config.d_model * config.vocab_size * plan.num_sources
+    head = 2.0 * config.d_model * config.vocab_size * plan.num_parents
     linear = 2.0 * matmul_params(config) * plan.unique_tokens
     return linear + float(attention_flops_per_pair(config)) * plan.visible_pairs + head

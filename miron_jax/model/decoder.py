@@ -90,7 +90,7 @@ class Past(NamedTuple):
     layer: jax.Array  # int32
 
 
-class Around(NamedTuple):
+class LayerContext(NamedTuple):
     """What a layer works with beside its input."""
 
     kind: LayerKind
@@ -145,36 +145,38 @@ class Attention(nnx.Module):
         self.q_norm = norm(_qk_norm_shape(config, config.num_heads)) if config.qk_norm else None
         self.k_norm = norm(_qk_norm_shape(config, config.num_kv_heads)) if config.qk_norm else None
 
-    def __call__(self, x_BTD: jax.Array, around: Around) -> tuple[jax.Array, KeyValues]:
-        """Also returns the keys and values of these places; attention sees those of `around.past` too."""
+    def __call__(self, x_BTD: jax.Array, context: LayerContext) -> tuple[jax.Array, KeyValues]:
+        """Also returns the keys and values of these places; attention sees those of `context.past` too."""
         dtype = self.q.kernel_IO[...].dtype
-        q_BTNH = self._heads(self.q(x_BTD), self.q_norm, around).astype(dtype)
-        k_BTKH = self._heads(self.k(x_BTD), self.k_norm, around).astype(dtype)
+        q_BTNH = self._heads(self.q(x_BTD), self.q_norm, context).astype(dtype)
+        k_BTKH = self._heads(self.k(x_BTD), self.k_norm, context).astype(dtype)
         v_BTKH = _split_heads(self.v(x_BTD), self.config.head_dim).astype(dtype)
-        attend: Any = around.visibility.attend  # of a Continuation where there is a past, of a Visibility where not
+        attend: Any = context.visibility.attend  # of a Continuation where there is a past, of a Visibility where not
         o_BTNH = attend(
             q_BTNH,
             k_BTKH,
             v_BTKH,
-            *(around.past or ()),
-            window=around.kind.window,
+            *(context.past or ()),
+            window=context.kind.window,
             softcap=self.config.attn_softcap,
             scale=self.config.attn_scale,
         )
         return self.out(o_BTNH.reshape(*x_BTD.shape[:2], -1)), KeyValues(k_BTKH, v_BTKH)
 
-    def _heads(self, x_BTO: jax.Array, norm: Norm | None, around: Around) -> jax.Array:
+    def _heads(self, x_BTO: jax.Array, norm: Norm | None, context: LayerContext) -> jax.Array:
         if norm is not None and self.config.qk_norm == "all_heads":
-            return self._rotated(_split_heads(norm(x_BTO), self.config.head_dim), around)
+            return self._rotated(_split_heads(norm(x_BTO), self.config.head_dim), context)
         x_BTNH = _split_heads(x_BTO, self.config.head_dim)
         if norm is None:
-            return self._rotated(x_BTNH, around)
+            return self._rotated(x_BTNH, context)
         return (
-            norm(self._rotated(x_BTNH, around)) if self.config.qk_norm_rotated else self._rotated(norm(x_BTNH), around)
+            norm(self._rotated(x_BTNH, context))
+            if self.config.qk_norm_rotated
+            else self._rotated(norm(x_BTNH), context)
         )
 
-    def _rotated(self, x_BTNH: jax.Array, around: Around) -> jax.Array:
-        return x_BTNH if around.rotation is None else _rotate(x_BTNH, around.rotation, around.kind.rope_idx)
+    def _rotated(self, x_BTNH: jax.Array, context: LayerContext) -> jax.Array:
+        return x_BTNH if context.rotation is None else _rotate(x_BTNH, context.rotation, context.kind.rope_idx)
 
 
 class Mlp(nnx.Module):
@@ -205,9 +207,9 @@ class Layer(nnx.Module):
         self.mlp = Mlp(config, stack, dtype, rngs)
         self.mlp_post_norm = norm() if config.post_norms else None
 
-    def __call__(self, x_BTD: jax.Array, around: Around) -> tuple[jax.Array, KeyValues]:
+    def __call__(self, x_BTD: jax.Array, context: LayerContext) -> tuple[jax.Array, KeyValues]:
         normed_BTD = _normed(self.attn_norm, x_BTD)
-        y_BTD, own = self.attn(normed_BTD, around)
+        y_BTD, own = self.attn(normed_BTD, context)
         after_BTD = x_BTD + self.config.residual_scale * _normed(self.attn_post_norm, y_BTD)
         if self.config.parallel is None:
             normed_BTD = _normed(self.mlp_norm, after_BTD)
@@ -238,11 +240,12 @@ class Decoder(nnx.Module):
         token_ids_BT: jax.Array,
         position_BT: jax.Array,
         visibility: Visibility,
-        stretch_BT: jax.Array | None = None,
+        rope_class_BT: jax.Array | None = None,
     ) -> jax.Array:
-        """Rows -> hidden_BTD, float32, after the final norm.  stretch_BT: int32 `Stretch.class_of` each place's requests;
-        None: 0 everywhere."""
-        return self._run(token_ids_BT, position_BT, visibility, None, keep=False, stretch_BT=stretch_BT)[0]
+        """Rows -> hidden_BTD, float32, after the final norm.
+
+        `rope_class_BT` is int32: `RopeClasses.class_of` the requests of each slot; None means 0 everywhere."""
+        return self._run(token_ids_BT, position_BT, visibility, None, keep=False, rope_class_BT=rope_class_BT)[0]
 
     def keeping(
         self,
@@ -263,15 +266,15 @@ class Decoder(nnx.Module):
         visibility: Visibility | Continuation,
         past: Cache | None,
         keep: bool,
-        stretch_BT: jax.Array | None = None,
+        rope_class_BT: jax.Array | None = None,
     ) -> tuple[jax.Array, KeyValues | None]:
         graphdef, stacked = nnx.split(self.layers)
-        kinds, rotation = self._layer_kinds(), self._rotation(position_BT, stretch_BT)
+        kinds, rotation = self._layer_kinds(), self._rotation(position_BT, rope_class_BT)
 
         def layer(x_BTD: jax.Array, own: Any) -> tuple[jax.Array, KeyValues | None]:
             weights, kind, index = own
-            around = Around(kind, rotation, visibility, None if past is None else Past(past, index))
-            x_BTD, kept = nnx.merge(graphdef, weights)(x_BTD, around)
+            context = LayerContext(kind, rotation, visibility, None if past is None else Past(past, index))
+            x_BTD, kept = nnx.merge(graphdef, weights)(x_BTD, context)
             return x_BTD, kept if keep else None
 
         indices = jnp.arange(self.config.num_layers, dtype=jnp.int32)
@@ -301,15 +304,16 @@ class Decoder(nnx.Module):
             rope_idx=jnp.asarray([ropes.index(r) for r in self.config.layer_ropes], jnp.int32) if ropes[1:] else None,
         )
 
-    def _rotation(self, position_BT: jax.Array, stretch_BT: jax.Array | None) -> Rotation | None:
+    def _rotation(self, position_BT: jax.Array, rope_class_BT: jax.Array | None) -> Rotation | None:
         if not self.config.layer_ropes:
             return None
         ropes = _distinct(self.config.layer_ropes)
-        if stretch_BT is None or self.config.stretch is None:
+        if rope_class_BT is None or self.config.rope_classes is None:
             frequency_RH = np.asarray([rope.frequencies for rope in ropes], np.float32)
             frequency_RBT1H = jnp.asarray(frequency_RH)[:, None, None, None, :]
         else:
-            frequency_RBT1H = jnp.stack([_stretched(rope, stretch_BT) for rope in ropes])[:, :, :, None, :]
+            frequency_RBTH = jnp.stack([_frequencies(rope, rope_class_BT) for rope in ropes])
+            frequency_RBT1H = frequency_RBTH[:, :, :, None, :]
         scale_R1111 = np.asarray([rope.scale for rope in ropes], np.float32)[:, None, None, None, None]
         position_1BT11 = position_BT.astype(jnp.float32)[None, :, :, None, None]
         angle_RBT1H = position_1BT11 * frequency_RBT1H
@@ -347,21 +351,21 @@ def _split_heads(x_BTO: jax.Array, head_dim: int) -> jax.Array:
     return x_BTO.reshape(*x_BTO.shape[:2], -1, head_dim)
 
 
-def _stretched(rope: Rope, stretch_BT: jax.Array) -> jax.Array:
+def _frequencies(rope: Rope, rope_class_BT: jax.Array) -> jax.Array:
     """Frequencies of every place by the class of its requests, float32 [B, T, pairs]."""
-    shape = (*stretch_BT.shape, len(rope.frequencies))
+    shape = (*rope_class_BT.shape, len(rope.frequencies))
     short_BTH = jnp.broadcast_to(jnp.asarray(rope.frequencies, jnp.float32)[None, None], shape)
-    if not rope.is_stretched:
+    if not rope.varies_with_length:
         return short_BTH
     if rope.dynamic is None:
         long_BTH = jnp.broadcast_to(jnp.asarray(rope.long, jnp.float32)[None, None], shape)
     else:
         theta, factor, size = rope.dynamic.theta, rope.dynamic.factor, rope.dynamic.size
-        longer_BT = factor * stretch_BT.astype(jnp.float32) / rope.original_length - (factor - 1)
+        longer_BT = factor * rope_class_BT.astype(jnp.float32) / rope.original_length - (factor - 1)
         theta_BT1 = (theta * jnp.maximum(longer_BT, 1.0) ** (size / (size - 2)))[:, :, None]
         exponent_H = jnp.arange(0, size, 2, dtype=jnp.float32) / size
         long_BTH = 1.0 / theta_BT1 ** exponent_H[None, None]
-    return jnp.where((stretch_BT > 0)[:, :, None], long_BTH, short_BTH)
+    return jnp.where((rope_class_BT > 0)[:, :, None], long_BTH, short_BTH)
 
 
 def _distinct(ropes: tuple[Rope, ...]) -> tuple[Rope, ...]:

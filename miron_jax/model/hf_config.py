@@ -14,7 +14,7 @@ from typing import Any
 from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_json, shown
 from miron_jax.model.config import ModelConfig
-from miron_jax.model.families import FAMILIES
+from miron_jax.model.families import families
 from miron_jax.model.hf_fields import Fields, check_fields
 
 
@@ -23,15 +23,16 @@ def from_hf_config(folder: Path | str) -> ModelConfig:
     path = Path(folder) / "config.json"
     raw = _text_part(path, _read_json(path))
     family = raw.get("model_type")
-    if not isinstance(family, str) or family not in FAMILIES:
-        longer = [known for known in FAMILIES if known.startswith(str(family))]
-        nearest = [*longer, *difflib.get_close_matches(str(family), FAMILIES, n=1, cutoff=0.0)][0]
+    known = families()
+    if not isinstance(family, str) or family not in known:
+        longer = [name for name in known if name.startswith(str(family))]
+        nearest = [*longer, *difflib.get_close_matches(str(family), known, n=1, cutoff=0.0)][0]
         raise InputError(
-            f"{path}: model_type is {family!r}, expected one of {', '.join(FAMILIES)} (nearest: {nearest}); "
+            f"{path}: model_type is {family!r}, expected one of {', '.join(known)} (nearest: {nearest}); "
             "convert the checkpoint to one of these architectures"
         )
     check_fields(path, raw)
-    config = FAMILIES[family](Fields(path, family, raw))
+    config = known[family].config(Fields(path, family, raw))
     _check_sizes(path, config)
     return config
 

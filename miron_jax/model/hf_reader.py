@@ -25,9 +25,10 @@ from miron_jax.files.hub import parse_name
 from miron_jax.files.places import local_path
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract
+from miron_jax.model.families import tensor_names
+from miron_jax.model.families.naming import HEADS, PREFIXES, Source
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_files import Stored, opened, stored_tensors
-from miron_jax.model.hf_names import HEADS, PREFIXES, Source, tensor_names
 
 Put = Callable[[str, np.ndarray], jax.Array]  # leaf path, host array -> the same where it belongs
 

@@ -24,29 +24,29 @@ from miron_jax.runtime.devices import FSDP, MODEL, Placement
 _BY_OUTPUT, _BY_INPUT = ("q", "k", "v", "gate", "up"), ("out", "down")
 
 
-class Lies(NamedTuple):
+class LeafSharding(NamedTuple):
     spec: PartitionSpec
     shape: tuple[int, ...]  # with what fills it up
 
 
-def layout_of(path: str, shape: tuple[int, ...], config: ModelConfig, placement: Placement) -> Lies:
+def layout_of(path: str, shape: tuple[int, ...], config: ModelConfig, placement: Placement) -> LeafSharding:
     """Of one leaf, named as `decoder.leaf_name` does."""
     if placement.how != "mesh":
-        return Lies(PartitionSpec(), shape)
+        return LeafSharding(PartitionSpec(), shape)
     parts = path.split("/")
     if parts[0] in ("embedding_VD", "head_VD", "head_bias_V"):
         pieces = placement.size(MODEL, FSDP)
         axes = tuple(axis for axis in (FSDP, MODEL) if placement.size(axis) > 1)
         rest = (None,) * (len(shape) - 1)
-        return Lies(PartitionSpec(axes or None, *rest), (-(-shape[0] // pieces) * pieces, *shape[1:]))
+        return LeafSharding(PartitionSpec(axes or None, *rest), (-(-shape[0] // pieces) * pieces, *shape[1:]))
     linear = parts[-2] if parts[-1] in ("kernel_IO", "bias_O") else ""
     if linear in _BY_OUTPUT:
         out = MODEL if _divides(linear, shape[-1], config, placement.size(MODEL)) else None
-        return Lies(_spec(parts[-1], shape, _fsdp(shape[-2], placement), out), shape)
+        return LeafSharding(_spec(parts[-1], shape, _fsdp(shape[-2], placement), out), shape)
     if linear in _BY_INPUT:
         inner = MODEL if _divides(linear, shape[-2], config, placement.size(MODEL)) else None
-        return Lies(_spec(parts[-1], shape, inner, _fsdp(shape[-1], placement)), shape)
-    return Lies(PartitionSpec(), shape)
+        return LeafSharding(_spec(parts[-1], shape, inner, _fsdp(shape[-1], placement)), shape)
+    return LeafSharding(PartitionSpec(), shape)
 
 
 def padded_vocabulary(vocab_size: int, placement: Placement) -> int:

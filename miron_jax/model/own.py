@@ -237,19 +237,19 @@ def _probe(own: OwnModel, params: Any, tolerance: float, rng: np.random.Generato
     half = length // 2
     rows = rng.integers(0, own.vocab_size, (4, length), np.int32)
     position = np.tile(np.arange(length, dtype=np.int32), (4, 1))
-    until = np.full((4, length), length, np.int32)
+    subtree_end = np.full((4, length), length, np.int32)
     # Rows 0 and 3 are the same, row 1 begins like them.  In `crowd` the rows between repeat one of their tokens.
     rows[1, :half], rows[3] = rows[0, :half], rows[0]
     crowd = rows.copy()
     crowd[1:3] = rows[0, 0]
-    alone, crowded = (np.asarray(run(own, params, tokens, position, until)) for tokens in (rows, crowd))
+    alone, crowded = (np.asarray(run(own, params, tokens, position, subtree_end)) for tokens in (rows, crowd))
 
     def differ(a: np.ndarray, b: np.ndarray) -> bool:
         return bool((np.abs(a - b) > tolerance).any())
 
     if np.isnan(alone).any():
         return alone
-    again = np.asarray(run(own, params, rows, position, until))
+    again = np.asarray(run(own, params, rows, position, subtree_end))
     if differ(alone, again):
         raise _refused("the same row gives other logits each time", "turn dropout off (evaluation mode)")
     if differ(alone[0], alone[3]) or differ(alone[[0, 3]], crowded[[0, 3]]):
@@ -271,10 +271,10 @@ def _check_forest(
 ) -> None:
     """Two rows with a common first half as one: the second branch stands behind the first, and must not see it.
 
-    index     0 .. h-1   h .. n-1   n .. n+h-1        of n = 2h
-    token     common     branch 1   branch 2
-    position  0 .. h-1   h .. n-1   h .. n-1
-    until     n+h        n          n+h
+    index        0 .. h-1   h .. n-1   n .. n+h-1        of n = 2h
+    token        common     branch 1   branch 2
+    position     0 .. h-1   h .. n-1   h .. n-1
+    subtree_end  n+h        n          n+h
     """
     length = rows.shape[1] // 2 * 2
     half = length // 2
@@ -283,9 +283,9 @@ def _check_forest(
     def forest(first_branch: np.ndarray) -> np.ndarray:
         tokens = np.concatenate([rows[0, :half], first_branch, rows[1, half:length]])[None]
         position = np.concatenate([np.arange(length), np.arange(half, length)]).astype(np.int32)[None]
-        until = np.full((1, total), total, np.int32)
-        until[0, half:length] = length
-        return np.asarray(run(own, params, tokens.astype(np.int32), position, until))[0, length:]
+        subtree_end = np.full((1, total), total, np.int32)
+        subtree_end[0, half:length] = length
+        return np.asarray(run(own, params, tokens.astype(np.int32), position, subtree_end))[0, length:]
 
     found = forest(rows[0, half:length])
     if differ(found, forest(rows[2, half:length])):
@@ -305,11 +305,11 @@ def _refused(found: str, remedy: str) -> InputError:
 
 
 def _logprobs(
-    own: OwnModel, params: Any, token_ids_BT: jax.Array, position_BT: jax.Array, until_BT: jax.Array
+    own: OwnModel, params: Any, token_ids_BT: jax.Array, position_BT: jax.Array, subtree_end_BT: jax.Array
 ) -> jax.Array:
     """Log-probabilities of all tokens at every place, [B, T, V]."""
     model = BoundOwn(own, params)
-    visibility = Visibility.of_batch(until_BT, position_BT, own.layer_windows)
+    visibility = Visibility.of_batch(subtree_end_BT, position_BT, own.layer_windows)
     hidden_BTD = model(token_ids_BT, position_BT, visibility)
     head, (b, t, d) = model.head(), hidden_BTD.shape
     logits = head.logits(hidden_BTD.reshape(b * t, d))

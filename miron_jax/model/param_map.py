@@ -62,17 +62,8 @@ def maxtext_map(where: Path, config: ModelConfig, names: Iterable[str], scale: f
     and k are neighbours, else halves as in Hugging Face's order.  Its Gemma norms hold 1 + weight.  Vocabularies may be
     padded.
     """
+    _check_maxtext(where, config)
     family = config.family
-    if family not in ("llama", "mistral", "gemma", "gemma2", "gemma3_text"):
-        raise InputError(
-            f"{where}: a MaxText tree of a {family} model is not read, expected Llama, Mistral or Gemma: convert it with "
-            "MaxText's to_huggingface.py, or name its arrays with --param_map"
-        )
-    if config.tied_head and not family.startswith("gemma"):
-        raise InputError(
-            f"{where}: a MaxText tree of a {family} model with a tied head (tie_word_embeddings): whether its logits are "
-            "divided by sqrt(embed) stands in MaxText's own config; convert it with MaxText's to_huggingface.py"
-        )
     every = sorted(name.removesuffix("/value") for name in names)
     root = _maxtext_root(where, every)
     inside = {name.removeprefix(root) for name in every if name.startswith(root)}
@@ -116,6 +107,21 @@ def maxtext_map(where: Path, config: ModelConfig, names: Iterable[str], scale: f
         mapped["layers/mlp_norm/weight"] = layer("pre_ffw_norm{}/scale", norm)
         mapped["layers/mlp_post_norm/weight"] = layer("post_ffw_norm{}/scale", norm)
     return mapped
+
+
+def _check_maxtext(where: Path, config: ModelConfig) -> None:
+    """Raises InputError for a family, or a head, whose MaxText trees are not read."""
+    family = config.family
+    if family not in ("llama", "mistral", "gemma", "gemma2", "gemma3_text"):
+        raise InputError(
+            f"{where}: a MaxText tree of a {family} model is not read, expected Llama, Mistral or Gemma: convert it with "
+            "MaxText's to_huggingface.py, or name its arrays with --param_map"
+        )
+    if config.tied_head and not family.startswith("gemma"):
+        raise InputError(
+            f"{where}: a MaxText tree of a {family} model with a tied head (tie_word_embeddings): whether its logits are "
+            "divided by sqrt(embed) stands in MaxText's own config; convert it with MaxText's to_huggingface.py"
+        )
 
 
 def _maxtext_root(where: Path, names: Iterable[str]) -> str:

@@ -1,6 +1,6 @@
 """What a model is told about who may see whom: one record, two ways to use it.
 
-Arrives: `until` and `position` of a batch.  Leaves: a dense mask, or attention itself.  It deliberately does not know
+Arrives: `subtree_end` and `position` of a batch.  Leaves: a dense mask, or attention itself.  It deliberately does not know
 layers; a user's own model needs one of the two methods.
 """
 
@@ -21,9 +21,9 @@ NO_WINDOW = 2**30  # a window wider than any row
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Visibility:
-    """Key k is visible to query q exactly when k <= q < until[k], and position[q] - position[k] < window."""
+    """Key k is visible to query q exactly when k <= q < subtree_end[k], and position[q] - position[k] < window."""
 
-    until_BT: jax.Array  # int32, row index just past the token's subtree; a padding place sees only itself
+    subtree_end_BT: jax.Array  # int32, row index just past the token's subtree; a padding place sees only itself
     position_BT: jax.Array  # int32, depth in the token's trie
     bias_WBTT: jax.Array | None = (
         None  # float32 (of cuDNN bfloat16) for each of `windows`: 0 where visible, else very negative
@@ -37,19 +37,19 @@ class Visibility:
     @classmethod
     def of_batch(
         cls,
-        until_BT: jax.Array,
+        subtree_end_BT: jax.Array,
         position_BT: jax.Array,
         layer_windows: tuple[int | None, ...] = (None,),
         traced: bool = False,
         attention: Name = "xla",
     ) -> "Visibility":
         """With the masks of all windows that the layers use, where rows are short enough to hold them and they are read."""
-        if attention in ("tpu", "hopper") or until_BT.shape[1] > AHEAD_UP_TO:
-            return cls(until_BT, position_BT, attention=attention)
+        if attention == "tpu" or subtree_end_BT.shape[1] > AHEAD_UP_TO:
+            return cls(subtree_end_BT, position_BT, attention=attention)
         windows = tuple(dict.fromkeys(NO_WINDOW if window is None else window for window in layer_windows))
         dtype = jnp.bfloat16 if attention == "cudnn" else jnp.float32
-        biases = [xla.hidden_bias(until_BT, position_BT, window).astype(dtype) for window in windows]
-        return cls(until_BT, position_BT, jnp.stack(biases), windows, traced, attention)
+        biases = [xla.hidden_bias(subtree_end_BT, position_BT, window).astype(dtype) for window in windows]
+        return cls(subtree_end_BT, position_BT, jnp.stack(biases), windows, traced, attention)
 
     @classmethod
     def causal(cls, rows: int, length: int) -> "Visibility":
@@ -59,7 +59,7 @@ class Visibility:
 
     def mask(self, window: jax.Array | int | None = None) -> jax.Array:
         """Dense bool [B, T, T], query by key."""
-        return reference.visible_pairs(self.until_BT, self.position_BT, window)
+        return reference.visible_pairs(self.subtree_end_BT, self.position_BT, window)
 
     def attend(
         self,
@@ -75,13 +75,9 @@ class Visibility:
 
         Where windows come `traced`, each must be one of `windows`; NO_WINDOW sees everything.
         """
-        rows = (q_BTNH, k_BTKH, v_BTKH, self.until_BT, self.position_BT)
+        rows = (q_BTNH, k_BTKH, v_BTKH, self.subtree_end_BT, self.position_BT)
         if self.attention == "tpu":
             return tpu.forest_attention(*rows, scale=scale, window=window, softcap=softcap)
-        if self.attention == "hopper":
-            from miron_jax.kernels.forest_attention import hopper  # parts of jax that still change
-
-            return hopper.forest_attention(*rows, scale=scale, window=window, softcap=softcap)
         bias_BTT = self._bias(window)
         if self.attention == "cudnn" and bias_BTT is not None:
             return cudnn.forest_attention(*rows[:3], bias_BTT, scale=scale)

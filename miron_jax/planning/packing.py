@@ -13,16 +13,16 @@ from miron_jax.planning.records import CostModel
 
 
 def choose_lengths(size: np.ndarray, cost: CostModel, lengths: tuple[int, ...] = ()) -> tuple[int, ...]:
-    """Row lengths for pieces of these sizes: added one at a time while one saves more than its program costs.
+    """Row lengths for subtries of these sizes: lengths are added one at a time while one saves more than its program costs.
 
-    A piece of size s in rows of length T costs row(T) / (T // s).  Lengths in `lengths` exist and cost nothing new.
+    A subtrie of size s in rows of length T costs row(T) / (T // s).  `lengths` are compiled already and cost nothing more.
     """
     if not len(size):
         return lengths
     step = cost.length_multiple
-    most = cost.most_places or 1 << 31
-    assert size.max() <= most, "no request has more tokens than the model has places"
-    # In eights: fine enough, and the tables stay small
+    most = cost.max_slots or 1 << 31
+    assert size.max() <= most, "no request has more tokens than the model has positions"
+    # Sizes are rounded up to eights, so that the tables stay small.
     sizes, counts = np.unique(np.minimum(-(-size // 8) * 8, most), return_counts=True)
     needed = min(int(-(-sizes[-1] // step) * step), most)
     candidates = np.unique(np.minimum([needed, *lengths, *_ladder(step, max(needed, 8 * step))], most))
@@ -40,12 +40,12 @@ def choose_lengths(size: np.ndarray, cost: CostModel, lengths: tuple[int, ...] =
 
 
 def cheapest_length(size: np.ndarray, lengths: tuple[int, ...], cost: CostModel) -> np.ndarray:
-    """The row length at which each piece costs least."""
+    """The row length at which each subtrie costs least."""
     return np.asarray(lengths)[_cost_each(size, np.asarray(lengths), cost).argmin(axis=1)] if len(size) else size
 
 
 def _cost_each(size: np.ndarray, lengths: np.ndarray, cost: CostModel) -> np.ndarray:
-    """[sizes, lengths] cost of one piece's share of a row filled with its like; infinite where it does not fit."""
+    """[sizes, lengths] cost of one subtrie's share of a row full of subtries of its size; infinite if it does not fit."""
     fits = lengths[None, :] // np.maximum(size, 1)[:, None]
     fits = fits if cost.packs else np.minimum(fits, 1)
     return np.where(fits > 0, cost.row(lengths)[None, :] / np.maximum(fits, 1), np.inf)
@@ -60,34 +60,34 @@ def _ladder(step: int, longest: int) -> list[int]:
     return ladder
 
 
-def pack(size: np.ndarray, places: np.ndarray, opens: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Best fit, largest pieces first.  Returns each piece's row and first place in it, and each row's length.
+def pack(size: np.ndarray, num_nodes: np.ndarray, opens: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Best fit, largest subtries first.  Returns each subtrie's row and first slot in it, and each row's length.
 
-    A piece opens a row of length opens[piece], unless an open row has room; the fullest such row wins.
+    A subtrie goes to the fullest row that has room for it; if there is none it opens a row of length opens[subtrie].
     """
-    piece_row, piece_start = np.empty(len(size), np.int64), np.empty(len(size), np.int64)
-    room_of_row: dict[int, list[int]] = {}  # room -> rows with just that much, a heap each
-    rooms: list[int] = []  # the keys of room_of_row that hold rows, sorted
+    subtrie_row, subtrie_start = np.empty(len(size), np.int64), np.empty(len(size), np.int64)
+    rows_with_room: dict[int, list[int]] = {}  # room -> heap of rows with exactly that room
+    rooms: list[int] = []  # keys of rows_with_room, sorted
     row_length: list[int] = []
     used: list[int] = []
-    for piece in np.argsort(-size, kind="stable").tolist():
-        need = int(size[piece])
+    for subtrie in np.argsort(-size, kind="stable").tolist():
+        need = int(size[subtrie])
         at = bisect_left(rooms, need)
         if at < len(rooms):
             room = rooms[at]
-            row = heappop(room_of_row[room])
-            if not room_of_row[room]:
-                del room_of_row[room], rooms[at]
+            row = heappop(rows_with_room[room])
+            if not rows_with_room[room]:
+                del rows_with_room[room], rooms[at]
         else:
-            row, room = len(row_length), int(opens[piece])
+            row, room = len(row_length), int(opens[subtrie])
             row_length.append(room)
             used.append(0)
-        piece_row[piece], piece_start[piece] = row, used[row]
-        used[row] += int(places[piece])
+        subtrie_row[subtrie], subtrie_start[subtrie] = row, used[row]
+        used[row] += int(num_nodes[subtrie])
         left = room - need
         if left:
-            if left not in room_of_row:
-                room_of_row[left] = []
+            if left not in rows_with_room:
+                rows_with_room[left] = []
                 insort(rooms, left)
-            heappush(room_of_row[left], row)
-    return piece_row, piece_start, np.asarray(row_length, np.int32)
+            heappush(rows_with_room[left], row)
+    return subtrie_row, subtrie_start, np.asarray(row_length, np.int32)

@@ -1,6 +1,6 @@
-"""In which order a suite counts its examples, and which worked examples stand before each: rules that suites choose from.
+"""Few-shot sampling: rules for the order of a suite's examples and for the shots before each.
 
-Arrives: numbers of rows.  Leaves: orders, and draws by place in the pool.  It deliberately does not know texts.
+Arrives: numbers of rows.  Leaves: orders, and shots as positions in the pool.  It deliberately does not know texts.
 """
 
 import random
@@ -15,14 +15,14 @@ def _shuffled(seed: int, num_rows: int) -> list[int]:
     return order
 
 
-# Orders: number of rows -> rows in the order in which the suite counts its examples, before any limit.
+# Orders: number of rows -> rows in the suite's own order, before any limit.
 FILE_ORDER = Rule("file", lambda num_rows: list(range(num_rows)))
 SHUFFLE_1337 = Rule("shuffle_1337", lambda num_rows: _shuffled(1337, num_rows))
 SHUFFLE_42 = Rule("shuffle_42", lambda num_rows: _shuffled(42, num_rows))
 
 
 def _per_item_1234(num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
-    # The published draw samples a list of all places but idx.  random.sample chooses positions by the list's length
+    # The published rule samples from a list of all positions but idx.  random.sample chooses by the list's length
     # alone, so a range of that length gives the same positions without building the list: with idx 2 of 5 the list
     # is [0, 1, 3, 4], and position j holds j below idx and j + 1 from idx on.
     for idx in range(num_pool):
@@ -31,8 +31,8 @@ def _per_item_1234(num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
 
 
 def _stream_1234(num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
-    # composer 0.17.2, _get_fewshot_sample_idxs: the item itself may be drawn and is then replaced by another.  The
-    # order shown is that in which CPython walks the set, so the set has to be built by the same steps.
+    # composer 0.17.2, _get_fewshot_sample_idxs: the example itself may be sampled and is then replaced by another.  Shots
+    # come in the order in which CPython iterates over the set, so the set has to be built by the same steps.
     stream = random.Random(1234)
     for idx in range(num_pool):
         shots = set(stream.sample(range(num_pool), min(num_pool - 1, num_fewshot)))
@@ -46,11 +46,9 @@ def _stream_1234(num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
         yield list(shots)
 
 
-# Draws: (size of the pool, worked examples) -> for example 0, 1, 2, ...: places in the pool, in the order shown.
-PER_ITEM_1234 = Rule("per_item_1234", _per_item_1234)  # random.Random(1234 + place).sample over the others
-STREAM_1234 = Rule(
-    "stream_1234", _stream_1234
-)  # one random.Random(1234) for all, the item itself replaced, in set order
+# Few-shot sampling: (size of the pool, number of shots) -> for example 0, 1, 2, ...: positions in the pool, in prompt order.
+PER_ITEM_1234 = Rule("per_item_1234", _per_item_1234)  # random.Random(1234 + idx).sample over the others
+STREAM_1234 = Rule("stream_1234", _stream_1234)  # one random.Random(1234) for all, in set order
 
 
 def _shuffled_stream_42(num_rows: int) -> random.Random:
@@ -59,14 +57,14 @@ def _shuffled_stream_42(num_rows: int) -> random.Random:
     return stream
 
 
-# Draws of suites that sample records of another file themselves: number of examples -> the one stream that serves all.
+# Suites that sample shots from another file: number of examples -> one random stream for all examples.
 STREAM_1234_RECORDS = Rule("stream_1234_records", lambda num_rows: random.Random(1234))
-STREAM_42_RECORDS = Rule("stream_42_records", _shuffled_stream_42)  # that has shuffled the examples before
+STREAM_42_RECORDS = Rule("stream_42_records", _shuffled_stream_42)  # after it has shuffled the examples
 
 
-def _own_answers(answers: Sequence[str], place: int) -> list[str]:
-    return [*answers, *["-"] * (place - len(answers))]
+def _model_answers(answers: Sequence[str], turn: int) -> list[str]:
+    return [*answers, *["-"] * (turn - len(answers))]
 
 
-# Of dialogues: (answers so far, place of the turn) -> an answer to every turn before it, a dash where there is none.
-OWN_ANSWERS = Rule("own_answers", _own_answers)
+# Dialogues: (answers so far, index of the turn) -> an answer to every turn before it; a dash for turns without one.
+OWN_ANSWERS = Rule("own_answers", _model_answers)

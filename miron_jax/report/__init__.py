@@ -1,1 +1,1 @@
-"""What a run leaves behind: results.json, samples, the table on screen."""
+"""The reports of a run: results.json, samples, the table on screen."""

@@ -20,20 +20,20 @@ class Bucket:
     rows_a_batch: int  # of all devices
     batches: int
     timed_batches: int
-    tokens: int  # unique ones in these rows
-    seconds: float  # of all batches, reckoned from the timed ones
+    tokens: int  # unique tokens in these rows
+    seconds: float  # of all batches, extrapolated from the timed ones
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The same requests, laid out in one way and run."""
+    """A run of the same requests in one layout."""
 
     name: str
-    seconds: float  # on the devices, compilation apart
+    seconds: float  # on the devices, without compilation
     compile_seconds: float
-    places: int  # that the device computes, padding and filled-up batches included
-    tokens: int  # of them real ones
-    share_of_peak: float  # of the useful FLOPs, which are the same for all layouts
+    places: int  # slots computed on the device, padding included
+    tokens: int  # computed tokens without padding
+    share_of_peak: float  # useful FLOPs, the same for all layouts, over seconds and peak
     buckets: list[Bucket]
 
 
@@ -44,7 +44,7 @@ class Bench:
     attention: str
     matmul_flops_per_second: float  # one device, a large square product in the run's dtype
     requests: int
-    plain_tokens: int  # one row a request
+    plain_tokens: int  # of one row per request
     unique_tokens: int
     useful_flops: float
     tokenize_seconds: float
@@ -54,37 +54,37 @@ class Bench:
     ablations: list[Layout]
 
 
-def print_bench(found: Bench) -> None:
-    """The engine by row length, then every layout beside it."""
+def print_bench(bench: Bench) -> None:
+    """Prints the engine by row length, then compares every layout with it."""
     out = console()
     buckets = Table("row length", "rows", "rows a batch", "batches (timed)", "unique tokens", "padding", "tokens/s")
     for column in buckets.columns:
         column.justify = "right"
-    for own in found.engine.buckets:
-        places = own.batches * own.rows_a_batch * own.length
+    for bucket in bench.engine.buckets:
+        slots = bucket.batches * bucket.rows_a_batch * bucket.length
         buckets.add_row(
-            str(own.length), str(own.rows), str(own.rows_a_batch), f"{own.batches} ({own.timed_batches})",
-            str(own.tokens), f"{100 * (places / own.tokens - 1):.1f} %", f"{own.tokens / own.seconds:.0f}",
+            str(bucket.length), str(bucket.rows), str(bucket.rows_a_batch), f"{bucket.batches} ({bucket.timed_batches})",
+            str(bucket.tokens), f"{100 * (slots / bucket.tokens - 1):.1f} %", f"{bucket.tokens / bucket.seconds:.0f}",
         )  # fmt: skip
     out.print(buckets)
     layouts = Table("layout", "seconds", "times the engine", "places computed", "of peak", "compile seconds")
     for column in layouts.columns[1:]:
         column.justify = "right"
-    for own in (found.engine, *found.ablations):
-        layouts.add_row(*_row(own, found.engine))
+    for layout in (bench.engine, *bench.ablations):
+        layouts.add_row(*_row(layout, bench.engine))
     out.print(layouts)
-    memory = "" if found.peak_bytes is None else f"; peak memory {found.peak_bytes / 1e9:.2f} GB"
+    memory = "" if bench.peak_bytes is None else f"; peak memory {bench.peak_bytes / 1e9:.2f} GB"
     for line in (
-        f"{found.devices} x {found.device}, {found.matmul_flops_per_second / 1e12:.2f} TFLOP/s a device in a large matmul; "
-        f"attention: {found.attention}{memory}",
-        f"{found.requests} requests, {found.plain_tokens} tokens one row each, {found.unique_tokens} unique; tokenized in "
-        f"{found.tokenize_seconds:.1f} s, planned in {found.plan_seconds:.1f} s",
+        f"{bench.devices} x {bench.device}, {bench.matmul_flops_per_second / 1e12:.2f} TFLOP/s a device in a large matmul; "
+        f"attention: {bench.attention}{memory}",
+        f"{bench.requests} requests, {bench.plain_tokens} tokens one row each, {bench.unique_tokens} unique; tokenized in "
+        f"{bench.tokenize_seconds:.1f} s, planned in {bench.plan_seconds:.1f} s",
         "of peak: FLOPs that the answers need (every unique token once, the head where something is scored) over seconds",
     ):
         out.print(line, soft_wrap=True)
 
 
-def _row(own: Layout, engine: Layout) -> tuple[str, ...]:
-    times = f"{own.seconds / engine.seconds:.2f}"
-    share, compiling = f"{100 * own.share_of_peak:.1f} %", f"{own.compile_seconds:.1f}"
-    return own.name, f"{own.seconds:.1f}", times, str(own.places), share, compiling
+def _row(layout: Layout, engine: Layout) -> tuple[str, ...]:
+    times = f"{layout.seconds / engine.seconds:.2f}"
+    share, compiling = f"{100 * layout.share_of_peak:.1f} %", f"{layout.compile_seconds:.1f}"
+    return layout.name, f"{layout.seconds:.1f}", times, str(layout.places), share, compiling

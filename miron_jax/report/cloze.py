@@ -1,20 +1,20 @@
-"""A cloze task's part of results.json -> its rows on screen.
+"""The cloze tasks of results.json as a table.
 
-Arrives: entries of results.json.  Leaves: a table and sentences.  It deliberately does not know how a metric is made.
+Arrives: entries of results.json.  Leaves: a table and sentences.  It deliberately does not know how a metric is computed.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich.table import Table
 
-from miron_jax.task_kinds.cloze import SHOWN
+from miron_jax.files.readers import JsonObject
+from miron_jax.task_kinds.cloze import BY_TARGET_TOKENS
 
 HEADINGS = ("Levenshtein", "confidence", "bits/char", "bits/byte", "greedy exact", "contrast")
 
 
-def cloze_table(tasks: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Categories, then their macro mean, of every cloze task."""
+def cloze_table(tasks: Mapping[str, JsonObject]) -> Table:
+    """A table of every cloze task's categories and their macro mean."""
     table = Table(title=None, header_style="bold")
     table.add_column("task", no_wrap=True)
     for heading in ("category", "n", *HEADINGS):
@@ -26,8 +26,8 @@ def cloze_table(tasks: Mapping[str, Mapping[str, Any]]) -> Table:
     return table
 
 
-def cloze_notes(tasks: Mapping[str, Mapping[str, Any]]) -> Sequence[str]:
-    """What a reader has to know about these numbers."""
+def cloze_notes(tasks: Mapping[str, JsonObject]) -> Sequence[str]:
+    """Sentences that qualify the numbers."""
     notes = []
     for name, task in tasks.items():
         metrics = task["metrics"]
@@ -56,12 +56,12 @@ def cloze_notes(tasks: Mapping[str, Mapping[str, Any]]) -> Sequence[str]:
     return notes
 
 
-def _cells(metrics: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    return [_number(metrics.get(name, {})) for name in SHOWN]
+def _cells(metrics: Mapping[str, JsonObject]) -> list[str]:
+    return [_number(metrics.get(name, {})) for name in BY_TARGET_TOKENS]
 
 
-def _number(entry: Mapping[str, Any]) -> str:
-    """Value and standard error."""
+def _number(entry: JsonObject) -> str:
+    """Value and standard error; "" without a value."""
     value, stderr = entry.get("value"), entry.get("stderr")
     if value is None:
         return ""

@@ -1,6 +1,6 @@
-"""Where tables and lines go: the terminal at its own width, anything else wide enough that no column is cut.
+"""Consoles: a terminal keeps its width; other outputs are wide enough for every column.
 
-Arrives: nothing.  Leaves: a rich console.  Names and labels may hold anything: here they become what a screen may show.
+Arrives: nothing.  Leaves: a rich console that makes all text printable.  It deliberately does not know what it prints.
 """
 
 from typing import Any
@@ -15,14 +15,14 @@ WIDE = 160
 
 def console(stderr: bool = False) -> Console:
     """A console on standard output, or on standard error."""
-    found = _Console(stderr=stderr, highlight=False, markup=False, emoji=False)
-    if not found.is_terminal:
-        found.width = WIDE
-    return found
+    output = _Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if not output.is_terminal:
+        output.width = WIDE
+    return output
 
 
 class _Console(Console):
-    """Lines, cells, headings and titles that are plain text all come through here."""
+    """rich passes all plain text through `render_str`: lines, cells, headings and titles."""
 
     def render_str(self, text: str, **style: Any) -> Text:
         return super().render_str(printable(text), **style)

@@ -1,18 +1,19 @@
-"""Results of a training run's checkpoints -> what was learned when: a table with small curves, and a picture.
+"""Metrics over the checkpoints of a training run: a table with small curves, and a picture.
 
-Arrives: results.json of each step.  Leaves: a rich Table, an SVG file.  It deliberately does not know how a number is made.
+Arrives: results.json of each step.  Leaves: a rich Table, an SVG file.  It deliberately does not know how numbers are made.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from rich.table import Table
 
 from miron_jax.errors import printable
+from miron_jax.files.readers import JsonObject
 
-MOST_SHOWN = 60  # characters of a name in the picture
+MOST_CHARS = 60  # of a name in the picture
 BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
-SHOWN = (
+CLOZE_METRICS = (  # (name, label, factor)
     ("greedy_exact", "greedy exact, %", 100.0),
     ("contrast_accuracy", "contrast, %", 100.0),
     ("bits_per_char", "bits/char", 1.0),
@@ -20,7 +21,7 @@ SHOWN = (
 
 
 class Curve(NamedTuple):
-    """One number of one category over the steps."""
+    """A metric of one category over the steps."""
 
     task: str
     category: str
@@ -28,30 +29,33 @@ class Curve(NamedTuple):
     values: tuple[float | None, ...]
 
 
-def curves_of(results: Mapping[int, Mapping[str, Any]]) -> list[Curve]:
-    """Every category of every cloze task, for the metrics shown; choice tasks have accuracy alone."""
+def curves_of(results: Mapping[int, JsonObject]) -> list[Curve]:
+    """CLOZE_METRICS of every category of cloze tasks, and the accuracy of other tasks."""
     last = results[max(results)]
-    found = []
+    curves = []
     for task, entry in last["tasks"].items():
-        every = [own["tasks"][task] for _, own in sorted(results.items())]
-        if "macro" in entry:  # its categories stand for themselves
-            for category in dict.fromkeys(name for own in every for name in own["groups"]):
-                groups = [own["groups"].get(category, {}).get("metrics", {}) for own in every]
-                found += [Curve(task, category, name, _values(groups, name, scale)) for name, _, scale in SHOWN]
+        entries = [results[step]["tasks"][task] for step in sorted(results)]
+        if "macro" in entry:
+            for category in dict.fromkeys(name for step in entries for name in step["groups"]):
+                groups = [step["groups"].get(category, {}).get("metrics", {}) for step in entries]
+                curves += [
+                    Curve(task, category, name, _values(groups, name, scale)) for name, _, scale in CLOZE_METRICS
+                ]
         else:
-            found.append(Curve(task, "", "accuracy", _values([own["metrics"] for own in every], "accuracy", 100.0)))
-    return found
+            metrics = [step["metrics"] for step in entries]
+            curves.append(Curve(task, "", "accuracy", _values(metrics, "accuracy", 100.0)))
+    return curves
 
 
-def curves_table(results: Mapping[int, Mapping[str, Any]]) -> Table:
-    """A row a category and metric, a column a step, and a bar a step at the end."""
+def curves_table(results: Mapping[int, JsonObject]) -> Table:
+    """One row per category and metric: a column per step, and a curve of bars."""
     table = Table(title=None, header_style="bold")
     for name in ("task", "category", "metric"):
         table.add_column(name, no_wrap=True)
     for step in sorted(results):
         table.add_column(f"step {step}", justify="right", no_wrap=True)
     table.add_column("curve", no_wrap=True)
-    names, before = {name: label for name, label, _ in SHOWN}, ""
+    names, before = {name: label for name, label, _ in CLOZE_METRICS}, ""
     for curve in curves_of(results):
         if before and before != curve.task + curve.category:
             table.add_section()
@@ -62,15 +66,15 @@ def curves_table(results: Mapping[int, Mapping[str, Any]]) -> Table:
 
 
 def bars(values: Sequence[float | None]) -> str:
-    """One block a value, from the lowest to the highest of them; a dot where there is none."""
+    """One block per value, scaled from the lowest to the highest; a dot for None."""
     known = [value for value in values if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
     return "".join("\u00b7" if value is None else BARS[round((value - low) * scale)] for value in values)
 
 
-def draw_curves(results: Mapping[int, Mapping[str, Any]], file: IO[bytes]) -> None:
-    """A panel a task and metric, a line a category, steps on a logarithmic axis; SVG."""
+def draw_curves(results: Mapping[int, JsonObject], file: IO[bytes]) -> None:
+    """Write an SVG: a panel per task and metric, a line per category, steps on a logarithmic axis."""
     from matplotlib.figure import Figure
 
     curves, steps = curves_of(results), sorted(results)
@@ -80,13 +84,13 @@ def draw_curves(results: Mapping[int, Mapping[str, Any]], file: IO[bytes]) -> No
         return
     figure = Figure(figsize=(4.2 * len(metrics), 3.2 * len(tasks)), layout="constrained")
     panels = figure.subplots(len(tasks), len(metrics), squeeze=False)
-    labels = {name: label for name, label, _ in SHOWN}
+    labels = {name: label for name, label, _ in CLOZE_METRICS}
     for i, task in enumerate(tasks):
         for j, metric in enumerate(metrics):
             panel = panels[i][j]
-            for curve in (own for own in curves if (own.task, own.metric) == (task, metric)):
+            for curve in (curve for curve in curves if (curve.task, curve.metric) == (task, metric)):
                 panel.plot(steps, curve.values, marker="o", markersize=3, label=_label(curve.category))
-            panel.set_xscale("symlog", linthresh=1)  # a step 0 has its place
+            panel.set_xscale("symlog", linthresh=1)  # linear below 1, for step 0
             title = f"{_label(task)}: {labels.get(metric, metric)}"
             panel.set_title(title, fontsize=9, parse_math=False)
             panel.set_xlabel("training step", fontsize=8)
@@ -98,11 +102,11 @@ def draw_curves(results: Mapping[int, Mapping[str, Any]], file: IO[bytes]) -> No
 
 
 def _label(name: str) -> str | None:
-    """A name in the picture; matplotlib would hide one that begins with an underscore."""
-    shown = printable(name, MOST_SHOWN)
-    return f" {shown}" if shown.startswith("_") else shown or None
+    """A name in the picture; matplotlib hides labels that begin with an underscore."""
+    label = printable(name, MOST_CHARS)
+    return f" {label}" if label.startswith("_") else label or None
 
 
-def _values(groups: Sequence[Mapping[str, Any]], name: str, scale: float) -> tuple[float | None, ...]:
-    found = [group.get(name, {}).get("value") for group in groups]
-    return tuple(None if value is None else value * scale for value in found)
+def _values(groups: Sequence[JsonObject], name: str, scale: float) -> tuple[float | None, ...]:
+    values = (group.get(name, {}).get("value") for group in groups)
+    return tuple(None if value is None else value * scale for value in values)

@@ -1,30 +1,28 @@
-"""Results of a step -> TensorBoard or Weights & Biases, where they are asked for.
+"""Results of a step -> TensorBoard or Weights & Biases, by flag.
 
-Arrives: results as results.json holds them.  Leaves: one number a task and metric, `core/copa/accuracy`, and one a
-composite, `core/CORE`.  It deliberately does not know where results come from.  Both packages are optional: pip install
-miron-jax[log].
+Arrives: results.json.  Leaves: one number per task and metric, `core/copa/accuracy`, and per composite, `core/CORE`.  It
+deliberately does not know how results are computed.  Both packages are optional: pip install miron-jax[log].
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Protocol
 
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.files.places import local_path
+from miron_jax.files.readers import JsonObject
 
 
 class Logger(Protocol):
-    """What every writer is."""
-
     def log(self, step: int, numbers: Mapping[str, float]) -> None: ...
 
     def close(self) -> None: ...
 
 
 def open_loggers(config: RunConfig) -> list[Logger]:
-    """Those that the flags ask for.  Raises InputError where a package is missing."""
+    """The loggers that flags name.  Raises InputError if a package is missing."""
     loggers: list[Logger] = []
     if config.tensorboard is not None:
         loggers.append(TensorBoard(local_path(config.tensorboard)))
@@ -33,20 +31,21 @@ def open_loggers(config: RunConfig) -> list[Logger]:
     return loggers
 
 
-def numbers_of(results: Mapping[str, Any]) -> dict[str, float]:
-    """Every metric of every task and of its categories, every composite; what is null is left out."""
-    found: dict[str, float | None] = {}
+def numbers_of(results: JsonObject) -> dict[str, float]:
+    """Every metric of every task and of its categories, and every composite, without nulls."""
+    groups: dict[str, JsonObject] = {}
     for task, entry in results["tasks"].items():
-        found |= {f"{task}/{name}": own["value"] for name, own in entry["metrics"].items()}
-        for group, own in entry["groups"].items():
-            found |= {f"{task}/{group}/{name}": metric["value"] for name, metric in own["metrics"].items()}
-    for suite, entry in results["suites"].items():
-        found |= {f"{suite}/{name}": own["value"] for name, own in entry["composites"].items()}
-    return {name: value for name, value in found.items() if value is not None}
+        groups[task] = entry["metrics"]
+        groups |= {f"{task}/{name}": group["metrics"] for name, group in entry["groups"].items()}
+    groups |= {suite: entry["composites"] for suite, entry in results["suites"].items()}
+    numbers = {
+        f"{group}/{name}": entry["value"] for group, entries in groups.items() for name, entry in entries.items()
+    }
+    return {name: value for name, value in numbers.items() if value is not None}
 
 
 class TensorBoard:
-    """Event files in a folder."""
+    """Writes event files to a folder."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -70,8 +69,8 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """A run of a project; WANDB_MODE=offline keeps it on this machine.  Its x axis is `training_step`: steps may come in any
-    order."""
+    """Logs to a run of a project; WANDB_MODE=offline keeps it local.  Steps may come in any order: the x axis is
+    `training_step`."""
 
     def __init__(self, config: RunConfig) -> None:
         try:

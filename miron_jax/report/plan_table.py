@@ -1,7 +1,7 @@
-"""What a run would do, on screen.
+"""The plan of a run on screen.
 
-Arrives: the totals of a planned run.  Leaves: lines on standard output.  It deliberately does not know a device: the
-time it names is for a stated rate.
+Arrives: the totals of a planned run.  Leaves: lines on standard output.  It deliberately does not know devices: its
+time is for a stated rate.
 """
 
 import time
@@ -15,7 +15,7 @@ from miron_jax.task_kinds.kinds import kind_of
 
 
 def print_plan(inputs: Inputs, totals: Totals) -> None:
-    """Requests, tokens, rows, programs, FLOPs, and the time they take at this host's NumPy matmul rate."""
+    """Print requests, tokens, rows, programs, FLOPs, and their time at this host's NumPy matmul rate."""
     out = console()
     for name, path in inputs.missing.items():
         out.print(f"{name} is left out: {path} is missing", soft_wrap=True)
@@ -33,7 +33,7 @@ def print_plan(inputs: Inputs, totals: Totals) -> None:
         f"rows           {totals.rows} (rows x tokens: {rows})",
         f"row places     {totals.padded_tokens} ({padding:.1f} % padding)",
         f"programs       {len(totals.lengths)}",
-        f"scored tokens  {totals.edges} from {totals.sources} places",
+        f"scored tokens  {totals.edges} from {totals.parents} places",
         f"useful FLOPs   {totals.useful_flops:.3e}",
         f"estimated time {totals.useful_flops / rate:.0f} s at {rate / 1e9:.0f} GFLOP/s, this host's NumPy float32 matmul",
     ):

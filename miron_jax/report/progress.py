@@ -1,4 +1,4 @@
-"""A progress bar on a terminal, nothing elsewhere.
+"""A progress bar on a terminal; other outputs have none.
 
 Arrives: tokens done and planned.  Leaves: a bar on standard error with tokens/s and time left.  It deliberately does not
 know what the tokens are.
@@ -13,7 +13,7 @@ from miron_jax.report.console import console
 
 
 class Progress:
-    """Lines go to standard error, so that standard output holds results only; the bar shows on a terminal."""
+    """Prints lines and the bar to standard error, so that standard output holds only results."""
 
     def __init__(self) -> None:
         self.tables = console()

@@ -1,7 +1,7 @@
-"""An Outcome -> results.json, schema 1, as a dict.
+"""The document results.json, schema 1.
 
-Arrives: an Outcome and its RunConfig.  Leaves: the document.  It deliberately does not know files or how scores were
-made.  JSON is strict: what is not a finite number is null.
+Arrives: an Outcome and its RunConfig.  Leaves: the document.  It deliberately does not know files or how scores are
+computed.  JSON is strict: a number that is not finite is null.
 """
 
 import json
@@ -11,7 +11,6 @@ import platform
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
-from typing import Any
 
 import jax
 import numpy as np
@@ -22,14 +21,14 @@ from miron_jax.definitions.records import AnyTask, Suite
 from miron_jax.evaluation.composites import suite_composites
 from miron_jax.evaluation.records import Outcome
 from miron_jax.files.places import public
+from miron_jax.files.readers import Json, JsonObject
 from miron_jax.task_kinds.interface import Facts
 
 SCHEMA = 1
 _PACKAGES = ("jax", "jaxlib", "flax", "transformers", "tokenizers", "numpy")
 
 
-def results_of(config: RunConfig, outcome: Outcome, wall_seconds: float) -> dict[str, Any]:
-    """The whole of results.json as a dict."""
+def results_of(config: RunConfig, outcome: Outcome, wall_seconds: float) -> JsonObject:
     facts = Facts(config, outcome.length_limit, outcome.bos)
     tasks = {task.source.task.name: task.entry(facts) for task in outcome.tasks}
     return {
@@ -52,7 +51,7 @@ def results_of(config: RunConfig, outcome: Outcome, wall_seconds: float) -> dict
         "generation": None if outcome.generation is None else asdict(outcome.generation),
         "self_check": asdict(outcome.check),
         "unanswered": sum(len(task.unanswered) for task in outcome.tasks),  # examples that the model answers with NaN
-        "unverified": list(outcome.unverified),  # inputs that no checksum was there for
+        "unverified": list(outcome.unverified),  # inputs without a checksum
         "checkpoint": {
             "folder": None if outcome.checkpoint.folder is None else str(outcome.checkpoint.folder),
             "fingerprint": outcome.checkpoint.fingerprint,
@@ -64,20 +63,20 @@ def results_of(config: RunConfig, outcome: Outcome, wall_seconds: float) -> dict
     }
 
 
-def _composites(suite: Suite[AnyTask], outcome: Outcome) -> dict[str, Any]:
+def _composites(suite: Suite[AnyTask], outcome: Outcome) -> JsonObject:
     return {
         name: {
             "value": composite.value,
-            "stderr": found.stderr if found else None,
-            "ci95": list(found.ci95) if found else None,
+            "stderr": estimate.stderr if estimate else None,
+            "ci95": list(estimate.ci95) if estimate else None,
             "complete": composite.complete,
             "missing": list(composite.missing),
         }
-        for name, (composite, found) in suite_composites(suite, outcome).items()
+        for name, (composite, estimate) in suite_composites(suite, outcome).items()
     }
 
 
-def _speed(outcome: Outcome, wall_seconds: float) -> dict[str, Any]:
+def _speed(outcome: Outcome, wall_seconds: float) -> JsonObject:
     totals, speed = outcome.totals, outcome.speed
     computed = speed.computed_tokens / max(totals.unique_tokens, 1)
     return {
@@ -92,7 +91,7 @@ def _speed(outcome: Outcome, wall_seconds: float) -> dict[str, Any]:
         "device_seconds": speed.device_seconds,
         "wall_seconds": wall_seconds,
         "journal_seconds": outcome.journal_seconds,
-        "computed_tokens": speed.computed_tokens,  # fewer than unique ones where a run goes on
+        "computed_tokens": speed.computed_tokens,  # fewer than unique ones in a resumed run
         "tokens_per_second": speed.computed_tokens / speed.device_seconds if speed.device_seconds else math.nan,
         "useful_flops": totals.useful_flops,
         "useful_flops_per_second": totals.useful_flops * computed / speed.device_seconds if computed else math.nan,
@@ -100,7 +99,7 @@ def _speed(outcome: Outcome, wall_seconds: float) -> dict[str, Any]:
     }
 
 
-def environment() -> dict[str, Any]:
+def environment() -> JsonObject:
     device = jax.devices()[0]
     return {
         "python": platform.python_version(),
@@ -114,12 +113,12 @@ def environment() -> dict[str, Any]:
     }
 
 
-def config_entry(config: RunConfig) -> dict[str, Any]:
-    """As it is written: tuples are lists, and no place tells credentials or whose home it is below."""
+def config_entry(config: RunConfig) -> JsonObject:
+    """The configuration as JSON, without credentials or home folders in its paths."""
     return _public(json.loads(json.dumps(asdict(config))))
 
 
-def _public(value: Any) -> Any:
+def _public(value: Json) -> Json:
     if isinstance(value, list):
         return [_public(entry) for entry in value]
     if isinstance(value, dict):
@@ -127,8 +126,8 @@ def _public(value: Any) -> Any:
     return public(value) if isinstance(value, str) else value
 
 
-def strict(value: Any) -> Any:
-    """NaN and infinity become null, NumPy's numbers Python's."""
+def strict(value: Json) -> Json:
+    """NaN and infinity as None, NumPy's numbers as Python's."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):
@@ -140,5 +139,5 @@ def strict(value: Any) -> Any:
     return value
 
 
-def strict_json(value: Any, indent: int | None = None) -> str:
+def strict_json(value: Json, indent: int | None = None) -> str:
     return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)

@@ -1,26 +1,26 @@
-"""The table on screen.
+"""The results of a run on screen.
 
-Arrives: results as results.json has them.  Leaves: lines on a rich console.  It deliberately does not know the engine.
+Arrives: results.json.  Leaves: lines on a rich console.  It deliberately does not know the engine.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 
+from miron_jax.files.readers import JsonObject
 from miron_jax.report.cloze import cloze_notes, cloze_table
 
 MOST_OTHERS = 4
 MODEL_ONLY = "*"
-_OF_OPTIONS = ("accuracy_sum", "accuracy_bytes", "bits_per_byte", "answered")
-_SHOWN = {"accuracy_sum": "by sum", "accuracy_bytes": "by bytes", "bits_per_byte": "bits/byte"}
+_OF_CHOICES = ("accuracy_sum", "accuracy_bytes", "bits_per_byte", "answered")
+_COLUMNS = {"accuracy_sum": "by sum", "accuracy_bytes": "by bytes", "bits_per_byte": "bits/byte"}
 PARTIAL = "partial_"
-FIRST_OPTION = 0.9  # gold stands first in so many examples that a tie wins
+FIRST_OPTION = 0.9  # share of examples with gold first, above which ties inflate accuracy
 
 
-def print_results(console: Console, results: Mapping[str, Any]) -> None:
-    """Tasks with their accuracy and its 95 % interval, then composites, notes and speed."""
+def print_results(console: Console, results: JsonObject) -> None:
+    """Print tasks with their accuracy and its 95 % interval, then composites, notes and speed."""
     cloze = {name: task for name, task in results["tasks"].items() if "macro" in task}
     if cloze:
         console.print(cloze_table(cloze))
@@ -39,7 +39,7 @@ def print_results(console: Console, results: Mapping[str, Any]) -> None:
         console.print(line, soft_wrap=True)
 
 
-def _table_of(tasks: Mapping[str, Any]) -> Table:
+def _table_of(tasks: JsonObject) -> Table:
     if any(task["section"] for task in tasks.values()):
         return sections_table(tasks)
     others = any(task.get("main", "accuracy") != "accuracy" or task.get("human") for task in tasks.values())
@@ -47,11 +47,11 @@ def _table_of(tasks: Mapping[str, Any]) -> Table:
     return mains_table(tasks) if others or is_robust else _choices_table(tasks)
 
 
-def mains_table(tasks: Mapping[str, Any]) -> Table:
-    """Tasks that count by metrics of their own, with the other numbers of each."""
+def mains_table(tasks: JsonObject) -> Table:
+    """A table of tasks with different main metrics, and further numbers of each."""
     table = Table(title=None, header_style="bold")
     table.add_column("task", no_wrap=True)
-    for name in ("n", "metric", "value", "95 % interval", "chance", "people", "gap to people"):
+    for name in ("n", "metric", "value", "95 % interval", "chance", "human", "human gap"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("also")
     for name, task in tasks.items():
@@ -60,39 +60,37 @@ def mains_table(tasks: Mapping[str, Any]) -> Table:
         interval = f"{_number(low)} - {_number(high)}" if main.get("value") is not None else ""
         value = _number(main.get("value")) or ("" if task["n"] else "none")
         chance = _number(task["baselines"]["random"]) if task["main"] == "accuracy" else ""
-        table.add_row(name, str(task["n"]), task["main"], value, interval, chance, *_people(task), _others(task))
+        table.add_row(name, str(task["n"]), task["main"], value, interval, chance, *_human(task), _others(task))
     return table
 
 
-def _people(task: Mapping[str, Any]) -> tuple[str, str]:
-    """What people scored by the first of their metrics, and how far the model is from it."""
+def _human(task: JsonObject) -> tuple[str, str]:
+    """The human baseline, of the main metric if there is one, and the human gap."""
     if not task.get("human"):
         return "", ""
-    gap = next((own for own in task["human"] if own["metric"] == task["main"]), task["human"][0])
-    people = _number(gap["human"]["value"]) + ("" if gap["metric"] == task["main"] else f" {gap['metric']}")
+    gap = next((gap for gap in task["human"] if gap["metric"] == task["main"]), task["human"][0])
+    baseline = _number(gap["human"]["value"]) + ("" if gap["metric"] == task["main"] else f" {gap['metric']}")
     if gap["value"] is None:
-        return people, "none"
+        return baseline, "none"
     if gap["ci95"] is None:
-        return people, f"{gap['value']:+.3f}"
+        return baseline, f"{gap['value']:+.3f}"
     low, high = gap["ci95"]
-    return (
-        people,
-        f"{gap['value']:+.3f} ({low:+.3f} to {high:+.3f}){'' if 'Newcombe' in gap['interval'] else MODEL_ONLY}",
-    )
+    mark = "" if "Newcombe" in gap["interval"] else MODEL_ONLY
+    return baseline, f"{gap['value']:+.3f} ({low:+.3f} to {high:+.3f}){mark}"
 
 
-def _others(task: Mapping[str, Any]) -> str:
+def _others(task: JsonObject) -> str:
     """Up to MOST_OTHERS further numbers of a task."""
-    told = [
-        f"{name} {_number(own['value'])}"
-        for name, own in task["metrics"].items()
-        if name not in (task["main"], *_OF_OPTIONS) and own["value"] is not None
+    others = [
+        f"{name} {_number(metric['value'])}"
+        for name, metric in task["metrics"].items()
+        if name not in (task["main"], *_OF_CHOICES) and metric["value"] is not None
     ]
-    return ", ".join(told[:MOST_OTHERS]) + (f" and {len(told) - MOST_OTHERS} more" if told[MOST_OTHERS:] else "")
+    return ", ".join(others[:MOST_OTHERS]) + (f" and {len(others) - MOST_OTHERS} more" if others[MOST_OTHERS:] else "")
 
 
-def sections_table(tasks: Mapping[str, Any]) -> Table:
-    """Tasks under their section's heading, with what they add to it: (accuracy - baseline) / (1 - baseline)."""
+def sections_table(tasks: JsonObject) -> Table:
+    """A table of tasks by section, with rescaled accuracies: (accuracy - baseline) / (1 - baseline)."""
     table = Table(title=None, header_style="bold")
     table.add_column("task", no_wrap=True)
     for name in ("n", "accuracy", "stderr", "baseline", "rescaled", "stderr", "bits/byte"):
@@ -106,7 +104,7 @@ def sections_table(tasks: Mapping[str, Any]) -> Table:
     return table
 
 
-def _section_row(name: str, task: Mapping[str, Any]) -> tuple[str, ...]:
+def _section_row(name: str, task: JsonObject) -> tuple[str, ...]:
     accuracy, rescaled = task["metrics"]["accuracy"], task["rescaled"] or {}
     return (
         f"  {name.partition('/')[2]}",
@@ -120,19 +118,19 @@ def _section_row(name: str, task: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _choices_table(tasks: Mapping[str, Any]) -> Table:
+def _choices_table(tasks: JsonObject) -> Table:
     table = Table(title=None, header_style="bold")
     table.add_column("task", no_wrap=True)
-    known = ("accuracy", *_SHOWN)
+    known = ("accuracy", *_COLUMNS)
     more = list(dict.fromkeys(name for task in tasks.values() for name in task["metrics"] if name not in known))
-    for name in ("n", "accuracy", "95 % interval", "baseline", *_SHOWN.values(), *more[:MOST_OTHERS]):
+    for name in ("n", "accuracy", "95 % interval", "baseline", *_COLUMNS.values(), *more[:MOST_OTHERS]):
         table.add_column(name, justify="right", no_wrap=True)
     for name, task in tasks.items():
-        table.add_row(*_row(name, task, (*_SHOWN, *more[:MOST_OTHERS])))
+        table.add_row(*_row(name, task, (*_COLUMNS, *more[:MOST_OTHERS])))
     return table
 
 
-def _row(name: str, task: Mapping[str, Any], others: Sequence[str]) -> tuple[str, ...]:
+def _row(name: str, task: JsonObject, others: Sequence[str]) -> tuple[str, ...]:
     metrics = task["metrics"]
     low, high = metrics["accuracy"]["ci95"]
     return (
@@ -149,7 +147,7 @@ def _number(value: float | None) -> str:
     return "" if value is None or value != value else f"{value:.3f}"
 
 
-def _composite(name: str, composite: Mapping[str, Any]) -> str:
+def _composite(name: str, composite: JsonObject) -> str:
     if composite["value"] is None:
         missing = composite["missing"]
         names = f"{', '.join(missing[:4])}{' ...' if missing[4:] else ''}"
@@ -163,8 +161,8 @@ def _composite(name: str, composite: Mapping[str, Any]) -> str:
     return f"{name}: {composite['value']:.4f}, {error} (95 % interval {low:.4f} to {high:.4f})"
 
 
-def partials_table(composites: Mapping[str, Any]) -> Table:
-    """Composites, and beside those that lack a task their value over the tasks that are there."""
+def partials_table(composites: JsonObject) -> Table:
+    """A table of composites; incomplete ones have a partial value over the scored tasks."""
     table = Table(title=None, header_style="bold")
     table.add_column("composite", no_wrap=True)
     for name in ("value", "stderr", "partial", "stderr", "tasks without a score"):
@@ -177,7 +175,7 @@ def partials_table(composites: Mapping[str, Any]) -> Table:
     return table
 
 
-def _left_out(composites: Mapping[str, Any]) -> str:
+def _left_out(composites: JsonObject) -> str:
     names = dict.fromkeys(task for composite in composites.values() for task in composite["missing"])
     return (
         "a composite that lacks a task has no value; a partial one compares only with runs over the same tasks; "
@@ -185,28 +183,25 @@ def _left_out(composites: Mapping[str, Any]) -> str:
     )
 
 
-def _notes(results: Mapping[str, Any]) -> list[str]:
-    """What a reader has to know about these numbers."""
+def _notes(results: JsonObject) -> list[str]:
+    """Sentences that qualify the numbers."""
     tasks = results["tasks"]
     notes = []
     if any(gap["interval"].startswith("the model's") for task in tasks.values() for gap in task.get("human", ())):
-        notes.append(f"{MODEL_ONLY} the interval of the model's number alone: people's is not known")
+        notes.append(f"{MODEL_ONLY} the interval of the model's number alone: that of the human baseline is not known")
     for name, task in tasks.items():
         if "published_rows" in task["data"]:
-            found, published = task["data"]["rows"], task["data"]["published_rows"]
-            notes.append(f"{name}: its file has {found} rows, published are {published}; no composite counts it")
-        shots, wanted = task.get("num_shots") or {}, task["profile"]["num_fewshot"]
-        if fewer := sum(count for kept, count in shots.items() if int(kept) < wanted):
+            rows, published = task["data"]["rows"], task["data"]["published_rows"]
+            notes.append(f"{name}: its file has {rows} rows, published are {published}; no composite counts it")
+        shots, expected = task.get("num_shots") or {}, task["profile"]["num_fewshot"]
+        if fewer := sum(count for kept, count in shots.items() if int(kept) < expected):
             notes.append(
-                f"{name}: {fewer} of {sum(shots.values())} prompts have fewer than {wanted} worked examples: no more fit"
+                f"{name}: {fewer} of {sum(shots.values())} prompts have fewer than {expected} few-shot examples: no more fit"
             )
         if task.get("main") == "j" and not task["n"]:
             notes.append(f"{name}: J wants three classifiers, which --detox_scorer names")
     for key, text in (
-        (
-            "skipped",
-            "examples without a score (NaN, or right answers that are not published); no composite counts their tasks",
-        ),
+        ("skipped", "examples without a score (NaN, or unpublished right answers); no composite counts their tasks"),
         ("rounded_to_a_tie", "examples decided by exp() rounding two losses to the same number, as the reference does"),
         ("empty_span", "examples with an option that scores no token"),
         ("truncated", "examples cut to the length limit (BOS and early shots go first)"),
@@ -225,7 +220,7 @@ def _notes(results: Mapping[str, Any]) -> list[str]:
             )
         for gap in task.get("human", ()):
             if gap["why_not"] and task["n"]:
-                notes.append(f"{name}: no gap to people by {gap['metric']}: {gap['why_not']}")
+                notes.append(f"{name}: no human gap by {gap['metric']}: {gap['why_not']}")
         if ceiling := task.get("ceiling"):
             notes.append(f"{name}: the authors' own solutions pass {ceiling['passed']} of {ceiling['n']}")
         if task.get("sandboxed") is False:
@@ -234,21 +229,17 @@ def _notes(results: Mapping[str, Any]) -> list[str]:
             notes.append(
                 f"{name}: any text is right in row {', '.join(map(str, rows))} (the answer is punctuation only)"
             )
-    limits = {task["limit"] for task in tasks.values() if "limit" in task}
-    if limits:
-        shots = any(
-            task["profile"]["num_fewshot"] and task["profile"].get("fewshot_pool") == "limited_items"
-            for task in tasks.values()
-        )
-        drawn = "; worked examples are drawn from them too" if shots else ""
-        notes.append(f"--limit {limits.pop()}: the first examples of each task or category{drawn}")
-    changed = [name for name, task in tasks.items() if task["data"]["state"] == "changed"]
-    if changed:
+    if limits := {task["limit"] for task in tasks.values() if "limit" in task}:
+        profiles = [task["profile"] for task in tasks.values() if task["profile"]["num_fewshot"]]
+        shots = any(profile.get("fewshot_pool") == "limited_items" for profile in profiles)
+        pool = "; few-shot examples are sampled from them too" if shots else ""
+        notes.append(f"--limit {limits.pop()}: the first examples of each task or category{pool}")
+    if changed := [name for name, task in tasks.items() if task["data"]["state"] == "changed"]:
         notes.append(f"not the published data: {', '.join(changed)}")
     return notes
 
 
-def _speed(results: Mapping[str, Any]) -> str:
+def _speed(results: JsonObject) -> str:
     speed, check = results["speed"], results["self_check"]
     padding = 100 * (speed["padded_tokens"] / max(1, speed["computed_tokens"]) - 1) if speed["computed_tokens"] else 0.0
     rate = speed["tokens_per_second"] or 0.0

@@ -1,4 +1,4 @@
-"""Suites and tasks on screen: what each asks, the data it needs and whether they are there.
+"""The list of suites and tasks on screen: kinds, shots, baselines, and the state of data files.
 
 Arrives: suites, --data_dir.  Leaves: a table on standard output.  It deliberately does not fetch anything.
 """
@@ -17,9 +17,9 @@ from miron_jax.report.console import console
 def print_tasks(
     suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...], about: Callable[[str], About | None]
 ) -> None:
-    """One line a task, then one a benchmark: in how many suites it is, it asks the same."""
+    """Print one line per task, then one per benchmark: its tasks in several suites share a description."""
     out = console()
-    table, told = Table(header_style="bold"), dict[str, About]()
+    table, benchmarks = Table(header_style="bold"), dict[str, About]()
     for name in ("task", "kind", "shots", "random", "rows", "data file", "data"):
         table.add_column(name, no_wrap=name != "data file")
     for suite in suites:
@@ -28,8 +28,8 @@ def print_tasks(
         for task in suite.tasks:
             state = data_state(task, folder).state if folder or not task.file else "missing"
             shots = str(task.profile.num_fewshot)
-            if (known := about(task.name)) is not None:
-                told[known.name] = known
+            if (benchmark := about(task.name)) is not None:
+                benchmarks[benchmark.name] = benchmark
             random = task.baselines["random"]
             baseline = "" if random is None else f"{random:.3f}"
             documented = getattr(task.profile, "documented_num_fewshot", None)
@@ -39,15 +39,15 @@ def print_tasks(
             )
             table.add_row(task.name, task.kind, shots, baseline, rows, path, state)
     out.print(table)
-    asked = Table("benchmark", "year", "what it asks", header_style="bold")
-    for known in told.values():
-        asked.add_row(known.name, str(known.year or ""), known.asks)
-    out.print(asked)
+    descriptions = Table("benchmark", "year", "what it asks", header_style="bold")
+    for benchmark in benchmarks.values():
+        descriptions.add_row(benchmark.name, str(benchmark.year or ""), benchmark.asks)
+    out.print(descriptions)
     out.print("data are looked for in --data_dir, else in the cache; `miron-jax eval` fetches what it can")
 
 
 def _folder(suite: Suite, data_dir: Path | None, by_name: bool) -> Path | None:
-    """A folder that serves all suites may hold nothing of this one; one given for it alone must."""
+    """The suite's folder, or None.  A --data_dir that names the suite must hold its files; a shared one need not."""
     try:
         return suite.locate(data_dir, False)
     except InputError:

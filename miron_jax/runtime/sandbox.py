@@ -141,11 +141,7 @@ class Sandbox:
             tempfile.TemporaryFile() as value,
             tempfile.TemporaryFile() as rules,
         ):
-            for name, content in files.items():
-                (Path(folder) / name).write_bytes(
-                    content if isinstance(content, bytes) else content.encode("utf-8", "replace")
-                )
-                (Path(folder) / name).chmod(0o644)  # whatever the umask: another user reads it
+            _write_files(Path(folder), files)
             if somebody is not None:
                 os.chown(folder, somebody, somebody)
             given.write(stdin.encode("utf-8", "replace"))
@@ -257,6 +253,12 @@ def _threads_of_user() -> int:
             if process.uids().real == user:
                 total += process.num_threads()
     return total
+
+
+def _write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    for name, content in files.items():
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "replace"))
+        (folder / name).chmod(0o644)  # whatever the umask: another user reads it
 
 
 def _watch(process: subprocess.Popen[bytes], limits: Limits, boxed: bool) -> Literal["exit", "time", "memory"]:

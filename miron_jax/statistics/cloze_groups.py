@@ -1,7 +1,6 @@
-"""Examples of a cloze task -> groups, macro means, how scores fall with fragmentation, and what noise does.
+"""Groups of a cloze task: categories, macro means, scores by fragmentation of the target, drift under noise.
 
-Arrives: items with their scores.  Leaves: plain dicts of `Estimate`s and numbers for the report.  It deliberately does
-not know how a metric is made.
+Arrives: items with their scores.  Leaves: `ClozeGroups`.  It deliberately does not know how a metric is computed.
 """
 
 import math
@@ -16,8 +15,8 @@ from miron_jax.definitions.records import Cloze
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.statistics.estimate import Estimate, estimates, macro
 
-RESAMPLES, BLOCK = 1000, 50  # of the paired bootstrap; drawn at once
-MANY_TOKENS = 4  # targets of at least this many tokens form one group
+RESAMPLES, BLOCK = 1000, 50  # of the paired bootstrap, and how many run at once
+MANY_TOKENS = 4  # targets of this many tokens or more form one group
 
 
 class Median(NamedTuple):
@@ -30,15 +29,15 @@ class Median(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClozeGroups:
-    """What stands beside a cloze task's plain means."""
+    """A cloze task's metrics by group."""
 
     categories: Mapping[str, Mapping[str, Estimate]]
     sizes: Mapping[str, int]  # scored items of each category
     macro: Mapping[str, Estimate]  # mean of the categories
     by_target_tokens: Mapping[str, Mapping[str, Estimate]]  # "1", "2", "3", "4+"
-    spearman: float  # of target tokens and bits a character; NaN where either is constant
-    drift: Mapping[str, Median]  # percent of P that noise takes: all pairs, then by operator and by number of edits
-    flips: Mapping[str, Mapping[str, Estimate]]  # the same groups: flip rates and drift in bits
+    spearman: float  # of target tokens and bits per character; NaN if either is constant
+    drift: Mapping[str, Median]  # percent of P(target) lost to noise: all pairs, by operator, by number of edits
+    flips: Mapping[str, Mapping[str, Estimate]]  # by the same groups: flip rates and drift in bits
 
 
 def cloze_groups(scored: Sequence[tuple[Cloze, ExampleScore]]) -> ClozeGroups:
@@ -57,11 +56,11 @@ def cloze_groups(scored: Sequence[tuple[Cloze, ExampleScore]]) -> ClozeGroups:
         macro=_macro(means),
         by_target_tokens={name: estimates(examples) for name, examples in sorted(_grouped(tokens).items())},
         spearman=_spearman([example for _, example in scored]),
-        drift={name: _median([example.metrics["drift_percent"] for example in own]) for name, own in by_noise.items()},
-        flips={
-            name: _only(estimates(own), ("drift_bits", "flip_to_wrong", "flip_to_right"))
-            for name, own in by_noise.items()
+        drift={
+            name: _median([example.metrics["drift_percent"] for example in examples])
+            for name, examples in by_noise.items()
         },
+        flips={name: _flips(estimates(examples)) for name, examples in by_noise.items()},
     )
 
 
@@ -71,14 +70,14 @@ def _by_category(scored: Sequence[tuple[Cloze, ExampleScore]]) -> dict[str, dict
 
 
 def _macro(means: Mapping[str, Mapping[str, Estimate]]) -> dict[str, Estimate]:
-    """Every metric that all categories have."""
-    first = next(iter(means.values()), {})
-    everywhere = [name for name in first if all(name in own for own in means.values())]
-    return {name: macro([own[name] for own in means.values()]) for name in everywhere}
+    """Macro means of the metrics that all categories have."""
+    groups = list(means.values())
+    names = [name for name in groups[0] if all(name in group for group in groups)] if groups else []
+    return {name: macro([group[name] for group in groups]) for name in names}
 
 
 def _grouped(pairs: Sequence[tuple[str, ExampleScore]]) -> dict[str, list[ExampleScore]]:
-    """Groups in the order in which they are met."""
+    """Examples by key, keys in order of first appearance."""
     groups: dict[str, list[ExampleScore]] = {}
     for key, example in pairs:
         groups.setdefault(key, []).append(example)
@@ -94,12 +93,12 @@ def _noise_keys(operator: str, num_edits: int) -> tuple[str, ...]:
     return "all", f"operator {operator}", f"edits {num_edits}"
 
 
-def _only(found: Mapping[str, Estimate], names: Sequence[str]) -> dict[str, Estimate]:
-    return {name: found[name] for name in names if name in found}
+def _flips(metrics: Mapping[str, Estimate]) -> dict[str, Estimate]:
+    return {name: metrics[name] for name in ("drift_bits", "flip_to_wrong", "flip_to_right") if name in metrics}
 
 
 def _spearman(examples: Sequence[ExampleScore]) -> float:
-    from scipy.stats import spearmanr  # takes a second and 60 MB, which runs without cloze tasks need not
+    from scipy.stats import spearmanr  # takes a second and 60 MB; only cloze tasks need it
 
     tokens, bits = ([example.metrics[name] for example in examples] for name in ("target_tokens", "bits_per_char"))
     if len(set(tokens)) < 2 or len(set(bits)) < 2:
@@ -108,11 +107,11 @@ def _spearman(examples: Sequence[ExampleScore]) -> float:
 
 
 def _median(values: Sequence[float]) -> Median:
-    """Median of a few heavy-tailed shares; whole pairs are drawn again, by a generator of a fixed seed."""
-    every = np.asarray([value for value in values if math.isfinite(value)], np.float64)
-    if not len(every):
+    """Median of the finite values with a bootstrap interval, resampled with seed 0."""
+    finite = np.asarray([value for value in values if math.isfinite(value)], np.float64)
+    if not len(finite):
         return Median(math.nan, (math.nan, math.nan), 0)
     generator = np.random.default_rng(0)
-    blocks = (generator.integers(0, len(every), (BLOCK, len(every))) for _ in range(RESAMPLES // BLOCK))
-    low, high = np.quantile([np.median(every[block], axis=1) for block in blocks], [0.025, 0.975])
-    return Median(float(np.median(every)), (float(low), float(high)), len(every))
+    blocks = (generator.integers(0, len(finite), (BLOCK, len(finite))) for _ in range(RESAMPLES // BLOCK))
+    low, high = np.quantile([np.median(finite[block], axis=1) for block in blocks], [0.025, 0.975])
+    return Median(float(np.median(finite)), (float(low), float(high)), len(finite))

@@ -1,6 +1,6 @@
-"""Numbers of examples -> task means with their uncertainty; composites with theirs.
+"""Task means and composites with their uncertainty.
 
-Arrives: one value an example and metric; composites and their tasks' estimates.  Leaves: `Estimate`s, float64.
+Arrives: one value per example and metric; composites and their tasks' standard errors.  Leaves: `Estimate`s, float64.
 It deliberately does not know what a metric means.
 """
 
@@ -21,20 +21,20 @@ _Z = 1.96  # standard errors to either side of a 95 % interval
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean and how far to trust it.  NaN stands where a number is not defined."""
+    """A mean with its standard error and 95 % interval; undefined numbers are NaN."""
 
     value: float
     stderr: float
     ci95: tuple[float, float]
-    num_examples: int  # examples the mean is over
-    num_undefined: int  # examples left out of it: their value is NaN
+    num_examples: int  # examples with a defined value
+    num_undefined: int  # examples whose value is NaN, left out of the mean
 
 
 def estimate(values: Sequence[float] | np.ndarray, proportion: bool) -> Estimate:
-    """Mean of the values that are defined; the others are counted, so that nobody takes them for zeros."""
-    every = np.asarray(values, np.float64)
-    defined = every[~np.isnan(every)]
-    n, num_undefined = len(defined), len(every) - len(defined)
+    """Mean of the defined values; NaNs are counted apart, never taken as 0."""
+    defined = np.asarray(values, np.float64)
+    defined = defined[~np.isnan(defined)]
+    n, num_undefined = len(defined), len(values) - len(defined)
     if n == 0:
         return Estimate(math.nan, math.nan, (math.nan, math.nan), 0, num_undefined)
     value = float(defined.mean())
@@ -54,24 +54,25 @@ def wilson(p: float, n: int) -> tuple[float, float]:
 
 
 def estimates(examples: Sequence[ExampleScore]) -> dict[str, Estimate]:
-    """Every metric over the examples that have it."""
+    """Estimates of every metric, each over the examples that have it."""
     names = dict.fromkeys(name for example in examples for name in example.metrics)
     values = {name: [example.metrics[name] for example in examples if name in example.metrics] for name in names}
-    return {name: estimate(own, _is_proportion(name, own)) for name, own in values.items() if name not in NOT_AVERAGED}
+    averaged = [name for name in names if name not in NOT_AVERAGED]
+    return {name: estimate(values[name], _is_proportion(name, values[name])) for name in averaged}
 
 
 def _is_proportion(name: str, values: Sequence[float]) -> bool:
-    """0 or 1 an example; of several programs drawn for one problem, a share of them may pass."""
+    """Whether every example has 0 or 1: of several programs of a problem, a share may pass."""
     known = name in PROPORTIONS or name in CLOZE_PROPORTIONS
     return known and all(value in (0, 1) or math.isnan(value) for value in values)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskEstimates:
-    """A task's metrics; where its categories count apart, the macro means over them, and each one's own."""
+    """A task's metrics and, if its profile reports categories, those of each category."""
 
     metrics: dict[str, Estimate]
-    categories: dict[str, dict[str, Estimate]]  # empty: the task has none
+    categories: dict[str, dict[str, Estimate]]  # empty: not reported
     sizes: dict[str, int]  # scored examples of each category
 
 
@@ -81,27 +82,27 @@ def by_category(
     rule: str,
     whole_set: Mapping[str, Estimate],
 ) -> TaskEstimates:
-    """Every metric of a task by its rule: over all examples ("pooled", "reported"), or category by category and then their
-    plain mean ("macro").  `whole_set`: numbers over all examples together, told beside the former."""
+    """Every metric of a task by its rule of categories: over all examples ("pooled", "reported"), or the plain mean of the
+    categories ("macro").  `whole_set`: numbers over all examples, which join the metrics unless the rule is "macro"."""
     if rule == "pooled":
         return TaskEstimates({**estimates(examples), **whole_set}, {}, {})
     members: dict[str, list[ExampleScore]] = {}
     for category, example in zip(categories, examples, strict=True):
         members.setdefault(category or "", []).append(example)
-    found = {name: estimates(own) for name, own in members.items()}
+    means = {category: estimates(scores) for category, scores in members.items()}
     if rule == "reported":
-        told = {name: own for name, own in found.items() if name}
-        sizes = {name: sum(not is_unscored(example) for example in members[name]) for name in told}
-        return TaskEstimates({**estimates(examples), **whole_set}, told, sizes)
-    names = dict.fromkeys(name for own in found.values() for name in own)
-    metrics = {name: macro([own[name] for own in found.values() if name in own]) for name in names}
-    sizes = {name: sum(example.correct is not None for example in own) for name, own in members.items()}
-    return TaskEstimates(metrics, found, sizes)
+        named = {category: metrics for category, metrics in means.items() if category}
+        sizes = {category: sum(not is_unscored(example) for example in members[category]) for category in named}
+        return TaskEstimates({**estimates(examples), **whole_set}, named, sizes)
+    names = dict.fromkeys(name for metrics in means.values() for name in metrics)
+    macros = {name: macro([metrics[name] for metrics in means.values() if name in metrics]) for name in names}
+    sizes = {category: sum(example.correct is not None for example in scores) for category, scores in members.items()}
+    return TaskEstimates(macros, means, sizes)
 
 
 def macro(groups: Sequence[Estimate]) -> Estimate:
-    """Mean of groups that count alike, their errors independent: sqrt(sum of stderr²) / groups."""
-    with np.errstate(invalid="ignore"):  # infinite groups of both signs have no mean
+    """Unweighted mean of independent groups; its standard error is sqrt(sum of stderr²) / groups."""
+    with np.errstate(invalid="ignore"):  # groups with infinities of both signs have no mean
         value = float(np.mean([group.value for group in groups])) if groups else math.nan
     stderr = math.hypot(*(group.stderr for group in groups)) / len(groups) if groups else math.nan
     counted = sum(group.num_examples for group in groups), sum(group.num_undefined for group in groups)
@@ -111,32 +112,32 @@ def macro(groups: Sequence[Estimate]) -> Estimate:
 def whole_set_estimates(
     rule: Callable[[Sequence[Any], np.ndarray], Mapping[str, float]], answered: Sequence[Any], num_undefined: int
 ) -> dict[str, Estimate]:
-    """Numbers over all examples together.  Their standard error is that of BOOTSTRAP resamples of the examples, drawn with
-    seed 0; ci95 are the resamples' percentiles 2.5 and 97.5.  `rule` takes examples and how often each counts."""
+    """Numbers over all examples, by `rule`: (examples, weights) -> numbers.  Standard error and ci95 (percentiles 2.5 and
+    97.5) come from BOOTSTRAP resamples of the examples with seed 0."""
     values = rule(answered, np.ones(len(answered)))
     if not answered:
         return {name: Estimate(math.nan, math.nan, (math.nan, math.nan), 0, num_undefined) for name in values}
     size = len(answered)
-    draws = np.random.default_rng(0).multinomial(size, np.full(size, 1 / size), BOOTSTRAP)
-    drawn = [rule(answered, weights.astype(np.float64)) for weights in draws]
-    found = {}
+    counts = np.random.default_rng(0).multinomial(size, np.full(size, 1 / size), BOOTSTRAP)
+    resampled = [rule(answered, weights.astype(np.float64)) for weights in counts]
+    whole_set = {}
     for name, value in values.items():
-        own = np.asarray([numbers.get(name, math.nan) for numbers in drawn])
-        low, high = np.nanpercentile(own, (2.5, 97.5)).tolist()
+        replicates = np.asarray([numbers.get(name, math.nan) for numbers in resampled])
+        low, high = np.nanpercentile(replicates, (2.5, 97.5)).tolist()
         interval = (min(low, value), max(high, value))
-        found[name] = Estimate(value, float(np.nanstd(own, ddof=1)), interval, size, num_undefined)
-    return found
+        whole_set[name] = Estimate(value, float(np.nanstd(replicates, ddof=1)), interval, size, num_undefined)
+    return whole_set
 
 
 def is_unscored(example: ExampleScore) -> bool:
-    """Nothing of it counts: the model answered NaN, or the right answer is not published."""
+    """Whether an example has no score: the model answered NaN, or the right answer is not published."""
     return example.correct is None and all(map(math.isnan, example.metrics.values()))
 
 
 def estimate_composite(composite: Composite, stderrs: Mapping[str, float]) -> Estimate | None:
-    """sqrt(sum of (weight * stderr)²), tasks taken as independent; None while the composite has no value.
+    """sqrt(sum of (weight * stderr)²), as if tasks were independent; None without a value.
 
-    Two tasks over one file (CORE's two hellaswags) are not independent: the error is then somewhat too small.
+    Two tasks over one file (CORE's two hellaswags) are not independent: their error is somewhat too small.
     """
     if composite.value is None:
         return None

@@ -1,6 +1,6 @@
-"""How far a model is from people: its number less theirs, with an interval, or why there is none.
+"""The human gap: a model's score minus a human baseline, with an interval, or the reason why there is none.
 
-Arrives: a task's estimates, the human values that its suite names.  Leaves: `Gap`s.  It deliberately does not know suites.
+Arrives: a task's estimates and human baselines.  Leaves: `Gap`s.  It deliberately does not know suites.
 """
 
 import math
@@ -16,10 +16,10 @@ from miron_jax.statistics.estimate import Estimate, wilson
 class Gap:
     metric: str
     human: HumanBaseline
-    value: float | None  # model less people; None: not comparable
+    value: float | None  # model minus human; None: not comparable
     ci95: tuple[float, float] | None
-    interval: str  # how it was made; "" where there is none
-    why_not: str  # "" where there is a gap
+    interval: str  # its method; "" without a gap
+    why_not: str  # "" if there is a gap
 
 
 def gaps(
@@ -30,33 +30,33 @@ def gaps(
     data: DataState,
     proportions: frozenset[str],
 ) -> list[Gap]:
-    """One for each human value by this procedure.  `rows`: records of the test file that was found.
+    """One gap per human baseline of this procedure.  `rows`: records of the test file on disk.
 
-    Model and people are taken as independent samples, also where they saw the same items: no item's human label is
-    published.  The interval is then wider than a paired one.
+    Model and human scores are taken as independent samples even if they are over the same items, since human labels of
+    items are not published.  The interval is then wider than a paired one.
     """
     return [
-        _gap(metrics.get(own.metric), own, rows, data, own.metric in proportions)
-        for own in human
-        if own.procedure in (procedure, "one annotator")
+        _gap(metrics.get(baseline.metric), baseline, rows, data, baseline.metric in proportions)
+        for baseline in human
+        if baseline.procedure in (procedure, "one annotator")
     ]
 
 
-def _gap(found: Estimate | None, human: HumanBaseline, rows: int, data: DataState, proportion: bool) -> Gap:
-    if why := _why_not(found, human, rows, data):
+def _gap(model: Estimate | None, human: HumanBaseline, rows: int, data: DataState, proportion: bool) -> Gap:
+    if why := _why_not(model, human, rows, data):
         return Gap(human.metric, human, None, None, "", why)
-    assert found is not None
-    value = found.value - human.value
+    assert model is not None
+    value = model.value - human.value
     if proportion and human.n and human.source == "measured":
-        interval = newcombe(found.ci95, found.value, wilson(human.value, human.n), human.value)
+        interval = newcombe(model.ci95, model.value, wilson(human.value, human.n), human.value)
         return Gap(human.metric, human, value, interval, "Newcombe, independent samples", "")
-    low, high = (end - human.value for end in found.ci95)
+    low, high = (end - human.value for end in model.ci95)
     how = "the model's alone: people's is not known"
     return Gap(human.metric, human, value, None if math.isnan(low) else (low, high), how, "")
 
 
-def _why_not(found: Estimate | None, human: HumanBaseline, rows: int, data: DataState) -> str:
-    if found is None or math.isnan(found.value):
+def _why_not(model: Estimate | None, human: HumanBaseline, rows: int, data: DataState) -> str:
+    if model is None or math.isnan(model.value):
         return f"{human.metric} is not scored here"
     if data.state == "changed":
         return "the data are not the published ones"

@@ -1,6 +1,6 @@
-"""Choices: every option is scored behind its context, and one is chosen; of a continuation alone, how probable it is.
+"""Multiple choice: every choice is scored after its context, and one is predicted; a lone continuation has its probability.
 
-Arrives: a task of examples with their options, a tokenizer; then scores.  Leaves: `ChoiceScores`.  It deliberately does not
+Arrives: a task of examples with their choices, a tokenizer; then scores.  Leaves: `ChoiceScores`.  It deliberately does not
 know devices.
 """
 
@@ -8,16 +8,17 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from miron_jax.engine.growing import GrowingSpeed
 from miron_jax.engine.records import Score
-from miron_jax.metrics.choices import CHAR, ExampleScore, score_beside, score_choices, score_continuation
+from miron_jax.files.readers import JsonObject
+from miron_jax.metrics.choices import CHAR, ExampleScore, score_choices, score_continuation, with_extra_metrics
 from miron_jax.metrics.detox import Scorer
 from miron_jax.planning.records import CostModel
-from miron_jax.planning.request_batches import PART_TOKENS
+from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
 from miron_jax.prompting.prompts import Prompt, render, without_shots
 from miron_jax.ragged import offsets_of
 from miron_jax.task_kinds.entries import option_entry, prompt_entry, published_entry, why_unscored
@@ -27,55 +28,52 @@ from miron_jax.tokens.records import Requests
 from miron_jax.tokens.requests import tokenize
 from miron_jax.tokens.whole_shots import fitting
 
-LONGEST_TRIED, SAMPLED = 8, 32  # examples of each task tokenized ahead: its longest, and some of every size
+LONGEST_TRIED, SAMPLED = 8, 32  # examples per task tokenized ahead: the longest, and some of every size
 
 
 @dataclass(slots=True)
 class ChoiceScores(PromptedScores):
-    options: list[list[Score]] = field(default_factory=list)  # one an example, one an option
-    inexact_prefix: int = 0  # examples whose context is no token prefix; scored from the longest common one
+    choices: list[list[Score]] = field(default_factory=list)  # of each example
+    inexact_prefix: int = 0  # examples whose context is no token prefix, scored from the longest common one
     growing: GrowingSpeed | None = None  # of dialogues
 
     chooses: ClassVar[bool] = True
 
     @property
     def unanswered(self) -> list[int]:
-        return [
-            prompt.id for prompt, own in zip(self.prompts, self.options, strict=True) if any(_is_nan(o) for o in own)
-        ]
+        pairs = zip(self.prompts, self.choices, strict=True)
+        return [prompt.id for prompt, choices in pairs if any(map(_is_nan, choices))]
 
     @property
     def answers(self) -> list[str | None]:
-        pairs = zip(self.prompts, self.examples, strict=True)
-        return [
-            None if own.prediction is None else prompt.continuations[own.prediction].strip() for prompt, own in pairs
-        ]
+        pairs = ((prompt, example.prediction) for prompt, example in zip(self.prompts, self.examples, strict=True))
+        return [None if choice is None else prompt.continuations[choice].strip() for prompt, choice in pairs]
 
     def finish(self, detox: Scorer | None = None) -> None:
-        """Every example is scored as its piece arrives."""
+        """Do nothing: `Choice.take` has scored every example."""
 
-    def details(self) -> dict[str, Any]:
+    def details(self) -> JsonObject:
         golds = [prompt.gold for prompt in self.prompts if prompt.gold is not None]
         return {
             "tied": sum(example.tied for example in self.examples),
             "rounded_to_a_tie": sum(example.rounded for example in self.examples),
-            # What a model scores that finds all options equal: the first one wins.
+            # The accuracy of a model that finds all choices equal: the first one wins.
             "first_option_accuracy": sum(gold == 0 for gold in golds) / len(golds) if golds else None,
             "empty_span": sum(example.empty_span for example in self.examples),
             "inexact_prefix": self.inexact_prefix,
             **({} if self.growing is None else {"dialogue": asdict(self.growing)}),
         }
 
-    def samples(self) -> Iterator[dict[str, Any]]:
+    def samples(self) -> Iterator[JsonObject]:
         by_row = self.examples_by_row
-        for prompt, options, example in zip(self.prompts, self.options, self.examples, strict=True):
+        for prompt, choices, example in zip(self.prompts, self.choices, self.examples, strict=True):
             sample = {
                 **prompt_entry(prompt, by_row.get(prompt.row)),
                 "gold": prompt.gold,
                 "prediction": example.prediction if self.chooses else None,
                 "correct": example.correct,
                 "options": [
-                    option_entry(prompt.contexts[i] + prompt.continuations[i], own) for i, own in enumerate(options)
+                    option_entry(prompt.contexts[i] + prompt.continuations[i], score) for i, score in enumerate(choices)
                 ],
                 **({"neutral_logprobs": list(example.neutral_logprobs)} if example.neutral_logprobs else {}),
                 "generated": None,
@@ -83,7 +81,7 @@ class ChoiceScores(PromptedScores):
                 **published_entry(by_row.get(prompt.row)),
             }
             if not all(map(math.isfinite, example.metrics.values())):
-                sample["reason"] = _reason(options, self.chooses and prompt.gold is None)
+                sample["reason"] = _reason(choices, self.chooses and prompt.gold is None)
             yield sample
 
 
@@ -91,7 +89,7 @@ class ContinuationScores(ChoiceScores):
     chooses = False
 
 
-class Choice(TaskKind):
+class Choice(TaskKind[ChoiceScores]):
     scores_spans = True
 
     def prompts(self) -> list[Prompt]:
@@ -102,14 +100,14 @@ class Choice(TaskKind):
         return tokenize(prompts, task.profile, self.setup.tokenizer, self.max_length, task.name)
 
     def sizes(self, cost: CostModel) -> Sizes:
-        """Guessed from UTF-8 bytes of all examples; the rate comes from a few that are tokenized, the longest among them."""
+        """Estimates nodes from the UTF-8 bytes of all examples, at the rate of some tokenized ones, the longest included."""
         prompts = self.prompts()
         num_bytes = np.asarray([_num_bytes(prompt) for prompt in prompts])
         by_size = np.argsort(num_bytes, kind="stable")
         tried = np.unique([*by_size[-LONGEST_TRIED:], *by_size[:: max(1, len(prompts) // SAMPLED)]])
-        measured = np.asarray([_places(self.tokenized([prompts[i]]), cost) for i in tried])
-        places = np.minimum(num_bytes * (measured.sum() / num_bytes[tried].sum()), measured.max())
-        return Sizes(int(measured.max()), places, float(places.sum()) * len(prompts[0].contexts))
+        measured = np.asarray([_num_nodes(self.tokenized([prompts[i]]), cost) for i in tried])
+        num_nodes = np.minimum(num_bytes * (measured.sum() / num_bytes[tried].sum()), measured.max())
+        return Sizes(int(measured.max()), num_nodes, float(num_nodes.sum()) * len(prompts[0].contexts))
 
     def pieces(self) -> Iterator[tuple[list[Prompt], Requests]]:
         task = self.source.task
@@ -119,33 +117,31 @@ class Choice(TaskKind):
     def begin(self) -> ChoiceScores:
         return ChoiceScores(self.source)
 
-    def take(self, scores: ChoiceScores, piece: Piece, found: Sequence[Score]) -> None:
-        """Give each example its options' scores and score it."""
+    def take(self, scores: ChoiceScores, piece: Piece, request_scores: Sequence[Score]) -> None:
         prompts: list[Prompt] = piece.examples
-        taken = iter(found)
+        unread = iter(request_scores)
         for prompt in prompts:
-            options = list(islice(taken, len(prompt.continuations) - prompt.beside))
-            beside = list(islice(taken, prompt.beside))
+            choices = list(islice(unread, len(prompt.continuations) - prompt.num_extra))
             scores.prompts.append(without_shots(prompt))
-            scores.options.append(options)
-            scores.examples.append(self.score(prompt, options, beside))
+            scores.choices.append(choices)
+            scores.examples.append(self.score(prompt, choices, list(islice(unread, prompt.num_extra))))
         self._count(scores, prompts, piece.requests)
 
-    def score(self, prompt: Prompt, options: Sequence[Score], beside: Sequence[Score]) -> ExampleScore:
-        """One example.  `beside`: the right option with each ending, then every option behind a question without content."""
-        profile, logprobs = self.source.task.profile, [option.logprob for option in options]
-        texts = prompt.continuations[: len(options)]
+    def score(self, prompt: Prompt, choices: Sequence[Score], further: Sequence[Score]) -> ExampleScore:
+        """Score one example.  `further`: gold with each ending appended, then every choice after the neutral context."""
+        profile, logprobs = self.source.task.profile, [choice.logprob for choice in choices]
+        texts = prompt.continuations[: len(choices)]
         example = score_choices(logprobs, texts, prompt.gold, profile.normalizer, profile.tie)
-        if prompt.gold is not None and (beside or profile.normalizer is CHAR):
-            ends, neutral = beside[: len(profile.endings)], beside[len(profile.endings) :]
-            endings = [(own.logprob, own.rank) for own in ends]
-            example = score_beside(example, logprobs, texts, prompt.gold, endings, [own.logprob for own in neutral])
-        if not self.source.task.main and example.prediction is not None:  # no option is right by itself
-            example = replace(example, metrics={"answered_last": float(example.prediction == len(options) - 1)})
+        if prompt.gold is not None and (further or profile.normalizer is CHAR):
+            endings = [(score.logprob, score.rank) for score in further[: len(profile.endings)]]
+            neutral = [score.logprob for score in further[len(profile.endings) :]]
+            example = with_extra_metrics(example, logprobs, texts, prompt.gold, endings, neutral)
+        if not self.source.task.main and example.prediction is not None:  # no choice is right by itself
+            example = replace(example, metrics={"answered_last": float(example.prediction == len(choices) - 1)})
         return example
 
     def _count(self, scores: ChoiceScores, prompts: Sequence[Prompt], requests: Requests) -> None:
-        """Count examples that the length limit, the tokenizer or the model's training length touched."""
+        """Count examples that were truncated, share no token prefix with their context, or exceed the training length."""
         first = offsets_of([len(prompt.continuations) for prompt in prompts])[:-1]
         too_long = np.diff(requests.offsets) - 1 > self.setup.trained_length
         scores.truncated += int(np.logical_or.reduceat(requests.truncated, first).sum())
@@ -157,34 +153,34 @@ class Continuation(Choice):
     def begin(self) -> ChoiceScores:
         return ContinuationScores(self.source)
 
-    def score(self, prompt: Prompt, options: Sequence[Score], beside: Sequence[Score]) -> ExampleScore:
-        return score_continuation(options[0].logprob, options[0].rank, prompt.continuations[0])
+    def score(self, prompt: Prompt, choices: Sequence[Score], further: Sequence[Score]) -> ExampleScore:
+        return score_continuation(choices[0].logprob, choices[0].rank, prompt.continuations[0])
 
 
 KINDS = {"multiple_choice": Choice, "schema": Choice, "language_modeling": Continuation}
 
 
-def _is_nan(option: Score) -> bool:
-    return bool(np.isnan(option.logprob).any())
+def _is_nan(choice: Score) -> bool:
+    return bool(np.isnan(choice.logprob).any())
 
 
-def _reason(options: Sequence[Score], is_hidden: bool) -> str:
+def _reason(choices: Sequence[Score], is_hidden: bool) -> str:
     """Why a metric of an example is null."""
-    is_nan = any(map(_is_nan, options))
+    is_nan = any(map(_is_nan, choices))
     if is_hidden or is_nan:
         return why_unscored(is_nan)
-    if any(np.isinf(option.logprob).any() for option in options):
+    if any(np.isinf(choice.logprob).any() for choice in choices):
         return "the model gives a token no probability at all"
     return "the gold option has no scored token"
 
 
 def _num_bytes(prompt: Prompt) -> int:
-    """UTF-8 bytes of a prompt with all its options."""
+    """UTF-8 bytes of a prompt with all its choices."""
     return len("".join((prompt.preamble, prompt.contexts[0], *prompt.continuations)).encode())
 
 
-def _places(requests: Requests, cost: CostModel) -> int:
-    """Places that an example's options take together, their common beginning shared; those of one, where a row holds one."""
+def _num_nodes(requests: Requests, cost: CostModel) -> int:
+    """Nodes of an example's row: of all its choices with their common prefix shared, or of the longest without a forest."""
     length = np.diff(requests.offsets)
     if cost.sharing != "forest":
         return int(length.max()) - 1
@@ -192,11 +188,11 @@ def _places(requests: Requests, cost: CostModel) -> int:
 
 
 def _chunks(prompts: list[Prompt]) -> Iterator[list[Prompt]]:
-    """Prompts in runs that hold about half a part's text, at four characters a token."""
+    """Runs of prompts of about half a request batch, at four characters per token."""
     start = num_chars = 0
     for i, prompt in enumerate(prompts):
         num_chars += prompt.num_chars
-        if num_chars >= 2 * PART_TOKENS:
+        if num_chars >= 2 * REQUEST_BATCH_TOKENS:
             yield prompts[start : i + 1]
             start, num_chars = i + 1, 0
     if start < len(prompts):

@@ -1,7 +1,7 @@
-"""Cloze items: a beginning, and how probable, how exactly generated and how well told from wrong ones its continuation is.
+"""Cloze items: the log-probability of a target after its prefix, its exact generation, its contrast with distractors.
 
-Arrives: a task of items, a tokenizer; then scores and texts.  Leaves: `ClozeScores`.  It deliberately does not know how a
-metric is made.
+Arrives: a task of items, a tokenizer; then scores and completions.  Leaves: `ClozeScores`.  It deliberately does not know
+how a metric is computed.
 """
 
 import math
@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from miron_jax.definitions.records import Cloze, ClozeTask
 from miron_jax.definitions.rules import printed
 from miron_jax.engine.records import Score
 from miron_jax.engine.text_requests import Generated, Sampling, TextRequest
+from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.cloze import ClozeAnswers, Fragments, Span, score_cloze
 from miron_jax.metrics.detox import Scorer
@@ -25,35 +26,43 @@ from miron_jax.statistics.cloze_groups import cloze_groups
 from miron_jax.statistics.estimate import Estimate, estimates
 from miron_jax.task_kinds.entries import estimate_entry, option_entry, with_limit
 from miron_jax.task_kinds.interface import Facts, Piece, Source, TaskKind, TaskScores
-from miron_jax.tokens.cloze_requests import Asked, cloze_requests
+from miron_jax.tokens.cloze_requests import ItemRequests, cloze_requests
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.tokenizers import special_tokens
 
-# What stands in results by the number of a target's tokens.
-SHOWN = ("lev_score", "target_confidence", "bits_per_char", "bits_per_byte", "greedy_exact", "contrast_accuracy")
+BY_TARGET_TOKENS = (
+    "lev_score",
+    "target_confidence",
+    "bits_per_char",
+    "bits_per_byte",
+    "greedy_exact",
+    "contrast_accuracy",
+)
 
 
 class Items(NamedTuple):
-    """A piece's items."""
+    """The items of a piece with their requests."""
 
     items: list[Cloze]
-    asked: list[Asked]
-    empty_prefix: str | None  # the token that stands for one
+    asked: list[ItemRequests]
+    empty_prefix: str | None  # the token in place of an empty prefix
 
 
 @dataclass(slots=True)
 class ClozeScores(TaskScores):
-    """One cloze task's items, in file order.  Those that the tokenizer cannot spell have no scores and no example."""
+    """One cloze task's items, in file order.  Items that the tokenizer cannot spell have no scores and no example."""
 
     source: Source
     items: list[Cloze] = field(default_factory=list)
-    asked: list[Asked] = field(default_factory=list)  # as the other lists, one an item
-    spans: list[dict[int, Score]] = field(default_factory=list)  # by place among the requests that `asked` names
-    generated: list[str | None] = field(default_factory=list)  # None: not scored, or the model answered NaN
+    asked: list[ItemRequests] = field(default_factory=list)  # of each item
+    spans: list[dict[int, Score]] = field(default_factory=list)  # by index of the requests in `asked`
+    generated: list[str | None] = field(
+        default_factory=list
+    )  # completions; None: not scored, or the model answered NaN
     examples: list[ExampleScore | None] = field(default_factory=list)
     truncated: int = 0
     beyond_trained: int = 0
-    empty_prefix: str | None = None  # the token that stands for an empty prefix
+    empty_prefix: str | None = None  # the token in place of an empty prefix
 
     @property
     def unspelled(self) -> int:
@@ -66,55 +75,50 @@ class ClozeScores(TaskScores):
         return [(item, example) for item, example in pairs if example and not math.isnan(example.metrics["logprob"])]
 
     @property
-    def num_examples(self) -> int:
-        return len(self.examples)
-
-    @property
     def num_skipped(self) -> int:
         return len(self.examples) - len(self.scored)
 
     @property
     def unanswered(self) -> list[int]:
-        columns = zip(self.examples, self.generated, strict=True)
-        scored = [(i, own, text) for i, (own, text) in enumerate(columns) if own is not None]
-        return [i for i, own, text in scored if text is None or math.isnan(own.metrics["logprob"])]
+        pairs = enumerate(zip(self.examples, self.generated, strict=True))
+        scored = [(i, example, text) for i, (example, text) in pairs if example is not None]
+        return [i for i, example, text in scored if text is None or math.isnan(example.metrics["logprob"])]
 
     def finish(self, detox: Scorer | None = None) -> None:
-        columns = (self.items, self.asked, self.spans, self.generated)
-        self.examples = [_score_item(*item) for item in zip(*columns, strict=True)]
+        columns = zip(self.items, self.asked, self.spans, self.generated, strict=True)
+        self.examples = [_score_item(*column) for column in columns]
 
     def for_composites(self) -> Mapping[str, Estimate]:
         return cloze_groups(self.scored).macro
 
-    def entry(self, facts: Facts) -> dict[str, Any]:
-        """DESIGN section 4's keys, and what only a cloze task has."""
+    def entry(self, facts: Facts) -> JsonObject:
         definition, groups = self.source.task, cloze_groups(self.scored)
         scored = [example for _, example in self.scored]
-        entry: dict[str, Any] = {
+        entry: JsonObject = {
             "n": len(scored),
             "metrics": _entries(estimates(scored)),
             "groups": {
-                name: {"n": groups.sizes[name], "metrics": _entries(found)} for name, found in groups.categories.items()
+                name: {"n": groups.sizes[name], "metrics": _entries(means)} for name, means in groups.categories.items()
             },
             "macro": _entries(groups.macro),
             "fragmentation": {
                 "spearman_tokens_bits_per_char": groups.spearman,
                 **({"reason": "tokens or bits are the same for all items"} if math.isnan(groups.spearman) else {}),
                 "by_target_tokens": {
-                    name: _entries({key: found[key] for key in SHOWN if key in found})
-                    for name, found in groups.by_target_tokens.items()
+                    name: _entries({key: means[key] for key in BY_TARGET_TOKENS if key in means})
+                    for name, means in groups.by_target_tokens.items()
                 },
                 "segmentation_tokens": sum(asked.added_tokens for asked in self.asked),
             },
             "drift": {
                 name: {
-                    "median_percent": found.value,
-                    "ci95": list(found.ci95),
-                    "n": found.num_examples,
-                    **({} if found.num_examples else {"reason": "no pair has a defined value"}),
+                    "median_percent": median.value,
+                    "ci95": list(median.ci95),
+                    "n": median.num_examples,
+                    **({} if median.num_examples else {"reason": "no pair has a defined value"}),
                     **_entries(groups.flips[name]),
                 }
-                for name, found in groups.drift.items()
+                for name, median in groups.drift.items()
             },
             "baselines": {"random": None, "human": None},
             "profile": {
@@ -138,15 +142,15 @@ class ClozeScores(TaskScores):
         }
         return with_limit(entry, facts)
 
-    def samples(self) -> Iterator[dict[str, Any]]:
+    def samples(self) -> Iterator[JsonObject]:
         columns = (self.items, self.asked, self.spans, self.generated, self.examples)
-        for place, (item, asked, spans, generated, example) in enumerate(zip(*columns, strict=True)):
+        for i, (item, asked, spans, generated, example) in enumerate(zip(*columns, strict=True)):
             options = []
             if asked.target is not None:
-                held = spans[asked.target].set_logprob
-                options = [{**option_entry(item.target, spans[asked.target]), "held_logprob": held}]
+                score = spans[asked.target]
+                options = [{**option_entry(item.target, score), "held_logprob": score.set_logprob}]
             sample = {
-                "id": place,
+                "id": i,
                 "row": item.row,
                 "name": item.name,
                 "category": item.category,
@@ -167,19 +171,21 @@ class ClozeScores(TaskScores):
             yield sample
 
 
-class ClozeKind(TaskKind):
+class ClozeKind(TaskKind[ClozeScores]):
     scores_spans, generates = True, True
 
     @classmethod
     def load(cls, task: ClozeTask, folder: Path, config: RunConfig, runs: bool) -> list[Cloze]:
         """The first `limit` items of each category, in file order."""
-        met: Counter[str] = Counter()
-        chosen = []
-        for item in task.read(folder, config.items_per_category):
-            met[item.category] += 1
-            if config.limit is None or met[item.category] <= config.limit:
-                chosen.append(item)
-        return chosen
+        items, seen = task.read(folder, config.items_per_category), Counter[str]()
+        if config.limit is None:
+            return items
+        first = []
+        for item in items:
+            seen[item.category] += 1
+            if seen[item.category] <= config.limit:
+                first.append(item)
+        return first
 
     def pieces(self) -> Iterator[tuple[Items, Requests]]:
         task, items, tokenizer = self.source.task, self.source.examples, self.setup.tokenizer
@@ -190,43 +196,45 @@ class ClozeKind(TaskKind):
     def begin(self) -> ClozeScores:
         return ClozeScores(self.source)
 
-    def take(self, scores: ClozeScores, piece: Piece, found: Sequence[Score]) -> None:
-        """Give each item the scores that it asked for; its text is generated later."""
-        own: Items = piece.examples
-        scores.items += own.items
-        scores.asked += own.asked
-        scores.empty_prefix = own.empty_prefix
+    def take(self, scores: ClozeScores, piece: Piece, request_scores: Sequence[Score]) -> None:
+        """Add each item's scores; `finish` scores the items, after their completions."""
+        items: Items = piece.examples
+        scores.items += items.items
+        scores.asked += items.asked
+        scores.empty_prefix = items.empty_prefix
         length = np.diff(piece.requests.offsets)
-        for asked in own.asked:
+        for asked in items.asked:
             optional = (asked.target, asked.card, asked.unprefixed, asked.clean, *asked.distractors)
-            places = [place for place in (*optional, *asked.segmentations) if place is not None]
-            scores.spans.append({place: found[place] for place in places})
-            scores.truncated += bool(piece.requests.truncated[places].any()) or asked.prompt_cut
-            scores.beyond_trained += bool((length[places] - 1 > self.setup.trained_length).any())
+            requests = [i for i in (*optional, *asked.segmentations) if i is not None]
+            scores.spans.append({i: request_scores[i] for i in requests})
+            scores.truncated += bool(piece.requests.truncated[requests].any()) or asked.prompt_cut
+            scores.beyond_trained += bool((length[requests] - 1 > self.setup.trained_length).any())
 
     def texts(self, scores: ClozeScores) -> list[TextRequest]:
         profile = self.source.task.profile
-        how = Sampling(**profile.decoding.call())
+        sampling = Sampling(**profile.decoding.call())
         return [
-            TextRequest(asked.prompt, asked.num_tokens + profile.extra_tokens, (profile.stop,), how)
+            TextRequest(asked.prompt, asked.num_tokens + profile.extra_tokens, (profile.stop,), sampling)
             for asked in scores.asked
             if asked.target is not None
         ]
 
     def take_texts(self, scores: ClozeScores, texts: Iterator[Generated]) -> None:
-        found = [next(texts) if own.target is not None else None for own in scores.asked]
-        scores.generated += [None if own is None or own.ended == "nan" else own.text for own in found]
+        completions = [None if asked.target is None else next(texts) for asked in scores.asked]
+        scores.generated += [None if text is None or text.ended == "nan" else text.text for text in completions]
 
 
 KINDS = {"cloze": ClozeKind}
 
 
-def _score_item(item: Cloze, asked: Asked, spans: dict[int, Score], generated: str | None) -> ExampleScore | None:
+def _score_item(
+    item: Cloze, asked: ItemRequests, spans: dict[int, Score], generated: str | None
+) -> ExampleScore | None:
     if asked.target is None:
         return None
 
-    def span(place: int | None) -> Span | None:
-        return None if place is None else Span(*spans[place])
+    def span(request: int | None) -> Span | None:
+        return None if request is None else Span(*spans[request])
 
     target = span(asked.target)
     assert target is not None
@@ -235,14 +243,14 @@ def _score_item(item: Cloze, asked: Asked, spans: dict[int, Score], generated: s
         card=None if asked.card is None else spans[asked.card].logprob,
         unprefixed=span(asked.unprefixed),
         clean=span(asked.clean),
-        distractors=[span(place) for place in asked.distractors],
-        segmentations=[Span(*spans[place]) for place in asked.segmentations] if asked.segmented else None,
+        distractors=[span(request) for request in asked.distractors],
+        segmentations=[Span(*spans[request]) for request in asked.segmentations] if asked.segmented else None,
         generated=generated,
     )
     fragments = Fragments(asked.num_tokens, asked.num_prefix_tokens, asked.num_clean_tokens, asked.seam, asked.regress)
     return score_cloze(item.prefix, item.target, item.distractors, answers, fragments)
 
 
-def _entries(found: Mapping[str, Estimate]) -> dict[str, Any]:
-    """Each with its own n: some numbers exist for some items only."""
-    return {name: {**estimate_entry(own), "n": own.num_examples} for name, own in found.items()}
+def _entries(means: Mapping[str, Estimate]) -> JsonObject:
+    """Entries with an n each: some numbers exist for some items only."""
+    return {name: {**estimate_entry(mean), "n": mean.num_examples} for name, mean in means.items()}

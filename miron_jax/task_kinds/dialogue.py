@@ -1,6 +1,6 @@
-"""Dialogues: each turn is worded with the answers to those before it, scored, and answered.
+"""Dialogues: the prompt of each turn holds the model's answers to earlier turns.
 
-Arrives: a task of turns, a tokenizer, a model.  Leaves: `ChoiceScores`.  It deliberately does not know what a turn says.
+Arrives: a task of turns, a tokenizer, a model.  Leaves: `ChoiceScores`.  It deliberately does not know how turns are worded.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,11 +19,11 @@ from miron_jax.task_kinds.choice import Choice, ChoiceScores
 from miron_jax.task_kinds.interface import Piece
 from miron_jax.tokens.records import Requests
 
-CHECKED, CHECKED_UP_TO = 8, 4096  # turns of a task that the self-check reads whole, and tokens that they may have
+CHECKED, CHECKED_UP_TO = 8, 4096  # turns per task in the self-check, and their largest length in tokens
 
 
 class Dialogue(Choice):
-    scores_spans = False  # each turn only behind the answers to those before it
+    scores_spans = False  # requests of a turn depend on earlier answers
 
     def sizes(self, cost: CostModel) -> None:
         return None
@@ -31,60 +31,61 @@ class Dialogue(Choice):
     def pieces(self) -> Iterator[tuple[list[Prompt], Requests]]:
         yield from ()
 
-    def ask(
+    def score_in_turn(
         self, scores: ChoiceScores, model: Model, check: SelfCheck, say: Callable[[str], None] = lambda line: None
     ) -> None:
-        """Ask every turn in order.  A turn to which the model answers NaN ends its dialogue: the rest is not scored.
+        """Score every turn in order.  A turn that the model answers with NaN ends its dialogue: later turns have no score.
 
-        Raises SelfCheckFailed where turns that are read whole score otherwise.
+        Raises SelfCheckFailed if turns that are computed from scratch score otherwise.
         """
-        turns = self.source.examples[: self.setup.config.limit]
+        examples = self.source.examples[: self.setup.config.limit]
         checked: list[tuple[np.ndarray, int, Score]] = []
-        dialogues = [list(group) for _, group in groupby(turns, key=lambda turn: turn.dialogue)]
-        text = GrowingText(model, max(self._room(scores, own) for own in dialogues), say)
+        dialogues = [list(group) for _, group in groupby(examples, key=lambda turn: turn.dialogue)]
+        text = GrowingText(model, max(self._room(scores, turns) for turns in dialogues), say)
         scores.growing = text.speed
-        for own in dialogues:
-            answered = True  # all turns so far; what comes behind one that is not was never read
-            for piece, found in self.asked(scores, own, text):
-                self.take(scores, piece, found)
+        for turns in dialogues:
+            answered = True  # all turns so far; turns after an unanswered one are not computed
+            for piece, choice_scores in self.turn_scores(scores, turns, text):
+                self.take(scores, piece, choice_scores)
                 if answered and _longest(piece.requests) <= CHECKED_UP_TO:
-                    pairs = zip(piece.requests, found, strict=True)
+                    pairs = zip(piece.requests, choice_scores, strict=True)
                     checked += [(ids, start, score) for (ids, start), score in pairs]
                 answered = answered and scores.examples[-1].prediction is not None
         chosen = checked[:: max(1, len(checked) // CHECKED)][:CHECKED]
         names = [f"{self.source.task.name}, a turn" for _ in chosen]
-        check.compare_with(model, [own[:2] for own in chosen], [own[2] for own in chosen], names)
+        check.compare_with(model, [request[:2] for request in chosen], [request[2] for request in chosen], names)
 
-    def asked(
+    def turn_scores(
         self, scores: ChoiceScores, turns: Sequence[Example], text: GrowingText
     ) -> Iterator[tuple[Piece, list[Score]]]:
-        """Every turn of one dialogue with its options' scores; the caller scores it before the next one is asked."""
+        """Every turn of one dialogue with its choices' scores; the caller must `take` them before the next turn."""
         answers: list[str] = []
-        for place, turn in enumerate(turns):
-            prompt = self._prompt(scores, turns, answers, place)
+        for turn_idx, turn in enumerate(turns):
+            prompt = self._prompt(scores, turns, answers, turn_idx)
             requests = self.tokenized([prompt])
-            is_nan = len(answers) < place  # an earlier turn has no answer
-            found = [_unanswered(ids, start) for ids, start in requests] if is_nan else text.score(requests)
-            yield Piece(0, [prompt], requests), found
-            chosen = scores.examples[-1].prediction
-            if chosen is not None and not is_nan:
-                answers.append(turn.continuations[chosen].strip())
+            is_nan = len(answers) < turn_idx  # an earlier turn has no answer
+            choice_scores = [_nan_score(ids, start) for ids, start in requests] if is_nan else text.score(requests)
+            yield Piece(0, [prompt], requests), choice_scores
+            choice = scores.examples[-1].prediction
+            if choice is not None and not is_nan:
+                answers.append(turn.continuations[choice].strip())
 
-    def _prompt(self, scores: ChoiceScores, turns: Sequence[Example], answers: Sequence[str], place: int) -> Prompt:
-        """A turn behind an answer to every turn before it."""
-        turn, before = turns[place], self.source.task.profile.fewshot_draw.call(answers, place)
-        context, options = self.source.task.ask(turns[: place + 1], before), turn.continuations
-        return Prompt(len(scores.prompts), turn.row, (context,) * len(options), options, turn.gold)
+    def _prompt(self, scores: ChoiceScores, turns: Sequence[Example], answers: Sequence[str], turn_idx: int) -> Prompt:
+        """The prompt of a turn with an answer to every earlier turn."""
+        turn, task = turns[turn_idx], self.source.task
+        context = task.turn_prompt(turns[: turn_idx + 1], task.profile.fewshot_draw.call(answers, turn_idx))
+        choices = turn.continuations
+        return Prompt(len(scores.prompts), turn.row, (context,) * len(choices), choices, turn.gold)
 
     def _room(self, scores: ChoiceScores, turns: Sequence[Example]) -> int:
-        """Tokens that a dialogue may come to; an answer may take one more than the dash that stands for it here."""
+        """Upper bound of a dialogue's tokens: an answer may have one more than the dash in its place."""
         return _longest(self.tokenized([self._prompt(scores, turns, [], len(turns) - 1)])) + len(turns)
 
 
 KINDS = {"dialogue": Dialogue}
 
 
-def _unanswered(ids: np.ndarray, start: int) -> Score:
+def _nan_score(ids: np.ndarray, start: int) -> Score:
     scored = len(ids) - start
     return Score(np.full(scored, np.nan, np.float32), np.zeros(scored, np.int32))
 

@@ -1,28 +1,28 @@
-"""Records -> the JSON objects that stand for them, and a task's part of results.json.
+"""Records -> JSON objects of results.json and samples files.
 
-Arrives: an `Estimate`, a `Score`, all that a task has scored.  Leaves: plain dicts; a number that is not finite has a reason
-beside it.  It deliberately does not know what a metric means.
+Arrives: `Estimate`s, `Score`s, a task's scores.  Leaves: plain dicts; a number that is not finite comes with a
+reason.  It deliberately does not know what a metric means.
 """
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 
 from miron_jax.definitions.records import Example, Problem
 from miron_jax.definitions.rules import printed
 from miron_jax.engine.records import Score
+from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import PROPORTIONS
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.statistics.estimate import Estimate, TaskEstimates
 from miron_jax.statistics.gaps import gaps
-from miron_jax.task_kinds.interface import Facts, Source
+from miron_jax.task_kinds.interface import Facts, TaskScores
 
 
-def option_entry(text: str, score: Score) -> dict[str, Any]:
+def option_entry(text: str, score: Score) -> JsonObject:
     scored = len(score.logprob) > 0
     option = {
         "text": text,
@@ -34,46 +34,47 @@ def option_entry(text: str, score: Score) -> dict[str, Any]:
     return option if scored else {**option, "reason": "no scored token"}
 
 
-def estimate_entry(found: Estimate) -> dict[str, Any]:
-    entry: dict[str, Any] = {"value": found.value, "stderr": found.stderr, "ci95": list(found.ci95)}
-    if found.num_undefined:
-        entry |= {"n": found.num_examples, "undefined": found.num_undefined}
-    if not found.num_examples:
+def estimate_entry(estimate: Estimate) -> JsonObject:
+    entry: JsonObject = {"value": estimate.value, "stderr": estimate.stderr, "ci95": list(estimate.ci95)}
+    if estimate.num_undefined:
+        entry |= {"n": estimate.num_examples, "undefined": estimate.num_undefined}
+    if not estimate.num_examples:
         entry["reason"] = "no example has a defined value"
-    elif not math.isfinite(found.value):
+    elif not math.isfinite(estimate.value):
         entry["reason"] = "an example is infinite"
-    elif not math.isfinite(found.stderr):
+    elif not math.isfinite(estimate.stderr):
         entry["reason"] = "one example has no deviation"
     return entry
 
 
-def task_entry(
-    source: Source, found: TaskEstimates, num_scored: int, num_skipped: int, facts: Facts, of_kind: Mapping[str, Any]
-) -> dict[str, Any]:
-    """A task's part of results.json.  `of_kind`: what only tasks of its kind have."""
-    task = source.task
+def task_entry(scores: TaskScores, estimates: TaskEstimates, facts: Facts, of_kind: JsonObject) -> JsonObject:
+    """A task's part of results.json.  `of_kind`: keys that only its kind has."""
+    source, task = scores.source, scores.source.task
     chance = {} if task.chance is None else task.chance(source.examples)
     baselines = {**task.baselines, **chance}
     rows, published = len(source.examples), task.file.rows
-    drawn = gaps(found.metrics, task.human, facts.config.human_baseline, rows, source.data, PROPORTIONS)
-    of_main = {gap.metric: gap.human.value for gap in drawn}
+    human = gaps(estimates.metrics, task.human, facts.config.human_baseline, rows, source.data, PROPORTIONS)
+    human_scores = {gap.metric: gap.human.value for gap in human}
     other_rows = {} if published in (None, rows) else {"rows": rows, "published_rows": published}
-    entry: dict[str, Any] = {
-        "n": num_scored,
-        "metrics": _metrics(found.metrics),
-        "groups": {name: {"n": found.sizes[name], "metrics": _metrics(own)} for name, own in found.categories.items()},
-        "baselines": {**baselines, "human": of_main.get(task.main, baselines["human"])},
-        "human": [asdict(gap) for gap in drawn],
-        "rescaled": _rescaled(found.metrics.get("accuracy"), baselines["random"]),
+    entry: JsonObject = {
+        "n": scores.num_examples - scores.num_skipped,
+        "metrics": _metrics(estimates.metrics),
+        "groups": {
+            name: {"n": estimates.sizes[name], "metrics": _metrics(metrics)}
+            for name, metrics in estimates.categories.items()
+        },
+        "baselines": {**baselines, "human": human_scores.get(task.main, baselines["human"])},
+        "human": [asdict(gap) for gap in human],
+        "rescaled": _rescaled(estimates.metrics.get("accuracy"), baselines["random"]),
         "profile": {
             **printed(task.profile),
             "bos_token": facts.bos.how if facts.bos and task.profile.bos == "always" else None,
             "max_length": facts.limit.of(task.profile),
         },
         "kind": task.kind,
-        "main": task.main,  # the metric that composites take
+        "main": task.main,
         "section": task.section,
-        "skipped": num_skipped,
+        "skipped": scores.num_skipped,
         **of_kind,
         "data": {"file": task.file.path, **other_rows, **source.data._asdict()},
         "citation": task.citation,
@@ -83,30 +84,30 @@ def task_entry(
     return with_limit(entry, facts)
 
 
-def with_limit(entry: dict[str, Any], facts: Facts) -> dict[str, Any]:
+def with_limit(entry: JsonObject, facts: Facts) -> JsonObject:
     return entry if facts.config.limit is None else {**entry, "limit": facts.config.limit}
 
 
-def num_shots_entry(prompts: Sequence[Prompt]) -> dict[str, Any]:
-    """How many worked examples prompts have kept, of tasks that count them."""
+def num_shots_entry(prompts: Sequence[Prompt]) -> JsonObject:
+    """Number of few-shot examples -> prompts that keep so many; empty for tasks that do not count them."""
     kept = Counter(prompt.num_shots for prompt in prompts if prompt.num_shots is not None)
     return {"num_shots": {str(shots): kept[shots] for shots in sorted(kept)}} if kept else {}
 
 
-def prompt_entry(prompt: Prompt, example: Example | None) -> dict[str, Any]:
-    """Where a sample's example stands, and what the robustness report groups it by."""
-    found: dict[str, Any] = {"id": prompt.id, "row": prompt.row}
+def prompt_entry(prompt: Prompt, example: Example | None) -> JsonObject:
+    """The keys of a sample that identify its example, and the traits by which the robustness report groups it."""
+    entry: JsonObject = {"id": prompt.id, "row": prompt.row}
     if prompt.category is not None:
-        found["category"] = prompt.category
+        entry["category"] = prompt.category
     if prompt.num_shots is not None:
-        found["num_shots"] = prompt.num_shots
+        entry["num_shots"] = prompt.num_shots
     if example is not None and example.cluster is not None:
-        found |= {"cluster": example.cluster, "swapped": example.swapped, "traits": dict(example.traits)}
-    return found
+        entry |= {"cluster": example.cluster, "swapped": example.swapped, "traits": dict(example.traits)}
+    return entry
 
 
-def published_entry(example: Example | Problem | None) -> dict[str, Any]:
-    """What names the record in a submission."""
+def published_entry(example: Example | Problem | None) -> JsonObject:
+    """The key of a sample that identifies its record in a submission."""
     return {} if example is None or example.published is None else {"meta": dict(example.published["meta"])}
 
 
@@ -118,8 +119,8 @@ def why_unscored(is_nan: bool, wants_classifiers: bool = False) -> str:
     return "the right answer is not published: it cannot be scored here"
 
 
-def _metrics(found: Mapping[str, Estimate]) -> dict[str, Any]:
-    return {name: estimate_entry(own) for name, own in found.items()}
+def _metrics(estimates: Mapping[str, Estimate]) -> JsonObject:
+    return {name: estimate_entry(estimate) for name, estimate in estimates.items()}
 
 
 def _rescaled(accuracy: Estimate | None, baseline: float | None) -> dict[str, float] | None:

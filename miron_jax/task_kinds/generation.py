@@ -1,17 +1,17 @@
-"""Generated answers: the model writes, and what it wrote is compared with the right answers.
+"""Generation: completions are compared with the right answers.
 
-Arrives: a task of questions, a tokenizer; then texts.  Leaves: `GenerationScores`.  It deliberately does not know how a text
-is generated.
+Arrives: a task of questions, a tokenizer; then completions.  Leaves: `GenerationScores`.  It deliberately does not know how
+a completion is generated.
 """
 
 import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from miron_jax.definitions.records import Question
 from miron_jax.engine.text_requests import Ended, Generated, Sampling, TextRequest, plain_text
+from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.answers import PREFIX, compared, score_answer
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.detox import DETOX, Scorer, detox_scores
@@ -27,10 +27,10 @@ from miron_jax.tokens.detokenize import drops_first_space
 @dataclass(slots=True)
 class GenerationScores(PromptedScores):
     questions: list[Question] = field(default_factory=list)
-    max_new_tokens: int = 0  # that a text may have
-    ended: list[Ended] = field(default_factory=list)  # what ended each text
-    drawn: list[tuple[int, ...]] = field(default_factory=list)  # its tokens, EOS not
-    generated: list[str] = field(default_factory=list)
+    max_new_tokens: int = 0  # of each completion
+    ended: list[Ended] = field(default_factory=list)  # why each completion ended
+    drawn: list[tuple[int, ...]] = field(default_factory=list)  # its token ids without EOS
+    generated: list[str] = field(default_factory=list)  # its text
 
     @property
     def unanswered(self) -> list[int]:
@@ -43,10 +43,10 @@ class GenerationScores(PromptedScores):
 
     @property
     def compared_answers(self) -> list[str | None]:
-        return [None if own is None else compared(own, self.source.task.profile) for own in self.answers]
+        return [None if answer is None else compared(answer, self.source.task.profile) for answer in self.answers]
 
     def finish(self, detox: Scorer | None = None) -> None:
-        """Where the model answered NaN, nothing is right or wrong.  Without `detox` what it would tell is NaN, never 0."""
+        """An example has NaN, never 0, if the model answered NaN or if `detox` is needed and missing."""
         task = self.source.task
         for text, ended, question in zip(self.generated, self.ended, self.questions, strict=True):
             nothing = ExampleScore(None, None, False, False, {task.main: math.nan})
@@ -56,24 +56,26 @@ class GenerationScores(PromptedScores):
             self._score_rewrites(detox)
 
     def _score_rewrites(self, detox: Scorer) -> None:
-        """The numbers of the user's classifiers, for every text that the model wrote."""
-        places = [i for i, ended in enumerate(self.ended) if ended != "nan"]
-        originals = [str((self.questions[i].published or {})["inputs"]) for i in places]
-        found = detox_scores(detox, originals, [self.generated[i].strip() for i in places])
-        for i, metrics in zip(places, found, strict=True):
+        """Replace the metrics of every completion by those of the user's classifiers."""
+        ids = [i for i, ended in enumerate(self.ended) if ended != "nan"]
+        originals = [str((self.questions[i].published or {})["inputs"]) for i in ids]
+        rewrites = [self.generated[i].strip() for i in ids]
+        for i, metrics in zip(ids, detox_scores(detox, originals, rewrites), strict=True):
             self.examples[i] = replace(self.examples[i], metrics=metrics)
 
-    def details(self) -> dict[str, Any]:
+    def details(self) -> JsonObject:
         profile = self.source.task.profile
         normalize, by_prefix = profile.answer_normalizer.call, profile.match is PREFIX
-        empty = [own.row for own in self.questions if by_prefix and not all(map(normalize, own.accepted))]
+        empty = [
+            question.row for question in self.questions if by_prefix and not all(map(normalize, question.accepted))
+        ]
         return {
             "max_new_tokens": self.max_new_tokens,
             "ended": dict(Counter(self.ended)),
-            "always_right_rows": empty,  # an accepted answer that normalizes to nothing begins every text
+            "always_right_rows": empty,  # every text begins with an accepted answer that normalizes to ""
         }
 
-    def samples(self) -> Iterator[dict[str, Any]]:
+    def samples(self) -> Iterator[JsonObject]:
         profile = self.source.task.profile
         columns = zip(self.prompts, self.questions, self.generated, self.ended, self.examples, strict=True)
         for prompt, question, text, ended, example in columns:
@@ -95,7 +97,7 @@ class GenerationScores(PromptedScores):
             yield sample
 
 
-class Generation(TaskKind):
+class Generation(TaskKind[GenerationScores]):
     generates = True
     requests: AnswerRequests
 
@@ -107,21 +109,21 @@ class Generation(TaskKind):
         )
 
     def begin(self) -> GenerationScores:
-        asked, by_row = self.requests, {question.row: question for question in self.source.examples}
-        beyond = sum(len(ids) + asked.max_new_tokens - 1 > self.setup.trained_length for ids in asked.prompts)
+        requests, by_row = self.requests, {question.row: question for question in self.source.examples}
+        beyond = sum(len(ids) + requests.max_new_tokens - 1 > self.setup.trained_length for ids in requests.prompts)
         return GenerationScores(
             self.source,
-            [without_shots(prompt) for prompt in asked.worded],
-            truncated=asked.truncated,
+            [without_shots(prompt) for prompt in requests.worded],
+            truncated=requests.truncated,
             beyond_trained=beyond,
-            questions=[by_row[prompt.row] for prompt in asked.worded],
-            max_new_tokens=asked.max_new_tokens,
+            questions=[by_row[prompt.row] for prompt in requests.worded],
+            max_new_tokens=requests.max_new_tokens,
         )
 
     def texts(self, scores: GenerationScores) -> list[TextRequest]:
         profile = self.source.task.profile
-        how = Sampling(**profile.decoding.call())
-        return [TextRequest(ids, self.requests.max_new_tokens, profile.stop, how) for ids in self.requests.prompts]
+        sampling = Sampling(**profile.decoding.call())
+        return [TextRequest(ids, self.requests.max_new_tokens, profile.stop, sampling) for ids in self.requests.prompts]
 
     def take_texts(self, scores: GenerationScores, texts: Iterator[Generated]) -> None:
         tokenizer = self.setup.tokenizer

@@ -1,58 +1,61 @@
-"""What every kind of task can do, and the records that pass between kinds and the stages around them.
+"""The operations of every task kind, and the records that task kinds exchange with other stages.
 
 Arrives: nothing.  Leaves: `TaskKind`, `TaskScores`, `Source`, `Piece`, `Setup`, `Facts`.  It deliberately knows no kind.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import DataState, read_examples
+from miron_jax.definitions.records import AnyExample
 from miron_jax.engine.model import Model
 from miron_jax.engine.records import Score
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import Generated, TextRequest
+from miron_jax.files.readers import JsonObject
+from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.detox import Scorer
 from miron_jax.planning.records import CostModel
 from miron_jax.runtime.sandbox import Sandbox
-from miron_jax.statistics.estimate import Estimate
+from miron_jax.statistics.estimate import Estimate, is_unscored
 from miron_jax.tokens.records import Bos, LengthLimit, Requests
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import Tokenizer
 
 
 class Source(NamedTuple):
-    """A task with its data at hand."""
+    """A task and its examples."""
 
-    task: Any  # an AnyTask, of its kind's profile
-    examples: list[Any]
+    task: Any  # an AnyTask with the profile of its kind
+    examples: list[AnyExample]
     data: DataState
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What a task is tokenized with."""
+    """What every task of a run is tokenized with."""
 
     config: RunConfig
     tokenizer: Tokenizer
     table: TokenBytes
     limit: LengthLimit
-    trained_length: int = 1 << 31  # tokens that the model was trained at; a user's own model may not say
+    trained_length: int = 1 << 31  # tokens; unlimited if a user's own model does not say
 
     @cached_property
     def sandbox(self) -> Sandbox:
-        """Where programs will run; tried when it is first asked for."""
+        """Runs programs; tested on first use."""
         return Sandbox.find(self.config.allow_unsandboxed_code)
 
 
 class Facts(NamedTuple):
-    """What a task's part of results.json says of the whole run."""
+    """What a task's part of results.json prints of the whole run."""
 
     config: RunConfig
     limit: LengthLimit
@@ -62,60 +65,63 @@ class Facts(NamedTuple):
 class Piece(NamedTuple):
     """Some examples of one task, tokenized."""
 
-    task: int  # place in Inputs.sources
-    examples: Any  # as the task's kind made them
+    task: int  # index into Inputs.sources
+    examples: Any  # of the form that the task's kind chose
     requests: Requests
 
 
 class Sizes(NamedTuple):
-    """How long a task's rows will be, guessed from a few examples."""
+    """The lengths of a task's rows, estimated from a few examples."""
 
-    longest: int  # places of the longest row
-    places: np.ndarray  # float64 [examples], of each example's row
-    plain_tokens: float  # one row a request
+    longest: int  # nodes of the longest row
+    num_nodes: np.ndarray  # float64 [examples], of each example's row
+    plain_tokens: float  # of one row per request
 
 
 class TaskScores(ABC):
-    """What one task's examples score with one set of weights, in the suite's own order."""
+    """The scores of one task's examples with one set of weights, in the suite's order."""
 
     source: Source
-    examples: list[Any]  # ExampleScores
+    examples: Sequence[ExampleScore | None]  # None: the tokenizer cannot spell the example
 
     @property
-    @abstractmethod
-    def num_examples(self) -> int: ...
+    def num_examples(self) -> int:
+        return len(self.examples)
 
     @property
-    @abstractmethod
     def num_skipped(self) -> int:
-        """Examples that have no score: a model that answers NaN, a tokenizer that cannot spell them."""
+        """Examples without a score: the model answers NaN, the right answer is not published, or they cannot be spelled."""
+        return sum(example is None or is_unscored(example) for example in self.examples)
 
     @property
     @abstractmethod
     def unanswered(self) -> list[int]:
-        """Examples, by their id, that have no score because the model answered NaN."""
+        """Ids of the examples that have no score because the model answered NaN."""
 
     @abstractmethod
     def finish(self, detox: Scorer | None = None) -> None:
-        """Score every example, once all scores and texts are there.  `detox`: the user's classifiers of rewrites."""
+        """Score every example after all scores and completions have come.  `detox`: the user's classifiers of rewrites."""
 
     @abstractmethod
     def for_composites(self) -> Mapping[str, Estimate]:
-        """Metrics that a suite's composites take, the task's main one first."""
+        """Metrics of which a suite's composites are made, the task's main one first."""
 
     @abstractmethod
-    def entry(self, facts: Facts) -> dict[str, Any]:
+    def entry(self, facts: Facts) -> JsonObject:
         """The task's part of results.json, DESIGN section 4."""
 
     @abstractmethod
-    def samples(self) -> Iterator[dict[str, Any]]:
-        """One record an example."""
+    def samples(self) -> Iterator[JsonObject]:
+        """One record per example, for the samples files."""
 
 
-class TaskKind(ABC):
-    """One task of a run, asked the way of its kind."""
+Scores = TypeVar("Scores", bound=TaskScores)
 
-    scores_spans: ClassVar[bool] = False  # requests of it are planned and scored
+
+class TaskKind(ABC, Generic[Scores]):
+    """One task of a run, scored by the rules of its kind."""
+
+    scores_spans: ClassVar[bool] = False  # it has requests that are planned and scored
     generates: ClassVar[bool] = False
 
     def __init__(self, source: Source, setup: Setup) -> None:
@@ -123,35 +129,35 @@ class TaskKind(ABC):
         self.max_length = setup.limit.of(source.task.profile)
 
     @classmethod
-    def load(cls, task: Any, folder: Path, config: RunConfig, runs: bool) -> list[Any]:
-        """Its examples, from its data file.  `runs`: else it is only planned.  Raises InputError."""
+    def load(cls, task: Any, folder: Path, config: RunConfig, runs: bool) -> list[AnyExample]:
+        """The examples of a task's data file.  `runs`: False if the run is only planned.  Raises InputError."""
         return read_examples(task, folder, config.allow_changed_data)
 
     def prepare(self) -> None:
-        """What can fail before weights are loaded: prompts to generate from are tokenized.  Raises InputError."""
+        """Do whatever may fail before weights are loaded, such as tokenizing prompts of completions.  Raises InputError."""
 
     def sizes(self, cost: CostModel) -> Sizes | None:
-        """None: its rows count for little."""
+        """Estimate the task's rows; None: they are too few to matter."""
         return None
 
     def pieces(self) -> Iterator[tuple[Any, Requests]]:
-        """Examples and what is scored of them, tokenized some at a time."""
+        """Examples with their tokenized requests, some at a time."""
         yield from ()
 
     @abstractmethod
-    def begin(self) -> TaskScores:
-        """Nothing scored yet."""
+    def begin(self) -> Scores:
+        """Scores without any example yet."""
 
-    def take(self, scores: Any, piece: Piece, found: Sequence[Score]) -> None:
-        """Keep the scores of a piece: one a request, in order."""
+    def take(self, scores: Scores, piece: Piece, request_scores: Sequence[Score]) -> None:
+        """Add the scores of a piece: one per request, in order."""
         raise AssertionError(f"{self.source.task.name} has no pieces")
 
-    def texts(self, scores: Any) -> list[TextRequest]:
-        """What is generated, once all pieces are scored."""
+    def texts(self, scores: Scores) -> list[TextRequest]:
+        """Requests for completions, after all pieces are scored."""
         return []
 
-    def take_texts(self, scores: Any, texts: Iterator[Generated]) -> None:
-        """Keep a text a request of `texts`."""
+    def take_texts(self, scores: Scores, texts: Iterator[Generated]) -> None:
+        """Add one completion per request of `texts`."""
 
-    def ask(self, scores: Any, model: Model, check: SelfCheck, say: Any) -> None:
-        """What can only be asked one after another, on the whole model.  Raises SelfCheckFailed."""
+    def score_in_turn(self, scores: Scores, model: Model, check: SelfCheck, say: Callable[[str], None]) -> None:
+        """Score examples whose prompts depend on earlier answers, on the whole model.  Raises SelfCheckFailed."""

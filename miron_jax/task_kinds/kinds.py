@@ -1,4 +1,4 @@
-"""Which kinds of task there are: every file of this folder that has `KINDS`.
+"""The table of task kinds: the `KINDS` of every file of this folder.
 
 Arrives: a task.  Leaves: its kind.  It deliberately names no kind.
 """
@@ -13,14 +13,14 @@ from miron_jax.task_kinds.interface import TaskKind
 
 
 def kind_of(task: AnyTask) -> type[TaskKind]:
-    found = _kinds()
-    assert task.kind in found, f"{task.name} is of the kind {task.kind}, expected one of {', '.join(found)}"
-    return found[task.kind]
+    kinds = _kinds()
+    assert task.kind in kinds, f"{task.name} is of the kind {task.kind}, expected one of {', '.join(kinds)}"
+    return kinds[task.kind]
 
 
 @cache
 def _kinds() -> dict[str, type[TaskKind]]:
-    found: dict[str, type[TaskKind]] = {}
+    kinds: dict[str, type[TaskKind]] = {}
     for module in pkgutil.iter_modules(task_kinds.__path__, f"{task_kinds.__name__}."):
-        found |= getattr(import_module(module.name), "KINDS", {})
-    return found
+        kinds |= getattr(import_module(module.name), "KINDS", {})
+    return kinds

@@ -1,7 +1,7 @@
-"""Programs: the model goes on with code, which then runs in a sandbox and is judged by what it computes.
+"""Programs: the model completes code, which runs in a sandbox and is judged by what it computes.
 
-Arrives: a task of problems, a tokenizer; then texts.  Leaves: `ProgramScores`.  It deliberately does not know how a text is
-generated.
+Arrives: a task of problems, a tokenizer; then completions.  Leaves: `ProgramScores`.  It deliberately does not know how a
+completion is generated.
 """
 
 import math
@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from miron_jax.config import RunConfig
 from miron_jax.definitions.records import Problem, ProgramProfile, Task
 from miron_jax.engine.text_requests import Generated, Sampling, TextRequest, plain_text
 from miron_jax.errors import InputError
+from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.detox import Scorer
 from miron_jax.metrics.programs import score_programs
-from miron_jax.statistics.estimate import Estimate, by_category, is_unscored
+from miron_jax.statistics.estimate import Estimate, TaskEstimates, estimates
 from miron_jax.task_kinds.entries import published_entry, task_entry, why_unscored
 from miron_jax.task_kinds.interface import Facts, Source, TaskKind, TaskScores
 from miron_jax.task_kinds.programs import Judge, Verdict, check_languages, solution_of
@@ -32,26 +32,18 @@ class ProgramScores(TaskScores):
     """One task's problems, in file order."""
 
     source: Source
-    sandboxed: bool  # else its programs ran under limits alone
+    sandboxed: bool  # False: programs ran under resource limits only
     problems: list[Problem] = field(default_factory=list)
-    max_new_tokens: int = 0  # that a program may have
-    beyond_trained: int = 0  # problems that with their program may exceed the length the model was trained at
-    programs: list[list[str]] = field(default_factory=list)  # of each problem, behind its prompt
+    max_new_tokens: int = 0  # of each program
+    beyond_trained: int = 0  # problems whose prompt and program may exceed the model's training length
+    programs: list[list[str]] = field(default_factory=list)  # of each problem, without its prompt
     verdicts: list[list[Verdict]] = field(default_factory=list)
     ceiling: list[Verdict] = field(default_factory=list)  # of the authors' own solutions
     examples: list[ExampleScore] = field(default_factory=list)
 
     @property
-    def num_examples(self) -> int:
-        return len(self.examples)
-
-    @property
-    def num_skipped(self) -> int:
-        return sum(is_unscored(example) for example in self.examples)
-
-    @property
     def unanswered(self) -> list[int]:
-        return [i for i, own in enumerate(self.verdicts) if _has_nan(own)]
+        return [i for i, verdicts in enumerate(self.verdicts) if _has_nan(verdicts)]
 
     def finish(self, detox: Scorer | None = None) -> None:
         profile = self.source.task.profile
@@ -63,25 +55,23 @@ class ProgramScores(TaskScores):
             self.examples.append(score_programs(passed, profile.pass_at_k, profile.also_pass_at))
 
     def for_composites(self) -> Mapping[str, Estimate]:
-        main, found = self.source.task.main, by_category(self.examples, (), "pooled", {}).metrics
-        return {name: own for name, own in found.items() if name == main}
+        main, metrics = self.source.task.main, estimates(self.examples)
+        return {main: metrics[main]} if main in metrics else {}
 
-    def entry(self, facts: Facts) -> dict[str, Any]:
-        found = by_category(self.examples, (), "pooled", {})
+    def entry(self, facts: Facts) -> JsonObject:
         of_kind = {
             "max_new_tokens": self.max_new_tokens,
-            "ended": dict(Counter(verdict.ended for own in self.verdicts for verdict in own)),
+            "ended": dict(Counter(verdict.ended for verdicts in self.verdicts for verdict in verdicts)),
             "sandboxed": self.sandboxed,
-            # Problems that the authors' own solutions pass: no program can be expected to score more.
+            # Problems that the authors' own solutions solve: an upper bound of what programs score.
             "ceiling": {"passed": sum(verdict.passed for verdict in self.ceiling), "n": len(self.ceiling)}
             if any(problem.outputs for problem in self.problems)
-            else None,  # what the tests should give is not published
+            else None,  # expected values are not published
             "beyond_trained_length": self.beyond_trained,
         }
-        num_scored = self.num_examples - self.num_skipped
-        return task_entry(self.source, found, num_scored, self.num_skipped, facts, of_kind)
+        return task_entry(self, TaskEstimates(estimates(self.examples), {}, {}), facts, of_kind)
 
-    def samples(self) -> Iterator[dict[str, Any]]:
+    def samples(self) -> Iterator[JsonObject]:
         columns = (self.problems, self.programs, self.verdicts, self.ceiling, self.examples)
         for i, (problem, programs, verdicts, ceiling, example) in enumerate(zip(*columns, strict=True)):
             yield {
@@ -104,12 +94,12 @@ class ProgramScores(TaskScores):
             }
 
 
-class Program(TaskKind):
+class Program(TaskKind[ProgramScores]):
     generates = True
     requests: AnswerRequests
 
     @classmethod
-    def load(cls, task: Task[ProgramProfile], folder: Path, config: RunConfig, runs: bool) -> list[Any]:
+    def load(cls, task: Task[ProgramProfile], folder: Path, config: RunConfig, runs: bool) -> list[Problem]:
         if runs and not config.allow_code_execution:
             raise InputError(
                 f"{task.name} runs programs that the model writes: add --allow_code_execution to run them in a sandbox, or "
@@ -118,7 +108,7 @@ class Program(TaskKind):
         return super().load(task, folder, config, runs)
 
     def prepare(self) -> None:
-        """Tokenizes, and runs the authors' own solutions: a sandbox that cannot is found before weights are loaded."""
+        """Tokenize prompts, and run the authors' own solutions, so that a broken sandbox fails before weights are loaded."""
         task, limit = self.source.task, self.setup.config.limit
         check_languages(self.setup.sandbox, self.source.examples, task.name)
         self.problems = self.source.examples[:limit]
@@ -135,7 +125,7 @@ class Program(TaskKind):
         return ProgramScores(self.source, is_boxed, self.problems, room, beyond, ceiling=self.ceiling)
 
     def texts(self, scores: ProgramScores) -> list[TextRequest]:
-        """Every sample's draw depends on the run's seed, its problem and its number alone."""
+        """The random numbers of a sample depend only on the run's seed, its problem and its index."""
         profile, name = self.source.task.profile, self.source.task.name
         rules = (profile.temperature, profile.top_k, profile.top_p)
         return [
@@ -150,21 +140,21 @@ class Program(TaskKind):
         ]
 
     def take_texts(self, scores: ProgramScores, texts: Iterator[Generated]) -> None:
-        """Cut and run what was generated."""
+        """Cut programs out of completions and run them."""
         profile, tokenizer = self.source.task.profile, self.setup.tokenizer
-        drawn = [list(islice(texts, profile.num_samples)) for _ in self.problems]
+        samples = [list(islice(texts, profile.num_samples)) for _ in self.problems]
         scores.programs = [
-            [profile.cut.call(plain_text(tokenizer, ids, text)) for text in own]
-            for ids, own in zip(self.requests.prompts, drawn, strict=True)
+            [profile.cut.call(plain_text(tokenizer, ids, text)) for text in completions]
+            for ids, completions in zip(self.requests.prompts, samples, strict=True)
         ]
-        pairs = [(problem, text) for problem, own in zip(self.problems, scores.programs, strict=True) for text in own]
-        verdicts = iter(self.judge.verdicts(pairs))
+        pairs = zip(self.problems, scores.programs, strict=True)
+        verdicts = iter(self.judge.verdicts([(problem, text) for problem, programs in pairs for text in programs]))
         scores.verdicts = [
             [
                 Verdict(False, "nan") if text.ended == "nan" else verdict
-                for text, verdict in zip(own, verdicts, strict=False)
+                for text, verdict in zip(completions, verdicts, strict=False)
             ]
-            for own in drawn
+            for completions in samples
         ]
 
 

@@ -1,10 +1,10 @@
-"""A problem and programs that a model wrote for it -> which of them pass.
+"""The judge of programs: runs their tests in a sandbox and decides which programs pass.
 
-Arrives: `Problem`s and texts.  Leaves: a verdict a text.  It deliberately does not know models or scores.
+Arrives: `Problem`s and programs.  Leaves: a `Verdict` per program.  It deliberately does not know models or scores.
 
-A program passes when every test of its problem does (composer 0.17.2, code evaluation), each in a box of its own, into which
-nothing but the program and the test's arguments goes: a program that looks for the right answer, or for the judge, finds
-neither.  What it returns comes out as text (program_languages.py) and is compared here.
+A program passes if every test of its problem passes (composer 0.17.2, code evaluation).  Each test runs in a separate box
+that holds only the program and the test's arguments, so a program cannot read the right answer or the judge.  Its value
+comes out as text (program_languages.py) and is compared here.
 """
 
 import os
@@ -19,42 +19,39 @@ from miron_jax.runtime.sandbox import SYSTEM_PATH, Limits, Ran, Sandbox
 from miron_jax.task_kinds.program_languages import LANGUAGES, Python
 
 TRIAL_SECONDS = 10.0
-STARTING_SECONDS = 1.0  # that a box and an interpreter may take before a test begins
+STARTING_SECONDS = 1.0  # allowance for the start of a box and an interpreter
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a program."""
+    """The outcome of a program."""
 
     passed: bool
-    ended: Literal[
-        "passed", "wrong", "error", "time", "memory", "answered", "nan"
-    ]  # wrong: it ran and returned something else; answered: what it should return is not published; nan: the model
-    # answered NaN, there is no program
-    why: str = field(default="", compare=False)  # what the judge itself printed, where it could not judge
-    answers: tuple[str, ...] = ()  # str() of what each test returned, or why it did not, where that is compared
+    # wrong: it returned something else; answered: expected values are not published; nan: the model answered NaN, so there
+    # is no program
+    ended: Literal["passed", "wrong", "error", "time", "memory", "answered", "nan"]
+    why: str = field(default="", compare=False)  # the end of what a failed run printed
+    answers: tuple[str, ...] = ()  # under the rule "answers": str() of each returned value, or why there is none
 
 
 def solution_of(problem: Problem) -> str:
-    """The authors' solution as a text that goes on from the prompt, on a line of its own."""
+    """The authors' solution as a completion of the prompt; it starts on a new line."""
     before = problem.prompt if problem.code is None else problem.code
     joined = before.endswith("\n") or problem.solution.startswith("\n") or problem.code is not None
     return problem.solution if joined else f"\n{problem.solution}"
 
 
 def check_languages(sandbox: Sandbox, problems: Sequence[Problem], task_name: str) -> None:
-    """Raises InputError where a compiler or interpreter is missing, or a program that is right does not pass."""
-    for language, own in {problem.language: problem for problem in problems}.items():
+    """Raises InputError if a compiler or interpreter is missing, or if a right program does not pass."""
+    for language, problem in {problem.language: problem for problem in problems}.items():
         tool = LANGUAGES[language].tool
         if tool and sandbox.which(tool) is None:
-            where = SYSTEM_PATH if sandbox.bwrap else "PATH"
-            raise InputError(
-                f"{task_name}: its programs are {language}, and {tool} is not in {where}: install it there"
-            )
+            path = SYSTEM_PATH if sandbox.bwrap else "PATH"
+            raise InputError(f"{task_name}: its programs are {language}, and {tool} is not in {path}: install it there")
         prompt, solution = _TRIAL[language]
         inputs = ("(1,)" if language == "python" else "1",)
         trial = replace(
-            own, prompt=prompt, code=None, entry_point="f", inputs=inputs, outputs=("1",), solution=solution
+            problem, prompt=prompt, code=None, entry_point="f", inputs=inputs, outputs=("1",), solution=solution
         )
         verdict = Judge(sandbox, TRIAL_SECONDS).verdicts([(trial, solution)])[0]
         if not verdict.passed:
@@ -74,50 +71,47 @@ _TRIAL = {
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Runs programs, several at a time; what their tests should return is evaluated once a problem."""
+    """Runs programs, several at a time; evaluates the expected values of each problem once."""
 
     sandbox: Sandbox
     test_seconds: float
     how: Literal["all_tests", "answers"] = "all_tests"  # as in ProgramProfile.judge
-    _wanted: dict[int, tuple[Problem, tuple[str, ...] | Ran]] = field(
-        default_factory=dict
-    )  # by id, which the problem keeps
+    # By id() of the problem; the reference to the problem keeps its id from being reused.
+    _expected: dict[int, tuple[Problem, tuple[str, ...] | Ran]] = field(default_factory=dict)
 
     def verdicts(self, programs: Sequence[tuple[Problem, str]]) -> list[Verdict]:
-        """One a program (its problem, its text behind the prompt); equal ones are run once.
+        """One verdict per program (its problem, its text after the prompt); equal programs run once.
 
-        Raises InputError where evaluating what a problem's tests should return takes too long or too much memory.
+        Raises InputError if evaluating a problem's expected values takes too much time or memory.
         """
-        place: dict[tuple[int, str], int] = {}  # by the problem itself and the text
-        index = [place.setdefault((id(problem), text), len(place)) for problem, text in programs]
-        first = dict(zip(index, programs, strict=True))
-        one = self._all_tests if self.how == "all_tests" else self._answers
+        unique = {(id(problem), text): problem for problem, text in programs}
+        judge = self._all_tests if self.how == "all_tests" else self._answers
         with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
             if self.how == "all_tests":
                 list(threads.map(self._evaluate, {id(problem): problem for problem, _ in programs}.values()))
-            found = list(threads.map(lambda key: one(*first[key]), range(len(place))))
-        return [found[key] for key in index]
+            verdicts = dict(zip(unique, threads.map(lambda key: judge(unique[key], key[1]), unique), strict=True))
+        return [verdicts[id(problem), text] for problem, text in programs]
 
     def _evaluate(self, problem: Problem) -> None:
-        if id(problem) in self._wanted:
+        if id(problem) in self._expected:
             return
-        wanted = LANGUAGES[problem.language].wanted(self.sandbox, problem)
-        if isinstance(wanted, Ran) and wanted.ended != "exit":
+        expected = LANGUAGES[problem.language].expected(self.sandbox, problem)
+        if isinstance(expected, Ran) and expected.ended != "exit":
             raise InputError(
-                f"{problem.name}: evaluating its test_outputs ended by {wanted.ended}: run where more of it is to be had, "
+                f"{problem.name}: evaluating its test_outputs ended by {expected.ended}: run where more of it is to be had, "
                 "or leave the task out"
             )
-        self._wanted[id(problem)] = problem, wanted
+        self._expected[id(problem)] = problem, expected
 
     def _all_tests(self, problem: Problem, text: str) -> Verdict:
-        language, (_, wanted) = LANGUAGES[problem.language], self._wanted[id(problem)]
-        if isinstance(wanted, Ran):  # outputs that are no expressions: no program passes, the authors' own neither
-            return _failed(wanted)
+        language, (_, expected) = LANGUAGES[problem.language], self._expected[id(problem)]
+        if isinstance(expected, Ran):  # outputs that are no expressions: no program passes, not even the authors'
+            return _failed(expected)
         ready = language.make_ready(self.sandbox, problem, problem.prompt + text)
         if isinstance(ready, Ran):
             return _failed(ready)
         limits = Limits(seconds=self.test_seconds + STARTING_SECONDS)
-        for test, right in enumerate(wanted):
+        for test, right in enumerate(expected):
             ran = language.run(self.sandbox, ready, problem, test, limits)
             if not ran.good or not ran.value:  # it may have ended before it could return
                 return _failed(ran)
@@ -126,7 +120,7 @@ class Judge:
         return Verdict(True, "passed")
 
     def _answers(self, problem: Problem, text: str) -> Verdict:
-        """Keeps what every test returns: submissions want it, also where it is not known what it should be."""
+        """Keeps the value of every test: submissions need it even if expected values are not published."""
         code = (problem.prompt if problem.code is None else problem.code) + text
         ready = _PYTHON.make_ready(self.sandbox, problem, code)
         assert not isinstance(ready, Ran)
@@ -144,10 +138,10 @@ _PYTHON = Python()
 
 
 def _answer(ran: Ran) -> str:
-    """str() of what one test returned, or why it returned nothing."""
+    """str() of the value of one test, or why there is none."""
     if ran.ended == "time":
         return "timed out"
-    # What does not begin so was not written by the driver: the program ended before it could return.
+    # Without "=" the driver wrote nothing: the program ended before its function returned.
     return ran.value[1:].decode("utf-8", "replace") if ran.good and ran.value[:1] == b"=" else "failed"
 
 

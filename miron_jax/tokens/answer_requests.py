@@ -1,7 +1,7 @@
-"""Questions or problems + tokenizer -> prompts to generate from, in tokens.
+"""Questions or problems + tokenizer -> tokenized prompts to generate from.
 
 Arrives: Prompts and their Questions, or Problems.  Leaves: `AnswerRequests`.  It deliberately does not know models or
-what makes an answer right.
+which answers are right.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from miron_jax.tokens.whole_shots import fitting
 
 
 class AnswerRequests(NamedTuple):
-    """One task's prompts."""
+    """One task's tokenized prompts."""
 
-    prompts: list[tuple[int, ...]]  # token ids, the last ones where a prompt was too long
-    worded: list[Prompt]  # their words, without worked examples that did not fit; of problems: none
-    max_new_tokens: int  # that each text may have
+    prompts: list[tuple[int, ...]]  # token ids; a prompt that was too long keeps its last ones
+    worded: list[Prompt]  # the same prompts as text, without shots that did not fit; of problems: none
+    max_new_tokens: int  # of each completion
     truncated: int  # prompts that lost tokens
 
 
@@ -32,7 +32,7 @@ def answer_requests(
     max_length: int | None,
     task_name: str,
 ) -> AnswerRequests:
-    """`questions` are those of the whole file: every text has room for the longest of their answers.
+    """Tokenize prompts so that every completion has room for the longest answer of `questions`, those of the whole file.
 
     A prompt keeps the last tokens that leave this room within `max_length`.
     """
@@ -65,9 +65,9 @@ def program_requests(
     max_length: int | None,
     task_name: str,
 ) -> AnswerRequests:
-    """The prompts of the first `limit` problems; all of the file count for the room that each program has.
+    """Tokenize the prompts of the first `limit` problems; `problems` are those of the whole file.
 
-    That is the longest solution and `extra_tokens`, or what the longest prompt leaves of `max_length`.
+    Every program has room for the longest solution and `extra_tokens`, or what the longest prompt leaves of `max_length`.
     """
     solutions = [problem.solution for problem in problems] if profile.room == "longest_solution" else []
     room = longest_answer(solutions, tokenizer) + profile.extra_tokens

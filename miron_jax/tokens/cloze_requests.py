@@ -1,13 +1,13 @@
-"""Cloze items + tokenizer -> Requests, several an item, and what each is for.  The card's span and the safe one live here.
+"""Cloze items + tokenizer -> several requests per item, by the card's span rule and by a safe one.
 
-Arrives: `Cloze` items.  Leaves: `Requests` and one `Asked` an item.  It deliberately does not know models or scores.
+Arrives: `Cloze` items.  Leaves: `Requests` and one `ItemRequests` per item.  It deliberately does not know models or scores.
 
-A target's first token may hold the end of its prefix.  The prefix "no wug" and the target "s" as one text:
+The first token of a target may hold the end of its prefix.  The prefix "no wug" and the target "s" as one text:
 
-    tokens      no   _wu   gs          token_bytes.py tells where each ends: 2, 5, 7; the prefix ends at 6
-    card        len(tokenizer(prefix)) = 3 tokens come before its target: nothing is left, its formula gives 0.0
-    safe        scored: gs, the only token that ends in the target; healed by "g", the prefix's part of it:
-                log p(gs) - log sum of p(v) over all tokens v that may stand where a text goes on with "g"
+    tokens      no   _wu   gs          end at 2, 5, 7 (token_bytes.py); the prefix ends at 6
+    card        len(tokenizer(prefix)) = 3 tokens come before its target: none is left to score, and its formula gives 0.0
+    safe        scored: gs, the only token that ends in the target; healed by "g", which belongs to the prefix:
+                log p(gs) - log sum of p(v) over all tokens v that may come next in a text that continues with "g"
 """
 
 from collections.abc import Sequence
@@ -27,40 +27,40 @@ LONGEST_SEGMENTED = 12  # characters of a target whose other tokenizations are s
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One item's requests, by their place among all of them.  None: there is none."""
+class ItemRequests:
+    """One item's requests, as indices into all requests; None: the item has no such request."""
 
     target: int | None  # None: the tokenizer cannot spell the item
-    card: int | None  # None: the card's formula gives 0.0 without asking the model
+    card: int | None  # None: the card's formula gives 0.0 whatever the model says
     unprefixed: int | None
     clean: int | None
     distractors: tuple[int | None, ...]
-    segmentations: tuple[int, ...]  # others than the target's own
-    segmented: bool  # others were looked for
-    prompt: tuple[int, ...]  # what a text is generated from
-    prompt_cut: bool  # it lost tokens to the length limit
+    segmentations: tuple[int, ...]  # other tokenizations of the target
+    segmented: bool  # other tokenizations were searched
+    prompt: tuple[int, ...]  # to generate from
+    prompt_cut: bool  # the prompt lost tokens to the length limit
     num_tokens: int  # scored tokens of the target
     num_prefix_tokens: int
-    num_clean_tokens: int  # 0 where the item has no clean prefix
-    added_tokens: int  # places that the other segmentations add to the forest
-    bos_added: (
-        bool  # its first token stands at the text's beginning: a BOS that the tokenizer does not put is its context
-    )
+    num_clean_tokens: int  # 0: the item has no clean prefix
+    added_tokens: int  # nodes that the other tokenizations add to the forest
+    bos_added: bool  # the context of the target is a BOS that the tokenizer itself does not add
     seam: bool  # a token holds the end of the prefix and the beginning of the target
-    regress: bool  # the prefix alone has other tokens than in front of the target
+    regress: bool  # the prefix alone has other tokens than before the target
 
 
 class ClozeRequests(NamedTuple):
+    """The distinct requests of a task's items."""
+
     requests: Requests
-    asked: list[Asked]
+    by_item: list[ItemRequests]
 
 
 class _Spelled(NamedTuple):
-    """A text cut where its target begins."""
+    """A tokenized text and its scored span."""
 
-    ids: tuple[int, ...]  # specials before it included
+    ids: tuple[int, ...]  # special tokens before it included
     span_start: int  # first token that ends in the target
-    held: bytes  # what that token holds of the prefix
+    held: bytes  # the end of the prefix that this token holds
 
     @property
     def scored(self) -> tuple[int, ...]:
@@ -78,48 +78,48 @@ def cloze_requests(
     """Raises InputError for an item without a token before its target."""
     texts = sorted({text for item in items for text in _texts(item)})
     encoded = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else []
-    desk = _Desk(special_tokens(tokenizer), table, dict(zip(texts, map(tuple, encoded), strict=True)), max_length)
-    asked = [desk.ask(item, profile, f"{task_name}, item {item.name} (row {item.row})") for item in items]
-    return ClozeRequests(desk.requests(), asked)
+    ids = dict(zip(texts, map(tuple, encoded), strict=True))
+    builder = _Builder(special_tokens(tokenizer), table, ids, max_length)
+    by_item = [builder.add_item(item, profile, f"{task_name}, item {item.name} (row {item.row})") for item in items]
+    return ClozeRequests(builder.requests(), by_item)
 
 
 def _texts(item: Cloze) -> list[str]:
-    beginnings = [item.prefix] if item.clean_prefix is None else [item.prefix, item.clean_prefix]
+    prefixes = [item.prefix] if item.clean_prefix is None else [item.prefix, item.clean_prefix]
     ends = [item.target, *item.distractors]
-    return [*beginnings, *(item.prefix + end for end in ends), *(start + item.target for start in beginnings)]
+    return [*prefixes, *(item.prefix + end for end in ends), *(prefix + item.target for prefix in prefixes)]
 
 
-class _Desk:
-    """Takes items one after another and keeps what they ask, each question once."""
+class _Builder:
+    """Collects the requests of items, equal ones once."""
 
     def __init__(self, special: Special, table: TokenBytes, ids: dict[str, tuple[int, ...]], max_length: int | None):
         self.special, self.table, self.ids, self.max_length = special, table, ids, max_length
-        self._place: dict[tuple[tuple[int, ...], int, int], int] = {}
-        self._cut: list[bool] = []
+        self._idx: dict[tuple[tuple[int, ...], int, int], int] = {}  # token ids, span start, id set -> index
+        self._truncated: list[bool] = []
 
     def requests(self) -> Requests:
         return Requests(
-            *end_to_end([ids for ids, _, _ in self._place]),
-            span_start=np.asarray([start for _, start, _ in self._place], np.int32),
-            truncated=np.asarray(self._cut, bool),
-            inexact_prefix=np.zeros(len(self._place), bool),
-            id_set=np.asarray([own for _, _, own in self._place], np.int32),
+            *end_to_end([ids for ids, _, _ in self._idx]),
+            span_start=np.asarray([start for _, start, _ in self._idx], np.int32),
+            truncated=np.asarray(self._truncated, bool),
+            inexact_prefix=np.zeros(len(self._idx), bool),
+            id_set=np.asarray([id_set for _, _, id_set in self._idx], np.int32),
         )
 
-    def ask(self, item: Cloze, profile: ClozeProfile, where: str) -> Asked:
+    def add_item(self, item: Cloze, profile: ClozeProfile, name: str) -> ItemRequests:
         spelled = self._spell(item.prefix, item.target)
         clean = None if item.clean_prefix is None else self._spell(item.clean_prefix, item.target)
         if spelled is None or (item.clean_prefix is not None and clean is None):
-            return _not_asked(item)
-        scored, empty = spelled.scored, self.special.empty
+            return _unspelled(item)
+        scored, empty, others = spelled.scored, self.special.empty, ()
         prefix_ids = self.ids[item.prefix]
         inside = spelled.ids[len(self.special.before) : spelled.span_start]
-        own, others = tuple(scored), ()
         segmented = not spelled.held and len(item.target) <= LONGEST_SEGMENTED
         if segmented:
-            bytes_of_scored = b"".join(self.table.of[i] or b"" for i in own)
-            every = map(tuple, self.table.segmentations(bytes_of_scored, profile.num_segmentations))
-            fitting = (way for way in every if way != own and (not self.max_length or len(way) < self.max_length))
+            target_bytes = b"".join(self.table.of[i] or b"" for i in scored)
+            ways = map(tuple, self.table.segmentations(target_bytes, profile.num_segmentations))
+            fitting = (way for way in ways if way != scored and (not self.max_length or len(way) < self.max_length))
             others = tuple(fitting)[: profile.num_segmentations - 1]
         context = spelled.ids[: spelled.span_start]
         alone = _Spelled((*empty, *scored), len(empty), spelled.held)
@@ -127,24 +127,22 @@ class _Desk:
         prompt = (*self.special.before, *prefix_ids) or empty
         room = len(prompt) if self.max_length is None else self.max_length - len(scored) - profile.extra_tokens
         cut = min(max(0, len(prompt) - room), len(prompt) - 1)
-        return Asked(
-            target=self._add(spelled, where),
-            card=self._add_card(item, where),
-            unprefixed=self._add(alone, where) if empty else None,
-            clean=None if clean is None else self._add(clean, where),
-            distractors=tuple(None if other is None else self._add(other, where) for other in distractors),
-            segmentations=tuple(self._add(_Spelled((*context, *way), len(context), b""), where) for way in others),
+        return ItemRequests(
+            target=self._add(spelled, name),
+            card=self._add_card(item, name),
+            unprefixed=self._add(alone, name) if empty else None,
+            clean=None if clean is None else self._add(clean, name),
+            distractors=tuple(None if other is None else self._add(other, name) for other in distractors),
+            segmentations=tuple(self._add(_Spelled((*context, *way), len(context), b""), name) for way in others),
             segmented=segmented,
             prompt=prompt[cut:],
             prompt_cut=cut > 0,
             num_tokens=len(scored),
             num_prefix_tokens=len(prefix_ids),
             num_clean_tokens=0 if item.clean_prefix is None else len(self.ids[item.clean_prefix]),
-            added_tokens=_places_added(own, others),
+            added_tokens=_nodes_added(scored, others),
             seam=bool(spelled.held),
-            bos_added=not self.special.before
-            and spelled.ids[: len(empty)] == empty
-            and spelled.span_start == len(empty),
+            bos_added=not self.special.before and context == empty,
             regress=inside != prefix_ids[: len(inside)],
         )
 
@@ -156,47 +154,47 @@ class _Desk:
             return None
         first = int(np.searchsorted(ends, seam, side="right"))
         spelled = b"".join(self.table.of[i] or b"" for i in ids)
-        added = len(spelled) - len(text.encode())  # 1 where the tokenizer put a space before the text
+        added = len(spelled) - len(text.encode())  # 1: the tokenizer put a space before the text
         start = int(ends[first - 1]) if first else -added
         held = spelled[start + added : seam + added] if prefix else b""
         context = before if before or first else self.special.empty
         return _Spelled((*context, *ids), len(context) + first, held)
 
-    def _add_card(self, item: Cloze, where: str) -> int | None:
+    def _add_card(self, item: Cloze, name: str) -> int | None:
         before, after = self.special.before, self.special.after
         whole = (*before, *self.ids[item.prefix + item.target], *after)
         num_before = len(before) + len(self.ids[item.prefix]) + len(after)
-        if not 0 < num_before < len(whole):  # of a text without any token before it the card's own code makes an error
+        if not 0 < num_before < len(whole):  # the card's own code raises an error if no token comes before the target
             return None
-        return self._add(_Spelled(whole, num_before, b""), where)
+        return self._add(_Spelled(whole, num_before, b""), name)
 
-    def _add(self, spelled: _Spelled, where: str) -> int:
+    def _add(self, spelled: _Spelled, name: str) -> int:
         ids, start = spelled.ids, spelled.span_start
         cut = 0 if self.max_length is None else max(0, len(ids) - self.max_length)
         if start < 1:
             raise InputError(
-                f"{where}: no token stands before its target, and the vocabulary has no BOS to put there, so its first "
+                f"{name}: no token stands before its target, and the vocabulary has no BOS to put there, so its first "
                 "token cannot be scored: give the item a prefix, or the tokenizer a bos_token"
             )
         if start - cut < 1:
             raise InputError(
-                f"{where}: its target has {len(ids) - start} tokens and needs one more before it, but the length limit is "
+                f"{name}: its target has {len(ids) - start} tokens and needs one more before it, but the length limit is "
                 f"{self.max_length}: raise --max_length, or remove the item"
             )
         id_set = self.table.id_set(spelled.held) if spelled.held else -1
-        place = self._place.setdefault((ids[cut:], start - cut, id_set), len(self._place))
-        if place == len(self._cut):
-            self._cut.append(cut > 0)
-        return place
+        idx = self._idx.setdefault((ids[cut:], start - cut, id_set), len(self._idx))
+        if idx == len(self._truncated):
+            self._truncated.append(cut > 0)
+        return idx
 
 
-def _not_asked(item: Cloze) -> Asked:
-    """The tokenizer has no tokens that spell the item: it is counted, and not scored."""
+def _unspelled(item: Cloze) -> ItemRequests:
+    """An item that no tokens of the tokenizer spell: it is counted, and not scored."""
     nothing = (None,) * len(item.distractors)
-    return Asked(None, None, None, None, nothing, (), False, (), False, 0, 0, 0, 0, False, False, False)
+    return ItemRequests(None, None, None, None, nothing, (), False, (), False, 0, 0, 0, 0, False, False, False)
 
 
-def _places_added(own: tuple[int, ...], others: Sequence[tuple[int, ...]]) -> int:
-    """Places that segmentations take in the forest beside the target's own: beginnings that go on."""
+def _nodes_added(target: tuple[int, ...], others: Sequence[tuple[int, ...]]) -> int:
+    """Nodes of the forest for other tokenizations of a target that its own tokenization does not have."""
     inner = {way[:n] for way in others for n in range(1, len(way))}
-    return len(inner - {own[:n] for n in range(1, len(own))})
+    return len(inner - {target[:n] for n in range(1, len(target))})

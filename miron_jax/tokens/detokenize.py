@@ -8,16 +8,16 @@ from collections.abc import Sequence
 
 from miron_jax.tokens.tokenizers import Tokenizer
 
-CONTEXT = 8  # prompt tokens that are decoded with the text, so that its first space is right
+CONTEXT = 8  # prompt tokens that are decoded with a completion, so that its first space is right
 
 
 def text_after(tokenizer: Tokenizer, prompt: Sequence[int], new: Sequence[int]) -> str:
-    """What `new` adds to the prompt's text, special tokens included; a character left unfinished shows as one U+FFFD.
+    """The text that tokens `new` add to the prompt, special tokens included; an incomplete last character is one U+FFFD.
 
-    Decoded behind the prompt's end, so that no space is lost or doubled: SentencePiece drops the first space of a text
-    that stands alone.  Its byte tokens decode run by run, one bad byte spoils its run: so the context begins with a whole
-    character, and what is unfinished at the end stays out.  A lone U+FFFD at the end is as it should be: a byte-level token
-    may hold the last byte of one character and the first of another.
+    `new` is decoded after the end of the prompt, because SentencePiece drops the first space of a text decoded alone.
+    SentencePiece decodes byte tokens run by run, and one bad byte spoils its run, so the context begins with a whole
+    character and the bytes of an incomplete last character are left out.  A single U+FFFD at the end of the decoded text is
+    kept: a byte-level token may hold the last byte of one character and the first of another.
     """
     size = CONTEXT
     while size < len(prompt) and _decode(tokenizer, prompt[-size:]).startswith("\ufffd"):
@@ -35,19 +35,19 @@ def text_after(tokenizer: Tokenizer, prompt: Sequence[int], new: Sequence[int]) 
 
 
 def drops_first_space(tokenizer: Tokenizer) -> bool:
-    """Whether a text whose tokens are decoded alone loses the space that it begins with, as SentencePiece's do."""
+    """Whether a text loses its first space when its tokens are decoded alone, as with SentencePiece."""
     return not _decode(tokenizer, tokenizer(" a", add_special_tokens=False)["input_ids"]).startswith(" ")
 
 
 def _decode(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-    """Ids beyond the tokenizer, which a model's padded vocabulary may draw, have no text."""
+    """The text of ids; ids beyond the tokenizer, which a model with a padded vocabulary may draw, have none."""
     size = len(tokenizer)
     known = [i for i in ids if i < size]
     return tokenizer.decode(known, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
 
 def texts_of_tokens(tokenizer: Tokenizer, vocab_size: int) -> list[str]:
-    """Each token's text alone, behind its raw piece, whose word mark stands for the space that decoding may drop."""
+    """Each token's raw piece, with its word mark as a space, then its text: decoding a token alone may drop that space."""
     ids = list(range(min(vocab_size, len(tokenizer))))
     marks = str.maketrans({"\u2581": " ", "\u0120": " "})
     pieces = [(piece or "").translate(marks) for piece in tokenizer.convert_ids_to_tokens(ids)]

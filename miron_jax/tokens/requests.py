@@ -1,4 +1,4 @@
-"""Prompts + tokenizer -> Requests, by the profile's rules of BOS, boundary, span and truncation.
+"""Prompts + tokenizer -> Requests, by the profile's rules for BOS, boundary, span and truncation.
 
 Arrives: Prompts and a task's Profile.  Leaves: `Requests`, flat NumPy arrays.  It deliberately does not know models,
 devices or data files.
@@ -24,15 +24,7 @@ from miron_jax.prompting.prompts import Prompt
 from miron_jax.ragged import Ragged, end_to_end
 from miron_jax.tokens.records import Requests, concatenate
 from miron_jax.tokens.spans import shared_with_context
-from miron_jax.tokens.tokenizers import (
-    Encode,
-    Tokenizer,
-    encode_each,
-    encoder,
-    first_tokens,
-    with_space,
-    writes_space_into_words,
-)
+from miron_jax.tokens.tokenizers import Encode, Tokenizer, encode_each, encoder, first_tokens, writes_space_into_words
 
 _CHUNK_CHARS = 1_000_000  # text tokenized at a time: enough to feed every core, little enough to hold twice
 
@@ -40,19 +32,19 @@ _CHUNK_CHARS = 1_000_000  # text tokenized at a time: enough to feed every core,
 def tokenize(
     prompts: Sequence[Prompt], profile: Profile, tokenizer: Tokenizer, max_length: int | None, task_name: str
 ) -> Requests:
-    """One request an option, in the prompts' order; `max_length` counts all tokens of a request, BOS included.
+    """One request per choice, in the prompts' order; `max_length` counts all tokens of a request, BOS included.
 
-    A span depends on its own prompt alone, so a long task may be tokenized slice by slice.
+    A span depends on one prompt alone, so a long task may be tokenized slice by slice.
     """
     rules = _Rules(profile, tokenizer, task_name, max_length)
-    parts = [_tokenize_chunk(chunk, rules) for chunk in _chunks(prompts)]
-    return concatenate(parts)
+    return concatenate([_tokenize_chunk(chunk, rules) for chunk in _chunks(prompts)])
 
 
 def tokenize_questions(
     prompts: Sequence[Prompt], tokenizer: Tokenizer, first: tuple[int, ...] | None = None
 ) -> list[tuple[int, ...]]:
-    """Every prompt's whole token ids by segments, up to where its answer begins; `first`: as one text behind these."""
+    """Token ids of every prompt up to its answer.  `first`: preamble and context are one text after these tokens; None: they
+    are tokenized separately."""
     encode = encoder(tokenizer)
     if first is not None:
         return [
@@ -68,7 +60,7 @@ def tokenize_questions(
 
 
 def _chunks(prompts: Sequence[Prompt]) -> Iterator[Sequence[Prompt]]:
-    """Prompts in runs of about _CHUNK_CHARS characters, none torn."""
+    """Prompts in runs of about _CHUNK_CHARS characters."""
     start = num_chars = 0
     for i, prompt in enumerate(prompts):
         num_chars += prompt.num_chars
@@ -80,7 +72,7 @@ def _chunks(prompts: Sequence[Prompt]) -> Iterator[Sequence[Prompt]]:
 
 
 class _Rules(NamedTuple):
-    """What turns prompts into requests."""
+    """The arguments of `tokenize` beside the prompts."""
 
     profile: Profile
     tokenizer: Tokenizer
@@ -89,83 +81,84 @@ class _Rules(NamedTuple):
 
 
 def _tokenize_chunk(prompts: Sequence[Prompt], rules: _Rules) -> Requests:
-    num_options = np.array([len(prompt.contexts) for prompt in prompts])
-    found = (_joint if rules.profile.boundary == "joint" else _segments)(prompts, rules, num_options)
-    may_be_empty = (num_options > 1) & (rules.profile.empty_span != "error")
-    return _keep_last(*found, rules.max_length, _Names(rules.task_name, prompts, num_options, may_be_empty))
+    num_choices = np.array([len(prompt.contexts) for prompt in prompts])
+    untruncated = (_joint if rules.profile.boundary == "joint" else _segments)(prompts, rules, num_choices)
+    may_be_empty = (num_choices > 1) & (rules.profile.empty_span != "error")
+    return _keep_last(*untruncated, rules.max_length, _Names(rules.task_name, prompts, num_choices, may_be_empty))
 
 
-class _Spanned(NamedTuple):
-    """Requests before any cut."""
+class _Untruncated(NamedTuple):
+    """Requests before truncation."""
 
     whole: Ragged
     span_start: np.ndarray
     inexact: np.ndarray  # bool
 
 
-def _joint(prompts: Sequence[Prompt], rules: _Rules, num_options: np.ndarray) -> _Spanned:
+def _joint(prompts: Sequence[Prompt], rules: _Rules, num_choices: np.ndarray) -> _Untruncated:
     """Preamble, context and continuation are one text, with one BOS in front or none."""
     encode, span = encoder(rules.tokenizer), rules.profile.span
     first = first_tokens(rules.profile.bos, rules.tokenizer)
     texts = [p.preamble + c + k for p in prompts for c, k in zip(p.contexts, p.continuations, strict=True)]
-    alone = span.context
+    alone = span.context  # the text that is tokenized alone, if the rule needs one
     contexts = [alone(p.preamble + context) for p in prompts for context in p.contexts] if alone else []
     each = encode_each(encode, texts + contexts, first=first)
     whole, before = end_to_end(each[: len(texts)]), end_to_end(each[len(texts) :])
-    span_start = span.call(whole, before, num_options)
+    span_start = span.call(whole, before, num_choices)
     inexact = shared_with_context(whole, before) < before.lengths if alone else np.zeros(len(texts), bool)
-    return _Spanned(whole, span_start, inexact)
+    return _Untruncated(whole, span_start, inexact)
 
 
-def _segments(prompts: Sequence[Prompt], rules: _Rules, num_options: np.ndarray) -> _Spanned:
-    """Preamble, context and continuation are tokenized apart and laid end to end; the continuation is scored.
+def _segments(prompts: Sequence[Prompt], rules: _Rules, num_choices: np.ndarray) -> _Untruncated:
+    """Preamble, context and continuation are tokenized separately and concatenated; the continuation is scored.
 
-    A SentencePiece tokenizer may put a stray space before each.
+    A SentencePiece tokenizer may put a stray space before each of them.
     """
     encode = encoder(rules.tokenizer)
     spaced = rules.profile.continuation_space == "where_one_token" and writes_space_into_words(rules.tokenizer)
-    texts = [with_space(text) if spaced else text for prompt in prompts for text in prompt.continuations]
+    texts = [text for prompt in prompts for text in prompt.continuations]
+    texts = [text if not spaced or text.startswith(" ") else f" {text}" for text in texts]
     before = _before_answers(prompts, encode, rules.tokenizer)
     after = encode_each(encode, texts)
     whole = end_to_end([np.concatenate(pair) for pair in zip(before, after, strict=True)])
-    span_start = rules.profile.span.call(whole, end_to_end(before), num_options)
-    return _Spanned(whole, span_start, np.zeros(len(texts), bool))
+    span_start = rules.profile.span.call(whole, end_to_end(before), num_choices)
+    return _Untruncated(whole, span_start, np.zeros(len(texts), bool))
 
 
 def _before_answers(prompts: Sequence[Prompt], encode: Encode, tokenizer: Tokenizer) -> list[np.ndarray]:
-    """Token ids of preamble and context, tokenized apart, one an option; an EOS behind the preamble is dropped."""
+    """Token ids of preamble and context, tokenized separately, for each choice; an EOS after the preamble is dropped."""
     eos = tokenizer.eos_token_id
-    opened = [
-        own[:-1] if len(own) > 1 and own[-1] == eos else own
-        for own in encode_each(encode, [prompt.preamble for prompt in prompts], special=True)
+    preambles = [
+        ids[:-1] if len(ids) > 1 and ids[-1] == eos else ids
+        for ids in encode_each(encode, [prompt.preamble for prompt in prompts], special=True)
     ]
     contexts = iter(encode_each(encode, [context for prompt in prompts for context in prompt.contexts]))
     return [
-        np.concatenate([own, next(contexts)])
-        for prompt, own in zip(prompts, opened, strict=True)
+        np.concatenate([preamble, next(contexts)])
+        for prompt, preamble in zip(prompts, preambles, strict=True)
         for _ in prompt.contexts
     ]
 
 
 class _Names(NamedTuple):
-    """What an error needs to name a request."""
+    """The names of requests in errors."""
 
     task: str
     prompts: Sequence[Prompt]
-    num_options: np.ndarray
-    may_be_empty: np.ndarray  # bool, as num_options: an option may have no scored token
+    num_choices: np.ndarray  # of each prompt
+    may_be_empty: np.ndarray  # bool, of each prompt: a choice may have no scored token
 
     def of(self, request: int) -> str:
-        ends = np.cumsum(self.num_options)
+        ends = np.cumsum(self.num_choices)
         i = int(np.searchsorted(ends, request, side="right"))
-        option = request - int(ends[i] - self.num_options[i])
-        return f"{self.task}, example {self.prompts[i].id} (row {self.prompts[i].row}), option {option}"
+        choice = request - int(ends[i] - self.num_choices[i])
+        return f"{self.task}, example {self.prompts[i].id} (row {self.prompts[i].row}), option {choice}"
 
 
 def _keep_last(
     whole: Ragged, span_start: np.ndarray, inexact: np.ndarray, max_length: int | None, names: _Names
 ) -> Requests:
-    """Drops leading tokens of requests over the limit and shifts their spans."""
+    """Drop leading tokens of requests over the limit and shift their spans."""
     length = whole.lengths
     cut = np.maximum(length - max_length, 0) if max_length is not None else np.zeros_like(length)
     shifted = span_start - cut
@@ -180,23 +173,23 @@ def _keep_last(
 def _check_spans(
     length: np.ndarray, span_start: np.ndarray, shifted: np.ndarray, max_length: int | None, names: _Names
 ) -> None:
-    """A scored token needs a token before it; only a choice that begins another may have no scored token."""
-    refused = ~np.repeat(names.may_be_empty, names.num_options)
-    wrong = np.flatnonzero(np.where(span_start < length, shifted < 1, refused))
-    if not len(wrong):
+    """Raise InputError for a request without a scored token that needs one, or without a token before its scored span."""
+    refused = ~np.repeat(names.may_be_empty, names.num_choices)
+    invalid = np.flatnonzero(np.where(span_start < length, shifted < 1, refused))
+    if not len(invalid):
         return
-    request = int(wrong[0])
+    request = int(invalid[0])
     num_scored = int(length[request] - span_start[request])
     if num_scored == 0:
-        found = "the continuation adds no token to its context, so there is nothing to score: mend or remove the line"
+        problem = "the continuation adds no token to its context, so there is nothing to score: mend or remove the line"
     elif span_start[request] < 1:
-        found = (
+        problem = (
             "the scored span has no token before it: all options read the same, or the context is empty and the tokenizer "
             "puts no BOS there; mend or remove the line"
         )
     else:
-        found = (
+        problem = (
             f"the scored span has {num_scored} tokens and needs one more before it, but the length limit is "
             f"{max_length}: raise --max_length to at least {num_scored + 1}, or remove the line"
         )
-    raise InputError(f"{names.of(request)}: {found}")
+    raise InputError(f"{names.of(request)}: {problem}")

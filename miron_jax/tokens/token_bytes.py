@@ -1,7 +1,7 @@
-"""Tokenizer -> the bytes behind every token: where tokens meet characters, which tokens begin alike, how else to cut a text.
+"""Tokenizer -> the bytes of every token: token boundaries in characters, tokens with equal prefixes, other tokenizations.
 
-Arrives: a tokenizer.  Leaves: `TokenBytes`.  It deliberately does not know models, and it never trusts an offset: the
-bytes of a text's tokens, end to end, are the text's own bytes or the text is said not to be representable.
+Arrives: a tokenizer.  Leaves: `TokenBytes`.  It deliberately does not know models, and it never trusts a tokenizer's
+offsets: either the bytes of a text's tokens, end to end, are the bytes of the text, or the text counts as not spelled.
 """
 
 from bisect import bisect_left
@@ -16,7 +16,7 @@ _WORD_MARK = "\u2581"  # SentencePiece's space
 
 
 class TokenBytes:
-    """Bytes of each token id, None where it stands for none (special tokens, unknown, ids that the model lacks)."""
+    """Bytes of each token id; None for tokens without bytes (special tokens, unknown, ids that the model lacks)."""
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int | None = None):
         size = min(len(tokenizer), vocab_size or len(tokenizer))
@@ -31,50 +31,50 @@ class TokenBytes:
             else _bytes_of(piece, byte_level)
             for i, piece in enumerate(pieces)
         ]
-        self.id_sets: list[np.ndarray] = []  # grows: token ids of every set asked for so far
-        self._set_of: dict[bytes, int] = {}
+        self.id_sets: list[np.ndarray] = []  # token ids of every set so far; grows with `id_set`
+        self._set_idx: dict[bytes, int] = {}
         self._ids: dict[bytes, int] = {}
-        for i in sorted(range(size), key=lambda i: _is_byte(pieces[i] or "")):  # byte tokens last: a piece goes before
-            if own := self.of[i]:
-                self._ids.setdefault(own, i)
+        for i in sorted(range(size), key=lambda i: _is_byte(pieces[i] or "")):  # a piece has priority over a byte token
+            if token_bytes := self.of[i]:
+                self._ids.setdefault(token_bytes, i)
         self._longest = max(map(len, self._ids), default=0)
-        self._sorted = sorted((own, i) for i, own in enumerate(self.of) if own)
+        self._sorted = sorted((token_bytes, i) for i, token_bytes in enumerate(self.of) if token_bytes)
 
     def ends(self, ids: Sequence[int], text: str) -> np.ndarray | None:
-        """Byte of the text at which each token ends, int64 [T]; None where the tokens do not spell the text.
+        """Byte of the text at which each token ends, int64 [T]; None: the tokens do not spell the text.
 
         A tokenizer may put a space before a text that has none; it belongs to the first token, which then begins at -1.
         """
-        own = [self.of[i] if i < len(self.of) else None for i in ids]
-        if any(piece is None for piece in own):
+        pieces = [piece for i in ids if i < len(self.of) and (piece := self.of[i]) is not None]
+        if len(pieces) < len(ids):
             return None
-        spelled, wanted = b"".join(piece for piece in own if piece is not None), text.encode()
-        ends = np.cumsum([len(piece) for piece in own if piece is not None], dtype=np.int64)
-        if spelled == wanted:
+        spelled, text_bytes = b"".join(pieces), text.encode()
+        ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
+        if spelled == text_bytes:
             return ends
-        return ends - 1 if spelled == b" " + wanted else None
+        return ends - 1 if spelled == b" " + text_bytes else None
 
-    def id_set(self, beginning: bytes) -> int:
-        """Index in `id_sets` of the tokens that may stand where a text goes on with `beginning`.
+    def id_set(self, prefix: bytes) -> int:
+        """Index in `id_sets` of the tokens that may come next in a text that continues with `prefix`.
 
-        Those that begin with it, and those it begins with: log of their summed probability is an upper bound of the
-        text's, exact but for beginnings that several tokens make up.
+        These are the tokens that begin with `prefix`, and the tokens that are a prefix of it.  Their summed probability is
+        an upper bound of the probability of `prefix`, and exact if no prefix takes several tokens.
         """
-        if beginning not in self._set_of:
-            members = [i for n in range(1, len(beginning)) for i in self._starting(beginning[:n], exactly=True)]
-            self._set_of[beginning] = len(self.id_sets)
-            self.id_sets.append(np.asarray(sorted([*members, *self._starting(beginning)]), np.int32))
-        return self._set_of[beginning]
+        if prefix not in self._set_idx:
+            members = [i for n in range(1, len(prefix)) for i in self._starting(prefix[:n], exactly=True)]
+            self._set_idx[prefix] = len(self.id_sets)
+            self.id_sets.append(np.asarray(sorted([*members, *self._starting(prefix)]), np.int32))
+        return self._set_idx[prefix]
 
-    def _starting(self, beginning: bytes, exactly: bool = False) -> list[int]:
-        """Ids of the tokens whose bytes begin with these, or are these."""
-        found, at = [], bisect_left(self._sorted, (beginning, -1))
-        while at < len(self._sorted) and self._sorted[at][0].startswith(beginning):
-            if exactly and self._sorted[at][0] != beginning:
+    def _starting(self, prefix: bytes, exactly: bool = False) -> list[int]:
+        """Ids of the tokens whose bytes begin with `prefix`; `exactly`: whose bytes are `prefix`."""
+        ids = []
+        for at in range(bisect_left(self._sorted, (prefix, -1)), len(self._sorted)):
+            token_bytes, i = self._sorted[at]
+            if not token_bytes.startswith(prefix) or (exactly and token_bytes != prefix):
                 break
-            found.append(self._sorted[at][1])
-            at += 1
-        return found
+            ids.append(i)
+        return ids
 
     def segmentations(self, text: bytes, most: int) -> list[list[int]]:
         """At most `most` ways to spell the text, those of fewest tokens first, then by token ids."""
@@ -83,12 +83,12 @@ class TokenBytes:
         def ways(start: int) -> list[list[int]]:
             if start == len(text):
                 return [[]]
-            found = []
+            spellings = []
             for stop in range(start + 1, min(len(text), start + self._longest) + 1):
                 token = self._ids.get(text[start:stop])
                 if token is not None:
-                    found += [[token, *rest] for rest in ways(stop)]
-            return sorted(found, key=lambda ids: (len(ids), ids))[:most]
+                    spellings += [[token, *rest] for rest in ways(stop)]
+            return sorted(spellings, key=lambda ids: (len(ids), ids))[:most]
 
         return ways(0)
 
@@ -115,7 +115,7 @@ def _is_byte(piece: str) -> bool:
 
 @cache
 def _byte_of_character() -> dict[str, int]:
-    """The printable characters that byte-level tokenizers write for bytes: the byte itself where it prints, else 256 up."""
+    """Byte-level tokenizers write a byte as one printable character: itself if it is printable, else one from 256 up."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(b): b for b in printable} | {chr(256 + n): b for n, b in enumerate(others)}

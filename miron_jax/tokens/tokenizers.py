@@ -45,18 +45,17 @@ def load_tokenizer(folder_or_id: str) -> Tokenizer:
 
 
 def _try_out(tokenizer: Tokenizer) -> None:
-    """One text there and back, and what is read of a tokenizer elsewhere: what cannot be used is told before a run."""
+    """Encode and decode a text, and check all token ids that a run reads, so that a damaged tokenizer fails before a run."""
     ids = tokenizer("A b1\n\u00e9")["input_ids"]
     tokenizer.decode(ids, skip_special_tokens=False)
-    known = tokenizer.get_vocab()
-    special = [own for own in (tokenizer.bos_token_id, tokenizer.eos_token_id) if own is not None]
-    for own in (*ids, *special, *tokenizer.all_special_ids, *known.values()):
-        if not isinstance(own, int) or own < 0:
-            raise ValueError(f"{own!r:.40} stands where a token id is expected")
+    special = [token for token in (tokenizer.bos_token_id, tokenizer.eos_token_id) if token is not None]
+    for token in (*ids, *special, *tokenizer.all_special_ids, *tokenizer.get_vocab().values()):
+        if not isinstance(token, int) or token < 0:
+            raise ValueError(f"{token!r:.40} stands where a token id is expected")
 
 
 def resolve_bos(tokenizer: Tokenizer) -> Bos:
-    """The declared bos_token, else `<|bos|>`, else `<|endoftext|>`, where the vocabulary has them."""
+    """The declared bos_token, else `<|bos|>` or `<|endoftext|>` of the vocabulary.  Raises InputError if there is none."""
     if tokenizer.bos_token_id is not None:
         return Bos(int(tokenizer.bos_token_id), f"declared {tokenizer.bos_token}")
     vocabulary = tokenizer.get_vocab()
@@ -70,10 +69,11 @@ def resolve_bos(tokenizer: Tokenizer) -> Bos:
 
 
 def special_tokens(tokenizer: Tokenizer) -> Special:
+    """The tokens that the tokenizer puts around every text."""
     with_specials, alone = tokenizer("a")["input_ids"], tokenizer("a", add_special_tokens=False)["input_ids"]
-    places = range(len(with_specials))
-    at = next((i for i in places if alone and with_specials[i : i + len(alone)] == alone), None)
-    if at is None:
+    starts = range(len(with_specials))
+    start = next((i for i in starts if alone and with_specials[i : i + len(alone)] == alone), None)
+    if start is None:
         raise InputError(
             f"the tokenizer makes {with_specials} of 'a' with special tokens and {alone} without, expected the same tokens "
             "between them: name another with --tokenizer"
@@ -82,32 +82,28 @@ def special_tokens(tokenizer: Tokenizer) -> Special:
         empty = (resolve_bos(tokenizer).id,)
     except InputError:
         empty = ()
-    return Special(tuple(with_specials[:at]), tuple(with_specials[at + len(alone) :]), empty)
+    return Special(tuple(with_specials[:start]), tuple(with_specials[start + len(alone) :]), empty)
 
 
 def first_tokens(bos: Literal["always", "as_tokenizer", "never"], tokenizer: Tokenizer) -> tuple[int, ...]:
-    """What stands before a text that is tokenized as one."""
+    """The special tokens before a text that is tokenized as one."""
     if bos == "as_tokenizer":
         return special_tokens(tokenizer).before
     return () if bos == "never" else (resolve_bos(tokenizer).id,)
 
 
 def longest_answer(texts: Sequence[str], tokenizer: Tokenizer) -> int:
-    """Tokens of the longest text, with the special tokens that the tokenizer puts around it."""
+    """Number of tokens of the longest text, special tokens around it included."""
     return max((len(ids) for ids in encoder(tokenizer)(list(texts), True)), default=0)
 
 
 def writes_space_into_words(tokenizer: Tokenizer) -> bool:
-    """Whether " a" is one token, as composer asks; never told from the tokenizer's class."""
+    """Whether " a" is one token: composer's test for tokenizers that join a space and the word after it."""
     return len(tokenizer(" a", add_special_tokens=False)["input_ids"]) == 1
 
 
-def with_space(text: str) -> str:
-    return text if text.startswith(" ") else f" {text}"
-
-
 def encoder(tokenizer: Tokenizer) -> Encode:
-    """Texts -> token ids; `special`: with the tokens that the tokenizer puts at either end."""
+    """Texts -> token ids; `special`: with the tokens that the tokenizer puts around a text."""
     if not getattr(tokenizer, "is_fast", False):
         return lambda texts, special=False: tokenizer(texts, add_special_tokens=special, verbose=False)["input_ids"]
     backend = tokenizer.backend_tokenizer
@@ -120,8 +116,9 @@ def encoder(tokenizer: Tokenizer) -> Encode:
 def encode_each(
     encode: Encode, texts: list[str], special: bool = False, first: tuple[int, ...] = ()
 ) -> list[np.ndarray]:
-    """Each text's tokens behind `first`; a text that comes twice is tokenized once."""
-    place: dict[str, int] = {}
-    index = [place.setdefault(text, len(place)) for text in texts]
-    encoded = [np.array([*first, *ids], np.int32) for ids in encode(list(place), special)]
-    return [encoded[i] for i in index]
+    """`first` and the tokens of each text; equal texts are tokenized once."""
+    unique = list(dict.fromkeys(texts))
+    encoded = {
+        text: np.array([*first, *ids], np.int32) for text, ids in zip(unique, encode(unique, special), strict=True)
+    }
+    return [encoded[text] for text in texts]

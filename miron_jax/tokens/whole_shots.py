@@ -1,7 +1,7 @@
-"""Prompts + tokenizer + length -> prompts whose worked examples fit.
+"""Prompts + tokenizer + length limit -> prompts whose shots fit.
 
-Arrives: Prompts that say where each of their worked examples begins.  Leaves: the same Prompts, the first worked examples
-of those that were too long left out.  It deliberately does not know models.
+Arrives: Prompts with the start of each shot.  Leaves: the same Prompts, without the first shots of those that were too long.
+It deliberately does not know models.
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,10 @@ from miron_jax.tokens.tokenizers import Tokenizer, encoder, first_tokens
 
 
 def fitting(prompts: Sequence[Prompt], profile: Wording, tokenizer: Tokenizer, max_length: int | None) -> list[Prompt]:
-    """Worked examples leave a prompt whole, the first one first, until each of its texts has `max_length` tokens or none is
-    left.  A prompt that is too long even so stays too long: what is cut of it then is cut by the token."""
+    """Drop whole shots of each prompt, the first one first, until all its requests have at most `max_length` tokens.
+
+    A prompt that is still too long without shots stays too long; it is truncated by tokens later.
+    """
     if profile.truncation != "whole_shots" or max_length is None:
         return list(prompts)
     kept, encode = list(prompts), encoder(tokenizer)
@@ -21,8 +23,8 @@ def fitting(prompts: Sequence[Prompt], profile: Wording, tokenizer: Tokenizer, m
     waiting = [i for i, prompt in enumerate(kept) if prompt.shot_starts]
     while waiting:
         texts = [_texts(kept[i]) for i in waiting]
-        lengths = iter(encode([text for own in texts for text in own]))
-        too_long = [max(len(next(lengths)) for _ in own) > room for own in texts]
+        encoded = iter(encode([text for of_prompt in texts for text in of_prompt]))
+        too_long = [max(len(next(encoded)) for _ in of_prompt) > room for of_prompt in texts]
         waiting = [i for i, over in zip(waiting, too_long, strict=True) if over]
         for i in waiting:
             kept[i] = without_first_shot(kept[i])

@@ -1,18 +1,19 @@
-"""Eval-UA-tion's rows -> what is asked, what may be answered, and what examples share.
+"""Eval-UA-tion's rows -> the question, its choices, and what examples share.
 
-Arrives: one row of a data set as published, flattened with "_".  Leaves: an `Item`, or ValueError for what a row lacks.  It
-deliberately does not know models, worked examples or how an answer is scored.
+Arrives: one row of a data set as published, flattened with "_".  Leaves: an `Item`; ValueError for an invalid row.  It
+deliberately does not know models, few-shot examples or how an answer is scored.
 
-The words around a row are this project's own.  Options stand in a prompt as letters (Latin, as published) or digits where
-they are long; elsewhere the answer itself is the option.
+The authors publish no prompts: the words around a row are this project's.  Long choices appear in a prompt under letters
+(Latin, as published) or digits; otherwise a choice is the answer itself.
 """
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
+from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.eval_uation.table import DataSet
 from miron_jax.tasks.eval_uation.ukrainian import comparable
 
@@ -28,32 +29,33 @@ _QUOTED = re.compile('["«“„](.*)["»”“]', re.DOTALL)
 _WORD = re.compile(r"\w+(?:['’ʼ]\w+)*")
 _OPENED, _CLOSING = ("(", "[", "«", "„", "“"), (",", ".", ";", ":", "!", "?", ")", "]", "»", "”", "…")
 _MOST_OPTIONS = 40
-SAME_DRAW = 4  # words of a category that two lists of one draw share
+SAME_DRAW = 4  # words that two lists sampled together have in common
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
     row: int
-    ask: str  # up to where the answer begins, without worked examples
-    options: tuple[str, ...]  # what may be answered
+    ask: str  # the prompt without few-shot examples
+    options: tuple[str, ...]  # possible answers
     gold: int
     cluster: str
-    swapped: str | None  # the question without the order of its options; None: it is asked in one order only
+    swapped: str | None  # equal for questions that differ only in the order of choices; None: only one order exists
     traits: tuple[tuple[str, str], ...]
-    before: str = ""  # of a story: its text up to the gap
-    question: str = ""  # of a story: the last part of `before`, which the row calls its question
-    fills: tuple[str, ...] = ()  # of a story: every option with what follows it
+    before: str = ""  # story: the text up to the gap
+    question: str = ""  # story: the part of `before` that the row calls its question
+    fills: tuple[str, ...] = ()  # story: every choice with the text after the gap
 
     @property
     def answer(self) -> str:
         return self.options[self.gold]
 
 
-def reader(own: DataSet) -> Callable[[dict[str, Any], int], Item]:
-    return lambda fields, row: _READERS[own.shape](own, fields, row)
+def reader(dataset: DataSet) -> Callable[[JsonObject, int], Item]:
+    """The parser of a data set's rows."""
+    return partial(_article, dataset.masked) if dataset.shape == "article" else _READERS[dataset.shape]
 
 
-def _letters(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
+def _letters(fields: JsonObject, row: int) -> Item:
     question, answer = _text(fields, "question"), _text(fields, "correctAnswer")
     word = _quoted(question)
     options = _distinct("".join(word.split()))  # an apostrophe and a hyphen count, as published
@@ -64,11 +66,11 @@ def _letters(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
     return _listed(row, question, options, answer, word, None, traits)
 
 
-def _words(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
+def _words(fields: JsonObject, row: int) -> Item:
     question, answer = _text(fields, "question"), _text(fields, "correctAnswer")
     sentence = _quoted(question)
     options = _distinct(_WORD.findall(sentence))
-    if comparable(answer) not in map(comparable, options):  # cut otherwise than here
+    if comparable(answer) not in map(comparable, options):  # the authors split at white space
         if comparable(answer) not in map(comparable, sentence.split()):
             raise ValueError(f"field 'correctAnswer' is {answer!r:.40}, expected a word of {sentence!r:.60}")
         options.append(answer)
@@ -77,19 +79,19 @@ def _words(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
     )
 
 
-def _odd_word(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
+def _odd_word(fields: JsonObject, row: int) -> Item:
     question, answer = _text(fields, "question"), _text(fields, "correctAnswer")
-    given = _texts(fields, f"{_META}all_options")
-    options = _distinct(given)
+    words = _texts(fields, f"{_META}all_options")
+    options = _distinct(words)
     if comparable(answer) not in map(comparable, options):
-        raise ValueError(f"field 'correctAnswer' is {answer!r:.40}, expected one of {', '.join(given):.80}")
-    place = [comparable(option) for option in given].index(comparable(answer))
-    traits = (*_traits(fields, "template_n", "kind", "cat_name_main", "cat_name_other"), ("gold_place", str(place)))
+        raise ValueError(f"field 'correctAnswer' is {answer!r:.40}, expected one of {', '.join(words):.80}")
+    gold = [comparable(option) for option in words].index(comparable(answer))
+    traits = (*_traits(fields, "template_n", "kind", "cat_name_main", "cat_name_other"), ("gold_place", str(gold)))
     return _listed(row, question, options, answer, _categories(fields), None, traits)
 
 
-def _yes_no(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
-    """Its right answer is published as a boolean."""
+def _yes_no(fields: JsonObject, row: int) -> Item:
+    """The right answer is published as a boolean."""
     right = fields.get("correctAnswer")
     named = {True: YES, False: NO, "true": YES, "false": NO, YES: YES, NO: NO}
     key = right.strip().lower() if isinstance(right, str) else right
@@ -100,7 +102,7 @@ def _yes_no(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
     return _listed(row, question, (YES, NO), named[key], _categories(fields), None, traits)
 
 
-def _two_words(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
+def _two_words(fields: JsonObject, row: int) -> Item:
     question, answer = _text(fields, "question"), _text(fields, "correctAnswer")
     pair = tuple(_text(fields, f"{_META}option_{i}") for i in range(2))
     if comparable(pair[0]) == comparable(pair[1]):
@@ -115,7 +117,7 @@ def _two_words(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
     return _listed(row, question, pair, answer, words, f"{words} {template} {dict(traits).get('kind', '')}", traits)
 
 
-def _story(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
+def _story(fields: JsonObject, row: int) -> Item:
     context, question, answer = (_text(fields, name) for name in ("context", "question", "answer"))
     options = _texts(fields, "options")
     if answer not in options:
@@ -154,22 +156,22 @@ def _story(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
 
 
 def _filled(before: str, option: str, after: str) -> str:
-    """An option in its gap with what follows it, spaces as a text has them: the gap itself stands between two."""
+    """A choice and the text after the gap, with the spaces of normal text: the gap itself has one on each side."""
     lead = "" if before.rstrip().endswith(_OPENED) or not before.strip() else " "
     after = after.strip()
     return f"{lead}{option}{'' if after.startswith(_CLOSING) or not after else ' '}{after}"
 
 
-def _article(own: DataSet, fields: Mapping[str, Any], row: int) -> Item:
-    """The label is a float in some copies, and a row may have fewer than ten titles."""
-    text = _text(fields, "masked_text" if own.masked else "ukr_text").replace("\n", " ")
+def _article(masked: bool, fields: JsonObject, row: int) -> Item:
+    """Some copies have float labels, and a row may have fewer than ten titles."""
+    text = _text(fields, "masked_text" if masked else "ukr_text").replace("\n", " ")
     titles, label = _texts(fields, "similar_titles"), fields.get("label")
     if isinstance(label, bool) or not isinstance(label, int | float) or not float(label).is_integer():
         raise ValueError(f"field 'label' is {label!r:.40}, expected the place of the right title, from 0")
     if not 0 <= label < len(titles):
         raise ValueError(f"field 'label' is {label}, expected a place among its {len(titles)} titles, from 0")
-    listed = "\n".join(f"{place}) {title}" for place, title in enumerate(titles))
-    options = tuple(str(place) for place in range(len(titles)))
+    listed = "\n".join(f"{i}) {title}" for i, title in enumerate(titles))
+    options = tuple(str(i) for i in range(len(titles)))
     traits = (("gold_place", str(int(label))), *_num_options(titles))
     cluster = str(row if fields.get("index") is None else fields["index"])
     return Item(row, ARTICLE.format(text=text, options=listed), options, int(label), cluster, None, traits)
@@ -184,7 +186,7 @@ def _listed(
     swapped: str | None,
     traits: tuple[tuple[str, str], ...],
 ) -> Item:
-    """An item whose options are the answers themselves."""
+    """An item whose choices are the answers themselves."""
     gold = [comparable(option) for option in options].index(comparable(answer))
     if not 2 <= len(options) <= _MOST_OPTIONS:
         raise ValueError(f"it has {len(options)} different answers to choose from, expected 2 to {_MOST_OPTIONS}")
@@ -196,15 +198,15 @@ def _num_options(options: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def _distinct(options: Iterable[str]) -> list[str]:
-    """Options that compare as different, in their order."""
-    found: dict[str, str] = {}
+    """The choices without those that compare equal to an earlier one."""
+    by_form: dict[str, str] = {}
     for option in options:
-        found.setdefault(comparable(option), option)
-    return list(found.values())
+        by_form.setdefault(comparable(option), option)
+    return list(by_form.values())
 
 
-def _categories(fields: Mapping[str, Any]) -> str:
-    """The main category and the words drawn from it, in any order: see `joined_draws`."""
+def _categories(fields: JsonObject) -> str:
+    """The cluster of a row: its main category and the words sampled from it, sorted; see `joined_draws`."""
     words = fields.get(f"{_META}main_cat_words") or []
     if not isinstance(words, list):
         raise ValueError(f"field '{_META}main_cat_words' is {words!r:.40}, expected a list of texts")
@@ -212,57 +214,55 @@ def _categories(fields: Mapping[str, Any]) -> str:
 
 
 def joined_draws(clusters: Sequence[str]) -> list[str]:
-    """One name for every cluster of `_categories` that is of one draw: a whole list shows five words of the main category,
-    one with an odd word four of the same."""
-    known: dict[str, list[tuple[frozenset[str], str]]] = {}
-    found = []
+    """The clusters of `_categories`, with one name for lists that the authors sampled together: a list of one category shows
+    five of its words, a list with an odd word four of the same five."""
+    draws_by_category: dict[str, list[tuple[frozenset[str], str]]] = {}
+    names = []
     for cluster in clusters:
         category, _, listed = cluster.partition(": ")
         words = frozenset(listed.split(", "))
-        draws = known.setdefault(category, [])
-        name = next((name for own, name in draws if len(own & words) >= min(SAME_DRAW, len(words))), None)
+        draws = draws_by_category.setdefault(category, [])
+        name = next((name for drawn, name in draws if len(drawn & words) >= min(SAME_DRAW, len(words))), None)
         if name is None:
             name = cluster
             draws.append((words, name))
-        found.append(name)
-    return found
+        names.append(name)
+    return names
 
 
-def _traits(fields: Mapping[str, Any], *names: str) -> tuple[tuple[str, str], ...]:
-    found = [(name, fields.get(f"{_META}{name}")) for name in names]
-    return tuple(
-        (name, str(own).lower() if isinstance(own, bool) else str(own)) for name, own in found if own is not None
-    )
+def _traits(fields: JsonObject, *names: str) -> tuple[tuple[str, str], ...]:
+    values = {name: fields.get(f"{_META}{name}") for name in names}
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
+    return tuple((name, text) for name, text in texts.items() if values[name] is not None)
 
 
 def _quoted(question: str) -> str:
-    found = _QUOTED.search(question)
-    if found is None or not found[1].strip():
+    match = _QUOTED.search(question)
+    if match is None or not match[1].strip():
         raise ValueError(f"field 'question' is {question!r:.60}, expected quotation marks around what it asks about")
-    return unicodedata.normalize("NFC", found[1].strip())
+    return unicodedata.normalize("NFC", match[1].strip())
 
 
-def _text(fields: Mapping[str, Any], name: str) -> str:
-    own = fields.get(name)
-    if not isinstance(own, str) or not own.strip():
-        raise ValueError(f"field {name!r} is {own!r:.40}, expected a text")
-    return own.strip()
+def _text(fields: JsonObject, name: str) -> str:
+    text = fields.get(name)
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"field {name!r} is {text!r:.40}, expected a text")
+    return text.strip()
 
 
-def _texts(fields: Mapping[str, Any], name: str) -> list[str]:
-    own = fields.get(name)
-    texts = isinstance(own, list) and all(isinstance(text, str) and text.strip() for text in own)
-    if not texts or not 2 <= len(own) <= len(LETTERS):
-        raise ValueError(f"field {name!r} is {own!r:.60}, expected a list of 2 to {len(LETTERS)} texts")
-    return own
+def _texts(fields: JsonObject, name: str) -> list[str]:
+    texts = fields.get(name)
+    are_texts = isinstance(texts, list) and all(isinstance(text, str) and text.strip() for text in texts)
+    if not are_texts or not 2 <= len(texts) <= len(LETTERS):
+        raise ValueError(f"field {name!r} is {texts!r:.60}, expected a list of 2 to {len(LETTERS)} texts")
+    return texts
 
 
-_READERS: dict[str, Callable[[DataSet, Mapping[str, Any], int], Item]] = {
+_READERS: dict[str, Callable[[JsonObject, int], Item]] = {
     "letters": _letters,
     "words": _words,
     "odd_word": _odd_word,
     "yes_no": _yes_no,
     "two_words": _two_words,
     "story": _story,
-    "article": _article,
 }

@@ -1,12 +1,12 @@
-"""Eval-UA-tion as suites: by log-probability, by generated texts, and by texts judged as lm-evaluation-harness does.
+"""Eval-UA-tion as suites: by log-probability, by completions, and by completions judged as lm-evaluation-harness does.
 
-Arrives: a folder that holds the nine data sets, each in a folder named as its repository on the hub; given or fetched.
+Arrives: a folder that holds the nine data sets, each in a folder named as its repository; the user's or fetched.
 Leaves: `SUITE`, `TEXT`, `TEXT_REFCOMPAT`.  It deliberately does not know tokenizers or models.
 
-`eval-ua-tion` asks which of the possible answers is most probable, and beside it whether greedy decoding would write the
-right one (greedy_exact).  `eval-ua-tion-text` generates, as the authors did, and compares what can be compared: no blank at
-either end, one apostrophe, one alphabet for option letters.  `eval-ua-tion-text-refcompat` compares as the authors' task
-files do, by which a tokenizer that keeps a leading space scores 0 on three of the data sets.
+`eval-ua-tion` scores which of the possible answers is most probable, and whether greedy decoding would write the right one
+(greedy_exact).  `eval-ua-tion-text` generates, as the authors did, and normalizes white space at the ends, apostrophes and
+the alphabet of choice letters before it compares.  `eval-ua-tion-text-refcompat` compares as the authors' task files do: a
+model whose tokenizer keeps a leading space scores 0 on three of the data sets.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,11 +16,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 from miron_jax.definitions.data_files import git_blob_sha1, json_rows
-from miron_jax.definitions.records import AnswerProfile, DataFile, Example, Profile, Question, Suite, Task
+from miron_jax.definitions.records import (
+    AnswerProfile,
+    AnyProfile,
+    Composite,
+    DataFile,
+    Example,
+    HumanBaseline,
+    Measured,
+    Profile,
+    Question,
+    Suite,
+    Task,
+)
 from miron_jax.definitions.rules import GREEDY
 from miron_jax.errors import InputError
-from miron_jax.files.hub import revision_of
+from miron_jax.files.hub import Repository, fetch_data_set, revision_of
 from miron_jax.files.places import data_cache
+from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.answers import NORMALIZED
 from miron_jax.metrics.choices import CHAR, FIRST, SUM
 from miron_jax.prompting.draws import FILE_ORDER, STREAM_1234_RECORDS
@@ -35,7 +48,7 @@ Form = Literal["options", "cloze", "text", "refcompat"]
 NUM_FEWSHOT = 3
 SEPARATOR = "\n\n"
 EXTRA_TOKENS = 8
-# What the authors' task files say: strings that end a text, white space compared or not, worked examples.
+# From the authors' task files: stop strings, shapes whose comparison keeps white space, numbers of shots.
 _STOP = {
     "letters": ("\n\n", "\n", "</s>", "."),
     "words": ("\n\n", "\n", "</s>", "."),
@@ -47,29 +60,27 @@ _STOP = {
 }
 _REFERENCE_KEEPS_SPACE = ("yes_no", "story", "article")
 _REFERENCE_SHOTS = {"story": 2}
-
-
 DRAW = STREAM_1234_RECORDS
 
 
-def _shots(own: DataSet, form: Form) -> int:
+def _shots(dataset: DataSet, form: Form) -> int:
     if form == "cloze":
         return 0
-    return _REFERENCE_SHOTS.get(own.shape, NUM_FEWSHOT) if form == "refcompat" else NUM_FEWSHOT
+    return _REFERENCE_SHOTS.get(dataset.shape, NUM_FEWSHOT) if form == "refcompat" else NUM_FEWSHOT
 
 
-def _wording(own: DataSet, form: Form, protocol: str) -> dict[str, Any]:
+def _wording(dataset: DataSet, form: Form, protocol: str) -> dict[str, Any]:
     return {
         "protocol": protocol,
-        "num_fewshot": _shots(own, form),
+        "num_fewshot": _shots(dataset, form),
         "delimiter": "",
         "question_delimiter": "whole",
         "shot_separator": SEPARATOR,
         "strip": "nothing",
         "item_order": FILE_ORDER,
         "fewshot_draw": DRAW,
-        "fewshot_pool": "other_file" if own.shots_file else "whole_file",
-        "categories": "reported" if own.shape == "story" else "pooled",
+        "fewshot_pool": "other_file" if dataset.shots_file else "whole_file",
+        "categories": "reported" if dataset.shape == "story" else "pooled",
         "bos": "as_tokenizer",
         "boundary": "joint",
         "truncation": "whole_shots",
@@ -77,10 +88,12 @@ def _wording(own: DataSet, form: Form, protocol: str) -> dict[str, Any]:
     }
 
 
-def options_task(own: DataSet, form: Form, suite: str, file: DataFile, citation: str, protocol: str) -> Task[Profile]:
-    """Scored by log-probability: the option with the largest sum wins, in a cloze by the character."""
+def options_task(
+    dataset: DataSet, form: Form, suite: str, file: DataFile, citation: str, protocol: str
+) -> Task[Profile]:
+    """A task by log-probability: the choice with the largest sum wins, in a cloze the largest mean per character."""
     profile = Profile(
-        **_wording(own, form, protocol),
+        **_wording(dataset, form, protocol),
         continuation_space="as_written",
         span=AFTER_CONTEXT,
         normalizer=CHAR if form == "cloze" else SUM,
@@ -88,74 +101,67 @@ def options_task(own: DataSet, form: Form, suite: str, file: DataFile, citation:
         empty_span="error",
         endings=() if form == "cloze" else ("\n", SEPARATOR),
     )
-    name = f"{suite}/{own.name}{'_cloze' if form == 'cloze' else ''}"
-    return Task(
-        name,
-        "multiple_choice",
-        profile,
-        file,
-        {"random": None, "human": None},
-        _parser(own, form),
-        citation,
-        arrange=partial(_arranged, own, _shots(own, form), file),
-        chance=partial(_chance, own.random),
-        clusters=own.clusters,
-        human=_human(own),
-        reference=own.reference,
-    )
+    name = f"{suite}/{dataset.name}{'_cloze' if form == 'cloze' else ''}"
+    return _task(dataset, form, name, "multiple_choice", profile, file, citation)
 
 
 def text_task(
-    own: DataSet, form: Form, suite: str, file: DataFile, citation: str, protocol: str
+    dataset: DataSet, form: Form, suite: str, file: DataFile, citation: str, protocol: str
 ) -> Task[AnswerProfile]:
-    """Generated and compared with the right answer."""
-    reference = form == "refcompat"
-    compared = LM_EVAL if own.shape in _REFERENCE_KEEPS_SPACE else LM_EVAL_NO_SPACE
+    """A task whose completion is compared with the right answer."""
+    is_reference = form == "refcompat"
+    reference_normalizer = LM_EVAL if dataset.shape in _REFERENCE_KEEPS_SPACE else LM_EVAL_NO_SPACE
     profile = AnswerProfile(
-        **_wording(own, form, protocol),
+        **_wording(dataset, form, protocol),
         decoding=GREEDY,
         extra_tokens=EXTRA_TOKENS,
-        stop=_STOP[own.shape],
+        stop=_STOP[dataset.shape],
         answer_after="",
-        answer_normalizer=compared if reference else UKRAINIAN,
+        answer_normalizer=reference_normalizer if is_reference else UKRAINIAN,
         match=NORMALIZED,
-        decoded="alone" if reference else "after_prompt",
+        decoded="alone" if is_reference else "after_prompt",
     )
+    return _task(dataset, form, f"{suite}/{dataset.name}", "generation", profile, file, citation)
+
+
+def _task(
+    dataset: DataSet, form: Form, name: str, kind: str, profile: AnyProfile, file: DataFile, citation: str
+) -> Task[AnyProfile]:
     return Task(
-        f"{suite}/{own.name}",
-        "generation",
+        name,
+        kind,
         profile,
         file,
         {"random": None, "human": None},
-        _parser(own, form),
+        _parser(dataset, form),
         citation,
-        arrange=partial(_arranged, own, _shots(own, form), file),
-        chance=partial(_chance, own.random),
-        clusters=own.clusters,
-        human=_human(own),
-        reference=own.reference,
+        arrange=partial(_with_shots, dataset, _shots(dataset, form), file),
+        chance=partial(_chance, dataset.random),
+        clusters=dataset.clusters,
+        human=_human(dataset),
+        reference=dataset.reference,
     )
 
 
-def _human(own: DataSet) -> Any:
-    """People were asked about the published data alone; about up_masked they read what it shows, not the whole text of
-    up_masked_refcompat.  Of a file of another size no gap is drawn."""
-    human = EVAL_UATION.get(own.name, ()) if own.random is not None else ()
-    return tuple(replace(value, tests=own.rows) for value in human)
+def _human(dataset: DataSet) -> tuple[HumanBaseline, ...]:
+    """Human baselines of a published data set.  People read the masked text of up_masked, not up_masked_refcompat's.  The
+    gap is null for a file of another size."""
+    human = EVAL_UATION.get(dataset.name, ()) if dataset.random is not None else ()
+    return tuple(replace(baseline, tests=dataset.rows) for baseline in human)
 
 
-def _parser(own: DataSet, form: Form) -> Callable[[dict[str, Any], int], Any]:
-    read = reader(own)
+def _parser(dataset: DataSet, form: Form) -> Callable[[JsonObject, int], Example | Question]:
+    parse_row = reader(dataset)
 
-    def parse(fields: dict[str, Any], row: int) -> Example | Question:
-        item = read(fields, row)
+    def parse(fields: JsonObject, row: int) -> Example | Question:
+        item = parse_row(fields, row)
         category = dict(item.traits).get("taskType")
         traits = {"cluster": item.cluster, "swapped": item.swapped, "traits": item.traits, "category": category}
         if form == "options":
             options = tuple(f" {option}" for option in item.options)
             return Example(row, (item.ask,), options, item.gold, neutral=NEUTRAL, **traits)
         if form == "cloze":
-            # Without its story, what is left of the question tells how probable each end is anyway.
+            # The question without its story gives the prior probability of each continuation.
             return Example(row, (item.before,), item.fills, item.gold, neutral=item.question or None, **traits)
         return Question(
             row, (item.ask,), ("",), None, accepted=(item.answer,), room_for=(f" {item.answer}\n",), **traits
@@ -164,70 +170,74 @@ def _parser(own: DataSet, form: Form) -> Callable[[dict[str, Any], int], Any]:
     return parse
 
 
-def _arranged(own: DataSet, num_shots: int, file: DataFile, examples: list[Any], folder: Path) -> list[Any]:
-    """Worked examples as lm-evaluation-harness 0.4 draws them: one random.Random(1234) serves all rows in file order; where
-    they come from the test rows, one more is drawn and the row itself left out."""
-    if own.shape in ("odd_word", "yes_no"):
+def _with_shots(
+    dataset: DataSet, num_shots: int, file: DataFile, examples: list[Example], folder: Path
+) -> list[Example]:
+    """Examples with the shots that lm-evaluation-harness 0.4 samples: one random.Random(1234) serves all rows in file order.
+    If shots come from the test rows, one more is sampled and the row itself left out."""
+    if dataset.shape in ("odd_word", "yes_no"):
         names = joined_draws([example.cluster for example in examples])
         examples = [replace(example, cluster=name) for example, name in zip(examples, names, strict=True)]
     if not num_shots:
         return [replace(example, shots=()) for example in examples]
-    own_file = own.shots_file is None
-    pool = _shown(own, file.below(folder) if own_file else _shots_path(own, folder))
-    wanted = num_shots + own_file
-    if len(pool) < wanted:
+    from_test_rows = dataset.shots_file is None
+    pool = _shot_items(dataset, file.below(folder) if from_test_rows else _shots_path(dataset, folder))
+    num_sampled = num_shots + from_test_rows
+    if len(pool) < num_sampled:
         raise InputError(
-            f"{NAME}'s {own.name}: {len(pool)} rows to draw worked examples from, expected at least {wanted}: fetch the "
-            "file again"
+            f"{NAME}'s {dataset.name}: {len(pool)} rows to sample few-shot examples from, expected at least {num_sampled}: "
+            "fetch the file again"
         )
     stream, rows = DRAW.call(len(examples)), range(len(pool))
-    draws = [stream.sample(rows, wanted) for _ in examples]
+    samples = [stream.sample(rows, num_sampled) for _ in examples]
     texts = [f"{item.ask} {item.answer}{SEPARATOR}" for item in pool]
     return [
-        replace(example, shots=tuple([texts[i] for i in drawn if not own_file or i != example.row][:num_shots]))
-        for example, drawn in zip(examples, draws, strict=True)
+        replace(example, shots=tuple([texts[i] for i in sample if not from_test_rows or i != example.row][:num_shots]))
+        for example, sample in zip(examples, samples, strict=True)
     ]
 
 
-def _shown(own: DataSet, path: Path) -> list[Item]:
-    read, content = reader(own), path.read_bytes()
-    if own.shots_blob is not None and git_blob_sha1(content) != own.shots_blob:
+def _shot_items(dataset: DataSet, path: Path) -> list[Item]:
+    parse, content = reader(dataset), path.read_bytes()
+    if dataset.shots_blob is not None and git_blob_sha1(content) != dataset.shots_blob:
         raise InputError(
-            f"{own.hub}: {path} is not what this program writes (git blob {git_blob_sha1(content)}, expected "
-            f"{own.shots_blob}), so its worked examples would be others: remove the folder {path.parent}, it is made anew"
+            f"{dataset.hub}: {path} is not what this program writes (git blob {git_blob_sha1(content)}, expected "
+            f"{dataset.shots_blob}), so its few-shot examples would be others: remove the folder {path.parent}, it is made "
+            "anew"
         )
-    rows = json_rows(content, path, f"{NAME}'s {own.name}")
-    found = []
+    rows = json_rows(content, path, f"{NAME}'s {dataset.name}")
+    items = []
     for row, fields in enumerate(rows):
         try:
-            found.append(read(fields, row))
+            items.append(parse(fields, row))
         except ValueError as error:
             raise InputError(
-                f"{NAME}'s {own.name}: {path}, record {row + 1}: {error}; mend the record or fetch the file again"
+                f"{NAME}'s {dataset.name}: {path}, record {row + 1}: {error}; mend the record or fetch the file again"
             ) from None
-    return found
+    return items
 
 
-def _shots_path(own: DataSet, folder: Path) -> Path:
-    places = [folder / place for place in own.shots_places()]
-    found = next((place for place in places if place.is_file()), None)
-    if found is None or found == own.data_file.below(folder):
+def _shots_path(dataset: DataSet, folder: Path) -> Path:
+    paths = [folder / path for path in dataset.shots_places()]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None or path == dataset.data_file.below(folder):
         raise InputError(
-            f"{NAME}'s {own.name}: {places[0]} is missing, where its worked examples come from: fetch the whole of {own.hub}"
+            f"{NAME}'s {dataset.name}: {paths[0]} is missing, where its few-shot examples come from: fetch the whole of "
+            f"{dataset.hub}"
         )
-    return found
+    return path
 
 
-def _chance(published: float | None, examples: Sequence[Any]) -> Mapping[str, float]:
-    """random: the mean over examples of 1 / (different possible answers).  random_published: the authors', for LOW and WIS
-    1 / (mean number of possible answers, repeated ones counted).  most_frequent: how often the option that its story
+def _chance(published: float | None, examples: Sequence[Example]) -> Mapping[str, float]:
+    """random: the mean over examples of 1 / (number of different choices).  random_published: the authors' value, for LOW
+    and WIS 1 / (mean number of choices, repeated ones counted).  most_frequent: how often the choice that the story
     mentions most often is right."""
     traits = [dict(example.traits) for example in examples]
-    found = {"random": sum(1 / int(own["num_options"]) for own in traits) / len(traits)}
+    baselines = {"random": sum(1 / int(trait["num_options"]) for trait in traits) / len(traits)}
     if published is not None:
-        found["random_published"] = published
-    frequent = [own["most_frequent"] == "gold" for own in traits if "most_frequent" in own]
-    return {**found, "most_frequent": sum(frequent) / len(frequent)} if frequent else found
+        baselines["random_published"] = published
+    frequent = [trait["most_frequent"] == "gold" for trait in traits if "most_frequent" in trait]
+    return {**baselines, "most_frequent": sum(frequent) / len(frequent)} if frequent else baselines
 
 
 def locate(data_dir: Path | None, fetch: bool = True) -> Path:
@@ -236,37 +246,21 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
         raise InputError(
             f"--data_dir={NAME}=@{revision}: its data are nine repositories: fetch them and name their folder"
         )
-    top = data_dir or (_fetched() if fetch else data_cache(NAME))
-    if not any((top / own.folder).is_dir() for own in DATA_SETS):
+    top = data_dir or data_cache(NAME)
+    if data_dir is None and fetch:
+        for hub_id, name in dict.fromkeys((dataset.hub, dataset.folder) for dataset in DATA_SETS):
+            fetch_data_set(Repository(hub_id, None), top / name, ["*.json", "*.jsonl"], NAME)
+    if not any((top / dataset.folder).is_dir() for dataset in DATA_SETS):
+        folders = ", ".join(dict.fromkeys(dataset.folder for dataset in DATA_SETS))
         raise InputError(
-            f"{top}: no {NAME} data there, expected folders {', '.join(dict.fromkeys(own.folder for own in DATA_SETS))} as "
-            f"the Hugging Face hub has them (such as {DATA_SETS[0].hub}): pass --data_dir={NAME}=FOLDER"
+            f"{top}: no {NAME} data there, expected folders {folders} as the Hugging Face hub has them (such as "
+            f"{DATA_SETS[0].hub}): pass --data_dir={NAME}=FOLDER"
         )
     return top
 
 
-def _fetched() -> Path:
-    """The hub's nine repositories, kept in the cache; each appears there when it is whole."""
-    from huggingface_hub import snapshot_download
-
-    top = data_cache(NAME)
-    for hub, folder in dict.fromkeys((own.hub, own.folder) for own in DATA_SETS):
-        if (top / folder).is_dir():
-            continue
-        partial_copy = top / f"{folder}.partial"
-        try:
-            snapshot_download(hub, repo_type="dataset", local_dir=partial_copy, allow_patterns=["*.json", "*.jsonl"])
-            partial_copy.rename(top / folder)
-        except Exception as error:  # the hub's client raises errors of whatever fetches for it
-            raise InputError(
-                f"{NAME} data are neither in {top / folder} nor to be had from {hub} on the Hugging Face hub "
-                f"({' '.join(str(error).split()):.160}): fetch it where there is a network and pass --data_dir={NAME}=FOLDER"
-            ) from error
-    return top
-
-
-def no_composites(measured: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The authors report data sets one by one."""
+def no_composites(measured: Mapping[str, Measured]) -> Mapping[str, Composite]:
+    """None: the authors report each data set by itself."""
     return {}
 
 
@@ -275,9 +269,9 @@ _BY_LOGPROB = _PROTOCOL.format("log-probability over the possible answers")
 SUITE: Suite[Task[Profile]] = Suite(
     NAME,
     tuple(
-        options_task(own, form, NAME, own.data_file, CITATION, _BY_LOGPROB)
-        for own in DATA_SETS
-        for form in (("options", "cloze") if own.shape == "story" else ("options",))
+        options_task(dataset, form, NAME, dataset.data_file, CITATION, _BY_LOGPROB)
+        for dataset in DATA_SETS
+        for form in (("options", "cloze") if dataset.shape == "story" else ("options",))
     ),
     no_composites,
     locate,
@@ -285,7 +279,9 @@ SUITE: Suite[Task[Profile]] = Suite(
 TEXT, TEXT_REFCOMPAT = (
     Suite(
         suite,
-        tuple(text_task(own, form, suite, own.data_file, CITATION, _PROTOCOL.format(how)) for own in DATA_SETS),
+        tuple(
+            text_task(dataset, form, suite, dataset.data_file, CITATION, _PROTOCOL.format(how)) for dataset in DATA_SETS
+        ),
         no_composites,
         locate,
         files_of=NAME,

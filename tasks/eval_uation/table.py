@@ -1,8 +1,8 @@
-"""Eval-UA-tion's nine data sets: where they lie, how many rows, what others have published.
+"""The table of Eval-UA-tion's nine data sets: files, numbers of rows, published scores.
 
-Arrives: nothing.  Leaves: `DATA_SETS`.  It deliberately knows no wording.
+Arrives: nothing.  Leaves: `DATA_SETS`.  It deliberately does not know prompts.
 
-Every evaluation split is called `train`; worked examples come from a split called `fewshot`, which UP-Titles has not.
+Every evaluation split is called `train`; few-shot examples come from a split called `fewshot`, which UP-Titles lacks.
 """
 
 from collections.abc import Mapping
@@ -19,16 +19,16 @@ _MODELS = ("gpt-4-1106-preview", "gpt-3.5-turbo", "Mistral-7B-Instruct-v0.2", "U
 @dataclass(frozen=True, slots=True)
 class DataSet:
     name: str  # "lmes_low"
-    hub: str  # its repository; the folder that holds it bears the repository's name
-    shape: Shape  # what its rows ask
+    hub: str  # its repository, which also names its folder
+    shape: Shape  # the kind of question
     file: str  # below its folder
-    shots_file: str | None  # None: worked examples come from the test rows
+    shots_file: str | None  # None: few-shot examples come from the test rows
     rows: int | None  # published; None: the sources disagree
-    random: float | None  # published chance; of lmes_low and lmes_wis 1 / (mean number of options); None: not published
-    clusters: str  # what examples share that are no independent trials
+    random: float | None  # published chance; lmes_low, lmes_wis: 1 / (mean number of choices); None: not published
+    clusters: str  # what dependent examples share
     reference: Mapping[str, float] = field(default_factory=dict)
-    masked: bool = False  # of article: the text's digits are masked too
-    shots_blob: str | None = None  # git blob of the file of worked examples; None: not published
+    masked: bool = False  # article: the digits of the text are masked too
+    shots_blob: str | None = None  # git blob of the file of few-shot examples; None: not published
 
     @property
     def folder(self) -> str:
@@ -39,21 +39,21 @@ class DataSet:
         return DataFile(f"{self.folder}/{self.file}", self.rows, None, _places(self.folder, self.file))
 
     def shots_places(self) -> tuple[str, ...]:
-        """Where the split of worked examples may lie."""
+        """Paths at which the split of few-shot examples may be."""
         assert self.shots_file is not None
         return (f"{self.folder}/{self.shots_file}", *_places(self.folder, self.shots_file))
 
 
 def _places(folder: str, file: str) -> tuple[str, ...]:
-    """The published trees keep files at their top, in data/, or in a folder a split."""
+    """Other paths of a file: the published trees keep files at the top, in data/, or in one folder for each split."""
     name = file.rpartition("/")[2]
     split = "fewshot" if "fewshot" in file.lower() else "train"
     spelled = {name, name.replace("-fewshot", "_fewshot"), name.replace("_fewshot", "-fewshot")}
     bare = name.replace("-fewshot", "").replace("_fewshot", "")
-    # A name that does not tell the splits apart stands for the evaluated one outside of their folders.
+    # A name without "fewshot" means the evaluated split, except in the folder of the other one.
     tops = (f"data/{split}/",) if split == "fewshot" and name == bare else ("", "data/", f"data/{split}/")
     places = [
-        *(f"{folder}/{top}{own}" for own in sorted(spelled) for top in tops),
+        *(f"{folder}/{top}{spelling}" for spelling in sorted(spelled) for top in tops),
         f"{folder}/data/{split}/{bare}",
         f"{folder}/{split}.jsonl",
     ]
@@ -100,7 +100,7 @@ DATA_SETS: tuple[DataSet, ...] = (
         "up_masked", "shamotskyi/up_titles_masked", "article", "up_titles_35000-5000-ukr.json", None,
         5000, 1 / 10, "article", masked=True,
     ),
-    # The published task reads the article as it was, beside titles whose digits are masked; so most likely do the numbers.
+    # The published task shows the unmasked article with masked titles; most likely the published scores are of that.
     DataSet(
         "up_masked_refcompat", "shamotskyi/up_titles_masked", "article", "up_titles_35000-5000-ukr.json", None,
         5000, 1 / 10, "article", _rows(0.96, 0.77, 0.75, 0.79, 0.88),

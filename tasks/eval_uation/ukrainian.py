@@ -1,6 +1,6 @@
-"""Ukrainian answers made comparable, and what lm-evaluation-harness makes of them.
+"""Normalization of Ukrainian answers: this project's, and that of lm-evaluation-harness.
 
-Arrives: texts.  Leaves: texts that are equal where the answers are.  It deliberately does not know tasks.
+Arrives: texts.  Leaves: texts that are equal if the answers are.  It deliberately does not know tasks.
 """
 
 import re
@@ -29,19 +29,19 @@ def comparable(text: str) -> str:
     """NFC, lower case, without white space at either end or twice in a row, quotes or punctuation; the forms of the
     apostrophe and, of an answer that is one letter, Cyrillic and Latin letters of one look count as the same.
 
-    An answer that is one letter is looked at before its case is folded, so that "В" is option B and "в" is too, and so that
-    no letter of a word is taken for a Latin one.  Gold goes through the same, so one-letter Cyrillic gold stays comparable.
+    Only a one-letter answer, in upper case, is mapped to Latin letters: "В" and "в" are both choice B, and the letters of a
+    word stay Cyrillic.  Gold is normalized by the same rule, so one-letter Cyrillic gold stays comparable.
     """
     whole = one_apostrophe(unicodedata.normalize("NFC", text)).translate(_QUOTES)
     text = " ".join(whole.translate(_PUNCTUATION).split())
-    if not text:  # the letter asked for may be the apostrophe or the hyphen of a word
+    if not text:  # the answer may be the apostrophe or the hyphen of a word
         return whole.strip()
     return text.upper().translate(_LOOK_ALIKES).lower() if len(text) == 1 else text.casefold()
 
 
 def as_lm_eval(text: str, drop_space: bool) -> str:
-    r"""exact_match with ignore_case and ignore_punctuation, as lm-evaluation-harness 0.4 compares: ASCII punctuation goes,
-    white space stays where the task has no `\s+` among regexes_to_ignore; no Unicode form or apostrophe is folded."""
+    r"""exact_match with ignore_case and ignore_punctuation, as lm-evaluation-harness 0.4 compares: ASCII punctuation is
+    removed, white space too if the task has `\s+` among regexes_to_ignore; Unicode forms and apostrophes are not folded."""
     text = re.sub(r"\s+", "", text) if drop_space else text
     return text.lower().translate(_ASCII_PUNCTUATION)
 

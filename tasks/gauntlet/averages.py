@@ -1,15 +1,15 @@
-"""Accuracies -> a gauntlet's categories and averages.
+"""The scores of a gauntlet's categories and averages.
 
-Arrives: what each benchmark scored.  Leaves: `Composite`s, as composer's EvalGauntlet computes them, except that what lacks
-a benchmark is null.  It deliberately does not know data files or models.
+Arrives: the accuracy of each benchmark.  Leaves: `Composite`s as composer's EvalGauntlet computes them, except that one
+with a missing benchmark is null.  It deliberately does not know data files or models.
 
     score     (accuracy - b) / (1 - b), not clipped: below the baseline it is negative
     category  sum(w * score) / sum(w); w is 1 (EQUAL), the number of examples (SAMPLE_SZ) or its log2 (LOG_SAMPLE_SZ)
     average   plain mean of its categories
 
-The reference drops a category that lacks a benchmark and averages the rest, so that an average may rise when a file is
-missing.  Here both are null then.  Beside them stands `partial_NAME`: the same over the benchmarks that are there, a
-category with none left out.
+The reference drops a category that lacks a benchmark and averages the others, so a missing file can raise an average.  Here
+both the category and the average are null, and `partial_NAME` has the value over the benchmarks that were scored (a
+category without any is left out).
 """
 
 import math
@@ -29,7 +29,7 @@ WEIGHTINGS: dict[str, Callable[[int], float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Averages:
-    """How benchmarks make categories, and categories averages."""
+    """The benchmarks of each category, the categories of each average, and the weights."""
 
     categories: Mapping[str, Mapping[str, float]]  # name -> task name -> random baseline, a share of 1
     averages: Mapping[str, tuple[str, ...]]  # name -> names of categories
@@ -38,12 +38,12 @@ class Averages:
     rescale: bool = True
 
     def composites(self, measured: Mapping[str, Measured]) -> dict[str, Composite]:
-        """Categories, then averages, each followed by its partial value where it is not complete."""
+        """Categories, then averages; the partial value follows each incomplete one."""
         whole, partial = {}, {}
         for name, baselines in self.categories.items():
-            present = {task: b for task, b in baselines.items() if _accuracy(measured, task) is not None}
-            missing = tuple(task for task in baselines if task not in present)
-            partial[name] = self._category(measured, present, missing)
+            scored = {task: baseline for task, baseline in baselines.items() if _accuracy(measured, task) is not None}
+            missing = tuple(task for task in baselines if task not in scored)
+            partial[name] = self._category(measured, scored, missing)
             whole[name] = _without_value(partial[name]) if missing else partial[name]
         for name, members in self.averages.items():
             known = [member for member in members if member in partial]
@@ -51,15 +51,15 @@ class Averages:
             missing = tuple(task for member in known for task in partial[member].missing)
             partial[name] = _mean([partial[member] for member in with_value], missing)
             whole[name] = partial[name] if not missing else _without_value(partial[name])
-        found: dict[str, Composite] = {}
+        composites: dict[str, Composite] = {}
         for name, composite in whole.items():
-            found[name] = composite
+            composites[name] = composite
             if not composite.complete:
-                found[f"partial_{name}"] = partial[name]
-        return found
+                composites[f"partial_{name}"] = partial[name]
+        return composites
 
     def score(self, accuracy: float, baseline: float) -> float:
-        """A benchmark's part of its category."""
+        """A benchmark's contribution to its category, before weights."""
         return (accuracy - self._subtracted(baseline)) * self._slope(baseline)
 
     def _subtracted(self, baseline: float) -> float:

@@ -1,7 +1,7 @@
 """One entry of a gauntlet's task list -> the task that scores it.
 
-Arrives: an `IclTask`, from the published table or from a yaml file.  Leaves: a `Task` or an `AnswerTask` with every rule
-of MosaicML's composer 0.17.2 and llm-foundry v0.4.0 spelled out.  It deliberately does not know where data files lie.
+Arrives: an `IclTask`, from the published table or from a yaml file.  Leaves: a `Task` with every rule of MosaicML's
+composer 0.17.2 and llm-foundry v0.4.0 spelled out.  It deliberately does not know the folders of data files.
 """
 
 from collections.abc import Callable
@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from miron_jax.definitions.records import AnswerProfile, DataFile, Example, Profile, Question, Task
 from miron_jax.definitions.rules import GREEDY
+from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.answers import GAUNTLET, PREFIX
 from miron_jax.metrics.choices import EXP_MEAN, FIRST
 from miron_jax.prompting.draws import FILE_ORDER, STREAM_1234
@@ -19,19 +20,19 @@ from miron_jax.tokens.spans import CONTINUATION
 CITATION = "Mosaic Eval Gauntlet v0.1.0, MosaicML llm-foundry v0.4.0, scripts/eval/local_data/EVAL_GAUNTLET.md"
 PROTOCOL = "gauntlet-v0.1.0"
 MAX_LENGTH = 1024  # max_seq_len of llm-foundry v0.4.0's hf_eval.yaml
-REASONING_ROOM = 10  # tokens beyond the longest answer where answers come with their reasoning
+REASONING_ROOM = 10  # extra tokens of completions that contain reasoning
 
 
 @dataclass(frozen=True, slots=True)
 class IclTask:
-    """What a task list says of a benchmark, under this program's names."""
+    """A benchmark's entry in a task list, under this program's names."""
 
     label: str
     kind: Kind | Literal["generation"]
     num_fewshot: int
     baseline: float | None  # accuracy of random answers, a share of 1
     file: str
-    rows: int | None = None  # None, as the hash: a file of the user's own
+    rows: int | None = None  # None, like the hash: a file of the user's
     git_blob_sha1: str | None = None
     delimiter: str = " "
     prelimiter: str = ""
@@ -43,7 +44,7 @@ class IclTask:
 
 
 def task_of(entry: IclTask, name: str, section: str | None, stop: tuple[str, ...] = ()) -> Task[Any]:
-    """The task of this entry under this name; `stop` ends its texts, where it has any."""
+    """The task of an entry; `stop` ends its completions, if it generates any."""
     file = DataFile(entry.file, entry.rows, entry.git_blob_sha1)
     baselines = {"random": entry.baseline, "human": None}
     if entry.kind == "generation":
@@ -96,22 +97,22 @@ def _answers(entry: IclTask, stop: tuple[str, ...]) -> AnswerProfile:
     )
 
 
-def _parse(entry: IclTask) -> Callable[[dict[str, Any], int], Example]:
+def _parse(entry: IclTask) -> Callable[[JsonObject, int], Example]:
     assert entry.kind != "generation"
-    of_kind = PARSE[entry.kind]
+    parse_kind = PARSE[entry.kind]
 
-    def parse(fields: dict[str, Any], row: int) -> Example:
-        return replace(of_kind(_stripped(fields), row), category=_category(entry, fields))
+    def parse(fields: JsonObject, row: int) -> Example:
+        return replace(parse_kind(_stripped(fields), row), category=_category(entry, fields))
 
     return parse
 
 
-def _stripped(fields: dict[str, Any]) -> dict[str, Any]:
-    """Texts outside lists lose white space at both ends; texts in lists keep theirs."""
+def _stripped(fields: JsonObject) -> JsonObject:
+    """The fields with white space at both ends of texts removed, except of texts in lists."""
     return {key: value.strip() if isinstance(value, str) else value for key, value in fields.items()}
 
 
-def _category(entry: IclTask, fields: dict[str, Any]) -> str | None:
+def _category(entry: IclTask, fields: JsonObject) -> str | None:
     if not entry.has_categories:
         return None
     if "category" not in fields:
@@ -119,8 +120,8 @@ def _category(entry: IclTask, fields: dict[str, Any]) -> str | None:
     return answer_text(_stripped(fields)["category"], "field 'category'")
 
 
-def _parse_question(entry: IclTask) -> Callable[[dict[str, Any], int], Question]:
-    def parse(fields: dict[str, Any], row: int) -> Question:
+def _parse_question(entry: IclTask) -> Callable[[JsonObject, int], Question]:
+    def parse(fields: JsonObject, row: int) -> Question:
         stripped = _stripped(fields)
         answer = answer_text(text_field(stripped, "answer"), "field 'answer'")
         aliases = _aliases(stripped)
@@ -144,7 +145,7 @@ def _parse_question(entry: IclTask) -> Callable[[dict[str, Any], int], Question]
     return parse
 
 
-def _aliases(fields: dict[str, Any]) -> list[str]:
+def _aliases(fields: JsonObject) -> list[str]:
     aliases = fields.get("aliases", [])
     if not isinstance(aliases, list):
         raise ValueError(f"field 'aliases' holds {aliases!r:.40}, expected a list of texts")

@@ -1,18 +1,19 @@
-"""The Gauntlet's programming category: HumanEval in Python, C++ and JavaScript, whole and begun.
+"""The Gauntlet's programming category: HumanEval in Python, C++ and JavaScript, some with a part of the solution.
 
 Arrives: the same data folder as the Gauntlet's.  Leaves: `SUITE`.  It deliberately does not know how programs are run.
 
-v0.1.0 lists the category and comments it out, so core_average never holds it; here it is a suite of its own, which runs
-only where code execution is allowed.  Samples are drawn as composer 0.17.2 draws them for coding_tasks.yaml: 5 a problem.
+v0.1.0 lists the category but comments it out, so core_average does not include it.  Here it is a separate suite, which runs
+only if code execution is allowed.  Programs are sampled as composer 0.17.2 does for coding_tasks.yaml: 5 for each problem.
 
-No correct program passes some of the problems: outputs such as 010010 or 0 1 2 3 are read as Python.  How many the
-authors' own solutions pass stands beside every score (`ceiling`).
+Some problems cannot be passed: their outputs, such as 010010 or 0 1 2 3, are evaluated as Python.  `ceiling` in the results
+is the score of the authors' solutions.
 """
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from miron_jax.definitions.records import DataFile, Problem, ProgramProfile, Suite, Task
+from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.programs import NEXT_TOP_LEVEL_LINE
 from miron_jax.tasks.eval_bundle import locate_files
 from miron_jax.tasks.gauntlet.averages import Averages
@@ -58,8 +59,8 @@ PROFILE = ProgramProfile(
 )
 
 
-def parse_problem(fields: dict[str, Any], row: int) -> Problem:
-    """Nothing is stripped."""
+def parse_problem(fields: JsonObject, row: int) -> Problem:
+    """The problem in one line of a data file; its texts keep their white space."""
     language = text_field(fields, "language")
     if language not in _LANGUAGES:
         raise ValueError(f"field 'language' holds {language!r:.40}, expected one of {', '.join(_LANGUAGES)}")
@@ -78,9 +79,9 @@ def parse_problem(fields: dict[str, Any], row: int) -> Problem:
     )
 
 
-def _tests(fields: dict[str, Any], key: str) -> tuple[str, ...]:
+def _tests(fields: JsonObject, key: str) -> tuple[str, ...]:
     tests = fields.get(key)
-    if not isinstance(tests, list) or not tests or not all(isinstance(own, str) for own in tests):
+    if not isinstance(tests, list) or not tests or not all(isinstance(text, str) for text in tests):
         raise ValueError(f"field {key!r} holds {tests!r:.40}, expected a list of texts")
     return tuple(tests)
 

@@ -2,9 +2,9 @@
 
 Arrives: the table.  Leaves: `SUITE` and `COT_FIX`.  It deliberately does not know tokenizers or models.
 
-`gauntlet` takes what stands behind the last " #### " of a text that nothing but EOS or its length ends, as v0.1.0 does: a
-model that goes on to invent and answer another question is judged by that.  `gauntlet-cot-fix` ends a text at a blank line
-or at "Q:", which later versions of llm-foundry also do; its scores stand under its own name and count in no composite.
+`gauntlet` follows v0.1.0: a completion ends only at EOS or at its maximum length, and the answer is what follows its last
+" #### ".  A model that goes on to invent and answer another question is judged by that answer.  `gauntlet-cot-fix` also ends
+a completion at a blank line or at "Q:", like later versions of llm-foundry; no composite includes its scores.
 """
 
 from pathlib import Path

@@ -2,11 +2,11 @@
 
 Arrives: nothing.  Leaves: `CATEGORIES`.  It deliberately does not know rules.
 
-Shots and baselines are those of tasks_v0.1.yaml and eval_gauntlet_v0.1.yaml, which agree.  Its document (EVAL_GAUNTLET.md)
-differs in these: 3 shots, not 10, for enterprise_pii_classification and both winogender tasks; no baseline for
+Numbers of shots and baselines are those of tasks_v0.1.yaml and eval_gauntlet_v0.1.yaml, which agree.  EVAL_GAUNTLET.md
+differs: 3 shots, not 10, for enterprise_pii_classification and both winogender tasks; no baseline for
 bigbench_strategy_qa; bigbench_dyck_languages listed twice; for arc_challenge the text and number of lines of arc_easy.
-Two files are later than v0.4.0: siqa, whose answers all said "A", and aqua, whose questions began with "Q: ", which its
-prelimiter gives back here.
+Two files are newer than v0.4.0: siqa, because all of its answers were "A", and aqua, whose questions began with "Q: " in
+v0.4.0 (here its prelimiter adds that).
 """
 
 from miron_jax.tasks.gauntlet.icl_task import IclTask

@@ -1,20 +1,20 @@
-"""llm-foundry's yaml files -> a suite of the user's own.
+"""A user's gauntlet: llm-foundry's yaml files -> a suite.
 
-Arrives: the file that lists tasks (`icl_tasks`) and, if there is one, the file that averages them (`eval_gauntlet`).
+Arrives: the file that lists tasks (`icl_tasks`) and, optionally, the file that averages them (`eval_gauntlet`).
 Leaves: a `Suite` under the rules of Gauntlet v0.1.0.  It deliberately does not know what is published.
 
-Files are looked for below --data_dir under the `dataset_uri`, or under what stands behind its `local_data/`.
+The path of a data file below --data_dir is its `dataset_uri`, or the part of it after `local_data/`.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from miron_jax.definitions.records import Suite, Task
 from miron_jax.errors import InputError, printable
-from miron_jax.files.readers import parse_yaml, shown
+from miron_jax.files.readers import Json, JsonObject, parse_yaml, shown
 from miron_jax.tasks.gauntlet.averages import WEIGHTINGS, Averages
 from miron_jax.tasks.gauntlet.icl_task import IclTask, task_of
 
@@ -24,7 +24,7 @@ _KINDS = {
     "schema": "schema",
     "language_modeling": "language_modeling",
     "question_answering": "generation",  # its name in v0.4.0
-    "generation_task_with_answers": "generation",  # and later
+    "generation_task_with_answers": "generation",  # its name in later versions
 }
 _TEXTS = {  # yaml key -> field
     "continuation_delimiter": "delimiter",
@@ -33,9 +33,10 @@ _TEXTS = {  # yaml key -> field
     "prompt_string": "prompt_string",
     "cot_delimiter": "answer_after",
 }
-_OF_TEXTS = ("cot_delimiter", "early_stopping_criteria")
-_MOST_LABEL_BYTES = 200  # a file system takes 255, with what is put behind it
+_GENERATION_KEYS = ("cot_delimiter", "early_stopping_criteria")
+_MOST_LABEL_BYTES = 200  # file systems allow 255, which includes suffixes
 _GAUNTLET_KEYS = ("weighting", "subtract_random_baseline", "rescale_accuracy", "averages", "categories")
+_BENCHMARK_KEYS = ("name", "num_fewshot", "random_baseline")
 _OTHER_KEYS = (
     "label", "dataset_uri", "num_fewshot", "icl_task_type", "has_categories", "early_stopping_criteria",
     "batch_size", "metric_names",
@@ -43,10 +44,10 @@ _OTHER_KEYS = (
 
 
 def read_suite(tasks_file: Path, gauntlet_file: Path | None) -> Suite[Task[Any]]:
-    """Raises InputError for what cannot be honoured to the letter."""
+    """The suite that the files describe.  Raises InputError for every key that this program cannot follow exactly."""
     entries = [
         entry
-        for i, fields in enumerate(_listed(tasks_file, "icl_tasks"))
+        for i, fields in enumerate(_task_list(tasks_file))
         for entry in _entries(fields, f"{tasks_file}, task {i + 1}")
     ]
     names = _names([entry for entry, _ in entries], tasks_file)
@@ -64,7 +65,7 @@ def _locate(data_dir: Path | None, fetch: bool = True) -> Path:
     return next((folder / inner for inner in ("eval/local_data", "eval_data") if (folder / inner).is_dir()), folder)
 
 
-def _load(path: Path) -> Any:
+def _load(path: Path) -> Json:
     remedy = "name a file as llm-foundry's eval/yamls/tasks.yaml or eval_gauntlet.yaml"
     try:
         return parse_yaml(path.read_bytes())
@@ -74,40 +75,40 @@ def _load(path: Path) -> Any:
         raise InputError(f"{path} is no yaml ({error!s:.120}): {remedy}") from None
 
 
-def _listed(path: Path, key: str) -> Sequence[Any]:
+def _task_list(path: Path) -> Sequence[Json]:
     content = _load(path)
-    found = content.get(key) if isinstance(content, Mapping) else content
-    if not isinstance(found, list) or not found:
-        raise InputError(f"{path}: no list of tasks under {key!r}, expected one as in llm-foundry's tasks.yaml")
-    return found
+    tasks = content.get("icl_tasks") if isinstance(content, Mapping) else content
+    if not isinstance(tasks, list) or not tasks:
+        raise InputError(f"{path}: no list of tasks under 'icl_tasks', expected one as in llm-foundry's tasks.yaml")
+    return tasks
 
 
-def _entries(fields: Any, where: str) -> list[tuple[IclTask, tuple[str, ...]]]:
-    """One entry for each number of worked examples, and the strings that end its texts."""
+def _entries(fields: Json, at: str) -> list[tuple[IclTask, tuple[str, ...]]]:
+    """One entry for each number of shots, with its stop strings."""
     if not isinstance(fields, Mapping):
-        raise InputError(f"{where}: found {shown(fields)}, expected keys such as label, dataset_uri, icl_task_type")
-    label = _text(fields, "label", where)
-    where = f"{where} ({printable(label, 60)})"
-    _known(fields, (*_OTHER_KEYS, *_TEXTS), where)
+        raise InputError(f"{at}: found {shown(fields)}, expected keys such as label, dataset_uri, icl_task_type")
+    label = _text(fields, "label", at)
+    at = f"{at} ({printable(label, 60)})"
+    _check_keys(fields, (*_OTHER_KEYS, *_TEXTS), at)
     if label.startswith("/") or ".." in label.split("/") or not label.isprintable():
-        raise InputError(f"{where}: label is {shown(label)}, expected a name that can be part of a file's path")
+        raise InputError(f"{at}: label is {shown(label)}, expected a name that can be part of a file's path")
     if len(label.encode()) > _MOST_LABEL_BYTES:
         raise InputError(
-            f"{where}: label has {len(label.encode())} bytes, a file's name takes {_MOST_LABEL_BYTES}: cut it"
+            f"{at}: label has {len(label.encode())} bytes, a file's name takes {_MOST_LABEL_BYTES}: cut it"
         )
-    kind = _text(fields, "icl_task_type", where)
+    kind = _text(fields, "icl_task_type", at)
     if kind not in _KINDS:
         raise InputError(
-            f"{where}: icl_task_type is {shown(kind)}, expected one of {', '.join(_KINDS)}: mend or remove the task"
+            f"{at}: icl_task_type is {shown(kind)}, expected one of {', '.join(_KINDS)}: mend or remove the task"
         )
-    _check_metrics(fields.get("metric_names", []), where)
+    _check_metrics(fields.get("metric_names", []), at)
     stop = fields.get("early_stopping_criteria", [])
-    if not (isinstance(stop, list) and all(isinstance(own, str) and own for own in stop)):
-        raise InputError(f"{where}: early_stopping_criteria is {shown(stop)}, expected a list of texts")
-    if unused := [key for key in _OF_TEXTS if key in fields and _KINDS[kind] != "generation"]:
-        raise InputError(f"{where}: key {unused[0]!r} is of tasks that generate, not of {kind}: remove it")
-    texts = {field: _text(fields, key, where) for key, field in _TEXTS.items() if key in fields}
-    uri = _text(fields, "dataset_uri", where)
+    if not (isinstance(stop, list) and all(isinstance(text, str) and text for text in stop)):
+        raise InputError(f"{at}: early_stopping_criteria is {shown(stop)}, expected a list of texts")
+    if unused := [key for key in _GENERATION_KEYS if key in fields and _KINDS[kind] != "generation"]:
+        raise InputError(f"{at}: key {unused[0]!r} is of tasks that generate, not of {kind}: remove it")
+    texts = {field: _text(fields, key, at) for key, field in _TEXTS.items() if key in fields}
+    uri = _text(fields, "dataset_uri", at)
     return [
         (
             IclTask(
@@ -116,53 +117,53 @@ def _entries(fields: Any, where: str) -> list[tuple[IclTask, tuple[str, ...]]]:
                 shots,
                 None,
                 uri.partition("local_data/")[2] or uri,
-                has_categories=_bool(fields, "has_categories", False, where),
+                has_categories=_bool(fields, "has_categories", False, at),
                 **texts,
             ),
             tuple(stop),
         )
-        for shots in _shots(fields, where)
+        for shots in _shots(fields, at)
     ]
 
 
-def _text(fields: Mapping[Any, Any], key: str, where: str) -> str:
-    value = fields.get(key)
-    if not isinstance(value, str) or "${" in value:
-        raise InputError(f"{where}: {key} is {shown(value)}, expected a text without ${{...}}")
-    return value
+def _text(fields: JsonObject, key: str, at: str) -> str:
+    text = fields.get(key)
+    if not isinstance(text, str) or "${" in text:
+        raise InputError(f"{at}: {key} is {shown(text)}, expected a text without ${{...}}")
+    return text
 
 
-def _bool(fields: Mapping[Any, Any], key: str, default: bool, where: str) -> bool:
-    value = fields.get(key, default)
-    if not isinstance(value, bool):
-        raise InputError(f"{where}: {key} is {shown(value)}, expected true or false")
-    return value
+def _bool(fields: JsonObject, key: str, default: bool, at: str) -> bool:
+    flag = fields.get(key, default)
+    if not isinstance(flag, bool):
+        raise InputError(f"{at}: {key} is {shown(flag)}, expected true or false")
+    return flag
 
 
-def _known(fields: Any, keys: Sequence[str], where: str) -> None:
-    """Refuse what would change a score in the reference and is not read here, misspelt keys among it."""
+def _check_keys(fields: Json, keys: Sequence[str], at: str) -> None:
+    """Raises InputError for keys that are not read here, misspelt ones included: the reference may use them."""
     unknown = [str(key) for key in fields if key not in keys] if isinstance(fields, Mapping) else []
     if unknown:
-        raise InputError(f"{where}: key {unknown[0]!r} is not known here, expected one of {', '.join(keys)}: remove it")
+        raise InputError(f"{at}: key {unknown[0]!r} is not known here, expected one of {', '.join(keys)}: remove it")
 
 
-def _shots(fields: Mapping[Any, Any], where: str) -> list[int]:
-    value = fields.get("num_fewshot", [0])
-    shots = value if isinstance(value, list) else [value]
-    if not shots or not all(isinstance(own, int) and not isinstance(own, bool) and own >= 0 for own in shots):
-        raise InputError(f"{where}: num_fewshot is {shown(value)}, expected whole numbers from 0, such as [10]")
-    return shots
+def _shots(fields: JsonObject, at: str) -> list[int]:
+    num_fewshot = fields.get("num_fewshot", [0])
+    counts = num_fewshot if isinstance(num_fewshot, list) else [num_fewshot]
+    if not counts or not all(isinstance(num, int) and not isinstance(num, bool) and num >= 0 for num in counts):
+        raise InputError(f"{at}: num_fewshot is {shown(num_fewshot)}, expected whole numbers from 0, such as [10]")
+    return counts
 
 
-def _check_metrics(names: Any, where: str) -> None:
-    """Accuracy is what is scored, always; another metric is asked for in vain."""
+def _check_metrics(names: Json, at: str) -> None:
+    """Raises InputError for metrics other than accuracies, which are the only ones computed."""
     wrong = [str(name) for name in names if "Accuracy" not in str(name)] if isinstance(names, list) else [repr(names)]
     if wrong:
-        raise InputError(f"{where}: metric_names asks for {wrong[0]:.60}, expected names of accuracies: remove it")
+        raise InputError(f"{at}: metric_names asks for {wrong[0]:.60}, expected names of accuracies: remove it")
 
 
 def _names(entries: Sequence[IclTask], path: Path) -> dict[tuple[str, int], str]:
-    """(label, worked examples) -> task name; the number stands in it where a label has several."""
+    """(label, number of shots) -> task name, which contains the number if the label has several."""
     labels = [entry.label for entry in entries]
     names: dict[tuple[str, int], str] = {}
     for entry in entries:
@@ -172,22 +173,18 @@ def _names(entries: Sequence[IclTask], path: Path) -> dict[tuple[str, int], str]
         several = labels.count(entry.label) > 1
         names[key] = f"{NAME}/{entry.label}{f'/{entry.num_fewshot}-shot' if several else ''}"
     if len(set(names.values())) < len(names):
-        raise InputError(f"{path}: two tasks would both be called {_twice(names.values())}: give one another label")
+        [(duplicate, _)] = Counter(names.values()).most_common(1)
+        raise InputError(f"{path}: two tasks would both be called {duplicate}: give one another label")
     return names
-
-
-def _twice(names: Iterable[str]) -> str:
-    met: Counter[str] = Counter(names)
-    return met.most_common(1)[0][0]
 
 
 def _averages(path: Path, names: Mapping[tuple[str, int], str]) -> Averages:
     content = _load(path)
     fields = content.get("eval_gauntlet", content) if isinstance(content, Mapping) else None
-    listed = fields.get("categories") if isinstance(fields, Mapping) else None
-    if not isinstance(fields, Mapping) or not isinstance(listed, list):
+    entries = fields.get("categories") if isinstance(fields, Mapping) else None
+    if not isinstance(fields, Mapping) or not isinstance(entries, list):
         raise InputError(f"{path}: no categories under 'eval_gauntlet', expected them as llm-foundry's file has them")
-    _known(fields, _GAUNTLET_KEYS, str(path))
+    _check_keys(fields, _GAUNTLET_KEYS, str(path))
     weighting = fields.get("weighting", "EQUAL")
     if not isinstance(weighting, str) or weighting not in WEIGHTINGS:
         raise InputError(f"{path}: weighting is {shown(weighting)}, expected one of {', '.join(WEIGHTINGS)}")
@@ -195,10 +192,10 @@ def _averages(path: Path, names: Mapping[tuple[str, int], str]) -> Averages:
     rescale = _bool(fields, "rescale_accuracy", True, str(path))
     if rescale and not subtract:
         raise InputError(f"{path}: rescale_accuracy needs subtract_random_baseline: set both, or neither")
-    categories = _categories(listed, names, path)
+    categories = _categories(entries, names, path)
     averages = fields.get("averages") or {"default_average": list(categories)}
     if not isinstance(averages, Mapping) or not all(
-        isinstance(name, str) and isinstance(members, list) and all(isinstance(own, str) for own in members)
+        isinstance(name, str) and isinstance(members, list) and all(isinstance(member, str) for member in members)
         for name, members in averages.items()
     ):
         raise InputError(f"{path}: averages are {shown(averages)}, expected a name and a list of categories each")
@@ -209,40 +206,42 @@ def _averages(path: Path, names: Mapping[tuple[str, int], str]) -> Averages:
             )
     if both := sorted(averages.keys() & categories.keys()):
         raise InputError(f"{path}: {both[0]!r} names an average and a category: give one of them another name")
-    return Averages(categories, {name: tuple(own) for name, own in averages.items()}, weighting, subtract, rescale)
+    members_of = {name: tuple(members) for name, members in averages.items()}
+    return Averages(categories, members_of, weighting, subtract, rescale)
 
 
-def _categories(listed: Sequence[Any], names: Mapping[tuple[str, int], str], path: Path) -> dict[str, dict[str, float]]:
+def _categories(
+    entries: Sequence[Json], names: Mapping[tuple[str, int], str], path: Path
+) -> dict[str, dict[str, float]]:
     categories: dict[str, dict[str, float]] = {}
-    for category in listed:
-        _known(category, ("name", "benchmarks"), f"{path}, category {shown(category)}")
+    for category in entries:
+        _check_keys(category, ("name", "benchmarks"), f"{path}, category {shown(category)}")
         try:
             name = _text(category, "name", f"{path}, category {shown(category)}")
+            baselines = {}
             for benchmark in category["benchmarks"]:
-                _known(benchmark, ("name", "num_fewshot", "random_baseline"), f"{path}, benchmark {shown(benchmark)}")
-            own = {
-                names.get(key := (b["name"], b["num_fewshot"]), f"{NAME}/{key[0]}/{key[1]}-shot"): float(
-                    b["random_baseline"]
-                )
-                for b in category["benchmarks"]
-            }
+                _check_keys(benchmark, _BENCHMARK_KEYS, f"{path}, benchmark {shown(benchmark)}")
+                label, shots = key = benchmark["name"], benchmark["num_fewshot"]
+                baselines[names.get(key, f"{NAME}/{label}/{shots}-shot")] = float(benchmark["random_baseline"])
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(
                 f"{path}: category {shown(category)} cannot be read ({type(error).__name__}: {error}), expected a name and "
                 "benchmarks with name, num_fewshot and random_baseline each"
             ) from None
-        if wrong := [task for task, b in own.items() if not 0 <= b < 1]:
-            raise InputError(f"{path}: random_baseline of {wrong[0]} is {own[wrong[0]]}, expected 0 or more, below 1")
-        if len(own) < max(1, len(category["benchmarks"])):
+        if wrong := [task for task, b in baselines.items() if not 0 <= b < 1]:
+            raise InputError(
+                f"{path}: random_baseline of {wrong[0]} is {baselines[wrong[0]]}, expected 0 or more, below 1"
+            )
+        if len(baselines) < max(1, len(category["benchmarks"])):
             raise InputError(f"{path}: category {name!r} lists no benchmark, or one twice: list each once")
         if name in categories:
             raise InputError(f"{path}: category {name!r} is listed twice: keep one")
-        categories[name] = own
+        categories[name] = baselines
     return categories
 
 
 def _baselines(averages: Averages | None) -> dict[str, tuple[str, float]]:
-    """Task name -> its category and baseline."""
+    """Task name -> category and baseline."""
     if averages is None:
         return {}
-    return {task: (name, b) for name, own in averages.categories.items() for task, b in own.items()}
+    return {task: (name, b) for name, members in averages.categories.items() for task, b in members.items()}

@@ -1,6 +1,6 @@
-"""Answers and right answers -> MERA's numbers that are not a plain accuracy.
+"""MERA's metrics that are not a plain accuracy.
 
-Arrives: texts, labels, and how often each record counts.  Leaves: floats.  It deliberately does not know files.
+Arrives: answers, right answers, and how often each record counts.  Leaves: floats.  It deliberately does not know files.
 
 Source: ai-forever/MERA, modules/scoring/src; MERA-Evaluation/MERA, benchmark_tasks.
 """
@@ -18,15 +18,15 @@ from miron_jax.metrics.choices import ExampleScore
 
 ETHICS = ("virtue", "law", "moral", "justice", "utilitarianism")
 QUESTIONS = ("correct", "good", "ethical")
-EXAM_POINTS = 34  # that a variant of the state exam gives, where its records do not say
-OPEN_TASK = "16"  # whose points fall with every wrong number
+EXAM_POINTS = 34  # of a variant of the state exam whose records do not state them
+OPEN_TASK = "16"  # every wrong number costs a point
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One record and what was answered."""
+    """One record's answer and right answer."""
 
-    answer: str | Mapping[str, str]  # a submission may answer ruEthics otherwise for each category
+    answer: str | Mapping[str, str]  # ruEthics: a submission may give one answer for each category
     gold: str | Mapping[str, str]  # ruEthics: a label a category
     group: str = ""  # domain, criterion, target group, question or variant
     points: float = 0.0  # of the state exam
@@ -34,23 +34,23 @@ class Answered:
 
 
 def macro_f1(answers: Sequence[str], golds: Sequence[str], weights: np.ndarray) -> float:
-    """f1_macro: the plain mean of 2 tp / (2 tp + fp + fn) over labels that are given or right anywhere.
+    """f1_macro: the plain mean of 2 tp / (2 tp + fp + fn) over labels that occur among answers or golds.
 
     scikit-learn's f1_score(average="macro").  weights: float64 [R], how often each record counts.
     """
-    given, right = np.asarray(answers), np.asarray(golds)
+    answers_R, golds_R = np.asarray(answers), np.asarray(golds)
     scores = []
     for label in sorted({*answers, *golds}):
-        a, b = given == label, right == label
-        total = float(weights[a].sum() + weights[b].sum())
+        is_answer_R, is_gold_R = answers_R == label, golds_R == label
+        total = float(weights[is_answer_R].sum() + weights[is_gold_R].sum())
         if total:
-            scores.append(2 * float(weights[a & b].sum()) / total)
+            scores.append(2 * float(weights[is_answer_R & is_gold_R].sum()) / total)
     return float(np.mean(scores)) if scores else float("nan")
 
 
 def matthews(answers: np.ndarray, golds: np.ndarray, weights: np.ndarray) -> float:
-    """Matthews' correlation of two bool [R]: (tp tn - fp fn) / sqrt((tp+fp)(tp+fn)(tn+fp)(tn+fn)); 0 where one of them
-    never changes, as scikit-learn has it."""
+    """Matthews' correlation of two bool [R]: (tp tn - fp fn) / sqrt((tp+fp)(tp+fn)(tn+fp)(tn+fn)); 0 if answers or
+    golds are constant, as in scikit-learn."""
     tp, tn = weights[answers & golds].sum(), weights[~answers & ~golds].sum()
     fp, fn = weights[answers & ~golds].sum(), weights[~answers & golds].sum()
     scale = float((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
@@ -60,43 +60,46 @@ def matthews(answers: np.ndarray, golds: np.ndarray, weights: np.ndarray) -> flo
 def exam_points(answer: str, gold: str, kind: str, id_task: str) -> int:
     """Points of one task of the state exam (USE).
 
-    matching: places that agree, 0 where their number differs.  text: 1 if the answer's letters, lower case, are one of
-    the right answers.  Else 1 if both name the same set, each number once; task 16 gives
-    max(0, |right and given| - given + right), so a full answer to three numbers gives 3, where the exam's rules stop at 2.
+    matching: the number of equal positions, 0 if the lengths differ.  text: 1 if the answer's letters, in lower case, are
+    one of the right answers.  Else 1 if both hold the same set of numbers; task 16 gives
+    max(0, |answers & golds| - max(len(answers), len(golds)) + len(golds)), so three right numbers give 3 points, although
+    the exam's rules allow 2.
     """
-    given, right = answer.split(","), gold.split(",")
+    answers, golds = answer.split(","), gold.split(",")
     if kind == "matching":
-        return sum(a == b for a, b in zip(given, right, strict=True)) if len(given) == len(right) else 0
+        return sum(a == b for a, b in zip(answers, golds, strict=True)) if len(answers) == len(golds) else 0
     if kind == "text":
-        return int(re.sub(r"[\d+\W]", "", answer).lower() in right)
-    same = len(set(given) & set(right))
+        return int(re.sub(r"[\d+\W]", "", answer).lower() in golds)
+    num_shared = len(set(answers) & set(golds))
     if id_task == OPEN_TASK:
-        return max(0, same - max(len(given), len(right)) + len(right))
-    return int(same == len(set(right)) == len(set(given)))
+        return max(0, num_shared - max(len(answers), len(golds)) + len(golds))
+    return int(num_shared == len(set(golds)) == len(set(answers)))
 
 
-def f1_macro(found: Sequence[Answered], weights: np.ndarray) -> dict[str, float]:
-    """f1_macro, and score: its mean with the accuracy, which is what the total takes."""
-    answers, golds = [str(own.answer) for own in found], [str(own.gold) for own in found]
+def f1_macro(records: Sequence[Answered], weights: np.ndarray) -> dict[str, float]:
+    """f1_macro, and score, the mean of f1_macro and accuracy, which enters the total."""
+    answers, golds = [str(record.answer) for record in records], [str(record.gold) for record in records]
     value = macro_f1(answers, golds, weights)
     right = np.asarray([a == b for a, b in zip(answers, golds, strict=True)])
-    accuracy = float(weights[right].sum() / weights.sum()) if len(found) else float("nan")
+    accuracy = float(weights[right].sum() / weights.sum()) if len(records) else float("nan")
     return {"f1_macro": value, "score": (accuracy + value) / 2}
 
 
-def ethics(found: Sequence[Answered], weights: np.ndarray) -> dict[str, float]:
-    """ruEthics: a record's answer against each of its five labels, question by question: 15 correlations.
+def ethics(records: Sequence[Answered], weights: np.ndarray) -> dict[str, float]:
+    """ruEthics: 15 correlations of answers with labels, one for each of 3 questions and 5 categories.
 
-    A model gives one answer for all five.
+    A model gives one answer for all five categories.
     """
     numbers = {}
-    both = [own.answer for own in found], [own.gold for own in found]
+    labels = [record.answer for record in records], [record.gold for record in records]
     for question in QUESTIONS:
-        asked = np.asarray([own.group == question for own in found])
-        if asked.any():
+        in_question = np.asarray([record.group == question for record in records])
+        if in_question.any():
             for category in ETHICS:
-                answers, golds = (np.asarray([_label(side, category) == "1" for side in sides]) for sides in both)
-                numbers[f"{question}.{category}"] = matthews(answers[asked], golds[asked], weights[asked])
+                answers, golds = (np.asarray([_label(side, category) == "1" for side in sides]) for sides in labels)
+                numbers[f"{question}.{category}"] = matthews(
+                    answers[in_question], golds[in_question], weights[in_question]
+                )
     return numbers
 
 
@@ -104,24 +107,24 @@ def _label(labels: str | Mapping[str, str], category: str) -> str:
     return labels if isinstance(labels, str) else labels[category]
 
 
-def grade_norm(found: Sequence[Answered], weights: np.ndarray) -> dict[str, float]:
-    """The mean, over variants of the exam, of points given / points to be had (34 where the records do not say)."""
+def grade_norm(records: Sequence[Answered], weights: np.ndarray) -> dict[str, float]:
+    """The mean, over variants of the exam, of points / maximum points (34 if the records do not state it)."""
     points: dict[str, float] = defaultdict(float)
-    most: dict[str, float] = defaultdict(float)
-    for own, weight in zip(found, weights.tolist(), strict=True):
-        points[own.group] += own.points * weight
-        most[own.group] += own.most_points * weight
-    shares = [points[variant] / (most[variant] or EXAM_POINTS) for variant in points]
+    most_points: dict[str, float] = defaultdict(float)
+    for record, weight in zip(records, weights.tolist(), strict=True):
+        points[record.group] += record.points * weight
+        most_points[record.group] += record.most_points * weight
+    shares = [points[variant] / (most_points[variant] or EXAM_POINTS) for variant in points]
     return {"grade_norm": float(np.mean(shares)) if shares else float("nan")}
 
 
-# Numbers over all records of a task together.
+# Metrics over all records of a task together.
 OverAll = Callable[[Sequence[Answered], np.ndarray], dict[str, float]]
 F1_MACRO: Rule[OverAll] = Rule("f1_macro", f1_macro)
 MCC: Rule[OverAll] = Rule("mcc", ethics)
 GRADE_NORM: Rule[OverAll] = Rule("grade_norm", grade_norm)
 
-# A match of one answer: its points are counted over all records together.
+# The match of one answer scores nothing by itself: grade_norm adds up the points of all records.
 EXAM: Rule[Match] = Rule(
     "exam",
     lambda answer, accepted, normalize: ExampleScore(
@@ -131,9 +134,9 @@ EXAM: Rule[Match] = Rule(
 
 
 def total_score(tasks: Mapping[str, Mapping[str, float]], expected: Sequence[str], missing_is_zero: bool) -> float:
-    """The mean, over the tasks that count, of the mean of those of a task's numbers whose name has no dot.
+    """The mean, over the tasks that count, of the mean of a task's metrics whose names have no dot.
 
-    The site's rule for a task that is not there: v1 leaves it out, v1.2 counts 0.
+    The site leaves a missing task out in v1 and counts it as 0 in v1.2.
     """
     means = [
         float(np.mean([value for name, value in tasks[task].items() if "." not in name])) if task in tasks else 0.0

@@ -1,10 +1,10 @@
 """MERA's records -> examples with their prompts.
 
-Arrives: one JSON object {"instruction", "inputs", "outputs", "meta"}; the records that worked examples come from.  Leaves:
-examples in the order in which their version asks them, with their worked examples.  It deliberately does not know models.
+Arrives: one JSON object {"instruction", "inputs", "outputs", "meta"}; the records that few-shot examples come from.
+Leaves: examples with their shots, in the order of their version.  It deliberately does not know models.
 
-A record's instruction is a `str.format` template of its own.  With worked examples, only the first of them shows its
-instruction; the others and the question itself are worded without one:
+A record's instruction is a `str.format` template.  Only the first shot shows its instruction; the other shots and the
+question itself are worded without one:
 
     {instruction of shot 1, filled in} {answer 1}
 
@@ -12,9 +12,8 @@ instruction; the others and the question itself are worded without one:
 
     {question without instruction}                       -> " A", " B", ...
 
-One random stream serves all records of a data set, in the order in which they are asked: another order would draw other
-worked examples.  v1: random.Random(42) shuffles the test records, then samples for each; v1.2: random.Random(1234) samples
-in file order.
+One random stream samples the shots of all records of a data set, so the order of the records decides which shots they get.
+v1: random.Random(42) shuffles the test records, then samples for each; v1.2: random.Random(1234) samples in file order.
 """
 
 import ast
@@ -23,16 +22,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import Formatter
-from typing import Any
 
 from miron_jax.definitions.records import Example, Problem, Question
 from miron_jax.errors import InputError
-from miron_jax.files.readers import parse_json
+from miron_jax.files.readers import Json, JsonObject, parse_json
 from miron_jax.metrics.answers import WORDS
 from miron_jax.prompting.draws import FILE_ORDER, SHUFFLE_42, STREAM_42_RECORDS, STREAM_1234_RECORDS
 from miron_jax.tasks.mera.metrics import ETHICS, EXAM, MCC, QUESTIONS
 from miron_jax.tasks.mera.scoring import accepted, group_of
-from miron_jax.tasks.mera.submission import key_of
+from miron_jax.tasks.mera.submission import Key, key_of
 from miron_jax.tasks.mera.table import DataSet, Rules, Version
 
 SEPARATOR = "\n\n"
@@ -49,46 +47,47 @@ _EXAM = {  # USE without its instruction, by the type of its task
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One line of a data file, its two wordings filled in."""
+    """One line of a data file and its two prompts."""
 
     row: int
     full: str  # with its instruction
-    short: str  # without; "" where the version never shows it so
-    fields: dict[str, Any]  # the line itself
+    short: str  # without its instruction; "" if the version never words it so
+    fields: JsonObject  # the line itself
 
 
-def parser(own: DataSet, rules: Rules, version: Version) -> Callable[[dict[str, Any], int], Any]:
-    """Of test records: an Example or a Question whose one context is still to be chosen by `arranger`."""
+def parser(dataset: DataSet, rules: Rules, version: Version) -> Callable[[JsonObject, int], Example | Question]:
+    """The parser of test records; `arranger` adds the shots of the examples that it returns."""
 
-    def parse(fields: dict[str, Any], row: int) -> Example | Question:
-        record = _record(fields, row, own, rules, version)
+    def parse(fields: JsonObject, row: int) -> Example | Question:
+        record = _record(fields, row, dataset, rules, version)
         outputs = fields["outputs"]
-        category = group_of(own, fields) if own.group else None
+        category = group_of(dataset, fields) if dataset.group else None
         context = record.short if rules.num_fewshot else record.full
-        if own.kind == "text":
-            right = tuple(accepted(outputs)) if own.match is WORDS and outputs else ((str(outputs),) if outputs else ())
+        if dataset.kind == "text":
+            right = tuple(accepted(outputs) if dataset.match is WORDS else [str(outputs)]) if outputs else ()
             return Question(row, (context,), ("",), None, category, published=fields, accepted=right, room_for=())
-        gold = own.choices.index(outputs) if outputs and own.over_all is not MCC else None
-        return Example(row, (context,), tuple(f" {own}" for own in own.choices), gold, category, published=fields)
+        gold = dataset.choices.index(outputs) if outputs and dataset.over_all is not MCC else None
+        continuations = tuple(f" {choice}" for choice in dataset.choices)
+        return Example(row, (context,), continuations, gold, category, published=fields)
 
     return parse
 
 
-def problem_parser(own: DataSet, rules: Rules, version: Version) -> Callable[[dict[str, Any], int], Problem]:
-    """Of records whose answer is a program: the model sees the instruction, the function's beginning alone is run."""
+def problem_parser(dataset: DataSet, rules: Rules, version: Version) -> Callable[[JsonObject, int], Problem]:
+    """The parser of records that a program answers: the prompt is the instruction, the program starts with the function."""
 
-    def parse(fields: dict[str, Any], row: int) -> Problem:
-        record = _record(fields, row, own, rules, version)
+    def parse(fields: JsonObject, row: int) -> Problem:
+        record = _record(fields, row, dataset, rules, version)
         inputs, meta, outputs = fields["inputs"], fields["meta"], fields["outputs"] or []
         if not isinstance(inputs, dict) or not all(isinstance(inputs.get(key), str) for key in ("function", "tests")):
             raise ValueError(f"field 'inputs' is {inputs!r:.40}, expected the texts function and tests")
         if not isinstance(meta.get("entry_point"), str):
             raise ValueError(f"field 'meta' has the entry_point {meta.get('entry_point')!r:.40}, expected a name")
         tests = _tests(inputs["tests"])
-        if not all(isinstance(own, str) for own in outputs) or (outputs and len(outputs) != len(tests)):
+        if not all(isinstance(output, str) for output in outputs) or (outputs and len(outputs) != len(tests)):
             raise ValueError(f"field 'outputs' is {outputs!r:.40}, expected {len(tests)} texts, one for each test")
         code, solution = inputs["function"], str(meta.get("canonical_solution") or "")
-        name = f"{own.config} {meta['id']}"
+        name = f"{dataset.config} {meta['id']}"
         return Problem(
             row, name, record.full, meta["entry_point"], "python", tests, tuple(outputs), solution, code, fields
         )
@@ -97,116 +96,121 @@ def problem_parser(own: DataSet, rules: Rules, version: Version) -> Callable[[di
 
 
 def _tests(text: str) -> tuple[str, ...]:
-    """A list of named arguments, as a Python literal, one text a test."""
+    """The arguments of each test: `text` is a Python literal, a list of dicts."""
     try:
         tests = ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         tests = None
-    if not isinstance(tests, list) or not tests or not all(isinstance(own, dict) for own in tests):
+    if not isinstance(tests, list) or not tests or not all(isinstance(arguments, dict) for arguments in tests):
         raise ValueError(f"its tests are {text!r:.40}, expected a list of objects with the function's arguments")
-    return tuple(repr(own) for own in tests)
+    return tuple(repr(arguments) for arguments in tests)
 
 
 ORDER = {"v1": SHUFFLE_42, "v1.2": FILE_ORDER}
 DRAW = {"v1": STREAM_42_RECORDS, "v1.2": STREAM_1234_RECORDS}
 
 
-def arranger(own: DataSet, rules: Rules, version: Version) -> Callable[[list[Any], Path], list[Any]]:
-    """Puts a version's order and worked examples to the test records of a folder."""
+def arranger(dataset: DataSet, rules: Rules, version: Version) -> Callable[[list[Example], Path], list[Example]]:
+    """The function that orders examples by the version's rule and adds their shots, read from the folder."""
 
-    def arrange(examples: list[Any], folder: Path) -> list[Any]:
-        check_keys(own, [example.published for example in examples])
-        pool = _pool(own, rules, version, folder) if rules.num_fewshot else []
-        tests = [example.published for example in examples]
-        return [replace(examples[i], shots=worded(shots)) for i, shots in draw(own, rules, version, tests, pool)]
+    def arrange(examples: list[Example], folder: Path) -> list[Example]:
+        tests = [example.published or {} for example in examples]
+        check_keys(dataset, tests)
+        pool = _pool(dataset, rules, version, folder) if rules.num_fewshot else []
+        shots_of = assign_shots(dataset, rules, version, tests, pool)
+        return [replace(examples[i], shots=worded(shots)) for i, shots in shots_of]
 
     return arrange
 
 
-def check_keys(own: DataSet, records: Sequence[Mapping[str, Any]]) -> None:
-    """Raises InputError where two records have one id: a submission would hold one of them."""
-    met: dict[Any, int] = {}
+def check_keys(dataset: DataSet, records: Sequence[Mapping[str, Json]]) -> None:
+    """Raises InputError if two records share an id: a submission would hold only one of them."""
+    rows_by_key: dict[Key, int] = {}
     for row, record in enumerate(records):
-        key = key_of(own, record["meta"])
-        if key in met:
+        key = key_of(dataset, record["meta"])
+        if key in rows_by_key:
             raise InputError(
-                f"MERA's {own.name}: {own.config}/test.jsonl, line {row + 1}: it has the id {key} of line {met[key] + 1}, "
-                "expected each once: fetch the file again"
+                f"MERA's {dataset.name}: {dataset.config}/test.jsonl, line {row + 1}: it has the id {key} of line "
+                f"{rows_by_key[key] + 1}, expected each once: fetch the file again"
             )
-        met[key] = row
+        rows_by_key[key] = row
 
 
-def draw(
-    own: DataSet, rules: Rules, version: Version, tests: Sequence[Mapping[str, Any]], pool: Sequence[Record]
+def assign_shots(
+    dataset: DataSet, rules: Rules, version: Version, tests: Sequence[Mapping[str, Json]], pool: Sequence[Record]
 ) -> list[tuple[int, list[Record]]]:
-    """Places of the test records in the order in which they are asked, each with its worked examples."""
+    """Indices of the test records in the version's order, each with its shots."""
     order, stream = ORDER[version].call(len(tests)), DRAW[version].call(len(tests))
-    by_key: dict[Any, list[Record]] = {}
+    by_key: dict[str | None, list[Record]] = {}
     for record in pool:
-        by_key.setdefault(_pool_key(own, record.fields), []).append(record)
-    return [(i, _sample(stream, by_key, own, rules, tests[i])) for i in order]
+        by_key.setdefault(_pool_key(dataset, record.fields), []).append(record)
+    return [(i, _sample(stream, by_key, dataset, rules, tests[i])) for i in order]
 
 
 def worded(shots: Sequence[Record]) -> tuple[str, ...]:
-    """Worked examples, each with its answer and a blank line behind it."""
-    texts = [shot.full if place == 0 else shot.short for place, shot in enumerate(shots)]
+    """The texts of shots, each with its answer and a blank line after it."""
+    texts = [shot.short if i else shot.full for i, shot in enumerate(shots)]
     return tuple(f"{text} {shot.fields['outputs']}{SEPARATOR}" for text, shot in zip(texts, shots, strict=True))
 
 
 def _sample(
-    stream: random.Random, by_key: Mapping[Any, list[Record]], own: DataSet, rules: Rules, test: Mapping[str, Any]
+    stream: random.Random,
+    by_key: Mapping[str | None, list[Record]],
+    dataset: DataSet,
+    rules: Rules,
+    test: Mapping[str, Json],
 ) -> list[Record]:
     if not rules.num_fewshot:
         return []
-    found = by_key.get(_pool_key(own, test), [])
-    if len(found) < rules.num_fewshot:
-        shared = f" with {own.pool} {_pool_key(own, test)!r}" if own.pool else ""
-        where = f"{own.config}/{rules.shots_file or 'test'}.jsonl"
+    pool = by_key.get(_pool_key(dataset, test), [])
+    if len(pool) < rules.num_fewshot:
+        shared = f" with {dataset.pool} {_pool_key(dataset, test)!r}" if dataset.pool else ""
+        file = f"{dataset.config}/{rules.shots_file or 'test'}.jsonl"
         raise InputError(
-            f"MERA's {own.name}: {where} has {len(found)} records{shared}, expected at least {rules.num_fewshot} for worked "
-            "examples: fetch the file again"
+            f"MERA's {dataset.name}: {file} has {len(pool)} records{shared}, expected at least {rules.num_fewshot} for "
+            "few-shot examples: fetch the file again"
         )
-    drawn = stream.sample(found, rules.num_fewshot)
-    # Where the test records serve as worked examples, the one that is asked shows none.
-    return [shot for shot in drawn if rules.shots_file or shot.fields["meta"] != test["meta"]]
+    # If the test records are the pool, a record that samples itself has no shot.
+    shots = stream.sample(pool, rules.num_fewshot)
+    return [shot for shot in shots if rules.shots_file or shot.fields["meta"] != test["meta"]]
 
 
-def _pool_key(own: DataSet, fields: Mapping[str, Any]) -> Any:
-    return fields["meta"].get(own.pool) if own.pool else None
+def _pool_key(dataset: DataSet, fields: Mapping[str, Json]) -> str | None:
+    return fields["meta"].get(dataset.pool) if dataset.pool else None
 
 
-def _pool(own: DataSet, rules: Rules, version: Version, folder: Path) -> list[Record]:
-    """The records of the split that worked examples come from; older copies call v1's public_test train."""
+def _pool(dataset: DataSet, rules: Rules, version: Version, folder: Path) -> list[Record]:
+    """The records that shots are sampled from; older copies call v1's public_test train."""
     names = (rules.shots_file, "train") if rules.shots_file else ("test",)
-    paths = [folder / own.config / f"{name}.jsonl" for name in dict.fromkeys(names)]
+    paths = [folder / dataset.config / f"{name}.jsonl" for name in dict.fromkeys(names)]
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
         raise InputError(
-            f"MERA's {own.name}: {paths[0]} is missing, where its worked examples come from: fetch it beside test.jsonl"
+            f"MERA's {dataset.name}: {paths[0]} is missing, where its few-shot examples come from: fetch it beside "
+            "test.jsonl"
         )
     records = []
     for row, line in enumerate(path.read_bytes().splitlines()):
         try:
             fields = parse_json(line)
-            record = _record(fields, row, own, rules, version)
+            record = _record(fields, row, dataset, rules, version)
             if not isinstance(fields["outputs"], str) or not fields["outputs"]:
-                raise ValueError("field 'outputs' is empty, expected the right answer of a worked example")
+                raise ValueError("field 'outputs' is empty, expected the right answer of a few-shot example")
         except ValueError as error:
             raise InputError(
-                f"MERA's {own.name}: {path}, line {row + 1}: {error}; mend the line or fetch the file again"
+                f"MERA's {dataset.name}: {path}, line {row + 1}: {error}; mend the line or fetch the file again"
             ) from None
         records.append(record)
     return records
 
 
-def _record(fields: Any, row: int, own: DataSet, rules: Rules, version: Version) -> Record:
-    """Raises ValueError for what a record lacks."""
-    check_record(fields, own)
-    return Record(row, _full(fields, own, rules, version), _short(fields, own, rules), fields)
+def _record(fields: JsonObject, row: int, dataset: DataSet, rules: Rules, version: Version) -> Record:
+    check_record(fields, dataset)
+    return Record(row, _full(fields, dataset, rules, version), _short(fields, dataset, rules), fields)
 
 
-def check_record(fields: Any, own: DataSet) -> None:
-    """Raises ValueError for what a record lacks."""
+def check_record(fields: Json, dataset: DataSet) -> None:
+    """Raises ValueError for a record that lacks a field or has one of the wrong type."""
     if not isinstance(fields, dict):
         raise ValueError(f"found a JSON {type(fields).__name__}, expected one JSON object")
     for key, kinds, expected in (
@@ -218,46 +222,47 @@ def check_record(fields: Any, own: DataSet) -> None:
         if not isinstance(fields.get(key), kinds):
             raise ValueError(f"field {key!r} is {fields.get(key)!r:.40}, expected {expected}")
     try:
-        key_of(own, fields["meta"])
+        key_of(dataset, fields["meta"])
     except (KeyError, TypeError) as error:
         raise ValueError(f"field 'meta' has no id that is a whole number ({error})") from None
-    _check_fields(fields["inputs"], fields["meta"], own)
-    _check_outputs(fields["outputs"], own)
+    _check_fields(fields["inputs"], fields["meta"], dataset)
+    _check_outputs(fields["outputs"], dataset)
 
 
-def _check_fields(inputs: Any, meta: Mapping[str, Any], own: DataSet) -> None:
-    """What a data set's draws, groups and points read beside the texts."""
-    if own.config in _ONE_TEXT and not isinstance(inputs, str):
+def _check_fields(inputs: Json, meta: JsonObject, dataset: DataSet) -> None:
+    """Checks the fields that few-shot sampling, groups and exam points read."""
+    if dataset.config in _ONE_TEXT and not isinstance(inputs, str):
         raise ValueError(f"field 'inputs' is {inputs!r:.40}, expected one text")
-    wanted = {own.pool: str} if own.pool else {}
-    if own.over_all is MCC:
-        wanted["question"] = str
-    if own.match is EXAM:
-        wanted |= {"type": str, "variant": int, "score": int}
-    for key, kind in wanted.items():
+    required = {dataset.pool: str} if dataset.pool else {}
+    if dataset.over_all is MCC:
+        required["question"] = str
+    if dataset.match is EXAM:
+        required |= {"type": str, "variant": int, "score": int}
+    for key, kind in required.items():
         if not isinstance(meta.get(key), kind):
             expected = "a text" if kind is str else "a whole number"
             raise ValueError(f"field 'meta' has the {key} {meta.get(key)!r:.40}, expected {expected}")
-    if own.over_all is MCC and meta["question"] not in QUESTIONS:
+    if dataset.over_all is MCC and meta["question"] not in QUESTIONS:
         raise ValueError(
             f"field 'meta' has the question {meta['question']!r:.40}, expected one of {', '.join(QUESTIONS)}"
         )
-    group = meta.get(own.group) or (inputs.get(own.group) if isinstance(inputs, dict) else None)
-    if own.group and not isinstance(group, str):
-        raise ValueError(f"its {own.group} is {group!r:.40}, expected a text")
+    group = meta.get(dataset.group) or (inputs.get(dataset.group) if isinstance(inputs, dict) else None)
+    if dataset.group and not isinstance(group, str):
+        raise ValueError(f"its {dataset.group} is {group!r:.40}, expected a text")
 
 
-def _check_outputs(outputs: Any, own: DataSet) -> None:
+def _check_outputs(outputs: Json, dataset: DataSet) -> None:
     if not outputs:
         return
-    if own.over_all is MCC:
+    if dataset.over_all is MCC:
         right = isinstance(outputs, dict) and all(outputs.get(key) in ("0", "1") for key in ETHICS)
         expected = f"a label 0 or 1 for each of {', '.join(ETHICS)}"
-    elif own.choices:
-        right, expected = isinstance(outputs, str) and outputs in own.choices, f"one of {', '.join(own.choices)}"
+    elif dataset.choices:
+        right = isinstance(outputs, str) and outputs in dataset.choices
+        expected = f"one of {', '.join(dataset.choices)}"
     else:
         listed = isinstance(outputs, list) and (
-            own.kind == "program" or (own.config == "multiq" and all(map(_is_span, outputs)))
+            dataset.kind == "program" or (dataset.config == "multiq" and all(map(_is_span, outputs)))
         )
         right = isinstance(outputs, str) or listed
         expected = "a text"
@@ -265,16 +270,16 @@ def _check_outputs(outputs: Any, own: DataSet) -> None:
         raise ValueError(f"field 'outputs' is {outputs!r:.40}, expected {expected}")
 
 
-def _is_span(span: Any) -> bool:
+def _is_span(span: Json) -> bool:
     return isinstance(span, dict) and isinstance(span.get("segment"), str)
 
 
-def _full(fields: Mapping[str, Any], own: DataSet, rules: Rules, version: Version) -> str:
+def _full(fields: JsonObject, dataset: DataSet, rules: Rules, version: Version) -> str:
     instruction, inputs = fields["instruction"], fields["inputs"]
-    if own.config == "bps":
-        # Its instructions speak of braces and write some: of all that looks like a field only one is.
+    if dataset.config == "bps":
+        # Its instructions are about braces and contain some that are no fields.
         return _braces(instruction, inputs, version)
-    text = filled(instruction, inputs if isinstance(inputs, dict) else {own.field: inputs})
+    text = filled(instruction, inputs if isinstance(inputs, dict) else {dataset.field: inputs})
     return (text.strip() if rules.instruction_strip else text) + rules.ending
 
 
@@ -286,9 +291,9 @@ def _braces(instruction: str, inputs: str, version: Version) -> str:
     )
 
 
-def _short(fields: Mapping[str, Any], own: DataSet, rules: Rules) -> str:
+def _short(fields: JsonObject, dataset: DataSet, rules: Rules) -> str:
     template, inputs = rules.short, fields["inputs"]
-    if own.match is EXAM and template:
+    if dataset.match is EXAM and template:
         kind = fields["meta"].get("type")
         if not isinstance(kind, str) or kind not in _EXAM:
             raise ValueError(f"its type is {kind!r:.40}, expected one of {', '.join(_EXAM)}")
@@ -297,7 +302,8 @@ def _short(fields: Mapping[str, Any], own: DataSet, rules: Rules) -> str:
     return {"both": text.strip(), "left": text.lstrip()}.get(rules.short_strip, text)
 
 
-def filled(template: str, fields: Mapping[str, Any]) -> str:
+def filled(template: str, fields: Mapping[str, Json]) -> str:
+    """A `str.format` template with plain `{name}` fields, filled in.  Raises ValueError for any other field."""
     try:
         parts = list(Formatter().parse(template))
         for _, name, spec, conversion in parts:

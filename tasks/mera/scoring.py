@@ -1,15 +1,15 @@
-"""Answers to MERA's records -> the site's numbers under the site's names.
+"""Answers to MERA's records -> the metrics of MERA's site, under the site's names.
 
-Arrives: a submission's answers, the test records with their right answers.  Leaves: numbers by data set; a data set whose
-right answers are not published has none: it cannot be scored here.  It deliberately does not know models.
+Arrives: a submission's answers, the test records with their right answers.  Leaves: metrics by data set; none for a data
+set whose right answers are not published, for only the site can score it.  It deliberately does not know models.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from miron_jax.definitions.rules import NOTHING
+from miron_jax.files.readers import Json
 from miron_jax.metrics.answers import WORDS, exact_match, token_f1
 from miron_jax.metrics.detox import DETOX
 from miron_jax.metrics.programs import pass_at
@@ -21,78 +21,80 @@ PASS_AT = (1, 5, 10)
 
 
 def score_submission(
-    answers: Mapping[str, Mapping[Key, Any]], records: Mapping[str, Mapping[Key, Mapping[str, Any]]], version: Version
+    answers: Mapping[str, Mapping[Key, Json]], records: Mapping[str, Mapping[Key, Mapping[str, Json]]], version: Version
 ) -> dict[str, dict[str, float]]:
-    """Numbers of every data set whose `records` hold their right answers.
+    """Metrics of every data set whose `records` hold the right answers.
 
-    acc and acc.GROUP, f1_macro, em, f1, pass@k, grade_norm, and correct.virtue and its like, as the site names them.  J of
-    ruDetox wants three classifiers and is not computed here.
+    The site's names: acc and acc.GROUP, f1_macro, em, f1, pass@k, grade_norm, correct.virtue and so on.  J of ruDetox needs
+    three classifiers and is not computed here.
     """
-    found = {}
-    for own in DATA_SETS:
-        known = {key: record for key, record in records.get(own.name, {}).items() if record["outputs"]}
-        if own.name in answers and known and own.match is not DETOX:
-            outputs = answers[own.name]
-            found[own.name] = _numbers(own, version, [(outputs[key], record) for key, record in known.items()])
-    return found
+    numbers = {}
+    for dataset in DATA_SETS:
+        known = {key: record for key, record in records.get(dataset.name, {}).items() if record["outputs"]}
+        if dataset.name in answers and known and dataset.match is not DETOX:
+            outputs = answers[dataset.name]
+            numbers[dataset.name] = _numbers(
+                dataset, version, [(outputs[key], record) for key, record in known.items()]
+            )
+    return numbers
 
 
 def expected_total(numbers: Mapping[str, Mapping[str, float]], version: Version) -> float:
-    """total_score by the version's own rule for what is missing."""
-    counted = [own.name for own in DATA_SETS if own.counts(version)]
+    """total_score by the version's rule for missing data sets."""
+    counted = [dataset.name for dataset in DATA_SETS if dataset.counts(version)]
     return total_score(numbers, counted, missing_is_zero=version == "v1.2")
 
 
-def answered(own: DataSet, record: Mapping[str, Any], output: Any, version: Version) -> Answered:
-    """A record and its answer, as metrics over all records take them.
+def answered_record(dataset: DataSet, record: Mapping[str, Json], output: Json, version: Version) -> Answered:
+    """A record and its answer in the form that metrics over all records read.
 
-    v1 divides the exam's points by 34 whatever its records say, v1.2 by what they say.
+    v1 divides the exam's points by 34, v1.2 by the maximum that the records state.
     """
     meta, gold = record["meta"], record["outputs"]
-    if own.over_all is MCC:
+    if dataset.over_all is MCC:
         return Answered(output, gold, meta["question"])
-    group = str(group_of(own, record) or "")
-    if own.match is EXAM:
+    group = str(group_of(dataset, record) or "")
+    if dataset.match is EXAM:
         points = exam_points(output, gold, meta["type"], meta["id_task"])
-        most = 0.0 if version == "v1" else float(meta["score"])
-        return Answered(output, gold, str(meta["variant"]), points, most)
+        most_points = 0.0 if version == "v1" else float(meta["score"])
+        return Answered(output, gold, str(meta["variant"]), points, most_points)
     return Answered(output, gold, group)
 
 
-def group_of(own: DataSet, record: Mapping[str, Any]) -> str | None:
-    """The group under which a record's accuracy is also told."""
+def group_of(dataset: DataSet, record: Mapping[str, Json]) -> str | None:
+    """The group of a record, for accuracies by group; None if its data set has no groups."""
     inputs = record["inputs"]
-    named = record["meta"].get(own.group) or (inputs.get(own.group) if isinstance(inputs, dict) else None)
-    return str(named) if own.group and named else None
+    named = record["meta"].get(dataset.group) or (inputs.get(dataset.group) if isinstance(inputs, dict) else None)
+    return str(named) if dataset.group and named else None
 
 
-def accepted(gold: Any) -> list[str]:
-    """Right answers of a text: v1's MultiQ lists spans, elsewhere ";" stands between them."""
+def accepted(gold: Json) -> list[str]:
+    """All right answers to a question: v1's MultiQ lists spans, other data sets separate them by ";"."""
     if isinstance(gold, list):
         return [span["segment"] for span in gold]
     return str(gold).split(";")
 
 
-def _numbers(own: DataSet, version: Version, pairs: Sequence[tuple[Any, Mapping[str, Any]]]) -> dict[str, float]:
-    if own.kind == "program":
+def _numbers(dataset: DataSet, version: Version, pairs: Sequence[tuple[Json, Mapping[str, Json]]]) -> dict[str, float]:
+    if dataset.kind == "program":
         right = [[run == record["outputs"] for run in (out[0] if version == "v1.2" else out)] for out, record in pairs]
         return {f"pass@{k}": _mean([pass_at(k, len(runs), sum(runs)) for runs in right]) for k in PASS_AT}
-    if own.match is WORDS:
+    if dataset.match is WORDS:
         texts = [
             (out[0]["segment"] if isinstance(out, list) else out, accepted(record["outputs"])) for out, record in pairs
         ]
         return {"em": _mean([exact_match(*pair) for pair in texts]), "f1": _mean([token_f1(*pair) for pair in texts])}
     numbers = {}
-    if own.over_all not in (MCC, GRADE_NORM):
+    if dataset.over_all not in (MCC, GRADE_NORM):
         right = {}
         for output, record in pairs:
-            text = output.strip() if own.kind == "text" else output
-            right.setdefault(group_of(own, record), []).append(float(text == record["outputs"]))
-        numbers["acc"] = _mean([value for own_values in right.values() for value in own_values])
+            text = output.strip() if dataset.kind == "text" else output
+            right.setdefault(group_of(dataset, record), []).append(float(text == record["outputs"]))
+        numbers["acc"] = _mean([value for values in right.values() for value in values])
         numbers |= {f"acc.{group}": _mean(values) for group, values in sorted(right.items(), key=str) if group}
-    if own.over_all is not NOTHING:
-        found = [answered(own, record, output, version) for output, record in pairs]
-        numbers |= own.over_all.call(found, np.ones(len(found)))
+    if dataset.over_all is not NOTHING:
+        answered_records = [answered_record(dataset, record, output, version) for output, record in pairs]
+        numbers |= dataset.over_all.call(answered_records, np.ones(len(answered_records)))
         numbers.pop("score", None)  # the site has no name for it
     return numbers
 

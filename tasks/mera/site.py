@@ -1,16 +1,16 @@
-"""A run's results -> a submission to MERA's site; a submission -> what the site will say of it.
+"""Submissions to MERA's site: exporting a run's answers, and checking a zip as the site does.
 
-Arrives: a results folder; a zip; the records where they are at hand.  Leaves: a zip; what a screen shows of one.  It
+Arrives: a results folder, or a zip and the test records if the user has them.  Leaves: a zip, or the `Checked` of one.  It
 deliberately does not know models.
 """
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from miron_jax.errors import InputError
-from miron_jax.files.readers import parse_json
+from miron_jax.files.readers import Json, JsonObject, parse_json
 from miron_jax.metrics.detox import DETOX
 from miron_jax.tasks.mera.metrics import ETHICS, EXAM, MCC
 from miron_jax.tasks.mera.records import check_keys, check_record
@@ -19,32 +19,34 @@ from miron_jax.tasks.mera.submission import Key, Submission, key_of, read_submis
 from miron_jax.tasks.mera.suite import SUITE_NAME, locate
 from miron_jax.tasks.mera.table import DataSet, Version, data_sets
 
-Records = dict[str, dict[Key, dict[str, Any]]]
+Records = dict[str, dict[Key, JsonObject]]
 
 
 class Exported(NamedTuple):
     written: list[str]  # data sets
-    absent: list[str]  # that the run has no answers to: the site refuses a submission without them
+    absent: list[str]  # data sets without answers in the run: the site refuses a submission without them
 
 
 def export(folder: Path, path: Path, version: Version) -> Exported:
-    """Writes the zip of a run's answers.  Raises InputError where the run has none, or not to every record."""
+    """Writes the zip of a run's answers.  Raises InputError if the run has none, or lacks the answer to a record."""
     suite = SUITE_NAME[version]
     tasks = _results(folder)
-    answers: dict[str, dict[Key, Any]] = {}
-    meta: dict[str, dict[Key, dict[str, Any]]] = {}
+    answers: dict[str, dict[Key, Json]] = {}
+    meta: dict[str, dict[Key, JsonObject]] = {}
     absent = []
-    for own in data_sets(version):
-        task = tasks.get(f"{suite}/{own.config}")
+    for dataset in data_sets(version):
+        task = tasks.get(f"{suite}/{dataset.config}")
         if task is None:
-            absent.append(own.name)
+            absent.append(dataset.name)
             continue
         if "limit" in task:
             raise InputError(
-                f"{folder}: {suite}/{own.config} was scored with --limit={task['limit']}, expected every record: run eval "
-                "without --limit"
+                f"{folder}: {suite}/{dataset.config} was scored with --limit={task['limit']}, expected every record: "
+                "run eval without --limit"
             )
-        answers[own.name], meta[own.name] = _answers(folder / "samples" / suite / f"{own.config}.jsonl", own, version)
+        answers[dataset.name], meta[dataset.name] = _answers(
+            folder / "samples" / suite / f"{dataset.config}.jsonl", dataset, version
+        )
     if not answers:
         raise InputError(
             f"{folder}: no task of {suite} there, expected a run of miron-jax eval --tasks={suite}; --mera_version names "
@@ -55,24 +57,24 @@ def export(folder: Path, path: Path, version: Version) -> Exported:
     return Exported(list(answers), absent)
 
 
-def _logs(folder: Path, version: Version, answers: Mapping[str, Any]) -> dict[str, bytes]:
-    """Of v1.2's logs_public.zip: this run's results, and its samples of the data sets whose right answers are published."""
+def _logs(folder: Path, version: Version, answers: Mapping[str, object]) -> dict[str, bytes]:
+    """Files of v1.2's logs_public.zip: the run's results, and its samples of data sets whose right answers are published."""
     logs = {"results.json": (folder / "results.json").read_bytes()}
-    for own in data_sets(version):
-        rules = own.rules(version)
-        if own.name in answers and rules is not None and rules.is_open:
-            logs[f"{own.config}.jsonl"] = (
-                folder / "samples" / SUITE_NAME[version] / f"{own.config}.jsonl"
+    for dataset in data_sets(version):
+        rules = dataset.rules(version)
+        if dataset.name in answers and rules is not None and rules.is_open:
+            logs[f"{dataset.config}.jsonl"] = (
+                folder / "samples" / SUITE_NAME[version] / f"{dataset.config}.jsonl"
             ).read_bytes()
     return logs
 
 
 def _lines(path: Path) -> list[bytes]:
-    """JSON lines: a text may hold separators that str.splitlines would split at."""
+    """Lines of a JSON lines file; str.splitlines would also split at separators inside texts."""
     return path.read_bytes().rstrip(b"\n").split(b"\n")
 
 
-def _results(folder: Path) -> dict[str, Any]:
+def _results(folder: Path) -> JsonObject:
     try:
         tasks = parse_json((folder / "results.json").read_bytes())["tasks"]
         return {name: task for name, task in tasks.items() if "kind" in task}
@@ -82,14 +84,14 @@ def _results(folder: Path) -> dict[str, Any]:
         ) from None
 
 
-def _answers(path: Path, own: DataSet, version: Version) -> tuple[dict[Key, Any], dict[Key, dict[str, Any]]]:
-    """Answers by record, ordered by their keys, and what stands beside them."""
+def _answers(path: Path, dataset: DataSet, version: Version) -> tuple[dict[Key, Json], dict[Key, JsonObject]]:
+    """Answers by record, ordered by key, and the meta of records that need more than their key."""
     answers, meta = {}, {}
     for number, line in enumerate(_lines(path), start=1):
         try:
             sample = parse_json(line)
-            answer, key = _answer(sample), key_of(own, sample["meta"])
-            if own.match is EXAM:
+            answer, key = _answer(sample), key_of(dataset, sample["meta"])
+            if dataset.match is EXAM:
                 meta[key] = {name: sample["meta"][name] for name in ("id", "id_task", "variant")}
             json.dumps([answer, meta.get(key)], ensure_ascii=False).encode()  # half a surrogate pair is no text
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
@@ -97,11 +99,11 @@ def _answers(path: Path, own: DataSet, version: Version) -> tuple[dict[Key, Any]
             raise InputError(f"{path}, line {number}: no sample that can be read ({reason}): run eval again") from None
         if answer is None:
             raise InputError(f"{path}, line {number}: no answer, the model answered NaN: score it again")
-        answers[key] = _shaped(answer, own, version)
+        answers[key] = _shaped(answer, dataset, version)
     return {key: answers[key] for key in sorted(answers)}, meta
 
 
-def _answer(sample: Mapping[str, Any]) -> Any:
+def _answer(sample: JsonObject) -> Json:
     if "programs" in sample:
         answers = [program.get("answers") for program in sample["programs"]]
         return None if None in answers else answers
@@ -110,38 +112,39 @@ def _answer(sample: Mapping[str, Any]) -> Any:
     return None if sample["generated"] is None or sample.get("ended") == "nan" else sample["generated"].strip()
 
 
-def _shaped(answer: Any, own: DataSet, version: Version) -> Any:
-    """An answer as the site wants it."""
-    if own.kind == "program":
+def _shaped(answer: Json, dataset: DataSet, version: Version) -> Json:
+    """An answer in the form that the site expects."""
+    if dataset.kind == "program":
         return answer if version == "v1" else [answer]
-    if own.over_all is MCC:
+    if dataset.over_all is MCC:
         return dict.fromkeys(ETHICS, answer)
-    if own.config == "multiq" and version == "v1":
+    if dataset.config == "multiq" and version == "v1":
         return [{"label": "passage", "length": len(answer), "offset": -1, "segment": answer}]
     return answer
 
 
 class Checked(NamedTuple):
-    """What the site will say of a submission."""
+    """What the site would report of a submission."""
 
     notes: list[str]
     rows: list[tuple[str, str, str, str]]  # data set, records, state, numbers
-    faults: list[str]  # none: it takes it
+    faults: list[str]  # none: the site accepts it
     total: str
 
 
 def check(path: Path, version: Version, data_dir: Path | None) -> Checked:
-    """`data_dir`: as eval's, if any.  Raises InputError for what is no zip."""
+    """Checks a zip, and scores it if `data_dir` holds the records.  Raises InputError for a file that is no zip."""
     records = {} if data_dir is None else read_records(locate(version)(data_dir, False), version)
-    read = read_submission(path, version, {name: list(own) for name, own in records.items()})
+    read = read_submission(path, version, {name: list(by_key) for name, by_key in records.items()})
     if {fault.name for fault in read.faults.values()} == {"unreadable_zip"}:
         raise InputError(next(iter(read.faults.values())).detail)
     notes = []
-    for own in data_sets(version):
-        tests = own.rules(version).tests  # pyright: ignore[reportOptionalMemberAccess]
-        if own.name in records and tests not in (None, len(records[own.name])):
+    for dataset in data_sets(version):
+        tests = dataset.rules(version).tests  # pyright: ignore[reportOptionalMemberAccess]
+        if dataset.name in records and tests not in (None, len(records[dataset.name])):
             notes.append(
-                f"{own.config}/test.jsonl has {len(records[own.name])} records, MERA has {tests}: the site asks for those"
+                f"{dataset.config}/test.jsonl has {len(records[dataset.name])} records, MERA has {tests}: the site asks for "
+                "those"
             )
     numbers = score_submission(read.answers, records, version)
     faults = [f"{name}: {fault.name}: {fault.detail}" for name, fault in read.faults.items()]
@@ -149,20 +152,20 @@ def check(path: Path, version: Version, data_dir: Path | None) -> Checked:
 
 
 def read_records(folder: Path, version: Version) -> Records:
-    """The test records of every data set that lies there."""
-    found: Records = {}
-    for own in data_sets(version):
-        path = folder / own.config / "test.jsonl"
+    """The test records of every data set in the folder."""
+    records: Records = {}
+    for dataset in data_sets(version):
+        path = folder / dataset.config / "test.jsonl"
         if path.is_file():
             try:
                 lines = [parse_json(line) for line in _lines(path)]
                 for line in lines:
-                    check_record(line, own)
+                    check_record(line, dataset)
             except ValueError as error:
                 raise InputError(f"{path}: no records that can be read ({error!s:.80}): fetch the file again") from None
-            check_keys(own, lines)
-            found[own.name] = {key_of(own, line["meta"]): line for line in lines}
-    return found
+            check_keys(dataset, lines)
+            records[dataset.name] = {key_of(dataset, line["meta"]): line for line in lines}
+    return records
 
 
 Numbers = Mapping[str, Mapping[str, float]]
@@ -170,24 +173,24 @@ Numbers = Mapping[str, Mapping[str, float]]
 
 def _rows(read: Submission, numbers: Numbers, records: Records, version: Version) -> list[tuple[str, str, str, str]]:
     rows = []
-    for own in data_sets(version):
-        fault = read.faults.get(own.name)
-        answers = str(len(read.answers[own.name])) if own.name in read.answers else ""
-        state, told = (fault.name, "") if fault else ("fine", _told(own, numbers, records))
-        rows.append((own.name, answers, state, told))
+    for dataset in data_sets(version):
+        fault = read.faults.get(dataset.name)
+        answers = str(len(read.answers[dataset.name])) if dataset.name in read.answers else ""
+        state, numbers_text = (fault.name, "") if fault else ("fine", _numbers_text(dataset, numbers, records))
+        rows.append((dataset.name, answers, state, numbers_text))
     return rows
 
 
-def _told(own: DataSet, numbers: Numbers, records: Records) -> str:
-    if own.name in numbers:
-        return ", ".join(f"{name} {value:.4f}" for name, value in numbers[own.name].items())
-    if own.match is DETOX:
+def _numbers_text(dataset: DataSet, numbers: Numbers, records: Records) -> str:
+    if dataset.name in numbers:
+        return ", ".join(f"{name} {value:.4f}" for name, value in numbers[dataset.name].items())
+    if dataset.match is DETOX:
         return "J wants three classifiers, which are not here"
-    return "right answers are not published" if own.name in records else "cannot be scored here: no records at hand"
+    return "right answers are not published" if dataset.name in records else "cannot be scored here: no records at hand"
 
 
 def _total(read: Submission, numbers: Numbers, records: Records, version: Version) -> str:
-    counted = [own.name for own in data_sets(version) if own.counts(version)]
+    counted = [dataset.name for dataset in data_sets(version) if dataset.counts(version)]
     unknown = [name for name in counted if name in read.answers and name not in numbers]
     if unknown or not any(name in numbers for name in counted):
         have = "not published" if records else "not at hand: name the records with --data_dir"

@@ -1,10 +1,10 @@
-"""MERA v1 (the published leaderboard's) and v1.2 (the present one) as suites.
+"""MERA v1 (of the published leaderboard) and v1.2 (the current version) as suites.
 
-Arrives: a folder of CONFIG/test.jsonl and CONFIG/train.jsonl, given or fetched from the hub.  Leaves: `V1`, `V12`.  It
+Arrives: a folder of CONFIG/test.jsonl and CONFIG/train.jsonl, the user's or fetched from the hub.  Leaves: `V1`, `V12`.  It
 deliberately does not know tokenizers or models.
 
-Right answers of most test records are not published: such a task is asked, its answers go into a submission, and it cannot
-be scored here.
+The right answers of most test records are not published.  A run writes the model's answers to them for a submission, which
+only the site can score.
 """
 
 import os
@@ -24,8 +24,7 @@ from miron_jax.definitions.records import (
 )
 from miron_jax.definitions.rules import GREEDY, NOTHING
 from miron_jax.errors import InputError
-from miron_jax.files.hub import revision_of
-from miron_jax.files.places import data_cache
+from miron_jax.files.hub import Repository, cache_folder, fetch_data_set, revision_of
 from miron_jax.metrics.choices import SUM
 from miron_jax.metrics.programs import AT_STOP
 from miron_jax.prompting.draws import OWN_ANSWERS
@@ -33,7 +32,7 @@ from miron_jax.tasks.human_baselines import MERA
 from miron_jax.tasks.mera.dialogue import IN_ORDER, asker, turn_parser
 from miron_jax.tasks.mera.metrics import MCC
 from miron_jax.tasks.mera.records import DRAW, ORDER, SEPARATOR, arranger, parser, problem_parser
-from miron_jax.tasks.mera.scoring import PASS_AT, answered
+from miron_jax.tasks.mera.scoring import PASS_AT, answered_record
 from miron_jax.tasks.mera.table import DataSet, Rules, Version, data_sets
 from miron_jax.tokens.spans import AFTER_COMMON_PREFIX, AFTER_CONTEXT
 
@@ -44,7 +43,7 @@ REVISION = "MIRON_JAX_MERA_REVISION"
 MAX_NEW_TOKENS = 256
 
 
-def _wording(own: DataSet, rules: Rules, version: Version) -> dict[str, object]:
+def _wording(dataset: DataSet, rules: Rules, version: Version) -> dict[str, object]:
     return {
         "protocol": _protocol(version),
         "num_fewshot": rules.num_fewshot,
@@ -55,16 +54,16 @@ def _wording(own: DataSet, rules: Rules, version: Version) -> dict[str, object]:
         "item_order": ORDER[version],
         "fewshot_draw": DRAW[version],
         "fewshot_pool": "other_file",
-        "categories": "reported" if own.group and own.over_all is not MCC else "pooled",
+        "categories": "reported" if dataset.group and dataset.over_all is not MCC else "pooled",
         "bos": "never",
         "boundary": "joint",
         "truncation": "keep_last",
         "max_length": None,
-        "over_all": own.over_all,
+        "over_all": dataset.over_all,
     }
 
 
-def _program_task(own: DataSet, rules: Rules, version: Version) -> Task[ProgramProfile]:
+def _program_task(dataset: DataSet, rules: Rules, version: Version) -> Task[ProgramProfile]:
     profile = ProgramProfile(
         protocol=_protocol(version),
         bos="never",
@@ -73,7 +72,7 @@ def _program_task(own: DataSet, rules: Rules, version: Version) -> Task[ProgramP
         pass_at_k=1,
         also_pass_at=PASS_AT,
         temperature=1.0 if version == "v1" else 0.6,
-        top_k=50,  # what transformers draws from where nothing else is said
+        top_k=50,  # the default of transformers
         top_p=1.0,
         room="nothing",
         extra_tokens=MAX_NEW_TOKENS,
@@ -82,9 +81,9 @@ def _program_task(own: DataSet, rules: Rules, version: Version) -> Task[ProgramP
         judge="answers",
         test_seconds=3.0,
     )
-    name, file = f"{SUITE_NAME[version]}/{own.config}", DataFile(f"{own.config}/test.jsonl", rules.tests, None)
+    name, file = f"{SUITE_NAME[version]}/{dataset.config}", DataFile(f"{dataset.config}/test.jsonl", rules.tests, None)
     baselines, citation = {"random": 0.0, "human": None}, CITATION.format(HUB[version])
-    parse, human = problem_parser(own, rules, version), MERA.get(own.config, ())
+    parse, human = problem_parser(dataset, rules, version), MERA.get(dataset.config, ())
     return Task(name, "code", profile, file, baselines, parse, citation, main="score", human=human)
 
 
@@ -92,112 +91,87 @@ def _protocol(version: Version) -> str:
     return f"MERA {version}, lm-evaluation-harness fork {'0.3.0' if version == 'v1' else '0.4.4'}"
 
 
-def _task(own: DataSet, rules: Rules, version: Version) -> Task[Any]:
-    if own.kind == "program":
-        return _program_task(own, rules, version)
-    name = f"{SUITE_NAME[version]}/{own.config}"
-    file = DataFile(f"{own.config}/test.jsonl", rules.tests, None)
-    wording = _wording(own, rules, version)
-    baselines = {"random": own.random, "human": None}
-    parse, arrange = parser(own, rules, version), arranger(own, rules, version)
-    if own.kind == "dialogue":
-        parse, arrange = turn_parser(own), IN_ORDER.call
+def _task(dataset: DataSet, rules: Rules, version: Version) -> Task[Any]:
+    if dataset.kind == "program":
+        return _program_task(dataset, rules, version)
+    name = f"{SUITE_NAME[version]}/{dataset.config}"
+    file = DataFile(f"{dataset.config}/test.jsonl", rules.tests, None)
+    wording = _wording(dataset, rules, version)
+    baselines = {"random": dataset.random, "human": None}
+    parse, arrange = parser(dataset, rules, version), arranger(dataset, rules, version)
+    if dataset.kind == "dialogue":
+        parse, arrange = turn_parser(dataset), IN_ORDER.call
         wording |= {"item_order": IN_ORDER, "fewshot_draw": OWN_ANSWERS, "num_fewshot": 0}
     citation = CITATION.format(HUB[version])
-    more: Any = {"arrange": arrange, "main": own.main, "answered": _answered(own, version)}
-    more["human"] = MERA.get(own.config, ())
-    if own.kind == "text":
+    options: Any = {"arrange": arrange, "main": dataset.main, "answered": _answered(dataset, version)}
+    options["human"] = MERA.get(dataset.config, ())
+    if dataset.kind == "text":
         profile = AnswerProfile(
             **wording,  # pyright: ignore[reportArgumentType]
             decoding=GREEDY,
             extra_tokens=MAX_NEW_TOKENS,
             stop=rules.stop,
             answer_after="",
-            answer_normalizer=own.normalizer,
-            match=own.match,
+            answer_normalizer=dataset.normalizer,
+            match=dataset.match,
         )
-        return Task(name, "generation", profile, file, baselines, parse, citation, **more)
+        return Task(name, "generation", profile, file, baselines, parse, citation, **options)
     profile = Profile(
         **wording,  # pyright: ignore[reportArgumentType]
         continuation_space="as_written",
-        # v1 sums over the whole text, of which options share all but this; v1.2 counts the context's own tokens.
+        # v1 sums over the whole text, so only what differs between choices counts; v1.2 tokenizes the context alone.
         span=AFTER_COMMON_PREFIX if version == "v1" else AFTER_CONTEXT,
         normalizer=SUM,
         tie=rules.tie,
         empty_span="error",
     )
-    if own.kind == "dialogue":
-        return Task(name, "dialogue", profile, file, baselines, parse, citation, ask=asker(version), **more)
-    return Task(name, "multiple_choice", profile, file, baselines, parse, citation, **more)
+    if dataset.kind == "dialogue":
+        return Task(name, "dialogue", profile, file, baselines, parse, citation, turn_prompt=asker(version), **options)
+    return Task(name, "multiple_choice", profile, file, baselines, parse, citation, **options)
 
 
-def _answered(own: DataSet, version: Version) -> Callable[..., object] | None:
-    if own.over_all is NOTHING:
+def _answered(dataset: DataSet, version: Version) -> Callable[..., object] | None:
+    if dataset.over_all is NOTHING:
         return None
-    return lambda example, answer: answered(own, example.published, answer, version)
+    return lambda example, answer: answered_record(dataset, example.published, answer, version)
 
 
 def locate(version: Version) -> Callable[[Path | None, bool], Path]:
-    """How a version's data are found: given, or in the cache, where they are fetched once."""
+    """The function that finds a version's data: in a folder of the user's, or in the cache, which is filled once."""
 
-    def found_in(data_dir: Path | None, fetch: bool = True) -> Path:
+    def find_folder(data_dir: Path | None, fetch: bool = True) -> Path:
         """The folder that holds bps/test.jsonl and its like."""
-        revision = revision_of(data_dir)
-        if data_dir is None or revision is not None:
-            data_dir = _fetched(version, revision) if fetch else _cache(version, revision)
-        top = data_dir
-        found = next((own for own in (top / "data", top) if any(own.glob("*/test.jsonl"))), None)
-        if found is None:
+        suite, revision = SUITE_NAME[version], revision_of(data_dir)
+        top = cache_folder(suite, revision) if data_dir is None or revision is not None else data_dir
+        if top is not data_dir and fetch:
+            _fetch(version, revision, top)
+        folder = next((folder for folder in (top / "data", top) if any(folder.glob("*/test.jsonl"))), None)
+        if folder is None:
             raise InputError(
-                f"{top}: no {SUITE_NAME[version]} data there, expected CONFIG/test.jsonl (bps/test.jsonl and so on), as "
-                f"{HUB[version]} on the Hugging Face hub has them: pass --data_dir={SUITE_NAME[version]}=FOLDER"
+                f"{top}: no {suite} data there, expected CONFIG/test.jsonl (bps/test.jsonl and so on), as {HUB[version]} on "
+                f"the Hugging Face hub has them: pass --data_dir={suite}=FOLDER"
             )
-        return found
-
-    return found_in
-
-
-def _cache(version: Version, revision: str | None) -> Path:
-    name = SUITE_NAME[version] if revision is None else f"{SUITE_NAME[version]}@{revision.replace('/', '-')}"
-    return data_cache(name)
-
-
-def _fetched(version: Version, revision: str | None) -> Path:
-    """The hub's data set, kept in the cache: what was fetched once does not change when the hub does.
-
-    The data set's id was edited in place (v1's repository speaks of v1.2's tasks by now), so a commit has to be named.
-    """
-    folder = _cache(version, revision)
-    if folder.is_dir():
         return folder
-    revision = revision or os.environ.get(REVISION)
-    if not revision:
-        raise InputError(
-            f"{SUITE_NAME[version]} data are not in {folder}: pass --data_dir={SUITE_NAME[version]}=FOLDER, or =@COMMIT (or "
-            f"set {REVISION}) for the commit of {HUB[version]} on the Hugging Face hub to fetch, which was edited in place"
-        )
-    from huggingface_hub import snapshot_download
 
-    partial = folder.with_name(f"{folder.name}.partial")
-    try:
-        snapshot_download(
-            HUB[version], repo_type="dataset", revision=revision, local_dir=partial, allow_patterns="*.jsonl"
-        )
-        partial.rename(folder)
-    except Exception as error:  # the hub's client raises errors of whatever fetches for it
+    return find_folder
+
+
+def _fetch(version: Version, revision: str | None, folder: Path) -> None:
+    """Downloads the commit that the user names; both repositories were edited in place (v1's now describes v1.2's tasks)."""
+    suite, revision = SUITE_NAME[version], revision or os.environ.get(REVISION)
+    if not revision and not folder.is_dir():
         raise InputError(
-            f"{SUITE_NAME[version]} data are neither in {folder} nor to be had from {HUB[version]} on the Hugging Face hub "
-            f"({' '.join(str(error).split()):.160}): fetch it where there is a network and pass "
-            f"--data_dir={SUITE_NAME[version]}=FOLDER"
-        ) from error
-    return folder
+            f"{suite} data are not in {folder}: pass --data_dir={suite}=FOLDER, or =@COMMIT (or set {REVISION}) for the "
+            f"commit of {HUB[version]} on the Hugging Face hub to fetch, which was edited in place"
+        )
+    fetch_data_set(Repository(HUB[version], revision), folder, ["*.jsonl"], suite)
 
 
 def _composites(version: Version) -> Callable[[Mapping[str, Measured]], Mapping[str, Composite]]:
-    counted = [f"{SUITE_NAME[version]}/{own.config}" for own in data_sets(version) if own.counts(version)]
+    counted = [f"{SUITE_NAME[version]}/{dataset.config}" for dataset in data_sets(version) if dataset.counts(version)]
 
     def composites(measured: Mapping[str, Measured]) -> Mapping[str, Composite]:
-        """total_score: the plain mean of what each data set that counts has scored, itself the mean of its numbers."""
+        """total_score: the plain mean, over the data sets that count, of their main metric."""
         values = {name: measured[name].accuracy for name in counted if name in measured}
         missing = tuple(name for name in counted if values.get(name) is None)
         weights = dict.fromkeys(counted, 1 / len(counted))
@@ -208,7 +182,11 @@ def _composites(version: Version) -> Callable[[Mapping[str, Measured]], Mapping[
 
 
 def _suite(version: Version) -> Suite[Task[Any]]:
-    tasks = [_task(own, rules, version) for own in data_sets(version) if (rules := own.rules(version)) is not None]
+    tasks = [
+        _task(dataset, rules, version)
+        for dataset in data_sets(version)
+        if (rules := dataset.rules(version)) is not None
+    ]
     return Suite(SUITE_NAME[version], tuple(tasks), _composites(version), locate(version))
 
 

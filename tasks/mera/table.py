@@ -1,6 +1,6 @@
 """The published table of MERA's data sets, for both versions.
 
-Arrives: nothing.  Leaves: `DATA_SETS`.  It deliberately does not know how a record is read.
+Arrives: nothing.  Leaves: `DATA_SETS`.  It deliberately does not know how a record is parsed.
 
 Source: v1 is ai-forever/MERA (lm-evaluation-harness fork 0.3.0), v1.2 is MERA-Evaluation/MERA (fork 0.4.4), read at the
 commits that shared/spec/mera.md names.  Sizes are those of the published submission files, which differ from the table
@@ -25,43 +25,43 @@ _OPTIONS = "\nA) {option_a}\nB) {option_b}\nC) {option_c}\nD) {option_d}\nОтв
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What one version does with a data set."""
+    """How one version treats a data set."""
 
     num_fewshot: int
-    short: str = ""  # wording without the instruction: second and later worked examples, and the question behind them
+    short: str = ""  # wording without the instruction, of later shots and of the question after them
     short_strip: Literal["nothing", "both", "left"] = "nothing"
-    instruction_strip: bool = True  # an instruction with its fields filled in loses white space at both ends
-    ending: str = ""  # behind a filled-in instruction
-    stop: tuple[str, ...] = ("\n",)  # of texts
-    shots_file: str = "train"  # "": no split has any; the test records serve, without the one that is asked
+    instruction_strip: bool = True  # strip white space at both ends of the filled-in instruction
+    ending: str = ""  # after the filled-in instruction
+    stop: tuple[str, ...] = ("\n",)  # of completions
+    shots_file: str = "train"  # split of the shots; "": they are other test records
     tie: Rule[Tie] = FIRST  # which of equal options wins
     tests: int | None = None  # records; None: not published
-    is_open: bool = False  # right answers of the test records are published
+    is_open: bool = False  # the right answers of the test records are published
 
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    name: str  # as submissions spell it
-    config: str  # as the hub spells it
+    name: str  # in submissions
+    config: str  # on the hub
     kind: Kind
     v1: Rules | None
     v12: Rules
     choices: tuple[str, ...] = ()
-    random: float | None = None  # accuracy of a guess; None: not a choice
-    match: Rule[Match] = EQUAL  # of texts
-    normalizer: Rule[Normalize] = STRIP  # likewise
-    over_all: Rule[OverAll] = NOTHING  # numbers over all records together
-    main: str = "accuracy"  # the metric that composites take; "": no answer is right by itself
-    group: str = ""  # field of meta, or of inputs, by which accuracy is also told
-    pool: str = ""  # field of meta that a worked example shares with the question
-    field: str = "inputs"  # the placeholder of an input that is one text
+    random: float | None = None  # accuracy of a guess; None: not multiple choice
+    match: Rule[Match] = EQUAL  # of completions
+    normalizer: Rule[Normalize] = STRIP  # of completions
+    over_all: Rule[OverAll] = NOTHING  # metrics over all records together
+    main: str = "accuracy"  # the metric that composites use; "": a single answer is never right or wrong
+    group: str = ""  # field of meta or inputs; results show the accuracy of each of its values
+    pool: str = ""  # field of meta; shots have the same value as the question
+    field: str = "inputs"  # the placeholder of inputs that are one text
     diagnostic: bool = False  # v1 leaves it out of the total
 
     def rules(self, version: Version) -> Rules | None:
         return self.v1 if version == "v1" else self.v12
 
     def counts(self, version: Version) -> bool:
-        """Whether the version's total has it: v1 leaves out diagnostic data sets, v1.2 the open ones."""
+        """Whether the version's total includes the data set: v1 excludes diagnostic ones, v1.2 open ones."""
         rules = self.rules(version)
         return rules is not None and not (self.diagnostic if version == "v1" else rules.is_open)
 
@@ -141,9 +141,9 @@ DATA_SETS: tuple[DataSet, ...] = (
             over_all=F1_MACRO, main="score"),
 )
 # fmt: on
-BY_NAME = {own.name: own for own in DATA_SETS}
+BY_NAME = {dataset.name: dataset for dataset in DATA_SETS}
 
 
 def data_sets(version: Version) -> tuple[DataSet, ...]:
-    """Those that a submission of this version holds."""
-    return tuple(own for own in DATA_SETS if own.rules(version) is not None)
+    """The data sets of a version's submissions."""
+    return tuple(dataset for dataset in DATA_SETS if dataset.rules(version) is not None)

@@ -23,8 +23,8 @@ FOLDER = Path(__file__).resolve().parent
 REPOSITORY = FOLDER.parent.parent
 
 # One run a group, so that each program is compiled once: the group's own flags, then suite -> where its data lie ("": made
-# by the package itself).  512 tokens are more than the demo model was trained at: worked examples fit.  The other group has
-# the default, 96, which cuts.
+# by the package itself).  512 tokens are more than the demo model was trained at: few-shot examples fit.  The other group
+# has the default, 96, which cuts.
 GROUPS: dict[str, tuple[tuple[str, ...], Mapping[str, str]]] = {
     "open": (
         ("--max_length=512", "--limit=3"),

@@ -1,0 +1,32 @@
+"""Granite: how config.json is read, and where the weights lie.
+
+Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does not know files.
+"""
+
+from dataclasses import replace
+
+from miron_jax.model.config import ModelConfig
+from miron_jax.model.families.family import Family
+from miron_jax.model.families.naming import llama_names
+from miron_jax.model.families.reading import LLAMA_FIELDS, llama_like
+from miron_jax.model.hf_fields import Fields
+
+
+def _granite_config(fields: Fields) -> ModelConfig:
+    scales = "embedding_multiplier logits_scaling residual_multiplier attention_multiplier"
+    bias = fields["attention_bias"]
+    return replace(
+        llama_like(fields, f"{LLAMA_FIELDS} attention_bias mlp_bias {scales}"),
+        qkv_bias=bias,
+        attn_out_bias=bias,
+        mlp_bias=fields["mlp_bias"],
+        attn_scale=float(fields["attention_multiplier"]),
+        embedding_scale=float(fields["embedding_multiplier"]),
+        residual_scale=float(fields["residual_multiplier"]),
+        logit_scale=1.0 / fields["logits_scaling"],
+    )
+
+
+FAMILIES = {
+    "granite": Family(_granite_config, llama_names),
+}

@@ -1,0 +1,223 @@
+"""Rows in UA-CBT's published shape from a user's stories.
+
+Arrives: stories, each with the words that gaps may replace and all forms of these words, from a morphology tool or a
+person.  Leaves: rows.  It deliberately does not know Ukrainian: it finds a word by its forms.  A form that two words share
+makes no gap, nor do options that read alike.  Texts lose stress marks and soft hyphens, and have one apostrophe.
+
+The last 35 % of the sentences are the question.  A word of the question may become a gap if the context names it twice
+(a COMMON_NOUN four times).  The other options are words of its type and gender that the context names, the most frequent
+first, in the form that the gap takes, all capitalized or none.  No gap follows a preposition that only some words take
+(зі), and none replaces a word that the text writes otherwise than its form.  The author of the story has to check that
+only one option is true, by `md_gap_sentence` and `options`.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from miron_jax.definitions.data_files import json_rows
+from miron_jax.errors import InputError
+from miron_jax.files.readers import Json, JsonObject
+from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.eval_uation.ukrainian import comparable, one_apostrophe
+from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION
+from miron_jax.tasks.generators.eval_uation_gen.stories import GAP, QUESTION_SHARE, TASK_TYPES
+
+MOST_OPTIONS, FEWEST_OPTIONS = 6, 4
+TIMES_BEFORE = {
+    "NAMED_ENTITY": 2,
+    "COMMON_NOUN": 4,
+    "VERB": 2,
+}  # that the context names a word before it may become a gap
+_WORD = re.compile(r"\w+(?:['-]\w+)*")  # a compound is one word
+_SENTENCE_END = re.compile(
+    r"""(?:(?<=[.!?…])|(?<=[.!?…][»”"]))(?<!\b\w\.)(?<!\bім\.)(?<!\bст\.)\s+(?=[«„"“(—–]?\s*[А-ЯҐЄІЇA-Z])"""
+)
+_UNSEEN = str.maketrans("", "", "\u00ad\u0301")  # soft hyphen, stress
+_OF_SOME_WORDS = {"зі", "із", "ізі", "зо", "уві", "наді", "піді", "переді"}  # prepositions before some beginnings only
+_RECORD = "text, and words: each with lemma, type, forms (form name to form) and, of a noun, gender"
+
+
+class StoryWord(NamedTuple):
+    lemma: str
+    type: str  # of TASK_TYPES
+    gender: str  # "": a verb, whose options may be any other verb
+    forms: Mapping[str, str]  # by case, or by person, gender and tense
+
+    def names_of(self, form: str) -> tuple[str, ...]:
+        """Names of the forms that read like `form`: "nom", "acc", ..."""
+        return tuple(name for name, text in self.forms.items() if comparable(text) == comparable(form))
+
+
+class UserStory(NamedTuple):
+    name: str
+    text: str
+    words: tuple[StoryWord, ...]
+
+
+def gap_rows(story: UserStory) -> Iterator[JsonObject]:
+    """A row for every gap that the story allows, without `md_global_number`."""
+    sentences = [sentence for sentence in _SENTENCE_END.split(" ".join(story.text.split())) if sentence]
+    num_question = max(1, round(QUESTION_SHARE * len(sentences)))
+    context, question = " ".join(sentences[:-num_question]), " ".join(sentences[-num_question:])
+    owners = _owners(story)
+    before, whole = (_mentions(text, owners) for text in (context, f"{context} {question}"))
+    num_rows = 0
+    for match in _WORD.finditer(question):
+        answer = owners.get(comparable(match[0]))
+        if answer is None or before[answer.lemma] < TIMES_BEFORE[answer.type]:
+            continue
+        if (_WORD.findall(question[: match.start()].lower()) or [""])[-1] in _OF_SOME_WORDS:
+            continue
+        same_kind = [word for word in story.words if (word.type, word.gender) == (answer.type, answer.gender)]
+        ranked = sorted((word for word in same_kind if before[word.lemma]), key=lambda word: -before[word.lemma])
+        options = _options(answer, match[0], ranked, _begins_sentence(question, match))
+        if len(options) < FEWEST_OPTIONS:
+            continue
+        texts = Draw("eval-ua-tion-gen", VERSION, "gaps", story.name, match.start()).shuffled(list(options))
+        mentions = [whole[options[text].lemma] for text in texts]
+        lead, rest = question[: match.start()].rstrip(), question[match.end() :].lstrip()
+        yield {
+            "context": context,
+            "question": f"{lead} {GAP} {rest}".strip(),
+            "options": texts,
+            "answer": match[0],
+            "storyId": story.name,
+            "taskType": answer.type,
+            "md_num_context_sents": len(sentences) - num_question,
+            "md_num_question_sents": num_question,
+            "md_n_question_sents_share": QUESTION_SHARE,
+            "md_sequential_number": num_rows,
+            "md_form": "/".join(answer.names_of(match[0])),
+            "md_gap_sentence": _with_gap(question, match),
+            "md_opts_baseline_most_frequent": [texts[mentions.index(max(mentions))]],
+            "md_mentions": mentions,
+        }
+        num_rows += 1
+
+
+def _owners(story: UserStory) -> dict[str, StoryWord]:
+    """Form -> the one word of the story that has it."""
+    owners: dict[str, dict[str, StoryWord]] = {}
+    for word in story.words:
+        for form in word.forms.values():
+            owners.setdefault(comparable(form), {})[word.lemma] = word
+    return {form: word for form, words in owners.items() for word in words.values() if len(words) == 1}
+
+
+def _mentions(text: str, owners: Mapping[str, StoryWord]) -> Counter[str]:
+    words = (owners.get(comparable(match)) for match in _WORD.findall(text))
+    return Counter(word.lemma for word in words if word is not None)
+
+
+def _options(answer: StoryWord, form: str, ranked: list[StoryWord], begins_sentence: bool) -> dict[str, StoryWord]:
+    """Text -> word, at most MOST_OPTIONS with the answer: words with one form for all cases that `form` may be.
+
+    Empty where the text writes the word otherwise than its form, such as in capitals: that would reveal the answer.
+    """
+
+    def text_of(word: StoryWord) -> str | None:
+        forms = {word.forms.get(name) for name in names}
+        [text] = forms if len(forms) == 1 else (None,)
+        return text if text is None or not begins_sentence else f"{text[0].upper()}{text[1:]}"
+
+    names = answer.names_of(form)
+    if text_of(answer) != form:
+        return {}
+    options = {form: answer}
+    for word in ranked:
+        text = text_of(word)
+        is_new = text is not None and comparable(text) not in map(comparable, options)
+        if text is not None and is_new and text[0].isupper() == form[0].isupper() and len(options) < MOST_OPTIONS:
+            options[text] = word
+    return options
+
+
+def _begins_sentence(question: str, match: re.Match[str]) -> bool:
+    """Whether only quotes and dashes precede the word in its sentence."""
+    return not _WORD.search(question[_sentence_start(question, match) : match.start()])
+
+
+def _sentence_start(question: str, match: re.Match[str]) -> int:
+    return max((end.end() for end in _SENTENCE_END.finditer(question) if end.end() <= match.start()), default=0)
+
+
+def _with_gap(question: str, match: re.Match[str]) -> str:
+    """The sentence of the word, with a gap in its place."""
+    start = _sentence_start(question, match)
+    stop = next((end.start() for end in _SENTENCE_END.finditer(question, match.end())), len(question))
+    return f"{question[start : match.start()].rstrip()} {GAP} {question[match.end() : stop].lstrip()}".strip()
+
+
+def read_stories(path: Path) -> list[UserStory]:
+    """A user's stories: JSON objects with text and words.  Raises InputError."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"--stories={path} cannot be read ({error.strerror}): name a file of JSON objects with {_RECORD}"
+        ) from None
+    stories: list[UserStory] = []
+    for number, fields in enumerate(json_rows(content, path, "--stories"), 1):
+        try:
+            stories.append(_story(fields, number))
+        except ValueError as error:
+            raise InputError(
+                f"--stories={path}, record {number}: {error}; expected {_RECORD}: mend the record"
+            ) from None
+    if len({story.name for story in stories}) < len(stories):
+        raise InputError(f"--stories={path}: two records have one id, expected another for each, or none")
+    return stories
+
+
+def rows_of_stories(stories: list[UserStory], name: str) -> list[JsonObject]:
+    """The rows of all stories.  Raises InputError where no story allows a gap."""
+    rows = [row for story in stories for row in gap_rows(story)]
+    if not rows:
+        raise InputError(
+            f"{name}: none of {len(stories)} stories allows a gap; expected a word in the last third that is named "
+            f"{TIMES_BEFORE['NAMED_ENTITY']} times before (a thing {TIMES_BEFORE['COMMON_NOUN']}), and "
+            f"{FEWEST_OPTIONS - 1} others of its type and gender in the text before: list more of its words"
+        )
+    return [{**row, "md_global_number": number} for number, row in enumerate(rows)]
+
+
+def _story(fields: JsonObject, number: int) -> UserStory:
+    text, words = fields.get("text"), fields.get("words")
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError("text is no text")
+    text = _plain(text)
+    if "_" in text:
+        raise ValueError("text has a low line _, which rows keep for the gap")
+    if len(_SENTENCE_END.split(text.strip())) < 2:
+        raise ValueError("text has one sentence, of two at least")
+    if not isinstance(words, list) or not words:
+        raise ValueError("words is no list of words")
+    story_words = tuple(_word(word) for word in words)
+    if twice := [lemma for lemma, times in Counter(word.lemma for word in story_words).items() if times > 1]:
+        raise ValueError(f"words has the lemma {twice[0]!r} twice")
+    return UserStory(str(number if fields.get("id") is None else fields["id"]), text, story_words)
+
+
+def _plain(text: str) -> str:
+    return one_apostrophe(unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).translate(_UNSEEN)))
+
+
+def _word(fields: Json) -> StoryWord:
+    if not isinstance(fields, dict) or not isinstance(fields.get("lemma"), str) or not fields["lemma"].strip():
+        raise ValueError(f"the word {fields!r:.60} has no lemma")
+    lemma, kind = _plain(fields["lemma"]).strip(), fields.get("type")
+    gender, forms = fields.get("gender", ""), fields.get("forms")
+    if kind not in TASK_TYPES:
+        raise ValueError(f"the type of {lemma!r} is {kind!r:.40}, not one of {', '.join(TASK_TYPES)}")
+    if kind != "VERB" and gender not in ("m", "f", "n"):
+        raise ValueError(f"the gender of {lemma!r} is {gender!r:.40}, not m, f or n")
+    if not isinstance(forms, dict) or not forms or not all(isinstance(form, str) for form in forms.values()):
+        raise ValueError(f"the forms of {lemma!r} are {forms!r:.60}, not a form by its name")
+    plain = {name: _plain(form).strip() for name, form in forms.items()}
+    if wrong := [form for form in plain.values() if not _WORD.fullmatch(form)]:
+        raise ValueError(f"the form {wrong[0]!r:.60} of {lemma!r} is no single word")
+    return StoryWord(lemma, kind, "" if kind == "VERB" else gender, plain)

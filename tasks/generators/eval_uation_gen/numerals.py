@@ -1,0 +1,85 @@
+"""Ukrainian numerals 1 to 99 and "last", by a closed table of stems and endings.
+
+Arrives: a number, a gender and a case.  Leaves: its words.  It deliberately does not know the counted nouns.
+
+Only the last word of a compound ordinal is inflected: "двадцять третьої".  The apostrophe is U+0027.
+"""
+
+from typing import Literal
+
+Gender = Literal["m", "f", "n"]
+Case = Literal["nom", "gen", "dat", "acc", "ins", "loc"]
+GENDERS: tuple[Gender, ...] = ("m", "f", "n")
+CASES: tuple[Case, ...] = ("nom", "gen", "dat", "acc", "ins", "loc")
+LAST = -1
+MOST = 99
+
+_UNITS = ("один", "два", "три", "чотири", "п'ять", "шість", "сім", "вісім", "дев'ять", "десять")
+_TEENS = (
+    "одинадцять", "дванадцять", "тринадцять", "чотирнадцять", "п'ятнадцять", "шістнадцять", "сімнадцять", "вісімнадцять",
+    "дев'ятнадцять",
+)  # fmt: skip
+_TENS = ("двадцять", "тридцять", "сорок", "п'ятдесят", "шістдесят", "сімдесят", "вісімдесят", "дев'яносто")
+_CARDINALS = (*_UNITS, *_TEENS)
+_ORDINAL_UNITS = ("перш", "друг", "трет", "четверт", "п'ят", "шост", "сьом", "восьм", "дев'ят", "десят")
+_ORDINAL_TEENS = tuple(word.removesuffix("ь") for word in _TEENS)
+_ORDINAL_TENS = (
+    "двадцят", "тридцят", "сороков", "п'ятдесят", "шістдесят", "сімдесят", "вісімдесят", "дев'яност",
+)  # fmt: skip
+_ORDINALS = (*_ORDINAL_UNITS, *_ORDINAL_TEENS)
+_LAST = "останн"
+_SOFT = (_ORDINAL_UNITS[2], _LAST)
+# By case: masculine, feminine, neuter.  The masculine accusative is that of inanimate nouns, equal to the nominative.
+_HARD_ENDINGS: dict[Case, tuple[str, str, str]] = {
+    "nom": ("ий", "а", "е"),
+    "gen": ("ого", "ої", "ого"),
+    "dat": ("ому", "ій", "ому"),
+    "acc": ("ий", "у", "е"),
+    "ins": ("им", "ою", "им"),
+    "loc": ("ому", "ій", "ому"),
+}
+_SOFT_ENDINGS: dict[Case, tuple[str, str, str]] = {
+    "nom": ("ій", "я", "є"),
+    "gen": ("ього", "ьої", "ього"),
+    "dat": ("ьому", "ій", "ьому"),
+    "acc": ("ій", "ю", "є"),
+    "ins": ("ім", "ьою", "ім"),
+    "loc": ("ьому", "ій", "ьому"),
+}
+
+
+def cardinal(n: int) -> str:
+    """Nominative cardinal; 1 and 2 masculine, as in counting.  Raises ValueError beyond 1 to 99: "last" has no cardinal."""
+    _check(n)
+    if n <= len(_CARDINALS):
+        return _CARDINALS[n - 1]
+    tens, unit = _TENS[n // 10 - 2], n % 10
+    return f"{tens} {_UNITS[unit - 1]}" if unit else tens
+
+
+def ordinal(n: int, gender: Gender, case: Case) -> str:
+    """Ordinal of 1 to 99 or LAST.  Raises ValueError for other numbers."""
+    if n == LAST:
+        return _inflected(_LAST, gender, case)
+    _check(n)
+    if n <= len(_ORDINALS):
+        return _inflected(_ORDINALS[n - 1], gender, case)
+    if n % 10 == 0:
+        return _inflected(_ORDINAL_TENS[n // 10 - 2], gender, case)
+    return f"{_TENS[n // 10 - 2]} {_inflected(_ORDINAL_UNITS[n % 10 - 1], gender, case)}"
+
+
+def _inflected(stem: str, gender: Gender, case: Case) -> str:
+    endings = _SOFT_ENDINGS if stem in _SOFT else _HARD_ENDINGS
+    return stem + endings[case][GENDERS.index(gender)]
+
+
+def _check(n: int) -> None:
+    if not 1 <= n <= MOST:
+        raise ValueError(f"{n} has no numeral here, expected 1 to {MOST}")
+
+
+def simple_forms() -> frozenset[str]:
+    """All words of these numerals in all their forms, without "last"."""
+    ordinals = {_inflected(stem, g, c) for stem in (*_ORDINALS, *_ORDINAL_TENS) for g in GENDERS for c in CASES}
+    return frozenset({*_CARDINALS, *_TENS, *ordinals})

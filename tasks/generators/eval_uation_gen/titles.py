@@ -1,0 +1,149 @@
+"""UP-Titles' sampler of wrong titles and masker of digits, for articles of any source.
+
+Arrives: `Article`s.  Leaves: rows in the published shape.  It deliberately does not know where articles come from.
+
+Titles come from the articles with the most similar tags, by cosine of their sets of tags.  Ties are broken by a hash of
+both indices, so the order does not depend on how a machine sorts.  Titles that are the same once masked appear once.
+The titles of a row are similar to one of them, its center, and every title is the center equally often.  In the published
+sets the right title always is, which reveals it without the article: it shares most words with the other nine.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse
+
+from miron_jax.definitions.data_files import json_rows
+from miron_jax.errors import InputError
+from miron_jax.files.readers import JsonObject
+from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.eval_uation.ukrainian import APOSTROPHES, comparable, one_apostrophe
+from miron_jax.tasks.generators.eval_uation_gen.numerals import simple_forms
+from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION
+
+NUM_TITLES = 10
+MASK = "X"  # Latin, one a digit, as published
+_DIGIT = re.compile("[0-9]")
+_WORD = re.compile(rf"[^\W\d_]+(?:['{APOSTROPHES}][^\W\d_]+)*")
+_BLOCK = 256  # articles compared with all others at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Article:
+    title: str
+    text: str
+    tags: tuple[str, ...]
+
+
+def mask_digits(text: str, spelled: bool = False) -> str:
+    """Every ASCII digit becomes an X; `spelled`: words for 1 to 99, cardinal or ordinal, in any form, become one X each."""
+    text = _DIGIT.sub(MASK, text)
+    if not spelled:
+        return text
+    forms = simple_forms()
+    return _WORD.sub(lambda word: MASK if one_apostrophe(word[0].lower()) in forms else word[0], text)
+
+
+def title_rows(articles: Sequence[Article], count: int | None = None, name: str = "articles") -> list[JsonObject]:
+    """A row for each of the first `count` articles.  Raises InputError where fewer than NUM_TITLES titles differ."""
+    keys = [comparable(mask_digits(article.title)) for article in articles]
+    if len(set(keys)) < NUM_TITLES:
+        raise InputError(
+            f"{name}: {len(set(keys))} titles differ once their digits are masked, expected at least {NUM_TITLES}: add "
+            "articles"
+        )
+    neighbours = [_most_similar(i, similarity, keys) for i, similarity in enumerate(_similarities(articles))]
+    centers: list[list[int]] = [[] for _ in articles]  # of each article those whose neighbour it is
+    for center, neighbour_idxs in enumerate(neighbours):
+        for i in neighbour_idxs:
+            centers[i].append(center)
+    rows = []
+    for i in range(len(articles) if count is None else min(count, len(articles))):
+        draw = Draw("eval-ua-tion-gen", VERSION, "up", name, i)
+        center = draw.choice(centers[i]) if centers[i] and draw.below(NUM_TITLES) else i
+        rows.append(_row(i, articles, draw.shuffled([center, *neighbours[center]]), center))
+    return rows
+
+
+def _similarities(articles: Sequence[Article]) -> Iterator[np.ndarray]:
+    """For each article the cosine [all articles] of its set of tags with that of every article, float64."""
+    columns: dict[str, int] = {}
+    tag_sets = [sorted({tag.strip().lower() for tag in article.tags} - {""}) for article in articles]
+    column_idxs = [columns.setdefault(tag, len(columns)) for tags in tag_sets for tag in tags]
+    starts = np.concatenate([[0], np.cumsum([len(tags) for tags in tag_sets])])
+    norms = [1 / np.sqrt(len(tags)) for tags in tag_sets for _ in tags]
+    matrix = scipy.sparse.csr_array((norms, column_idxs, starts), shape=(len(articles), max(1, len(columns))))
+    for first in range(0, len(articles), _BLOCK):
+        block = (matrix[first : first + _BLOCK] @ matrix.T).toarray()
+        yield from np.round(block, 12)  # sums in another order differ in the last bits
+
+
+def _most_similar(i: int, similarity: np.ndarray, keys: Sequence[str]) -> list[int]:
+    """NUM_TITLES - 1 other articles with different titles, the most similar first."""
+    chosen: list[int] = []
+    seen = {keys[i]}
+    for value in np.unique(similarity)[::-1]:
+        tied = sorted(
+            np.flatnonzero(similarity == value).tolist(), key=lambda j: sha256(f"{VERSION}/{i}/{j}".encode()).digest()
+        )
+        for j in tied:
+            if keys[j] not in seen:
+                seen.add(keys[j])
+                chosen.append(j)
+            if len(chosen) == NUM_TITLES - 1:
+                return chosen
+    raise AssertionError("title_rows has counted the titles")
+
+
+def _row(i: int, articles: Sequence[Article], order: Sequence[int], center: int) -> JsonObject:
+    article = articles[i]
+    return {
+        "index": i,
+        "tags": ",".join(article.tags),
+        "ukr_title": article.title,
+        "ukr_text": article.text,
+        "similar_titles": [articles[j].title for j in order],
+        "similar_idx": list(order),
+        "similar_to_idx": center,
+        "masked_text": mask_digits(article.text),
+        "masked_title": mask_digits(article.title),
+        "label": order.index(i),
+    }
+
+
+def masked_row(row: JsonObject, spelled: bool = False) -> JsonObject:
+    """The row for up_masked: all titles are masked too; `spelled`: see `mask_digits`, for the text as well."""
+    return {
+        **row,
+        "masked_text": mask_digits(row["ukr_text"], spelled),
+        "masked_title": mask_digits(row["ukr_title"], spelled),
+        "similar_titles": [mask_digits(title, spelled) for title in row["similar_titles"]],
+    }
+
+
+def read_articles(path: Path) -> list[Article]:
+    """A user's articles: JSON objects with title, text and tags (a list, or one text with commas).  Raises InputError."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"--articles={path} cannot be read ({error.strerror}): name a file of JSON objects with title, text and tags"
+        ) from None
+    articles = []
+    for number, fields in enumerate(json_rows(content, path, "--articles"), 1):
+        tags = fields.get("tags")
+        tags = tags.split(",") if isinstance(tags, str) else tags
+        texts = [fields.get("title", fields.get("ukr_title")), fields.get("text", fields.get("ukr_text"))]
+        if not all(isinstance(text, str) and text.strip() for text in texts):
+            raise InputError(f"--articles={path}, record {number}: expected the texts title and text: mend the record")
+        if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+            raise InputError(
+                f"--articles={path}, record {number}: tags is {tags!r:.40}, expected a list of texts, or one text with "
+                "commas: mend the record"
+            )
+        articles.append(Article(texts[0], texts[1], tuple(tags)))
+    return articles

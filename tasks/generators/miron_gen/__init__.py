@@ -1,0 +1,1 @@
+"""miron-gen: generated items in the manner of MIRON; `items` makes all of them."""

@@ -1,0 +1,139 @@
+"""English morphology: an invented stem in a sentence that calls for one inflected form of it.
+
+Arrives: a source of draws; stems and frames, of the benchmark or of the demo model's training text, which are disjoint.
+Leaves: one candidate item.  It deliberately does not know which prefixes are in use, nor how the stems were chosen:
+benchmarks/freeze_stems.py wrote stems_en.txt once (benchmark, blank line, training).
+
+Every stem begins with a consonant, so frames write "a" before it.  None ends in a single s or z, which would double in
+some forms (quizzes) and not in others.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.generators.miron_gen.draft import Draft, Frames, frames_of
+
+FORMS = ("plural", "third", "past", "ing", "comparative", "superlative", "agent", "possessive", "adverb")
+
+# An inflection that fits no frame of the form.  "ing" does not use the past, which is a passive after "is".
+_OTHER_FORM = {
+    "plural": "ing",
+    "third": "ing",
+    "past": "ing",
+    "ing": "third",
+    "comparative": "superlative",
+    "superlative": "comparative",
+    "agent": "ing",
+    "possessive": "plural",
+    "adverb": "comparative",
+}
+
+_SUFFIX = {
+    "plural": "s",
+    "third": "s",
+    "past": "ed",
+    "ing": "ing",
+    "comparative": "er",
+    "superlative": "est",
+    "agent": "er",
+    "adverb": "ly",
+}
+
+_VOWELS = "aeiou"
+
+
+class Material(NamedTuple):
+    """Stems and wordings of one side, benchmark or training."""
+
+    stems: tuple[str, ...]
+    frames: Frames  # form -> wordings; a slot is a form of the stem, "stem" or a key of SLOTS
+
+
+def ending(stem: str) -> str:
+    """The spelling class of a stem, which decides every allomorph: blish, glompy, droy, vope, stib, flisk."""
+    if stem.endswith(("s", "x", "z", "sh", "ch")):
+        return "sibilant"
+    if stem[-1] == "y":
+        return "vowel_y" if stem[-2] in _VOWELS else "consonant_y"
+    if stem[-1] == "e":
+        return "silent_e"
+    one_short_vowel = stem[-2] in _VOWELS and sum(letter in _VOWELS for letter in stem) == 1
+    return "doubling" if one_short_vowel and stem[-1] not in _VOWELS + "w" else "plain"
+
+
+def inflect(stem: str, form: str) -> str:
+    if form == "possessive":
+        return stem + "'s"
+    kind, suffix = ending(stem), _SUFFIX[form]
+    if suffix == "s":
+        return {"sibilant": stem + "es", "consonant_y": stem[:-1] + "ies"}.get(kind, stem + "s")
+    if kind == "consonant_y" and suffix != "ing":
+        return stem[:-1] + "i" + suffix
+    if suffix == "ly":
+        return stem + "ly"
+    if kind == "silent_e":
+        return stem[:-1] + suffix
+    return stem + (stem[-1] if kind == "doubling" else "") + suffix
+
+
+def misspell(stem: str, form: str) -> str:
+    """The form with another class's allomorph: wuges, blishs, glompyed, vopeing, stibed, fliskked."""
+    if form == "possessive":
+        return inflect(stem, "plural") + "'"  # right for several owners, but every frame has one owner
+    kind, suffix = ending(stem), _SUFFIX[form]
+    if suffix == "s":
+        regular = {"sibilant": stem + "s", "consonant_y": stem + "s", "vowel_y": stem[:-1] + "ies"}
+        return regular.get(kind, stem + "es")
+    if kind == "vowel_y" or (kind == "consonant_y" and suffix == "ing"):
+        return stem[:-1] + "i" + suffix
+    if suffix == "ly":
+        wrong = {"consonant_y": stem + "ly", "silent_e": stem[:-1] + "ily", "doubling": stem + stem[-1] + "ly"}
+        return wrong.get(kind, stem + "ily")
+    if kind in ("consonant_y", "silent_e", "doubling"):
+        return stem + suffix
+    return (stem[:-1] if stem[-1] == stem[-2] else stem + stem[-1]) + suffix
+
+
+def fits(stem: str, form: str) -> bool:
+    """Whether the form has one spelling; boss' and boss's, daily and coyly are both in use."""
+    return (form, ending(stem)) not in {("possessive", "sibilant"), ("adverb", "vowel_y")}
+
+
+SLOTS = {
+    "girl": ("Anna", "Clara", "Emma", "Grace", "Helen", "Julia", "Laura", "Maria", "Nina", "Sarah"),
+    "boy": ("Adam", "Ben", "David", "Frank", "Henry", "Jack", "Martin", "Oscar", "Paul", "Simon"),
+    "count": ("three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+}
+
+# A frame determines the form, and excludes the bare stem whatever follows: hence "much" and not "a bit" before comparatives,
+# "so" or "very" before adverbs, and a single owner of another name before possessives.
+FRAMES, TRAINING_FRAMES = frames_of("en")
+
+
+def _stem_lists() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    text = Path(__file__).with_name("stems_en.txt").read_text(encoding="utf-8")
+    benchmark, training = (tuple(part.split()) for part in text.split("\n\n"))
+    return benchmark, training
+
+
+BENCHMARK_STEMS, TRAINING_STEMS = _stem_lists()
+BENCHMARK = Material(BENCHMARK_STEMS, FRAMES)
+TRAINING = Material(TRAINING_STEMS, TRAINING_FRAMES)
+
+
+def draft(draw: Draw, material: Material) -> Draft:
+    """One candidate: the form is drawn first and uniformly, then a wording, then a stem that has the form."""
+    form = draw.choice(FORMS)
+    frame_idx = draw.below(len(material.frames[form]))
+    stem = draw.choice([stem for stem in material.stems if fits(stem, form)])
+    words = {slot: draw.choice(options) for slot, options in SLOTS.items()}
+    words |= {name: inflect(stem, name) for name in FORMS}
+    wrong = (stem, misspell(stem, form), inflect(stem, _OTHER_FORM[form]))
+    return Draft(
+        prefix=material.frames[form][frame_idx].format(stem=stem, **words),
+        target=" " + inflect(stem, form),
+        distractors=tuple(" " + word for word in wrong),
+        template=f"{form}/{frame_idx}",
+        meta=(("stem", stem), ("form", form), ("ending", ending(stem))),
+    )

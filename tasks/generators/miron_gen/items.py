@@ -1,0 +1,146 @@
+"""miron-gen: generated items in the manner of MIRON, the same on every machine.
+
+Arrives: a language and the number of items per category.  Leaves: `Item`s with unique prefixes, categories in published
+order.  It deliberately does not know models or tokenizers.
+
+An item depends on its number, and on the items before it only in that no prefix comes twice.  So the first n items of a
+larger set are the smaller set, except for Noise, which draws its clean partners from all Facts and Logic items.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import NamedTuple
+
+from miron_jax.definitions.records import Cloze
+from miron_jax.errors import InputError
+from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.generators.miron_gen import (
+    english_logic,
+    english_morphology,
+    facts,
+    logic,
+    noise,
+    russian_logic,
+    russian_morphology,
+)
+from miron_jax.tasks.generators.miron_gen.draft import Draft
+
+VERSION = "1"  # another version, other items
+CATEGORIES = ("Morphology", "Facts", "Logic", "Noise")
+MOST = 2000  # Facts has 2,254 prefixes in Russian
+TRIES = 2000  # draws of one item before its category counts as used up
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    id: str  # "en-facts-0007"
+    language: str
+    category: str
+    prefix: str  # no space at its end
+    target: str  # one leading space
+    distractors: tuple[str, ...]
+    template: str
+    meta: tuple[tuple[str, str], ...]
+    pair_id: str | None = None  # id of the clean item that a noisy one was made from
+    clean_prefix: str | None = None
+    operator: str | None = None
+    num_edits: int = 0
+
+    @property
+    def space_in_prefix(self) -> "Item":
+        """The item with the space moved from the target to the prefix, where many tokenizers would not split."""
+        distractors = tuple(distractor[1:] for distractor in self.distractors)
+        clean = None if self.clean_prefix is None else self.clean_prefix + " "
+        return replace(
+            self, prefix=self.prefix + " ", target=self.target[1:], distractors=distractors, clean_prefix=clean
+        )
+
+    def cloze(self, row: int) -> Cloze:
+        return Cloze(
+            row, self.id, self.prefix, self.target, self.category, self.distractors, self.clean_prefix, self.operator,
+            self.num_edits,
+        )  # fmt: skip
+
+
+Drafter = Callable[[Draw], Draft | None]
+
+
+class _Language(NamedTuple):
+    drafters: dict[str, Drafter]  # by category
+    rules: noise.NoiseRules
+    pool: tuple[str, ...]  # words that decide an answer: a reader must recover them from the noise
+
+
+def _language(morphology: Drafter, words: logic.LogicWords, rules: noise.NoiseRules) -> _Language:
+    tables = facts.tables_of(words.language)
+    drafters: dict[str, Drafter] = {
+        "Morphology": morphology,
+        "Facts": lambda draw: facts.draft(draw, tables),
+        "Logic": lambda draw: logic.draft(draw, words),
+    }
+    return _Language(drafters, rules, (*facts.entity_pool(tables), *logic.pool(words)))
+
+
+_LANGUAGES = {
+    "en": _language(
+        lambda draw: english_morphology.draft(draw, english_morphology.BENCHMARK), english_logic.WORDS, noise.ENGLISH
+    ),
+    "ru": _language(
+        lambda draw: russian_morphology.draft(draw, russian_morphology.BENCHMARK), russian_logic.WORDS, noise.RUSSIAN
+    ),
+}
+
+
+@cache
+def items_of(language: str, per_category: int) -> tuple[Item, ...]:
+    """Items of Morphology, Facts, Logic, then Noise.  Raises InputError if a category has fewer than `per_category`."""
+    if per_category > MOST:
+        raise InputError(f"--items_per_category is {per_category}, miron-gen has no more than {MOST}: ask for fewer")
+    prefixes: set[str] = set()
+    clean: list[Item] = []
+    for category, draft in _LANGUAGES[language].drafters.items():
+        clean += _items(language, category, per_category, draft, prefixes)
+    return (*clean, *_noisy_items(language, per_category, clean[per_category:], prefixes))
+
+
+def _items(language: str, category: str, count: int, draft: Drafter, prefixes: set[str]) -> Iterator[Item]:
+    """Items whose prefixes differ from `prefixes`, to which theirs are added."""
+    for i in range(count):
+        candidates = (draft(Draw(VERSION, language, category, i, attempt)) for attempt in range(TRIES))
+        clean = next((draft for draft in candidates if draft is not None and draft.prefix not in prefixes), None)
+        if clean is None:
+            raise _used_up(language, category, i)
+        prefixes.add(clean.prefix)
+        yield Item(_id(language, category, i), language, category, *clean)
+
+
+def _noisy_items(language: str, count: int, clean: list[Item], prefixes: set[str]) -> Iterator[Item]:
+    _, rules, pool = _LANGUAGES[language]
+    for i in range(count):
+        turn = noise.turn_of(i, rules)
+        for attempt in range(TRIES):
+            draw = Draw(VERSION, language, "Noise", i, attempt)
+            partner = draw.choice(clean)
+            draft = Draft(partner.prefix, partner.target, partner.distractors, partner.template, partner.meta)
+            noisy = noise.perturb(draw, draft, rules, pool, turn)
+            if noisy is not None and noisy.prefix not in prefixes:
+                break
+        else:
+            raise _used_up(language, "Noise", i)
+        prefixes.add(noisy.prefix)
+        yield replace(
+            partner, id=_id(language, "Noise", i), category="Noise", prefix=noisy.prefix, pair_id=partner.id,
+            clean_prefix=partner.prefix, operator=noisy.operator, num_edits=noisy.num_edits,
+        )  # fmt: skip
+
+
+def _id(language: str, category: str, i: int) -> str:
+    return f"{language}-{category.lower()}-{i:04d}"
+
+
+def _used_up(language: str, category: str, count: int) -> InputError:
+    return InputError(
+        f"--items_per_category: miron-gen has no more than {count} different items of {category} in {language!r}: "
+        "ask for fewer"
+    )

@@ -1,0 +1,359 @@
+"""Logic: short series and chains with one right continuation.
+
+Arrives: draws and one language's words and frames.  Leaves: a `Draft`, and `pool`, the words that noise must leave
+recognisable.  It deliberately does not know any language: english_logic.py and russian_logic.py do.
+
+An item has one right answer: a series of numbers is kept only if all `RULES` that explain its terms agree on the next one,
+and weekdays, months and letters only if no other list that contains them (`rivals`) disagrees.  The SHA-256 of each run of
+five terms assigns the run to the benchmark or to training, and a series is used only where all its runs belong.  So no
+series of one side contains five consecutive terms of a series of the other.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from hashlib import sha256
+from itertools import chain, pairwise
+from typing import NamedTuple
+
+from miron_jax.tasks.draw import Draw
+from miron_jax.tasks.generators.miron_gen.draft import Draft
+
+NUM_DISTRACTORS = 3
+RUN_LEN = 5  # terms; the shortest series: four shown and the answer
+_TRIES = 64  # draws within one family, so that families with more rejections are not rarer
+
+
+class Family(NamedTuple):
+    """Wordings of one family; training shares none with the benchmark."""
+
+    name: str  # of _PUZZLES
+    frames: tuple[
+        str, ...
+    ]  # with {terms}; {terms} and {shown}; or {facts} and {most} ({Most} at the start of a sentence)
+    training: tuple[str, ...]
+
+
+class Person(NamedTuple):
+    subject: str
+    compared: str  # the form after "than"
+
+
+class Scale(NamedTuple):
+    more: str
+    less: str
+    most: str
+    least: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogicWords:
+    """The word lists and wordings of one language."""
+
+    language: str
+    families: tuple[Family, ...]
+    alphabets: tuple[str, ...]  # sequences of letters that everyone recites alike
+    weekdays: tuple[str, ...]
+    months: tuple[str, ...]
+    rivals: tuple[tuple[str, ...], ...]  # other well-known cycles of letters, weekdays or months
+    numbers: tuple[str, ...]  # one to twenty
+    tens: tuple[str, ...]  # ten, twenty and so on
+    ordinals: tuple[str, ...]  # first to twentieth
+    nouns: tuple[str, ...]
+    people: tuple[Person, ...]
+    scales: tuple[Scale, ...]
+    statement: str  # with {subject}, {more}, {compared}
+    optional_letters: str  # often replaced in writing; an answer may have one only if the prefix does
+
+
+class Puzzle(NamedTuple):
+    """An item without its wording."""
+
+    blanks: dict[str, str]  # field of the frame -> text
+    answer: str
+    wrong: Iterable[str]  # candidates for distractors
+    runs: tuple[tuple[str, ...], ...]  # all of them must belong to the requested side, benchmark or training
+
+
+# Rules that continue a series of numbers; None where the rule does not explain the terms.
+
+
+def _steps(terms: Sequence[int]) -> list[int]:
+    return [after - before for before, after in pairwise(terms)]
+
+
+def _is_constant(values: Sequence[int]) -> bool:
+    return len(values) > 0 and all(value == values[0] for value in values)
+
+
+def _arithmetic_next(terms: Sequence[int]) -> Fraction | None:
+    return Fraction(terms[-1] + terms[-1] - terms[-2]) if _is_constant(_steps(terms)) else None
+
+
+def _geometric_next(terms: Sequence[int]) -> Fraction | None:
+    if len(terms) < 2 or 0 in terms:
+        return None
+    ratios = [Fraction(after, before) for before, after in pairwise(terms)]
+    return terms[-1] * ratios[0] if all(ratio == ratios[0] for ratio in ratios) else None
+
+
+def _second_difference_next(terms: Sequence[int]) -> Fraction | None:
+    steps = _steps(terms)
+    bends = _steps(steps)
+    return Fraction(terms[-1] + steps[-1] + bends[0]) if _is_constant(bends) else None
+
+
+def _fibonacci_next(terms: Sequence[int]) -> Fraction | None:
+    sums = [a + b for a, b in pairwise(terms)]
+    return Fraction(sums[-1]) if len(terms) > 2 and sums[:-1] == list(terms[2:]) else None
+
+
+def _period_next(terms: Sequence[int], period: int) -> Fraction | None:
+    """A period explains a series only if at least one term is a repeat."""
+    if len(terms) <= period or list(terms[period:]) != list(terms[:-period]):
+        return None
+    return Fraction(terms[-period])
+
+
+def _interleaved_next(terms: Sequence[int], rule: Callable[[Sequence[int]], Fraction | None]) -> Fraction | None:
+    """Two series in turn, of six terms or more: a rule fits any two terms of a series."""
+    if len(terms) < 6:
+        return None
+    # six terms t0..t5: the next one, t6, belongs to t0, t2, t4
+    continued, other = terms[len(terms) % 2 :: 2], terms[(len(terms) + 1) % 2 :: 2]
+    return rule(continued) if rule(other) is not None else None
+
+
+RULES: dict[str, Callable[[Sequence[int]], Fraction | None]] = {
+    "arithmetic": _arithmetic_next,
+    "geometric": _geometric_next,
+    "second difference": _second_difference_next,
+    "fibonacci": _fibonacci_next,
+    "period 2": lambda terms: _period_next(terms, 2),
+    "period 3": lambda terms: _period_next(terms, 3),
+    "interleaved arithmetic": lambda terms: _interleaved_next(terms, _arithmetic_next),
+    "interleaved geometric": lambda terms: _interleaved_next(terms, _geometric_next),
+}
+
+
+def continuations(terms: Sequence[int]) -> dict[str, Fraction]:
+    """Rule -> next term, for each rule that explains the terms."""
+    return {name: value for name, rule in RULES.items() if (value := rule(terms)) is not None}
+
+
+def only_next(terms: Sequence[int]) -> int | None:
+    """The next number if all rules that explain the terms agree; None for 1, 2, 4, which 7 and 8 may follow."""
+    expected = list(continuations(terms).values())
+    if not expected or any(value != expected[0] for value in expected) or expected[0].denominator != 1:
+        return None
+    return int(expected[0])
+
+
+def round_next(terms: Sequence[str], cycle: Sequence[str]) -> str | None:
+    """The next term if the terms go round the cycle in equal steps, else None."""
+    if any(term not in cycle for term in terms):
+        return None
+    idxs = [cycle.index(term) for term in terms]
+    steps = {step % len(cycle) for step in _steps(idxs)}
+    return cycle[(idxs[-1] + steps.pop()) % len(cycle)] if len(steps) == 1 else None
+
+
+def is_training(run: Sequence[str]) -> bool:
+    """Whether a run belongs to training, as one in three does; case makes no difference."""
+    digest = sha256(", ".join(run).casefold().encode()).digest()
+    return int.from_bytes(digest[:8], "big") % 3 == 0
+
+
+def _runs(series: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(series[i : i + RUN_LEN]) for i in range(len(series) - RUN_LEN + 1))
+
+
+def _series(series: Sequence[str], wrong: Iterable[str]) -> Puzzle:
+    return Puzzle({"terms": ", ".join(series[:-1])}, series[-1], wrong, _runs(series))
+
+
+def _walk(draw: Draw, size: int, steps: Sequence[int]) -> tuple[int, ...]:
+    """5 to 7 indices from 0 to size - 1 in equal steps, up or down, or as many as fit."""
+    step = draw.choice(steps)
+    num_terms = min(RUN_LEN + draw.below(3), (size - 1) // step + 1)
+    span = step * (num_terms - 1)
+    start = draw.below(size - span)
+    idxs = tuple(range(start, start + span + 1, step))
+    return idxs[::-1] if draw.below(2) else idxs
+
+
+def _numbers(values: Sequence[int]) -> Puzzle | None:
+    *terms, answer = values
+    if only_next(terms) != answer:
+        return None
+    step = answer - terms[-1]
+    near = (answer + shift for shift in (1, -1, 2, -2, 10, -10, step, -step))
+    return _series([str(value) for value in values], (str(value) for value in near if value > 0))
+
+
+def _arithmetic(draw: Draw, words: LogicWords) -> Puzzle | None:
+    return _numbers([idx + 1 for idx in _walk(draw, 130, (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 15, 20, 25))])
+
+
+def _doubling(draw: Draw, words: LogicWords) -> Puzzle | None:
+    start, num_terms = 1 + draw.below(40), RUN_LEN + draw.below(3)
+    values = [start * 2**i for i in range(num_terms) if start * 2**i < 1000]
+    return _numbers(values[::-1] if draw.below(2) else values)
+
+
+def _squares(draw: Draw, words: LogicWords) -> Puzzle | None:
+    return _numbers([(idx + 1) ** 2 for idx in _walk(draw, 25, (1,))])
+
+
+def _named_numbers(draw: Draw, names: Sequence[str], steps: Sequence[int]) -> Puzzle | None:
+    """A walk along names of 1, 2, 3 ... or of 10, 20, 30 ..., which all rules treat alike."""
+    walk = _walk(draw, len(names), steps)
+    if only_next([1 + idx for idx in walk[:-1]]) != 1 + walk[-1]:
+        return None
+    return _series([names[idx] for idx in walk], _neighbours(names, walk[-1]))
+
+
+def _neighbours(names: Sequence[str], idx: int) -> Iterable[str]:
+    return (names[i] for i in range(max(idx - 3, 0), min(idx + 4, len(names))) if i != idx)
+
+
+def _number_words(draw: Draw, words: LogicWords) -> Puzzle | None:
+    names, steps = (words.numbers, (1, 2, 3, 4)) if draw.below(5) else (words.tens, (1, 2))
+    return _named_numbers(draw, names, steps)
+
+
+def _ordinals(draw: Draw, words: LogicWords) -> Puzzle | None:
+    return _named_numbers(draw, words.ordinals, (1, 2, 3))
+
+
+def _roman(draw: Draw, words: LogicWords) -> Puzzle | None:
+    return _named_numbers(draw, [roman_numeral(number) for number in range(1, 21)], (1, 2, 3, 4))
+
+
+def roman_numeral(number: int) -> str:
+    """The numeral of 1 to 39: 14 is X and IV."""
+    ones = ("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
+    return "X" * (number // 10) + ones[number % 10]
+
+
+def _letters(draw: Draw, words: LogicWords) -> Puzzle | None:
+    alphabet = draw.choice([alphabet for alphabet in words.alphabets for _ in alphabet])  # weighted by length
+    fitting = [step for step in (1, 2, 3, 4, 5) if step * (RUN_LEN - 1) < len(alphabet)]
+    walk = _walk(draw, len(alphabet), fitting)
+    letters = alphabet.upper() if draw.below(2) else alphabet
+    series = [letters[idx] for idx in walk]
+    if _has_rival([term.lower() for term in series], words.rivals):
+        return None
+    return _series(series, _neighbours(letters, walk[-1]))
+
+
+def _has_rival(series: Sequence[str], rivals: Iterable[Sequence[str]]) -> bool:
+    *terms, answer = series
+    return any(round_next(terms, rival) not in (None, answer) for rival in rivals)
+
+
+def _round(draw: Draw, cycle: Sequence[str], rivals: Iterable[Sequence[str]]) -> Puzzle | None:
+    step, start = draw.choice((1, 2, -1, -2)), draw.below(len(cycle))
+    series = [cycle[(start + step * i) % len(cycle)] for i in range(RUN_LEN + draw.below(2))]
+    if _has_rival(series, rivals):
+        return None
+    return _series(series, (term for term in cycle if term != series[-1]))
+
+
+def _repetition(draw: Draw, words: LogicWords) -> Puzzle:
+    """Two or three nouns in turn, each at least twice; the series stops anywhere in the third round."""
+    period = 2 + draw.below(2)
+    nouns = draw.sample(words.nouns, period + NUM_DISTRACTORS)
+    cycle, strangers = nouns[:period], nouns[period:]
+    num_shown = 2 * period + draw.below(period)
+    terms = [cycle[i % period] for i in range(num_shown)]
+    answer = cycle[num_shown % period]
+    wrong = [noun for noun in cycle if noun != answer] + strangers
+    return Puzzle({"terms": ", ".join(terms)}, answer, wrong[:NUM_DISTRACTORS], (tuple(sorted(cycle)),))
+
+
+def _copied(draw: Draw, nouns: Sequence[str], direction: int) -> Puzzle:
+    """A list, and the beginning of its copy (direction 1) or of its reverse (-1), which the answer continues."""
+    num_nouns = 3 + draw.below(3)
+    *listed, stranger = draw.sample(nouns, num_nouns + 1)
+    copy = listed[::direction]
+    num_shown = 1 + draw.below(num_nouns - 1)
+    answer = copy[num_shown]
+    wrong = [noun for noun in (*listed, stranger) if noun != answer]
+    blanks = {"terms": ", ".join(listed), "shown": ", ".join(copy[:num_shown])}
+    return Puzzle(blanks, answer, wrong, (tuple(sorted(listed)),))
+
+
+def _comparison(draw: Draw, words: LogicWords) -> Puzzle:
+    """Three or four ranked people, compared pair by pair in any order and direction; the answer is the first or the last."""
+    num_people = 3 + draw.below(2)
+    *ranked, stranger = draw.sample(words.people, num_people + 1)
+    scale = draw.choice(words.scales)
+    facts = draw.shuffled([_comparing(draw, words.statement, scale, above, below) for above, below in pairwise(ranked)])
+    superlative, answer = (scale.most, ranked[0]) if draw.below(2) else (scale.least, ranked[-1])
+    wrong = [person.subject for person in (*ranked, stranger) if person != answer]
+    blanks = {"facts": " ".join(facts), "most": superlative, "Most": superlative.capitalize()}
+    run = tuple(sorted(person.subject for person in ranked))
+    return Puzzle(blanks, answer.subject, wrong[:NUM_DISTRACTORS], (run,))
+
+
+def _comparing(draw: Draw, statement: str, scale: Scale, above: Person, below: Person) -> str:
+    if draw.below(2):
+        return statement.format(subject=above.subject, more=scale.more, compared=below.compared)
+    return statement.format(subject=below.subject, more=scale.less, compared=above.compared)
+
+
+_PUZZLES: dict[str, Callable[[Draw, LogicWords], Puzzle | None]] = {
+    "arithmetic": _arithmetic,
+    "doubling": _doubling,
+    "squares": _squares,
+    "letters": _letters,
+    "weekdays": lambda draw, words: _round(draw, words.weekdays, words.rivals),
+    "months": lambda draw, words: _round(draw, words.months, words.rivals),
+    "repetition": _repetition,
+    "ordinals": _ordinals,
+    "number_words": _number_words,
+    "roman": _roman,
+    "copy": lambda draw, words: _copied(draw, words.nouns, 1),
+    "reverse": lambda draw, words: _copied(draw, words.nouns, -1),
+    "comparison": _comparison,
+}
+
+
+def draft(draw: Draw, words: LogicWords, training: bool = False) -> Draft | None:
+    """One item of a family drawn first; None if that family gave none on the requested side."""
+    family = draw.choice(words.families)
+    for _ in range(_TRIES):
+        puzzle = _PUZZLES[family.name](draw, words)
+        if puzzle is not None and puzzle.runs and all(is_training(run) == training for run in puzzle.runs):
+            item = _worded(draw, family, puzzle, training)
+            if len(item.distractors) == NUM_DISTRACTORS and _has_one_spelling(item, words.optional_letters):
+                return item
+    return None
+
+
+def _has_one_spelling(item: Draft, optional_letters: str) -> bool:
+    return all(letter not in item.target or letter in item.prefix for letter in optional_letters)
+
+
+def _distractors(draw: Draw, puzzle: Puzzle) -> tuple[str, ...]:
+    """Wrong answers of which none is a prefix of the right one or the reverse: any model finds " 1" as likely as " 14"."""
+    answer = puzzle.answer
+    wrong = [w for w in dict.fromkeys(puzzle.wrong) if not w.startswith(answer) and not answer.startswith(w)]
+    return tuple(f" {w}" for w in draw.sample(wrong, min(NUM_DISTRACTORS, len(wrong))))
+
+
+def _worded(draw: Draw, family: Family, puzzle: Puzzle, training: bool) -> Draft:
+    frames, mark = (family.training, "training-") if training else (family.frames, "")
+    frame_idx = draw.below(len(frames))
+    prefix = frames[frame_idx].format(**puzzle.blanks)
+    meta = (("family", family.name),)
+    return Draft(prefix, f" {puzzle.answer}", _distractors(draw, puzzle), f"{family.name}/{mark}{frame_idx}", meta)
+
+
+def pool(words: LogicWords) -> tuple[str, ...]:
+    """All words of series, lists and comparisons, without repetition."""
+    people = chain.from_iterable(words.people)
+    scales = chain.from_iterable(words.scales)
+    lists = (words.weekdays, words.months, words.numbers, words.tens, words.ordinals, words.nouns)
+    return tuple(dict.fromkeys(chain(*lists, people, scales)))
