@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from miron_jax.errors import InputError
-from miron_jax.files.hub import Repository, commit_of, parse_name, revision_of
+from miron_jax.files.hub import Repository, commit_of, fetch_data_set, parse_name, revision_of
 from miron_jax.tasks import miron
 from miron_jax.tasks.eval_uation import suite as eval_uation
 from miron_jax.tasks.mera import suite as mera
@@ -110,3 +110,22 @@ def test_data_sets_take_a_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert requested == once
     with pytest.raises(InputError, match="nine repositories"):
         eval_uation.locate(Path("@v1"))
+
+
+def test_a_data_set_that_another_run_fetches_at_once_serves_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder that is there first stays."""
+    import huggingface_hub
+
+    folder = tmp_path / "suite"
+
+    def download(*_: object, local_dir: Path, **__: object) -> None:
+        for other in (local_dir, folder):
+            other.mkdir(parents=True)
+            (other / "rows.jsonl").write_text(other.name)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    fetch_data_set(Repository("a/b", None), folder, ["*.jsonl"], "suite")
+    assert (folder / "rows.jsonl").read_text() == "suite"
+    assert list(tmp_path.iterdir()) == [folder]

@@ -61,6 +61,8 @@ def fetch_data_set(repository: Repository, folder: Path, patterns: Sequence[str]
             )
             partial.rename(folder)
     except Exception as error:  # the client passes on the errors of its HTTP libraries: they have no class in common
+        if folder.is_dir():  # another run has fetched it meanwhile
+            return
         raise InputError(
             f"{suite} data are neither in {folder} nor to be had from {hub_id} on the Hugging Face hub "
             f"({' '.join(str(error).split()):.160}): fetch it where there is a network and pass --data_dir={suite}=FOLDER"
