@@ -253,7 +253,7 @@ def test_alone_every_item_is_taken_once() -> None:
     assert list(hosts.take("q", [["a", "b"]])) == ["a", "b"]
     assert hosts.agree("x", [1]) == [1]
     assert hosts.gather("y") == [None]
-    hosts.tell("y")
+    hosts.arrive("y")
     hosts.end()
 
 

@@ -1,16 +1,16 @@
 """The command `miron-jax COMMAND [flags]`; absl flags throughout.
 
 Arrives: the command line.  Leaves: an exit status: 0 done, 1 failed, 2 bad input, 75 interrupted.  It deliberately
-knows only run.py and what prints or writes; jax is imported after the flags are read, so that --help is quick.
+knows only run.py and the modules that print or write; jax is imported after the flags are read, so that --help is quick.
 
     flags        what each command accepts           eval tasks plan bench humans report    one module a command
     parse, help  the command line -> flags           processes    the processes of a run, their supervisor
-    run_config   flags -> RunConfig                  guard        what an exception becomes
+    run_config   flags -> RunConfig                  guard        exceptions -> exit statuses
 """
 
 import sys
 
-from absl import app  # here, for it defines flags: whoever saves and restores flags around a command keeps them
+from absl import app  # at the top, as it defines flags, which code that saves and restores flags must know
 
 COMMANDS = {
     "eval": "score a model on tasks",
@@ -43,11 +43,11 @@ def main() -> None:
     app.run(
         lambda rest: guarded(action, rest),
         argv=[f"miron-jax {command}", *arguments[1:]],
-        flags_parser=lambda given: parse(command, given),
+        flags_parser=lambda argv: parse(command, argv),
     )
 
 
 def usage() -> str:
-    """The commands, a line each."""
+    """The help text: one line for each command."""
     lines = [f"  miron-jax {name:6} {text}" for name, text in COMMANDS.items()]
     return "\n".join(["usage: miron-jax COMMAND [flags]; miron-jax COMMAND --help lists the flags", *lines])

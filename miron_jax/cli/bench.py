@@ -1,4 +1,4 @@
-"""`miron-jax bench`: the throughput of these devices on a model.
+"""`miron-jax bench`: measures the throughput of these devices on a model.
 
 Arrives: the flags of a run.  Leaves: bench.json, a table on screen.  It deliberately does not know how time is measured.
 """
@@ -26,8 +26,8 @@ def command() -> None:
     inputs = find_inputs(config)
     output = output_beside("miron-bench")
     store = Store(output)
-    found = measure(config, inputs, lambda line: console(stderr=True).print(line, soft_wrap=True))
-    document = {"config": config_entry(config), "environment": environment(), **asdict(found)}
+    bench = measure(config, inputs, lambda line: console(stderr=True).print(line, soft_wrap=True))
+    document = {"config": config_entry(config), "environment": environment(), **asdict(bench)}
     store.put("bench.json", json.dumps(document, indent=1).encode())
-    print_bench(found)
+    print_bench(bench)
     print(printable(f"written to {output}/bench.json"))

@@ -16,7 +16,7 @@ from miron_jax.config import SETTINGS, RunConfig
 from miron_jax.errors import FAILED, InputError
 from miron_jax.files.places import public
 from miron_jax.files.readers import JsonObject
-from miron_jax.files.store import Lock, Store, together
+from miron_jax.files.store import Lock, Store
 
 if TYPE_CHECKING:
     from miron_jax.evaluation.records import Inputs, Outcome
@@ -36,7 +36,7 @@ def command() -> None:
             f"--output={public(config.output)} is seen by one process only: name a folder that all of them share"
         )
     start_jax()
-    hosts = join_others()  # before transformers is imported, which looks whether it is to stay offline
+    hosts = join_others()  # before the import of transformers, which reads HF_HUB_OFFLINE
     _check_same_flags(config, hosts)
     from miron_jax.report.output import check_output
 
@@ -45,34 +45,36 @@ def command() -> None:
         _score_along(config, store, hosts)
         hosts.end()
         return
-    with Lock(store), together(store, hosts):
+    with Lock(store):
+        hosts.check_shared(store)
         _eval_into(config, store, hosts, start)
     hosts.end()
 
 
 def _check_same_flags(config: RunConfig, hosts: "Hosts") -> None:
-    """Places of files may differ from host to host; what is scored, and how, may not."""
-    own = {name: value for name, value in json.loads(json.dumps(asdict(config))).items() if not SETTINGS[name].place}
-    for name, value in hosts.agree("flags", own).items():
-        if own[name] != value:
+    """Raises InputError where the flags of this process differ from those of process 0, paths of files apart."""
+    flags = {name: value for name, value in json.loads(json.dumps(asdict(config))).items() if not SETTINGS[name].place}
+    for name, expected in hosts.agree("flags", flags).items():
+        if flags[name] != expected:
             raise InputError(
-                f"process {hosts.index} runs with {name} = {own[name]}, process 0 with {name} = {value}: give all processes "
-                "the same flags"
+                f"process {hosts.index} runs with {name} = {flags[name]}, process 0 with {name} = {expected}: give all "
+                "processes the same flags"
             )
 
 
 def _score_along(config: RunConfig, store: Store, hosts: "Hosts") -> None:
-    """A process that is not the first: its share of the work, into the folder that the first one checks and fills."""
+    """Do the share of a process that is not the first, which checks the output folder and writes the results."""
     from miron_jax.inputs import find_inputs
     from miron_jax.run import evaluate_checkpoints
 
-    with together(store, hosts):
-        inputs = hosts.first_then_others("data", lambda: find_inputs(config, fetch=False))
-        for _ in evaluate_checkpoints(config, inputs, lambda line: None, store=store, hosts=hosts):
-            raise AssertionError("only the first process has results")
+    hosts.check_shared(store)
+    inputs = hosts.first_then_others("data", lambda: find_inputs(config, fetch=False))
+    for _ in evaluate_checkpoints(config, inputs, lambda line: None, store=store, hosts=hosts):
+        raise AssertionError("only the first process has results")
 
 
 def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float) -> None:
+    """Score every checkpoint, write the results and print them.  Exits with FAILED where a score could not be computed."""
     from miron_jax.inputs import find_inputs
     from miron_jax.report.curves import curves_table
     from miron_jax.report.output import write_curves, write_top
@@ -84,32 +86,32 @@ def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float) ->
         for name, path in inputs.missing.items():
             progress.say(f"{name} is left out: {path} is missing")
         scored = _score_checkpoints(config, inputs, store, hosts, progress, start)
-    results = write_top(config, scored.of_step, time.perf_counter() - start) if scored.of_step else scored.last
+    results = write_top(config, scored.by_step, time.perf_counter() - start) if scored.by_step else scored.last
     if not results:
         raise InputError(
             f"--model={public(config.model)}: no checkpoint came within --watch_timeout; start the training, or wait longer"
         )
     print_results(progress.tables, results)
-    if scored.of_step:
-        curves = write_curves(config, scored.of_step)
-        progress.tables.print(curves_table(scored.of_step))
+    if scored.by_step:
+        curves = write_curves(config, scored.by_step)
+        progress.tables.print(curves_table(scored.by_step))
         progress.tables.print(f"curves: {curves}", soft_wrap=True)
     progress.tables.print(f"written to {public(config.output)}/results.json", soft_wrap=True)
-    for line in scored.broken:
+    for line in scored.failures:
         progress.say(f"miron-jax: {line}")
-    if scored.unread is not None:
-        raise scored.unread
-    if scored.broken:
+    if scored.error is not None:
+        raise scored.error
+    if scored.failures:
         sys.exit(FAILED)
 
 
 class _Scored(NamedTuple):
-    """The checkpoints of a run."""
+    """What all checkpoints of a run scored."""
 
-    last: JsonObject  # results of the last one; empty: there was none
-    of_step: dict[int, JsonObject]  # results of a training run's steps, earlier ones included
-    broken: list[str]  # a sentence for each task to which the model answered NaN
-    unread: InputError | None  # a checkpoint that could not be read ended the run; the steps before it are scored
+    last: JsonObject  # results of the checkpoint that was scored last; empty: none was
+    by_step: dict[int, JsonObject]  # results of each step of a training run, those of an earlier command included
+    failures: list[str]  # a sentence for each task that has examples without a score
+    error: InputError | None  # what ended the run after some steps had been scored
 
 
 def _score_checkpoints(
@@ -123,8 +125,8 @@ def _score_checkpoints(
 
     loggers = open_loggers(config)
     last: JsonObject = {}
-    of_step: dict[int, JsonObject] = {}
-    broken: list[str] = []
+    by_step: dict[int, JsonObject] = {}
+    failures: list[str] = []
 
     def log(step: int | None, results: JsonObject) -> None:
         for logger in loggers:
@@ -133,7 +135,7 @@ def _score_checkpoints(
     def is_stored(checkpoint: "Checkpoint", answers: "Answers | None") -> bool:
         stored = stored_results(config, checkpoint, inputs, answers)
         if stored is not None and checkpoint.step is not None:
-            of_step[checkpoint.step] = stored
+            by_step[checkpoint.step] = stored
             log(checkpoint.step, stored)
         return stored is not None
 
@@ -141,31 +143,33 @@ def _score_checkpoints(
     try:
         for step, outcome in rounds:
             last = write_results(config, outcome, time.perf_counter() - start, step)
-            broken += _broken(outcome, step)
+            failures += _failures(outcome, step)
             log(step, last)
             if step is not None:
-                of_step[step] = last
+                by_step[step] = last
                 start = time.perf_counter()
     except SelfCheckFailed as error:
         progress.say(f"miron-jax: {error}")
         sys.exit(FAILED)
     except InputError as error:
-        if not of_step:
+        if not by_step:
             raise
-        return _Scored(last, of_step, broken, error)
+        return _Scored(last, by_step, failures, error)
     finally:
         for logger in loggers:
             logger.close()
-    return _Scored(last, of_step, broken, None)
+    return _Scored(last, by_step, failures, None)
 
 
-def _broken(outcome: "Outcome", step: int | None) -> list[str]:
-    """A sentence a task whose examples the model answered with NaN; they count as skipped, what was scored is written."""
+def _failures(outcome: "Outcome", step: int | None) -> list[str]:
+    """A sentence for each task that has examples which the model answers with NaN.
+
+    Such examples count as skipped; the results are written all the same.
+    """
     at = "" if step is None else f" at step {step}"
-    found = [(task.source.task.name, task.unanswered) for task in outcome.tasks]
     return [
-        f"{name}: the model answers NaN{at} to {len(ids)} examples, each asked alone too (the first: {ids[0]}), so the run "
-        "fails: look for an overflow, such as weights too large for --dtype"
-        for name, ids in found
-        if ids
+        f"{task.source.task.name}: the model answers NaN{at} to {len(ids)} examples, each asked alone too (the first: "
+        f"{ids[0]}), so the run fails: look for an overflow, such as weights too large for --dtype"
+        for task in outcome.tasks
+        if (ids := task.unanswered)
     ]

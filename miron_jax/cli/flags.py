@@ -1,4 +1,4 @@
-"""What each command accepts: flags that are RunConfig's fields, and those that only commands have.
+"""The flags of each command: those that are fields of RunConfig, and those that only commands have.
 
 Arrives: RunConfig's declarations.  Leaves: absl flags of one command, defined.  It deliberately does not read them.
 """
@@ -88,7 +88,7 @@ EVERY: dict[str, Setting] = {**SETTINGS, **_DEVICES, **_HOSTS, **_EXPORT, **_HUM
 _RUN = (*SETTINGS, *_DEVICES, *_HOSTS)
 OF_COMMAND: dict[str, tuple[str, ...]] = {
     "eval": _RUN,
-    "plan": _RUN,  # all that eval accepts, so that one flagfile serves the three
+    "plan": _RUN,  # the flags of eval, so that one flagfile serves all three
     "bench": _RUN,
     "tasks": ("data_dir", "icl_tasks", "eval_gauntlet", "items_per_category", *_EXPORT),
     "humans": (*_HUMANS, "detox_scorer", "output"),
@@ -97,24 +97,24 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
 
 
 def define(command: str) -> None:
-    """This command's flags, none of them given yet, instead of those of a command before it in this process."""
+    """Define this command's flags, and delete those of an earlier command in this process."""
     for flag in list(FLAGS.flags_by_module_dict().get(__name__, ())):
         delattr(FLAGS, flag.name)
     for name in OF_COMMAND[command]:
         _define(name, EVERY[name])
 
 
-def _define(name: str, own: Setting) -> None:
-    match own.kind:
+def _define(name: str, setting: Setting) -> None:
+    match setting.kind:
         case "string":
-            flags.DEFINE_string(name, own.default, own.help)
+            flags.DEFINE_string(name, setting.default, setting.help)
         case "integer":
-            flags.DEFINE_integer(name, own.default, own.help)
+            flags.DEFINE_integer(name, setting.default, setting.help)
         case "float":
-            flags.DEFINE_float(name, own.default, own.help)
+            flags.DEFINE_float(name, setting.default, setting.help)
         case "bool":
-            flags.DEFINE_bool(name, own.default, own.help)
+            flags.DEFINE_bool(name, setting.default, setting.help)
         case "enum":
-            flags.DEFINE_enum(name, own.default, list(own.choices), own.help)
+            flags.DEFINE_enum(name, setting.default, list(setting.choices), setting.help)
         case "list":
-            flags.DEFINE_list(name, own.default, own.help)
+            flags.DEFINE_list(name, setting.default, setting.help)

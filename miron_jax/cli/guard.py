@@ -1,4 +1,4 @@
-"""What an exception becomes: one sentence and an exit status.
+"""Turns the exceptions of a command into one sentence and an exit status.
 
 Arrives: a command that runs.  Leaves: 0 done, 1 failed, 2 bad input, 75 interrupted.  It deliberately does not know which
 command it is.
@@ -17,9 +17,9 @@ from miron_jax.runtime import signals
 
 
 def guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
-    """Run a command; turn what it raises into a sentence and an exit status."""
+    """Run a command; print what it raises as a sentence, and return the exit status."""
     signals.install()
-    logging.set_verbosity(logging.WARNING)  # jax tells at INFO which backends it looked for
+    logging.set_verbosity(logging.WARNING)  # at INFO jax logs which backends it looked for
     if rest[1:]:
         print(f"miron-jax: {rest[1]!r} is no flag, expected --name=value", file=sys.stderr)
         return BAD_INPUT
@@ -28,13 +28,13 @@ def guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
     try:
         action()
     except InputError as error:
-        return _told(BAD_INPUT, str(error))
+        return _failed(BAD_INPUT, str(error))
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        return _told(BAD_INPUT, f"{where}{error.strerror or error}: check that it is there and may be used")
+        path = f"{error.filename}: " if error.filename else ""
+        return _failed(BAD_INPUT, f"{path}{error.strerror or error}: check that it is there and may be used")
     except KeyboardInterrupt as interrupt:
-        _told(INTERRUPTED, signals.SENTENCE)
-        if getattr(interrupt, "is_preemption", False):  # its machine does not wait for threads that read ahead
+        _failed(INTERRUPTED, signals.SENTENCE)
+        if getattr(interrupt, "is_preemption", False):  # the machine does not wait for threads that prefetch
             sys.stderr.flush()
             os._exit(INTERRUPTED)
         return INTERRUPTED
@@ -49,7 +49,8 @@ def guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
     return 0
 
 
-def _told(status: int, message: str) -> int:
+def _failed(status: int, message: str) -> int:
+    """Print the message, end the other processes with it, and return the status."""
     message = printable(message).replace("\n", " ")
     print(f"miron-jax: {message}", file=sys.stderr, flush=True)
     if processes.joined is not None:

@@ -1,6 +1,6 @@
 """The text of `miron-jax COMMAND --help`: the command's own flags, a heading for each topic.
 
-Arrives: declarations of flags.  Leaves: text.  It deliberately does not know what was given.
+Arrives: declarations of flags.  Leaves: text.  It deliberately does not know the flags' values.
 """
 
 import textwrap
@@ -21,12 +21,12 @@ TOPICS: dict[Topic, str] = {
     "hosts": "Hosts",
 }
 WIDTH = 110
-TIED = "\N{NO-BREAK SPACE}"  # where no line ends
+TIED = "\N{NO-BREAK SPACE}"  # a space that lines are not wrapped at
 _VALUES = {"string": "TEXT", "integer": "N", "float": "NUMBER", "list": "A,B,.."}
 
 
 def help_of(command: str) -> str:
-    """Usage, topics, and absl's flag that reads a file of flags."""
+    """Usage, the flags of each topic, and absl's --flagfile."""
     parts = [f"usage: miron-jax {command} [flags]: {COMMANDS[command]}"]
     for topic, heading in TOPICS.items():
         lines = [line for name in OF_COMMAND[command] if EVERY[name].topic == topic for line in _lines(name)]
@@ -37,19 +37,19 @@ def help_of(command: str) -> str:
 
 
 def _lines(name: str) -> Iterator[str]:
-    own = EVERY[name]
-    yield f"  --[no]{name}" if own.kind == "bool" else f"  --{name}={_value(own)}"
-    text, indent = f"{own.help}{_default(own)}", " " * 6
+    setting = EVERY[name]
+    yield f"  --[no]{name}" if setting.kind == "bool" else f"  --{name}={_value(setting)}"
+    text, indent = f"{setting.help}{_default(setting)}", " " * 6
     for line in textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False):
         yield line.replace(TIED, " ")
 
 
-def _value(own: Setting) -> str:
-    return "|".join(own.choices) if own.kind == "enum" else _VALUES[own.kind]
+def _value(setting: Setting) -> str:
+    return "|".join(setting.choices) if setting.kind == "enum" else _VALUES[setting.kind]
 
 
-def _default(own: Setting) -> str:
-    if own.default is None or own.default == "":
+def _default(setting: Setting) -> str:
+    if setting.default is None or setting.default == "":
         return ""
-    told = f"{own.default:g}" if own.kind == "float" else str(own.default)
-    return f" (default:{TIED}{told.lower() if own.kind == 'bool' else told})"
+    text = f"{setting.default:g}" if setting.kind == "float" else str(setting.default)
+    return f" (default:{TIED}{text.lower() if setting.kind == 'bool' else text})"

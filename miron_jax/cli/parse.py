@@ -1,6 +1,6 @@
-"""The command line of one command: its flags read, or --help printed, or one sentence about what is wrong with it.
+"""Parses the command line of one command; prints --help, or one sentence about a wrong flag.
 
-Arrives: arguments.  Leaves: flags that are set.  It deliberately does not know what a command does.
+Arrives: arguments.  Leaves: absl's flags, set.  It deliberately does not know what a command does.
 """
 
 import sys
@@ -12,13 +12,11 @@ from miron_jax.cli.flags import EVERY, FLAGS, OF_COMMAND, define
 from miron_jax.cli.help import help_of
 from miron_jax.errors import BAD_INPUT, printable
 
-ALIKE = (
-    60.0  # of 100: a flag of another command is this much like one of this command, or the user meant that other one
-)
+ALIKE = 60.0  # of 100: likeness from which a flag of this command is suggested for a flag of another one
 
 
 def parse(command: str, arguments: Sequence[str]) -> list[str]:
-    """Set the command's flags; what is no flag is returned.  Exits where there is nothing to run."""
+    """Set the command's flags and return the arguments that are no flags.  Exits after --help and after a wrong flag."""
     if any(argument in ("--help", "-help", "-h", "--helpshort", "--helpfull") for argument in arguments):
         print(help_of(command))
         sys.exit(0)
@@ -27,31 +25,32 @@ def parse(command: str, arguments: Sequence[str]) -> list[str]:
         return FLAGS(list(arguments))
     except flags.UnrecognizedFlagError as error:
         sentence = f"miron-jax {command}: {_unknown(command, error.flagname, arguments)}"
-    except (flags.Error, ValueError) as error:  # of --nolimit=3, and of a --flagfile that is no text
+    except (flags.Error, ValueError) as error:  # ValueError: of --nolimit=3, and of a --flagfile that is no text
         sentence = f"miron-jax: {error}"
     print(printable(f"{sentence}; miron-jax {command} --help lists the flags"), file=sys.stderr)
     sys.exit(BAD_INPUT)
 
 
-def _unknown(command: str, given: str, arguments: Sequence[str]) -> str:
-    """What is wrong with --given, which the command does not accept, and what is like it."""
+def _unknown(command: str, flag: str, arguments: Sequence[str]) -> str:
+    """Why the command does not accept --flag, and the flag that is most like it."""
     from rapidfuzz import fuzz, process
 
-    name = _positive(given)
+    name = _positive(flag)
     others = [other for other, accepted in OF_COMMAND.items() if name in accepted]
     nearest, likeness, _ = process.extractOne(name, OF_COMMAND[command], scorer=fuzz.ratio)
     if not others:
-        return f"there is no flag --{given}{_where(given, arguments)}; the nearest is --{nearest}"
-    said = f"--{name} is a flag of {', '.join(others)}, not of {command}{_where(given, arguments)}"
-    return f"{said}; the nearest of {command} is --{nearest}" if likeness >= ALIKE else said
+        return f"there is no flag --{flag}{_origin(flag, arguments)}; the nearest is --{nearest}"
+    sentence = f"--{name} is a flag of {', '.join(others)}, not of {command}{_origin(flag, arguments)}"
+    return f"{sentence}; the nearest of {command} is --{nearest}" if likeness >= ALIKE else sentence
 
 
-def _positive(given: str) -> str:
-    """resume of --noresume."""
-    name = given.removeprefix("no")
-    return name if given not in EVERY and name in EVERY and EVERY[name].kind == "bool" else given
+def _positive(flag: str) -> str:
+    """The flag that is negated: resume of --noresume."""
+    name = flag.removeprefix("no")
+    return name if flag not in EVERY and name in EVERY and EVERY[name].kind == "bool" else flag
 
 
-def _where(given: str, arguments: Sequence[str]) -> str:
-    named = {argument.lstrip("-").partition("=")[0] for argument in arguments if argument.startswith("-")}
-    return "" if given in named else " (it stands in a --flagfile, which may hold only flags of its command)"
+def _origin(flag: str, arguments: Sequence[str]) -> str:
+    """A note where the flag is not on the command line."""
+    on_line = {argument.lstrip("-").partition("=")[0] for argument in arguments if argument.startswith("-")}
+    return "" if flag in on_line else " (it stands in a --flagfile, which may hold only flags of its command)"

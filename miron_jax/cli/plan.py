@@ -1,4 +1,4 @@
-"""`miron-jax plan`: what eval would do.
+"""`miron-jax plan`: predicts the requests, rows, programs and FLOPs of a run of eval.
 
 Arrives: the flags of a run.  Leaves: a table on screen.  It deliberately needs no device and loads no weights.
 """

@@ -1,7 +1,7 @@
-"""How the process of a command becomes part of a run: jax's settings, the other processes, a supervisor that outlives them.
+"""Start-up of a process of a run: jax's settings, the connection to the other processes, a supervisor of this one.
 
-Arrives: the flags of hosts.  Leaves: `Hosts` that has met the others; jax ready to compile.  It deliberately does not know
-what the run computes.
+Arrives: the flags of hosts.  Leaves: a connected `Hosts`; jax ready to compile.  It deliberately does not know what
+the run computes.
 """
 
 import contextlib
@@ -11,7 +11,8 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -22,42 +23,41 @@ if TYPE_CHECKING:
     from miron_jax.runtime.hosts import Hosts
 
 FLAGS = flags.FLAGS
-joined: "Hosts | None" = None  # that this process has met
-_met: int | None = None  # where its supervisor reads that it has
+joined: "Hosts | None" = None  # the processes, once this one is connected to them
+_met: int | None = None  # descriptor of a pipe that tells the supervisor so
 
 
 def supervised() -> int | None:
-    """The exit status of a copy of this process that does the work; None in the copy.
+    """Fork: the child, where this returns None, does the work; the parent waits for it and returns its exit status.
 
-    Where the coordinator's process dies, jax ends the others by SIGABRT, and no handler of theirs runs: what happened is
-    told from here.  Called before jax is imported: nothing but this thread is there to be copied.
+    When the coordinator's process dies, jax ends the others by SIGABRT without running their handlers, so the parent prints
+    what has happened.  Call it before jax is imported, while the process has only one thread.
     """
-    met, says_so = os.pipe()
+    read_end, write_end = os.pipe()
     child = os.fork()
     if not child:
         global _met
-        os.close(met)
-        _met = says_so
-        faulthandler.disable()  # absl's: its walk through threads that still run may turn jax's SIGABRT into SIGSEGV
+        os.close(read_end)
+        _met = write_end
+        faulthandler.disable()  # absl's: its walk through running threads may turn jax's SIGABRT into SIGSEGV
         if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: a supervisor that is killed takes it along
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: the child dies with its supervisor
         return None
-    os.close(says_so)
-    os.set_blocking(met, False)
-    has_met = told_early = False
+    os.close(write_end)
+    os.set_blocking(read_end, False)
+    has_met = killed_early = False
 
-    def pass_on(number: int, _: Any) -> None:
-        nonlocal has_met, told_early
+    def pass_on(number: int, _: FrameType | None) -> None:
+        nonlocal has_met, killed_early
         with contextlib.suppress(BlockingIOError):
-            has_met = has_met or bool(os.read(met, 1))
-        told_early = told_early or not has_met  # the child waits in jax, where no handler of its own runs
+            has_met = has_met or bool(os.read(read_end, 1))
+        killed_early = killed_early or not has_met  # the child waits in jax, where its handlers do not run
         os.kill(child, number if has_met else signal.SIGKILL)
 
     signal.signal(signal.SIGTERM, pass_on)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both
-    _, ended = os.waitpid(child, 0)
-    status = os.waitstatus_to_exitcode(ended)
-    if told_early:
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if killed_early:
         print("miron-jax: interrupted before all processes had met; run the same command again", file=sys.stderr)
         return INTERRUPTED
     if status == -signal.SIGABRT:
@@ -71,7 +71,7 @@ def supervised() -> int | None:
 
 
 def join_others() -> "Hosts":
-    """The processes of this run, before jax starts its backend."""
+    """Connect to the other processes of this run.  Call it before jax starts its backend."""
     global joined
     from miron_jax.runtime.hosts import Hosts, join
 
@@ -82,7 +82,7 @@ def join_others() -> "Hosts":
     if _met is not None:
         os.write(_met, b"met")
     if not joined.is_first:
-        os.environ["HF_HUB_OFFLINE"] = "1"  # what process 0 has fetched is in the cache that the hosts share
+        os.environ["HF_HUB_OFFLINE"] = "1"  # process 0 fetches into the cache that the hosts share
     return joined
 
 
@@ -112,14 +112,14 @@ def _check_processes() -> None:
 
 
 def wants_others() -> bool:
-    """Whether the flags speak of other processes; a command without flags of hosts runs alone."""
+    """Whether the flags name other processes; a command that has no flags of hosts runs alone."""
     return "distributed" in FLAGS and (
-        FLAGS.distributed or any(own is not None for own in (FLAGS.coordinator, FLAGS.num_processes, FLAGS.process_id))
+        FLAGS.distributed or (FLAGS.coordinator, FLAGS.num_processes, FLAGS.process_id) != (None, None, None)
     )
 
 
 def start_jax() -> None:
-    """Flags, precision and cache, before the first program is compiled."""
+    """Set XLA flags, matmul precision and the compilation cache.  Call it before the first program is compiled."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     set_backend_flags()
     import jax

@@ -1,4 +1,4 @@
-"""`miron-jax report`: what the results of a run say besides its table.
+"""`miron-jax report`: robustness tables of a run, and its answers as a submission to MERA's site.
 
 Arrives: a results folder, or a submission.  Leaves: tables on screen, a submission.  It deliberately computes no score.
 """

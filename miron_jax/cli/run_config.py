@@ -1,10 +1,9 @@
-"""Flags that are read -> a RunConfig, and the few values that other commands read alike.
+"""Parsed flags -> a RunConfig, and the values that other commands read in the same way.
 
-Arrives: parsed flags.  Leaves: a `RunConfig`; folders.  It deliberately does not open what they name.
+Arrives: parsed flags.  Leaves: a `RunConfig`; folders.  It deliberately does not open the files that they name.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from absl import flags
 
@@ -14,8 +13,8 @@ from miron_jax.files.places import place
 FLAGS = flags.FLAGS
 
 
-def _tasks_asked() -> tuple[str, ...]:
-    """What --tasks names; absent, the suite that goes with the other flags."""
+def _tasks() -> tuple[str, ...]:
+    """The names in --tasks; where it is absent, the suite that suits the other flags."""
     if FLAGS.tasks is None and FLAGS.icl_tasks:
         return ("own-gauntlet",)
     if FLAGS.tasks is None:
@@ -24,25 +23,25 @@ def _tasks_asked() -> tuple[str, ...]:
 
 
 def local(name: str | None) -> str | None:
-    """A path that is one for certain with `~` written out; what may be a hub id or package.module:name as it is."""
+    """Expand `~` in a name that is certainly a path; a name that may be a hub id or package.module:name stays as it is."""
     return place(name) if name and name.startswith(("~", "file://")) else name
 
 
 def data_dir() -> tuple[tuple[str, str], ...]:
-    """--data_dir as pairs; only here are the suites asked for their names."""
+    """--data_dir as (suite, folder) pairs."""
     from miron_jax.tasks.registry import SUITE_NAMES
 
     return parse_data_dir(FLAGS.data_dir, SUITE_NAMES)
 
 
 def output_beside(default: str) -> str:
-    """--output, or a folder that no run of eval is to find its place taken in."""
+    """--output; where it is absent, `default` instead of the folder that eval would use."""
     return default if FLAGS["output"].using_default_value else FLAGS.output
 
 
-# Flags whose field is not what absl reads; the other places may be hub ids or module names.
-_READ: dict[str, Callable[[], Any]] = {
-    "tasks": _tasks_asked,
+# Fields that are not simply the flag's value.
+_PARSERS: dict[str, Callable[[], object]] = {
+    "tasks": _tasks,
     "data_dir": data_dir,
     "output": lambda: place(FLAGS.output),
     "mesh": lambda: parse_mesh(FLAGS.mesh),
@@ -50,12 +49,12 @@ _READ: dict[str, Callable[[], Any]] = {
 
 
 def run_config() -> RunConfig:
-    """Each field from the flag of its name."""
+    """The configuration that the flags describe; a field has the name of its flag."""
 
-    def value(name: str) -> Any:
-        if name in _READ:
-            return _READ[name]()
-        given = getattr(FLAGS, name)
-        return local(given) if SETTINGS[name].place else given
+    def value(name: str) -> object:
+        if name in _PARSERS:
+            return _PARSERS[name]()
+        flag = getattr(FLAGS, name)
+        return local(flag) if SETTINGS[name].place else flag
 
-    return RunConfig(**{name: value(name) for name in SETTINGS})
+    return RunConfig(**{name: value(name) for name in SETTINGS})  # pyright: ignore[reportArgumentType]

@@ -1,6 +1,6 @@
-"""`miron-jax tasks`: the suites, what data each needs and whether it is there; the rows of generated benchmarks.
+"""`miron-jax tasks`: lists suites with the state of their data, or exports the rows of generated benchmarks.
 
-Arrives: folders of data.  Leaves: a table on screen, or exported files.  It deliberately knows no model.
+Arrives: folders of data.  Leaves: a table on screen, or exported files.  It deliberately does not know models.
 """
 
 from absl import flags
@@ -24,7 +24,7 @@ def command() -> None:
     if FLAGS.mask_number_words and FLAGS.articles is None:
         raise InputError("--mask_number_words wants --articles=FILE, whose number words are to be hidden")
     if FLAGS.export is not None:
-        articles, stories = (local_path(own) if own else None for own in (FLAGS.articles, FLAGS.stories))
+        articles, stories = (local_path(name) if name else None for name in (FLAGS.articles, FLAGS.stories))
         folder = local_path(FLAGS.export)
         for path in export(folder, FLAGS.items_per_category, articles, FLAGS.mask_number_words, stories):
             print(printable(str(path)))

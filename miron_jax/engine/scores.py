@@ -80,7 +80,7 @@ def score_planned(
         if each_its_share:
             assert journal is not None
             meet(journal, hosts, f"{name}/scored")
-            hosts.tell(f"{name}/speed", forward.speed.counts)
+            hosts.arrive(f"{name}/speed", forward.speed.counts)
             if hosts.is_first:
                 forward.speed.add(hosts.gather(f"{name}/speed")[1:])
             for batch in batches if hosts.is_first else ():
@@ -110,9 +110,9 @@ def _check_same_plan(hosts: Hosts, name: str, batch: RequestBatch | None) -> Non
 def meet(journal: Journal, hosts: Hosts, name: str) -> None:
     """Write all finished scores to the journal; the first process waits for the others and reads theirs."""
     journal.flush()
-    hosts.tell(name, journal.written)
+    hosts.arrive(name, journal.written)
     if hosts.is_first:
-        journal.read_those_of(hosts.gather(name))
+        journal.read_from(hosts.gather(name))
 
 
 def _score_share(

@@ -1,6 +1,6 @@
-"""Names of folders and files as users give them: local paths, or URLs that fsspec knows.
+"""Paths of files and folders as users write them: local paths, or URLs that fsspec knows.
 
-Arrives: a flag's value.  Leaves: the place it means, and how it may be shown to others.  It deliberately does not open
+Arrives: a flag's value.  Leaves: the path it means, and a form of it without secrets.  It deliberately does not open
 anything.
 """
 
@@ -39,7 +39,7 @@ def place(name: str) -> str:
 
 
 def public(name: str) -> str:
-    """As it may stand in results that are passed on: a URL without credentials and query, a path below home as `~/...`."""
+    """The name as results may show it: a URL without credentials and query, a path below home as `~/...`."""
     if is_url(name):
         return _REST.sub("", _USER.sub("", name))
     home = os.path.expanduser("~")
@@ -49,5 +49,5 @@ def public(name: str) -> str:
 
 
 def data_cache(*below: str) -> Path:
-    """Where benchmark data are fetched or made to: $MIRON_JAX_DATA, else ~/.cache/miron_jax, and a folder below it."""
+    """A folder for fetched or generated benchmark data, below $MIRON_JAX_DATA or else ~/.cache/miron_jax."""
     return Path(os.environ.get("MIRON_JAX_DATA") or Path.home() / ".cache" / "miron_jax").joinpath(*below)

@@ -1,7 +1,7 @@
-"""Guarded readers of text that others wrote: JSON and YAML of any bytes give a value or a ValueError, never more.
+"""Guarded readers of untrusted JSON and YAML: any bytes give a value or a ValueError, and nothing else.
 
-Arrives: bytes.  Leaves: plain values.  It deliberately does not know files, tasks or what the values mean: whoever reads
-adds the file and the remedy to the reason.
+Arrives: bytes.  Leaves: plain values.  It deliberately does not know files, tasks or what the values mean: the caller adds
+the file and the remedy to the message.
 """
 
 import json
@@ -14,7 +14,7 @@ import yaml
 Json = Any  # what a JSON or YAML document holds, of unknown shape until it is checked
 JsonObject = dict[str, Json]
 
-MOST_YAML_BYTES = 256 << 10  # the published files have below 40 KB; PyYAML takes seconds for more than this
+MOST_YAML_BYTES = 256 << 10  # published files are smaller than 40 KB; PyYAML takes seconds for more than this
 MOST_DEPTH = 64
 MOST_VALUES = 100_000  # with every alias written out
 
@@ -30,8 +30,8 @@ def parse_json(content: bytes | str) -> Json:
 def parse_yaml(content: bytes) -> Json:
     """The value of a YAML document of mappings, lists, texts, numbers, true, false and null.
 
-    Raises ValueError for tags, merge keys, and what is too large, too deep or has too many aliases.  Dates, and numbers in
-    other bases, are texts.
+    Dates, and numbers in other bases, are texts.  Raises ValueError for tags and merge keys, and for documents that are too
+    large, are nested too deep or have too many aliases.
     """
     if len(content) > MOST_YAML_BYTES:
         raise ValueError(f"{len(content)} bytes, expected {MOST_YAML_BYTES} at most")
@@ -46,8 +46,8 @@ def parse_yaml(content: bytes) -> Json:
         raise ValueError(" ".join(str(error).split())) from None
 
 
-def shown(value: Any) -> str:
-    """A value in a message: its beginning, whatever its size, and however often it holds itself."""
+def shown(value: object) -> str:
+    """The beginning of a value's repr, for a message; the value may be large or contain itself."""
     return _REPR.repr(value)
 
 
@@ -56,11 +56,11 @@ _REPR.maxlevel, _REPR.maxstring, _REPR.maxother, _REPR.maxlong = 3, 60, 60, 60
 
 
 class _Loader(yaml.SafeLoader):
-    """Without tags, and with JSON's scalars."""
+    """A loader without tags, with the scalars of JSON."""
 
-    yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012 - PyYAML's own way
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML reads it from the class
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event = self.peek_event()
         if getattr(event, "tag", None) not in (None, "!"):
             raise yaml.YAMLError(f"the tag {event.tag:.40}, expected none, in {event.start_mark}")  # pyright: ignore
@@ -76,17 +76,17 @@ for _tag, _pattern, _first in (
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), list(_first))
 
 
-def _count(node: Any, counted: dict[int, int], depth: int) -> int:
-    """Values below a node, each alias as often as it stands there."""
+def _count(node: yaml.Node | None, counted: dict[int, int], depth: int) -> int:
+    """Number of values below a node, where an alias counts as a copy of its target."""
     if depth > MOST_DEPTH:
         raise ValueError(f"nested deeper than {MOST_DEPTH}")
     known = counted.get(id(node))
     if known is None:
-        counted[id(node)] = MOST_VALUES  # of a node that holds itself
-        below = node.value if isinstance(node, yaml.SequenceNode) else ()
+        counted[id(node)] = MOST_VALUES  # for a node that contains itself
+        children = node.value if isinstance(node, yaml.SequenceNode) else ()
         if isinstance(node, yaml.MappingNode):
-            below = [part for pair in node.value for part in pair]
-        known = counted[id(node)] = 1 + sum(_count(part, counted, depth + 1) for part in below)
+            children = [child for pair in node.value for child in pair]
+        known = counted[id(node)] = 1 + sum(_count(child, counted, depth + 1) for child in children)
     if known > MOST_VALUES:
         raise ValueError(f"more than {MOST_VALUES} values, aliases written out")
     return known

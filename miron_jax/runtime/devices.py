@@ -1,14 +1,15 @@
-"""Devices and meshes: where weights and batches lie, and how one function runs on all of them at once.
+"""Devices and meshes: how weights and batches are placed, and how one function runs on all devices at once.
 
-Arrives: flags, or weights that lie somewhere.  Leaves: a `Placement`.  It deliberately does not know models or plans.
+Arrives: flags, or weights that are on devices already.  Leaves: a `Placement`.  It deliberately does not know models or
+plans.
 
-A batch has a leading axis of *shards*: parts that are computed side by side, each by a copy of the weights.  A copy is one
-device (`pmap`), or the devices of one place along a mesh's `data` axis, which split it between them (`mesh`).  A function
-of one shard is written once and runs under either.
+A batch has a leading axis of *shards*, which are computed side by side, each by one copy of the weights.  A copy is on one
+device (`pmap`), or it is split over the devices at one index of a mesh's `data` axis (`mesh`).  A function of one shard is
+written once and runs under either.
 
-    data    copies of the weights; each scores rows of its own
-    fsdp    devices that share one copy: each keeps a part of every matrix, gathers a layer's when it is due, and computes
-            some of the shard's rows
+    data    copies of the weights; each copy scores different rows
+    fsdp    devices that share one copy: each keeps a part of every matrix, gathers a layer's matrices before it computes
+            the layer, and computes some of the shard's rows
     model   devices that split heads, feed-forward and vocabulary (tensor parallel)
 """
 
@@ -22,22 +23,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import psutil
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
+from jax.stages import Compiled
+from jax.typing import ArrayLike, DTypeLike
 
 from miron_jax.config import AXES
 from miron_jax.errors import InputError
 
 DATA, FSDP, MODEL = AXES
 
-Device = Any  # a jax.Device: jaxlib has no type stubs
 Tree = Any  # a pytree of arrays: jax has no type for it
+Device = Any  # a jax.Device: jaxlib has no type stubs
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where weights and batches lie.  given: weights come placed, and a batch is one shard on their mesh."""
+    """The devices of weights and batches.  given: the user has placed the weights; a batch is one shard on their mesh."""
 
-    device: Device  # one of its devices
+    device: Device  # one of them
     mesh: Mesh | None = None
     how: Literal["one", "pmap", "mesh", "given"] = "one"
     row_axes: tuple[str, ...] = ()  # axes of the mesh that the rows of one shard are split over
@@ -48,10 +51,10 @@ class Placement:
         return cls(jax.config.values["jax_default_device"] or jax.local_devices()[0])
 
     @classmethod
-    def of(cls, state: Any, row_axes: tuple[str, ...] = ()) -> "Placement":
-        """Of weights that lie on a device or on a mesh.  Raises InputError where their mesh has no such axes."""
+    def of(cls, state: Tree, row_axes: tuple[str, ...] = ()) -> "Placement":
+        """The placement of weights that are on a device or on a mesh.  Raises InputError where their mesh lacks row_axes."""
         leaves = jax.tree.leaves(state)
-        device = min(leaves[0].sharding.addressable_devices, key=lambda own: own.id)
+        device = min(leaves[0].sharding.addressable_devices, key=lambda device: device.id)
         meshes: list[Any] = [leaf.sharding.mesh for leaf in leaves if isinstance(leaf.sharding, NamedSharding)]
         names = meshes[0].axis_names if meshes else ()
         if not set(row_axes) <= set(names):
@@ -62,7 +65,8 @@ class Placement:
 
     @classmethod
     def choose(cls, sharding: Literal["pmap", "mesh"], axes: tuple[tuple[str, int], ...] = ()) -> "Placement":
-        """Of --sharding and --mesh: this host's devices, or all devices of all hosts where the mesh is as large.
+        """The placement of --sharding and --mesh: on devices of this host, or on all devices of all hosts for a mesh of that
+        size.
 
         Raises InputError for a mesh that does not fit the devices.
         """
@@ -95,127 +99,126 @@ class Placement:
 
     @property
     def is_global(self) -> bool:
-        """Whether it spans hosts: then all of them run the same programs in the same order."""
+        """Whether the mesh spans hosts: then all hosts run the same programs in the same order."""
         return self.mesh is not None and not self.shared.is_fully_addressable
 
     @property
-    def shared(self) -> Any:
-        """Where that lies which every device has whole."""
+    def shared(self) -> Sharding | Device:
+        """Sharding of arrays that every device has whole."""
         return self.device if self.mesh is None else NamedSharding(self.mesh, PartitionSpec())
 
     @property
-    def split(self) -> Any:
-        """Where arrays with a leading axis of shards lie."""
+    def split(self) -> Sharding | Device:
+        """Sharding of arrays with a leading axis of shards."""
         return self.shared if self.how in ("one", "given") else NamedSharding(self.mesh, PartitionSpec(DATA))  # type: ignore[arg-type]
 
     @property
     def row_sharding(self) -> NamedSharding | PartitionSpec | None:
-        """Of a shard's arrays [rows, ...], inside its function."""
+        """Sharding of one shard's arrays [rows, ...], inside the function that computes it."""
         if not self.row_axes:
             return None
         spec = PartitionSpec(self.row_axes)
         return NamedSharding(self.mesh, spec) if self.how == "given" else spec  # type: ignore[arg-type]
 
-    def share(self, host: Any) -> jax.Array:
-        """A host array on every device, whole."""
+    def share(self, host: ArrayLike) -> jax.Array:
+        """Copy a host array whole to every device."""
         return _put(np.asarray(host), self.shared)
 
-    def put(self, host: Any) -> jax.Array:
-        """A host array with a leading axis of shards, each part where its shard is computed."""
+    def put(self, host: ArrayLike) -> jax.Array:
+        """Copy each shard of a host array, whose leading axis is shards, to the devices that compute it."""
         return _put(np.asarray(host), self.split)
 
-    def zeros(self, shape: tuple[int, ...], dtype: Any, spec: PartitionSpec) -> jax.Array:
-        """An array with a leading axis of shards, which lies as `spec` says under `mesh`."""
+    def zeros(self, shape: tuple[int, ...], dtype: DTypeLike, spec: PartitionSpec) -> jax.Array:
+        """Zeros with a leading axis of shards; under `mesh` they are split as `spec` says."""
         if self.how in ("one", "given"):
             return jax.device_put(jnp.zeros(shape, dtype), self.split)
-        lies = NamedSharding(self.mesh, spec) if self.how == "mesh" else self.split  # type: ignore[arg-type]
-        return jax.jit(partial(jnp.zeros, shape, dtype), out_shardings=lies)()
+        sharding = NamedSharding(self.mesh, spec) if self.how == "mesh" else self.split  # type: ignore[arg-type]
+        return jax.jit(partial(jnp.zeros, shape, dtype), out_shardings=sharding)()
 
     @property
     def results(self) -> PartitionSpec:
-        """Of a program's small results: whole on every device of a mesh that spans hosts, for each host to read."""
+        """Spec of a program's small results: whole on every device of a mesh that spans hosts, as each host reads them."""
         return PartitionSpec() if self.is_global else PartitionSpec(DATA)
 
     def put_weight(self, host: np.ndarray, spec: PartitionSpec, shape: tuple[int, ...]) -> jax.Array:
-        """A weight, split over the mesh as `spec` says; zeros fill it up to `shape`."""
+        """Copy a weight to the mesh, split as `spec` says and padded with zeros to `shape`."""
         if self.mesh is None:
             return jax.device_put(host, self.device)
 
         def part(index: Any) -> np.ndarray:
-            own = host[index]
-            wanted = [len(range(*cut.indices(size))) for cut, size in zip(index, shape, strict=True)]
-            more = [(0, size - there) for size, there in zip(wanted, own.shape, strict=True)]
-            return np.pad(own, more) if any(right for _, right in more) else own
+            block = host[index]
+            sizes = [len(range(*axis.indices(size))) for axis, size in zip(index, shape, strict=True)]
+            padding = [(0, padded - size) for padded, size in zip(sizes, block.shape, strict=True)]
+            return np.pad(block, padding) if any(right for _, right in padding) else block
 
         return jax.make_array_from_callback(shape, NamedSharding(self.mesh, spec), part)
 
     def compile(
         self,
-        function: Callable[..., Any],
-        shared: tuple[Any, ...],
-        split: tuple[Any, ...],
+        function: Callable[..., Tree],
+        shared: tuple[Tree, ...],
+        split: tuple[Tree, ...],
         donate: tuple[int, ...] = (),
-        out: Any = None,
-    ) -> Any:
-        """The compiled program of `function(*shared, *split)` -> arrays of one shard.
+        out: Tree = None,
+    ) -> Compiled:
+        """Compile `function(*shared, *split)`, which computes one shard.
 
-        Its arguments and results are arrays, or trees of them; those of `split`, and the results, have a leading axis of
-        shards that the function does not see.  `donate`: arguments whose memory the results take over.  `out`: tree of
-        PartitionSpecs of the results, leading axis included; None: each shard's results lie whole on its devices, and on
-        every device of a mesh that spans hosts.
+        Arguments and results are trees of arrays; those of `split`, and the results, have a leading axis of shards that the
+        function does not see.  `donate`: indices of arguments whose memory the results take over.  `out`: tree of
+        PartitionSpecs of the results, leading axis included; None: see `results`.
         """
         first = len(shared)
 
-        def one(*arguments: Any) -> Any:
-            own = jax.tree.map(lambda x: x[0], arguments[first:])
-            return jax.tree.map(lambda y: y[None], function(*arguments[:first], *own))
+        def one(*arguments: Tree) -> Tree:
+            shard = jax.tree.map(lambda x: x[0], arguments[first:])
+            return jax.tree.map(lambda y: y[None], function(*arguments[:first], *shard))
 
         if self.how == "pmap":
             assert self.mesh is not None
             axes = (None,) * first + (0,) * len(split)
             devices = list(self.mesh.devices.flat)
             mapped = jax.pmap(function, DATA, in_axes=axes, donate_argnums=donate, devices=devices)
-            # Where there are several processes, pmap takes shapes for host arrays: it is shown arrays.
+            # With several processes, pmap mistakes shapes for host arrays: it gets zeros of these shapes.
             shared = jax.tree.map(lambda x: self.share(_zeros(x)) if _is_shape(x) else x, shared)
             split = jax.tree.map(lambda x: self.put(_zeros(x)) if _is_shape(x) else x, split)
         elif self.how == "mesh":
             assert self.mesh is not None
             whole, by_shard = PartitionSpec(), PartitionSpec(DATA)
             specs = (whole,) * first + (by_shard,) * len(split)
-            # Only `data` is mapped by hand; what the other axes do follows from where the weights lie.
+            # Only `data` is manual; XLA partitions over the other axes, from the shardings of the weights.
             inner = jax.shard_map(
                 one, mesh=self.mesh, in_specs=specs, out_specs=by_shard, axis_names={DATA}, check_vma=False
             )
             out = out or self.results
-            lies = jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), out, is_leaf=_is_spec)  # type: ignore[arg-type]
-            mapped = jax.jit(inner, donate_argnums=donate, out_shardings=lies)
+            shardings = jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), out, is_leaf=_is_spec)  # type: ignore[arg-type]
+            mapped = jax.jit(inner, donate_argnums=donate, out_shardings=shardings)
         else:
             mapped = jax.jit(one, donate_argnums=donate)
         return mapped.lower(*shared, *split).compile()
 
-    def on_one_device(self, state: Any) -> Any:
-        """The same weights on one device, where a device has all of them; else as they are."""
+    def on_one_device(self, state: Tree) -> Tree:
+        """The weights on one device where each device has a whole copy, else as they are."""
         if self.how != "pmap":
             return state
         return jax.tree.map(lambda leaf: leaf.addressable_data(0), state)
 
     def free_bytes(self) -> float:
-        """Memory that a program may still take on each device; on CPU they have the host's in common.  On a mesh that spans
-        hosts none is looked at: they must not come to unlike sizes."""
+        """Free memory of each device; on CPU an equal share of the host's.  Unlimited on a mesh that spans hosts, where all
+        hosts must choose the same sizes."""
         if self.is_global:
             return float(1 << 60)
         statistics = self.device.memory_stats()
         if statistics and "bytes_limit" in statistics:
             return statistics["bytes_limit"] - statistics["bytes_in_use"]
-        here = 1 if self.mesh is None else len(self.mesh.local_devices)
-        return psutil.virtual_memory().available / here
+        num_local = 1 if self.mesh is None else len(self.mesh.local_devices)
+        return psutil.virtual_memory().available / num_local
 
 
 def take_rows(table_VD: jax.Array, index_BT: jax.Array, rows_are_split: bool) -> jax.Array:
-    """float32 table_VD[index_BT]; where a mesh splits the table's rows over `fsdp` and `model`, each device takes its own.
+    """float32 table_VD[index_BT]; where a mesh splits V over `fsdp` and `model`, each device looks up the rows it holds.
 
-    Inside a program of `Placement.compile`; `rows_are_split`: B over `fsdp`.  XLA's own way to split such a gather ends the
-    process at some sizes (spmd_partitioner_util.cc, "Check failed: partition_group_list", jaxlib 0.10.2).
+    For use inside a program of `Placement.compile`.  `rows_are_split`: whether B is split over `fsdp`.  XLA's partitioner
+    aborts at some sizes of such a gather (spmd_partitioner_util.cc, "Check failed: partition_group_list", jaxlib 0.10.2).
     """
     mesh = jax.sharding.get_abstract_mesh()
     axes = tuple(axis for axis in (FSDP, MODEL) if mesh.shape.get(axis, 1) > 1)
@@ -223,45 +226,45 @@ def take_rows(table_VD: jax.Array, index_BT: jax.Array, rows_are_split: bool) ->
         return table_VD[index_BT].astype(jnp.float32)
     scatters = rows_are_split and FSDP in axes and index_BT.shape[0] % mesh.shape[FSDP] == 0
 
-    def own_rows(part_VD: jax.Array, index_BT: jax.Array) -> jax.Array:
-        own_BT = index_BT - jax.lax.axis_index(axes) * part_VD.shape[0]
-        here_BT = (own_BT >= 0) & (own_BT < part_VD.shape[0])
-        taken_BTD = part_VD[jnp.where(here_BT, own_BT, 0)].astype(jnp.float32)
-        found_BTD = jnp.where(here_BT[..., None], taken_BTD, 0.0)  # one device's row and zeros: the sum is exact
+    def local_rows(part_VD: jax.Array, index_BT: jax.Array) -> jax.Array:
+        local_BT = index_BT - jax.lax.axis_index(axes) * part_VD.shape[0]
+        is_local_BT = (local_BT >= 0) & (local_BT < part_VD.shape[0])
+        rows_BTD = part_VD[jnp.where(is_local_BT, local_BT, 0)].astype(jnp.float32)
+        rows_BTD = jnp.where(is_local_BT[..., None], rows_BTD, 0.0)  # zeros on all devices but one: the sum is exact
         if not scatters:
-            return jax.lax.psum(found_BTD, axes)
-        found_BTD = jax.lax.psum_scatter(found_BTD, FSDP, scatter_dimension=0, tiled=True)
-        return jax.lax.psum(found_BTD, MODEL) if MODEL in axes else found_BTD
+            return jax.lax.psum(rows_BTD, axes)
+        rows_BTD = jax.lax.psum_scatter(rows_BTD, FSDP, scatter_dimension=0, tiled=True)
+        return jax.lax.psum(rows_BTD, MODEL) if MODEL in axes else rows_BTD
 
     whole, rows = PartitionSpec(), PartitionSpec(FSDP) if scatters else PartitionSpec()
     split = jax.shard_map(
-        own_rows, in_specs=(PartitionSpec(axes), whole), out_specs=rows, axis_names=set(axes), check_vma=False
+        local_rows, in_specs=(PartitionSpec(axes), whole), out_specs=rows, axis_names=set(axes), check_vma=False
     )
     return split(table_VD, index_BT)
 
 
-def _is_shape(value: Any) -> bool:
-    return isinstance(value, jax.ShapeDtypeStruct)
+def _is_shape(leaf: object) -> bool:
+    return isinstance(leaf, jax.ShapeDtypeStruct)
 
 
 def _zeros(shape: jax.ShapeDtypeStruct) -> np.ndarray:
     return np.zeros(shape.shape, shape.dtype)
 
 
-def _is_spec(value: Any) -> bool:
-    return isinstance(value, PartitionSpec)
+def _is_spec(leaf: object) -> bool:
+    return isinstance(leaf, PartitionSpec)
 
 
-def _put(host: np.ndarray, sharding: Any) -> jax.Array:
+def _put(host: np.ndarray, sharding: Sharding | Device) -> jax.Array:
     if getattr(sharding, "is_fully_addressable", True):
         return jax.device_put(host, sharding)
-    return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])  # compares nothing over hosts
+    return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])  # does not compare hosts
 
 
-def with_auto_axes(state: Any) -> Any:
-    """The same arrays where a mesh has explicit axes (jax.make_mesh's default), under automatic ones: nothing is copied."""
+def with_auto_axes(state: Tree) -> Tree:
+    """The same arrays with the explicit axes of their mesh (jax.make_mesh's default) made automatic; nothing is copied."""
 
-    def one(leaf: Any) -> Any:
+    def one(leaf: jax.Array) -> jax.Array:
         sharding = getattr(leaf, "sharding", None)
         if not isinstance(sharding, NamedSharding) or set(sharding.mesh.axis_types) == {AxisType.Auto}:
             return leaf

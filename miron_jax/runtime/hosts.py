@@ -1,10 +1,11 @@
-"""The processes of one run: who takes which rows, what all of them agree on, and how a run ends when one is lost.
+"""The processes of one run: how they share rows, what they agree on, and how the run ends when one of them fails.
 
-Arrives: what a cluster or flags say of the processes.  Leaves: a `Hosts`.  It deliberately does not know what is scored.
+Arrives: the addresses of the processes, from flags or a cluster.  Leaves: a `Hosts`.  It deliberately does not know what is
+scored.
 
-Processes meet in jax.distributed.  Where each one has all weights nothing is done in step: rows are dealt out by their
-predicted cost, and whoever is done with its own takes what another has not begun.  A process that is killed, hangs or
-fails ends the others within --peer_timeout, with a sentence that says which one.
+Processes meet in jax.distributed.  Where each process has all weights, they do not run in lockstep: rows are dealt out by
+their predicted cost, and a process that has finished its rows takes rows that another has not begun.  When a process is
+killed, hangs or fails, the others end within --peer_timeout, with a sentence that names it.
 """
 
 import contextlib
@@ -14,35 +15,39 @@ import socket
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heapreplace
 from itertools import chain, groupby
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import jax
 import numpy as np
 
 from miron_jax.errors import INTERRUPTED, InputError, printable
+from miron_jax.files.readers import Json
+from miron_jax.files.store import SEEN_SECONDS, Store
 
 BEAT_SECONDS, POLL_SECONDS = 1.0, 0.1
-STALL_SECONDS = 1800.0  # without a batch, of a process that waits for none of the others: its device hangs
+STALL_SECONDS = 1800.0  # a process without a batch for so long, which does not wait for others, has a device that hangs
 _ROOT = "miron_jax"
+T = TypeVar("T")
 
 
 class Hosts:
-    """This process among those of its run; alone, all of it is local and immediate."""
+    """This process among the processes of its run; a process that runs alone never waits."""
 
     def __init__(self, index: int = 0, count: int = 1, client: Any = None, peer_timeout: float = 60.0) -> None:
         self.index, self.count, self.peer_timeout = index, count, peer_timeout
         self._client = client  # of jax.distributed's coordinator
-        self._taken: dict[str, int] = {}  # of queues, alone
+        self._next_index: dict[str, int] = {}  # of each queue, in a process that runs alone
         self._stopped = threading.Event()
         self._leaving = threading.Lock()
-        self._steps, self._waits = 0, False  # batches that came; whether this process waits for others
-        self._answered = time.monotonic()  # when the coordinator last did
-        self._heard = {peer: (time.monotonic(), "") for peer in range(count)}
-        self._moved = {peer: (time.monotonic(), "") for peer in range(count)}  # when each last came on
-        self.on_leave: Callable[[], None] = lambda: None  # what must be written before the process ends
+        self._steps, self._waits = 0, False  # batches done; whether this process waits for others
+        self._last_answer = time.monotonic()  # of the coordinator
+        self._last_beat = {peer: (time.monotonic(), "") for peer in range(count)}
+        self._last_step = {peer: (time.monotonic(), "") for peer in range(count)}
+        self.on_leave: Callable[[], None] = lambda: None  # writes what must be kept before the process ends
         if client is not None:
             for task in (self._beat, self._watch):
                 threading.Thread(target=task, daemon=True).start()
@@ -52,10 +57,10 @@ class Hosts:
         """Whether this process reads the hub, checks the output folder and writes the results."""
         return self.index == 0
 
-    # What all agree on
+    # Agreement
 
-    def agree(self, name: str, value: Any = None) -> Any:
-        """What the first process says (anything JSON); each name is used once."""
+    def agree(self, name: str, value: Json = None) -> Json:
+        """The value of the first process, which all processes get; each name is used once."""
         if self._client is None:
             return value
         if self.is_first:
@@ -70,20 +75,44 @@ class Hosts:
                         raise
                 time.sleep(POLL_SECONDS)
 
-    def tell(self, name: str, value: Any = None) -> None:
-        """Say that this process has come to `name`."""
+    def arrive(self, name: str, value: Json = None) -> None:
+        """Publish that this process has reached the barrier `name`, with a value for `gather`; does not wait."""
         if self._client is not None:
             self._set(f"at/{name}/{self.index}", json.dumps(value))
 
-    def gather(self, name: str) -> list[Any]:
-        """What every process told at `name`, once all have come there."""
+    def gather(self, name: str) -> list[Json]:
+        """The value of every process at the barrier `name`; waits until all have reached it."""
         if self._client is None:
             return [None]
         with self._waiting():
-            while len(found := self._all(f"at/{name}/")) < self.count:
+            while len(texts := self._all(f"at/{name}/")) < self.count:
                 time.sleep(POLL_SECONDS)
-        told = {int(key.rsplit("/", 1)[1]): json.loads(value) for key, value in found.items()}
-        return [told[index] for index in range(self.count)]
+        values = {int(key.rsplit("/", 1)[1]): json.loads(text) for key, text in texts.items()}
+        return [values[index] for index in range(self.count)]
+
+    def check_shared(self, store: Store) -> None:
+        """Check that all processes see one output folder: the others look for a file that the first writes.
+
+        Raises InputError.
+        """
+        if self.count == 1:
+            return
+        sign = self.agree("folder", f".shared-{uuid.uuid4().hex}")
+        if self.is_first:
+            store.put(sign, b"")
+        self.agree("folder is there")
+        start = time.monotonic()
+        while not store.has(sign):
+            if time.monotonic() - start > SEEN_SECONDS:
+                raise InputError(
+                    f"--output={store.name}: what process 0 put there is not seen on {socket.gethostname()}: name a folder "
+                    "that all hosts share"
+                )
+            time.sleep(0.2)
+        self.arrive("folder is seen")
+        if self.is_first:
+            self.gather("folder is seen")
+            store.remove(sign)
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -93,59 +122,59 @@ class Hosts:
         self.step()
 
     def step(self) -> None:
-        """This process comes on."""
+        """Count a finished batch, so that the others know that this process does not hang."""
         self._steps += 1
 
-    def first_then_others(self, name: str, function: Callable[[], Any]) -> Any:
-        """Run by the first process, then by the others: what it fetches they find."""
+    def first_then_others(self, name: str, function: Callable[[], T]) -> T:
+        """Call the function in the first process, then in the others, which find in the cache what the first has fetched."""
         if not self.is_first:
             self.agree(name)
-        found = function()
+        returned = function()
         if self.is_first:
             self.agree(name)
-        return found
+        return returned
 
     # Work
 
-    def take(self, queue: str, lists: Sequence[Sequence[Any]]) -> Iterator[Any]:
-        """Items of this process's own list, then what is left of the others'; over all processes each item once.
+    def take(self, queue: str, lists: Sequence[Sequence[T]]) -> Iterator[T]:
+        """Items of this process's list, then what is left of the others' lists; over all processes each item once.
 
-        `lists`: one a process, the same everywhere.  `queue` is used once.
+        `lists`: one for each process, the same in all of them.  `queue` is a name that is used once.
         """
         for offset in range(self.count):
             owner = (self.index + offset) % self.count
-            while (place := self._next(f"{queue}/{owner}")) < len(lists[owner]):
-                yield lists[owner][place]
+            while (index := self._next(f"{queue}/{owner}")) < len(lists[owner]):
+                yield lists[owner][index]
 
     def _next(self, queue: str) -> int:
         if self._client is not None:
             return self._client.key_value_increment(f"{_ROOT}/queue/{queue}", 1) - 1
-        place = self._taken.get(queue, 0)
-        self._taken[queue] = place + 1
-        return place
+        index = self._next_index.get(queue, 0)
+        self._next_index[queue] = index + 1
+        return index
 
-    # Who is there
+    # Peers
 
     def fail(self, status: int, message: str) -> NoReturn:
-        """End this process; the others are told why, and do not wait for it.  The first one stays until they have."""
+        """End this process and publish why, so that the others do not wait for it; the first one gives them time to read."""
         with self._leaving:
             self._stopped.set()
             with contextlib.suppress(jax.errors.JaxRuntimeError):
                 self._set(f"end/{self.index}", json.dumps([status, socket.gethostname(), message]))
             if self.is_first:
                 time.sleep(4 * BEAT_SECONDS)
-            os._exit(status)  # jax's own end would wait for all processes
+            os._exit(status)  # jax's exit handler would wait for all processes
 
     def leave_if_one_is_lost(self, error: BaseException) -> None:
-        """A collective that fails may be a peer's end, known once its beats are missed: then this does not return."""
+        """Wait out --peer_timeout after a collective has failed: if a peer is lost, this process ends meanwhile."""
         if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
             time.sleep(self.peer_timeout + 4 * BEAT_SECONDS)
 
     def end(self) -> None:
-        """All processes come here before one of them goes."""
+        """Wait for all processes, then leave jax.distributed."""
         if self._client is None:
             return
-        self.tell("end")
+        self.arrive("end")
         self.gather("end")
         self._stopped.set()
         jax.distributed.shutdown()
@@ -158,8 +187,8 @@ class Hosts:
                 self._set(f"beat/{self.index}", f"{count} {socket.gethostname()} {self._steps} {self._waits:d}")
                 beats, ends = self._all("beat/"), self._all("end/")
             except jax.errors.JaxRuntimeError:  # the coordinator is gone, or late: `_watch` counts the seconds
-                beats = ends = None
-            if beats is not None and ends is not None:
+                pass
+            else:
                 self._hear(beats, ends)
             self._stopped.wait(BEAT_SECONDS)
 
@@ -167,31 +196,31 @@ class Hosts:
         now = time.monotonic()
         for key, beat in beats.items():
             peer = int(key.rsplit("/", 1)[1])
-            if beat != self._heard[peer][1]:
-                self._heard[peer] = (now, beat)
+            if beat != self._last_beat[peer][1]:
+                self._last_beat[peer] = (now, beat)
             _, _, steps, waits = beat.split()
-            if waits == "1" or steps != self._moved[peer][1]:
-                self._moved[peer] = (now, steps)
-        self._answered = now
-        for key, told in ends.items():
-            status, host, message = json.loads(told)
+            if waits == "1" or steps != self._last_step[peer][1]:
+                self._last_step[peer] = (now, steps)
+        self._last_answer = now
+        for key, end in ends.items():
+            status, host, message = json.loads(end)
             self._leave(status, f"process {key.rsplit('/', 1)[1]} ({host}) has ended: {message}")
 
     def _watch(self) -> None:
         while not self._stopped.wait(BEAT_SECONDS):
             now, again = time.monotonic(), "what is scored is kept, run the same command again"
-            if now - self._answered > self.peer_timeout:
-                seconds = f"{now - self._answered:.0f} s"
+            if now - self._last_answer > self.peer_timeout:
+                seconds = f"{now - self._last_answer:.0f} s"
                 self._leave(
                     INTERRUPTED, f"process 0, which coordinates the run, has not answered for {seconds}: {again}"
                 )
-            for peer, (moved, _) in self._moved.items():
-                if now - moved > STALL_SECONDS:
-                    host, seconds = "".join(self._heard[peer][1].split()[1:2]), f"{now - moved:.0f} s"
+            for peer, (stepped, _) in self._last_step.items():
+                if now - stepped > STALL_SECONDS:
+                    host, seconds = "".join(self._last_beat[peer][1].split()[1:2]), f"{now - stepped:.0f} s"
                     self._leave(
                         INTERRUPTED, f"process {peer} ({host}) has done nothing for {seconds}: it hangs; {again}"
                     )
-            for peer, (heard, beat) in self._heard.items():
+            for peer, (heard, beat) in self._last_beat.items():
                 if now - heard > self.peer_timeout:
                     host = "".join(beat.split()[1:2]) or "never heard from"
                     self._leave(
@@ -201,8 +230,8 @@ class Hosts:
                     )
 
     def _leave(self, status: int, message: str) -> NoReturn:
-        """End the process from a thread of its own, whatever the main one waits for."""
-        with self._leaving:  # the other thread of this process may have come to the same end
+        """End the process from the beating or the watching thread, whatever the main thread waits for."""
+        with self._leaving:  # the other of the two threads may be here too
             if self._stopped.is_set():
                 time.sleep(self.peer_timeout)
             self._stopped.set()
@@ -220,19 +249,22 @@ class Hosts:
 
 
 def join(coordinator: str | None, num_processes: int | None, process_id: int | None, peer_timeout: float) -> Hosts:
-    """Meet the other processes: those that the cluster tells of (TPU pod, Slurm, Open MPI, Kubernetes), or the flags.
+    """Connect to the other processes: through `coordinator`, or as JAX detects the cluster (TPU pod, Slurm, Open MPI,
+    Kubernetes) where it is None.
 
-    Raises InputError where there are none.  Must come before anything that starts jax's backend.
+    Raises InputError where the processes do not meet.  Must be called before anything starts jax's backend.
     """
-    given = coordinator is not None
-    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM for itself
+    is_named = coordinator is not None
+    jax.config.update("jax_enable_preemption_service", False)  # it would handle SIGTERM
     try:
         jax.distributed.initialize(
             coordinator,
             num_processes,
             process_id,
-            cluster_detection_method="deactivate" if given else None,
-            coordinator_bind_address=coordinator if given and coordinator.startswith(("127.", "localhost")) else None,
+            cluster_detection_method="deactivate" if is_named else None,
+            coordinator_bind_address=coordinator
+            if is_named and coordinator.startswith(("127.", "localhost"))
+            else None,
             initialization_timeout=int(max(60, 5 * peer_timeout)),
             heartbeat_timeout_seconds=int(2 * peer_timeout) + 60,  # this module finds a lost peer before jax does
         )
@@ -247,7 +279,7 @@ def join(coordinator: str | None, num_processes: int | None, process_id: int | N
             f"--coordinator={coordinator}: the processes did not meet ({reason:.200}): start all of them, with the address "
             "of process 0"
         ) from None
-    from jax._src import distributed  # its key-value store has no public name; Orbax takes it from here too
+    from jax._src import distributed  # its key-value store has no public name; Orbax imports it from here too
 
     state = distributed.global_state
     return Hosts(state.process_id, state.num_processes, state.client, peer_timeout)
@@ -261,32 +293,32 @@ def deal(
     sizes: dict[int, int],
     load: np.ndarray | None = None,
 ) -> list[list[list[int]]]:
-    """Rows to processes, the same everywhere: for each process lists of rows of one length, longest first.
+    """Deal rows to `count` processes, each process computing the same result: for each process its batches, longest first.
 
-    Whole sets of `shards` rows of one length, which a process's devices compute side by side, go to the process with the
-    least cost so far, longest rows first: then no process is ahead of another by more than a set of the shortest rows.
-    A list is one batch: `sizes[length]` rows on each device, the last of a length fewer.  length: int [rows]; cost: float
-    [rows], of one row of that length; load: float [count], what each process has of earlier parts, to which this one's is
-    added.
+    A set of up to `shards` rows of one length, which the devices of a process compute side by side, goes to the process with
+    the least cost so far, longest rows first: then no process is ahead of another by more than a set of the shortest rows.
+    A batch has rows of one length, `sizes[length]` on each device; the last one of a length may have fewer.  length: int
+    [rows]; cost: float [rows], of one row; load: float [count], cost of each process in earlier request batches, to which
+    the cost of this one is added in place.
     """
     load = np.zeros(count) if load is None else load
     sets: list[list[list[int]]] = [[] for _ in range(count)]
-    loads = [(own, index) for index, own in enumerate(load.tolist())]
+    loads = [(total, index) for index, total in enumerate(load.tolist())]
     heapify(loads)
     for size in np.unique(length)[::-1].tolist():
         rows = np.flatnonzero(length == size)
         for start in range(0, len(rows), shards):
-            own = rows[start : start + shards].tolist()
+            one_set = rows[start : start + shards].tolist()
             least, index = loads[0]
-            heapreplace(loads, (least + float(cost[own[0]]), index))
-            sets[index].append(own)
-    for own, index in loads:
-        load[index] = own
-    return [list(_batches(own, length, sizes)) for own in sets]
+            heapreplace(loads, (least + float(cost[one_set[0]]), index))
+            sets[index].append(one_set)
+    for total, index in loads:
+        load[index] = total
+    return [list(_batches(of_process, length, sizes)) for of_process in sets]
 
 
 def _batches(sets: list[list[int]], length: np.ndarray, sizes: dict[int, int]) -> Iterator[list[int]]:
-    for size, own in groupby(sets, key=lambda rows: int(length[rows[0]])):
-        alike = list(own)
-        for start in range(0, len(alike), sizes[size]):
-            yield list(chain.from_iterable(alike[start : start + sizes[size]]))
+    for size, group in groupby(sets, key=lambda rows: int(length[rows[0]])):
+        of_length = list(group)
+        for start in range(0, len(of_length), sizes[size]):
+            yield list(chain.from_iterable(of_length[start : start + sizes[size]]))

@@ -1,15 +1,15 @@
-"""Finished scores and texts in the output folder, by content: what a run that was killed need not do again.
+"""The journal: finished scores and texts in the output folder, which a resumed run reads instead of computing them again.
 
-Arrives: scores of requests, texts, each under the digest of all that it depends on beside the weights.  Leaves: the same
+Arrives: scores of requests, and texts, each with a digest of everything it depends on besides the weights.  Leaves: the same
 to a later run.  It deliberately does not know requests, plans or tasks.
 
-    OUTPUT/journal/KEY/WRITER-NUMBER-CHECKSUM.npz      parts, each whole or absent; CHECKSUM is of its bytes
-    OUTPUT/journal/KEY/damaged/..                     parts that were found to be others than their names say
+    OUTPUT/journal/KEY/WRITER-NUMBER-CHECKSUM.npz      segments, each whole or absent; CHECKSUM is of its bytes
+    OUTPUT/journal/KEY/damaged/..                      segments that did not match their checksum or could not be read
     OUTPUT/journal/KEY/answers.json                    of a user's own model: what it answers to fixed tokens
 
-KEY names everything that all entries depend on: weights, architecture, tokenizer, dtype, matmul precision, platform and the
-version of the engine's arithmetic; behind a dash also a user's own model's answers, which on another layout of devices are
-the same within a tolerance.  A part holds entries of some seconds; it is written by a thread of its own.
+KEY is a digest of what all entries depend on: weights, architecture, tokenizer, dtype, matmul precision, platform and the
+version of the engine's arithmetic.  For a user's own model a digest of its answers follows after a dash; on another layout
+of devices they count as the same within a tolerance.  A segment holds the entries of a few seconds; a thread writes it.
 """
 
 import io
@@ -24,18 +24,18 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from miron_jax.errors import InputError
-from miron_jax.files.readers import parse_json
+from miron_jax.files.readers import Json, parse_json
 from miron_jax.files.store import SEEN_SECONDS, Store
 from miron_jax.ragged import offsets_of
 from miron_jax.runtime.answers import Answers
 
-NUMERICS = 1  # version of the engine's arithmetic: one more whenever a score may change beyond float32 rounding
+NUMERICS = 1  # version of the engine's arithmetic: raise it whenever a score may change beyond float32 rounding
 FOLDER, DAMAGED, ANSWERS = "journal", "damaged", "answers.json"
-FLUSH_SECONDS = 5.0  # what a run that is killed loses at most, and the time of a part
+FLUSH_SECONDS = 5.0  # between two segments: a run that is killed loses about as much work
 
 
 class Entries(NamedTuple):
-    """Scores of requests: the tokens of entry i are [offsets[i], offsets[i + 1])."""
+    """Scores of R requests with N scored tokens; those of entry i are [offsets[i], offsets[i + 1])."""
 
     digests: np.ndarray  # uint8 [R, 16]
     offsets: np.ndarray  # int64 [R + 1]
@@ -45,63 +45,65 @@ class Entries(NamedTuple):
 
 
 class Text(NamedTuple):
+    """A text that the model generated."""
+
     text: str
     token_ids: tuple[int, ...]
     ended: Any  # as `generate.Generated` has it
 
 
-def run_key(parts: Mapping[str, Any]) -> str:
-    """Names what all entries of a run depend on."""
-    told = json.dumps({"numerics": NUMERICS, **parts}, sort_keys=True)
-    return blake2b(told.encode(), digest_size=16).hexdigest()
+def run_key(parts: Mapping[str, Json]) -> str:
+    """Digest of what all entries of a run depend on."""
+    document = json.dumps({"numerics": NUMERICS, **parts}, sort_keys=True)
+    return blake2b(document.encode(), digest_size=16).hexdigest()
 
 
 def key_of_answers(store: Store, key: str, answers: Answers, say: Callable[[str], None] = lambda line: None) -> str:
-    """The key of a model that answers so: one whose entries are there already, where it answers the same.
+    """The key of a user's own model: that of an earlier run whose answers are the same within the tolerance, or a new one.
 
-    A model may compute otherwise with the same weights and code: its code reads a file.  Raises OSError.
+    A model with the same weights and code may compute something else: its code may read a file.  Raises OSError.
     """
-    own = f"{key}-{answers.digest}"
-    others = [name for name in store.names(FOLDER) if name.startswith(f"{key}-") and name != own]
-    if store.has(f"{FOLDER}/{own}/{ANSWERS}"):
-        return own
-    for name in others:
+    new_key = f"{key}-{answers.digest}"
+    if store.has(f"{FOLDER}/{new_key}/{ANSWERS}"):
+        return new_key
+    for name in store.names(FOLDER):
+        if not name.startswith(f"{key}-") or name == new_key:
+            continue
         try:
-            found = Answers.of_json(parse_json(store.get(f"{FOLDER}/{name}/{ANSWERS}")))
-            why = answers.differ(found)
+            why = answers.differ(Answers.of_json(parse_json(store.get(f"{FOLDER}/{name}/{ANSWERS}"))))
         except (FileNotFoundError, ValueError, TypeError):
             why = "in a way that is not known, its answers.json is damaged"
         if why is None:
             return name
         say(f"{store.name}/{FOLDER}/{name} is not taken: with the same weights and code it answers otherwise, {why}")
-    store.put(f"{FOLDER}/{own}/{ANSWERS}", json.dumps(answers).encode())
-    return own
+    store.put(f"{FOLDER}/{new_key}/{ANSWERS}", json.dumps(answers).encode())
+    return new_key
 
 
 class Journal:
-    """What is finished, and where more of it goes.  Raises OSError where the folder cannot be written to."""
+    """Scores and texts of earlier runs, and a writer of new ones.  Raises OSError where the folder is not writable."""
 
     def __init__(self, store: Store, key: str, writer: str, say: Callable[[str], None] = lambda line: None) -> None:
         self._store, self._folder, self._say = store, f"{FOLDER}/{key}", say
         self._writer = f"{writer}-{time.time_ns():x}"
-        self._scores: list[Entries] = []  # of parts that were read
-        self._place: dict[bytes, tuple[int, int]] = {}  # digest -> part, entry
+        self._segments: list[Entries] = []  # that were read
+        self._entry_of: dict[bytes, tuple[int, int]] = {}  # digest -> segment, entry in it
         self._texts: dict[str, Text] = {}
         self._read: set[str] = set()
         self._entries: list[Entries] = []  # not yet written
         self._new_texts: list[tuple[str, Text]] = []
-        self._held: tuple[list[Entries], list[tuple[str, Text]]] = [], []
+        self._in_flight: tuple[list[Entries], list[tuple[str, Text]]] = [], []  # what the thread writes
         self._thread = ThreadPoolExecutor(1)
         self._writing: Future[None] | None = None
         self._count, self._last = 0, time.monotonic()
         self._lock = threading.RLock()  # a process that has lost a peer writes from another thread
-        self.seconds = 0.0  # that it took: those that the run waited, and those of the writing thread
+        self.seconds = 0.0  # that the run waited for the journal, and that the thread took
 
     def __enter__(self) -> Self:
         self.read()
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self.flush()
         finally:
@@ -110,10 +112,10 @@ class Journal:
     @property
     def num_known(self) -> int:
         """Scores and texts that were read."""
-        return len(self._place) + len(self._texts)
+        return len(self._entry_of) + len(self._texts)
 
     def read(self) -> None:
-        """Take in the parts that have come since the last time."""
+        """Read the segments that are new since the last call; a damaged one is set aside."""
         for name in self._store.names(self._folder):
             if name in self._read or not name.endswith(".npz") or name.startswith("."):
                 continue
@@ -124,45 +126,44 @@ class Journal:
             except FileNotFoundError:
                 continue  # another host has set it aside
             try:
-                self._take_in(name, data)
-            except Exception:  # a zip of arrays and JSON: what damage raises has no class in common
+                self._load(name, data)
+            except Exception:  # a damaged zip of arrays and JSON raises errors of many classes
                 self._store.put(f"{self._folder}/{DAMAGED}/{name}", data)
                 self._store.remove(path)
                 self._say(f"{self._store.name}/{path} is damaged: set aside, what it held is scored again")
 
-    def _take_in(self, name: str, data: bytes) -> None:
+    def _load(self, name: str, data: bytes) -> None:
         if _checksum(data) != name.removesuffix(".npz").rsplit("-", 1)[-1]:
             raise ValueError("other bytes than were written")
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             entries = Entries(*(arrays[field] for field in Entries._fields))
             texts = parse_json(arrays["texts"].tobytes())
-        part = len(self._scores)
-        self._scores.append(entries)
-        self._place.update((own.tobytes(), (part, i)) for i, own in enumerate(entries.digests))
+        segment = len(self._segments)
+        self._segments.append(entries)
+        self._entry_of.update((digest.tobytes(), (segment, i)) for i, digest in enumerate(entries.digests))
         self._texts.update((digest, Text(text, tuple(ids), ended)) for digest, text, ids, ended in texts)
 
     def known(self, digests: Sequence[bytes]) -> np.ndarray:
-        """Bool [R]: which requests' scores are here."""
-        return np.asarray([own in self._place for own in digests], bool)
+        """Bool [R]: whether the journal has the scores of each request."""
+        return np.asarray([digest in self._entry_of for digest in digests], bool)
 
     def scores_of(self, digests: Sequence[bytes]) -> Entries:
-        """Of requests that are known, in this order."""
-        places = [self._place[own] for own in digests]
-        cuts = [self._scores[part].offsets[i : i + 2] for part, i in places]
-        spans = [(self._scores[part], slice(a, b)) for (part, _), (a, b) in zip(places, cuts, strict=True)]
+        """Scores of known requests, in the order of `digests`."""
+        entries = [(self._segments[segment], i) for segment, i in map(self._entry_of.__getitem__, digests)]
+        spans = [(segment, slice(*segment.offsets[i : i + 2])) for segment, i in entries]
         return Entries(
             np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16),
-            offsets_of([b - a for a, b in cuts]),
-            np.concatenate([np.zeros(0, np.float32), *(own.logprob[span] for own, span in spans)]),
-            np.concatenate([np.zeros(0, np.int32), *(own.rank[span] for own, span in spans)]),
-            np.asarray([self._scores[part].set_logprob[i] for part, i in places], np.float32),
+            offsets_of([span.stop - span.start for _, span in spans]),
+            np.concatenate([np.zeros(0, np.float32), *(segment.logprob[span] for segment, span in spans)]),
+            np.concatenate([np.zeros(0, np.int32), *(segment.rank[span] for segment, span in spans)]),
+            np.asarray([segment.set_logprob[i] for segment, i in entries], np.float32),
         )
 
     def text_of(self, digest: str) -> Text | None:
         return self._texts.get(digest)
 
     def add(self, entries: Entries) -> None:
-        """Scores that are finished; they are on disk some seconds later."""
+        """Add finished scores; they are written within seconds."""
         with self._lock:
             self._entries.append(entries)
             self._flush_when_due()
@@ -179,7 +180,7 @@ class Journal:
             self.seconds += time.monotonic() - start
 
     def flush(self) -> None:
-        """All that was added is on disk."""
+        """Write all that was added, and wait for it."""
         start = time.monotonic()
         with self._lock:
             self._write(wait=True)
@@ -187,11 +188,11 @@ class Journal:
 
     @property
     def written(self) -> tuple[str, int]:
-        """This process's name in the journal, and the parts that it has written."""
+        """This process's name in the journal, and how many segments it has written."""
         return self._writer, self._count
 
-    def read_those_of(self, writers: Iterable[tuple[str, int]]) -> None:
-        """Take in all parts of other processes, once they are seen here.  Raises InputError where they do not come."""
+    def read_from(self, writers: Iterable[tuple[str, int]]) -> None:
+        """Wait until all segments of these writers (see `written`) are visible, then read them.  Raises InputError."""
         start = time.monotonic()
         for writer, count in writers:
             while True:
@@ -212,13 +213,16 @@ class Journal:
             try:
                 writing.result()
             except BaseException:
-                self._entries, self._new_texts = self._held[0] + self._entries, self._held[1] + self._new_texts
+                self._entries, self._new_texts = (
+                    self._in_flight[0] + self._entries,
+                    self._in_flight[1] + self._new_texts,
+                )
                 raise
         if self._entries or self._new_texts:
             entries, texts = self._entries, self._new_texts
             self._entries, self._new_texts, self._last = [], [], time.monotonic()
             self._count += 1
-            self._held = entries, texts  # until they are written
+            self._in_flight = entries, texts
             self._writing = self._thread.submit(self._put, entries, texts, self._count)
             if wait:
                 self._write(wait)
@@ -232,17 +236,17 @@ class Journal:
 
 
 def _bytes_of(entries: list[Entries], texts: list[tuple[str, Text]]) -> bytes:
-    """One part."""
-    offsets = offsets_of(np.concatenate([np.zeros(0, np.int64), *(np.diff(own.offsets) for own in entries)]))
+    """The file of a segment."""
     columns = {
-        "digests": np.concatenate([np.zeros((0, 16), np.uint8), *(own.digests for own in entries)]),
-        "logprob": np.concatenate([np.zeros(0, np.float32), *(own.logprob for own in entries)]),
-        "rank": np.concatenate([np.zeros(0, np.int32), *(own.rank for own in entries)]),
-        "set_logprob": np.concatenate([np.zeros(0, np.float32), *(own.set_logprob for own in entries)]),
+        "digests": np.concatenate([np.zeros((0, 16), np.uint8), *(batch.digests for batch in entries)]),
+        "offsets": offsets_of(np.concatenate([np.zeros(0, np.int64), *(np.diff(batch.offsets) for batch in entries)])),
+        "logprob": np.concatenate([np.zeros(0, np.float32), *(batch.logprob for batch in entries)]),
+        "rank": np.concatenate([np.zeros(0, np.int32), *(batch.rank for batch in entries)]),
+        "set_logprob": np.concatenate([np.zeros(0, np.float32), *(batch.set_logprob for batch in entries)]),
+        "texts": np.frombuffer(json.dumps([[digest, *text] for digest, text in texts]).encode(), np.uint8),
     }
-    told = json.dumps([[digest, *text] for digest, text in texts]).encode()
     buffer = io.BytesIO()
-    np.savez(buffer, offsets=offsets, texts=np.frombuffer(told, np.uint8), **columns)
+    np.savez(buffer, **columns)
     return buffer.getvalue()
 
 

@@ -1,7 +1,7 @@
-"""SIGTERM and SIGINT from the first line to the last: a run that is interrupted ends with 75 and a sentence.
+"""Handling of SIGTERM and SIGINT over the whole life of a run: an interrupted run ends with status 75 and a sentence.
 
 Arrives: signals.  Leaves: `Interrupted`, raised in the main thread; exit statuses.  It deliberately imports nothing that
-takes time: what comes before it is loaded has the system's own answer.
+takes time: a signal that comes before this module is loaded has the system's default action.
 
     moment                                   SIGTERM            SIGINT (Ctrl-C)      a second one
     before this package is imported          -15                traceback            -
@@ -10,9 +10,9 @@ takes time: what comes before it is loaded has the system's own answer.
     within a destructor or a gc callback     75, a sentence     75, a sentence       SIGINT: 75 at once, a sentence
     once the exit status is decided          ignored            ignored              ignored
 
-A second SIGTERM is ignored: what is finished is being written.  A handler runs between two instructions of Python: while a
-library computes (XLA compiles a program), the signal waits for it.  It waits for imports too: C++ that a library runs as it
-is imported (torch's, by transformers) ends the process where an exception passes through it.
+A second SIGTERM is ignored, because finished work is being written.  A handler runs between two instructions of Python: a
+signal waits while a library computes (XLA compiles a program).  It waits for imports too: an exception that passes through
+C++ code which a library runs on import (torch's, by transformers) would end the process.
 """
 
 import os
@@ -20,11 +20,14 @@ import signal
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from miron_jax.errors import INTERRUPTED
 
-AGAIN_SECONDS = 0.05  # until what a destructor dropped, or an import held back, is raised again
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
+AGAIN_SECONDS = 0.05  # after which an exception that a destructor dropped, or an import delayed, is raised again
 SENTENCE = "interrupted; what is scored is kept, run the same command again"
 
 
@@ -33,11 +36,11 @@ class Interrupted(KeyboardInterrupt):
 
     def __init__(self, is_preemption: bool = False) -> None:
         super().__init__()
-        self.is_preemption = is_preemption  # SIGTERM: the machine is taken away, and does not wait
+        self.is_preemption = is_preemption  # SIGTERM: the machine is preempted, and does not wait
 
 
 def install() -> None:
-    """From here on signals raise `Interrupted`; Python would drop what is raised within a destructor: it is raised again."""
+    """Make signals raise `Interrupted`.  Python drops an exception within a destructor, so it is raised again later."""
     signal.signal(signal.SIGTERM, _first)
     signal.signal(signal.SIGINT, _first)
     signal.signal(signal.SIGALRM, lambda _, frame: _raise(frame))
@@ -46,13 +49,13 @@ def install() -> None:
 
 
 def ignore() -> None:
-    """The status is decided: nothing changes it any more."""
+    """Ignore signals, once the exit status is decided."""
     for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
 
 
 def _first(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is finished is written now, whatever else is sent
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # finished work is being written
     signal.signal(signal.SIGINT, _second)
     is_preemption = number == signal.SIGTERM
     signal.signal(signal.SIGALRM, lambda _, frame: _raise(frame, is_preemption))
@@ -60,7 +63,7 @@ def _first(number: int, frame: FrameType | None) -> None:
 
 
 def _raise(frame: FrameType | None, is_preemption: bool = False) -> None:
-    """Raises `Interrupted`, or tries again later where the main thread is importing something."""
+    """Raise `Interrupted`, or try again later where the main thread is importing a module."""
     while frame is not None:
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
             signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
@@ -69,19 +72,19 @@ def _raise(frame: FrameType | None, is_preemption: bool = False) -> None:
     raise Interrupted(is_preemption)
 
 
-def _second(*_: Any) -> NoReturn:
+def _second(*_: object) -> NoReturn:
     os.write(2, b"miron-jax: interrupted twice, ended at once; run the same command again\n")
     os._exit(INTERRUPTED)
 
 
 class _RaiseAgain:
-    """Stands before the interpreter's own hook for exceptions that nobody can catch."""
+    """A hook for exceptions that nobody can catch: interrupts are raised again, all others go to the previous hook."""
 
-    def __init__(self, tell: Callable[[Any], None]) -> None:
-        self._tell = tell
+    def __init__(self, previous: Callable[["UnraisableHookArgs"], object]) -> None:
+        self._previous = previous
 
-    def __call__(self, dropped: Any) -> None:
-        if isinstance(dropped.exc_value, KeyboardInterrupt):
+    def __call__(self, unraisable: "UnraisableHookArgs") -> None:
+        if isinstance(unraisable.exc_value, KeyboardInterrupt):
             signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
         else:
-            self._tell(dropped)
+            self._previous(unraisable)
