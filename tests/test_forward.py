@@ -106,7 +106,7 @@ def test_request_batches_and_lengths_move_no_score(model, num_batches, changes):
 def test_a_devices_own_attention_moves_no_score(model, monkeypatch):
     requests = some_requests(groups=4)
     expected = score_all(model, requests, max_lengths=1)
-    monkeypatch.setattr(model_module, "choose", lambda device, heads, wanted: Choice("tpu"))
+    monkeypatch.setattr(model_module, "choose", lambda device, heads, name, split: Choice("tpu"))
     monkeypatch.setattr(tpu, "forest_attention", partial(tpu.forest_attention, interpret=True))
     scores = score_all(model, requests, max_lengths=1)
     np.testing.assert_allclose(scores.logprob, expected.logprob, atol=CLOSE)

@@ -120,7 +120,7 @@ def test_prompts_are_read_by_the_devices_own_attention(tiny: Tiny, monkeypatch: 
         return interpreted(*arrays, **rules)
 
     interpreted = partial(tpu.forest_attention, interpret=True)
-    monkeypatch.setattr(model_module, "choose", lambda device, heads, wanted: Choice("tpu"))
+    monkeypatch.setattr(model_module, "choose", lambda device, heads, name, split: Choice("tpu"))
     monkeypatch.setattr(tpu, "forest_attention", attend)
     completions = Generator(tiny.model, tiny.tokenizer, slots=4).run(requests)
     assert calls

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from jax.sharding import Mesh
 
 from miron_jax.config import RunConfig, parse_mesh
+from miron_jax.engine import model as model_module
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.model import Model
@@ -21,6 +23,8 @@ from miron_jax.engine.scores import score_request_batches
 from miron_jax.engine.self_check import TOLERANCE, SelfCheck
 from miron_jax.engine.text_requests import Sampling, TextRequest
 from miron_jax.errors import InputError
+from miron_jax.kernels.forest_attention import tpu
+from miron_jax.kernels.forest_attention.choose import Choice
 from miron_jax.model.costs import cost_model
 from miron_jax.model.decoder import abstract, leaf_name, random_params
 from miron_jax.model.hf_config import from_hf_config
@@ -144,6 +148,43 @@ def test_all_meshes_of_eight_devices(vocabulary: int, budget: int, tmp_path: Pat
     script = "import miron_jax, sys; from tests.test_sharding import check_meshes; check_meshes(*sys.argv[1:])"
     found = in_process(["-c", script, str(tmp_path), str(vocabulary), str(budget)], devices=8)
     assert found.splitlines() == MESHES
+
+
+def check_kernel(name: str, folder: str) -> None:
+    """The TPU's kernel, interpreted, gives what plain XLA gives: its rows split over fsdp, its heads over model."""
+    (Path(folder) / "config.json").write_text(json.dumps(CONFIGS[name]))
+    config, tokenizer = from_hf_config(Path(folder)), load_tokenizer(folder)
+    state = random_params(config, jnp.float32, seed=5)
+    alone = placed(config, state, Placement(jax.devices()[0]))
+    (logprob, rank), drawn = logprobs(alone), texts(alone, tokenizer)
+    shapes: set[tuple[int, ...]] = set()
+
+    def attend(*arrays: jax.Array, **rules: Any) -> jax.Array:
+        shapes.add(arrays[1].shape)
+        return interpreted(*arrays, **rules)
+
+    interpreted = partial(tpu.forest_attention, interpret=True)
+    model_module.choose = lambda device, heads, name, split: Choice("tpu")
+    tpu.forest_attention = attend
+    for place in ("data=2,fsdp=2,model=2", "fsdp=4", "model=3", "pmap 2"):
+        model = placed(config, state, placement_of(place))
+        shapes.clear()
+        found, found_rank = logprobs(model)
+        np.testing.assert_allclose(found, logprob, rtol=0, atol=CLOSE, err_msg=place)
+        assert (found_rank == rank).mean() > 0.99, place
+        kv_heads, model_size = config.num_kv_heads, model.placement.size("model") if model.placement else 1
+        expected = kv_heads if kv_heads % model_size else kv_heads // model_size
+        assert {shape[2] for shape in shapes} == {expected}, place
+        if place == "data=2,fsdp=2,model=2":
+            assert texts(model, tokenizer) == drawn, place
+        print(place, flush=True)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+def test_a_kernel_computes_the_rows_and_heads_of_its_device(family: str, tmp_path: Path) -> None:
+    make_model(tmp_path)
+    script = "import miron_jax, sys; from tests.test_sharding import check_kernel; check_kernel(*sys.argv[1:])"
+    assert len(in_process(["-c", script, family, str(tmp_path)], devices=8).splitlines()) == 4
 
 
 def in_process(arguments: list[str], devices: int) -> str:

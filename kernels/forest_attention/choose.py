@@ -37,13 +37,18 @@ Attend = Callable[..., jax.Array]
 
 
 @cache
-def choose(device: jax.Device, heads: Heads, name: str | None = None) -> Choice:
-    """This implementation, or the device's default, if the device runs it as the definition says; else `xla`."""
+def choose(device: jax.Device, heads: Heads, name: str | None = None, split: bool = False) -> Choice:
+    """This implementation, or the device's default, if the device runs it as the definition says; else `xla`.
+
+    `heads`: those of one device.  `split`: whether a mesh splits rows or heads.
+    """
     defaults = {row.platform: name for name, row in IMPLEMENTATIONS.items()}
     name = name or defaults.get(device.platform, "xla")
     if name == "xla":
         return Choice("xla")
     row = IMPLEMENTATIONS[name]
+    if split and not row.splits:
+        return Choice("xla", f"{name} does not take weights that are split over devices")
     if heads.dtype not in row.dtypes or (heads.softcap is not None and not row.softcap):
         return Choice("xla", f"{name} does not take {heads.dtype}{' with a soft cap' if heads.softcap else ''}")
     return tried(name, implementation(name), device, heads)

@@ -20,6 +20,7 @@ from miron_jax.kernels.forest_attention.choose import Choice, Heads, choose
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import Decoder, abstract
 from miron_jax.model.hf_reader import load_hf
+from miron_jax.model.layout import heads_axis
 from miron_jax.model.own import OwnModel
 from miron_jax.runtime.devices import FSDP, MODEL, Placement, Tree
 
@@ -44,21 +45,23 @@ class Model(NamedTuple):
 
 
 def attention_of(model: Model) -> Choice:
-    """The implementation of attention: the device's default if one device has whole rows and heads, and if it agrees with
-    the definition.  A user's own model, and split weights, take plain XLA.
+    """The implementation of attention: the device's default if it agrees with the definition, and if one device has whole
+    rows and heads or it can be split.  A user's own model, and weights that a user has placed on a mesh, take plain XLA.
 
     Raises InputError if `model.attention` names another implementation than the one that runs.
     """
     config, placement = model.config, model.placement or Placement.of(model.state)
-    split = placement.how == "given" or placement.is_global or placement.size(FSDP, MODEL) > 1
-    if isinstance(config, OwnModel) or split:
+    if isinstance(config, OwnModel) or placement.how == "given":
         choice = Choice("xla")
     else:
         dtype = max(jax.tree.leaves(model.state), key=lambda leaf: leaf.size).dtype
-        heads = Heads(config.num_heads, config.num_kv_heads, config.head_dim, config.attn_softcap, str(dtype))
-        choice = choose(placement.device, heads, model.attention)
+        local = placement.size(MODEL) if heads_axis(config, placement) else 1
+        heads = Heads(
+            config.num_heads // local, config.num_kv_heads // local, config.head_dim, config.attn_softcap, str(dtype)
+        )
+        choice = choose(placement.device, heads, model.attention, placement.size(FSDP, MODEL) > 1)
     if model.attention not in (None, choice.name):
-        why = choice.why_not or "a model of your own, and weights that are split over devices, take xla"
+        why = choice.why_not or "a model of your own, and weights that you have placed on a mesh, take xla"
         raise InputError(f"--attention={model.attention} cannot be used here: {why}; leave the flag out")
     return choice
 

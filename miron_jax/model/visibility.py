@@ -4,15 +4,18 @@ Arrives: `subtree_end` and `position` of a batch.  Leaves: a dense mask, or the 
 not know layers; a user's own model calls one of the two methods.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
 from miron_jax.kernels.forest_attention import IMPLEMENTATIONS, implementation, reference, xla
 from miron_jax.kernels.reductions import row_max, row_sum
 from miron_jax.model.cache import Cache
+from miron_jax.runtime.devices import FSDP, MODEL
 
 AHEAD_UP_TO = 4096  # slots of the longest row whose biases are built once a batch; those of longer rows: block by block
 NO_WINDOW = 2**30  # a window wider than any row
@@ -72,6 +75,8 @@ class Visibility:
         Where windows come `traced`, each must be one of `windows`; NO_WINDOW sees everything.
         """
         rows = (q_BTNH, k_BTKH, v_BTKH, self.subtree_end_BT, self.position_BT)
+        if IMPLEMENTATIONS[self.attention].splits:
+            return _on_each_device(implementation(self.attention), rows, window, scale=scale, softcap=softcap)
         attend = implementation(self.attention)
         return attend(*rows, scale=scale, window=window, softcap=softcap, bias_BTT=self._bias(window))
 
@@ -89,6 +94,29 @@ class Visibility:
             )
         wanted = NO_WINDOW if window is None else int(window)
         return self.bias_WBTT[self.windows.index(wanted)] if wanted in self.windows else None
+
+
+def _on_each_device(
+    attend: Callable[..., jax.Array], rows: tuple[jax.Array, ...], window: jax.Array | int | None, **rules: float | None
+) -> jax.Array:
+    """`attend` of each device's rows, which `fsdp` splits, and heads, which `model` splits: XLA does not divide a kernel.
+
+    An axis that its devices do not divide is computed whole by each.  For use inside a program of `Placement.compile`.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    axes = {axis for axis in (FSDP, MODEL) if mesh.shape.get(axis, 1) > 1}
+    if not axes:
+        return attend(*rows, window=window, **rules)
+    by_rows = FSDP if FSDP in axes and rows[0].shape[0] % mesh.shape[FSDP] == 0 else None
+    by_heads = MODEL if MODEL in axes and rows[1].shape[2] % mesh.shape[MODEL] == 0 else None
+    heads, places = PartitionSpec(by_rows, None, by_heads), PartitionSpec(by_rows)
+    specs = (PartitionSpec(), heads, heads, heads, places, places)
+
+    def local(window: jax.Array | None, *rows: jax.Array) -> jax.Array:
+        return attend(*rows, window=window, **rules)
+
+    split = jax.shard_map(local, in_specs=specs, out_specs=heads, axis_names=axes, check_vma=False)
+    return split(None if window is None else jnp.asarray(window, jnp.int32), *rows)
 
 
 @jax.tree_util.register_dataclass
