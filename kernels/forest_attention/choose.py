@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import SingleDeviceSharding
 
 from miron_jax.kernels.forest_attention import IMPLEMENTATIONS, implementation, reference, xla
 
@@ -55,24 +56,32 @@ def choose(device: jax.Device, heads: Heads, name: str | None = None, split: boo
 
 
 def tried(name: str, attend: Attend, device: jax.Device, heads: Heads) -> Choice:
-    """`name` if `attend` gives what the definition does on a small forest on the device."""
-    rng = np.random.default_rng(0)
-    q = rng.normal(size=(2, ROW, heads.heads, heads.head_dim))
-    k, v = rng.normal(size=(2, 2, ROW, heads.kv_heads, heads.head_dim))
-    subtree_end, position = _forest()
-    with jax.default_device(device), jax.default_matmul_precision("highest"):
-        qkv = [jnp.asarray(x, heads.dtype) for x in (q, k, v)]
-        visibility = [jnp.asarray(np.stack([x, x])) for x in (subtree_end, position)]
-        rules = {"scale": heads.head_dim**-0.5, "softcap": heads.softcap}
-        expected = reference.forest_attention(*(x.astype(jnp.float32) for x in qkv), *visibility, **rules)
-        dtype = IMPLEMENTATIONS[name].bias_dtype
-        bias_BTT = xla.hidden_bias(*visibility).astype(dtype) if dtype else None
+    """`name` if `attend` gives what the definition does on a small forest on the device.
+
+    A device that only compiles (`jax.experimental.topologies`) cannot compute: there `attend` must compile.
+    """
+    rules = {"scale": heads.head_dim**-0.5, "softcap": heads.softcap}
+    qkv, visibility = _rows(heads), _forest()
+    dtype = IMPLEMENTATIONS[name].bias_dtype
+    call = jax.jit(partial(attend, **rules))
+    with jax.default_matmul_precision("highest"):
         try:
-            computed = np.asarray(jax.jit(partial(attend, **rules))(*qkv, *visibility, bias_BTT=bias_BTT))
+            if getattr(device.client, "runtime_type", "") == "compile_only_runtime":
+                here = SingleDeviceSharding(device)
+                shapes = [jax.ShapeDtypeStruct(x.shape, heads.dtype, sharding=here) for x in qkv]
+                shapes += [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here) for x in visibility]
+                bias = jax.ShapeDtypeStruct((2, ROW, ROW), dtype, sharding=here) if dtype else None
+                call.lower(*shapes, bias_BTT=bias).compile()
+                return Choice(name)
+            with jax.default_device(device):
+                rows = [jnp.asarray(x, heads.dtype) for x in qkv]
+                places = [jnp.asarray(x) for x in visibility]
+                bias_BTT = xla.hidden_bias(*places).astype(dtype) if dtype else None
+                computed = np.asarray(call(*rows, *places, bias_BTT=bias_BTT))
+                expected = reference.forest_attention(*(x.astype(jnp.float32) for x in rows), *places, **rules)
         except Exception as error:  # whatever a compiler or a driver says of it, the plain one runs
-            return Choice(
-                "xla", f"{name} attention fails here: {str(error).splitlines()[0] if str(error) else error!r}"
-            )
+            reason = str(error).splitlines()[0] if str(error) else repr(error)
+            return Choice("xla", f"{name} attention fails here: {reason}")
     difference = float(np.abs(computed - np.asarray(expected)).max())  # by NumPy: jnp.max drops NaN on CPU in jax 0.12
     if not difference <= TOLERANCE[heads.dtype]:
         return Choice(
@@ -81,14 +90,20 @@ def tried(name: str, attend: Attend, device: jax.Device, heads: Heads) -> Choice
     return Choice(name)
 
 
+def _rows(heads: Heads) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """q, k, v float64 [2, ROW, heads, H]."""
+    rng = np.random.default_rng(0)
+    q = rng.normal(size=(2, ROW, heads.heads, heads.head_dim))
+    k, v = rng.normal(size=(2, 2, ROW, heads.kv_heads, heads.head_dim))
+    return q, k, v
+
+
 def _forest() -> tuple[np.ndarray, np.ndarray]:
-    """subtree_end, position int32 [ROW]: branches behind a common prefix, then padding."""
+    """subtree_end, position int32 [2, ROW]: branches behind a common prefix, then padding."""
     subtree_end, position = np.arange(1, ROW + 1, dtype=np.int32), np.zeros(ROW, np.int32)
     used = PREFIX + (ROW - PREFIX) // BRANCH * BRANCH
     subtree_end[:PREFIX], position[:PREFIX] = used, np.arange(PREFIX)
     for start in range(PREFIX, used, BRANCH):
-        subtree_end[start : start + BRANCH], position[start : start + BRANCH] = (
-            start + BRANCH,
-            PREFIX + np.arange(BRANCH),
-        )
-    return subtree_end, position
+        branch = slice(start, start + BRANCH)
+        subtree_end[branch], position[branch] = start + BRANCH, PREFIX + np.arange(BRANCH)
+    return np.stack([subtree_end, subtree_end]), np.stack([position, position])
