@@ -142,14 +142,14 @@ def test_output_is_bounded(box: Sandbox):
 
 
 def test_a_working_sandbox_is_used_whatever_is_allowed(box: Sandbox):
-    assert Sandbox.find(without=True) == box
+    assert Sandbox.find(allow_unsandboxed=True) == box
 
 
 def test_no_sandbox_is_refused_unless_asked_for(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sandbox.shutil, "which", lambda name, path=None: None)
     with pytest.raises(InputError, match=r"bwrap is not on PATH.*--allow_unsandboxed_code"):
         Sandbox.find()
-    bare = Sandbox.find(without=True)
+    bare = Sandbox.find(allow_unsandboxed=True)
     assert bare.bwrap is None
     assert run(bare, "print(1)").out == "1\n"
     assert run(bare, "while True: pass", Limits(seconds=1.0)).ended == "time"
