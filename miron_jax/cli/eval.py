@@ -53,7 +53,9 @@ def command() -> None:
 
 def _check_same_flags(config: RunConfig, hosts: "Hosts") -> None:
     """Raises InputError where the flags of this process differ from those of process 0, paths of files apart."""
-    flags = {name: value for name, value in json.loads(json.dumps(asdict(config))).items() if not SETTINGS[name].place}
+    flags = {
+        name: value for name, value in json.loads(json.dumps(asdict(config))).items() if not SETTINGS[name].is_path
+    }
     for name, expected in hosts.agree("flags", flags).items():
         if flags[name] != expected:
             raise InputError(

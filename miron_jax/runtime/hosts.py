@@ -19,7 +19,6 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
-from itertools import chain, groupby
 from typing import Any, NoReturn, TypeVar
 
 import jax
@@ -138,12 +137,12 @@ class Hosts:
 
     def first_then_others(self, name: str, function: Callable[[], T]) -> T:
         """Call the function in the first process, then in the others, which find in the cache what the first has fetched."""
-        if not self.is_first:
-            self.agree(name)
-        result = function()
         if self.is_first:
+            result = function()
             self.agree(name)
-        return result
+            return result
+        self.agree(name)
+        return function()
 
     # Work
 
@@ -311,23 +310,19 @@ def deal(
     each process in earlier request batches, to which the cost of this one is added in place.
     """
     load = np.zeros(count) if load is None else load
-    sets: list[list[list[int]]] = [[] for _ in range(count)]
+    batches: list[list[list[int]]] = [[] for _ in range(count)]
     loads = [(total, index) for index, total in enumerate(load.tolist())]
     heapify(loads)
     for size in np.unique(length)[::-1].tolist():
-        rows = np.flatnonzero(length == size)
+        rows, dealt = np.flatnonzero(length == size), [list[int]() for _ in range(count)]
         for start in range(0, len(rows), shards):
-            one_set = rows[start : start + shards].tolist()
             least, index = loads[0]
-            heapreplace(loads, (least + float(cost[one_set[0]]), index))
-            sets[index].append(one_set)
+            heapreplace(loads, (least + float(cost[rows[start]]), index))
+            dealt[index] += rows[start : start + shards].tolist()
+        batch_size = sizes[size] * shards
+        for index, rows_of_index in enumerate(dealt):
+            starts = range(0, len(rows_of_index), batch_size)
+            batches[index] += [rows_of_index[start : start + batch_size] for start in starts]
     for total, index in loads:
         load[index] = total
-    return [list(_batches(of_process, length, sizes)) for of_process in sets]
-
-
-def _batches(sets: list[list[int]], length: np.ndarray, sizes: dict[int, int]) -> Iterator[list[int]]:
-    for size, group in groupby(sets, key=lambda rows: int(length[rows[0]])):
-        of_length = list(group)
-        for start in range(0, len(of_length), sizes[size]):
-            yield list(chain.from_iterable(of_length[start : start + sizes[size]]))
+    return batches
