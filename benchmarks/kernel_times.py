@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import numpy as np
 from common import median_seconds, say
 from jax.typing import ArrayLike
 
-from miron_jax.kernels.forest_attention import cudnn, xla
+from miron_jax.kernels.forest_attention import IMPLEMENTATIONS, implementation, xla
 from miron_jax.kernels.target_logprob.layout import lay_out
 from miron_jax.kernels.target_logprob.xla import target_logprob
 
@@ -17,16 +18,8 @@ from miron_jax.kernels.target_logprob.xla import target_logprob
 def attention_seconds(smoke: bool) -> dict[str, float | str]:
     """Seconds for causal rows ("texts") and for forests: branches of 64 nodes after a prefix of a quarter of the row."""
     heads, size, slots = (2, 16, 1024) if smoke else (10, 128, 32768)
-    ways: dict[str, Callable[..., jax.Array]] = {
-        "xla": lambda q, k, v, subtree_end, index, bias: xla.forest_attention(
-            q, k, v, subtree_end, index, scale=0.1, bias_BTT=bias
-        ),
-        "cudnn": lambda q, k, v, subtree_end, index, bias: cudnn.forest_attention(
-            q, k, v, bias.astype(jnp.bfloat16), scale=0.1
-        ),
-    }
     seconds: dict[str, float | str] = {}
-    for name, length in itertools.product(ways, (128,) if smoke else (512, 2048)):
+    for name, length in itertools.product(IMPLEMENTATIONS, (128,) if smoke else (512, 2048)):
         rows = slots // length
         q, k, v = (
             jax.random.normal(jax.random.key(i), (rows, length, heads, size), jnp.float32).astype(jnp.bfloat16)
@@ -36,10 +29,12 @@ def attention_seconds(smoke: bool) -> dict[str, float | str]:
         branches = np.where(index < length // 4, length, (index // 64 + 1) * 64)
         for kind, end in (("texts", np.full(length, length)), ("forests", np.minimum(branches, length))):
             subtree_end, index_BT = (jnp.tile(jnp.asarray(x, jnp.int32)[None], (rows, 1)) for x in (end, index))
-            bias = xla.hidden_bias(subtree_end, index_BT)
+            dtype = IMPLEMENTATIONS[name].bias_dtype
+            bias = xla.hidden_bias(subtree_end, index_BT).astype(dtype) if dtype else None
+            attend = jax.jit(partial(implementation(name), scale=0.1))
             label = f"{name}_{length}_{kind}"
             try:
-                seconds[label] = _call_seconds(jax.jit(ways[name]), q, k, v, subtree_end, index_BT, bias)
+                seconds[label] = _call_seconds(attend, q, k, v, subtree_end, index_BT, bias_BTT=bias)
             except Exception as error:  # the device does not support it
                 seconds[label] = f"{type(error).__name__}: {str(error)[:200]}"
             say(f"  attention {name}, {rows} rows of {length}, {kind}: {seconds[label]}")
@@ -67,5 +62,5 @@ def head_seconds(smoke: bool) -> dict[str, float]:
     return seconds
 
 
-def _call_seconds(function: Callable[..., jax.Array], *arguments: ArrayLike) -> float:
-    return median_seconds(lambda: jax.block_until_ready(function(*arguments)), 9)
+def _call_seconds(function: Callable[..., jax.Array], *arguments: ArrayLike, **options: ArrayLike | None) -> float:
+    return median_seconds(lambda: jax.block_until_ready(function(*arguments, **options)), 9)

@@ -8,11 +8,11 @@ import re
 from collections.abc import Collection
 from dataclasses import MISSING, dataclass, field, fields, replace
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from miron_jax.errors import InputError
 from miron_jax.files.places import local_path
-from miron_jax.kernels.forest_attention import Name
+from miron_jax.kernels.forest_attention import IMPLEMENTATIONS
 
 Sharding = Literal["pmap", "mesh"]
 Dtype = Literal["float32", "bfloat16"]
@@ -105,8 +105,12 @@ class RunConfig:
         flag_default=None,
         identity=False,
     )
-    attention: Name | None = setting(
-        None, "devices", "Implementation of attention; absent: the device's own (tpu, cudnn), else xla."
+    attention: str | None = setting(
+        None,
+        "devices",
+        "Implementation of attention; absent: the device's own (tpu, cudnn), else xla.",
+        kind="enum",
+        choices=tuple(IMPLEMENTATIONS),
     )
     max_length: int | None = setting(None, "model", "Tokens a request may have; absent: the suite's own rule.", low=2)
     token_budget: int | None = setting(
@@ -199,8 +203,10 @@ _KINDS: dict[Any, Kind] = {bool: "bool", int: "integer", float: "float", tuple[s
 
 
 def _typed(declared: Setting, annotation: Any) -> Setting:
-    """The declaration with the kind and the choices that its field's type implies."""
-    if get_origin(annotation) in (Union, UnionType):  # T | None
+    """The declaration with the kind and the choices that its field's type implies, unless it names choices itself."""
+    if declared.choices:
+        return declared
+    if isinstance(annotation, UnionType):  # T | None
         annotation = get_args(annotation)[0]
     if get_origin(annotation) is Literal:
         return replace(declared, kind="enum", choices=get_args(annotation))

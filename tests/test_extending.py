@@ -19,6 +19,7 @@ from tests.tiny_model import make_tokenizer
 
 PAGE = (REPOSITORY / "docs" / "extending.md").read_text(encoding="utf-8")
 BLOCKS: dict[str, str] = dict(re.findall(r"```python\n# (.*?)\n(.*?)```", PAGE, re.DOTALL))
+KERNELS = "kernels/forest_attention/__init__.py, in IMPLEMENTATIONS"
 METRICS = "miron_jax/metrics/choices.py"
 SIZES: JsonObject = {
     "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 12,
@@ -39,8 +40,9 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if entry:
             source = (folder / path).read_text(encoding="utf-8")
             start = source.index(f"{entry}: ")
-            end = source.index("\n)\n", start) + 1
-            (folder / path).write_text(source[:end] + code + source[end:], encoding="utf-8")
+            end = re.compile(r"^[)}]$", re.MULTILINE).search(source, start)
+            assert end is not None
+            (folder / path).write_text(source[: end.start()] + code + source[end.start() :], encoding="utf-8")
         else:
             assert not (folder / path).exists(), f"{path} is an edit, not a new file"
             (folder / path).write_text(code, encoding="utf-8")
@@ -68,7 +70,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_page_has_the_files_that_it_tells_of() -> None:
     assert set(BLOCKS) == {
         "tasks/rhymes.py", f"{METRICS}, in OF_OPTIONS", "miron_jax/task_kinds/ranking.py", "tasks/ranked_rhymes.py",
-        "miron_jax/model/families/arcee.py",
+        "miron_jax/model/families/arcee.py", "kernels/forest_attention/dense.py", KERNELS,
     }  # fmt: skip
 
 
@@ -122,6 +124,22 @@ print(list(score.token_logprobs))
     ran = python(extended, "-c", code)
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == pytest.approx(expected.tolist(), abs=5e-5)
+
+
+def test_its_kernel_gives_the_scores_of_plain_xla(extended: Path) -> None:
+    samples: dict[str, list[JsonObject]] = {}
+    for name in ("xla", "dense"):
+        flags = ("--model=demo", "--steps=latest", "--tasks=rhymes", "--data_dir=data")
+        ran = run(extended, "eval", *flags, f"--attention={name}", f"--output={name}")
+        assert ran.returncode == 0, ran.stderr
+        assert "attention in plain XLA" not in ran.stderr
+        results = json.loads((extended / name / "results.json").read_text(encoding="utf-8"))
+        assert results["speed"]["attention"] == name
+        lines = (extended / name / "samples/rhymes/words.jsonl").read_text(encoding="utf-8").splitlines()
+        samples[name] = [json.loads(line) for line in lines]
+    for plain, dense in zip(samples["xla"], samples["dense"], strict=True):
+        for option, same in zip(plain["options"], dense["options"], strict=True):
+            assert same["logprob"] == pytest.approx(option["logprob"], abs=5e-5)
 
 
 def test_a_bad_line_of_its_file_is_named(extended: Path) -> None:

@@ -127,17 +127,17 @@ def test_blocks_of_other_branches_are_skipped():
     np.testing.assert_array_equal(kinds, expected)
 
 
-def test_a_device_runs_its_own_attention_only_where_it_agrees():
+def test_a_device_runs_its_default_attention_only_where_it_agrees():
     device, heads = jax.devices("cpu")[0], Heads(4, 2, 16, None, "float32")
-    plain = partial(attention_xla.forest_attention, scale=0.25)
+    plain = attention_xla.forest_attention
 
-    def wrong(*arrays: jax.Array) -> jax.Array:
-        return plain(*arrays) * 1.001
+    def wrong(*arrays: jax.Array, **rules: Any) -> jax.Array:
+        return plain(*arrays, **rules) * 1.001
 
-    def nan(*arrays: jax.Array) -> jax.Array:
-        return plain(*arrays).at[0, 7].set(jnp.nan)
+    def nan(*arrays: jax.Array, **rules: Any) -> jax.Array:
+        return plain(*arrays, **rules).at[0, 7].set(jnp.nan)
 
-    def refused(*arrays: jax.Array) -> jax.Array:
+    def refused(*arrays: jax.Array, **rules: Any) -> jax.Array:
         raise NotImplementedError("cuDNN is not detected.\nmore")
 
     assert attention_choice.choose(device, heads) == Choice("xla")
@@ -145,7 +145,7 @@ def test_a_device_runs_its_own_attention_only_where_it_agrees():
         assert reason in str(attention_choice.choose(device, heads, name).why_not)
     assert attention_choice.tried("tpu", plain, device, heads) == Choice("tpu")
     for attend, reason in ((wrong, "off its definition"), (nan, "nan off"), (refused, "cuDNN is not detected.")):
-        name, why_not = attention_choice.tried("cudnn", attend, device, heads)
+        name, why_not = attention_choice.tried("tpu", attend, device, heads)
         assert name == "xla"
         assert reason in str(why_not)
         assert "\n" not in str(why_not)

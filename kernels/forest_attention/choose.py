@@ -1,21 +1,21 @@
-"""Which implementation of forest attention a device runs: its own where that agrees with the definition, else plain XLA.
+"""Which implementation of forest attention a device runs: its default where that agrees with the definition, else XLA's.
 
-The question is asked once for every shape of heads, by a small forest on the device itself: a kernel that a version of the
-compiler refuses, or gets wrong, is not used.
+Each implementation is tried once for every shape of heads, on a small forest on the device itself: a kernel that a version
+of the compiler refuses, or gets wrong, is not used.
 """
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from miron_jax.kernels.forest_attention import Name, cudnn, reference, tpu, xla
+from miron_jax.kernels.forest_attention import IMPLEMENTATIONS, implementation, reference, xla
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.03}  # of an output of size 1; bfloat16 rounds weights and values to 2**-8
-PREFIX, BRANCH, ROW = 100, 24, 300  # places of the forest asked about: no block is full, some are hidden
+PREFIX, BRANCH, ROW = 100, 24, 300  # slots of the small forest: no block is full, some are hidden
 
 
 class Heads(NamedTuple):
@@ -29,63 +29,51 @@ class Heads(NamedTuple):
 
 
 class Choice(NamedTuple):
-    name: Name
-    why_not: str | None = None  # the device's own is not used
+    name: str
+    why_not: str | None = None  # the device's default, or the implementation asked for by name, is not used
 
 
-Attend = Callable[[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
-
-
-OWN: dict[str, Name] = {"tpu": "tpu", "gpu": "cudnn"}  # of each platform, where nothing is asked for by name
+Attend = Callable[..., jax.Array]
 
 
 @cache
-def choose(device: Any, heads: Heads, wanted: Name | None = None) -> Choice:
-    """The implementation for this device, or the one that is wanted."""
-    name = wanted or OWN.get(device.platform, "xla")
+def choose(device: jax.Device, heads: Heads, name: str | None = None) -> Choice:
+    """This implementation, or the device's default, if the device runs it as the definition says; else `xla`."""
+    defaults = {row.platform: name for name, row in IMPLEMENTATIONS.items()}
+    name = name or defaults.get(device.platform, "xla")
     if name == "xla":
         return Choice("xla")
-    if name == "cudnn" and (heads.dtype != "bfloat16" or heads.softcap is not None):
-        return Choice("xla", f"cuDNN does not take {heads.dtype}{' with a soft cap' if heads.softcap else ''}")
-    attend = {"tpu": tpu.forest_attention, "cudnn": _by_cudnn}[name]
-    return tried(name, partial(attend, scale=heads.head_dim**-0.5, softcap=heads.softcap), device, heads)
+    row = IMPLEMENTATIONS[name]
+    if heads.dtype not in row.dtypes or (heads.softcap is not None and not row.softcap):
+        return Choice("xla", f"{name} does not take {heads.dtype}{' with a soft cap' if heads.softcap else ''}")
+    return tried(name, implementation(name), device, heads)
 
 
-def tried(name: Name, attend: Attend, device: Any, heads: Heads) -> Choice:
-    """`name` where `attend` gives what the definition does on a small forest on the device."""
+def tried(name: str, attend: Attend, device: jax.Device, heads: Heads) -> Choice:
+    """`name` if `attend` gives what the definition does on a small forest on the device."""
     rng = np.random.default_rng(0)
     q = rng.normal(size=(2, ROW, heads.heads, heads.head_dim))
     k, v = rng.normal(size=(2, 2, ROW, heads.kv_heads, heads.head_dim))
     subtree_end, position = _forest()
     with jax.default_device(device), jax.default_matmul_precision("highest"):
-        rows = [jnp.asarray(x, heads.dtype) for x in (q, k, v)]
-        seen = [jnp.asarray(np.stack([x, x])) for x in (subtree_end, position)]
+        qkv = [jnp.asarray(x, heads.dtype) for x in (q, k, v)]
+        visibility = [jnp.asarray(np.stack([x, x])) for x in (subtree_end, position)]
         rules = {"scale": heads.head_dim**-0.5, "softcap": heads.softcap}
-        expected = reference.forest_attention(*(x.astype(jnp.float32) for x in rows), *seen, **rules)
+        expected = reference.forest_attention(*(x.astype(jnp.float32) for x in qkv), *visibility, **rules)
+        dtype = IMPLEMENTATIONS[name].bias_dtype
+        bias_BTT = xla.hidden_bias(*visibility).astype(dtype) if dtype else None
         try:
-            found = np.asarray(jax.jit(attend)(*rows, *seen))
+            computed = np.asarray(jax.jit(partial(attend, **rules))(*qkv, *visibility, bias_BTT=bias_BTT))
         except Exception as error:  # whatever a compiler or a driver says of it, the plain one runs
             return Choice(
                 "xla", f"{name} attention fails here: {str(error).splitlines()[0] if str(error) else error!r}"
             )
-    apart = float(np.abs(found - np.asarray(expected)).max())  # by NumPy: jnp.max drops NaN on CPU in jax 0.12
-    if not apart <= TOLERANCE[heads.dtype]:
+    difference = float(np.abs(computed - np.asarray(expected)).max())  # by NumPy: jnp.max drops NaN on CPU in jax 0.12
+    if not difference <= TOLERANCE[heads.dtype]:
         return Choice(
-            "xla", f"{name} attention is {apart:.1e} off its definition here, allowed {TOLERANCE[heads.dtype]}"
+            "xla", f"{name} attention is {difference:.1e} off its definition here, allowed {TOLERANCE[heads.dtype]}"
         )
     return Choice(name)
-
-
-def _by_cudnn(
-    q_BTNH: jax.Array,
-    k_BTKH: jax.Array,
-    v_BTKH: jax.Array,
-    subtree_end_BT: jax.Array,
-    position_BT: jax.Array,
-    scale: float,
-    softcap: None,
-) -> jax.Array:
-    return cudnn.forest_attention(q_BTNH, k_BTKH, v_BTKH, xla.hidden_bias(subtree_end_BT, position_BT), scale=scale)
 
 
 def _forest() -> tuple[np.ndarray, np.ndarray]:

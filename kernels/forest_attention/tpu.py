@@ -31,6 +31,7 @@ def forest_attention(
     scale: float,
     window: jax.Array | int | None = None,
     softcap: float | None = None,
+    bias_BTT: None = None,
     block: int = BLOCK,
     interpret: Any = False,
 ) -> jax.Array:

@@ -12,7 +12,6 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from miron_jax.kernels.forest_attention import Name
 from miron_jax.kernels.target_logprob.layout import lay_out
 from miron_jax.planning.records import Plan
 
@@ -55,7 +54,7 @@ class Shape(NamedTuple):
     row_sharding: NamedSharding | PartitionSpec | None = None  # of a shard's rows, over a mesh
     has_rope_class: bool = False  # a request's length selects its rotary frequencies
     shards: int = 1
-    attention: Name = "xla"
+    attention: str = "xla"
 
     @property
     def slots(self) -> int:

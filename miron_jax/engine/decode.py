@@ -18,7 +18,6 @@ import jax.numpy as jnp
 
 from miron_jax.engine.model import Network
 from miron_jax.kernels.draw_token import Draw, draw_token
-from miron_jax.kernels.forest_attention import Name
 from miron_jax.model.cache import Cache
 from miron_jax.model.decoder import Decoder, KeyValues
 from miron_jax.model.own import bind
@@ -37,7 +36,7 @@ def decoder_of(network: Network, state: Tree) -> Decoder:
     return decoder
 
 
-def prefill(network: Network, state: Tree, batch_3BT: jax.Array, num_nodes: int, attention: Name = "xla") -> KeyValues:
+def prefill(network: Network, state: Tree, batch_3BT: jax.Array, num_nodes: int, attention: str = "xla") -> KeyValues:
     """Keys and values of a batch's rows (token ids, position, subtree end), end to end: [L, P, K, H].
 
     P is `num_nodes`, the rest is padding.

@@ -28,7 +28,6 @@ from jax.sharding import PartitionSpec
 from miron_jax.engine.batches import Batch, Shape, assemble, chunk_of, rows_a_batch
 from miron_jax.engine.model import Model, Network, RowScores, Speed, attention_of
 from miron_jax.errors import InputError
-from miron_jax.kernels.forest_attention import Name
 from miron_jax.kernels.target_logprob.xla import id_set_logprob, target_logprob
 from miron_jax.model.costs import rope_classes_of
 from miron_jax.model.decoder import Decoder
@@ -74,7 +73,7 @@ class Forward:
         choice = attention_of(model)
         if choice.why_not:
             say(f"attention in plain XLA: {choice.why_not}")
-        self.attention: Name = choice.name
+        self.attention: str = choice.name
         self.model, self.say, self.speed = model, say, Speed(self.attention)
         self.token_budget = token_budget or (CPU_TOKENS if on_cpu else ACCELERATOR_TOKENS)
         self._chunk = CPU_CHUNK if on_cpu else chunk_of(model.config.vocab_size)

@@ -16,7 +16,6 @@ from flax import nnx
 
 from miron_jax.engine.batches import Shape
 from miron_jax.errors import InputError
-from miron_jax.kernels.forest_attention import Name
 from miron_jax.kernels.forest_attention.choose import Choice, Heads, choose
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import Decoder, abstract
@@ -34,7 +33,7 @@ class Model(NamedTuple):
     graphdef: Network  # of a user's own model, the OwnModel again
     state: Tree  # weights on the devices
     placement: Placement | None = None  # None: follows from the sharding of the weights
-    attention: Name | None = None  # implementation of attention by name; None: the device's default
+    attention: str | None = None  # implementation of attention by name; None: the device's default
 
     @property
     def on_one_device(self) -> "Model":
@@ -80,7 +79,7 @@ class RowScores(NamedTuple):
 class Speed:
     """Counts and times of the forward passes; grows while they run."""
 
-    attention: Name = "xla"
+    attention: str = "xla"
     device_seconds: float = 0.0
     compile_seconds: float = 0.0
     batches: Counter[Shape] = field(default_factory=Counter)  # batches run of each shape

@@ -1,7 +1,7 @@
-"""What a model is told about who may see whom: one record, two ways to use it.
+"""Which tokens of a batch are visible to which, as a dense mask and as attention.
 
-Arrives: `subtree_end` and `position` of a batch.  Leaves: a dense mask, or attention itself.  It deliberately does not know
-layers; a user's own model needs one of the two methods.
+Arrives: `subtree_end` and `position` of a batch.  Leaves: a dense mask, or the result of attention.  It deliberately does
+not know layers; a user's own model calls one of the two methods.
 """
 
 from dataclasses import dataclass, field
@@ -10,11 +10,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from miron_jax.kernels.forest_attention import Name, cudnn, reference, tpu, xla
+from miron_jax.kernels.forest_attention import IMPLEMENTATIONS, implementation, reference, xla
 from miron_jax.kernels.reductions import row_max, row_sum
 from miron_jax.model.cache import Cache
 
-AHEAD_UP_TO = 4096  # rows of at most this many places have their masks built once a batch; longer ones block by block
+AHEAD_UP_TO = 4096  # slots of the longest row whose biases are built once a batch; those of longer rows: block by block
 NO_WINDOW = 2**30  # a window wider than any row
 
 
@@ -25,14 +25,10 @@ class Visibility:
 
     subtree_end_BT: jax.Array  # int32, row index just past the token's subtree; a padding place sees only itself
     position_BT: jax.Array  # int32, depth in the token's trie
-    bias_WBTT: jax.Array | None = (
-        None  # float32 (of cuDNN bfloat16) for each of `windows`: 0 where visible, else very negative
-    )
+    bias_WBTT: jax.Array | None = None  # `xla.hidden_bias` for each of `windows`
     windows: tuple[int, ...] = field(default=(), metadata={"static": True})
-    traced: bool = field(
-        default=False, metadata={"static": True}
-    )  # windows come as traced numbers, each one of `windows`
-    attention: Name = field(default="xla", metadata={"static": True})  # what computes it
+    traced: bool = field(default=False, metadata={"static": True})  # windows are traced numbers, each one of `windows`
+    attention: str = field(default="xla", metadata={"static": True})  # name of the implementation
 
     @classmethod
     def of_batch(
@@ -41,19 +37,19 @@ class Visibility:
         position_BT: jax.Array,
         layer_windows: tuple[int | None, ...] = (None,),
         traced: bool = False,
-        attention: Name = "xla",
+        attention: str = "xla",
     ) -> "Visibility":
-        """With the masks of all windows that the layers use, where rows are short enough to hold them and they are read."""
-        if attention == "tpu" or subtree_end_BT.shape[1] > AHEAD_UP_TO:
+        """Build the biases of all windows of the layers, if the implementation reads them and rows are short enough."""
+        dtype = IMPLEMENTATIONS[attention].bias_dtype
+        if dtype is None or subtree_end_BT.shape[1] > AHEAD_UP_TO:
             return cls(subtree_end_BT, position_BT, attention=attention)
         windows = tuple(dict.fromkeys(NO_WINDOW if window is None else window for window in layer_windows))
-        dtype = jnp.bfloat16 if attention == "cudnn" else jnp.float32
         biases = [xla.hidden_bias(subtree_end_BT, position_BT, window).astype(dtype) for window in windows]
         return cls(subtree_end_BT, position_BT, jnp.stack(biases), windows, traced, attention)
 
     @classmethod
     def causal(cls, rows: int, length: int) -> "Visibility":
-        """Rows that are one text each, as in training: every place sees those before it."""
+        """One text in each row, as in training: a token sees itself and those before it."""
         position_BT = jnp.tile(jnp.arange(length, dtype=jnp.int32)[None], (rows, 1))
         return cls.of_batch(jnp.full((rows, length), length, jnp.int32), position_BT)
 
@@ -76,15 +72,11 @@ class Visibility:
         Where windows come `traced`, each must be one of `windows`; NO_WINDOW sees everything.
         """
         rows = (q_BTNH, k_BTKH, v_BTKH, self.subtree_end_BT, self.position_BT)
-        if self.attention == "tpu":
-            return tpu.forest_attention(*rows, scale=scale, window=window, softcap=softcap)
-        bias_BTT = self._bias(window)
-        if self.attention == "cudnn" and bias_BTT is not None:
-            return cudnn.forest_attention(*rows[:3], bias_BTT, scale=scale)
-        return xla.forest_attention(*rows, scale=scale, window=window, softcap=softcap, bias_BTT=bias_BTT)
+        attend = implementation(self.attention)
+        return attend(*rows, scale=scale, window=window, softcap=softcap, bias_BTT=self._bias(window))
 
     def _bias(self, window: jax.Array | int | None) -> jax.Array | None:
-        """The mask of this window where it was built; None: attention builds its own."""
+        """The bias of this window if it was built; None: the implementation builds it."""
         if self.bias_WBTT is None:
             return None
         if isinstance(window, jax.Array):
