@@ -1,9 +1,9 @@
-"""The processes of one run: how they share rows, what they agree on, and how the run ends when one of them fails.
+"""The processes of one run: they share rows, agree on values, and end together when one of them fails.
 
-Arrives: the addresses of the processes, from flags or a cluster.  Leaves: a `Hosts`.  It deliberately does not know what is
-scored.
+Arrives: the addresses of the processes, from flags or a cluster.  Leaves: a `Hosts`.  It deliberately does not know tasks or
+scores.
 
-Processes meet in jax.distributed.  Where each process has all weights, they do not run in lockstep: rows are dealt out by
+Processes connect through jax.distributed.  If each process has all weights, they do not run in lockstep: rows are dealt by
 their predicted cost, and a process that has finished its rows takes rows that another has not begun.  When a process is
 killed, hangs or fails, the others end within --peer_timeout, with a sentence that names it.
 """
@@ -193,13 +193,10 @@ class Hosts:
         count = 0
         while not self._stopped.is_set():
             count += 1
-            try:
+            # An error means that the coordinator is gone or late: `_watch` counts the seconds.
+            with contextlib.suppress(jax.errors.JaxRuntimeError):
                 self._set(f"beat/{self.index}", f"{count} {socket.gethostname()} {self._steps} {self._waits:d}")
-                beats, ends = self._all("beat/"), self._all("end/")
-            except jax.errors.JaxRuntimeError:  # the coordinator is gone, or late: `_watch` counts the seconds
-                pass
-            else:
-                self._hear(beats, ends)
+                self._hear(self._all("beat/"), self._all("end/"))
             self._stopped.wait(BEAT_SECONDS)
 
     def _hear(self, beats: dict[str, str], ends: dict[str, str]) -> None:
@@ -260,9 +257,9 @@ def _index_of(key: str) -> int:
 
 def join(coordinator: str | None, num_processes: int | None, process_id: int | None, peer_timeout: float) -> Hosts:
     """Connect to the other processes: through `coordinator`, or as JAX detects the cluster (TPU pod, Slurm, Open MPI,
-    Kubernetes) where it is None.
+    Kubernetes) if it is None.
 
-    Raises InputError where the processes do not meet.  Must be called before anything starts jax's backend.
+    Raises InputError if the processes do not connect.  Must be called before anything starts jax's backend.
     """
     is_local = coordinator is not None and coordinator.startswith(("127.", "localhost"))
     jax.config.update("jax_enable_preemption_service", False)  # it would handle SIGTERM
@@ -299,7 +296,7 @@ def deal(
     count: int,
     shards: int,
     sizes: dict[int, int],
-    load: np.ndarray | None = None,
+    load: np.ndarray,
 ) -> list[list[list[int]]]:
     """Deal rows to `count` processes: for each process its batches of row indices, longest rows first.
 
@@ -309,7 +306,6 @@ def deal(
     last one of a length may have fewer.  length: int [rows]; cost: float [rows], of one row; load: float [count], cost of
     each process in earlier request batches, to which the cost of this one is added in place.
     """
-    load = np.zeros(count) if load is None else load
     batches: list[list[list[int]]] = [[] for _ in range(count)]
     loads = [(total, index) for index, total in enumerate(load.tolist())]
     heapify(loads)

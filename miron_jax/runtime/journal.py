@@ -1,11 +1,11 @@
 """The journal: finished scores and texts in the output folder, which a resumed run reads instead of computing them again.
 
-Arrives: scores of requests, and texts, each with a digest of everything it depends on besides the weights.  Leaves: the same
-to a later run.  It deliberately does not know requests, plans or tasks.
+Arrives: scores of requests, and texts, each with a digest of everything that it depends on except the weights.  Leaves: the
+same, for a later run.  It deliberately does not know requests, plans or tasks.
 
     OUTPUT/journal/KEY/WRITER-NUMBER-CHECKSUM.npz      segments, each whole or absent; CHECKSUM is of its bytes
     OUTPUT/journal/KEY/damaged/..                      segments that did not match their checksum or could not be read
-    OUTPUT/journal/KEY/answers.json                    of a user's own model: what it answers to fixed tokens
+    OUTPUT/journal/KEY/answers.json                    the answers of a user's own model to fixed tokens
 
 KEY is a digest of what all entries depend on: weights, architecture, tokenizer, dtype, matmul precision, platform and the
 version of the engine's arithmetic.  For a user's own model a digest of its answers follows after a dash; on another layout

@@ -31,8 +31,8 @@ from miron_jax.errors import InputError
 from miron_jax.runtime.box_filter import box_filter
 
 NOBODY = 65534  # user and group that own nothing
-WATCH_SECONDS = 0.02  # between two looks at a run
-READ_BYTES = 1 << 20  # of what a run printed
+WATCH_SECONDS = 0.02  # between two checks of a run
+READ_BYTES = 1 << 20  # of standard output, and of standard error
 RESERVED_BYTES = 2 << 30  # addresses that a process may reserve beyond the memory limit: V8 starts with 0.7 GB
 SOCKET_BYTES = 256 << 10  # that a socket of the kernel's default size can hold: the filter refuses to ask for more
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -132,17 +132,16 @@ class Sandbox:
         command: Sequence[str],
         files: Mapping[str, str | bytes],
         limits: Limits = Limits(),
-        stdin: str = "",
         quiet: bool = False,
     ) -> Ran:
         """Run a command in a folder with these files.  `quiet`: drop its standard output."""
         # Output goes to files, so that the limit on files bounds it too.
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="miron-box-")))
-            stdin_file, out, err, value, rules = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(5))
+            out, err, value, rules = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(4))
             _write_files(folder, files)
-            _write_start(stdin_file, stdin.encode("utf-8", "replace"))
-            _write_start(rules, box_filter() if self.bwrap else b"")
+            rules.write(box_filter() if self.bwrap else b"")
+            rules.seek(0)
             isolation = self._isolation(files, folder, limits, rules.fileno())
             home = FOLDER if self.bwrap else str(folder)
             switch, user = _user_switch(folder)
@@ -150,7 +149,7 @@ class Sandbox:
                 [*switch, *isolation, *self._launcher(limits, value.fileno(), quiet), *command],
                 cwd=folder,
                 env={"PATH": SYSTEM_PATH if self.bwrap else os.environ.get("PATH", ""), "HOME": home, "TMPDIR": home},
-                stdin=stdin_file,
+                stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
                 pass_fds=(rules.fileno(), value.fileno()),
@@ -222,12 +221,6 @@ def _interpreter() -> str:
         f"programs that a model writes run as a user without rights, who cannot reach {this_python}: install python3 under "
         "/usr, or run as another user than root"
     )
-
-
-def _write_start(stream: IO[bytes], content: bytes) -> None:
-    """Write content that is then read from the stream's start."""
-    stream.write(content)
-    stream.seek(0)
 
 
 def _read_start(stream: IO[bytes], num_bytes: int) -> bytes:

@@ -47,10 +47,9 @@ def normal_form(value: Any, depth: int = 0) -> str:
 
 
 def _number(value: Any) -> str:
-    if isinstance(value, complex) and value.imag != 0:
-        return f"{_number(value.real)}+{_number(value.imag)}j"
     if isinstance(value, complex):
-        return _number(value.real)
+        real = _number(value.real)
+        return real if value.imag == 0 else f"{real}+{_number(value.imag)}j"
     if isinstance(value, float) and value in (float("inf"), -float("inf")):
         return "inf" if value > 0 else "-inf"
     try:
