@@ -52,7 +52,7 @@ class Placement:
 
     @classmethod
     def of(cls, state: Tree, row_axes: tuple[str, ...] = ()) -> "Placement":
-        """The placement of weights that are on a device or on a mesh.  Raises InputError where their mesh lacks row_axes."""
+        """The placement of weights that are on a device or on a mesh.  Raises InputError if their mesh lacks row_axes."""
         leaves = jax.tree.leaves(state)
         device = min(leaves[0].sharding.addressable_devices, key=lambda device: device.id)
         meshes: list[Any] = [leaf.sharding.mesh for leaf in leaves if isinstance(leaf.sharding, NamedSharding)]

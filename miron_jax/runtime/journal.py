@@ -91,7 +91,7 @@ def key_of_answers(store: Store, key: str, answers: Answers, say: Callable[[str]
 
 
 class Journal:
-    """Scores and texts of earlier runs, and a writer of new ones.  Raises OSError where the folder is not writable."""
+    """Scores and texts of earlier runs, and a writer of new ones.  Raises OSError if the folder is not writable."""
 
     def __init__(self, store: Store, key: str, writer: str, say: Callable[[str], None] = lambda line: None) -> None:
         self._store, self._folder, self._say = store, f"{FOLDER}/{key}", say

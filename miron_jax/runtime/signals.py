@@ -63,7 +63,7 @@ def _on_first_signal(number: int, frame: FrameType | None) -> None:
 
 
 def _raise(frame: FrameType | None, is_preemption: bool = False) -> None:
-    """Raise `Interrupted`, or try again later where the main thread is importing a module."""
+    """Raise `Interrupted`, or try again later if the main thread is importing a module."""
     while frame is not None:
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
             signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
