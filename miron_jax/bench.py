@@ -1,10 +1,10 @@
-"""`miron-jax bench`: the devices' peak rate, the engine's share of it, and what each idea of the engine is worth.
+"""`miron-jax bench`: the devices' peak rate, the engine's share of it, and the gain from each idea of the engine.
 
-Arrives: a run's configuration and data.  Leaves: `Bench`, numbers of one machine.  It deliberately knows no score: the rows
-are real ones, their results are thrown away.
+Arrives: a run's configuration and data.  Leaves: a `Bench` with the measurements of one machine.  It deliberately does not
+know scores: it runs real rows and drops their results.
 
-For every row length, as many batches are timed as SECONDS allow; the time of the rest is extrapolated from them.  An
-ablation times the same requests without one idea of the engine; its useful FLOPs are those of the engine's own layout.
+SECONDS bounds the number of timed batches of each row length; the time of the others is extrapolated.  An ablation times the
+same requests without one idea of the engine; its useful FLOPs are those of the engine's layout.
 """
 
 import resource
@@ -29,49 +29,45 @@ from miron_jax.model.costs import cost_model, useful_flops
 from miron_jax.planning.records import CostModel, Plan
 from miron_jax.planning.request_batches import Totals, plan_request_batches
 from miron_jax.report.bench_table import Bench, Bucket, Layout
-from miron_jax.run import length_limit
+from miron_jax.run import RunTasks
 from miron_jax.runtime.devices import Device, Placement
-from miron_jax.task_kinds.interface import Setup
 from miron_jax.task_kinds.kinds import kind_of
 from miron_jax.tokens.records import Requests
-from miron_jax.tokens.token_bytes import TokenBytes
 
-SECONDS = 60.0  # about how long the batches of one layout run
-SQUARE_ON_CPU, SQUARE = 2048, 8192  # rows and columns of the matrices that the peak is measured with
+SECONDS = 60.0  # about how long the timed batches of one layout take
+SQUARE_ON_CPU, SQUARE = 2048, 8192  # rows and columns of the matrices that measure the peak rate
 
 
 def measure(config: RunConfig, inputs: Inputs, say: Callable[[str], None]) -> Bench:
-    """Measure scoring on the first request batch that `eval` would score; nothing is generated.  Raises InputError."""
+    """Measure scoring on the first request batch of `eval`, without generation.  Raises InputError."""
     if not any(kind_of(source.task).scores_spans for source in inputs.sources):
         raise InputError("--tasks: all of these generate texts, and bench times scoring: name a task with choices")
-    files = find_model(config)
-    architecture, placement = architecture_of(config, files), Placement.choose(config.sharding, config.mesh)
-    first = next(rounds(config, files, say, lambda checkpoint: False))
+    found = find_model(config)
+    architecture, placement = architecture_of(config, found), Placement.choose(config.sharding, config.mesh)
+    first = next(rounds(config, found, say, lambda checkpoint: False))
     _, state = next(loaded(architecture, config, first, placement))
     model = Model(architecture.config, architecture.network, state, placement, config.attention)
     peak = matmul_rate(config.dtype, placement.device)
     say(f"{peak / 1e9:.0f} GFLOP/s in a large {config.dtype} product on {placement.device.device_kind}")
 
-    limit, cost, totals = length_limit(config, model.config), cost_model(model.config), Totals()
+    cost, totals = cost_model(model.config), Totals()
     start = time.perf_counter()
-    table = TokenBytes(architecture.tokenizer, model.config.vocab_size)
-    setup = Setup(config, architecture.tokenizer, table, limit)
-    kinds = [kind_of(source.task)(source, setup) for source in inputs.sources]
-    parts = parts_of(kinds, survey(kinds, cost).order)
+    tasks = RunTasks.of(config, inputs, architecture)
+    parts = parts_of(tasks.kinds, survey(tasks.kinds, cost).order)
     requests = next(join(parts, deque(maxlen=1), model.config.vocab_size))
     tokenize_seconds, start = time.perf_counter() - start, time.perf_counter()
     plan = _planned(requests, cost, totals)
     plan_seconds = time.perf_counter() - start
     flops = useful_flops(model.config, plan)
 
-    def timed(name: str, layout: Plan) -> Layout:
+    def time_layout(name: str, layout: Plan) -> Layout:
         say(f"{name} ...")
-        forward = Forward(model, config.token_budget, id_sets=table.id_sets)
+        forward = Forward(model, config.token_budget, id_sets=tasks.setup.table.id_sets)
         return _layout(name, layout, forward, flops / (peak * placement.devices))
 
-    engine = timed("the engine", plan)
+    engine = time_layout("the engine", plan)
     memory = _peak_bytes(placement.device)
-    ablations = [timed(name, layout) for name, layout in _ablations(requests, plan, cost)]
+    ablations = [time_layout(name, layout) for name, layout in _ablations(requests, plan, cost)]
     return Bench(
         placement.device.device_kind,
         placement.devices,
@@ -90,7 +86,7 @@ def measure(config: RunConfig, inputs: Inputs, say: Callable[[str], None]) -> Be
 
 
 def _ablations(requests: Requests, plan: Plan, cost: CostModel) -> Iterator[tuple[str, Plan]]:
-    """The same requests in layouts that lack one idea of the engine."""
+    """Layouts of the same requests, each without one idea of the engine."""
     yield "no gather: the head at every place", _scored_everywhere(plan)
     changes = {"one row length": replace(cost, max_lengths=1)}
     if cost.sharing == "forest":
@@ -118,19 +114,20 @@ def _planned(requests: Requests, cost: CostModel, totals: Totals) -> Plan:
 def _scored_everywhere(plan: Plan) -> Plan:
     """The same rows with one edge at every node."""
     first = np.repeat(plan.node_offset[:-1], np.diff(plan.node_offset))
-    source = (np.arange(len(plan.token_ids)) - first).astype(np.int32)
-    return replace(plan, edge_offset=plan.node_offset, edge_parent=source, edge_target=np.zeros_like(source))
+    parent = (np.arange(len(plan.token_ids)) - first).astype(np.int32)
+    return replace(plan, edge_offset=plan.node_offset, edge_parent=parent, edge_target=np.zeros_like(parent))
 
 
 def _bucket(forward: Forward, plan: Plan, length: int) -> Bucket:
-    """Compile for rows of this length, run one batch to warm up, then time as many as their share of SECONDS allows."""
+    """Compile for rows of this length, run one batch to warm up, then time as many as their share of SECONDS allows, but
+    no fewer than two."""
     rows = np.flatnonzero(plan.row_length == length)
     forward.compile(plan, rows=rows)
     batches = list(forward.batches(plan, rows))
 
-    def seconds_of(timed: list[list[int]]) -> float:
+    def seconds_of(row_lists: list[list[int]]) -> float:
         start = time.perf_counter()
-        deque(forward.run(plan, row_lists=iter(timed)), maxlen=0)
+        deque(forward.run(plan, row_lists=iter(row_lists)), maxlen=0)
         return time.perf_counter() - start
 
     seconds_of(batches[:1])
@@ -144,7 +141,7 @@ def _bucket(forward: Forward, plan: Plan, length: int) -> Bucket:
 
 
 def matmul_rate(dtype: str, device: Device) -> float:
-    """FLOP/s of a large square matrix product with float32 sums, the median of five measurements."""
+    """FLOP/s of a large square matrix product with float32 sums: the median of five measurements."""
     size = SQUARE_ON_CPU if device.platform == "cpu" else SQUARE
     with jax.default_device(device):
         x, y = (jax.random.normal(jax.random.key(i), (size, size), jnp.float32).astype(dtype) for i in range(2))
@@ -159,7 +156,7 @@ def matmul_rate(dtype: str, device: Device) -> float:
 
 
 def _peak_bytes(device: Device) -> int | None:
-    """Peak memory of the device, on CPU of this process; None where the device does not report it."""
+    """Peak memory of the device in bytes, on CPU that of this process; None if the device does not report it."""
     if device.platform == "cpu":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return (device.memory_stats() or {}).get("peak_bytes_in_use")

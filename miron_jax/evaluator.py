@@ -1,7 +1,7 @@
-"""The engine from Python: inside a training loop, or for a few texts.
+"""The Python interface: score weights in a training loop, or score a few texts.
 
-Arrives: a model and its tokenizer, task names, weights.  Leaves: what results.json holds, as a dict; scores of texts.  It
-deliberately adds nothing to what the stages do: a number from here is the command's number.
+Arrives: a model and its tokenizer, task names, weights.  Leaves: the document of results.json, as a dict; scores of texts.
+It deliberately adds nothing to the stages, so that its numbers are those of the command.
 """
 
 import time
@@ -22,6 +22,7 @@ from miron_jax.errors import InputError
 from miron_jax.inputs import find_inputs
 from miron_jax.model.checkpoints import (
     Architecture,
+    Found,
     architecture_of,
     check_vocabulary,
     checkpoints_of,
@@ -45,16 +46,17 @@ from miron_jax.tokens.tokenizers import load_tokenizer
 
 
 class Evaluator:
-    """Benchmarks for weights that change: data are read and tokenized and planned once, programs are compiled once.
+    """Scores weights that change.  Data are read, tokenized and planned once; programs are compiled once.
 
         evaluator = Evaluator(model, tokenizer, tasks=["core/copa", "miron-gen"], limit=200)
-        results = evaluator.run(params, step=1000)      # what results.json holds
+        results = evaluator.run(params, step=1000)      # the document of results.json
 
     `model`: an OwnModel, or a folder (or hub id) with a config.json: then `params` is a state of the engine's Decoder
     (`load_params` gives one), and without params the folder's own weights are scored.  `tokenizer`: a transformers one, a
     folder or a hub id; None: the model's own.  `row_axes`: axes of the weights' mesh that rows are split over, such as
-    ("data",); weights stay where they are.  `output`: a folder that gets a step_N a step, as the command writes it.  Other
-    keywords are RunConfig's fields (limit, dtype, max_length, tensorboard, wandb, seed, ...), named as the command's flags.
+    ("data",); weights stay where they are.  `output`: a folder that gets one step_N per step, as the command writes it.
+    Other keywords are RunConfig's fields (limit, dtype, max_length, tensorboard, wandb, seed, ...), named as the flags.
+    Raises InputError.
     """
 
     def __init__(
@@ -73,7 +75,6 @@ class Evaluator:
             raise InputError(f"tasks is {tasks!r}, expected a list of names: tasks=[{tasks!r}]")
         if data_dir is not None:
             options["data_dir"] = (("", str(data_dir)),)
-        own = isinstance(model, OwnModel)
         name = f"OwnModel({_name_of(model)})" if isinstance(model, OwnModel) else str(model)
         if "sharding" in options or "mesh" in options:
             raise InputError("Evaluator: weights stay where they are: place params, and name row_axes of their mesh")
@@ -86,37 +87,32 @@ class Evaluator:
         self._writes = output is not None and jax.process_index() == 0
         if self._writes:
             check_output(self.config)
-        self._of_step = steps_there(self.config) if self._writes else {}
-        self._like: Any = None  # shapes, dtypes and places of the first weights
+        self._results_of_step = steps_there(self.config) if self._writes else {}
+        self._first: Any = None  # tree structure of the first weights; shape, dtype and sharding of each leaf
         self._loggers = open_loggers(self.config)
-        self._own_weights = None if own else find_model(self.config)
-        self.evaluation = Evaluation(
-            self.config,
-            find_inputs(self.config),
-            _architecture(model, tokenizer, self.config),
-            say,
-            row_axes=row_axes,
-        )
+        self._found = _find(model, self.config)
+        inputs, architecture = find_inputs(self.config), _architecture(model, self._found, tokenizer, self.config)
+        self.evaluation = Evaluation(self.config, inputs, architecture, say, row_axes=row_axes)
 
     def run(self, params: Any = None, step: int | None = None) -> dict[str, Any]:
-        """Score these weights: what results.json holds.  Raises InputError, SelfCheckFailed.
+        """Score these weights and return the document of results.json.  Raises InputError, SelfCheckFailed.
 
         `params`: as `OwnModel`'s functions take them, on any devices; None: the model's own.  Later calls take weights of
-        the same shapes, dtypes and placement, and compile nothing.  Examples that the model answers with NaN are counted in
+        the same shapes, dtypes and sharding, and compile nothing.  Examples that the model answers with NaN are counted in
         results["unanswered"].
         """
         check_backend_flags()
         start = time.perf_counter()
-        state = self._weights() if params is None else with_auto_axes(jax.tree.map(jnp.asarray, params))
-        self._check_alike(state)
+        state = _state(self._found, self.evaluation.architecture, self.config, params)
+        self._check_like_first(state)
         outcome = self.evaluation.score(state, time.perf_counter() - start, checkpoint=Checkpoint(step, None))
-        assert outcome is not None, "this process is alone"
+        assert outcome is not None, "an Evaluator is not shared between hosts"
         seconds = time.perf_counter() - start
         if self._writes:
             results = write_results(self.config, outcome, seconds, step)
             if step is not None:
-                self._of_step[step] = results
-                write_top(self.config, self._of_step, seconds)
+                self._results_of_step[step] = results
+                write_top(self.config, self._results_of_step, seconds)
         else:
             results = strict(results_of(self.config, outcome, seconds))
             results = results if step is None else {**results, "step": step}
@@ -124,43 +120,38 @@ class Evaluator:
             logger.log(step or 0, numbers_of(results))
         return results
 
-    def _check_alike(self, state: Any) -> None:
+    def _check_like_first(self, state: Any) -> None:
         """Raises InputError for weights that the compiled programs do not take."""
         leaves, structure = jax.tree_util.tree_flatten_with_path(state)
-        like = {
+        arrays = {
             leaf_name(path): (tuple(leaf.shape), str(leaf.dtype), leaf.sharding) for path, leaf in leaves if len(path)
         }
-        first, self._like = self._like, self._like or (structure, like)
-        if first is None:
-            return
-        if first[0] != structure:
+        self._first = self._first or (structure, arrays)
+        first_structure, first_arrays = self._first
+        if first_structure != structure:
             raise InputError(
                 "Evaluator.run: these params are another tree than the first ones (a pure dict, a module or a state of "
                 "another model): give what the first call got, or make another Evaluator"
             )
-        for name, (shape, dtype, sharding) in like.items():
-            before = first[1][name]
-            if before[:2] != (shape, dtype) or not before[2].is_equivalent_to(sharding, len(shape)):
+        for name, (shape, dtype, sharding) in arrays.items():
+            first_shape, first_dtype, first_sharding = first_arrays[name]
+            if (first_shape, first_dtype) != (shape, dtype) or not first_sharding.is_equivalent_to(
+                sharding, len(shape)
+            ):
                 raise InputError(
-                    f"Evaluator.run: {name} is {dtype} {list(shape)} on {sharding}, the first call's was {before[1]} "
-                    f"{list(before[0])} on {before[2]}: make another Evaluator for such weights"
+                    f"Evaluator.run: {name} is {dtype} {list(shape)} on {sharding}, the first call's was {first_dtype} "
+                    f"{list(first_shape)} on {first_sharding}: make another Evaluator for such weights"
                 )
-
-    def _weights(self) -> Any:
-        architecture = self.evaluation.architecture
-        if self._own_weights is None:
-            return load(architecture, self.config, Checkpoint(None, None), Placement.default())
-        return load(architecture, self.config, checkpoints_of(self.config, self._own_weights)[-1], Placement.default())
 
 
 class TextScore(NamedTuple):
-    """A continuation's score behind its context."""
+    """The score of a continuation after its context."""
 
-    logprob: float  # nats, sum over its tokens; NaN where the model answers that
+    logprob: float  # nats, sum over its tokens; NaN if the model answers NaN
     greedy: bool  # whether greedy decoding writes it: every rank is 0
     token_ids: tuple[int, ...]
     token_logprobs: tuple[float, ...]  # nats
-    token_ranks: tuple[int, ...]  # tokens ahead of each
+    token_ranks: tuple[int, ...]  # number of tokens that are more likely than each
 
 
 def score(
@@ -170,49 +161,62 @@ def score(
     params: Any = None,
     dtype: str = "float32",
 ) -> list[TextScore]:
-    """Score (context, continuation) pairs; what they share is computed once.
+    """Score (context, continuation) pairs; shared prefixes are computed once.
 
-    Context and continuation are tokenized apart and laid end to end, with the tokenizer's own special tokens before the
-    context.  An empty context needs a tokenizer that puts one there.  Raises InputError, SelfCheckFailed.
+    Context and continuation are tokenized separately and concatenated, with the tokenizer's special tokens before the
+    context.  An empty context needs a tokenizer that adds one there.  Raises InputError, SelfCheckFailed.
     """
     check_backend_flags()
     config = RunConfig(model="OwnModel" if isinstance(model, OwnModel) else str(model), tasks=("none",), dtype=dtype)  # type: ignore[arg-type]
-    architecture = _architecture(model, tokenizer, config)
+    found = _find(model, config)
+    architecture = _architecture(model, found, tokenizer, config)
     requests = _requests(architecture, texts)
-    if params is None:
-        found = None if isinstance(model, OwnModel) else find_model(config)
-        there = Checkpoint(None, None) if found is None else checkpoints_of(config, found)[-1]
-        params = load(architecture, config, there, Placement.default())
-    weights = Model(architecture.config, architecture.network, with_auto_axes(jax.tree.map(jnp.asarray, params)))
-    check = SelfCheck(tolerance_of(architecture.config, weights.state, dtype))
+    state = _state(found, architecture, config, params)
+    check = SelfCheck(tolerance_of(architecture.config, state, dtype))
     with jax.default_matmul_precision("highest"):
         if isinstance(architecture.config, OwnModel):
-            check_own(architecture.config, weights.state, check.tolerance)
-        forward = Forward(weights)
-        [found_scores] = score_request_batches([requests], forward, cost_model(architecture.config), Totals(), check)
+            check_own(architecture.config, state, check.tolerance)
+        forward = Forward(Model(architecture.config, architecture.network, state))
+        [scores] = score_request_batches([requests], forward, cost_model(architecture.config), Totals(), check)
     return [
         TextScore(
-            float(own.logprob.sum(dtype=np.float64)),
-            not own.rank.any() and not np.isnan(own.logprob).any(),
+            float(text_score.logprob.sum(dtype=np.float64)),
+            not text_score.rank.any() and not np.isnan(text_score.logprob).any(),
             tuple(requests.tokens(r)[requests.span_start[r] :].tolist()),
-            tuple(own.logprob.tolist()),
-            tuple(own.rank.tolist()),
+            tuple(text_score.logprob.tolist()),
+            tuple(text_score.rank.tolist()),
         )
-        for r, own in enumerate(found_scores)
+        for r, text_score in enumerate(scores)
     ]
 
 
 def load_params(folder: str | Path, dtype: str = "float32") -> Any:
-    """Weights of a folder (or hub id, or a run's last step) as the engine's Decoder holds them, on the default device."""
+    """Weights of a folder (or hub id, or a training run's last step) as a state of the engine's Decoder, on the default
+    device.  Raises InputError."""
     config = RunConfig(model=str(folder), tasks=("none",), dtype=dtype)  # type: ignore[arg-type]
     found = find_model(config)
-    return load(architecture_of(config, found), config, checkpoints_of(config, found)[-1], Placement.default())
+    return _load_last(found, architecture_of(config, found), config)
 
 
-def _architecture(model: OwnModel | str | Path, tokenizer: Any, config: RunConfig) -> Architecture:
+def _find(model: OwnModel | str | Path, config: RunConfig) -> Found:
+    return Found(None, None, model) if isinstance(model, OwnModel) else find_model(config)
+
+
+def _load_last(found: Found, architecture: Architecture, config: RunConfig) -> Any:
+    return load(architecture, config, checkpoints_of(config, found)[-1], Placement.default())
+
+
+def _state(found: Found, architecture: Architecture, config: RunConfig, params: Any) -> Any:
+    """`params` as arrays of the engine; None: the model's own, of its last checkpoint."""
+    if params is None:
+        params = _load_last(found, architecture, config)
+    return with_auto_axes(jax.tree.map(jnp.asarray, params))
+
+
+def _architecture(model: OwnModel | str | Path, found: Found, tokenizer: Any, config: RunConfig) -> Architecture:
     if not isinstance(model, OwnModel):
-        found = architecture_of(config, find_model(config))
-        return found if tokenizer is None else found._replace(tokenizer=_tokenizer(tokenizer))
+        architecture = architecture_of(config, found)
+        return architecture if tokenizer is None else architecture._replace(tokenizer=_tokenizer(tokenizer))
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
     if tokenizer is None:
         raise InputError("the OwnModel has no tokenizer: give one there, or beside it")
@@ -232,13 +236,13 @@ def _tokenizer(tokenizer: Any) -> Any:
     return tokenizer
 
 
-def _name_of(own: OwnModel) -> str:
-    function = own.logits or own.hidden
+def _name_of(model: OwnModel) -> str:
+    function = model.logits or model.hidden
     return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', 'function')}"
 
 
 def _requests(architecture: Architecture, texts: Sequence[tuple[str, str]]) -> Requests:
-    """One request a pair, in order."""
+    """One request per pair, in order.  Raises InputError."""
     ids, starts = [], []
     for i, pair in enumerate(texts):
         if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
@@ -255,17 +259,15 @@ def _requests(architecture: Architecture, texts: Sequence[tuple[str, str]]) -> R
             )
         ids.append(np.asarray([*before, *after], np.int32))
         starts.append(len(before))
-    highest = max((int(own.max()) for own in ids), default=0)
+    highest = max((int(token_ids.max()) for token_ids in ids), default=0)
     if highest >= architecture.config.vocab_size:
         raise InputError(
             f"the tokenizer gives token id {highest}, but the model's vocabulary has {architecture.config.vocab_size}: "
             "give the model's own tokenizer"
         )
-    most = architecture.config.num_positions
-    too_long = [i for i, own in enumerate(ids) if most and len(own) > most]
-    if too_long:
-        raise InputError(
-            f"text {too_long[0]} has {len(ids[too_long[0]])} tokens, but the model has {most} places: cut it"
-        )
-    no = np.zeros(len(ids), bool)
-    return Requests(*end_to_end(ids), np.asarray(starts, np.int32), no, no)
+    learned = architecture.config.num_positions
+    for i, token_ids in enumerate(ids):
+        if learned and len(token_ids) > learned:
+            raise InputError(f"text {i} has {len(token_ids)} tokens, but the model has {learned} places: cut it")
+    no_flags = np.zeros(len(ids), bool)
+    return Requests(*end_to_end(ids), np.asarray(starts, np.int32), no_flags, no_flags)

@@ -1,15 +1,12 @@
-"""Which tasks a run scores: the suites asked for, their data found and read.
+"""The tasks that a run scores: suites are selected, their data files are found and read.
 
 Arrives: a validated RunConfig.  Leaves: `Inputs`, checked before any weight is loaded.  It deliberately does not know
 models.
 """
 
-from pathlib import Path
-
 from miron_jax import demo
 from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import data_state
-from miron_jax.definitions.records import AnyTask
 from miron_jax.errors import InputError
 from miron_jax.evaluation.records import Inputs
 from miron_jax.files.places import public
@@ -20,19 +17,23 @@ from miron_jax.tasks import registry
 
 
 def find_inputs(config: RunConfig, fetch: bool = True, runs: bool = True) -> Inputs:
-    """Find and read the data of every task asked for; what is absent is fetched.  A suite goes on without a file; a task
-    asked for by name does not."""
-    every = registry.suites(config.icl_tasks, config.eval_gauntlet)
-    selection = registry.select(",".join(config.tasks), every)
+    """Find and read the data of every selected task.
+
+    `fetch`: download absent files.  `runs`: False if the run is only planned.  A task without a file is left out if its
+    suite was selected; raises InputError if the task itself was, or if no task is left.
+    """
+    all_suites = registry.suites(config.icl_tasks, config.eval_gauntlet)
+    selection = registry.select(",".join(config.tasks), all_suites)
     names = {task.name for task in selection.tasks}
-    suites = [suite for suite in every.values() if any(task.name in names for task in suite.tasks)]
+    suites = [suite for suite in all_suites.values() if any(task.name in names for task in suite.tasks)]
     sources, missing = [], {}
     for suite in suites:
         folder = suite.locate(suite.named_folder(config.data_dir), fetch)
         for task in (task for task in suite.tasks if task.name in names):
             data = data_state(task, folder)
             if data.state == "missing" and task.name not in selection.by_name:
-                missing[task.name] = task_file(task, folder)
+                assert task.file is not None
+                missing[task.name] = task.file.below(folder)
             else:
                 examples = kind_of(task).load(task, folder, config, runs)
                 sources.append(Source(task, examples, data))
@@ -41,18 +42,13 @@ def find_inputs(config: RunConfig, fetch: bool = True, runs: bool = True) -> Inp
     return Inputs(sources, missing, suites)
 
 
-def task_file(task: AnyTask, folder: Path) -> Path:
-    assert task.file is not None
-    return task.file.below(folder)
-
-
 def unverified(config: RunConfig, inputs: Inputs, checkpoint: Checkpoint) -> list[str]:
-    """Inputs that nothing was checked against: a flipped bit in them goes unnoticed, unless it breaks their form."""
-    found = []
+    """Inputs without a published checksum, in which a changed bit may go unnoticed."""
+    lines = []
     if config.model != demo.NAME:
-        found += [f"weights: {public(str(checkpoint.folder))}"] if checkpoint.folder else []
-        found.append(f"configuration and tokenizer: {public(config.tokenizer or config.model)}")
+        lines += [f"weights: {public(str(checkpoint.folder))}"] if checkpoint.folder else []
+        lines.append(f"configuration and tokenizer: {public(config.tokenizer or config.model)}")
     for source in inputs.sources:
         if source.data.state not in ("as published", "generated"):
-            found.append(f"{source.task.name}: {source.data.state}")
-    return found
+            lines.append(f"{source.task.name}: {source.data.state}")
+    return lines

@@ -1,12 +1,12 @@
-"""Composes the stages: a RunConfig in, an `Outcome` out.
+"""Composes the stages: a RunConfig in, an `Outcome` per checkpoint out.
 
-Arrives: a validated RunConfig.  Leaves: what every task scored, or what a run would do.  Benchmark data and config.json
-are checked before weights are loaded.  It deliberately does not know flags or file formats of results.
+Arrives: a validated RunConfig and the `Inputs` of its tasks.  Leaves: the scores of every task, or the size of a run that is
+only planned.  It deliberately does not know flags or file formats of results.
 """
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from miron_jax.config import AXES, RunConfig
 from miron_jax.engine.forward import Forward
@@ -45,7 +44,6 @@ from miron_jax.model.costs import cost_model, useful_flops
 from miron_jax.model.fingerprint import tokenizer_fingerprint, weights_fingerprint
 from miron_jax.model.own import OwnModel, import_from
 from miron_jax.model.training_run import Checkpoint, implausible
-from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import RequestBatch, Totals, plan_request_batches
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.devices import Placement
@@ -57,12 +55,12 @@ from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import resolve_bos
 
-SCORING_PROGRAMS = 8  # row lengths of a run at most, each compiled once
-GENERATION_PROGRAMS = 2  # of these, what a run that draws long texts leaves to prefill and steps
+SCORING_PROGRAMS = 8  # at most so many row lengths in a run, each compiled once
+GENERATION_PROGRAMS = 2  # fewer in a run that generates long texts, for prefill and steps
 
 
 def length_limit(config: RunConfig, model: ModelConfig | OwnModel) -> LengthLimit:
-    """The user's limit, or each suite's own, and never more than the model's learned positions."""
+    """The user's limit, or each suite's own, and never more than the model's learned positions.  Raises InputError."""
     learned = model.num_positions or None
     if config.max_length and learned and config.max_length > learned:
         raise InputError(
@@ -71,14 +69,42 @@ def length_limit(config: RunConfig, model: ModelConfig | OwnModel) -> LengthLimi
     return LengthLimit(config.max_length, learned, model.trained_length)
 
 
-def evaluate(
-    config: RunConfig,
-    inputs: Inputs,
-    say: Callable[[str], None],
-    progress: Callable[[int, int], None] = lambda done, planned: None,
-) -> Outcome:
-    """Score every task with a model that has one checkpoint, or with the last of its checkpoints."""
-    return list(evaluate_checkpoints(config, inputs, say, progress))[-1][1]
+class RunTasks(NamedTuple):
+    """The tasks of a run, ready to be tokenized and planned for one model."""
+
+    model: ModelConfig | OwnModel
+    setup: Setup
+    kinds: list[TaskKind]  # one per task
+
+    @classmethod
+    def of(cls, config: RunConfig, inputs: Inputs, architecture: Architecture) -> "RunTasks":
+        """Raises InputError."""
+        model, tokenizer = architecture.config, architecture.tokenizer
+        limit, table = length_limit(config, model), TokenBytes(tokenizer, model.vocab_size)
+        setup = Setup(config, tokenizer, table, limit, model.trained_length or (1 << 31))
+        return cls(model, setup, [kind_of(source.task)(source, setup) for source in inputs.sources])
+
+    def request_batches(self, totals: Totals, waiting: deque[Part]) -> Iterator[RequestBatch]:
+        """Tokenize and plan one part at a time.  Each part joins `waiting` before its batch is yielded."""
+        generates = any(kind.generates and not kind.scores_spans for kind in self.kinds)
+        cost = cost_model(self.model, SCORING_PROGRAMS - (GENERATION_PROGRAMS if generates else 0))
+        lengths, order = survey(self.kinds, cost)
+        requests = join(parts_of(self.kinds, order), waiting, self.model.vocab_size)
+        for batch in plan_request_batches(requests, cost, totals, lengths, self.setup.table.id_sets):
+            totals.useful_flops += useful_flops(self.model, batch.plan)
+            yield batch
+
+
+def summarize_plan(config: RunConfig, inputs: Inputs) -> Totals:
+    """Tokenize and plan without a device or weights."""
+    tasks, totals = RunTasks.of(config, inputs, architecture_of(config, find_model(config, weights=False))), Totals()
+    deque(tasks.request_batches(totals, deque(maxlen=1)), maxlen=0)
+    return totals
+
+
+def evaluate(config: RunConfig, inputs: Inputs, say: Callable[[str], None]) -> Outcome:
+    """Score every task with the model's only checkpoint, or with its last one."""
+    return list(evaluate_checkpoints(config, inputs, say))[-1][1]
 
 
 def evaluate_checkpoints(
@@ -86,39 +112,50 @@ def evaluate_checkpoints(
     inputs: Inputs,
     say: Callable[[str], None],
     progress: Callable[[int, int], None] = lambda done, planned: None,
-    scored: Callable[[Checkpoint, Answers | None], bool] = lambda checkpoint, answers: False,
+    is_scored: Callable[[Checkpoint, Answers | None], bool] = lambda checkpoint, answers: False,
     store: Store | None = None,
     hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
 ) -> Iterator[tuple[int | None, Outcome]]:
-    """(step, what it scored) for every checkpoint; all run the same programs, text is tokenized and planned once.
+    """Yield (step, outcome) for every checkpoint.  All run the same programs; texts are tokenized and planned once.
 
-    `progress` hears of tokens computed and tokens planned so far; `scored` knows checkpoints that need not be, those of a
-    user's own model once it is known what they answer; `store` keeps what is finished.  Of several `hosts` only the first
-    yields anything.
+    `progress` gets tokens computed and tokens planned so far.  A checkpoint is left out if `is_scored`; for a user's own
+    model this is asked once its answers are known.  `store` keeps finished scores and texts.  Of several `hosts` only the
+    first yields.  Raises InputError, SelfCheckFailed.
     """
     start = time.perf_counter()
-    found = hosts.first_then_others("model", lambda: find_model(config))
+    model = hosts.first_then_others("model", lambda: find_model(config))
     evaluation: Evaluation | None = None
-    there, placement = checkpoints_of(config, found), Placement.choose(config.sharding, config.mesh)
+    checkpoints, placement = checkpoints_of(config, model), Placement.choose(config.sharding, config.mesh)
     if placement.how == "mesh" and placement.size(*AXES) < jax.local_device_count():
         say(f"--mesh takes {placement.size(*AXES)} of this host's {jax.local_device_count()} devices")
-    own = found.own is not None
-    for now in rounds(config, found, say, lambda checkpoint: not own and scored(checkpoint, None), hosts):
+    is_own = model.own is not None
+    for group in rounds(config, model, say, lambda checkpoint: not is_own and is_scored(checkpoint, None), hosts):
         evaluation = evaluation or Evaluation(
-            config, inputs, architecture_of(config, found), say, several(config, there), (), placement, store, hosts
+            config,
+            inputs,
+            architecture_of(config, model),
+            say,
+            keep=several(config, checkpoints),
+            placement=placement,
+            store=store,
+            hosts=hosts,
         )
-        for checkpoint, state in loaded(evaluation.architecture, config, now, placement):
+        for checkpoint, state in loaded(evaluation.architecture, config, group, placement):
             load_seconds = time.perf_counter() - start
-            say(f"loaded {public(config.model)}{_at(checkpoint)} in {load_seconds:.1f} s")
-            outcome = evaluation.score(state, load_seconds, progress, checkpoint, partial(scored, checkpoint))
+            at_step = "" if checkpoint.step is None else f" at step {checkpoint.step}"
+            say(f"loaded {public(config.model)}{at_step} in {load_seconds:.1f} s")
+            outcome = evaluation.score(state, load_seconds, progress, checkpoint, partial(is_scored, checkpoint))
             del state
             if outcome is not None:
                 yield checkpoint.step, outcome
             start = time.perf_counter()
 
 
-def _at(checkpoint: Checkpoint) -> str:
-    return "" if checkpoint.step is None else f" at step {checkpoint.step}"
+class _Engine(NamedTuple):
+    """Compiled programs, which serve any checkpoint of the model."""
+
+    forward: Forward
+    generator: Generator
 
 
 class Evaluation:
@@ -136,25 +173,20 @@ class Evaluation:
         store: Store | None = None,
         hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
     ) -> None:
-        """`keep`: tokens and plans stay for the next weights.  `row_axes`: of the weights' mesh, for rows.  `placement`: of
-        weights that the engine has loaded.  `store`: where finished scores and texts are kept, for a run that goes on.
-        `hosts`: that share the work."""
+        """`keep`: keep requests and plans for the next weights.  `row_axes`: axes of the weights' mesh that rows are split
+        over.  `placement`: of weights that the engine has loaded.  `store`: keeps finished scores and texts for a run that
+        is resumed.  `hosts`: share the work.  Raises InputError."""
         self.config, self.inputs, self.architecture, self.say, self.keep = config, inputs, architecture, say, keep
         self.row_axes, self.placement, self.store, self.hosts = row_axes, placement, store, hosts
         self._detox = import_from(config.detox_scorer, "--detox_scorer", 2) if config.detox_scorer else None
-        self._times = 0  # weights were scored
-        model, tokenizer = architecture.config, architecture.tokenizer
-        self._limit = length_limit(config, model)
-        always = any(source.task.profile.bos == "always" for source in inputs.sources)
-        self._bos = resolve_bos(tokenizer) if always else None
-        self._setup = _setup(config, architecture)
-        self._kinds = [kind_of(source.task)(source, self._setup) for source in inputs.sources]
-        for kind in self._kinds:
+        self._num_scored = 0  # weights so far
+        self._tasks = RunTasks.of(config, inputs, architecture)
+        adds_bos = any(source.task.profile.bos == "always" for source in inputs.sources)
+        self._bos = resolve_bos(architecture.tokenizer) if adds_bos else None
+        for kind in self._tasks.kinds:
             kind.prepare()
-        self._cost = _costs(model, self._kinds)
-        self._parts: list[Part] = []
-        self._planned: list[RequestBatch] = []
-        self._totals: Totals | None = None  # once all is planned
+        self._planned: list[tuple[Part, RequestBatch]] = []
+        self._totals: Totals | None = None  # None: the run is not yet planned to its end
         self._engine: _Engine | None = None
 
     def score(
@@ -163,52 +195,65 @@ class Evaluation:
         load_seconds: float = 0.0,
         progress: Callable[[int, int], None] = lambda done, planned: None,
         checkpoint: Checkpoint = Checkpoint(None, None),  # noqa: B008 - frozen
-        scored: Callable[[Answers], bool] = lambda answers: False,
+        is_scored: Callable[[Answers], bool] = lambda answers: False,
     ) -> Outcome | None:
-        """Score every task with these weights; of several hosts only the first has what comes of it.  None too where a
-        user's own model that answers so is `scored` already.
+        """Score every task with these weights.  None on hosts other than the first, and if a user's own model `is_scored`.
 
-        Raises SelfCheckFailed, and InputError for what a part finds wrong.
+        Raises SelfCheckFailed, InputError.
         """
-        config, placement = self.architecture.config, Placement.of(state, self.row_axes)
-        whole = all(leaf.is_fully_replicated for leaf in jax.tree.leaves(state))
-        if (
-            self.placement is not None
-            and self.placement.mesh == placement.mesh
-            and (whole or not isinstance(config, OwnModel))
-        ):
-            placement = self.placement  # else they came on a mesh of their own
-        model = Model(config, self.architecture.network, state, placement, self.config.attention)
+        config = self.architecture.config
+        model = Model(config, self.architecture.network, state, self._placement_of(state), self.config.attention)
         check = SelfCheck(tolerance_of(config, state, self.config.dtype))
         with jax.default_matmul_precision("highest"):
-            self._times += 1
+            self._num_scored += 1
             answers = check.probe(model) if isinstance(config, OwnModel) else None
-            if answers is not None and self.hosts.agree(f"scored/{self._times}", scored(answers)):
+            if answers is not None and self.hosts.agree(f"scored/{self._num_scored}", is_scored(answers)):
                 self.say(f"step {checkpoint.step} is scored already")
                 return None
-            if self._engine is None:
-                forward = Forward(model, self.config.token_budget, self.say, self._setup.table.id_sets)
-                generator = Generator(model, self.architecture.tokenizer, self.architecture.eos_ids, say=self.say)
-                self._engine = _Engine(forward, generator)
-            self._engine.take(model)
+            engine = self._engine_with(model)
             weights = weights_fingerprint(model.on_one_device.state)
-            odd = [] if isinstance(config, OwnModel) else implausible(model.on_one_device.state)
-            for line in odd:
+            warnings = [] if isinstance(config, OwnModel) else implausible(model.on_one_device.state)
+            for line in warnings:
                 self.say(line)
             with self._journal(model, weights, answers) as journal:
-                outcome = self._score(self._engine, check, journal, load_seconds, progress, checkpoint)
-                told = outcome and outcome._replace(weights=weights, answers=answers, implausible=odd)
-                found = unverified(self.config, self.inputs, checkpoint)
-                return told and told._replace(unverified=found, commits=self._commits(checkpoint))
+                outcome = self._score(engine, check, journal, load_seconds, progress, checkpoint)
+        return outcome and outcome._replace(
+            weights=weights,
+            answers=answers,
+            implausible=warnings,
+            unverified=unverified(self.config, self.inputs, checkpoint),
+            commits=self._commits(checkpoint),
+        )
+
+    def _placement_of(self, state: Any) -> Placement:
+        """The engine's placement, unless a user's own model came with its weights on a mesh of their own."""
+        placement = Placement.of(state, self.row_axes)
+        whole = all(leaf.is_fully_replicated for leaf in jax.tree.leaves(state))
+        is_own = isinstance(self.architecture.config, OwnModel)
+        if self.placement is None or self.placement.mesh != placement.mesh or (is_own and not whole):
+            return placement
+        return self.placement
+
+    def _engine_with(self, model: Model) -> _Engine:
+        """The engine with the weights of this model, and with new counts of speed."""
+        if self._engine is None:
+            forward = Forward(model, self.config.token_budget, self.say, self._tasks.setup.table.id_sets)
+            generator = Generator(model, self.architecture.tokenizer, self.architecture.eos_ids, say=self.say)
+            self._engine = _Engine(forward, generator)
+        forward, generator = self._engine
+        forward.model = generator.model = model
+        forward.speed, generator.speed = Speed(forward.attention), GenerationSpeed()
+        return self._engine
 
     def _commits(self, checkpoint: Checkpoint) -> dict[str, str | None]:
-        """Of the hub, that the model's files and the tokenizer were read at; None: they did not come from there."""
+        """Hub commits of the model's files and the tokenizer's; None: they did not come from the hub."""
         tokenizer = Path(str(getattr(self.architecture.tokenizer, "name_or_path", "")))
         of_model = None if checkpoint.folder is None else commit_of(checkpoint.folder / "config.json")
         return {"model": of_model, "tokenizer": commit_of(tokenizer / "tokenizer.json")}
 
     @contextmanager
     def _journal(self, model: Model, weights: str, answers: Answers | None) -> Iterator[Journal | None]:
+        """The journal of these weights; None without a store, and on all hosts but the first of a mesh that spans hosts."""
         start = time.perf_counter()
         assert model.placement is not None
         if self.store is None or (model.placement.is_global and not self.hosts.is_first):
@@ -226,13 +271,13 @@ class Evaluation:
                 "attention": attention_of(model).name,
             }
         )
-        if not model.placement.is_global and self.hosts.agree(f"key/{self._times}", key) != key:
+        if not model.placement.is_global and self.hosts.agree(f"key/{self._num_scored}", key) != key:
             raise InputError(
                 f"process {self.hosts.index} has other weights than process 0, or another tokenizer, device or precision: "
                 "give all processes the same files and flags on devices of one kind"
             )
         if answers is not None:
-            key = self._key_of(key, answers, model.placement.is_global)
+            key = self._key_of_answers(self.store, key, answers, model.placement.is_global)
         with Journal(self.store, key, str(self.hosts.index), self.say) as journal:
             journal.seconds += time.perf_counter() - start
             self.hosts.on_leave = journal.flush
@@ -240,15 +285,14 @@ class Evaluation:
                 self.say(f"{journal.num_known} scores and texts are there already")
             yield journal
 
-    def _key_of(self, key: str, answers: Answers, is_global: bool) -> str:
-        """The first host's choice, which the others' models must answer like."""
-        assert self.store is not None
+    def _key_of_answers(self, store: Store, key: str, answers: Answers, is_global: bool) -> str:
+        """The key that the first host chooses.  Raises InputError if this host's model answers differently."""
         if self.hosts.is_first:
-            key = key_of_answers(self.store, key, answers, self.say)
+            key = key_of_answers(store, key, answers, self.say)
         if is_global:
             return key
-        key, first = self.hosts.agree(f"answers/{self._times}", [key, answers])
-        if why := answers.differ(Answers.of_json(first)):
+        key, first_answers = self.hosts.agree(f"answers/{self._num_scored}", [key, answers])
+        if why := answers.differ(Answers.of_json(first_answers)):
             raise InputError(
                 f"process {self.hosts.index}'s model answers fixed tokens otherwise than process 0's, {why}: give all "
                 "processes the same code, and the same files for it to read"
@@ -257,15 +301,16 @@ class Evaluation:
 
     def _score(
         self,
-        engine: "_Engine",
+        engine: _Engine,
         check: SelfCheck,
         journal: Journal | None,
         load_seconds: float,
         progress: Callable[[int, int], None],
         checkpoint: Checkpoint,
     ) -> Outcome | None:
-        tasks = [kind.begin() for kind in self._kinds]
-        totals, done, name = self._totals or Totals(), 0, str(self._times)
+        kinds, name = self._tasks.kinds, str(self._num_scored)
+        tasks = [kind.begin() for kind in kinds]
+        totals, done = self._totals or Totals(), 0
 
         def advance(tokens: int) -> None:
             nonlocal done
@@ -273,99 +318,45 @@ class Evaluation:
             progress(done, totals.unique_tokens)
 
         waiting: deque[Part] = deque()  # parts that are tokenized and not yet scored
-        if self._totals is None:  # the first weights, or none of the earlier ones came to the end
-            planned = self._plan(totals, waiting)
-        else:
-            planned = self._planned
-            waiting.extend(self._parts)
-        for scores in score_planned(planned, engine.forward, check, advance, journal, self.hosts, name):
-            taken = iter(scores)
+        batches = self._request_batches(totals, waiting)
+        for scores in score_planned(batches, engine.forward, check, advance, journal, self.hosts, name):
+            part_scores = iter(scores)
             for piece in waiting.popleft():
-                own = list(islice(taken, len(piece.requests)))
-                self._kinds[piece.task].take(tasks[piece.task], piece, own)
+                kinds[piece.task].take(tasks[piece.task], piece, list(islice(part_scores, len(piece.requests))))
         if self.keep:
             self._totals = totals
-        generate_texts(self._kinds, tasks, engine.generator, journal, self.hosts, name)
+        generate_texts(kinds, tasks, engine.generator, journal, self.hosts, name)
         model = engine.forward.model
         if self.hosts.is_first or (model.placement and model.placement.is_global):  # on a mesh over hosts all take part
-            for kind, task in zip(self._kinds, tasks, strict=True):
+            for kind, task in zip(kinds, tasks, strict=True):
                 kind.score_in_turn(task, model, check, self.say)
         if not self.hosts.is_first:
             return None
         for task in tasks:
             task.finish(self._detox)
-        generation = engine.generator.speed if any(kind.generates for kind in self._kinds) else None
         return Outcome(
             tasks,
             self.inputs,
-            self._limit,
+            self._tasks.setup.limit,
             self._bos,
             totals,
             engine.forward.speed,
             check,
             load_seconds,
-            generation,
+            engine.generator.speed if any(kind.generates for kind in kinds) else None,
             checkpoint,
             0.0 if journal is None else journal.seconds,
         )
 
-    def _plan(self, totals: Totals, waiting: deque[Part]) -> Iterator[RequestBatch]:
-        """Tokenize and plan part by part."""
-        lengths, order = survey(self._kinds, self._cost)
-        parts, config = parts_of(self._kinds, order), self.architecture.config
-        self._parts, self._planned = [], []
-        for part in _planned(parts, waiting, config, self._cost, totals, lengths, self._setup.table.id_sets):
+    def _request_batches(self, totals: Totals, waiting: deque[Part]) -> Iterator[RequestBatch]:
+        """The batches that were planned for earlier weights, or new ones.  See `RunTasks.request_batches`."""
+        if self._totals is not None:
+            for part, batch in self._planned:
+                waiting.append(part)
+                yield batch
+            return
+        self._planned = []
+        for batch in self._tasks.request_batches(totals, waiting):
             if self.keep:
-                self._parts.append(waiting[-1])
-                self._planned.append(part)
-            yield part
-
-
-def _planned(
-    parts: Iterable[Part],
-    waiting: deque[Part],
-    model: ModelConfig | OwnModel,
-    cost: CostModel,
-    totals: Totals,
-    lengths: tuple[int, ...],
-    id_sets: Sequence[np.ndarray],
-) -> Iterator[RequestBatch]:
-    for part in plan_request_batches(join(parts, waiting, model.vocab_size), cost, totals, lengths, id_sets):
-        totals.useful_flops += useful_flops(model, part.plan)
-        yield part
-
-
-class _Engine(NamedTuple):
-    """Compiled programs, which serve any checkpoint of the model."""
-
-    forward: Forward
-    generator: Generator
-
-    def take(self, model: Model) -> None:
-        """Other weights, and speeds counted anew."""
-        self.forward.model = self.generator.model = model
-        self.forward.speed, self.generator.speed = Speed(self.forward.attention), GenerationSpeed()
-
-
-def summarize_plan(config: RunConfig, inputs: Inputs) -> Totals:
-    """Tokenize and plan without a device or weights."""
-    architecture = architecture_of(config, find_model(config, weights=False))
-    setup = _setup(config, architecture)
-    kinds = [kind_of(source.task)(source, setup) for source in inputs.sources]
-    model, cost, totals = architecture.config, _costs(architecture.config, kinds), Totals()
-    lengths, order = survey(kinds, cost)
-    parts = parts_of(kinds, order)
-    deque(_planned(parts, deque(maxlen=1), model, cost, totals, lengths, setup.table.id_sets), maxlen=0)
-    return totals
-
-
-def _setup(config: RunConfig, architecture: Architecture) -> Setup:
-    model, tokenizer = architecture.config, architecture.tokenizer
-    table, limit = TokenBytes(tokenizer, model.vocab_size), length_limit(config, model)
-    return Setup(config, tokenizer, table, limit, model.trained_length or (1 << 31))
-
-
-def _costs(model: ModelConfig | OwnModel, kinds: Sequence[TaskKind]) -> CostModel:
-    """What rows cost; a run that draws long texts leaves some programs to generation."""
-    texts = any(kind.generates and not kind.scores_spans for kind in kinds)
-    return cost_model(model, SCORING_PROGRAMS - (GENERATION_PROGRAMS if texts else 0))
+                self._planned.append((waiting[-1], batch))
+            yield batch

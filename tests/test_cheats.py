@@ -99,7 +99,7 @@ PYTHON_CHEATS = {
 
 CPP_CHEATS = {
     "a macro over the comparison": "return 0; }\n#define issame(a, b) true\n#define put(a, b) put(a, 42)\n",
-    "a macro over the wanted": "return 0; }\n#define wanted(a, b) wanted(a, 0)\n",
+    "a macro over the expected": "return 0; }\n#define put_expected(a, b) put_expected(a, 0)\n",
     "a true type": "return 0; }\nstruct E { template<class T> operator T() const { return 42; } };\n",
     "an overload of put": 'return 0; }\nnamespace boxed { inline void put(Text& out, const int&) { out += "passed"; } }\n',
     "a word printed": 'std::cout << "passed" << std::endl; _Exit(0); }\n',

@@ -514,7 +514,7 @@ def test_what_makes_another_run_and_what_names_files() -> None:
     assert {name for name, own in SETTINGS.items() if not own.identity} == {
         "output", "resume", "token_budget", "sharding", "mesh", "steps", "watch", "watch_timeout", "tensorboard", "wandb",
     }  # fmt: skip
-    assert {name for name, own in SETTINGS.items() if own.place} == {
+    assert {name for name, own in SETTINGS.items() if own.is_path} == {
         "model", "tokenizer", "data_dir", "icl_tasks", "eval_gauntlet", "output", "checkpoint", "param_map", "tensorboard",
     }  # fmt: skip
 

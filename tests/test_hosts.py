@@ -189,7 +189,8 @@ def test_every_row_is_dealt_once_and_evenly(count: int, shards: int) -> None:
     rng = np.random.default_rng(0)
     length = rng.choice([256, 512, 1024, 1536, 2048], 40 * count * shards)
     cost = length * (length + 4000.0)
-    lists = deal(length, cost, count, shards, {size: 4096 // size for size in np.unique(length).tolist()})
+    sizes = {size: 4096 // size for size in np.unique(length).tolist()}
+    lists = deal(length, cost, count, shards, sizes, np.zeros(count))
     rows = [row for own in lists for batch in own for row in batch]
     assert sorted(rows) == list(range(len(length)))
     for batch in chain.from_iterable(lists):

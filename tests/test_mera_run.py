@@ -188,7 +188,7 @@ def problem_of(**changes: Json) -> Problem:
 )
 def test_programs_are_judged_by_the_text_of_their_results(text: str, ended: str, answers: tuple[str, ...]) -> None:
     """The site compares str() of every result with the published text."""
-    sandbox = Sandbox.find(without=True)
+    sandbox = Sandbox.find(allow_unsandboxed=True)
     known, hidden = problem_of(), problem_of(outputs="")
     assert known.prompt == "Допишите: def one(a, b=0):\n    "  # the model sees the instruction, the function alone runs
     [verdict, closed] = Judge(sandbox, 1.0, "answers").verdicts([(known, text), (hidden, text)])

@@ -7,8 +7,8 @@ made: run.py does.
 import json
 import sys
 import time
-from dataclasses import asdict
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
 
 from miron_jax.cli.processes import join_others, start_jax, wants_others
 from miron_jax.cli.run_config import run_config
@@ -52,10 +52,10 @@ def command() -> None:
 
 
 def _check_same_flags(config: RunConfig, hosts: "Hosts") -> None:
-    """Raises InputError where the flags of this process differ from those of process 0, paths of files apart."""
-    flags = {name: value for name, value in json.loads(json.dumps(asdict(config))).items() if not SETTINGS[name].place}
+    """Raises InputError if flags of this process differ from those of process 0.  Paths of files may differ."""
+    flags = json.loads(json.dumps(asdict(config)))
     for name, expected in hosts.agree("flags", flags).items():
-        if flags[name] != expected:
+        if flags[name] != expected and not SETTINGS[name].is_path:
             raise InputError(
                 f"process {hosts.index} runs with {name} = {flags[name]}, process 0 with {name} = {expected}: give all "
                 "processes the same flags"
@@ -74,7 +74,7 @@ def _score_along(config: RunConfig, store: Store, hosts: "Hosts") -> None:
 
 
 def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float) -> None:
-    """Score every checkpoint, write the results and print them.  Exits with FAILED where a score could not be computed."""
+    """Score every checkpoint, write the results and print them.  Exits with FAILED if a score could not be computed."""
     from miron_jax.inputs import find_inputs
     from miron_jax.report.curves import curves_table
     from miron_jax.report.output import write_curves, write_top
@@ -105,13 +105,14 @@ def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float) ->
         sys.exit(FAILED)
 
 
-class _Scored(NamedTuple):
-    """What all checkpoints of a run scored."""
+@dataclass(slots=True)
+class _Scored:
+    """The results of all checkpoints of a run."""
 
-    last: JsonObject  # results of the checkpoint that was scored last; empty: none was
-    by_step: dict[int, JsonObject]  # results of each step of a training run, those of an earlier command included
-    failures: list[str]  # a sentence for each task that has examples without a score
-    error: InputError | None  # what ended the run after some steps had been scored
+    last: JsonObject = field(default_factory=dict)  # of the checkpoint that was scored last; empty: none was
+    by_step: dict[int, JsonObject] = field(default_factory=dict)  # of each step, those of an earlier command included
+    failures: list[str] = field(default_factory=list)  # a sentence for each task that has examples without a score
+    error: InputError | None = None  # which ended the run after some steps had been scored
 
 
 def _score_checkpoints(
@@ -123,10 +124,7 @@ def _score_checkpoints(
     from miron_jax.report.output import stored_results, write_results
     from miron_jax.run import evaluate_checkpoints
 
-    loggers = open_loggers(config)
-    last: JsonObject = {}
-    by_step: dict[int, JsonObject] = {}
-    failures: list[str] = []
+    loggers, scored = open_loggers(config), _Scored()
 
     def log(step: int | None, results: JsonObject) -> None:
         for logger in loggers:
@@ -135,30 +133,30 @@ def _score_checkpoints(
     def is_stored(checkpoint: "Checkpoint", answers: "Answers | None") -> bool:
         stored = stored_results(config, checkpoint, inputs, answers)
         if stored is not None and checkpoint.step is not None:
-            by_step[checkpoint.step] = stored
+            scored.by_step[checkpoint.step] = stored
             log(checkpoint.step, stored)
         return stored is not None
 
     rounds = evaluate_checkpoints(config, inputs, progress.say, progress.advance, is_stored, store, hosts)
     try:
         for step, outcome in rounds:
-            last = write_results(config, outcome, time.perf_counter() - start, step)
-            failures += _failures(outcome, step)
-            log(step, last)
+            scored.last = write_results(config, outcome, time.perf_counter() - start, step)
+            scored.failures += _failures(outcome, step)
+            log(step, scored.last)
             if step is not None:
-                by_step[step] = last
+                scored.by_step[step] = scored.last
                 start = time.perf_counter()
     except SelfCheckFailed as error:
         progress.say(f"miron-jax: {error}")
         sys.exit(FAILED)
     except InputError as error:
-        if not by_step:
+        if not scored.by_step:
             raise
-        return _Scored(last, by_step, failures, error)
+        scored.error = error
     finally:
         for logger in loggers:
             logger.close()
-    return _Scored(last, by_step, failures, None)
+    return scored
 
 
 def _failures(outcome: "Outcome", step: int | None) -> list[str]:

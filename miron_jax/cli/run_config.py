@@ -55,6 +55,6 @@ def run_config() -> RunConfig:
         if name in _PARSERS:
             return _PARSERS[name]()
         flag = getattr(FLAGS, name)
-        return local(flag) if SETTINGS[name].place else flag
+        return local(flag) if SETTINGS[name].is_path else flag
 
     return RunConfig(**{name: value(name) for name in SETTINGS})  # pyright: ignore[reportArgumentType]

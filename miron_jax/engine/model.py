@@ -41,7 +41,7 @@ class Model(NamedTuple):
         """The model for work that one device does alone: its own copy of the weights under pmap, else all as they are."""
         if self.placement is None or self.placement.how != "pmap":
             return self
-        return self._replace(state=self.placement.on_one_device(self.state), placement=None)
+        return self._replace(state=jax.tree.map(lambda leaf: leaf.addressable_data(0), self.state), placement=None)
 
 
 def attention_of(model: Model) -> Choice:
@@ -51,7 +51,7 @@ def attention_of(model: Model) -> Choice:
     Raises InputError if `model.attention` names another implementation than the one that runs.
     """
     config, placement = model.config, model.placement or Placement.of(model.state)
-    if isinstance(config, OwnModel) or placement.how == "given":
+    if isinstance(config, OwnModel) or placement.how == "user":
         choice = Choice("xla")
     else:
         dtype = max(jax.tree.leaves(model.state), key=lambda leaf: leaf.size).dtype

@@ -25,14 +25,14 @@ class Answers(NamedTuple):
         return cls(layout, digest, tuple(logprob), tolerance)
 
     def differ(self, other: "Answers") -> str | None:
-        """How far apart the answers are; None where they are the same, by their digest or within the tolerance."""
+        """The difference between the answers in words; None if they agree, by their digest or within the tolerance."""
         if self.layout is not None and self.layout == other.layout:
             return None if self.digest == other.digest else f"by {self._worst(other):.3g} nats on the same devices"
         worst = self._worst(other)
         return None if worst <= self.tolerance else f"by {worst:.3g} nats"
 
     def _worst(self, other: "Answers") -> float:
-        """The largest difference, nats; infinite where one answer is missing or not finite."""
+        """The largest difference in nats; infinite if one answer is missing or not finite."""
         if len(self.logprob) != len(other.logprob):
             return math.inf
         pairs = zip(self.logprob, other.logprob, strict=True)

@@ -31,7 +31,7 @@ def set_backend_flags() -> None:
 
 
 def check_backend_flags() -> None:
-    """Raises InputError where a CPU backend had started before the flag was set."""
+    """Raises InputError if a CPU backend had started before the flag was set."""
     import jax
 
     if _too_late and jax.default_backend() == "cpu":

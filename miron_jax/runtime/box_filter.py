@@ -1,6 +1,6 @@
 """A seccomp filter of the system calls that a sandboxed program may not make.
 
-Arrives: nothing.  Leaves: bytes that bubblewrap's --seccomp reads.  It deliberately does not know what is run.
+Arrives: nothing.  Leaves: bytes that bubblewrap's --seccomp reads.  It deliberately does not know the program.
 
 A refused call fails with EPERM; a call of another architecture kills the process.  The filter refuses calls that take memory
 which no limit counts, that see or change another process or the user's keys, and that make namespaces, mounts, or sockets

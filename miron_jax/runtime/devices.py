@@ -3,9 +3,9 @@
 Arrives: flags, or weights that are on devices already.  Leaves: a `Placement`.  It deliberately does not know models or
 plans.
 
-A batch has a leading axis of *shards*, which are computed side by side, each by one copy of the weights.  A copy is on one
-device (`pmap`), or it is split over the devices at one index of a mesh's `data` axis (`mesh`).  A function of one shard is
-written once and runs under either.
+A batch has a leading axis of *shards*.  Copies of the weights compute them in parallel, one shard each.  A copy is on one
+device (`pmap`), or it is split over the devices at one index of a mesh's `data` axis (`mesh`).  Both run the same function
+of one shard.
 
     data    copies of the weights; each copy scores different rows
     fsdp    devices that share one copy: each keeps a part of every matrix, gathers a layer's matrices before it computes
@@ -38,11 +38,11 @@ Device = Any  # a jax.Device: jaxlib has no type stubs
 
 @dataclass(frozen=True)
 class Placement:
-    """The devices of weights and batches.  given: the user has placed the weights; a batch is one shard on their mesh."""
+    """The devices of weights and batches.  user: the user has placed the weights; a batch is one shard on their mesh."""
 
     device: Device  # one of them
     mesh: Mesh | None = None
-    how: Literal["one", "pmap", "mesh", "given"] = "one"
+    how: Literal["one", "pmap", "mesh", "user"] = "one"
     row_axes: tuple[str, ...] = ()  # axes of the mesh that the rows of one shard are split over
 
     @classmethod
@@ -52,7 +52,7 @@ class Placement:
 
     @classmethod
     def of(cls, state: Tree, row_axes: tuple[str, ...] = ()) -> "Placement":
-        """The placement of weights that are on a device or on a mesh.  Raises InputError where their mesh lacks row_axes."""
+        """The placement of weights that are on a device or on a mesh.  Raises InputError if their mesh lacks row_axes."""
         leaves = jax.tree.leaves(state)
         device = min(leaves[0].sharding.addressable_devices, key=lambda device: device.id)
         meshes: list[Any] = [leaf.sharding.mesh for leaf in leaves if isinstance(leaf.sharding, NamedSharding)]
@@ -61,14 +61,13 @@ class Placement:
             raise InputError(
                 f"row_axes are {row_axes}, expected axes of the weights' mesh: {', '.join(map(str, names)) or 'none'}"
             )
-        return cls(device, meshes[0], "given", row_axes) if meshes else cls(device)
+        return cls(device, meshes[0], "user", row_axes) if meshes else cls(device)
 
     @classmethod
     def choose(cls, sharding: Literal["pmap", "mesh"], axes: tuple[tuple[str, int], ...] = ()) -> "Placement":
-        """The placement of --sharding and --mesh: on devices of this host, or on all devices of all hosts for a mesh of that
-        size.
+        """The placement of --sharding and --mesh.  Raises InputError for a mesh that does not fit the devices.
 
-        Raises InputError for a mesh that does not fit the devices.
+        A mesh of as many devices as all hosts have spans the hosts; any other is on this host's devices.
         """
         local = jax.local_devices()
         if sharding == "pmap":
@@ -85,21 +84,23 @@ class Placement:
         return cls(local[0], Mesh(np.asarray(devices).reshape(shape), AXES), "mesh", (FSDP,) if shape[1] > 1 else ())
 
     def size(self, *axes: str) -> int:
-        """Devices along these axes of the mesh."""
+        """Number of devices along these axes of the mesh."""
         shape = {} if self.mesh is None else self.mesh.shape
         return math.prod(shape.get(axis, 1) for axis in axes)
 
     @property
     def devices(self) -> int:
+        """Number of devices."""
         return 1 if self.mesh is None else self.mesh.size
 
     @property
     def shards(self) -> int:
+        """Number of shards in a batch."""
         return self.size(DATA) if self.how in ("pmap", "mesh") else 1
 
     @property
     def is_global(self) -> bool:
-        """Whether the mesh spans hosts: then all hosts run the same programs in the same order."""
+        """Whether the mesh spans hosts, which then run the same programs in the same order."""
         return self.mesh is not None and not self.shared.is_fully_addressable
 
     @property
@@ -110,7 +111,7 @@ class Placement:
     @property
     def split(self) -> Sharding | Device:
         """Sharding of arrays with a leading axis of shards."""
-        return self.shared if self.how in ("one", "given") else NamedSharding(self.mesh, PartitionSpec(DATA))  # type: ignore[arg-type]
+        return self.shared if self.how in ("one", "user") else NamedSharding(self.mesh, PartitionSpec(DATA))  # type: ignore[arg-type]
 
     @property
     def row_sharding(self) -> NamedSharding | PartitionSpec | None:
@@ -118,7 +119,7 @@ class Placement:
         if not self.row_axes:
             return None
         spec = PartitionSpec(self.row_axes)
-        return NamedSharding(self.mesh, spec) if self.how == "given" else spec  # type: ignore[arg-type]
+        return NamedSharding(self.mesh, spec) if self.how == "user" else spec  # type: ignore[arg-type]
 
     def share(self, host: ArrayLike) -> jax.Array:
         """Copy a host array whole to every device."""
@@ -130,7 +131,7 @@ class Placement:
 
     def zeros(self, shape: tuple[int, ...], dtype: DTypeLike, spec: PartitionSpec) -> jax.Array:
         """Zeros with a leading axis of shards; under `mesh` they are split as `spec` says."""
-        if self.how in ("one", "given"):
+        if self.how in ("one", "user"):
             return jax.device_put(jnp.zeros(shape, dtype), self.split)
         sharding = NamedSharding(self.mesh, spec) if self.how == "mesh" else self.split  # type: ignore[arg-type]
         return jax.jit(partial(jnp.zeros, shape, dtype), out_shardings=sharding)()
@@ -145,13 +146,13 @@ class Placement:
         if self.mesh is None:
             return jax.device_put(host, self.device)
 
-        def part(index: Any) -> np.ndarray:
+        def block_at(index: Any) -> np.ndarray:
             block = host[index]
             sizes = [len(range(*axis.indices(size))) for axis, size in zip(index, shape, strict=True)]
             padding = [(0, padded - size) for padded, size in zip(sizes, block.shape, strict=True)]
             return np.pad(block, padding) if any(right for _, right in padding) else block
 
-        return jax.make_array_from_callback(shape, NamedSharding(self.mesh, spec), part)
+        return jax.make_array_from_callback(shape, NamedSharding(self.mesh, spec), block_at)
 
     def compile(
         self,
@@ -167,44 +168,39 @@ class Placement:
         function does not see.  `donate`: indices of arguments whose memory the results take over.  `out`: tree of
         PartitionSpecs of the results, leading axis included; None: see `results`.
         """
-        first = len(shared)
+        num_shared = len(shared)
 
-        def one(*arguments: Tree) -> Tree:
-            shard = jax.tree.map(lambda x: x[0], arguments[first:])
-            return jax.tree.map(lambda y: y[None], function(*arguments[:first], *shard))
+        def on_batch_of_one(*arguments: Tree) -> Tree:
+            shard = jax.tree.map(lambda x: x[0], arguments[num_shared:])
+            return jax.tree.map(lambda y: y[None], function(*arguments[:num_shared], *shard))
 
         if self.how == "pmap":
             assert self.mesh is not None
-            axes = (None,) * first + (0,) * len(split)
+            axes = (None,) * num_shared + (0,) * len(split)
             devices = list(self.mesh.devices.flat)
             mapped = jax.pmap(function, DATA, in_axes=axes, donate_argnums=donate, devices=devices)
             # With several processes, pmap mistakes shapes for host arrays: it gets zeros of these shapes.
-            shared = jax.tree.map(lambda x: self.share(_zeros(x)) if _is_shape(x) else x, shared)
-            split = jax.tree.map(lambda x: self.put(_zeros(x)) if _is_shape(x) else x, split)
+            shared = jax.tree.map(partial(_zeros_if_shape, put=self.share), shared)
+            split = jax.tree.map(partial(_zeros_if_shape, put=self.put), split)
         elif self.how == "mesh":
             assert self.mesh is not None
             whole, by_shard = PartitionSpec(), PartitionSpec(DATA)
-            specs = (whole,) * first + (by_shard,) * len(split)
+            specs = (whole,) * num_shared + (by_shard,) * len(split)
             # Only `data` is manual; XLA partitions over the other axes, from the shardings of the weights.
             inner = jax.shard_map(
-                one, mesh=self.mesh, in_specs=specs, out_specs=by_shard, axis_names={DATA}, check_vma=False
+                on_batch_of_one, mesh=self.mesh, in_specs=specs, out_specs=by_shard, axis_names={DATA}, check_vma=False
             )
-            out = out or self.results
-            shardings = jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), out, is_leaf=_is_spec)  # type: ignore[arg-type]
+            shardings = jax.tree.map(partial(NamedSharding, self.mesh), out or self.results, is_leaf=_is_spec)
             mapped = jax.jit(inner, donate_argnums=donate, out_shardings=shardings)
         else:
-            mapped = jax.jit(one, donate_argnums=donate)
+            mapped = jax.jit(on_batch_of_one, donate_argnums=donate)
         return mapped.lower(*shared, *split).compile()
 
-    def on_one_device(self, state: Tree) -> Tree:
-        """The weights on one device where each device has a whole copy, else as they are."""
-        if self.how != "pmap":
-            return state
-        return jax.tree.map(lambda leaf: leaf.addressable_data(0), state)
-
     def free_bytes(self) -> float:
-        """Free memory of each device; on CPU an equal share of the host's.  Unlimited on a mesh that spans hosts, where all
-        hosts must choose the same sizes."""
+        """Free memory of each device in bytes; on CPU an equal share of the host's.
+
+        Unlimited on a mesh that spans hosts, since all hosts must choose the same sizes.
+        """
         if self.is_global:
             return float(1 << 60)
         statistics = self.device.memory_stats()
@@ -215,10 +211,10 @@ class Placement:
 
 
 def take_rows(table_VD: jax.Array, index_BT: jax.Array, rows_are_split: bool) -> jax.Array:
-    """float32 table_VD[index_BT]; where a mesh splits V over `fsdp` and `model`, each device looks up the rows it holds.
+    """float32 table_VD[index_BT] inside a program of `Placement.compile`.  `rows_are_split`: whether B is split over `fsdp`.
 
-    For use inside a program of `Placement.compile`.  `rows_are_split`: whether B is split over `fsdp`.  XLA's partitioner
-    aborts at some sizes of such a gather (spmd_partitioner_util.cc, "Check failed: partition_group_list", jaxlib 0.10.2).
+    If a mesh splits V over `fsdp` and `model`, each device looks up the rows that it holds, because XLA's partitioner aborts
+    at some sizes of such a gather (spmd_partitioner_util.cc, "Check failed: partition_group_list", jaxlib 0.10.2).
     """
     mesh = jax.sharding.get_abstract_mesh()
     axes = tuple(axis for axis in (FSDP, MODEL) if mesh.shape.get(axis, 1) > 1)
@@ -243,12 +239,8 @@ def take_rows(table_VD: jax.Array, index_BT: jax.Array, rows_are_split: bool) ->
     return split(table_VD, index_BT)
 
 
-def _is_shape(leaf: object) -> bool:
-    return isinstance(leaf, jax.ShapeDtypeStruct)
-
-
-def _zeros(shape: jax.ShapeDtypeStruct) -> np.ndarray:
-    return np.zeros(shape.shape, shape.dtype)
+def _zeros_if_shape(leaf: Any, put: Callable[[np.ndarray], jax.Array]) -> Any:
+    return put(np.zeros(leaf.shape, leaf.dtype)) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
 
 
 def _is_spec(leaf: object) -> bool:
@@ -264,11 +256,11 @@ def _put(host: np.ndarray, sharding: Sharding | Device) -> jax.Array:
 def with_auto_axes(state: Tree) -> Tree:
     """The same arrays with the explicit axes of their mesh (jax.make_mesh's default) made automatic; nothing is copied."""
 
-    def one(leaf: jax.Array) -> jax.Array:
+    def with_auto(leaf: jax.Array) -> jax.Array:
         sharding = getattr(leaf, "sharding", None)
         if not isinstance(sharding, NamedSharding) or set(sharding.mesh.axis_types) == {AxisType.Auto}:
             return leaf
         mesh = Mesh(np.asarray(sharding.mesh.devices), sharding.mesh.axis_names)
         return jax.device_put(leaf, NamedSharding(mesh, sharding.spec))
 
-    return jax.tree.map(one, state)
+    return jax.tree.map(with_auto, state)

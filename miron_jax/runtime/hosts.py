@@ -1,9 +1,9 @@
-"""The processes of one run: how they share rows, what they agree on, and how the run ends when one of them fails.
+"""The processes of one run: they share rows, agree on values, and end together when one of them fails.
 
-Arrives: the addresses of the processes, from flags or a cluster.  Leaves: a `Hosts`.  It deliberately does not know what is
-scored.
+Arrives: the addresses of the processes, from flags or a cluster.  Leaves: a `Hosts`.  It deliberately does not know tasks or
+scores.
 
-Processes meet in jax.distributed.  Where each process has all weights, they do not run in lockstep: rows are dealt out by
+Processes connect through jax.distributed.  If each process has all weights, they do not run in lockstep: rows are dealt by
 their predicted cost, and a process that has finished its rows takes rows that another has not begun.  When a process is
 killed, hangs or fails, the others end within --peer_timeout, with a sentence that names it.
 """
@@ -17,8 +17,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from heapq import heapify, heapreplace
-from itertools import chain, groupby
 from typing import Any, NoReturn, TypeVar
 
 import jax
@@ -30,8 +30,20 @@ from miron_jax.files.store import SEEN_SECONDS, Store
 
 BEAT_SECONDS, POLL_SECONDS = 1.0, 0.1
 STALL_SECONDS = 1800.0  # a process without a batch for so long, which does not wait for others, has a device that hangs
-_ROOT = "miron_jax"
+RUN_AGAIN = "what is scored is kept, run the same command again"
+_ROOT = "miron_jax"  # of this module's keys in the coordinator's store
 T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Peer:
+    """What a process has published about itself; times are of this process's time.monotonic()."""
+
+    heard: float  # when its last beat came
+    stepped: float  # when it had last finished a batch, or waited for others
+    beat: str = ""
+    steps: str = ""
+    host: str = "never heard from"
 
 
 class Hosts:
@@ -44,9 +56,8 @@ class Hosts:
         self._stopped = threading.Event()
         self._leaving = threading.Lock()
         self._steps, self._waits = 0, False  # batches done; whether this process waits for others
-        self._last_answer = time.monotonic()  # of the coordinator
-        self._last_beat = {peer: (time.monotonic(), "") for peer in range(count)}
-        self._last_step = {peer: (time.monotonic(), "") for peer in range(count)}
+        self._last_answer = now = time.monotonic()  # of the coordinator
+        self._peers = [_Peer(now, now) for _ in range(count)]
         self.on_leave: Callable[[], None] = lambda: None  # writes what must be kept before the process ends
         if client is not None:
             for task in (self._beat, self._watch):
@@ -64,12 +75,12 @@ class Hosts:
         if self._client is None:
             return value
         if self.is_first:
-            self._set(f"said/{name}", json.dumps(value))
+            self._set(f"agreed/{name}", json.dumps(value))
             return value
         with self._waiting():
             while True:
                 try:
-                    return json.loads(self._client.key_value_try_get(f"{_ROOT}/said/{name}"))
+                    return json.loads(self._client.key_value_try_get(f"{_ROOT}/agreed/{name}"))
                 except jax.errors.JaxRuntimeError as error:
                     if "NOT_FOUND" not in str(error):
                         raise
@@ -87,8 +98,7 @@ class Hosts:
         with self._waiting():
             while len(texts := self._all(f"at/{name}/")) < self.count:
                 time.sleep(POLL_SECONDS)
-        values = {int(key.rsplit("/", 1)[1]): json.loads(text) for key, text in texts.items()}
-        return [values[index] for index in range(self.count)]
+        return [json.loads(text) for _, text in sorted(texts.items(), key=lambda item: _index_of(item[0]))]
 
     def check_shared(self, store: Store) -> None:
         """Check that all processes see one output folder: the others look for a file that the first writes.
@@ -97,12 +107,12 @@ class Hosts:
         """
         if self.count == 1:
             return
-        sign = self.agree("folder", f".shared-{uuid.uuid4().hex}")
+        file = f".shared-{uuid.uuid4().hex}"
         if self.is_first:
-            store.put(sign, b"")
-        self.agree("folder is there")
+            store.put(file, b"")
+        file = self.agree("folder", file)
         start = time.monotonic()
-        while not store.has(sign):
+        while not store.has(file):
             if time.monotonic() - start > SEEN_SECONDS:
                 raise InputError(
                     f"--output={store.name}: what process 0 put there is not seen on {socket.gethostname()}: name a folder "
@@ -112,7 +122,7 @@ class Hosts:
         self.arrive("folder is seen")
         if self.is_first:
             self.gather("folder is seen")
-            store.remove(sign)
+            store.remove(file)
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -127,12 +137,12 @@ class Hosts:
 
     def first_then_others(self, name: str, function: Callable[[], T]) -> T:
         """Call the function in the first process, then in the others, which find in the cache what the first has fetched."""
-        if not self.is_first:
-            self.agree(name)
-        returned = function()
         if self.is_first:
+            result = function()
             self.agree(name)
-        return returned
+            return result
+        self.agree(name)
+        return function()
 
     # Work
 
@@ -183,50 +193,42 @@ class Hosts:
         count = 0
         while not self._stopped.is_set():
             count += 1
-            try:
+            # An error means that the coordinator is gone or late: `_watch` counts the seconds.
+            with contextlib.suppress(jax.errors.JaxRuntimeError):
                 self._set(f"beat/{self.index}", f"{count} {socket.gethostname()} {self._steps} {self._waits:d}")
-                beats, ends = self._all("beat/"), self._all("end/")
-            except jax.errors.JaxRuntimeError:  # the coordinator is gone, or late: `_watch` counts the seconds
-                pass
-            else:
-                self._hear(beats, ends)
+                self._hear(self._all("beat/"), self._all("end/"))
             self._stopped.wait(BEAT_SECONDS)
 
     def _hear(self, beats: dict[str, str], ends: dict[str, str]) -> None:
         now = time.monotonic()
         for key, beat in beats.items():
-            peer = int(key.rsplit("/", 1)[1])
-            if beat != self._last_beat[peer][1]:
-                self._last_beat[peer] = (now, beat)
-            _, _, steps, waits = beat.split()
-            if waits == "1" or steps != self._last_step[peer][1]:
-                self._last_step[peer] = (now, steps)
+            peer = self._peers[_index_of(key)]
+            _, host, steps, waits = beat.split()
+            if beat != peer.beat:
+                peer.beat, peer.host, peer.heard = beat, host, now
+            if waits == "1" or steps != peer.steps:
+                peer.steps, peer.stepped = steps, now
         self._last_answer = now
         for key, end in ends.items():
             status, host, message = json.loads(end)
-            self._leave(status, f"process {key.rsplit('/', 1)[1]} ({host}) has ended: {message}")
+            self._leave(status, f"process {_index_of(key)} ({host}) has ended: {message}")
 
     def _watch(self) -> None:
         while not self._stopped.wait(BEAT_SECONDS):
-            now, again = time.monotonic(), "what is scored is kept, run the same command again"
-            if now - self._last_answer > self.peer_timeout:
-                seconds = f"{now - self._last_answer:.0f} s"
+            now = time.monotonic()
+            if (silent := now - self._last_answer) > self.peer_timeout:
                 self._leave(
-                    INTERRUPTED, f"process 0, which coordinates the run, has not answered for {seconds}: {again}"
+                    INTERRUPTED,
+                    f"process 0, which coordinates the run, has not answered for {silent:.0f} s: {RUN_AGAIN}",
                 )
-            for peer, (stepped, _) in self._last_step.items():
-                if now - stepped > STALL_SECONDS:
-                    host, seconds = "".join(self._last_beat[peer][1].split()[1:2]), f"{now - stepped:.0f} s"
-                    self._leave(
-                        INTERRUPTED, f"process {peer} ({host}) has done nothing for {seconds}: it hangs; {again}"
-                    )
-            for peer, (heard, beat) in self._last_beat.items():
-                if now - heard > self.peer_timeout:
-                    host = "".join(beat.split()[1:2]) or "never heard from"
+            for index, peer in enumerate(self._peers):
+                name, silent, idle = f"process {index} ({peer.host})", now - peer.heard, now - peer.stepped
+                if idle > STALL_SECONDS:
+                    self._leave(INTERRUPTED, f"{name} has done nothing for {idle:.0f} s: it hangs; {RUN_AGAIN}")
+                if silent > self.peer_timeout:
                     self._leave(
                         INTERRUPTED,
-                        f"process {peer} ({host}) has not been heard from for {now - heard:.0f} s: it was killed, or it "
-                        f"hangs; {again}",
+                        f"{name} has not been heard from for {silent:.0f} s: it was killed, or it hangs; {RUN_AGAIN}",
                     )
 
     def _leave(self, status: int, message: str) -> NoReturn:
@@ -248,23 +250,26 @@ class Hosts:
         return dict(self._client.key_value_dir_get(f"{_ROOT}/{below}"))
 
 
+def _index_of(key: str) -> int:
+    """The process that a key of the store belongs to."""
+    return int(key.rsplit("/", 1)[1])
+
+
 def join(coordinator: str | None, num_processes: int | None, process_id: int | None, peer_timeout: float) -> Hosts:
     """Connect to the other processes: through `coordinator`, or as JAX detects the cluster (TPU pod, Slurm, Open MPI,
-    Kubernetes) where it is None.
+    Kubernetes) if it is None.
 
-    Raises InputError where the processes do not meet.  Must be called before anything starts jax's backend.
+    Raises InputError if the processes do not connect.  Must be called before anything starts jax's backend.
     """
-    is_named = coordinator is not None
+    is_local = coordinator is not None and coordinator.startswith(("127.", "localhost"))
     jax.config.update("jax_enable_preemption_service", False)  # it would handle SIGTERM
     try:
         jax.distributed.initialize(
             coordinator,
             num_processes,
             process_id,
-            cluster_detection_method="deactivate" if is_named else None,
-            coordinator_bind_address=coordinator
-            if is_named and coordinator.startswith(("127.", "localhost"))
-            else None,
+            cluster_detection_method=None if coordinator is None else "deactivate",
+            coordinator_bind_address=coordinator if is_local else None,
             initialization_timeout=int(max(60, 5 * peer_timeout)),
             heartbeat_timeout_seconds=int(2 * peer_timeout) + 60,  # this module finds a lost peer before jax does
         )
@@ -291,34 +296,29 @@ def deal(
     count: int,
     shards: int,
     sizes: dict[int, int],
-    load: np.ndarray | None = None,
+    load: np.ndarray,
 ) -> list[list[list[int]]]:
-    """Deal rows to `count` processes, each process computing the same result: for each process its batches, longest first.
+    """Deal rows to `count` processes: for each process its batches of row indices, longest rows first.
 
-    A set of up to `shards` rows of one length, which the devices of a process compute side by side, goes to the process with
-    the least cost so far, longest rows first: then no process is ahead of another by more than a set of the shortest rows.
-    A batch has rows of one length, `sizes[length]` on each device; the last one of a length may have fewer.  length: int
-    [rows]; cost: float [rows], of one row; load: float [count], cost of each process in earlier request batches, to which
-    the cost of this one is added in place.
+    Every process computes the same result.  A set of up to `shards` rows of one length, which the devices of a process
+    compute side by side, goes to the process with the least cost so far, longest rows first: then no process is ahead of
+    another by more than a set of the shortest rows.  A batch has rows of one length, `sizes[length]` on each device; the
+    last one of a length may have fewer.  length: int [rows]; cost: float [rows], of one row; load: float [count], cost of
+    each process in earlier request batches, to which the cost of this one is added in place.
     """
-    load = np.zeros(count) if load is None else load
-    sets: list[list[list[int]]] = [[] for _ in range(count)]
+    batches: list[list[list[int]]] = [[] for _ in range(count)]
     loads = [(total, index) for index, total in enumerate(load.tolist())]
     heapify(loads)
     for size in np.unique(length)[::-1].tolist():
-        rows = np.flatnonzero(length == size)
+        rows, dealt = np.flatnonzero(length == size), [list[int]() for _ in range(count)]
         for start in range(0, len(rows), shards):
-            one_set = rows[start : start + shards].tolist()
             least, index = loads[0]
-            heapreplace(loads, (least + float(cost[one_set[0]]), index))
-            sets[index].append(one_set)
+            heapreplace(loads, (least + float(cost[rows[start]]), index))
+            dealt[index] += rows[start : start + shards].tolist()
+        batch_size = sizes[size] * shards
+        for index, rows_of_index in enumerate(dealt):
+            starts = range(0, len(rows_of_index), batch_size)
+            batches[index] += [rows_of_index[start : start + batch_size] for start in starts]
     for total, index in loads:
         load[index] = total
-    return [list(_batches(of_process, length, sizes)) for of_process in sets]
-
-
-def _batches(sets: list[list[int]], length: np.ndarray, sizes: dict[int, int]) -> Iterator[list[int]]:
-    for size, group in groupby(sets, key=lambda rows: int(length[rows[0]])):
-        of_length = list(group)
-        for start in range(0, len(of_length), sizes[size]):
-            yield list(chain.from_iterable(of_length[start : start + sizes[size]]))
+    return batches

@@ -1,11 +1,11 @@
 """The journal: finished scores and texts in the output folder, which a resumed run reads instead of computing them again.
 
-Arrives: scores of requests, and texts, each with a digest of everything it depends on besides the weights.  Leaves: the same
-to a later run.  It deliberately does not know requests, plans or tasks.
+Arrives: scores of requests, and texts, each with a digest of everything that it depends on except the weights.  Leaves: the
+same, for a later run.  It deliberately does not know requests, plans or tasks.
 
     OUTPUT/journal/KEY/WRITER-NUMBER-CHECKSUM.npz      segments, each whole or absent; CHECKSUM is of its bytes
     OUTPUT/journal/KEY/damaged/..                      segments that did not match their checksum or could not be read
-    OUTPUT/journal/KEY/answers.json                    of a user's own model: what it answers to fixed tokens
+    OUTPUT/journal/KEY/answers.json                    the answers of a user's own model to fixed tokens
 
 KEY is a digest of what all entries depend on: weights, architecture, tokenizer, dtype, matmul precision, platform and the
 version of the engine's arithmetic.  For a user's own model a digest of its answers follows after a dash; on another layout
@@ -52,6 +52,16 @@ class Text(NamedTuple):
     ended: Any  # as `generate.Generated` has it
 
 
+_NO_ENTRIES = Entries(
+    np.zeros((0, 16), np.uint8),
+    np.zeros(1, np.int64),
+    np.zeros(0, np.float32),
+    np.zeros(0, np.int32),
+    np.zeros(0, np.float32),
+)
+_New = Entries | tuple[str, Text]  # scores of requests, or the digest of a request for a text with its text
+
+
 def run_key(parts: Mapping[str, Json]) -> str:
     """Digest of what all entries of a run depend on."""
     document = json.dumps({"numerics": NUMERICS, **parts}, sort_keys=True)
@@ -59,9 +69,9 @@ def run_key(parts: Mapping[str, Json]) -> str:
 
 
 def key_of_answers(store: Store, key: str, answers: Answers, say: Callable[[str], None] = lambda line: None) -> str:
-    """The key of a user's own model: that of an earlier run whose answers are the same within the tolerance, or a new one.
+    """The key of a user's own model: that of an earlier run with the same answers within the tolerance, or a new one.
 
-    A model with the same weights and code may compute something else: its code may read a file.  Raises OSError.
+    Weights and code alone do not identify the model, because its code may read files.  Raises OSError.
     """
     new_key = f"{key}-{answers.digest}"
     if store.has(f"{FOLDER}/{new_key}/{ANSWERS}"):
@@ -81,21 +91,20 @@ def key_of_answers(store: Store, key: str, answers: Answers, say: Callable[[str]
 
 
 class Journal:
-    """Scores and texts of earlier runs, and a writer of new ones.  Raises OSError where the folder is not writable."""
+    """Scores and texts of earlier runs, and a writer of new ones.  Raises OSError if the folder is not writable."""
 
     def __init__(self, store: Store, key: str, writer: str, say: Callable[[str], None] = lambda line: None) -> None:
         self._store, self._folder, self._say = store, f"{FOLDER}/{key}", say
         self._writer = f"{writer}-{time.time_ns():x}"
-        self._segments: list[Entries] = []  # that were read
+        self._segments: list[Entries] = []  # of the segments that were read
         self._entry_of: dict[bytes, tuple[int, int]] = {}  # digest -> segment, entry in it
         self._texts: dict[str, Text] = {}
-        self._read: set[str] = set()
-        self._entries: list[Entries] = []  # not yet written
-        self._new_texts: list[tuple[str, Text]] = []
-        self._in_flight: tuple[list[Entries], list[tuple[str, Text]]] = [], []  # what the thread writes
+        self._names_read: set[str] = set()
+        self._pending: list[_New] = []  # not yet written
+        self._in_flight: list[_New] = []  # what the thread writes
         self._thread = ThreadPoolExecutor(1)
         self._writing: Future[None] | None = None
-        self._count, self._last = 0, time.monotonic()
+        self._num_written, self._last = 0, time.monotonic()
         self._lock = threading.RLock()  # a process that has lost a peer writes from another thread
         self.seconds = 0.0  # that the run waited for the journal, and that the thread took
 
@@ -117,9 +126,9 @@ class Journal:
     def read(self) -> None:
         """Read the segments that are new since the last call; a damaged one is set aside."""
         for name in self._store.names(self._folder):
-            if name in self._read or not name.endswith(".npz") or name.startswith("."):
+            if name in self._names_read or not name.endswith(".npz") or name.startswith("."):
                 continue
-            self._read.add(name)
+            self._names_read.add(name)
             path = f"{self._folder}/{name}"
             try:
                 data = self._store.get(path)
@@ -164,41 +173,38 @@ class Journal:
 
     def add(self, entries: Entries) -> None:
         """Add finished scores; they are written within seconds."""
-        with self._lock:
-            self._entries.append(entries)
-            self._flush_when_due()
+        self._add(entries)
 
     def add_text(self, digest: str, text: Text) -> None:
-        with self._lock:
-            self._new_texts.append((digest, text))
-            self._flush_when_due()
+        """Add a finished text; it is written within seconds."""
+        self._add((digest, text))
 
-    def _flush_when_due(self) -> None:
-        if time.monotonic() - self._last > FLUSH_SECONDS and (self._writing is None or self._writing.done()):
-            start = time.monotonic()
-            self._write(wait=False)
-            self.seconds += time.monotonic() - start
+    def _add(self, new: _New) -> None:
+        with self._lock:
+            self._pending.append(new)
+            if time.monotonic() - self._last > FLUSH_SECONDS and (self._writing is None or self._writing.done()):
+                start = time.monotonic()
+                self._write()
+                self.seconds += time.monotonic() - start
 
     def flush(self) -> None:
         """Write all that was added, and wait for it."""
         start = time.monotonic()
         with self._lock:
-            self._write(wait=True)
+            self._write()
+            self._wait()
         self.seconds += time.monotonic() - start
 
     @property
     def written(self) -> tuple[str, int]:
         """This process's name in the journal, and how many segments it has written."""
-        return self._writer, self._count
+        return self._writer, self._num_written
 
     def read_from(self, writers: Iterable[tuple[str, int]]) -> None:
         """Wait until all segments of these writers (see `written`) are visible, then read them.  Raises InputError."""
         start = time.monotonic()
         for writer, count in writers:
-            while True:
-                names = self._store.names(self._folder)
-                if sum(name.startswith(f"{writer}-") for name in names) >= count:
-                    break
+            while sum(name.startswith(f"{writer}-") for name in self._store.names(self._folder)) < count:
                 if time.monotonic() - start > SEEN_SECONDS:
                     raise InputError(
                         f"--output={self._store.name}: what process {writer.partition('-')[0]} wrote is not seen by process "
@@ -207,44 +213,42 @@ class Journal:
                 time.sleep(0.2)
         self.read()
 
-    def _write(self, wait: bool) -> None:
-        if self._writing is not None:
-            writing, self._writing = self._writing, None
-            try:
-                writing.result()
-            except BaseException:
-                self._entries, self._new_texts = (
-                    self._in_flight[0] + self._entries,
-                    self._in_flight[1] + self._new_texts,
-                )
-                raise
-        if self._entries or self._new_texts:
-            entries, texts = self._entries, self._new_texts
-            self._entries, self._new_texts, self._last = [], [], time.monotonic()
-            self._count += 1
-            self._in_flight = entries, texts
-            self._writing = self._thread.submit(self._put, entries, texts, self._count)
-            if wait:
-                self._write(wait)
+    def _write(self) -> None:
+        """Hand all that is pending to the thread as one segment, once the segment before it is written."""
+        self._wait()
+        if self._pending:
+            self._in_flight, self._pending, self._last = self._pending, [], time.monotonic()
+            self._num_written += 1
+            self._writing = self._thread.submit(self._put, self._in_flight, self._num_written)
 
-    def _put(self, entries: list[Entries], texts: list[tuple[str, Text]], number: int) -> None:
+    def _wait(self) -> None:
+        """Wait for the thread.  Raises what it raised; what it was to write is then pending again."""
+        if self._writing is None:
+            return
+        writing, self._writing = self._writing, None
+        try:
+            writing.result()
+        except BaseException:
+            self._pending = self._in_flight + self._pending
+            raise
+
+    def _put(self, new: list[_New], number: int) -> None:
         start = time.monotonic()
-        data = _bytes_of(entries, texts)
+        data = _bytes_of(new)
         name = f"{self._writer}-{number:06d}-{_checksum(data)}.npz"
         self._store.put(f"{self._folder}/{name}", data)
         self.seconds += time.monotonic() - start
 
 
-def _bytes_of(entries: list[Entries], texts: list[tuple[str, Text]]) -> bytes:
+def _bytes_of(new: list[_New]) -> bytes:
     """The file of a segment."""
-    columns = {
-        "digests": np.concatenate([np.zeros((0, 16), np.uint8), *(batch.digests for batch in entries)]),
-        "offsets": offsets_of(np.concatenate([np.zeros(0, np.int64), *(np.diff(batch.offsets) for batch in entries)])),
-        "logprob": np.concatenate([np.zeros(0, np.float32), *(batch.logprob for batch in entries)]),
-        "rank": np.concatenate([np.zeros(0, np.int32), *(batch.rank for batch in entries)]),
-        "set_logprob": np.concatenate([np.zeros(0, np.float32), *(batch.set_logprob for batch in entries)]),
-        "texts": np.frombuffer(json.dumps([[digest, *text] for digest, text in texts]).encode(), np.uint8),
+    entries = [_NO_ENTRIES, *(each for each in new if isinstance(each, Entries))]
+    texts = [(each[0], *each[1]) for each in new if not isinstance(each, Entries)]
+    columns: dict[str, Any] = {
+        field: np.concatenate([getattr(each, field) for each in entries]) for field in Entries._fields
     }
+    columns["offsets"] = offsets_of(np.concatenate([np.diff(each.offsets) for each in entries]))
+    columns["texts"] = np.frombuffer(json.dumps(texts).encode(), np.uint8)
     buffer = io.BytesIO()
     np.savez(buffer, **columns)
     return buffer.getvalue()

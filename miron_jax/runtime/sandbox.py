@@ -1,13 +1,13 @@
-"""Runs a program that a model wrote, where it can do no harm.
+"""Runs programs that a model wrote in a sandbox.
 
 Arrives: files and a command.  Leaves: `Ran`.  It deliberately does not know benchmarks or languages.
 
-Each run is a new process tree in namespaces of its own (bubblewrap): no network, no other process in sight, the system's
-programs read-only, nothing else of the disk, one empty folder in memory that goes when it ends, a user without rights.
-Limits on processor time, memory, processes, open files and output hold inside; a seccomp filter refuses the system calls
-that take memory which no limit counts, or that reach beyond the box (box_filter.py); a clock and a watch over what the whole
-tree takes stand outside, and kill it whole.  `--allow_unsandboxed_code` runs the same with the limits alone, for machines
-whose own container is the sandbox.
+Each run is a new process tree in separate namespaces (bubblewrap).  It has no network, sees no other process, reads the
+system's programs and nothing else of the disk, writes to one folder in memory, and belongs to a user without rights.
+Resource limits hold inside: processor time, memory, processes, open files, output.  A seccomp filter refuses system calls
+that take memory which no limit counts, or that reach beyond the sandbox (box_filter.py).  From outside, a watch kills the
+whole tree when it exceeds its time or memory.  With `--allow_unsandboxed_code` only the limits and the watch remain, for
+machines whose container is the sandbox.
 """
 
 import os
@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, NamedTuple
@@ -31,26 +31,32 @@ from miron_jax.errors import InputError
 from miron_jax.runtime.box_filter import box_filter
 
 NOBODY = 65534  # user and group that own nothing
-WATCH_SECONDS = 0.02  # between two looks at a run
-READ_BYTES = 1 << 20  # of what a run printed
-RESERVED_BYTES = (
-    2 << 30
-)  # addresses beyond the memory limit that a process may reserve: V8 takes 0.7 GB before it begins
+WATCH_SECONDS = 0.02  # between two checks of a run
+READ_BYTES = 1 << 20  # of standard output, and of standard error
+RESERVED_BYTES = 2 << 30  # addresses that a process may reserve beyond the memory limit: V8 starts with 0.7 GB
 SOCKET_BYTES = 256 << 10  # that a socket of the kernel's default size can hold: the filter refuses to ask for more
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
-FOLDER = "/box"  # the run's own folder, inside
+FOLDER = "/box"  # the run's folder, as it sees it
+# Bubblewrap's arguments that are the same for every run.  /dev/zero is hidden, since memory mapped from it is charged to no
+# process.
+_ISOLATION = (
+    "--unshare-all --unshare-user --die-with-parent --new-session --cap-drop ALL --disable-userns --hostname box "
+    f"--uid {NOBODY} --gid {NOBODY}"
+).split()
+_DEVICES = ("--proc", "/proc", "--dev", "/dev", "--dev-bind", "/dev/null", "/dev/zero", "--remount-ro", "/dev")
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache")
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What one run may take."""
 
-    seconds: float = 10.0  # by the clock
-    memory_bytes: int = 2 << 30  # of the whole tree
+    seconds: float = 10.0  # wall-clock
+    memory_bytes: int = 2 << 30  # of the whole process tree
     processes: int = 64
-    output_bytes: int = 1 << 20  # of each file it writes, what it prints among them
+    output_bytes: int = 1 << 20  # of each file it writes; standard output and error are files too
     folder_bytes: int = 256 << 20
-    files: int = 4096  # in its folder, folders among them
+    files: int = 4096  # in its folder, subfolders included
 
 
 class Ran(NamedTuple):
@@ -60,15 +66,15 @@ class Ran(NamedTuple):
     status: int  # exit status; below 0: the signal that killed it
     out: str
     err: str
-    value: bytes = b""  # what it wrote to descriptor 3, which no print reaches
+    value: bytes = b""  # what it wrote to descriptor 3
 
     @property
     def good(self) -> bool:
         return self.ended == "exit" and self.status == 0
 
 
-# Sets the limits from the inside, then becomes the program: prlimit(1) may be absent, and a fork hook of the parent's
-# would run beside its threads.  Descriptor 3 is where values go; what a quiet run prints is dropped.
+# Sets the limits inside the new process, then executes the program: prlimit(1) may be absent, and a function that runs
+# between fork and exec is unsafe in a parent with threads.  Descriptor 3 takes the value; a quiet run's output is dropped.
 _LAUNCHER = """
 import os, resource, sys
 value, quiet, *limits = map(int, sys.argv[1:8])
@@ -91,35 +97,34 @@ os.execvp(sys.argv[8], sys.argv[8:])
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """Where runs happen; `bwrap` is None where the limits are all there is."""
+    """Runs commands in a sandbox, or with resource limits alone."""
 
-    bwrap: str | None
-    python: str  # an interpreter that the inside can see
+    bwrap: str | None  # path of bubblewrap; None: no sandbox
+    python: str  # an interpreter that a run can execute
 
     @classmethod
-    def find(cls, without: bool = False) -> "Sandbox":
-        """Raises InputError where there is no working sandbox, unless runs may do `without`."""
+    def find(cls, allow_unsandboxed: bool = False) -> "Sandbox":
+        """A sandbox that was tested.  Raises InputError if none works, unless `allow_unsandboxed`."""
         python = _interpreter()
-        remedy = (
-            "install bubblewrap (Debian: apt-get install bubblewrap) on a machine that lets users make namespaces, or pass "
-            "--allow_unsandboxed_code where the machine itself may be lost"
-        )
         bwrap = shutil.which("bwrap")
         if bwrap is None:
-            wrong = "programs that a model writes are run in a sandbox, and bwrap is not on PATH"
+            reason = "programs that a model writes are run in a sandbox, and bwrap is not on PATH"
         else:
             sandbox = cls(bwrap, python)
-            tried = sandbox.run([python, "-I", "try.py"], {"try.py": "print('works')"})
-            if tried.out == "works\n":
+            trial = sandbox.run([python, "-I", "try.py"], {"try.py": "print('works')"})
+            if trial.out == "works\n":
                 return sandbox
-            reason = " ".join((tried.err or f"{tried.ended}, status {tried.status}").split())
-            wrong = f"the sandbox {bwrap} does not work here ({reason:.200})"
-        if without:
+            error = " ".join((trial.err or f"{trial.ended}, status {trial.status}").split())
+            reason = f"the sandbox {bwrap} does not work here ({error:.200})"
+        if allow_unsandboxed:
             return cls(None, python)
-        raise InputError(f"{wrong}: {remedy}")
+        raise InputError(
+            f"{reason}: install bubblewrap (Debian: apt-get install bubblewrap) on a machine that lets users make "
+            "namespaces, or pass --allow_unsandboxed_code where the machine itself may be lost"
+        )
 
     def which(self, tool: str) -> str | None:
-        """Where a program of the system is, as a run sees it."""
+        """Path of a program of the system, as a run sees it; None: it is not installed."""
         return shutil.which(tool, path=SYSTEM_PATH if self.bwrap else None)
 
     def run(
@@ -127,125 +132,105 @@ class Sandbox:
         command: Sequence[str],
         files: Mapping[str, str | bytes],
         limits: Limits = Limits(),
-        stdin: str = "",
         quiet: bool = False,
     ) -> Ran:
-        """Run a command among these files, in their folder; what a `quiet` run prints is dropped."""
-        somebody = NOBODY if os.geteuid() == 0 else None  # root hands the run to a user that owns nothing
-        with (
-            tempfile.TemporaryDirectory(prefix="miron-box-") as folder,
-            # What a run prints goes to files, so that the limit on files bounds it too.
-            tempfile.TemporaryFile() as given,
-            tempfile.TemporaryFile() as out,
-            tempfile.TemporaryFile() as err,
-            tempfile.TemporaryFile() as value,
-            tempfile.TemporaryFile() as rules,
-        ):
-            _write_files(Path(folder), files)
-            if somebody is not None:
-                os.chown(folder, somebody, somebody)
-            given.write(stdin.encode("utf-8", "replace"))
-            given.seek(0)
+        """Run a command in a folder with these files.  `quiet`: drop its standard output."""
+        # Output goes to files, so that the limit on files bounds it too.
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="miron-box-")))
+            out, err, value, rules = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(4))
+            _write_files(folder, files)
             rules.write(box_filter() if self.bwrap else b"")
             rules.seek(0)
-            home = FOLDER if self.bwrap else folder
-            inside = self._launcher(limits, value.fileno(), quiet)
-            walls = self._walls(files, Path(folder), limits, rules.fileno()) if self.bwrap else []
-            nobody = [] if somebody is None else _as_somebody(somebody)
-            by_python = None if nobody else somebody
+            isolation = self._isolation(files, folder, limits, rules.fileno())
+            home = FOLDER if self.bwrap else str(folder)
+            switch, user = _user_switch(folder)
             process = subprocess.Popen(
-                [*nobody, *walls, *inside, *command],
+                [*switch, *isolation, *self._launcher(limits, value.fileno(), quiet), *command],
                 cwd=folder,
                 env={"PATH": SYSTEM_PATH if self.bwrap else os.environ.get("PATH", ""), "HOME": home, "TMPDIR": home},
-                stdin=given,
+                stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
                 pass_fds=(rules.fileno(), value.fileno()),
                 start_new_session=True,
-                user=by_python,
-                group=by_python,
-                extra_groups=None if by_python is None else [],
+                user=user,
+                group=user,
+                extra_groups=None if user is None else [],
             )
             try:
                 ended = _watch(process, limits, boxed=self.bwrap is not None)
             finally:
-                # A box ends with its first process; without one, whatever else was started goes on.
+                # A sandbox ends with its first process; without one, processes that the command has started go on.
                 if process.returncode is None or not self.bwrap:
                     _kill(process)
-            return Ran(
-                ended,
-                process.wait(),
-                _start_of(out, READ_BYTES).decode("utf-8", "replace"),
-                _start_of(err, READ_BYTES).decode("utf-8", "replace"),
-                _start_of(value, limits.output_bytes),
-            )
+            status = process.wait()
+            out_text, err_text = (_read_start(file, READ_BYTES).decode("utf-8", "replace") for file in (out, err))
+            return Ran(ended, status, out_text, err_text, _read_start(value, limits.output_bytes))
 
     def _launcher(self, limits: Limits, value: int, quiet: bool) -> list[str]:
-        """The interpreter that sets the limits and becomes the command behind it."""
-        # Without namespaces the kernel counts all threads of the user, this process's own among them.
+        """The interpreter that sets the limits and executes the command after it.  `value`: descriptor that takes values."""
+        # Without namespaces the kernel counts all threads of the user, those of this process included.
         processes = limits.processes + (0 if self.bwrap else _threads_of_user())
         memory = (limits.memory_bytes, limits.memory_bytes + RESERVED_BYTES)
         numbers = (value, int(quiet), *memory, processes, limits.output_bytes, int(limits.seconds) + 1)
         return [self.python, "-I", "-S", "-c", _LAUNCHER, *map(str, numbers)]
 
-    def _walls(self, files: Mapping[str, object], folder: Path, limits: Limits, rules: int) -> list[str]:
-        """bubblewrap's own arguments."""
-        assert self.bwrap
-        walls = [
-            self.bwrap,
-            "--unshare-all",
-            "--unshare-user",
-            "--die-with-parent",
-            "--new-session",
-            "--cap-drop",
-            "ALL",
-        ]
-        walls += ["--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "box", "--disable-userns"]
-        walls += ["--seccomp", str(rules)]
-        for path in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache"):
+    def _isolation(self, files: Mapping[str, object], folder: Path, limits: Limits, rules: int) -> list[str]:
+        """Bubblewrap with its arguments; [] without a sandbox.  `rules`: descriptor of the seccomp filter."""
+        if self.bwrap is None:
+            return []
+        mounts = []
+        for path in _SYSTEM:
             if Path(path).is_symlink():
-                walls += ["--symlink", os.readlink(path), path]
+                mounts += ["--symlink", os.readlink(path), path]
             elif Path(path).exists():
-                walls += ["--ro-bind", path, path]
+                mounts += ["--ro-bind", path, path]
         prefix = str(Path(self.python).parent.parent)
         if not prefix.startswith("/usr"):
-            walls += ["--ro-bind", prefix, prefix]
-        # A shared mapping of /dev/zero is memory that no process is charged for, so there is none.
-        walls += ["--proc", "/proc", "--dev", "/dev", "--dev-bind", "/dev/null", "/dev/zero", "--remount-ro", "/dev"]
-        walls += ["--size", str(limits.folder_bytes), "--tmpfs", FOLDER]
+            mounts += ["--ro-bind", prefix, prefix]
+        mounts += [*_DEVICES, "--size", str(limits.folder_bytes), "--tmpfs", FOLDER]
         for name in files:
-            walls += ["--ro-bind", str(folder / name), f"{FOLDER}/{name}"]
-        return [*walls, "--chdir", FOLDER, "--remount-ro", "/"]
+            mounts += ["--ro-bind", str(folder / name), f"{FOLDER}/{name}"]
+        return [self.bwrap, *_ISOLATION, "--seccomp", str(rules), *mounts, "--chdir", FOLDER, "--remount-ro", "/"]
 
 
-def _as_somebody(user: int) -> list[str]:
-    """What becomes this user and then the command, so that Python need not: it would copy the page tables of this process,
-    which holds a model, for each run.  Empty where util-linux is not there."""
+def _user_switch(folder: Path) -> tuple[list[str], int | None]:
+    """How root runs a command as NOBODY, who then owns `folder`: by a command before it, or else by Popen's `user`.
+
+    Popen would fork, which copies the page tables of this process, and it holds a model; setpriv (util-linux) avoids this.
+    """
+    if os.geteuid() != 0:
+        return [], None
+    os.chown(folder, NOBODY, NOBODY)
     setpriv = shutil.which("setpriv", path=SYSTEM_PATH)
-    return [setpriv, f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"] if setpriv else []
+    return (
+        ([setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"], None) if setpriv else ([], NOBODY)
+    )
 
 
 def _interpreter() -> str:
-    """This Python, or the system's where the user that runs it could not reach this one."""
-    own = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
-    for path in (own, Path("/usr/bin/python3"), Path("/usr/local/bin/python3")):
+    """This Python, or the system's if the user that runs programs cannot reach this one."""
+    this_python = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
+    for path in (this_python, Path("/usr/bin/python3"), Path("/usr/local/bin/python3")):
         if path.exists() and (
             os.geteuid() != 0 or all(p.stat().st_mode & stat.S_IXOTH for p in path.resolve().parents)
         ):
             return str(path)
     raise InputError(
-        f"programs that a model writes run as a user without rights, who cannot reach {own}: install python3 under /usr, or "
-        "run as another user than root"
+        f"programs that a model writes run as a user without rights, who cannot reach {this_python}: install python3 under "
+        "/usr, or run as another user than root"
     )
 
 
-def _start_of(stream: IO[bytes], most: int) -> bytes:
+def _read_start(stream: IO[bytes], num_bytes: int) -> bytes:
+    """At most `num_bytes` from the stream's start."""
     stream.seek(0)
-    return stream.read(most)
+    return stream.read(num_bytes)
 
 
 def _threads_of_user() -> int:
-    """Threads that the run's user has already."""
+    """Threads that the user of runs already has."""
     user = NOBODY if os.geteuid() == 0 else os.geteuid()
     total = 0
     for process in psutil.process_iter():
@@ -258,11 +243,11 @@ def _threads_of_user() -> int:
 def _write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
     for name, content in files.items():
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "replace"))
-        (folder / name).chmod(0o644)  # whatever the umask: another user reads it
+        (folder / name).chmod(0o644)  # whatever the umask is: another user reads it
 
 
 def _watch(process: subprocess.Popen[bytes], limits: Limits, boxed: bool) -> Literal["exit", "time", "memory"]:
-    """Wait for the end, or for a limit that no rlimit holds: the clock, and what all processes together take."""
+    """Wait until the process ends or exceeds a limit that no rlimit enforces: time, or memory of the whole tree."""
     end = time.monotonic() + limits.seconds
     while True:
         try:
@@ -279,7 +264,7 @@ def _watch(process: subprocess.Popen[bytes], limits: Limits, boxed: bool) -> Lit
 
 
 def _tree(pid: int) -> list[psutil.Process]:
-    """A process and all below it; nothing once it has ended."""
+    """A process and its descendants; [] once it has ended."""
     try:
         top = psutil.Process(pid)
         return [top, *top.children(recursive=True)]
@@ -288,9 +273,9 @@ def _tree(pid: int) -> list[psutil.Process]:
 
 
 def _memory(process: psutil.Process) -> int:
-    """Bytes of a process: resident ones, its page tables, and what its sockets can hold."""
+    """Bytes of a process: resident memory, page tables, and what its sockets can hold; 0 of what has ended meanwhile."""
     total, folder = 0, Path("/proc") / str(process.pid)
-    with suppress(psutil.Error):  # it has ended meanwhile, as below
+    with suppress(psutil.Error):
         total += process.memory_info().rss
     with suppress(OSError):
         tables = re.search(rb"VmPTE:\s*(\d+) kB", (folder / "status").read_bytes())
@@ -308,16 +293,16 @@ def _is_socket(path: Path) -> bool:
 
 
 def _folder_of(pid: int) -> tuple[int, int]:
-    """Files in the box's folder, and bytes that they take, as a process of the box sees it; zeros before it is there."""
+    """Number and bytes of files in a sandbox's folder, by a process inside it; zeros before the folder exists."""
     try:
-        found = os.statvfs(f"/proc/{pid}/root{FOLDER}")
+        folder = os.statvfs(f"/proc/{pid}/root{FOLDER}")
     except OSError:
         return 0, 0
-    return found.f_files - found.f_ffree, (found.f_blocks - found.f_bfree) * found.f_frsize
+    return folder.f_files - folder.f_ffree, (folder.f_blocks - folder.f_bfree) * folder.f_frsize
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Everything that the run started: the process group, and in a sandbox, whose init goes with it, every process."""
+    """Kill the process group and all descendants; in a sandbox its init ends too, and with it every process."""
     tree = _tree(process.pid)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -41,8 +41,8 @@ class Interrupted(KeyboardInterrupt):
 
 def install() -> None:
     """Make signals raise `Interrupted`.  Python drops an exception within a destructor, so it is raised again later."""
-    signal.signal(signal.SIGTERM, _first)
-    signal.signal(signal.SIGINT, _first)
+    signal.signal(signal.SIGTERM, _on_first_signal)
+    signal.signal(signal.SIGINT, _on_first_signal)
     signal.signal(signal.SIGALRM, lambda _, frame: _raise(frame))
     if not isinstance(sys.unraisablehook, _RaiseAgain):
         sys.unraisablehook = _RaiseAgain(sys.unraisablehook)
@@ -54,16 +54,16 @@ def ignore() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _first(number: int, frame: FrameType | None) -> None:
+def _on_first_signal(number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # finished work is being written
-    signal.signal(signal.SIGINT, _second)
+    signal.signal(signal.SIGINT, _on_second_signal)
     is_preemption = number == signal.SIGTERM
     signal.signal(signal.SIGALRM, lambda _, frame: _raise(frame, is_preemption))
     _raise(frame, is_preemption)
 
 
 def _raise(frame: FrameType | None, is_preemption: bool = False) -> None:
-    """Raise `Interrupted`, or try again later where the main thread is importing a module."""
+    """Raise `Interrupted`, or try again later if the main thread is importing a module."""
     while frame is not None:
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
             signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
@@ -72,7 +72,7 @@ def _raise(frame: FrameType | None, is_preemption: bool = False) -> None:
     raise Interrupted(is_preemption)
 
 
-def _second(*_: object) -> NoReturn:
+def _on_second_signal(*_: object) -> NoReturn:
     os.write(2, b"miron-jax: interrupted twice, ended at once; run the same command again\n")
     os._exit(INTERRUPTED)
 

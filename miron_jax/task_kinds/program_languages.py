@@ -75,12 +75,12 @@ class Python:
         return self._run(sandbox, ready, problem, test, limits, "text")
 
     def _run(self, sandbox: Sandbox, ready: Ready, problem: Problem, test: int, limits: Limits, how: str) -> Ran:
-        files = {**ready.files, "given": problem.inputs[test]}
+        files = {**ready.files, "input": problem.inputs[test]}
         return sandbox.run([*ready.command, how, problem.entry_point], files, limits, quiet=True)
 
     def expected(self, sandbox: Sandbox, problem: Problem) -> tuple[str, ...] | Ran:
-        files = {"value.py": _boxed("value.py"), "given": json.dumps(problem.outputs)}
-        ran = sandbox.run([sandbox.python, "-I", "value.py", "wanted"], files, Limits(seconds=OUTPUTS_SECONDS))
+        files = {"value.py": _boxed("value.py"), "input": json.dumps(problem.outputs)}
+        ran = sandbox.run([sandbox.python, "-I", "value.py", "expected"], files, Limits(seconds=OUTPUTS_SECONDS))
         return tuple(json.loads(ran.value)) if ran.good and ran.value else ran
 
     def same(self, value: bytes, expected: str) -> bool:
@@ -95,7 +95,7 @@ class Cpp:
             f"case {i}: boxed::put(out, {problem.entry_point}({arguments})); break;\n"
             for i, arguments in enumerate(problem.inputs)
         )
-        main = f"std::string out;\nswitch (std::atoi(argv[1])) {{\n{cases}}}\nboxed::tell(out);\n"
+        main = f"std::string out;\nswitch (std::atoi(argv[1])) {{\n{cases}}}\nboxed::write_and_exit(out);\n"
         ran = self._compile(sandbox, code, main, "cat compiled >&3")
         if not ran.good:
             return ran
@@ -110,11 +110,11 @@ class Cpp:
         pairs = enumerate(zip(problem.inputs, problem.outputs, strict=True))
         tests = "".join(
             f"typedef std::decay<decltype({problem.entry_point}({arguments}))>::type T{i};\n"
-            f"boxed::wanted<T{i}>(out, {output});\n"
+            f"boxed::put_expected<T{i}>(out, {output});\n"
             for i, (arguments, output) in pairs
         )
         code = f"{problem.prompt}\nabort();\n}}\n"  # only the function's type is needed
-        ran = self._compile(sandbox, code, f"std::string out;\n{tests}boxed::tell(out);\n", "exec ./compiled")
+        ran = self._compile(sandbox, code, f"std::string out;\n{tests}boxed::write_and_exit(out);\n", "exec ./compiled")
         return tuple(ran.value.decode().splitlines()) if ran.good and ran.value else ran
 
     def _compile(self, sandbox: Sandbox, code: str, main: str, then: str) -> Ran:

@@ -1,5 +1,5 @@
-"""What is put into the box beside a program that a model wrote; these files run there, and import nothing of this package.
+"""Files that are put into the sandbox with a program that a model wrote; they import nothing of this package.
 
-Arrives: a program and the arguments of one test.  Leaves: what the function returned, written to descriptor 3.  They
-deliberately do not know what it should have returned.
+Arrives: a program and the arguments of one test.  Leaves: the value that the function returned, written to descriptor 3.
+They deliberately do not know the expected value.
 """

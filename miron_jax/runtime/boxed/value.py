@@ -1,12 +1,12 @@
-"""Runs inside the box: calls a Python program's function on one test, and writes what it returns to descriptor 3.
+"""Runs inside the sandbox: calls a Python program's function on one test, and writes what it returns to descriptor 3.
 
-    python -I value.py value NAME     files program, given: the normal form of NAME(*given)
-    python -I value.py text NAME      files program, given: "=" and str(NAME(**given)), or why it returned nothing
-    python -I value.py wanted         file given, a JSON list of expressions: a JSON list of their normal forms
+    python -I value.py value NAME     files program, input: the normal form of NAME(*input)
+    python -I value.py text NAME      files program, input: "=" and str(NAME(**input)), or the error that it raised
+    python -I value.py expected       file input, a JSON list of expressions: a JSON list of their normal forms
 
-Two values are equal in Python exactly where their normal forms are the same text: a number is its exact fraction, so that 1,
-1.0, True and Fraction(1) are one; lists, tuples, sets and dicts are apart; a subclass (Counter, a named tuple) is what its
-builtin class holds.  A value without a normal form ("?") equals nothing; NaN is one.
+Two values are equal in Python exactly if their normal forms are the same text.  A number's form is its exact fraction, so
+that 1, 1.0, True and Fraction(1) have one form; lists, tuples, sets and dicts have different forms; a subclass (Counter, a
+named tuple) has the form of its builtin class.  A value without a normal form ("?"), such as NaN, equals nothing.
 """
 
 import json
@@ -15,19 +15,19 @@ import os
 import sys
 from typing import Any, NoReturn
 
-NONE = "?"
-MOST_BYTES = 1 << 20  # of a normal form
-MOST_TEXT = 8000  # bytes of str() of a result
-MOST_DEPTH = 200
+NO_FORM = "?"
+MAX_FORM_LEN = 1 << 20  # characters of a normal form
+MAX_TEXT_BYTES = 8000  # of str() of a result
+MAX_DEPTH = 200  # of nested containers
 
 
 class NoForm(Exception):
-    """A value that no expression of builtin types is equal to."""
+    """The value equals no expression of builtin types."""
 
 
 def normal_form(value: Any, depth: int = 0) -> str:
-    """The text that is the same for equal values.  Raises NoForm where there is none."""
-    if depth > MOST_DEPTH:
+    """A text that is the same for equal values.  Raises NoForm, RecursionError."""
+    if depth > MAX_DEPTH:
         raise NoForm
     if value is None:
         return "None"
@@ -41,16 +41,15 @@ def normal_form(value: Any, depth: int = 0) -> str:
     if isinstance(value, (set, frozenset)):
         return "{" + ",".join(sorted(normal_form(part, depth + 1) for part in value)) + "}"
     if isinstance(value, dict):
-        pairs = [f"{normal_form(key, depth + 1)}:{normal_form(own, depth + 1)}" for key, own in dict.items(value)]
+        pairs = [f"{normal_form(key, depth + 1)}:{normal_form(entry, depth + 1)}" for key, entry in dict.items(value)]
         return "{:" + ",".join(sorted(pairs)) + "}"
     return _number(value)
 
 
 def _number(value: Any) -> str:
-    if isinstance(value, complex) and value.imag != 0:
-        return f"{_number(value.real)}+{_number(value.imag)}j"
     if isinstance(value, complex):
-        return _number(value.real)
+        real = _number(value.real)
+        return real if value.imag == 0 else f"{real}+{_number(value.imag)}j"
     if isinstance(value, float) and value in (float("inf"), -float("inf")):
         return "inf" if value > 0 else "-inf"
     try:
@@ -67,41 +66,41 @@ def form_of(value: Any) -> str:
     try:
         form = normal_form(value)
     except (NoForm, RecursionError):
-        return NONE
-    return form if len(form) <= MOST_BYTES else NONE
+        return NO_FORM
+    return form if len(form) <= MAX_FORM_LEN else NO_FORM
 
 
-def tell(content: bytes) -> NoReturn:
-    """Write a value, and end: nothing that the program left behind runs any more."""
+def write_and_exit(content: bytes) -> NoReturn:
+    """Write a value and end the process, so that nothing which the program has registered or started runs afterwards."""
     while content:
         content = content[os.write(3, content) :]
     os._exit(0)
 
 
 def main(how: str, *name: str) -> NoReturn:
-    with open("given", encoding="utf-8") as file:
-        given = file.read()
-    if how == "wanted":
-        tell(json.dumps([_wanted(expression) for expression in json.loads(given)]).encode())
+    with open("input", encoding="utf-8") as file:
+        arguments = file.read()
+    if how == "expected":
+        write_and_exit(json.dumps([_form_of_expression(expression) for expression in json.loads(arguments)]).encode())
     with open("program", encoding="utf-8") as file:
         code = file.read()
     scope = {}
     if how == "value":
         exec(code, scope)
-        tell(form_of(scope[name[0]](*eval(given, {}))).encode())
+        write_and_exit(form_of(scope[name[0]](*eval(arguments, {}))).encode())
     try:
         exec(code, scope)
-        text = str(scope[name[0]](**eval(given, {})))
+        text = str(scope[name[0]](**eval(arguments, {})))
     except BaseException as error:
         text = f"failed: {type(error).__name__}: {error}"
-    tell(b"=" + text.encode("utf-8", "replace")[:MOST_TEXT])
+    write_and_exit(b"=" + text.encode("utf-8", "replace")[:MAX_TEXT_BYTES])
 
 
-def _wanted(expression: str) -> str:
+def _form_of_expression(expression: str) -> str:
     try:
         value = eval(expression, {})
     except Exception:
-        value = expression  # no expression: it stands for itself
+        value = expression  # not an expression: the text itself is the value
     return form_of(value)
 
 

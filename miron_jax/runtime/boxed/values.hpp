@@ -1,8 +1,8 @@
-// Stands before a C++ program inside the box: what its function returns, as one line of JSON on descriptor 3.
+// Precedes a C++ program inside the sandbox: writes the value that its function returns to descriptor 3, as a line of JSON.
 //
-// Numbers are numbers (a char and a bool too), text is a string of bytes, a container is a list, a pair is a list of two.
-// `wanted` puts before a value how far a result may be from it: 1e-3 for float and double, 1e-4 for vectors of float and
-// 1e-3 of double, as composer's judge has it; 0 for every other type, whose values must be equal.
+// Numbers (char and bool too) become numbers, text a string of bytes, a container a list, a pair a list of two.
+// `put_expected` puts the tolerance before an expected value, as in composer's judge: 1e-3 for float and double, 1e-4 for
+// vectors of float and 1e-3 for vectors of double; 0 for every other type, whose values must be equal.
 #include <algorithm>
 #include <map>
 #include <math.h>
@@ -48,8 +48,8 @@ template <class T> auto put(Text& out, const T& value) -> typename std::enable_i
   for (auto part = value.begin(); part != value.end(); ++part) {
     if (!first) out += ',';
     first = false;
-    const typename T::value_type own = *part;
-    put(out, own);
+    const typename T::value_type value_of_part = *part;  // vector<bool> gives a proxy
+    put(out, value_of_part);
   }
   out += ']';
 }
@@ -61,22 +61,22 @@ template <class A, class B> void put(Text& out, const std::pair<A, B>& value) {
   out += ']';
 }
 
-template <class T> struct Most { static const char* text() { return "0"; } };
-template <> struct Most<float> { static const char* text() { return "0.001"; } };
-template <> struct Most<double> { static const char* text() { return "0.001"; } };
-template <> struct Most<std::vector<float> > { static const char* text() { return "0.0001"; } };
-template <> struct Most<std::vector<double> > { static const char* text() { return "0.001"; } };
+template <class T> struct Tolerance { static const char* text() { return "0"; } };
+template <> struct Tolerance<float> { static const char* text() { return "0.001"; } };
+template <> struct Tolerance<double> { static const char* text() { return "0.001"; } };
+template <> struct Tolerance<std::vector<float> > { static const char* text() { return "0.0001"; } };
+template <> struct Tolerance<std::vector<double> > { static const char* text() { return "0.001"; } };
 
 template <class T> struct Exactly { typedef T type; };
-template <class T> void wanted(Text& out, const typename Exactly<T>::type& value) {
-  out += Most<T>::text();
+template <class T> void put_expected(Text& out, const typename Exactly<T>::type& value) {
+  out += Tolerance<T>::text();
   out += ' ';
   put(out, value);
   out += '\n';
 }
 
-// Writes, and ends at once: what the program left for its end does not run.
-inline void tell(const Text& out) {
+// Writes and ends the process at once, so that destructors and exit handlers of the program do not run.
+inline void write_and_exit(const Text& out) {
   std::size_t done = 0;
   while (done < out.size()) {
     const ssize_t count = ::write(3, out.data() + done, out.size() - done);
