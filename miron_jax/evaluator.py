@@ -30,7 +30,7 @@ from miron_jax.model.checkpoints import (
 )
 from miron_jax.model.costs import cost_model
 from miron_jax.model.decoder import leaf_name
-from miron_jax.model.own import OwnModel, check_own
+from miron_jax.model.own import OwnModel, check_own_model
 from miron_jax.model.training_run import Checkpoint
 from miron_jax.planning.request_batches import Totals
 from miron_jax.ragged import end_to_end
@@ -187,7 +187,7 @@ def score(
     check = SelfCheck(tolerance_of(architecture.config, weights.state, dtype))
     with jax.default_matmul_precision("highest"):
         if isinstance(architecture.config, OwnModel):
-            check_own(architecture.config, weights.state, check.tolerance)
+            check_own_model(architecture.config, weights.state, check.tolerance)
         forward = Forward(weights)
         [found_scores] = score_request_batches([requests], forward, cost_model(architecture.config), Totals(), check)
     return [

@@ -38,7 +38,6 @@ from miron_jax.model.checkpoints import (
     find_model,
     loaded,
     rounds,
-    several,
 )
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import cost_model, useful_flops
@@ -102,10 +101,18 @@ def evaluate_checkpoints(
     there, placement = checkpoints_of(config, found), Placement.choose(config.sharding, config.mesh)
     if placement.how == "mesh" and placement.size(*AXES) < jax.local_device_count():
         say(f"--mesh takes {placement.size(*AXES)} of this host's {jax.local_device_count()} devices")
-    own = found.own is not None
+    own = found.own_model is not None
     for now in rounds(config, found, say, lambda checkpoint: not own and scored(checkpoint, None), hosts):
         evaluation = evaluation or Evaluation(
-            config, inputs, architecture_of(config, found), say, several(config, there), (), placement, store, hosts
+            config,
+            inputs,
+            architecture_of(config, found),
+            say,
+            config.watch or len(there) > 1,
+            (),
+            placement,
+            store,
+            hosts,
         )
         for checkpoint, state in loaded(evaluation.architecture, config, now, placement):
             load_seconds = time.perf_counter() - start
