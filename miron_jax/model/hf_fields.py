@@ -4,7 +4,6 @@ Arrives: the JSON object.  Leaves: `Fields`, or an InputError that names the wro
 families: a field has the same type in each of them.
 """
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,16 +28,15 @@ _COUNTS: Mapping[str, int] = {
     ),
 }
 _MAY_BE_ZERO = {"max_window_layers", "sliding_window", "num_labels"}  # 0: no window
-_NUMBERS = (
-    "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "rope_theta", "rotary_emb_base", "rope_local_base_freq",
-    "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping", "embedding_multiplier",
-    "logits_scaling", "residual_multiplier", "attention_multiplier", "rotary_pct", "partial_rotary_factor", "factor",
-    "attention_factor", "mscale", "mscale_all_dim", "beta_fast", "beta_slow", "low_freq_factor", "high_freq_factor",
-)  # fmt: skip
-_POSITIVE = {
+_POSITIVE_NUMBERS = (
     "rope_theta", "rotary_emb_base", "rope_local_base_freq", "query_pre_attn_scalar", "attn_logit_softcapping",
     "final_logit_softcapping", "logits_scaling", "factor", "low_freq_factor", "high_freq_factor",
-}  # fmt: skip
+)  # fmt: skip
+_OTHER_NUMBERS = (
+    "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "embedding_multiplier", "residual_multiplier",
+    "attention_multiplier", "rotary_pct", "partial_rotary_factor", "attention_factor", "mscale", "mscale_all_dim",
+    "beta_fast", "beta_slow",
+)  # fmt: skip
 _FLAGS = (
     "tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window", "use_bidirectional_attention",
     "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "add_cross_attention", "use_parallel_residual",
@@ -66,13 +64,13 @@ def _wrong_fields(fields: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[s
             lowest, highest = (0 if name in _MAY_BE_ZERO else 1), _COUNTS[name]
             if type(value) is not int or not lowest <= value <= highest:
                 yield name, value, f"a whole number from {lowest} to {highest}"
-        elif name in _NUMBERS and not _is_number(value, name in _POSITIVE):
-            yield name, value, f"a finite number{' above 0' if name in _POSITIVE else ''}"
+        elif name in _OTHER_NUMBERS and not _is_finite(value):
+            yield name, value, "a finite number"
+        elif name in _POSITIVE_NUMBERS and not (_is_finite(value) and value > 0):
+            yield name, value, "a finite number above 0"
         elif name in _FLAGS and not isinstance(value, bool):
             yield name, value, "true or false"
-        elif name in _LISTS and not (
-            isinstance(value, list) and value and all(_is_number(item, True) for item in value)
-        ):
+        elif name in _LISTS and not _is_positive_list(value):
             yield name, value, "a list of finite numbers above 0"
         elif name == "layer_types" and not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
             yield name, value, "a list of texts, one a layer"
@@ -83,9 +81,13 @@ def _wrong_fields(fields: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[s
                 yield from _wrong_fields(value, depth + 1)
 
 
-def _is_number(value: Any, positive: bool) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and abs(value) < 1e300 and math.isfinite(value) and (value > 0 or not positive)
+def _is_finite(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and abs(value) < 1e300  # False of NaN, and of an integer beyond the range of floats
+
+
+def _is_positive_list(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(_is_finite(item) and item > 0 for item in value)
 
 
 class Fields:

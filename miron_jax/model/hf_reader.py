@@ -98,16 +98,7 @@ def from_hub(name: str, flag: str, weights: bool) -> Path:
         raise InputError(
             f"{flag}={name}: no such folder, and not a hub id like owner/name or owner/name@revision; check the path"
         )
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub import errors, snapshot_download
 
     small_files = ["*.json", "*.model", "*.jinja", "merges.txt", "vocab.txt"]
 
@@ -125,17 +116,17 @@ def from_hub(name: str, flag: str, weights: bool) -> Path:
             return fetch()
         folder = fetch("*.safetensors")
         return folder if any(folder.glob("*.safetensors")) else fetch("*.msgpack")
-    except GatedRepoError:
+    except errors.GatedRepoError:
         why = "the hub wants its licence accepted; accept it on the model's page and log in with `hf auth login`"
-    except RevisionNotFoundError:
+    except errors.RevisionNotFoundError:
         why = "the hub has the model, but not this revision; name one of its commits, tags or branches"
-    except (RepositoryNotFoundError, HFValidationError):
+    except (errors.RepositoryNotFoundError, errors.HFValidationError):
         why = "no such model on the hub (or it is private), and no such folder here; check the name"
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled):
+    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled):
         why = (
             "no such folder here, not in the hub's cache, and the hub is out of reach; name a local folder or go online"
         )
-    except HfHubHTTPError as error:
+    except errors.HfHubHTTPError as error:
         why = f"the hub answers: {' '.join(str(error).split())}; try again later or name a local folder"
     raise InputError(f"{flag}={name}: {why}")
 

@@ -43,40 +43,31 @@ def is_checkpoint(folder: Path) -> bool:
     return any((parent / COMMITTED).is_file() for parent in (item, folder))
 
 
-class Location(NamedTuple):
-    """Where the weights are in a tree: key = prefix + leaf name + suffix."""
-
-    prefix: str  # "params/"; "" at the top
-    suffix: str  # "/value" where nnx variables were saved without to_pure_dict
-
-    def holds(self, key: str) -> bool:
-        return key.startswith(self.prefix) and key.endswith(self.suffix)
-
-
 def weight_keys(folder: Path, keys: Iterable[str], leaf_names: Iterable[str]) -> dict[str, str]:
-    """Name -> key of every array at the place in the tree where most of the leaf names are.
+    """Name -> key of every array of the subtree that holds most of the leaf names.
 
-    Of several such places the one below `params` counts.  Raises InputError if that leaves more than one.
+    A key is prefix + name + suffix: the prefix is the path of the subtree, the suffix is "/value" if nnx variables were
+    saved without to_pure_dict.  Of several such subtrees the one below `params` counts.  Raises InputError if that leaves
+    more than one.
     """
     counts = Counter(
-        Location(key[: -len(name + suffix)], suffix)
+        (key[: -len(name + suffix)], suffix)
         for suffix in ("", "/value")
         for name in leaf_names
         for key in keys
-        if key == name + suffix or key.endswith(f"/{name}{suffix}")
+        if f"/{key}".endswith(f"/{name}{suffix}")
     )
     highest = max(counts.values(), default=0)
-    best = sorted(location for location, count in counts.items() if count == highest)
-    if len(best) > 1:
-        usual = [location for location in best if location.prefix in ROOTS]
-        if len(usual) != 1:
-            raise InputError(
-                f"{folder}: holds the weights in {listed(location.prefix or 'the top' for location in best)}, expected them "
-                "once, or once below params; save the weights to score alone"
-            )
-        best = usual
-    location = best[0] if best else Location("", "")
-    return {key.removeprefix(location.prefix).removesuffix(location.suffix): key for key in keys if location.holds(key)}
+    best = sorted(affixes for affixes, count in counts.items() if count == highest) or [("", "")]
+    usual = [(prefix, suffix) for prefix, suffix in best if prefix in ROOTS]
+    if len(best) > 1 and len(usual) != 1:
+        raise InputError(
+            f"{folder}: holds the weights in {listed(prefix or 'the top' for prefix, _ in best)}, expected them once, or "
+            "once below params; save the weights to score alone"
+        )
+    prefix, suffix = best[0] if len(best) == 1 else usual[0]
+    in_subtree = [key for key in keys if key.startswith(prefix) and key.endswith(suffix)]
+    return {key.removeprefix(prefix).removesuffix(suffix): key for key in in_subtree}
 
 
 def find_item(folder: Path) -> Path | None:

@@ -37,6 +37,9 @@ from miron_jax.model.param_map import Mapped, is_maxtext, maxtext_map, users_map
 _DATA_FOLDER, _MANIFEST = "d", "manifest.ocdbt"  # files that hold all arrays, and their index
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
 
+_Leaves = Mapping[str, jax.ShapeDtypeStruct]
+_Read = Callable[[ocp.Checkpointer, str], np.ndarray]  # name of a leaf -> the leaf on the host
+
 
 def load_orbax(
     folder: Path,
@@ -50,8 +53,7 @@ def load_orbax(
     `param_map` names the arrays of a tree that is neither a Decoder's nor MaxText's.  `put` copies each leaf to its
     devices.  Raises InputError for a checkpoint that is damaged or does not fit the config.
     """
-    described = "that config.json describes; use the config.json of this checkpoint"
-    return _load(folder, abstract(config, dtype)[1], described, param_map, config, put)
+    return _load(folder, abstract(config, dtype)[1], param_map, config, put)
 
 
 def load_tree(folder: Path, tree: Any, param_map: str | None = None) -> Any:
@@ -59,11 +61,10 @@ def load_tree(folder: Path, tree: Any, param_map: str | None = None) -> Any:
 
     Raises InputError as `load_orbax` does.
     """
-    described = "of the model's params; check the model's sizes"
-    return _load(folder, tree, described, param_map, None, on_default_device)
+    return _load(folder, tree, param_map, None, on_default_device)
 
 
-def _load(folder: Path, tree: Any, described: str, param_map: str | None, config: ModelConfig | None, put: Put) -> Any:
+def _load(folder: Path, tree: Any, param_map: str | None, config: ModelConfig | None, put: Put) -> Any:
     item = item_of(folder)
     checkpoint = _Checkpoint(folder, item, stored_arrays(item))
     flat, treedef = jax.tree_util.tree_flatten_with_path(tree)
@@ -72,13 +73,15 @@ def _load(folder: Path, tree: Any, described: str, param_map: str | None, config
     if param_map is not None:
         shapes = {name: checkpoint.arrays[key].shape for name, key in keys.items()}
         mapping = users_map(param_map, shapes, {name: leaf.shape for name, leaf in leaves.items()}, config is not None)
-        arrays = _restore_mapped(checkpoint, leaves, _below_root(mapping, keys), put)
+        read = _mapped_reader(checkpoint, leaves, _below_root(mapping, keys))
     elif config is not None and is_maxtext(keys):
         rounded = jnp.asarray(config.embedding_scale, jax.tree.leaves(tree)[0].dtype)
         scale = float(rounded) if config.embedding_scale_rounded else config.embedding_scale
-        arrays = _restore_mapped(checkpoint, leaves, maxtext_map(folder, config, keys, scale), put)
+        read = _mapped_reader(checkpoint, leaves, maxtext_map(folder, config, keys, scale))
     else:
-        arrays = _restore_plain(checkpoint, leaves, described, put)
+        source = "that config.json describes; use the config.json of this checkpoint"
+        read = _plain_reader(checkpoint, leaves, source if config else "of the model's params; check the model's sizes")
+    arrays = _restore(leaves, read, put)
     return jax.tree_util.tree_unflatten(treedef, [arrays[name] for name in leaves])
 
 
@@ -125,10 +128,8 @@ def _nested(parts: Sequence[str], leaf: Any, lists: tuple[int, ...]) -> Any:
     return leaf
 
 
-def _restore(
-    leaves: Mapping[str, jax.ShapeDtypeStruct], read: Callable[[ocp.Checkpointer, str], np.ndarray], put: Put
-) -> dict[str, jax.Array]:
-    """Every leaf on its devices; `read` returns one on the host.
+def _restore(leaves: _Leaves, read: _Read, put: Put) -> dict[str, jax.Array]:
+    """Every leaf on its devices.
 
     One leaf at a time: the host holds at most one beyond the copies.  Parallel reads would also print the errors of all
     others when one array is damaged.
@@ -161,16 +162,17 @@ def _release_memory() -> None:
         trim(0)
 
 
-def _restore_plain(
-    checkpoint: _Checkpoint, leaves: Mapping[str, jax.ShapeDtypeStruct], described: str, put: Put
-) -> dict[str, jax.Array]:
-    """Every leaf from the array of the same name.  All names, shapes and dtypes are checked first."""
+def _plain_reader(checkpoint: _Checkpoint, leaves: _Leaves, source: str) -> _Read:
+    """A function that reads the array with the name of a leaf.
+
+    Raises InputError, which names the `source` of the leaves, unless all names, shapes and dtypes fit.
+    """
     keys = weight_keys(checkpoint.folder, checkpoint.arrays, leaves)
     missing, extra = sorted(leaves.keys() - keys.keys()), sorted(keys.keys() - leaves.keys())
     if missing or extra:
         raise InputError(
             f"{checkpoint.folder}: lacks {listed(missing)} and has {listed(extra)} besides, expected the {len(leaves)} "
-            f"arrays {described}, save the model's weights alone, or say with --param_map where each lies"
+            f"arrays {source}, save the model's weights alone, or say with --param_map where each lies"
         )
     for name, leaf in leaves.items():
         checkpoint.check_floats(name, keys[name])
@@ -186,16 +188,11 @@ def _restore_plain(
     def read(checkpointer: ocp.Checkpointer, name: str) -> np.ndarray:
         return checkpoint.read(checkpointer, keys[name]).astype(leaves[name].dtype, copy=False)
 
-    return _restore(leaves, read, put)
+    return read
 
 
-def _restore_mapped(
-    checkpoint: _Checkpoint,
-    leaves: Mapping[str, jax.ShapeDtypeStruct],
-    mapping: Mapping[str, Mapped],
-    put: Put,
-) -> dict[str, jax.Array]:
-    """Every leaf from the arrays that the mapping names.  All names and dtypes are checked first."""
+def _mapped_reader(checkpoint: _Checkpoint, leaves: _Leaves, mapping: Mapping[str, Mapped]) -> _Read:
+    """A function that reads a leaf from the arrays of its mapping.  Raises InputError unless all names and dtypes fit."""
     unmapped = sorted(set(leaves) - set(mapping))
     if unmapped:
         raise InputError(
@@ -218,11 +215,7 @@ def _restore_mapped(
             f"{checkpoint.folder}: has {listed(unused)} besides, which nothing is mapped to and which may change the "
             "scores; use the config.json of this checkpoint, or map them"
         )
-
-    def read(checkpointer: ocp.Checkpointer, name: str) -> np.ndarray:
-        return _read_mapped(checkpoint, checkpointer, name, leaves[name], mapping[name])
-
-    return _restore(leaves, read, put)
+    return lambda checkpointer, name: _read_mapped(checkpoint, checkpointer, name, leaves[name], mapping[name])
 
 
 def _below_root(mapping: Mapping[str, Mapped], names: Container[str]) -> Mapping[str, Mapped]:

@@ -4,7 +4,6 @@ Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does n
 """
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -15,64 +14,55 @@ from miron_jax.model.families.reading import activation, head_size, llama_like, 
 from miron_jax.model.hf_fields import Fields
 
 
-def _gpt2_config(fields: Fields) -> ModelConfig:
+def _gpt_like(fields: Fields, used_fields: str) -> ModelConfig:
+    """A decoder without rotation and attention biases, of the sizes that GPT-2 and GPT-J name in the same way.
+
+    `used_fields` as in `llama_like`.
+    """
     fields.allow_only(
-        "vocab_size n_positions n_embd n_layer n_head n_inner activation_function layer_norm_epsilon "
-        "scale_attn_weights scale_attn_by_inverse_layer_idx add_cross_attention tie_word_embeddings"
+        "vocab_size n_positions n_embd n_layer n_head n_inner activation_function layer_norm_epsilon scale_attn_weights "
+        f"tie_word_embeddings {used_fields}"
     )
-    fields.require("scale_attn_by_inverse_layer_idx", False)
-    fields.require("add_cross_attention", False)
     head_dim = head_size(fields, "n_embd", "n_head")
     return ModelConfig(
-        **_gpt_sizes(fields),
+        family=fields.family,
+        vocab_size=fields["vocab_size"],
+        d_model=fields["n_embd"],
+        num_layers=fields["n_layer"],
+        num_heads=fields["n_head"],
+        num_kv_heads=fields["n_head"],
         head_dim=head_dim,
+        d_ff=4 * fields["n_embd"] if fields["n_inner"] is None else fields["n_inner"],
+        trained_length=fields["n_positions"],
         num_positions=fields["n_positions"],
         layer_ropes=(),
-        attn_scale=head_dim**-0.5 if fields["scale_attn_weights"] else 1.0,
-        qkv_bias=True,
-        attn_out_bias=True,
+        layer_windows=(None,) * fields["n_layer"],
+        norm="layer",
+        norm_eps=fields["layer_norm_epsilon"],
+        attn_scale=head_dim**-0.5,
+        activation=activation(fields, "activation_function"),
+        gated_mlp=False,
+        mlp_bias=True,
+        tied_head=fields["tie_word_embeddings"],
     )
+
+
+def _gpt2_config(fields: Fields) -> ModelConfig:
+    config = _gpt_like(fields, "scale_attn_by_inverse_layer_idx add_cross_attention")
+    fields.require("scale_attn_by_inverse_layer_idx", False)
+    fields.require("add_cross_attention", False)
+    attn_scale = config.attn_scale if fields["scale_attn_weights"] else 1.0
+    return replace(config, attn_scale=attn_scale, qkv_bias=True, attn_out_bias=True)
 
 
 def _gptj_config(fields: Fields) -> ModelConfig:
-    fields.allow_only(
-        "vocab_size n_positions n_embd n_layer n_head n_inner activation_function layer_norm_epsilon rotary rotary_dim "
-        "scale_attn_weights tie_word_embeddings"
-    )
-    head_dim = head_size(fields, "n_embd", "n_head")
-    if not isinstance(fields["rotary_dim"], int) or not 0 < fields["rotary_dim"] <= head_dim:
-        raise fields.refuse("rotary_dim", fields["rotary_dim"], f"at least 1 and at most the head size, {head_dim}")
-    rope = rope_from(fields, {"rope_theta": 10000.0}, fields["rotary_dim"])
-    return ModelConfig(
-        **_gpt_sizes(fields),
-        head_dim=head_dim,
-        num_positions=None,
-        layer_ropes=(rope,) * fields["n_layer"],
-        attn_scale=head_dim**-0.5,
-        parallel="one_norm",
-        head_bias=True,
-    )
-
-
-def _gpt_sizes(fields: Fields) -> dict[str, Any]:
-    """Arguments of ModelConfig that GPT-2 and GPT-J share."""
-    return {
-        "family": fields.family,
-        "vocab_size": fields["vocab_size"],
-        "d_model": fields["n_embd"],
-        "num_layers": fields["n_layer"],
-        "num_heads": fields["n_head"],
-        "num_kv_heads": fields["n_head"],
-        "d_ff": 4 * fields["n_embd"] if fields["n_inner"] is None else fields["n_inner"],
-        "trained_length": fields["n_positions"],
-        "layer_windows": (None,) * fields["n_layer"],
-        "norm": "layer",
-        "norm_eps": fields["layer_norm_epsilon"],
-        "activation": activation(fields, "activation_function"),
-        "gated_mlp": False,
-        "mlp_bias": True,
-        "tied_head": fields["tie_word_embeddings"],
-    }
+    config = _gpt_like(fields, "rotary rotary_dim")
+    rotary_dim, head_dim = fields["rotary_dim"], config.head_dim
+    if not isinstance(rotary_dim, int) or not 0 < rotary_dim <= head_dim:
+        raise fields.refuse("rotary_dim", rotary_dim, f"at least 1 and at most the head size, {head_dim}")
+    rope = rope_from(fields, {"rope_theta": 10000.0}, rotary_dim)
+    layer_ropes = (rope,) * config.num_layers
+    return replace(config, num_positions=None, layer_ropes=layer_ropes, parallel="one_norm", head_bias=True)
 
 
 def _gpt_neox_config(fields: Fields) -> ModelConfig:
