@@ -22,7 +22,7 @@ from miron_jax.errors import InputError
 from miron_jax.inputs import find_inputs
 from miron_jax.model.checkpoints import (
     Architecture,
-    Found,
+    ModelFiles,
     architecture_of,
     check_vocabulary,
     checkpoints_of,
@@ -31,7 +31,7 @@ from miron_jax.model.checkpoints import (
 )
 from miron_jax.model.costs import cost_model
 from miron_jax.model.decoder import leaf_name
-from miron_jax.model.own import OwnModel, check_own
+from miron_jax.model.own import OwnModel, check_own_model
 from miron_jax.model.training_run import Checkpoint
 from miron_jax.planning.request_batches import Totals
 from miron_jax.ragged import end_to_end
@@ -175,7 +175,7 @@ def score(
     check = SelfCheck(tolerance_of(architecture.config, state, dtype))
     with jax.default_matmul_precision("highest"):
         if isinstance(architecture.config, OwnModel):
-            check_own(architecture.config, state, check.tolerance)
+            check_own_model(architecture.config, state, check.tolerance)
         forward = Forward(Model(architecture.config, architecture.network, state))
         [scores] = score_request_batches([requests], forward, cost_model(architecture.config), Totals(), check)
     return [
@@ -198,22 +198,22 @@ def load_params(folder: str | Path, dtype: str = "float32") -> Any:
     return _load_last(found, architecture_of(config, found), config)
 
 
-def _find(model: OwnModel | str | Path, config: RunConfig) -> Found:
-    return Found(None, None, model) if isinstance(model, OwnModel) else find_model(config)
+def _find(model: OwnModel | str | Path, config: RunConfig) -> ModelFiles:
+    return ModelFiles(None, None, model) if isinstance(model, OwnModel) else find_model(config)
 
 
-def _load_last(found: Found, architecture: Architecture, config: RunConfig) -> Any:
+def _load_last(found: ModelFiles, architecture: Architecture, config: RunConfig) -> Any:
     return load(architecture, config, checkpoints_of(config, found)[-1], Placement.default())
 
 
-def _state(found: Found, architecture: Architecture, config: RunConfig, params: Any) -> Any:
+def _state(found: ModelFiles, architecture: Architecture, config: RunConfig, params: Any) -> Any:
     """`params` as arrays of the engine; None: the model's own, of its last checkpoint."""
     if params is None:
         params = _load_last(found, architecture, config)
     return with_auto_axes(jax.tree.map(jnp.asarray, params))
 
 
-def _architecture(model: OwnModel | str | Path, found: Found, tokenizer: Any, config: RunConfig) -> Architecture:
+def _architecture(model: OwnModel | str | Path, found: ModelFiles, tokenizer: Any, config: RunConfig) -> Architecture:
     if not isinstance(model, OwnModel):
         architecture = architecture_of(config, found)
         return architecture if tokenizer is None else architecture._replace(tokenizer=_tokenizer(tokenizer))

@@ -37,7 +37,6 @@ from miron_jax.model.checkpoints import (
     find_model,
     loaded,
     rounds,
-    several,
 )
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import cost_model, useful_flops
@@ -128,14 +127,14 @@ def evaluate_checkpoints(
     checkpoints, placement = checkpoints_of(config, model), Placement.choose(config.sharding, config.mesh)
     if placement.how == "mesh" and placement.size(*AXES) < jax.local_device_count():
         say(f"--mesh takes {placement.size(*AXES)} of this host's {jax.local_device_count()} devices")
-    is_own = model.own is not None
+    is_own = model.own_model is not None
     for group in rounds(config, model, say, lambda checkpoint: not is_own and is_scored(checkpoint, None), hosts):
         evaluation = evaluation or Evaluation(
             config,
             inputs,
             architecture_of(config, model),
             say,
-            keep=several(config, checkpoints),
+            keep=config.watch or len(checkpoints) > 1,
             placement=placement,
             store=store,
             hosts=hosts,
@@ -271,7 +270,7 @@ class Evaluation:
                 "attention": attention_of(model).name,
             }
         )
-        if not model.placement.is_global and self.hosts.agree(f"key/{self._num_scored}", key) != key:
+        if self.hosts.agree(f"key/{self._num_scored}", key) != key:
             raise InputError(
                 f"process {self.hosts.index} has other weights than process 0, or another tokenizer, device or precision: "
                 "give all processes the same files and flags on devices of one kind"

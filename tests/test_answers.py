@@ -13,7 +13,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 from miron_jax.files.store import Store
-from miron_jax.model.own import OwnModel, check_own
+from miron_jax.model.own import OwnModel, check_own_model
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.journal import FOLDER, key_of_answers
 from tests.tiny_model import make_tokenizer
@@ -141,7 +141,7 @@ def test_answers_are_the_models_own() -> None:
         return OwnModel(7, logits=lambda params, ids: scale * params[ids])
 
     params = jnp.asarray(np.random.default_rng(0).standard_normal((7, 7), np.float32))
-    one, again, other = (check_own(made(scale), params, 1e-3) for scale in (1.0, 1.0, 1.0 + 1e-5))
+    one, again, other = (check_own_model(made(scale), params, 1e-3) for scale in (1.0, 1.0, 1.0 + 1e-5))
     assert one == again
     assert one.digest != other.digest
     assert one.differ(other) is not None

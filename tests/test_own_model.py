@@ -29,7 +29,7 @@ from miron_jax.errors import InputError
 from miron_jax.inputs import find_inputs
 from miron_jax.model.checkpoints import Architecture, load
 from miron_jax.model.costs import cost_model
-from miron_jax.model.own import OwnModel, check_own
+from miron_jax.model.own import OwnModel, check_own_model
 from miron_jax.model.training_run import Checkpoint
 from miron_jax.planning.request_batches import Totals
 from miron_jax.run import evaluate, evaluate_checkpoints
@@ -195,7 +195,7 @@ def some_requests() -> Requests:
 def test_scores_are_those_of_one_request_after_the_other(name: str) -> None:
     own, requests = MODELS[name](), some_requests()
     check, totals = SelfCheck(1e-3), Totals()
-    check_own(own, own.params, 1e-3)
+    check_own_model(own, own.params, 1e-3)
     forward = Forward(model_of(own), token_budget=300)
     found = list(score_request_batches([requests, requests], forward, cost_model(own), totals, check))
     for scores in found:
@@ -276,7 +276,7 @@ def test_a_model_that_breaks_its_word_is_refused_with_the_reason(name: str) -> N
     make, words = BROKEN[name]
     own = make()
     with pytest.raises(InputError, match=words):
-        check_own(own, own.params, 1e-3)
+        check_own_model(own, own.params, 1e-3)
 
 
 def test_windows_that_are_not_declared_are_kept_too() -> None:
@@ -307,7 +307,7 @@ def test_shapes_that_do_not_fit_are_named() -> None:
         (attending(hidden=lambda params, *batch: batch[0]), r"hidden gives \[4, 16\].*expected \[4, 16, 'D'\]"),
     ):
         with pytest.raises(InputError, match=words):
-            check_own(own, own.params, 1e-3)
+            check_own_model(own, own.params, 1e-3)
 
 
 @pytest.mark.parametrize("given", [{}, {"logits": len, "hidden": len}, {"hidden": len}, {"head": len, "logits": len}])

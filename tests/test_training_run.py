@@ -28,7 +28,7 @@ from miron_jax.errors import InputError
 from miron_jax.inputs import find_inputs
 from miron_jax.model import checkpoints
 from miron_jax.model.orbax_reader import load_orbax
-from miron_jax.model.remote import folder_at, here
+from miron_jax.model.remote import folder_at, local_copy
 from miron_jax.model.training_run import load_step, pick_steps, training_steps
 from miron_jax.run import evaluate_checkpoints
 from tests.test_demo import CONFIG, same_bits, weights
@@ -364,7 +364,7 @@ def test_orbax_in_an_object_store_is_read_once_it_is_committed(tmp_path: Path, s
     folder = folder_at("memory://run", "--model")
     [(step, path)] = training_steps(folder)
     assert step == 7
-    with here(path) as local:
+    with local_copy(path) as local:
         assert same_bits(load_step(local, CONFIG, jnp.bfloat16), weights())
     assert not local.exists()
     store.rm("/run/7/commit_success.txt")

@@ -17,7 +17,7 @@ from miron_jax.engine.model import Model
 from miron_jax.engine.plain import PlainScore, score_plainly
 from miron_jax.engine.records import Score, Scores
 from miron_jax.model.config import ModelConfig
-from miron_jax.model.own import OwnModel, check_own
+from miron_jax.model.own import OwnModel, check_own_model
 from miron_jax.planning.request_batches import RequestBatch
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.devices import Tree
@@ -80,7 +80,7 @@ class SelfCheck:
         probe.  Raises InputError."""
         start = time.perf_counter()
         assert isinstance(model.config, OwnModel)
-        answers = check_own(model.config, model.on_one_device.state, self.tolerance)
+        answers = check_own_model(model.config, model.on_one_device.state, self.tolerance)
         self.seconds += time.perf_counter() - start
         return answers
 

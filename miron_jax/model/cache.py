@@ -1,12 +1,13 @@
-"""Keys and values of every slot, laid out as attention reads them.
+"""The key/value cache of generation, in the layout that attention reads.
 
-Arrives: keys and values of some places, and where they go.  Leaves: the cache with them, or one block of it.  It
+Arrives: keys and values of some tokens, and their positions.  Leaves: the cache with them, or one block of it.  It
 deliberately does not know what is visible or when a slot is free.
 
-    L layers, J blocks of C places, B slots, K key/value heads, H head, P places of a prefilled batch, T new tokens
+    L layers, J blocks of C positions, B slots (one for each prompt in generation), K key/value heads, H head,
+    P slots of a prefilled batch, T new tokens
 
-A block of all slots lies together, keys transposed: reading it is one sweep through memory, and the matmuls of
-attention take it as it is.  (Places side by side, [B, J * C, K, H], cost a transposed copy of every key at each step.)
+A block of all slots is contiguous, with keys transposed: reading it is one pass through memory, and the matmuls of
+attention take it without a copy.  (The layout [B, J * C, K, H] would cost a transposed copy of every key at each step.)
 """
 
 from typing import NamedTuple, Self
@@ -38,37 +39,35 @@ class Cache(NamedTuple):
 
     @property
     def block(self) -> int:
-        """Places of a block."""
+        """Positions of a block."""
         return self.key_LJBKHC.shape[5]
 
     @property
     def num_places(self) -> int:
-        """Places of a slot."""
+        """Positions of a slot."""
         return self.num_blocks * self.block
 
     def read(self, layer: jax.Array, index: jax.Array) -> tuple[jax.Array, jax.Array]:
         """One block of one layer: keys [B, K, H, C] and values [B, K, C, H]."""
         zero = jnp.int32(0)
 
-        def one(x: jax.Array) -> jax.Array:
+        def block_of(x: jax.Array) -> jax.Array:
             return jax.lax.dynamic_slice(x, (layer, index, zero, zero, zero, zero), (1, 1, *x.shape[2:]))[0, 0]
 
-        return one(self.key_LJBKHC), one(self.value_LJBKCH)
+        return block_of(self.key_LJBKHC), block_of(self.value_LJBKCH)
 
     def with_tokens(self, key_LBTKH: jax.Array, value_LBTKH: jax.Array, place_BT: jax.Array) -> Self:
-        """New tokens of every slot at their places, int32; a place past the last one is dropped."""
+        """The cache with new tokens of every slot at the positions `place_BT`, int32; one beyond the slot is dropped."""
         slot_B1 = jnp.arange(self.num_slots, dtype=jnp.int32)[:, None]
         block_BT, within_BT = place_BT // self.block, place_BT % self.block
 
-        def lead(x_LBTKH: jax.Array) -> jax.Array:
-            return x_LBTKH.transpose(1, 2, 0, 3, 4)
-
-        key = self.key_LJBKHC.at[:, block_BT, slot_B1, :, :, within_BT].set(lead(key_LBTKH), mode="drop")
-        value = self.value_LJBKCH.at[:, block_BT, slot_B1, :, within_BT].set(lead(value_LBTKH), mode="drop")
+        key_BTLKH, value_BTLKH = (x.transpose(1, 2, 0, 3, 4) for x in (key_LBTKH, value_LBTKH))
+        key = self.key_LJBKHC.at[:, block_BT, slot_B1, :, :, within_BT].set(key_BTLKH, mode="drop")
+        value = self.value_LJBKCH.at[:, block_BT, slot_B1, :, within_BT].set(value_BTLKH, mode="drop")
         return type(self)(key, value)
 
     def with_slot(self, key_LPKH: jax.Array, value_LPKH: jax.Array, place_S: jax.Array, slot: jax.Array) -> Self:
-        """Places `place_S`, int32 [places of a slot], of a prefilled batch become all of one slot."""
+        """The cache with one slot filled: its position s is slot `place_S[s]` (int32) of a prefilled batch."""
         zero = jnp.int32(0)
         start = (zero, zero, slot, zero, zero, zero)
 

@@ -1,7 +1,7 @@
-"""What a decoder is, in one record: everything its arithmetic depends on.
+"""The record of everything that a decoder's arithmetic depends on.
 
-Arrives: what a reader of config files found.  Leaves: a frozen, hashable `ModelConfig`.  It deliberately does not know
-files, weights, tensor names, tokenizers or devices.
+Arrives: values that a reader of config files found.  Leaves: a frozen, hashable `ModelConfig`.  It deliberately does not
+know files, weights, tensor names, tokenizers or devices.
 """
 
 from dataclasses import dataclass
@@ -12,40 +12,39 @@ Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
 
 @dataclass(frozen=True, slots=True)
 class Dynamic:
-    """Theta of a request of n tokens is theta * (factor * n / original_length - (factor - 1)) ** (size / (size - 2))."""
+    """A request of n tokens has theta * (factor * n / original_length - (factor - 1)) ** (size / (size - 2))."""
 
     theta: float
     factor: float
-    size: int  # numbers of a head that are rotated
+    size: int  # rotated dimensions of a head
 
 
 @dataclass(frozen=True, slots=True)
 class Rope:
     """Rotary positions of one layer: pair i of a head turns by position * frequencies[i] radians."""
 
-    frequencies: tuple[
-        float, ...
-    ]  # float32 numbers; pair i is (x[i], x[i + n]) of n, what lies behind 2n is not rotated
+    # float32 values; pair i of n is (x[i], x[i + n]), dimensions from 2n on are not rotated
+    frequencies: tuple[float, ...]
     scale: float = 1.0  # of cosines and sines (YaRN, LongRoPE)
-    long: tuple[float, ...] = ()  # frequencies of a request of more tokens than `original_length` (LongRoPE)
-    dynamic: Dynamic | None = None  # frequencies of such a request follow its length
-    original_length: int = 0  # tokens, where there is either
+    long: tuple[float, ...] = ()  # frequencies of requests longer than `original_length` (LongRoPE)
+    dynamic: Dynamic | None = None  # frequencies of requests longer than `original_length` depend on their length
+    original_length: int = 0  # tokens; only for `long` and `dynamic`
     kind: str = "default"  # rope_type of config.json; no arithmetic depends on it
 
     @property
     def varies_with_length(self) -> bool:
-        """Whether a request's own length picks its frequencies."""
+        """Whether frequencies depend on the length of the request."""
         return bool(self.long) or self.dynamic is not None
 
 
 class RopeClasses(NamedTuple):
-    """Requests whose rotary frequencies differ share nothing."""
+    """RoPE scaling classes of requests; only requests of one class have the same frequencies and can share prefixes."""
 
-    above: int  # tokens of a request; up to this all are alike
-    by_length: bool  # above it each length has its own, else all are alike there, too
+    above: int  # tokens; requests up to this length are of class 0
+    by_length: bool  # whether each longer length is a class of its own, or all of them are one class
 
     def class_of(self, num_tokens: int) -> int:
-        """Requests of the same class rotate alike: 0, or the tokens that the frequencies are those of."""
+        """The class of a request: 0, or a length in tokens that has the same frequencies."""
         if num_tokens <= self.above:
             return 0
         return num_tokens if self.by_length else self.above + 1
@@ -53,10 +52,10 @@ class RopeClasses(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A decoder-only transformer; the defaults are Llama's.  Sizes are counts, scales multiply, caps are c in
+    """A decoder-only transformer; the defaults are Llama's.  Sizes are counts, scales are factors, soft caps are c in
     c * tanh(x / c)."""
 
-    family: str  # model_type of config.json; picks tensor names and is printed, no arithmetic depends on it
+    family: str  # model_type of config.json; selects tensor names and is printed, no arithmetic depends on it
     vocab_size: int
     d_model: int
     num_layers: int
@@ -64,23 +63,23 @@ class ModelConfig:
     num_kv_heads: int
     head_dim: int
     d_ff: int
-    trained_length: int  # tokens; a longer row is legal unless num_positions forbids it
+    trained_length: int  # tokens; longer requests are allowed unless num_positions forbids them
     num_positions: int | None  # rows of the learned position table; None: rotary positions
-    layer_ropes: tuple[Rope, ...]  # one a layer; empty with learned positions
-    layer_windows: tuple[int | None, ...]  # one a layer; key visible when position distance < window
+    layer_ropes: tuple[Rope, ...]  # one for each layer; empty with learned positions
+    layer_windows: tuple[int | None, ...]  # one for each layer; a key is visible if its distance in tokens < window
     norm_eps: float
     attn_scale: float
     norm: Literal["rms", "layer"] = "rms"  # layer norms carry a bias
-    norm_weight: bool = True  # norms have weights (nanochat's have none)
+    norm_weight: bool = True  # False: norms have no weights (nanochat)
     norm_offset: float = 0.0  # added to the stored norm weight (Gemma: 1)
     pre_norms: bool = True  # attention and MLP read a normed residual stream
-    post_norms: bool = False  # attention and MLP outputs are normed before they join the residual stream
+    post_norms: bool = False  # attention and MLP outputs are normed before they are added to the residual stream
     embedding_norm: bool = False  # embeddings are normed before the first layer, without weights
     parallel: Literal["own_norm", "one_norm"] | None = None  # attention and MLP read the same stream; one norm or two
-    # Queries and keys are normed: a head with one weight for all heads or one each (layer norms have no bias there), or
-    # all heads together.
+    # Norm of queries and keys: of each head, with one weight for all heads or one for each (without a bias), or of all
+    # heads together
     qk_norm: Literal["head", "each_head", "all_heads"] | None = None
-    qk_norm_rotated: bool = False  # after the rotation, not before
+    qk_norm_rotated: bool = False  # queries and keys are normed after the rotation, not before
     activation: Activation = "silu"
     gated_mlp: bool = True  # act(gate(x)) * up(x), else act(up(x))
     qkv_bias: bool = False
@@ -91,13 +90,13 @@ class ModelConfig:
     attn_softcap: float | None = None
     final_softcap: float | None = None
     embedding_scale: float = 1.0
-    embedding_scale_rounded: bool = False  # to the embedding's dtype, before it multiplies
-    residual_scale: float = 1.0  # of what attention and MLP add
+    embedding_scale_rounded: bool = False  # the scale is rounded to the embedding's dtype
+    residual_scale: float = 1.0  # of the outputs of attention and MLP
     logit_scale: float = 1.0
 
     @property
     def rope_classes(self) -> RopeClasses | None:
-        """Whether, and above which length, a request's own length picks its rotary frequencies."""
+        """The RoPE scaling classes; None if frequencies do not depend on the length of a request."""
         for rope in self.layer_ropes:
             if rope.varies_with_length:
                 return RopeClasses(rope.original_length, rope.dynamic is not None)
@@ -109,12 +108,12 @@ class ModelConfig:
 
 
 def matmul_params(config: ModelConfig) -> int:
-    """Weights of the layers' matmuls: 2 FLOPs each a token.  Embeddings and head are not among them."""
+    """Number of weights in the matmuls of all layers, without embeddings and head.  Each costs 2 FLOPs per token."""
     attention = 2 * config.d_model * config.head_dim * (config.num_heads + config.num_kv_heads)
     mlp = (3 if config.gated_mlp else 2) * config.d_model * config.d_ff
     return config.num_layers * (attention + mlp)
 
 
 def attention_flops_per_pair(config: ModelConfig) -> int:
-    """FLOPs a visible (query, key) pair costs over all layers: scores and weighted sum.  Windows are not deducted."""
+    """FLOPs per visible (query, key) pair in all layers, of scores and weighted sum.  Windows are not taken into account."""
     return 4 * config.num_heads * config.head_dim * config.num_layers

@@ -1,13 +1,13 @@
-"""One decoder for every family: token ids, positions and visibility -> hidden states before the head.
+"""The decoder of every family: token ids, positions and visibility -> hidden states before the head.
 
 Arrives: a `ModelConfig`, weights, one batch of rows.  Leaves: hidden states after the final norm, and the `Head` that
-turns gathered ones into logits.  It deliberately does not know the plan, what is scored, files or meshes.
+maps selected ones to logits.  It deliberately does not know the plan, what is scored, files or meshes.
 
-SHAPES   B rows, T places a row, D model, N query heads, K key/value heads, H head, F feed-forward, V vocabulary,
-         L layers, I/O a matmul's in/out.  Weights of all layers are stacked: a leading L, taken off by one scan.
-NUMBERS  Matrices are held in the run's dtype (float32 or bfloat16), norm weights and biases in float32.  Matmuls take
-         operands of the run's dtype and accumulate in float32; residual stream, norms, rotation and activation are
-         float32.  Nothing relies on implicit dtype or rank promotion.
+SHAPES   B rows, T slots of a row, D model, N query heads, K key/value heads, H head, F feed-forward, V vocabulary,
+         L layers, I/O a matmul's in/out.  Weights of all layers are stacked along a leading axis L, for one scan.
+NUMBERS  Matrices have the run's dtype (float32 or bfloat16), norm weights and biases are float32.  Matmuls take operands of
+         the run's dtype and accumulate in float32; residual stream, norms, rotation and activation are float32.  Nothing
+         relies on implicit dtype or rank promotion.
 
     graphdef, state = nnx.split(decoder)                     # once
     step = jax.jit(lambda state, *batch: nnx.merge(graphdef, state)(*batch))    # a call costs what plain jit costs
@@ -42,61 +42,54 @@ _ACTIVATE = {
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, slots=True)
 class Head:
-    """logits = softcap * tanh(scale * (hidden @ weight.T + bias) / softcap), the cap only where there is one."""
+    """logits = softcap * tanh(scale * (hidden @ weight.T + bias) / softcap); without a soft cap no tanh is applied."""
 
-    weight_VD: (
-        jax.Array | None
-    )  # the token embedding itself where tied, no copy; None: hidden states are logits already
+    weight_VD: jax.Array | None  # a tied head is the token embedding, not a copy; None: hidden states are logits
     bias_V: jax.Array | None = None  # float32
     softcap: float | None = field(default=None, metadata={"static": True})
     scale: float = field(default=1.0, metadata={"static": True})
-    vocab_size: int | None = field(default=None, metadata={"static": True})  # rows past it fill the weight up
+    vocab_size: int | None = field(default=None, metadata={"static": True})  # rows beyond it are padding
 
     @property
     def rules(self) -> dict[str, Any]:
-        """What turns hidden states into logits beside the weight, named as kernels/target_logprob does."""
+        """All but the weight, as keyword arguments of the functions in kernels/target_logprob."""
         return {"bias_V": self.bias_V, "softcap": self.softcap, "scale": self.scale, "vocab_size": self.vocab_size}
 
     def logits(self, hidden_ND: jax.Array) -> jax.Array:
-        """float32 [N, V]."""
+        """Logits of N hidden states, float32 [N, V]."""
         return head_logits(hidden_ND, self.weight_VD, **self.rules)
 
 
 class LayerKind(NamedTuple):
-    """What differs between layers beside weights: traced numbers, so that one compiled body serves all of them."""
+    """What differs between layers, besides weights: traced numbers, so that one compiled body serves all layers."""
 
     window: jax.Array | None  # int32; None when no layer has one
     rope_idx: jax.Array | None  # int32, row of the rotation tables; None when all layers share one
 
 
 class Rotation(NamedTuple):
-    """Cosines and sines of every place for each distinct Rope (R of them): float32 [R, B, T, 1, pairs]."""
+    """Cosines and sines of every slot for each distinct Rope (R of them): float32 [R, B, T, 1, pairs]."""
 
     cos_RBT1H: jax.Array
     sin_RBT1H: jax.Array
 
 
 class KeyValues(NamedTuple):
-    """Keys and values as attention reads them, after norm and rotation, in the run's dtype; one layer's lack the L."""
+    """Keys and values after norm and rotation, in the run's dtype; those of one layer have no axis L."""
 
     key_LBTKH: jax.Array
     value_LBTKH: jax.Array
 
 
-class Past(NamedTuple):
-    """Places computed before: those of all layers, and which layer reads them, a block at a time."""
-
-    cache: Cache
-    layer: jax.Array  # int32
-
-
 class LayerContext(NamedTuple):
-    """What a layer works with beside its input."""
+    """What a layer needs beside its input."""
 
     kind: LayerKind
     rotation: Rotation | None
     visibility: Visibility | Continuation
-    past: Past | None
+    past: (
+        tuple[Cache, jax.Array] | None
+    )  # keys and values computed before, of all layers, and the layer's index (int32)
 
 
 class Linear(nnx.Module):
@@ -112,7 +105,7 @@ class Linear(nnx.Module):
 
 
 class Norm(nnx.Module):
-    """RMS norm or layer norm over the last axis, in float32; its weights may differ along earlier axes."""
+    """RMS norm or layer norm over the last axis, in float32; weights may also have earlier axes."""
 
     def __init__(
         self, config: ModelConfig, stack: tuple[int, ...], shape: tuple[int, ...], rngs: nnx.Rngs, bias: bool = True
@@ -146,12 +139,12 @@ class Attention(nnx.Module):
         self.k_norm = norm(_qk_norm_shape(config, config.num_kv_heads)) if config.qk_norm else None
 
     def __call__(self, x_BTD: jax.Array, context: LayerContext) -> tuple[jax.Array, KeyValues]:
-        """Also returns the keys and values of these places; attention sees those of `context.past` too."""
+        """Also returns the keys and values of these slots; attention reads those of `context.past` too."""
         dtype = self.q.kernel_IO[...].dtype
         q_BTNH = self._heads(self.q(x_BTD), self.q_norm, context).astype(dtype)
         k_BTKH = self._heads(self.k(x_BTD), self.k_norm, context).astype(dtype)
         v_BTKH = _split_heads(self.v(x_BTD), self.config.head_dim).astype(dtype)
-        attend: Any = context.visibility.attend  # of a Continuation where there is a past, of a Visibility where not
+        attend: Any = context.visibility.attend  # a Continuation's takes a past, a Visibility's does not
         o_BTNH = attend(
             q_BTNH,
             k_BTKH,
@@ -164,19 +157,14 @@ class Attention(nnx.Module):
         return self.out(o_BTNH.reshape(*x_BTD.shape[:2], -1)), KeyValues(k_BTKH, v_BTKH)
 
     def _heads(self, x_BTO: jax.Array, norm: Norm | None, context: LayerContext) -> jax.Array:
-        if norm is not None and self.config.qk_norm == "all_heads":
-            return self._rotated(_split_heads(norm(x_BTO), self.config.head_dim), context)
-        x_BTNH = _split_heads(x_BTO, self.config.head_dim)
-        if norm is None:
-            return self._rotated(x_BTNH, context)
-        return (
-            norm(self._rotated(x_BTNH, context))
-            if self.config.qk_norm_rotated
-            else self._rotated(norm(x_BTNH), context)
-        )
-
-    def _rotated(self, x_BTNH: jax.Array, context: LayerContext) -> jax.Array:
-        return x_BTNH if context.rotation is None else _rotate(x_BTNH, context.rotation, context.kind.rope_idx)
+        """Queries or keys by head, normed and rotated in the order of the config."""
+        if self.config.qk_norm == "all_heads":
+            x_BTO, norm = _normed(norm, x_BTO), None
+        norm_before, norm_after = (None, norm) if self.config.qk_norm_rotated else (norm, None)
+        x_BTNH = _normed(norm_before, _split_heads(x_BTO, self.config.head_dim))
+        if context.rotation is not None:
+            x_BTNH = _rotate(x_BTNH, context.rotation, context.kind.rope_idx)
+        return _normed(norm_after, x_BTNH)
 
 
 class Mlp(nnx.Module):
@@ -195,7 +183,7 @@ class Mlp(nnx.Module):
 
 
 class Layer(nnx.Module):
-    """Attention, then MLP on what it made, or both side by side; each normed before, after, or both."""
+    """Attention, then MLP on its output, or both on the same input; each normed before, after, or both."""
 
     def __init__(self, config: ModelConfig, stack: tuple[int, ...], dtype: DTypeLike, rngs: nnx.Rngs):
         self.config = config
@@ -209,14 +197,14 @@ class Layer(nnx.Module):
 
     def __call__(self, x_BTD: jax.Array, context: LayerContext) -> tuple[jax.Array, KeyValues]:
         normed_BTD = _normed(self.attn_norm, x_BTD)
-        y_BTD, own = self.attn(normed_BTD, context)
+        y_BTD, key_values = self.attn(normed_BTD, context)
         after_BTD = x_BTD + self.config.residual_scale * _normed(self.attn_post_norm, y_BTD)
         if self.config.parallel is None:
             normed_BTD = _normed(self.mlp_norm, after_BTD)
         elif self.config.parallel == "own_norm":
             normed_BTD = _normed(self.mlp_norm, x_BTD)
         y_BTD = self.mlp(normed_BTD)
-        return after_BTD + self.config.residual_scale * _normed(self.mlp_post_norm, y_BTD), own
+        return after_BTD + self.config.residual_scale * _normed(self.mlp_post_norm, y_BTD), key_values
 
 
 class Decoder(nnx.Module):
@@ -224,16 +212,15 @@ class Decoder(nnx.Module):
         self.config = config
         table = partial(_normal, rngs, dtype=dtype, scale=0.5 / config.embedding_scale)
         self.embedding_VD = nnx.Param(table((config.vocab_size, config.d_model)))
-        learned = config.num_positions
-        self.position_PD = None if learned is None else nnx.Param(table((learned, config.d_model)))
+        positions = config.num_positions
+        self.position_PD = None if positions is None else nnx.Param(table((positions, config.d_model)))
         self.embedding_norm = Norm(config, (), (config.d_model,), rngs) if config.embedding_norm else None
         self.layers = Layer(config, (config.num_layers,), dtype, rngs)
         self.final_norm = Norm(config, (), (config.d_model,), rngs)
         untied = not config.tied_head
         self.head_VD = nnx.Param(table((config.vocab_size, config.d_model))) if untied else None
-        self.head_bias_V = (
-            nnx.Param(_normal(rngs, (config.vocab_size,), jnp.float32, 0.1)) if config.head_bias else None
-        )
+        bias_shape = (config.vocab_size,)
+        self.head_bias_V = nnx.Param(_normal(rngs, bias_shape, jnp.float32, 0.1)) if config.head_bias else None
 
     def __call__(
         self,
@@ -242,9 +229,10 @@ class Decoder(nnx.Module):
         visibility: Visibility,
         rope_class_BT: jax.Array | None = None,
     ) -> jax.Array:
-        """Rows -> hidden_BTD, float32, after the final norm.
+        """Hidden states after the final norm, float32 [B, T, D].
 
-        `rope_class_BT` is int32: `RopeClasses.class_of` the requests of each slot; None means 0 everywhere."""
+        `rope_class_BT`: the RoPE scaling class (`RopeClasses.class_of`) of each slot, int32; None means 0 everywhere.
+        """
         return self._run(token_ids_BT, position_BT, visibility, None, keep=False, rope_class_BT=rope_class_BT)[0]
 
     def keeping(
@@ -254,10 +242,10 @@ class Decoder(nnx.Module):
         visibility: Visibility | Continuation,
         past: Cache | None = None,
     ) -> tuple[jax.Array, KeyValues]:
-        """The same behind keys and values computed before; also returns those of these places."""
-        hidden_BTD, own = self._run(token_ids_BT, position_BT, visibility, past, keep=True)
-        assert own is not None
-        return hidden_BTD, own
+        """Hidden states of tokens that follow those of `past`, and their own keys and values."""
+        hidden_BTD, key_values = self._run(token_ids_BT, position_BT, visibility, past, keep=True)
+        assert key_values is not None
+        return hidden_BTD, key_values
 
     def _run(
         self,
@@ -271,15 +259,16 @@ class Decoder(nnx.Module):
         graphdef, stacked = nnx.split(self.layers)
         kinds, rotation = self._layer_kinds(), self._rotation(position_BT, rope_class_BT)
 
-        def layer(x_BTD: jax.Array, own: Any) -> tuple[jax.Array, KeyValues | None]:
-            weights, kind, index = own
-            context = LayerContext(kind, rotation, visibility, None if past is None else Past(past, index))
-            x_BTD, kept = nnx.merge(graphdef, weights)(x_BTD, context)
-            return x_BTD, kept if keep else None
+        def layer(x_BTD: jax.Array, of_layer: Any) -> tuple[jax.Array, KeyValues | None]:
+            weights, kind, index = of_layer
+            context = LayerContext(kind, rotation, visibility, None if past is None else (past, index))
+            x_BTD, key_values = nnx.merge(graphdef, weights)(x_BTD, context)
+            return x_BTD, key_values if keep else None
 
+        x_BTD = self._embed(token_ids_BT, position_BT, rows_are_split=not keep)
         indices = jnp.arange(self.config.num_layers, dtype=jnp.int32)
-        x_BTD, kept = jax.lax.scan(layer, self._embed(token_ids_BT, position_BT, not keep), (stacked, kinds, indices))
-        return self.final_norm(x_BTD), kept
+        x_BTD, key_values = jax.lax.scan(layer, x_BTD, (stacked, kinds, indices))
+        return self.final_norm(x_BTD), key_values
 
     def head(self) -> Head:
         weight = self.embedding_VD if self.head_VD is None else self.head_VD
@@ -301,7 +290,9 @@ class Decoder(nnx.Module):
         ropes = _distinct(self.config.layer_ropes)
         return LayerKind(
             window=jnp.asarray(windows, jnp.int32) if self.config.has_windows else None,
-            rope_idx=jnp.asarray([ropes.index(r) for r in self.config.layer_ropes], jnp.int32) if ropes[1:] else None,
+            rope_idx=jnp.asarray([ropes.index(r) for r in self.config.layer_ropes], jnp.int32)
+            if len(ropes) > 1
+            else None,
         )
 
     def _rotation(self, position_BT: jax.Array, rope_class_BT: jax.Array | None) -> Rotation | None:
@@ -321,21 +312,20 @@ class Decoder(nnx.Module):
 
 
 def abstract(config: ModelConfig, dtype: DTypeLike) -> tuple[Any, Any]:
-    """(graphdef, state of ShapeDtypeStructs): the tree that readers fill.  Nothing is allocated."""
+    """(graphdef, state of ShapeDtypeStructs) of a Decoder; nothing is allocated."""
     return nnx.split(nnx.eval_shape(lambda: Decoder(config, dtype=dtype, rngs=nnx.Rngs(0))))
 
 
 def leaf_name(path: Any) -> str:
-    """Keys of a leaf joined by "/", without the `value` below each nnx variable."""
-    variable = isinstance(path[-1], jax.tree_util.GetAttrKey) and path[-1].name == "value"
-    return jax.tree_util.keystr(path[:-1] if variable else path, simple=True, separator="/")
+    """Name of a leaf: the keys of its tree path joined by "/", without nnx's last level of `value`."""
+    is_variable = isinstance(path[-1], jax.tree_util.GetAttrKey) and path[-1].name == "value"
+    return jax.tree_util.keystr(path[:-1] if is_variable else path, simple=True, separator="/")
 
 
 def random_params(config: ModelConfig, dtype: DTypeLike, seed: int) -> Any:
-    """A state of the right shapes with seeded random weights, made on the default device; for tests and benchmarks."""
-    return nnx.split(Decoder(config, dtype=dtype, rngs=nnx.Rngs(seed)))[
-        1
-    ]  # no jit: its one program compiles for seconds
+    """The state of a Decoder with seeded random weights, on the default device; for tests and benchmarks."""
+    # Not under jit, which would compile one large program for seconds.
+    return nnx.split(Decoder(config, dtype=dtype, rngs=nnx.Rngs(seed)))[1]
 
 
 def _normal(rngs: nnx.Rngs, shape: tuple[int, ...], dtype: DTypeLike, scale: float, mean: float = 0.0) -> jax.Array:
@@ -343,7 +333,7 @@ def _normal(rngs: nnx.Rngs, shape: tuple[int, ...], dtype: DTypeLike, scale: flo
 
 
 def _mean(x: jax.Array) -> jax.Array:
-    """Mean over the last axis, which stays with length 1."""
+    """Mean over the last axis, which is kept with length 1."""
     return (row_sum(x) / x.shape[-1])[..., None]
 
 
@@ -352,20 +342,19 @@ def _split_heads(x_BTO: jax.Array, head_dim: int) -> jax.Array:
 
 
 def _frequencies(rope: Rope, rope_class_BT: jax.Array) -> jax.Array:
-    """Frequencies of every place by the class of its requests, float32 [B, T, pairs]."""
-    shape = (*rope_class_BT.shape, len(rope.frequencies))
-    short_BTH = jnp.broadcast_to(jnp.asarray(rope.frequencies, jnp.float32)[None, None], shape)
+    """Rotary frequencies of every slot by its RoPE scaling class, float32 [B, T, pairs]."""
+    short_11H = jnp.asarray(rope.frequencies, jnp.float32)[None, None]
     if not rope.varies_with_length:
-        return short_BTH
+        return jnp.broadcast_to(short_11H, (*rope_class_BT.shape, len(rope.frequencies)))
     if rope.dynamic is None:
-        long_BTH = jnp.broadcast_to(jnp.asarray(rope.long, jnp.float32)[None, None], shape)
+        long_BTH = jnp.asarray(rope.long, jnp.float32)[None, None]
     else:
         theta, factor, size = rope.dynamic.theta, rope.dynamic.factor, rope.dynamic.size
         longer_BT = factor * rope_class_BT.astype(jnp.float32) / rope.original_length - (factor - 1)
         theta_BT1 = (theta * jnp.maximum(longer_BT, 1.0) ** (size / (size - 2)))[:, :, None]
         exponent_H = jnp.arange(0, size, 2, dtype=jnp.float32) / size
         long_BTH = 1.0 / theta_BT1 ** exponent_H[None, None]
-    return jnp.where((rope_class_BT > 0)[:, :, None], long_BTH, short_BTH)
+    return jnp.where((rope_class_BT > 0)[:, :, None], long_BTH, short_11H)
 
 
 def _distinct(ropes: tuple[Rope, ...]) -> tuple[Rope, ...]:
@@ -382,7 +371,8 @@ def _normed(norm: Norm | None, x: jax.Array) -> jax.Array:
 
 
 def _rotate(x_BTNH: jax.Array, rotation: Rotation, rope_idx: jax.Array | None) -> jax.Array:
-    """Pair i of n is (x[i], x[i + n]), the half-split order of Hugging Face checkpoints; what lies behind 2n stays."""
+    """Rotate n pairs of each head; pair i is (x[i], x[i + n]), Hugging Face's half-split order.  Dimensions from 2n on are
+    not rotated."""
     row = 0 if rope_idx is None else rope_idx
     cos_BT1H, sin_BT1H = rotation.cos_RBT1H[row], rotation.sin_RBT1H[row]
     pairs = cos_BT1H.shape[-1]

@@ -1,10 +1,9 @@
 """config.json of a Hugging Face folder -> ModelConfig.
 
-Arrives: a folder.  Leaves: what the decoder of its family computes.  It deliberately does not know weights or their
-names.
+Arrives: a folder.  Leaves: a ModelConfig, or the token ids that end a text.  It deliberately does not know weights or
+their names.
 
-A field of config.json is used, or known to change no score, or refused: nothing is ignored for being unknown.  Each
-family names what differs from Llama.
+Every field of config.json is used, or known to change no score, or refused: an unknown field is never ignored.
 """
 
 import difflib
@@ -19,26 +18,26 @@ from miron_jax.model.hf_fields import Fields, check_fields
 
 
 def from_hf_config(folder: Path | str) -> ModelConfig:
-    """config.json of a Hugging Face folder -> ModelConfig."""
+    """What the decoder of this folder computes.  Raises InputError for a config.json that is damaged or not supported."""
     path = Path(folder) / "config.json"
     raw = _text_part(path, _read_json(path))
     family = raw.get("model_type")
-    known = families()
-    if not isinstance(family, str) or family not in known:
-        longer = [name for name in known if name.startswith(str(family))]
-        nearest = [*longer, *difflib.get_close_matches(str(family), known, n=1, cutoff=0.0)][0]
+    supported = families()
+    if not isinstance(family, str) or family not in supported:
+        longer = [name for name in supported if name.startswith(str(family))]
+        nearest = [*longer, *difflib.get_close_matches(str(family), supported, n=1, cutoff=0.0)][0]
         raise InputError(
-            f"{path}: model_type is {family!r}, expected one of {', '.join(known)} (nearest: {nearest}); "
+            f"{path}: model_type is {family!r}, expected one of {', '.join(supported)} (nearest: {nearest}); "
             "convert the checkpoint to one of these architectures"
         )
     check_fields(path, raw)
-    config = known[family].config(Fields(path, family, raw))
+    config = supported[family].config(Fields(path, family, raw))
     _check_sizes(path, config)
     return config
 
 
 def _text_part(path: Path, raw: dict[str, Any]) -> dict[str, Any]:
-    """A multimodal Gemma 3 answers texts with its text model alone: its config is nested, its vision tower is not read."""
+    """The fields of the text model.  A multimodal Gemma 3 nests them; its vision tower takes no part in text."""
     if raw.get("model_type") != "gemma3":
         return raw
     text = raw.get("text_config")
@@ -51,14 +50,17 @@ def _text_part(path: Path, raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def eos_token_ids(folder: Path | str) -> tuple[int, ...]:
-    """Tokens that end a text: generation_config.json's where it is there and names any, else config.json's."""
+    """Token ids that end a text, from generation_config.json, or from config.json if that file is absent or names none.
+
+    Raises InputError for anything but an id or a list of ids.
+    """
     for name in ("generation_config.json", "config.json"):
         path = Path(folder) / name
-        found = _read_json(path).get("eos_token_id") if path.exists() else None
-        if found is not None:
-            ids = found if isinstance(found, list) else [found]
+        field = _read_json(path).get("eos_token_id") if path.exists() else None
+        if field is not None:
+            ids = field if isinstance(field, list) else [field]
             if not all(type(i) is int and 0 <= i < 1 << 31 for i in ids):
-                raise InputError(f"{path}: eos_token_id is {shown(found)}, expected a token id or a list of them")
+                raise InputError(f"{path}: eos_token_id is {shown(field)}, expected a token id or a list of them")
             return tuple(ids)
     return ()
 
@@ -76,6 +78,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _check_sizes(path: Path, config: ModelConfig) -> None:
+    """Raises InputError for a size below 1, or for heads that do not divide among key/value heads."""
     sizes = ("vocab_size", "d_model", "num_layers", "num_heads", "num_kv_heads", "head_dim", "d_ff", "trained_length")
     for name in sizes:
         if getattr(config, name) < 1:

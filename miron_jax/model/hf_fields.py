@@ -1,10 +1,9 @@
 """Types and sizes of config.json's fields, before anything is built from them.
 
-Arrives: the JSON object.  Leaves: nothing, or an InputError that names the field.  It deliberately does not know families:
-a field means the same wherever it stands.
+Arrives: the JSON object.  Leaves: `Fields`, or an InputError that names the wrong field.  It deliberately does not know
+families: a field has the same type in each of them.
 """
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from miron_jax.files.readers import shown
 
 MOST_HEAD_SIZE = 1 << 14
 
-# The most that a count may be: some ten times the largest published model's, so that a damaged number allocates nothing.
+# Upper limits of counts, about ten times those of the largest published model: a damaged number must not allocate memory.
 _COUNTS: Mapping[str, int] = {
     **dict.fromkeys(("num_hidden_layers", "n_layer", "max_window_layers", "sliding_window_pattern"), 10_000),
     **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "n_head"), 1 << 14),
@@ -23,22 +22,21 @@ _COUNTS: Mapping[str, int] = {
     **dict.fromkeys(("hidden_size", "n_embd"), 1 << 20),
     **dict.fromkeys(("intermediate_size", "n_inner"), 1 << 24),
     "vocab_size": 1 << 26,
-    "num_labels": 1 << 16,  # transformers makes a name for each
+    "num_labels": 1 << 16,  # transformers creates a name for each
     **dict.fromkeys(
         ("max_position_embeddings", "n_positions", "sliding_window", "original_max_position_embeddings"), 1 << 31
     ),
 }
-_MAY_BE_ZERO = {"max_window_layers", "sliding_window", "num_labels"}  # 0 where there is no window
-_NUMBERS = (
-    "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "rope_theta", "rotary_emb_base", "rope_local_base_freq",
-    "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping", "embedding_multiplier",
-    "logits_scaling", "residual_multiplier", "attention_multiplier", "rotary_pct", "partial_rotary_factor", "factor",
-    "attention_factor", "mscale", "mscale_all_dim", "beta_fast", "beta_slow", "low_freq_factor", "high_freq_factor",
-)  # fmt: skip
-_POSITIVE = {
+_MAY_BE_ZERO = {"max_window_layers", "sliding_window", "num_labels"}  # 0: no window
+_POSITIVE_NUMBERS = (
     "rope_theta", "rotary_emb_base", "rope_local_base_freq", "query_pre_attn_scalar", "attn_logit_softcapping",
     "final_logit_softcapping", "logits_scaling", "factor", "low_freq_factor", "high_freq_factor",
-}  # fmt: skip
+)  # fmt: skip
+_OTHER_NUMBERS = (
+    "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "embedding_multiplier", "residual_multiplier",
+    "attention_multiplier", "rotary_pct", "partial_rotary_factor", "attention_factor", "mscale", "mscale_all_dim",
+    "beta_fast", "beta_slow",
+)  # fmt: skip
 _FLAGS = (
     "tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window", "use_bidirectional_attention",
     "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "add_cross_attention", "use_parallel_residual",
@@ -49,89 +47,98 @@ _ROPES = ("rope_scaling", "rope_parameters")
 
 
 def check_fields(path: Path, fields: Mapping[str, Any]) -> None:
-    """Raises InputError for a count that is no whole number of a possible size, a number that is not finite, a flag that is
-    neither true nor false.  null stands for a family's default."""
-    for name, value, expected in _wrong(fields):
+    """Raises InputError for a count outside its limits, a number that is not finite, or a flag that is neither true nor
+    false.  null is allowed everywhere: it means the family's default."""
+    for name, value, expected in _wrong_fields(fields):
         raise InputError(
             f"{path}: {name} is {shown(value)}, expected {expected}; mend config.json or download it again"
         )
 
 
-def _wrong(fields: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[str, Any, str]]:
+def _wrong_fields(fields: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[str, Any, str]]:
+    """(name, value, description of a right value) of each wrong field; `depth` counts the enclosing objects."""
     for name, value in fields.items():
         if value is None:
             continue
-        if name in _COUNTS and not _is_count(name, value):
-            least = 0 if name in _MAY_BE_ZERO else 1
-            yield name, value, f"a whole number from {least} to {_COUNTS[name]}"
-        elif name in _NUMBERS and not _is_number(value, name in _POSITIVE):
-            yield name, value, f"a finite number{' above 0' if name in _POSITIVE else ''}"
+        if name in _COUNTS:
+            lowest, highest = (0 if name in _MAY_BE_ZERO else 1), _COUNTS[name]
+            if type(value) is not int or not lowest <= value <= highest:
+                yield name, value, f"a whole number from {lowest} to {highest}"
+        elif name in _OTHER_NUMBERS and not _is_finite(value):
+            yield name, value, "a finite number"
+        elif name in _POSITIVE_NUMBERS and not (_is_finite(value) and value > 0):
+            yield name, value, "a finite number above 0"
         elif name in _FLAGS and not isinstance(value, bool):
             yield name, value, "true or false"
-        elif name in _LISTS and not (isinstance(value, list) and value and all(_is_number(own, True) for own in value)):
+        elif name in _LISTS and not _is_positive_list(value):
             yield name, value, "a list of finite numbers above 0"
-        elif name == "layer_types" and not (isinstance(value, list) and all(isinstance(own, str) for own in value)):
+        elif name == "layer_types" and not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
             yield name, value, "a list of texts, one a layer"
         elif name in _ROPES or (depth == 1 and isinstance(value, dict)):
             if not isinstance(value, dict):
                 yield name, value, "an object"
-            elif depth < 2:  # rope_parameters may hold one object a type of layer
-                yield from _wrong(value, depth + 1)
+            elif depth < 2:  # rope_parameters may hold one object for each type of layer
+                yield from _wrong_fields(value, depth + 1)
 
 
-def _is_count(name: str, value: Any) -> bool:
-    return type(value) is int and (0 if name in _MAY_BE_ZERO else 1) <= value <= _COUNTS[name]
+def _is_finite(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and abs(value) < 1e300  # False of NaN, and of an integer beyond the range of floats
 
 
-def _is_number(value: Any, positive: bool) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and abs(value) < 1e300 and math.isfinite(value) and (value > 0 or not positive)
+def _is_positive_list(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(_is_finite(item) and item > 0 for item in value)
 
 
 class Fields:
-    """config.json with the family's defaults filled in by transformers, and a sentence ready for what is wrong."""
+    """The fields of a config.json, with the family's defaults filled in by transformers."""
 
     def __init__(self, path: Path, family: str, raw: Mapping[str, Any]) -> None:
         self.path = path
         self.family = family
         self.raw = raw
-        self.filled = _filled_by_transformers(path, raw)
-        self.repeated: set[str] = set()
+        self.with_defaults = _with_transformers_defaults(path, raw)
+        self.duplicates: set[str] = set()  # fields that transformers does not read and that repeat one that it reads
 
     def __getitem__(self, name: str) -> Any:
-        return getattr(self.filled, name)
+        return getattr(self.with_defaults, name)
 
     def get(self, name: str) -> Any:
-        """None where the family has no such field."""
-        return getattr(self.filled, name, None)
+        """The field's value, or None if the family has no such field."""
+        return getattr(self.with_defaults, name, None)
 
     def refuse(self, name: str, value: object, expected: str) -> InputError:
+        """The error to raise for a model that is not supported because of this field."""
         return InputError(
             f"{self.path}: {name} is {shown(value)}, expected {expected} for model_type {self.family!r}; "
             "this model is not supported"
         )
 
     def require(self, name: str, expected: object) -> None:
+        """Raises InputError if the field has another value."""
         if self[name] != expected:
             raise self.refuse(name, self[name], repr(expected))
 
     def allow_same(self, name: str, used: str) -> None:
-        """A field that transformers does not read may repeat the one that it does."""
+        """Accept the field `name`, which transformers does not read, if it repeats the value of `used`, which it reads.
+
+        Raises InputError for another value.
+        """
         if self.raw.get(name) not in (None, self[used]):
             raise self.refuse(name, self.raw[name], f"{used}'s {self[used]!r}, which transformers reads instead,")
-        self.repeated.add(name)
+        self.duplicates.add(name)
 
-    def _names_own_code(self, name: str, value: Any) -> bool:
-        """Phi-3's published configs still point at the code that transformers took over under the same names."""
-        own = {type(self.filled).__name__, "Phi3ForCausalLM"}
-        is_own = name == "auto_map" and self.family == "phi3" and isinstance(value, Mapping)
-        return is_own and all(str(code).rsplit(".")[-1] in own for code in value.values())
+    def _names_library_code(self, name: str, value: Any) -> bool:
+        """Whether this is the auto_map of Phi-3's published configs, which names classes that transformers now has."""
+        classes = {type(self.with_defaults).__name__, "Phi3ForCausalLM"}
+        is_auto_map = name == "auto_map" and self.family == "phi3" and isinstance(value, Mapping)
+        return is_auto_map and all(str(code).rsplit(".")[-1] in classes for code in value.values())
 
     def allow_only(self, used: str) -> None:
-        """Refuse any field that is neither used, nor harmless, nor off."""
+        """Raises InputError for a field that is not in `used` (separated by spaces), may change scores, and is not off."""
         for name, value in self.raw.items():
-            known = name in used.split() or name in self.repeated or _HARMLESS.fullmatch(name)
-            known = known or self._names_own_code(name, value)
+            known = name in used.split() or name in self.duplicates or _HARMLESS.fullmatch(name)
+            known = known or self._names_library_code(name, value)
             if not known and value not in (None, False, 0, "", [], {}):
                 raise InputError(
                     f"{self.path}: field {name!r} = {value!r} is not known for model_type {self.family!r} and may "
@@ -140,7 +147,7 @@ class Fields:
 
 
 # Fields that change nothing in a forward pass: bookkeeping, generation and training settings, token ids.
-# reorder_and_upcast_attn only asks for a float32 softmax, which this engine always has; pretraining_tp splits a matmul.
+# reorder_and_upcast_attn only asks for a float32 softmax, which this engine always uses; pretraining_tp splits a matmul.
 _HARMLESS = re.compile(
     r"_.*|.*_token_id|.*token_index|.*_dropout(_prob)?|.*_pdrop|max_sequence_length|summary_.*|output_.*|num_beam.*|.*_penalty|.*ngram_size|"
     r"(begin_)?suppress_tokens|forced_.*|unsloth_.*|transformers.*|top_[kp]|typical_p|(max|min)_length|"
@@ -152,13 +159,14 @@ _HARMLESS = re.compile(
 )
 
 
-def _filled_by_transformers(path: Path, raw: Mapping[str, Any]) -> Any:
-    """Defaults, types and old spellings (rope_theta, rope_scaling, sliding_window_pattern) are left to transformers."""
-    from transformers import CONFIG_MAPPING  # imported here: it takes a second
+def _with_transformers_defaults(path: Path, raw: Mapping[str, Any]) -> Any:
+    """transformers' config object, which resolves defaults, types and old spellings (rope_theta, rope_scaling,
+    sliding_window_pattern).  Raises InputError where transformers refuses the file."""
+    from transformers import CONFIG_MAPPING  # imported here because the import takes a second
 
     try:
         return CONFIG_MAPPING[raw["model_type"]].from_dict(dict(raw))
-    except Exception as error:  # its classes fill in defaults by code of their own, and fail in whatever way that does
+    except Exception as error:  # the code that fills in defaults raises errors of any class
         reason = " ".join(str(error).split())
         raise InputError(
             f"{path}: transformers refuses it: {reason:.300}; mend config.json or download it again"

@@ -1,11 +1,11 @@
-"""A Hugging Face folder -> its tensors: safetensors or Flax msgpack, single or sharded.
+"""Tensors of a Hugging Face folder: safetensors or Flax msgpack, in one file or several.
 
-Arrives: a folder.  Leaves: name -> `Stored`, and a way to read them.  It deliberately does not know families or the
-decoder.  Pickles (.bin) are never opened.
+Arrives: a folder.  Leaves: tensor name -> `Stored`, and slices of a file's tensors.  It deliberately does not know
+families or the decoder.  Pickles (.bin) are never opened.
 
-Of safetensors only headers are read here.  A msgpack file cannot be read in part: its arrays stay on the host.  The Flax
-classes of transformers 4 named them like torch's but for the last part: `kernel` is torch's `weight` transposed (GPT-2's
-too, whose Conv1D both keep the other way round), `embedding` and `scale` are its `weight`.
+Only the headers of safetensors files are read here.  A msgpack file cannot be read in part: its arrays stay on the host.
+The Flax classes of transformers 4 use torch's names except for the last part: `kernel` is torch's `weight` transposed
+(also for GPT-2, whose Conv1D both store the other way round), `embedding` and `scale` are torch's `weight`.
 """
 
 import os
@@ -24,7 +24,7 @@ from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_json
 
 _SAFETENSORS, _MSGPACK = "model.safetensors", "flax_model.msgpack"
-_WORDS = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+_DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,34 +33,37 @@ class Stored:
 
     file: Path
     shape: tuple[int, ...]
-    dtype: str  # safetensors' own word: F32, BF16, ...
-    array: np.ndarray | None = None  # where its file had to be read whole
+    dtype: str  # as safetensors names it: F32, BF16, ...
+    array: np.ndarray | None = None  # the values, if the file had to be read as a whole
 
 
 def has_tensors(folder: Path) -> bool:
-    """Whether weights lie there, of which nothing is read."""
+    """Whether the folder holds weights in a format that is read here."""
     names = (name for single in (_SAFETENSORS, _MSGPACK) for name in (single, f"{single}.index.json"))
     return any((folder / name).is_file() for name in names)
 
 
 def stored_tensors(folder: Path) -> dict[str, Stored]:
-    """Every tensor of the checkpoint; safetensors where both formats are there."""
-    for single, read in ((_SAFETENSORS, _header), (_MSGPACK, _tree)):
+    """Tensor name -> its description, from safetensors if the folder holds both formats.
+
+    Raises InputError for a folder without weights, a damaged file or a missing shard.
+    """
+    for single, read in ((_SAFETENSORS, _read_header), (_MSGPACK, _read_msgpack)):
         if (folder / single).is_file():
             return read(folder / single)
         if (folder / f"{single}.index.json").is_file():
             return _sharded(folder / f"{single}.index.json", read)
     pickles = sorted(path.name for path in folder.glob("*.bin"))
-    seen = f" ({', '.join(pickles)} present, but pickles are never read)" if pickles else ""
+    note = f" ({', '.join(pickles)} present, but pickles are never read)" if pickles else ""
     raise InputError(
-        f"{folder}: no {_SAFETENSORS}, no {_MSGPACK} and no index of either{seen}; "
+        f"{folder}: no {_SAFETENSORS}, no {_MSGPACK} and no index of either{note}; "
         "save the model with save_pretrained(safe_serialization=True)"
     )
 
 
 @contextmanager
 def opened(path: Path, stored: Mapping[str, Stored]) -> Iterator[Callable[[str], Any]]:
-    """Tensor name -> what can be sliced by rows, while the file is open."""
+    """A function from tensor name to an array that can be sliced by rows; valid while the file is open."""
     if path.suffix == ".msgpack":
         yield lambda name: stored[name].array
     else:
@@ -69,8 +72,9 @@ def opened(path: Path, stored: Mapping[str, Stored]) -> Iterator[Callable[[str],
 
 
 def _sharded(index: Path, read: Callable[[Path], dict[str, Stored]]) -> dict[str, Stored]:
+    """The tensors of all shards that an index file lists, each shard read by `read`."""
     weight_map = {_torch_name(name): shard for name, shard in _weight_map(index).items()}
-    shards = {name: read(_shard(index, name)) for name in sorted(set(weight_map.values()))}
+    shards = {name: read(_shard_path(index, name)) for name in sorted(set(weight_map.values()))}
     for tensor, name in weight_map.items():
         if tensor not in shards[name]:
             raise InputError(
@@ -89,14 +93,14 @@ def _weight_map(index: Path) -> dict[str, str]:
     raise InputError(f"{index}: expected a JSON object with weight_map, tensor name to file; download the file again")
 
 
-def _shard(index: Path, name: str) -> Path:
+def _shard_path(index: Path, name: str) -> Path:
     path = index.parent / name
-    if Path(name).name != name or not os.path.isfile(path):  # False of a name that no file can have
+    if Path(name).name != name or not os.path.isfile(path):  # False also for a name that no file can have
         raise InputError(f"{path!s:.300}: no such file, but {index.name} lists it; download the missing shard")
     return path
 
 
-def _header(path: Path) -> dict[str, Stored]:
+def _read_header(path: Path) -> dict[str, Stored]:
     try:
         with safe_open(path, framework="numpy") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
@@ -108,11 +112,11 @@ def _header(path: Path) -> dict[str, Stored]:
         ) from None
 
 
-def _tree(path: Path) -> dict[str, Stored]:
-    """A msgpack file's arrays, under torch's names and the way torch keeps them."""
+def _read_msgpack(path: Path) -> dict[str, Stored]:
+    """The arrays of a msgpack file, with torch's names and layout."""
     try:
         flat: dict[str, Any] = flatten_dict(msgpack_restore(path.read_bytes()), sep="/")
-    except Exception as error:  # msgpack's errors have no class in common, and a wrong byte may raise any of them
+    except Exception as error:  # msgpack's errors have no common class, and a wrong byte may raise any of them
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
             f"{path}: truncated or corrupt ({path.stat().st_size} bytes; {reason}), expected a whole Flax msgpack file; "
@@ -124,13 +128,13 @@ def _tree(path: Path) -> dict[str, Stored]:
 def _stored(path: Path, key: str, array: Any) -> Stored:
     if not isinstance(array, np.ndarray):
         raise InputError(f"{path}: {key} holds a {type(array).__name__}, expected an array; name another checkpoint")
-    turned = array.T if key.endswith("/kernel") else array
-    word = str(array.dtype)
-    return Stored(path, turned.shape, _WORDS.get(word, word), turned)
+    array = array.T if key.endswith("/kernel") else array
+    dtype = str(array.dtype)
+    return Stored(path, array.shape, _DTYPES.get(dtype, dtype), array)
 
 
 def _torch_name(key: str) -> str:
-    """Flax joins parts by "/"; a name without one is torch's already."""
+    """torch's name for a Flax key, whose parts are joined by "/"; a name without "/" is torch's already."""
     if "/" not in key:
         return key
     *above, last = key.split("/")

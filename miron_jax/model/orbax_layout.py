@@ -1,6 +1,6 @@
-"""How an Orbax checkpoint lies on disk: its items, its arrays, their names and shapes.
+"""Structure of an Orbax checkpoint on disk: its items, and the keys, shapes and dtypes of its arrays.
 
-Arrives: a checkpoint's folder.  Leaves: `Stored` arrays by name.  It deliberately does not read them.
+Arrives: a checkpoint's folder.  Leaves: `StoredArray`s by key.  It deliberately does not read the arrays.
 """
 
 from collections import Counter
@@ -20,64 +20,63 @@ MOST_SIZE = 1 << 40  # along an axis of an array
 TREE_FILE = "_METADATA"  # every checkpoint has one
 COMMITTED = "commit_success.txt"
 UNFINISHED = ".orbax-checkpoint-tmp"
-# Inside a checkpoint's folder, where its writers put a tree: CheckpointManager, orbax v1, and what people name an item
+# Folders in a checkpoint that may hold the tree: those of CheckpointManager and orbax v1, and common names of an item
 ITEMS = ("default", "state", "pytree", "params", "model", "model_params", "items", "train_state")
+ROOTS = ("", "params/", "params/params/", "model/")  # usual prefixes of the weights in a tree
 SAVE = "save nnx.to_pure_dict(state) of a Decoder with orbax.checkpoint, or name the folder of one step"
 
 
-class Stored(NamedTuple):
-    """One array as the checkpoint describes it."""
+class StoredArray(NamedTuple):
+    """One array as the checkpoint's metadata describes it."""
 
     shape: tuple[int, ...]
     dtype: str
-    lists: tuple[int, ...] = ()  # a level of its path: entries of the list that stands there, 0 for names
+    lists: tuple[int, ...] = ()  # for each part of its key: length of the list that it indexes, 0 for a dict
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Whether a finished Orbax checkpoint lies there.  A store cannot rename a folder: there a file says that it is."""
+    """Whether the folder is a finished Orbax checkpoint.  An object store cannot rename a folder: there a file marks the end
+    of the writing."""
     item = find_item(folder)
     if item is None or not is_remote(folder):
         return item is not None
-    return any((where / COMMITTED).is_file() for where in (item, folder))
+    return any((parent / COMMITTED).is_file() for parent in (item, folder))
 
 
-class Place(NamedTuple):
-    """Where the weights lie in a tree."""
+def weight_keys(folder: Path, keys: Iterable[str], leaf_names: Iterable[str]) -> dict[str, str]:
+    """Name -> key of every array of the subtree that holds most of the leaf names.
 
-    above: str  # "params/"; "" at the top
-    below: str  # "/value" where nnx variables were saved as they are
-
-    def holds(self, key: str) -> bool:
-        return key.startswith(self.above) and key.endswith(self.below)
-
-
-def place_of(folder: Path, stored: Iterable[str], wanted: Mapping[str, Any]) -> Place:
-    """Where most of the wanted names stand; `params` where they stand in several places."""
-    places = Counter(
-        Place(key[: -len(name + below)], below)
-        for below in ("", "/value")
-        for name in wanted
-        for key in stored
-        if key == name + below or key.endswith(f"/{name}{below}")
+    A key is prefix + name + suffix: the prefix is the path of the subtree, the suffix is "/value" if nnx variables were
+    saved without to_pure_dict.  Of several such subtrees the one below `params` counts.  Raises InputError if that leaves
+    more than one.
+    """
+    counts = Counter(
+        (key[: -len(name + suffix)], suffix)
+        for suffix in ("", "/value")
+        for name in leaf_names
+        for key in keys
+        if f"/{key}".endswith(f"/{name}{suffix}")
     )
-    most = max(places.values(), default=0)
-    best = sorted(place for place, count in places.items() if count == most)
-    if len(best) < 2:
-        return best[0] if best else Place("", "")
-    named = [place for place in best if place.above in ("", "params/", "params/params/", "model/")]
-    if len(named) != 1:
+    highest = max(counts.values(), default=0)
+    best = sorted(affixes for affixes, count in counts.items() if count == highest) or [("", "")]
+    usual = [(prefix, suffix) for prefix, suffix in best if prefix in ROOTS]
+    if len(best) > 1 and len(usual) != 1:
         raise InputError(
-            f"{folder}: holds the weights in {listed(place.above or 'the top' for place in best)}, expected them once, or "
+            f"{folder}: holds the weights in {listed(prefix or 'the top' for prefix, _ in best)}, expected them once, or "
             "once below params; save the weights to score alone"
         )
-    return named[0]
+    prefix, suffix = best[0] if len(best) == 1 else usual[0]
+    in_subtree = [key for key in keys if key.startswith(prefix) and key.endswith(suffix)]
+    return {key.removeprefix(prefix).removesuffix(suffix): key for key in in_subtree}
 
 
 def find_item(folder: Path) -> Path | None:
+    """The folder of the tree, which is the checkpoint's folder or a folder in it; None if there is no tree."""
     return next((path for path in (folder, *(folder / name for name in ITEMS)) if (path / TREE_FILE).is_file()), None)
 
 
 def item_of(folder: Path) -> Path:
+    """The folder of the tree in a finished checkpoint.  Raises InputError for any other folder."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder, expected an Orbax checkpoint; check the path")
     if UNFINISHED in folder.name:
@@ -94,18 +93,18 @@ def item_of(folder: Path) -> Path:
     return item
 
 
-def stored_arrays(item: Path) -> dict[str, Stored]:
-    """Leaf path -> what the checkpoint holds there, from its metadata alone."""
+def stored_arrays(item: Path) -> dict[str, StoredArray]:
+    """Key -> description of every array, from the metadata alone.  Raises InputError for a damaged checkpoint."""
     check_chunks(item)
     try:
-        found = ocp.PyTreeCheckpointHandler().metadata(epath.Path(item.absolute()))
-        return dict(flat(getattr(found, "tree", found), ""))
-    except Exception as error:  # Orbax builds its own records from damaged JSON, and fails in whatever way that does
+        metadata = ocp.PyTreeCheckpointHandler().metadata(epath.Path(item.absolute()))
+        return dict(_flattened(getattr(metadata, "tree", metadata)))
+    except Exception as error:  # Orbax builds its records from JSON, and damaged JSON may raise errors of any class
         raise damaged(item, error) from None
 
 
 def check_chunks(item: Path) -> None:
-    """Chunks beyond their array make tensorstore abort the process, or take memory without end: refused before it looks."""
+    """Raises InputError for chunks larger than their array: tensorstore would abort the process or exhaust the memory."""
     for path in item.glob("*/.zarray"):
         try:
             fields = parse_json(path.read_bytes())
@@ -123,19 +122,23 @@ def check_chunks(item: Path) -> None:
             )
 
 
-def flat(tree: Any, path: str, lists: tuple[int, ...] = ()) -> Iterable[tuple[str, Stored]]:
+def _flattened(tree: Any, keys: tuple[str, ...] = (), lists: tuple[int, ...] = ()) -> Iterable[tuple[str, StoredArray]]:
     if isinstance(tree, Mapping):
-        for key, below in tree.items():
-            yield from flat(below, f"{path}/{key}" if path else str(key), (*lists, 0))
+        for key, subtree in tree.items():
+            yield from _flattened(subtree, (*keys, str(key)), (*lists, 0))
     elif isinstance(tree, list | tuple):
-        for i, below in enumerate(tree):
-            yield from flat(below, f"{path}/{i}" if path else str(i), (*lists, len(tree)))
-    else:  # a leaf that is no array has neither shape nor number
+        for i, subtree in enumerate(tree):
+            yield from _flattened(subtree, (*keys, str(i)), (*lists, len(tree)))
+    else:  # a leaf that is no array has neither shape nor dtype
         shape, dtype = getattr(tree, "shape", None), getattr(tree, "dtype", None)
-        yield path, Stored(tuple(shape or ()), "no array" if dtype is None else np.dtype(dtype).name, lists)
+        yield (
+            "/".join(keys),
+            StoredArray(tuple(shape or ()), "no array" if dtype is None else np.dtype(dtype).name, lists),
+        )
 
 
 def damaged(folder: Path, error: Exception) -> InputError:
+    """The error to raise for a checkpoint that Orbax cannot read."""
     reason = " ".join(str(error).split())
     return InputError(
         f"{folder}: Orbax cannot read it ({reason:.200}), expected a whole checkpoint; copy or save it again"
@@ -143,5 +146,7 @@ def damaged(folder: Path, error: Exception) -> InputError:
 
 
 def listed(names: Iterable[str]) -> str:
-    every = sorted(names)
-    return ", ".join(every[:3]) + (f" and {len(every) - 3} more" if len(every) > 3 else "") if every else "nothing"
+    """The first three names in order, and the number of the others."""
+    ordered = sorted(names)
+    more = f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
+    return ", ".join(ordered[:3]) + more or "nothing"

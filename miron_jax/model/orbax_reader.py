@@ -1,13 +1,13 @@
-"""An Orbax checkpoint -> the decoder's weights.
+"""Weights of an Orbax checkpoint.
 
-Arrives: a checkpoint folder and the ModelConfig it belongs to.  Leaves: a state that fits `decoder.abstract`, as
-hf_reader leaves it.  It deliberately does not know config.json, tokenizers, meshes or optimizers.
+Arrives: a checkpoint folder and the ModelConfig of its model, or a tree of shapes.  Leaves: a state with the structure of
+`decoder.abstract`, or of the tree.  It deliberately does not know config.json, tokenizers, meshes or optimizers.
 
-The tree on disk holds a Decoder's state, as `nnx.to_pure_dict` gives it or with nnx's level of `value` below each name, at
-the top or below other names (`params`), with anything beside it (an optimizer's state is never read); or it has MaxText's
-names, or the user's own (`param_map.py`).  Orbax hands a
-placeholder back, without a word, for a key that a checkpoint lacks: so keys, shapes and kinds of number are compared here
-before an array is read.  The format is JSON and arrays; nothing is ever unpickled.
+The tree on disk holds a Decoder's state as `nnx.to_pure_dict` returns it, or with nnx's level of `value` below each name.
+It may be the top of the tree or a subtree (`params`); the rest, such as an optimizer's state, is never read.  A tree may
+also have MaxText's names or the user's own (`param_map.py`).  Orbax silently returns a placeholder for a key that a
+checkpoint lacks, so keys, shapes and dtypes are compared here before an array is read.  The format is JSON and arrays;
+nothing is ever unpickled.
 """
 
 import ctypes
@@ -16,7 +16,8 @@ import gc
 import math
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,14 @@ from miron_jax.errors import InputError
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract, leaf_name
 from miron_jax.model.hf_reader import Put, on_default_device
-from miron_jax.model.orbax_layout import Stored, damaged, item_of, listed, place_of, stored_arrays
+from miron_jax.model.orbax_layout import ROOTS, StoredArray, damaged, item_of, listed, stored_arrays, weight_keys
 from miron_jax.model.param_map import Mapped, is_maxtext, maxtext_map, users_map
 
-_DATA_FOLDER, _MANIFEST = "d", "manifest.ocdbt"  # all arrays in a few files, and what tells where each one lies
+_DATA_FOLDER, _MANIFEST = "d", "manifest.ocdbt"  # files that hold all arrays, and their index
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
+
+_Leaves = Mapping[str, jax.ShapeDtypeStruct]
+_Read = Callable[[ocp.Checkpointer, str], np.ndarray]  # name of a leaf -> the leaf on the host
 
 
 def load_orbax(
@@ -44,196 +48,103 @@ def load_orbax(
     param_map: str | None = None,
     put: Put = on_default_device,
 ) -> Any:
-    """Weights as an nnx.State, matrices in `dtype`, norms and biases in float32.  MaxText's trees are known; `param_map`
-    names the arrays of any other.  `put` places each leaf; without it all go to the default device."""
-    described = "that config.json describes; use the config.json of this checkpoint"
-    return _load(folder, abstract(config, dtype)[1], described, param_map, config, put)
+    """Weights of a Decoder as an nnx.State, matrices in `dtype`, norms and biases in float32.
+
+    `param_map` names the arrays of a tree that is neither a Decoder's nor MaxText's.  `put` copies each leaf to its
+    devices.  Raises InputError for a checkpoint that is damaged or does not fit the config.
+    """
+    return _load(folder, abstract(config, dtype)[1], param_map, config, put)
 
 
 def load_tree(folder: Path, tree: Any, param_map: str | None = None) -> Any:
-    """The same of any tree of arrays or shapes: nnx.State, Linen's variables.  Leaves come back in the tree's dtypes."""
-    described = "of the model's params; check the model's sizes"
-    return _load(folder, tree, described, param_map, None, on_default_device)
+    """Weights of any model, with the structure, shapes and dtypes of `tree`: an nnx.State, Linen's variables, ...
+
+    Raises InputError as `load_orbax` does.
+    """
+    return _load(folder, tree, param_map, None, on_default_device)
 
 
-def _load(folder: Path, tree: Any, described: str, param_map: str | None, config: ModelConfig | None, put: Put) -> Any:
+def _load(folder: Path, tree: Any, param_map: str | None, config: ModelConfig | None, put: Put) -> Any:
     item = item_of(folder)
-    stored = stored_arrays(item)
-    leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
-    wanted = {leaf_name(path): jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for path, leaf in leaves}
+    checkpoint = _Checkpoint(folder, item, stored_arrays(item))
+    flat, treedef = jax.tree_util.tree_flatten_with_path(tree)
+    leaves = {leaf_name(path): jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for path, leaf in flat}
+    keys = checkpoint.keys
     if param_map is not None:
-        shapes = {name.removesuffix("/value"): own.shape for name, own in stored.items()}
-        mapping = users_map(param_map, shapes, {path: leaf.shape for path, leaf in wanted.items()}, config is not None)
-        mapping = _below_root(mapping, shapes)
-        arrays = _restore_mapped(folder, item, stored, wanted, mapping, put)
-    elif config is not None and is_maxtext(stored):
+        shapes = {name: checkpoint.arrays[key].shape for name, key in keys.items()}
+        mapping = users_map(param_map, shapes, {name: leaf.shape for name, leaf in leaves.items()}, config is not None)
+        read = _mapped_reader(checkpoint, leaves, _below_root(mapping, keys))
+    elif config is not None and is_maxtext(keys):
         rounded = jnp.asarray(config.embedding_scale, jax.tree.leaves(tree)[0].dtype)
         scale = float(rounded) if config.embedding_scale_rounded else config.embedding_scale
-        arrays = _restore_mapped(folder, item, stored, wanted, maxtext_map(folder, config, stored, scale), put)
+        read = _mapped_reader(checkpoint, leaves, maxtext_map(folder, config, keys, scale))
     else:
-        place = place_of(folder, stored, wanted)
-        inside = {key.removeprefix(place.above).removesuffix(place.below): key for key in stored if place.holds(key)}
-        _check_keys(folder, inside, wanted, described)
-        for path, leaf in wanted.items():
-            _check_array(folder, path, stored[inside[path]], leaf)
-        arrays = _restore(folder, item, stored, wanted, inside, put)
-    return jax.tree_util.tree_unflatten(treedef, [arrays[path] for path in wanted])
+        source = "that config.json describes; use the config.json of this checkpoint"
+        read = _plain_reader(checkpoint, leaves, source if config else "of the model's params; check the model's sizes")
+    arrays = _restore(leaves, read, put)
+    return jax.tree_util.tree_unflatten(treedef, [arrays[name] for name in leaves])
 
 
-def _below_root(mapping: Mapping[str, Mapped], names: Iterable[str]) -> dict[str, Mapped]:
-    """The map's names as they stand in the tree, where all of them stand below `params` or the like."""
-    there = set(names)
-    for root in ("", "params/", "params/params/", "model/"):
-        if all(root + piece.name in there for own in mapping.values() for piece in own.pieces):
-            return {
-                leaf: Mapped(tuple(piece._replace(name=root + piece.name) for piece in own.pieces), own.change)
-                for leaf, own in mapping.items()
-            }
-    return dict(mapping)
+@dataclass(frozen=True, slots=True)
+class _Checkpoint:
+    folder: Path  # as the user names it, for messages
+    item: Path  # the folder of the tree, in it or the same
+    arrays: Mapping[str, StoredArray]  # by key
 
+    @property
+    def keys(self) -> dict[str, str]:
+        """Name of an array without nnx's level of `value` -> its key."""
+        return {key.removesuffix("/value"): key for key in self.arrays}
 
-def _restore_mapped(
-    folder: Path,
-    item: Path,
-    stored: Mapping[str, Stored],
-    wanted: Mapping[str, jax.ShapeDtypeStruct],
-    mapping: Mapping[str, Mapped],
-    put: Put,
-) -> dict[str, jax.Array]:
-    """Every wanted leaf, put together from where it is mapped to; all names are checked first."""
-    absent = sorted(set(wanted) - set(mapping))
-    if absent:
-        raise InputError(
-            f"{folder}: config.json asks for {listed(absent)}, which such a tree has no place for; use the config.json of "
-            "this checkpoint"
-        )
-    used = {piece.name for path in wanted for piece in mapping[path].pieces}
-    on_disk = {name.removesuffix("/value"): name for name in stored}
-    for name in sorted(used):
-        if name not in on_disk:
-            close = difflib.get_close_matches(name, list(on_disk), n=3, cutoff=0.3) or sorted(on_disk)[:3]
+    def check_floats(self, name: str, key: str) -> None:
+        """Raises InputError for an array that holds no floats."""
+        dtype = self.arrays[key].dtype
+        if dtype not in _FLOATS:
             raise InputError(
-                f"{folder}: has no array {name} (closest: {', '.join(close)}); mend the name, or config.json"
+                f"{self.folder}: {name} holds {dtype}, expected one of {', '.join(_FLOATS)}; save the weights unquantized"
             )
-        _check_floats(folder, name, stored[on_disk[name]])
-    tops = {_top(name, used) for name in used}
-    left = [name for name in on_disk if name not in used and _top(name, used) in tops]
-    if left:
-        raise InputError(
-            f"{folder}: has {listed(left)} besides, which nothing is mapped to and which may change the scores; use the "
-            "config.json of this checkpoint, or map them"
-        )
-    arrays = {}
-    for path in sorted(wanted, key=lambda path: -math.prod(wanted[path].shape)):
-        arrays[path] = put(path, _put_together(folder, item, stored, on_disk, path, wanted[path], mapping[path]))
-        _give_back()
-    return arrays
+
+    def read(self, checkpointer: ocp.Checkpointer, key: str) -> np.ndarray:
+        """One array on the host, in its stored dtype.  Raises InputError if it is damaged."""
+        stored = self.arrays[key]
+        parts = key.split("/")
+        as_numpy = _nested(parts, ocp.RestoreArgs(restore_type=np.ndarray), stored.lists)
+        request = _nested(parts, jax.ShapeDtypeStruct(stored.shape, np.dtype(stored.dtype)), stored.lists)
+        arguments = ocp.args.PyTreeRestore(item=request, restore_args=as_numpy, partial_restore=True)
+        try:
+            tree: Any = checkpointer.restore(self.item.absolute(), args=arguments)
+        except Exception as error:  # Orbax and tensorstore raise errors of any class for damaged files
+            raise damaged(self.folder, error) from None
+        for part, length in zip(parts, stored.lists, strict=True):
+            tree = tree[int(part) if length else part]
+        assert isinstance(tree, np.ndarray), "Orbax returns a placeholder for a missing key, but all keys were checked"
+        return tree
 
 
-def _top(name: str, used: set[str]) -> str:
-    """What a name begins with below what all used names begin with: an optimizer's state has another one."""
-    common = os.path.commonpath(used)
-    return name.removeprefix(common).strip("/").partition("/")[0] if name.startswith(common) else f"beside {common}"
+def _nested(parts: Sequence[str], leaf: Any, lists: tuple[int, ...]) -> Any:
+    """(["blocks", "1", "q"], x) -> {"blocks": [None, {"q": x}]}, where the list has a length of two."""
+    for part, length in zip(reversed(parts), reversed(lists), strict=True):
+        leaf = [leaf if str(i) == part else None for i in range(length)] if length else {part: leaf}
+    return leaf
 
 
-def _put_together(
-    folder: Path,
-    item: Path,
-    stored: Mapping[str, Stored],
-    on_disk: Mapping[str, str],
-    path: str,
-    leaf: jax.ShapeDtypeStruct,
-    mapped: Mapped,
-) -> np.ndarray:
-    """One leaf on the host."""
-    host: Any = np.empty(leaf.shape, leaf.dtype)
-    first, *more = mapped.pieces
-    slots = list(host) if more or first.axis is not None else [host]
-    by_name: dict[str, list[int]] = {}
-    for slot, piece in enumerate(mapped.pieces):
-        by_name.setdefault(piece.name, []).append(slot)
-    for name, own in by_name.items():
-        key = on_disk[name]
-        with _checkpointer() as checkpointer:
-            array: Any = _read(checkpointer, folder, item, key, stored[key])
-        axis = mapped.pieces[own[0]].axis
-        if axis is not None and (axis >= array.ndim or array.shape[axis] != len(own)):
-            raise InputError(
-                f"{folder}: {name} has shape {list(array.shape)}, expected {len(own)} layers along axis {axis}; use the "
-                "config.json of this checkpoint, or mend the map"
-            )
-        for slot in own:
-            index = mapped.pieces[slot].index
-            part = array if axis is None else np.take(array, index, axis)
-            part = mapped.change(part.astype(np.float32))
-            if not _only_merges(part.shape, slots[slot].shape):
-                raise InputError(
-                    f"{folder}: {name} gives {list(part.shape)} for {path}, expected {list(slots[slot].shape)}; use the "
-                    "config.json that belongs to this checkpoint"
-                )
-            slots[slot][...] = part.reshape(slots[slot].shape)
-    return host
+def _restore(leaves: _Leaves, read: _Read, put: Put) -> dict[str, jax.Array]:
+    """Every leaf on its devices.
 
-
-def _only_merges(found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Whether each wanted axis is one of what is found, or neighbours together: (D, N, H) for (D, N * H), never (H, D)."""
-    ends = set(np.cumprod(found).tolist())
-    return math.prod(found) == math.prod(wanted) and set(np.cumprod(wanted).tolist()) <= ends
-
-
-def _check_keys(folder: Path, found: Mapping[str, str], wanted: Mapping[str, Any], described: str) -> None:
-    missing, extra = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
-    if missing or extra:
-        raise InputError(
-            f"{folder}: lacks {listed(missing)} and has {listed(extra)} besides, expected the {len(wanted)} arrays "
-            f"{described}, save the model's weights alone, or say with --param_map where each lies"
-        )
-
-
-def _check_array(folder: Path, path: str, stored: Stored, leaf: jax.ShapeDtypeStruct) -> None:
-    _check_floats(folder, path, stored)
-    if stored.shape != leaf.shape:
-        raise InputError(
-            f"{folder}: {path} has shape {list(stored.shape)}, expected {list(leaf.shape)}; use the config.json, or the "
-            "model, that belongs to this checkpoint"
-        )
-
-
-def _check_floats(folder: Path, path: str, stored: Stored) -> None:
-    if stored.dtype not in _FLOATS:
-        raise InputError(
-            f"{folder}: {path} holds {stored.dtype}, expected one of {', '.join(_FLOATS)}; save the weights unquantized"
-        )
-
-
-def _restore(
-    folder: Path,
-    item: Path,
-    stored: Mapping[str, Stored],
-    wanted: Mapping[str, jax.ShapeDtypeStruct],
-    inside: Mapping[str, str],
-    put: Put,
-) -> dict[str, jax.Array]:
-    """Every wanted leaf, which the checkpoint has under the name that `inside` gives, whole and in its wanted dtype.
-
-    One at a time: the host holds one leaf beyond what the device keeps, and where an array is damaged no other is on its
-    way, whose failure asyncio would print.
+    One leaf at a time: the host holds at most one beyond the copies.  Parallel reads would also print the errors of all
+    others when one array is damaged.
     """
-    if (item / _DATA_FOLDER).is_dir() and not (item / _MANIFEST).is_file():
-        raise damaged(folder, FileNotFoundError(f"{_MANIFEST} is missing"))
     arrays = {}
     with _checkpointer() as checkpointer:
-        # Largest first: what reading one takes beside the leaf itself is then smallest where most leaves are there.
-        for path, leaf in sorted(wanted.items(), key=lambda item: -math.prod(item[1].shape)):
-            array = _read(checkpointer, folder, item, inside[path], stored[inside[path]])
-            arrays[path] = jax.block_until_ready(put(path, array.astype(leaf.dtype, copy=False)))
-            del array  # else it lives while the next leaf is read
-            _give_back()
+        # Largest first: the additional memory of a read is then smallest when most leaves are loaded.
+        for name in sorted(leaves, key=lambda name: -math.prod(leaves[name].shape)):
+            arrays[name] = jax.block_until_ready(put(name, read(checkpointer, name)))
+            _release_memory()
     return arrays
 
 
 def _checkpointer() -> ocp.Checkpointer:
-    """Of this process alone: by default Orbax waits for all processes of a job at each restore."""
+    """A checkpointer of this process alone: by default Orbax waits for all processes of a job at each restore."""
     index = jax.process_index()
     alone = ocp.options.MultiprocessingOptions(
         primary_host=index, active_processes={index}, barrier_sync_key_prefix=f"miron_jax_{index}"
@@ -242,40 +153,119 @@ def _checkpointer() -> ocp.Checkpointer:
     return ocp.Checkpointer(handler, multiprocessing_options=alone)
 
 
-def _read(checkpointer: Any, folder: Path, item: Path, path: str, stored: Stored) -> np.ndarray:
-    """One array as it is stored."""
-    leaf = jax.ShapeDtypeStruct(stored.shape, np.dtype(stored.dtype))
-    try:
-        tree = checkpointer.restore(item.absolute(), args=_only(path, leaf, stored.lists))
-    except Exception as error:  # as above
-        raise damaged(folder, error) from None
-    array = _at(tree, path, stored.lists)
-    assert isinstance(array, np.ndarray), "the keys were compared before"
-    return array
-
-
-def _give_back() -> None:
-    """Freed memory goes back to the system: what glibc keeps of the buffers that leaves are decoded in would stay resident,
-    up to a third of a checkpoint.  Orbax leaves some in cycles, which are young."""
+def _release_memory() -> None:
+    """Return freed memory to the system: glibc would keep the buffers in which leaves are decoded, up to a third of a
+    checkpoint.  Orbax leaves some of them in reference cycles, which are young."""
     gc.collect(1)
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:  # musl has none
+    if trim is not None:  # musl does not have it
         trim(0)
 
 
-def _only(path: str, leaf: jax.ShapeDtypeStruct, lists: tuple[int, ...]) -> ocp.args.PyTreeRestore:
-    as_numpy = _nested(path, ocp.RestoreArgs(restore_type=np.ndarray), lists)
-    return ocp.args.PyTreeRestore(item=_nested(path, leaf, lists), restore_args=as_numpy, partial_restore=True)
+def _plain_reader(checkpoint: _Checkpoint, leaves: _Leaves, source: str) -> _Read:
+    """A function that reads the array with the name of a leaf.
+
+    Raises InputError, which names the `source` of the leaves, unless all names, shapes and dtypes fit.
+    """
+    keys = weight_keys(checkpoint.folder, checkpoint.arrays, leaves)
+    missing, extra = sorted(leaves.keys() - keys.keys()), sorted(keys.keys() - leaves.keys())
+    if missing or extra:
+        raise InputError(
+            f"{checkpoint.folder}: lacks {listed(missing)} and has {listed(extra)} besides, expected the {len(leaves)} "
+            f"arrays {source}, save the model's weights alone, or say with --param_map where each lies"
+        )
+    for name, leaf in leaves.items():
+        checkpoint.check_floats(name, keys[name])
+        shape = checkpoint.arrays[keys[name]].shape
+        if shape != leaf.shape:
+            raise InputError(
+                f"{checkpoint.folder}: {name} has shape {list(shape)}, expected {list(leaf.shape)}; use the config.json, "
+                "or the model, that belongs to this checkpoint"
+            )
+    if (checkpoint.item / _DATA_FOLDER).is_dir() and not (checkpoint.item / _MANIFEST).is_file():
+        raise damaged(checkpoint.folder, FileNotFoundError(f"{_MANIFEST} is missing"))
+
+    def read(checkpointer: ocp.Checkpointer, name: str) -> np.ndarray:
+        return checkpoint.read(checkpointer, keys[name]).astype(leaves[name].dtype, copy=False)
+
+    return read
 
 
-def _nested(path: str, leaf: Any, lists: tuple[int, ...]) -> Any:
-    """("blocks/1/q", x) -> {"blocks": [None, {"q": x}]} where there is a list of two."""
-    for key, length in zip(reversed(path.split("/")), reversed(lists), strict=True):
-        leaf = [leaf if str(i) == key else None for i in range(length)] if length else {key: leaf}
-    return leaf
+def _mapped_reader(checkpoint: _Checkpoint, leaves: _Leaves, mapping: Mapping[str, Mapped]) -> _Read:
+    """A function that reads a leaf from the arrays of its mapping.  Raises InputError unless all names and dtypes fit."""
+    unmapped = sorted(set(leaves) - set(mapping))
+    if unmapped:
+        raise InputError(
+            f"{checkpoint.folder}: config.json asks for {listed(unmapped)}, which such a tree has no place for; use the "
+            "config.json of this checkpoint"
+        )
+    keys = checkpoint.keys
+    used = {piece.name for name in leaves for piece in mapping[name].pieces}
+    for name in sorted(used):
+        if name not in keys:
+            close = difflib.get_close_matches(name, list(keys), n=3, cutoff=0.3) or sorted(keys)[:3]
+            raise InputError(
+                f"{checkpoint.folder}: has no array {name} (closest: {', '.join(close)}); mend the name, or config.json"
+            )
+        checkpoint.check_floats(name, keys[name])
+    tops = {_top(name, used) for name in used}
+    unused = [name for name in keys if name not in used and _top(name, used) in tops]
+    if unused:
+        raise InputError(
+            f"{checkpoint.folder}: has {listed(unused)} besides, which nothing is mapped to and which may change the "
+            "scores; use the config.json of this checkpoint, or map them"
+        )
+    return lambda checkpointer, name: _read_mapped(checkpoint, checkpointer, name, leaves[name], mapping[name])
 
 
-def _at(tree: Any, path: str, lists: tuple[int, ...]) -> Any:
-    for key, length in zip(path.split("/"), lists, strict=True):
-        tree = tree[int(key) if length else key]
-    return tree
+def _below_root(mapping: Mapping[str, Mapped], names: Container[str]) -> Mapping[str, Mapped]:
+    """The mapping with the prefix, of `ROOTS`, below which the tree has all of its names; unchanged if there is none."""
+    for root in ROOTS:
+        if all(root + piece.name in names for mapped in mapping.values() for piece in mapped.pieces):
+            return {
+                leaf: Mapped(tuple(piece._replace(name=root + piece.name) for piece in mapped.pieces), mapped.change)
+                for leaf, mapped in mapping.items()
+            }
+    return mapping
+
+
+def _top(name: str, used: set[str]) -> str:
+    """The part of a name that follows the common prefix of all used names.  An optimizer's state differs in it."""
+    common = os.path.commonpath(used)
+    return name.removeprefix(common).strip("/").partition("/")[0] if name.startswith(common) else f"beside {common}"
+
+
+def _read_mapped(
+    checkpoint: _Checkpoint, checkpointer: ocp.Checkpointer, leaf: str, target: jax.ShapeDtypeStruct, mapped: Mapped
+) -> np.ndarray:
+    """One leaf on the host, in its shape and dtype.  Raises InputError for an array of another shape."""
+    host: Any = np.empty(target.shape, target.dtype)
+    first, *others = mapped.pieces
+    slices = list(host) if others or first.axis is not None else [host]
+    layers_of: dict[str, list[int]] = {}  # name of an array -> indices of its layers in the leaf
+    for layer, piece in enumerate(mapped.pieces):
+        layers_of.setdefault(piece.name, []).append(layer)
+    for name, layers in layers_of.items():
+        array = checkpoint.read(checkpointer, checkpoint.keys[name])
+        axis = mapped.pieces[layers[0]].axis
+        if axis is not None and (axis >= array.ndim or array.shape[axis] != len(layers)):
+            raise InputError(
+                f"{checkpoint.folder}: {name} has shape {list(array.shape)}, expected {len(layers)} layers along axis "
+                f"{axis}; use the config.json of this checkpoint, or mend the map"
+            )
+        for layer in layers:
+            part = array if axis is None else np.take(array, mapped.pieces[layer].index, axis)
+            part = mapped.change(part.astype(np.float32))
+            if not _only_merges(part.shape, slices[layer].shape):
+                raise InputError(
+                    f"{checkpoint.folder}: {name} gives {list(part.shape)} for {leaf}, expected "
+                    f"{list(slices[layer].shape)}; use the config.json that belongs to this checkpoint"
+                )
+            slices[layer][...] = part.reshape(slices[layer].shape)
+    return host
+
+
+def _only_merges(shape: tuple[int, ...], merged: tuple[int, ...]) -> bool:
+    """Whether each axis of `merged` is one axis of `shape` or adjacent ones: (D, N * H) of (D, N, H), never (H, D)."""
+    boundaries = set(np.cumprod(shape).tolist())
+    return math.prod(shape) == math.prod(merged) and set(np.cumprod(merged).tolist()) <= boundaries

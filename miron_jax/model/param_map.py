@@ -1,16 +1,16 @@
-"""Trees of other names -> where each leaf of the decoder lies in them: MaxText's, and the user's own.
+"""Mappings from the decoder's leaves to arrays of other names: MaxText's, and the user's own.
 
-Arrives: the names on disk, a ModelConfig or the user's mapping.  Leaves: `Mapped`, a leaf.  It deliberately does not read
-arrays.
+Arrives: the names on disk, a ModelConfig or the user's mapping.  Leaves: `Mapped` for each leaf.  It deliberately does not
+read arrays.
 
-A user's mapping is JSON, or what a function `mapping(shapes)` returns, one entry a leaf of the model:
+A user's mapping is JSON, or the result of a function `mapping(shapes)`, with one entry for each leaf of the model:
 
     {"embedding_VD": "wte/embedding",                                 one array
-     "layers/attn/q/kernel_IO": "h_{}/attn/query/kernel",             one a layer; (D, N, H) counts as (D, N * H)
+     "layers/attn/q/kernel_IO": "h_{}/attn/query/kernel",             one for each layer; (D, N, H) counts as (D, N * H)
      "layers/mlp/up/kernel_IO": {"name": "blocks/fc", "layer_axis": 1, "transposed": true}}    all layers in one array
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,18 +25,18 @@ Change = Callable[[np.ndarray], np.ndarray]
 
 
 class Piece(NamedTuple):
-    """Where one layer of a leaf lies, or all of a leaf that has no layers."""
+    """The array, or the part of one, that holds one layer of a leaf or a leaf without layers."""
 
     name: str
-    axis: int | None = None  # of the layers, where the array holds several
-    index: int = 0  # along it
+    axis: int | None = None  # the axis of layers, if the array holds several
+    index: int = 0  # of this layer along that axis
 
 
 class Mapped(NamedTuple):
-    """Where a leaf lies."""
+    """The arrays that hold a leaf."""
 
-    pieces: tuple[Piece, ...]  # one a layer
-    change: Change  # of each, before it takes the leaf's shape
+    pieces: tuple[Piece, ...]  # one for each layer
+    change: Change  # applied to each piece before it is reshaped to the leaf
 
 
 def _same(x: np.ndarray) -> np.ndarray:
@@ -46,28 +46,24 @@ def _same(x: np.ndarray) -> np.ndarray:
 # MaxText: AI-Hypercomputer/maxtext 0.2.5, checkpoint_conversion/utils/param_mapping.py and models/
 
 
-def is_maxtext(names: Iterable[str]) -> bool:
+def is_maxtext(names: Collection[str]) -> bool:
     """Whether these are the names of a MaxText tree."""
-    every = [name.removesuffix("/value") for name in names]
-    wanted = ("token_embedder/embedding", "decoder/decoder_norm/scale")
-    return all(any(name == own or name.endswith(f"/{own}") for name in every) for own in wanted)
+    suffixes = ("token_embedder/embedding", "decoder/decoder_norm/scale")
+    return all(any(f"/{name}".endswith(f"/{suffix}") for name in names) for suffix in suffixes)
 
 
-def maxtext_map(where: Path, config: ModelConfig, names: Iterable[str], scale: float) -> dict[str, Mapped]:
-    """Of a Llama or Gemma.  `scale`: what the decoder multiplies embeddings by, in the run's dtype; MaxText's Gemma keeps it
-    in its embedding.
+def maxtext_map(folder: Path, config: ModelConfig, names: Collection[str], scale: float) -> dict[str, Mapped]:
+    """The mapping of a Llama or Gemma; `scale` is the decoder's embedding scale in the run's dtype.
 
-    MaxText keeps kernels as (embed, heads, head), stacks layers along axis 1 or numbers them, and folds the attention's
-    scale into the query's kernel, but for Gemma 3.  Where it rotates as Llama 3.1 does (rope_type llama3.1) the pairs of q
-    and k are neighbours, else halves as in Hugging Face's order.  Its Gemma norms hold 1 + weight.  Vocabularies may be
-    padded.
+    MaxText stores kernels as (embed, heads, head), stacks layers along axis 1 or numbers them, and multiplies the
+    attention scale into the query kernel, except for Gemma 3.  With rope_type llama3.1 the rotated pairs of q and k are
+    neighbours, else halves as in Hugging Face's order.  Its Gemma embedding includes the embedding scale, and its Gemma
+    norms hold 1 + weight.  Vocabularies may be padded.  Raises InputError for another family.
     """
-    _check_maxtext(where, config)
+    _check_maxtext(folder, config)
     family = config.family
-    every = sorted(name.removesuffix("/value") for name in names)
-    root = _maxtext_root(where, every)
-    inside = {name.removeprefix(root) for name in every if name.startswith(root)}
-    layer = _LayerNames(config, inside, root)
+    root = _maxtext_root(folder, names)
+    layer = _LayerNames(config, {name.removeprefix(root) for name in names if name.startswith(root)}, root)
     offset = config.norm_offset
 
     def norm(x: np.ndarray) -> np.ndarray:
@@ -109,128 +105,135 @@ def maxtext_map(where: Path, config: ModelConfig, names: Iterable[str], scale: f
     return mapped
 
 
-def _check_maxtext(where: Path, config: ModelConfig) -> None:
-    """Raises InputError for a family, or a head, whose MaxText trees are not read."""
+def _check_maxtext(folder: Path, config: ModelConfig) -> None:
+    """Raises InputError for a family, or a head, that is not read from MaxText's trees."""
     family = config.family
     if family not in ("llama", "mistral", "gemma", "gemma2", "gemma3_text"):
         raise InputError(
-            f"{where}: a MaxText tree of a {family} model is not read, expected Llama, Mistral or Gemma: convert it with "
+            f"{folder}: a MaxText tree of a {family} model is not read, expected Llama, Mistral or Gemma: convert it with "
             "MaxText's to_huggingface.py, or name its arrays with --param_map"
         )
     if config.tied_head and not family.startswith("gemma"):
         raise InputError(
-            f"{where}: a MaxText tree of a {family} model with a tied head (tie_word_embeddings): whether its logits are "
+            f"{folder}: a MaxText tree of a {family} model with a tied head (tie_word_embeddings): whether its logits are "
             "divided by sqrt(embed) stands in MaxText's own config; convert it with MaxText's to_huggingface.py"
         )
 
 
-def _maxtext_root(where: Path, names: Iterable[str]) -> str:
-    """What stands before the weights' names; an optimizer's moments have the same names below another one."""
-    last = "token_embedder/embedding"
-    roots = {name.removesuffix(last) for name in names if name == last or name.endswith(f"/{last}")}
+def _maxtext_root(folder: Path, names: Iterable[str]) -> str:
+    """The prefix of the weights' names; an optimizer's moments have the same names after another prefix.
+
+    Raises InputError if several prefixes may be that of the weights.
+    """
+    suffix = "token_embedder/embedding"
+    roots = {name.removesuffix(suffix) for name in names if f"/{name}".endswith(f"/{suffix}")}
     for root in ("params/params/", "params/", ""):
         if root in roots:
             return root
     if len(roots) != 1:
         raise InputError(
-            f"{where}: holds MaxText's names below {', '.join(sorted(roots))}, expected them once, or below params; save "
+            f"{folder}: holds MaxText's names below {', '.join(sorted(roots))}, expected them once, or below params; save "
             "the weights alone"
         )
     return next(iter(roots))
 
 
 class _LayerNames(NamedTuple):
-    """Where MaxText puts a layer's arrays: Gemma 2 pairs layers (local, global), Gemma 3 scans blocks of six."""
+    """Names of a layer's arrays in MaxText: Gemma 2 pairs layers (local, global), Gemma 3 scans blocks of six."""
 
     config: ModelConfig
-    inside: set[str]  # names below the root
+    names: set[str]  # without the root
     root: str
 
     def __call__(self, name: str, change: Change) -> Mapped:
         return Mapped(tuple(self._piece(name, layer) for layer in range(self.config.num_layers)), change)
 
     def _piece(self, name: str, layer: int) -> Piece:
-        below, index = name.format(""), layer
+        suffix, index = name.format(""), layer
         if self.config.family == "gemma2":
-            below, index = name.format("_global" if layer % 2 else "_local"), layer // 2
-        stacked = f"decoder/layers/{below}"
-        if stacked in self.inside:
+            suffix, index = name.format("_global" if layer % 2 else "_local"), layer // 2
+        stacked = f"decoder/layers/{suffix}"
+        if stacked in self.names:
             return Piece(self.root + stacked, 1, index)
-        block, place = divmod(layer, 6)
-        in_block = f"decoder/layers/layers_{place}/{below}"
-        left = f"decoder/layers_remainder/layers_{place}/{below}"
-        if in_block in self.inside and layer < self.config.num_layers - self.config.num_layers % 6:
+        block, layer_of_block = divmod(layer, 6)
+        in_block = f"decoder/layers/layers_{layer_of_block}/{suffix}"
+        in_remainder = f"decoder/layers_remainder/layers_{layer_of_block}/{suffix}"
+        if in_block in self.names and layer < self.config.num_layers - self.config.num_layers % 6:
             return Piece(self.root + in_block, 1, block)
-        if left in self.inside:
-            return Piece(self.root + left)
-        return Piece(f"{self.root}decoder/layers_{index}/{below}")
+        if in_remainder in self.names:
+            return Piece(self.root + in_remainder)
+        return Piece(f"{self.root}decoder/layers_{index}/{suffix}")
 
 
 # The user's own names
 
 
 def users_map(
-    given: str,
+    param_map: str,
     shapes: Mapping[str, tuple[int, ...]],
     leaves: Mapping[str, tuple[int, ...]],
     has_layers: bool,
 ) -> dict[str, Mapped]:
-    """`given`: --param_map, a JSON file or package.module:function.  `leaves`: what the model needs, with shapes; where it
-    `has_layers`, those below layers/ hold all of them.  Raises InputError."""
-    entries = _entries(given, shapes)
+    """The mapping that --param_map names: a JSON file, or package.module:function, which is called with the stored `shapes`.
+
+    `leaves`: shapes of the model's leaves.  With `has_layers` the first axis of those below layers/ is that of layers.
+    Raises InputError for a mapping that is malformed, incomplete or names an unknown leaf.
+    """
+    entries = _entries(param_map, shapes)
     unknown = sorted(set(entries) - set(leaves))
     missing = sorted(set(leaves) - set(entries))
     if unknown or missing:
         which = f"names {unknown[0]}, which the model does not have" if unknown else f"lacks {missing[0]}"
-        raise InputError(f"--param_map={given}: {which}, expected an entry for each of {', '.join(sorted(leaves))}")
-    layers = {leaf: leaves[leaf][0] if has_layers and leaf.startswith("layers/") else None for leaf in entries}
-    return {leaf: _mapped(given, leaf, entry, layers[leaf]) for leaf, entry in entries.items()}
+        raise InputError(f"--param_map={param_map}: {which}, expected an entry for each of {', '.join(sorted(leaves))}")
+    num_layers = {leaf: leaves[leaf][0] if has_layers and leaf.startswith("layers/") else None for leaf in entries}
+    return {leaf: _mapped(param_map, leaf, entry, num_layers[leaf]) for leaf, entry in entries.items()}
 
 
-def _entries(given: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+def _entries(param_map: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     from miron_jax.model.own import import_from, is_factory
 
-    if is_factory(given) and not Path(given).exists():
-        found = import_from(given, "--param_map", 1)(dict(shapes))
+    if is_factory(param_map) and not Path(param_map).exists():
+        entries = import_from(param_map, "--param_map", 1)(dict(shapes))
     else:
-        path = local_path(given)
+        path = local_path(param_map)
         if not path.is_file():
-            raise InputError(f"--param_map={given}: no such file, and no package.module:function; check the path")
+            raise InputError(f"--param_map={param_map}: no such file, and no package.module:function; check the path")
         try:
-            found = parse_json(path.read_text(encoding="utf-8"))
+            entries = parse_json(path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise InputError(f"--param_map={given}: not JSON ({error}), expected an object: leaf to name") from None
-    if not isinstance(found, Mapping):
-        raise InputError(f"--param_map={given}: holds a {type(found).__name__}, expected an object: leaf to name")
-    return dict(found)
+            raise InputError(f"--param_map={param_map}: not JSON ({error}), expected an object: leaf to name") from None
+    if not isinstance(entries, Mapping):
+        raise InputError(f"--param_map={param_map}: holds a {type(entries).__name__}, expected an object: leaf to name")
+    return dict(entries)
 
 
 _KEYS = ("name", "layer_axis", "transposed", "change")
 
 
-def _mapped(given: str, leaf: str, entry: Any, layers: int | None) -> Mapped:
+def _mapped(param_map: str, leaf: str, entry: Any, num_layers: int | None) -> Mapped:
+    """One entry of a user's mapping.  Raises InputError for an entry of the wrong form."""
     rules: Any = {"name": entry} if isinstance(entry, str) else entry
     axis = rules.get("layer_axis", 0) if isinstance(rules, Mapping) else 0
     fits = isinstance(rules, Mapping) and isinstance(rules.get("name"), str) and set(rules) <= set(_KEYS)
     fits = fits and type(axis) is int and axis >= 0 and isinstance(rules.get("transposed", False), bool)
     if not fits or not callable(rules.get("change", _same)):
         raise InputError(
-            f"--param_map={given}: {leaf} is {entry!r}, expected a name, or an object of name, layer_axis (a number from "
-            "0), transposed (true or false) and, in a function's result, change (array to array)"
+            f"--param_map={param_map}: {leaf} is {entry!r}, expected a name, or an object of name, layer_axis (a number "
+            "from 0), transposed (true or false) and, in a function's result, change (array to array)"
         )
-    name, turned, change = rules["name"], rules.get("transposed", False), rules.get("change", _same)
+    name, transposed, change = rules["name"], rules.get("transposed", False), rules.get("change", _same)
 
     def changed(x: np.ndarray) -> np.ndarray:
         x = change(x)
-        if turned and x.ndim != 2:
+        if transposed and x.ndim != 2:
             raise InputError(
-                f"--param_map={given}: {leaf} is to be transposed, but {name} has shape {list(x.shape)}, expected two axes: "
-                "turn it with a function's `change`"
+                f"--param_map={param_map}: {leaf} is to be transposed, but {name} has shape {list(x.shape)}, expected two "
+                "axes: turn it with a function's `change`"
             )
-        return x.T if turned else x
+        return x.T if transposed else x
 
-    if layers is None:
+    if num_layers is None:
         return Mapped((Piece(name),), changed)
     if "{}" in name:
-        return Mapped(tuple(Piece(name.replace("{}", str(i))) for i in range(layers)), changed)
-    return Mapped(tuple(Piece(name, axis, i) for i in range(layers)), changed)
+        return Mapped(tuple(Piece(name.replace("{}", str(i))) for i in range(num_layers)), changed)
+    return Mapped(tuple(Piece(name, axis, i) for i in range(num_layers)), changed)

@@ -1,7 +1,7 @@
-"""Folders in object stores (gs://, s3://, ...): looked at where they are, copied here one at a time to be read.
+"""Folders in object stores (gs://, s3://, ...): listed in the store, and copied to a local folder to be read.
 
-Arrives: a URL that fsspec knows, or a local path.  Leaves: a folder with pathlib's methods; a local copy while it is needed.
-It deliberately does not know checkpoints.  A store's own package (gcsfs, s3fs) is installed by whoever needs it.
+Arrives: a URL that fsspec knows, or a local path.  Leaves: a folder with pathlib's methods, or a temporary local copy.  It
+deliberately does not know checkpoints.  Users install the package of their store (gcsfs, s3fs) themselves.
 """
 
 import atexit
@@ -15,37 +15,39 @@ from typing import Any
 from miron_jax.errors import InputError
 from miron_jax.files.places import public
 
-_TOLD = ("size", "etag", "ETag", "md5Hash", "mtime", "updated", "LastModified", "created")  # by stores, of a file
+# Properties by which stores identify a version of a file
+_VERSION_FIELDS = ("size", "etag", "ETag", "md5Hash", "mtime", "updated", "LastModified", "created")
 
 
 def folder_at(url: str, flag: str) -> Path:
-    """The folder behind a URL, which has pathlib's methods.  Raises InputError where it cannot be reached."""
-    from upath import UPath  # fsspec takes a while to import
+    """The folder at a URL, with pathlib's methods.  Raises InputError, which names `flag`, if it cannot be reached."""
+    from upath import UPath  # imported here because fsspec is slow to import
 
     try:
         folder: Any = UPath(url)
-        found = folder.is_dir()
+        exists = folder.is_dir()
     except (ImportError, ValueError) as error:
         raise InputError(
             f"{flag}={public(url)}: {error}: install what reads that store, or name a local folder"
         ) from None
-    except Exception as error:  # every store has errors of its own
+    except Exception as error:  # each store has its own classes of errors
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
             f"{flag}={public(url)}: the store answers: {reason:.200}; check the name and your credentials"
         ) from error
-    if not found:
+    if not exists:
         raise InputError(f"{flag}={public(url)}: no such folder in the store; check the name")
     return folder
 
 
 def is_remote(folder: Path) -> bool:
+    """Whether the folder is in an object store."""
     return not isinstance(folder, Path)
 
 
 @contextmanager
-def here(folder: Path) -> Iterator[Path]:
-    """The folder itself, or a copy of all of it for a while.  An InputError about the copy names the folder."""
+def local_copy(folder: Path) -> Iterator[Path]:
+    """The folder itself if it is local, else a temporary copy.  An InputError about the copy names the original folder."""
     if not is_remote(folder):
         yield folder
         return
@@ -58,8 +60,8 @@ def here(folder: Path) -> Iterator[Path]:
             raise InputError(str(error).replace(str(copy), str(folder))) from error
 
 
-def files_here(folder: Path) -> Path:
-    """The folder itself, or a copy of its own files (config.json, tokenizer) that stays while the process runs."""
+def local_config_files(folder: Path) -> Path:
+    """The folder itself if it is local, else a copy of config.json and the tokenizer that lasts as long as the process."""
     if not is_remote(folder):
         return folder
     copy = Path(tempfile.mkdtemp(prefix="miron-jax-"))
@@ -79,11 +81,11 @@ def _copy(folder: Path, target: Path, deep: bool) -> None:
                 shutil.copyfileobj(source, sink, 1 << 22)
 
 
-def told_of(path: Path) -> list[Any]:
-    """What tells one version of a file from another."""
+def file_version(path: Path) -> list[Any]:
+    """Size, time and checksum of a file, so far as its store knows them: they differ between versions of the file."""
     if not is_remote(path):
-        found = path.stat()
-        return [found.st_size, found.st_mtime_ns]
+        stat = path.stat()
+        return [stat.st_size, stat.st_mtime_ns]
     remote: Any = path
-    told = remote.fs.info(remote.path)
-    return [str(told[name]) for name in _TOLD if told.get(name) is not None]
+    properties = remote.fs.info(remote.path)
+    return [str(properties[name]) for name in _VERSION_FIELDS if properties.get(name) is not None]

@@ -1,10 +1,10 @@
-"""Rotary positions: rope parameters of a config -> frequencies, by transformers' rules and roundings.
+"""Rotary frequencies from the rope parameters of a config, with transformers' rules and rounding.
 
-Arrives: theta, the rotated part of a head, and what a way of scaling takes.  Leaves: `Rope`.  It deliberately does not
-know layers, positions or config files.
+Arrives: theta, the rotated dimensions of a head, and the parameters of a kind of scaling.  Leaves: `Rope`.  It deliberately
+does not know layers, positions or config files.
 
-Every step is float32 as in transformers (modeling_rope_utils.py): at place 8000 a frequency's last bit is worth 5e-4
-radians, so the rounding that models were trained with is kept.
+Every step is float32 as in transformers (modeling_rope_utils.py): at position 8000 the last bit of a frequency changes an
+angle by 5e-4 radians, so the rounding that models were trained with is kept.
 """
 
 import math
@@ -15,7 +15,7 @@ import numpy as np
 
 from miron_jax.model.config import Dynamic, Rope
 
-# Parameters of each kind beside theta
+# Parameters of each kind, besides theta
 KINDS: Mapping[str, tuple[str, ...]] = {
     "default": (),
     "linear": ("factor",),
@@ -30,50 +30,50 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 
 
 def rope_of(kind: str, parameters: Mapping[str, Any], size: int) -> Rope:
-    """Rotation of `size` numbers of a head, size / 2 pairs."""
+    """Frequencies of `size` rotated dimensions of a head, that is size / 2 pairs.
+
+    Raises KeyError, TypeError, ValueError or ArithmeticError for missing or unusable parameters.
+    """
     theta = np.float32(parameters["rope_theta"])
     exponent = np.arange(0, size, 2, dtype=np.float32) / np.float32(size)
-    wide = theta**exponent  # radians of one turn, over 2 pi: the wavelength in places
-    scale, more = 1.0, {}
+    inverse = theta**exponent  # positions per radian
+    frequency, scale, by_length = np.float32(1) / inverse, 1.0, {}
     if kind == "linear":
-        frequency = (np.float32(1) / wide) / np.float32(parameters["factor"])
+        frequency = frequency / np.float32(parameters["factor"])
     elif kind == "llama3":
-        frequency = _llama3(np.float32(1) / wide, parameters)
+        frequency = _llama3(frequency, parameters)
     elif kind == "yarn":
-        frequency, scale = _yarn(wide, parameters, size), _yarn_scale(parameters)
+        frequency, scale = _yarn(inverse, parameters, size), _yarn_scale(parameters)
     elif kind == "longrope":
         short, long = (np.asarray(parameters[name], np.float32) for name in ("short_factor", "long_factor"))
-        frequency, scale = np.float32(1) / (short * wide), _longrope_scale(parameters)
-        more = {
-            "long": tuple((np.float32(1) / (long * wide)).tolist()),
-            "original_length": parameters["original_max_position_embeddings"],
-        }
-    else:
-        frequency = np.float32(1) / wide
-    if kind == "dynamic":
+        frequency, scale = np.float32(1) / (short * inverse), _longrope_scale(parameters)
+        long_frequencies = tuple((np.float32(1) / (long * inverse)).tolist())
+        by_length = {"long": long_frequencies, "original_length": parameters["original_max_position_embeddings"]}
+    elif kind == "dynamic":
         dynamic = Dynamic(parameters["rope_theta"], parameters["factor"], size)
-        more = {"dynamic": dynamic, "original_length": parameters["max_position_embeddings"]}
-    return Rope(tuple(frequency.astype(np.float32).tolist()), scale, kind=kind, **more)
+        by_length = {"dynamic": dynamic, "original_length": parameters["max_position_embeddings"]}
+    return Rope(tuple(frequency.astype(np.float32).tolist()), scale, kind=kind, **by_length)
 
 
 def _llama3(frequency: np.ndarray, parameters: Mapping[str, Any]) -> np.ndarray:
-    """Slow turns are slowed by `factor`, fast ones stay, those between are mixed (Llama 3.1)."""
+    """Low frequencies are divided by `factor`, high ones kept, those between interpolated (Llama 3.1)."""
     factor, original = np.float32(parameters["factor"]), parameters["original_max_position_embeddings"]
     low, high = parameters["low_freq_factor"], parameters["high_freq_factor"]
     wavelength = np.float32(2 * math.pi) / frequency
-    slowed = np.where(wavelength > original / low, frequency / factor, frequency)
-    share = (np.float32(original) / wavelength - np.float32(low)) / np.float32(high - low)
-    mixed = (1 - share) * slowed / factor + share * slowed
+    scaled = np.where(wavelength > original / low, frequency / factor, frequency)
+    weight = (np.float32(original) / wavelength - np.float32(low)) / np.float32(high - low)
+    interpolated = (1 - weight) * scaled / factor + weight * scaled
     between = (wavelength >= original / high) & (wavelength <= original / low)
-    return np.where(between, mixed, slowed)
+    return np.where(between, interpolated, scaled)
 
 
-def _yarn(wide: np.ndarray, parameters: Mapping[str, Any], size: int) -> np.ndarray:
-    """Pairs that turn often within the original length keep their frequency, rare ones are slowed (YaRN, section 3)."""
+def _yarn(inverse: np.ndarray, parameters: Mapping[str, Any], size: int) -> np.ndarray:
+    """Pairs with many turns within the original length keep their frequency, those with few are divided by `factor` (YaRN,
+    section 3)."""
     theta, original = parameters["rope_theta"], parameters["original_max_position_embeddings"]
 
     def pair_of(turns: float) -> float:
-        """Where a pair turns this often within the original length."""
+        """Index of the pair with so many turns within the original length."""
         return size * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
 
     first, last = pair_of(parameters.get("beta_fast") or 32), pair_of(parameters.get("beta_slow") or 1)
@@ -83,11 +83,11 @@ def _yarn(wide: np.ndarray, parameters: Mapping[str, Any], size: int) -> np.ndar
     width = last - first if last != first else 0.001
     ramp = np.clip((np.arange(size // 2, dtype=np.float32) - np.float32(first)) / np.float32(width), 0, 1)
     kept = np.float32(1) - ramp
-    return np.float32(1) / (np.float32(parameters["factor"]) * wide) * (1 - kept) + np.float32(1) / wide * kept
+    return np.float32(1) / (np.float32(parameters["factor"]) * inverse) * (1 - kept) + np.float32(1) / inverse * kept
 
 
 def _longrope_scale(parameters: Mapping[str, Any]) -> float:
-    """Of cosines and sines, for short and long requests alike (LongRoPE, section 3)."""
+    """Scale of cosines and sines, the same for short and long requests (LongRoPE, section 3)."""
     original = parameters["original_max_position_embeddings"]
     factor = parameters.get("factor") or parameters["max_position_embeddings"] / original
     if parameters.get("attention_factor") is not None:
@@ -96,12 +96,12 @@ def _longrope_scale(parameters: Mapping[str, Any]) -> float:
 
 
 def _yarn_scale(parameters: Mapping[str, Any]) -> float:
-    """Of cosines and sines: attention_factor where it is given, else from the factor."""
+    """Scale of cosines and sines: attention_factor if it is set, else computed from the factor."""
     if parameters.get("attention_factor") is not None:
         return float(parameters["attention_factor"])
 
-    def grown(weight: float) -> float:
+    def scale_of(weight: float) -> float:
         return 1.0 if parameters["factor"] <= 1 else 0.1 * weight * math.log(parameters["factor"]) + 1.0
 
     first, second = parameters.get("mscale"), parameters.get("mscale_all_dim")
-    return grown(first) / grown(second) if first and second else grown(1.0)
+    return scale_of(first) / scale_of(second) if first and second else scale_of(1.0)

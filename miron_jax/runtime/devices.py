@@ -44,6 +44,7 @@ class Placement:
     mesh: Mesh | None = None
     how: Literal["one", "pmap", "mesh", "user"] = "one"
     row_axes: tuple[str, ...] = ()  # axes of the mesh that the rows of one shard are split over
+    memory: int | None = None  # bytes of each device, if it only compiles and cannot be asked
 
     @classmethod
     def default(cls) -> "Placement":
@@ -81,7 +82,14 @@ class Placement:
                 f"--mesh={','.join(f'{axis}={n}' for axis, n in axes)} takes {size} devices, this host has "
                 f"{len(local)}{everywhere}: name sizes whose product is that"
             )
-        return cls(local[0], Mesh(np.asarray(devices).reshape(shape), AXES), "mesh", (FSDP,) if shape[1] > 1 else ())
+        return cls.on_mesh(devices, shape)
+
+    @classmethod
+    def on_mesh(cls, devices: list[Device], shape: tuple[int, ...], memory: int | None = None) -> "Placement":
+        """A mesh of this shape, in the order of AXES."""
+        mesh = Mesh(np.asarray(devices).reshape(shape), AXES)
+        device = mesh.local_devices[0] if memory is None else devices[0]
+        return cls(device, mesh, "mesh", (FSDP,) if shape[1] > 1 else (), memory)
 
     def size(self, *axes: str) -> int:
         """Number of devices along these axes of the mesh."""
@@ -201,6 +209,8 @@ class Placement:
 
         Unlimited on a mesh that spans hosts, since all hosts must choose the same sizes.
         """
+        if self.memory is not None:
+            return float(self.memory)
         if self.is_global:
             return float(1 << 60)
         statistics = self.device.memory_stats()

@@ -39,7 +39,9 @@ def described_devices(topology: str) -> list[Device]:
     Raises InputError for an unknown topology, and where libtpu is absent or does not go with this jax.
     """
     if not re.fullmatch(rf"({'|'.join(CHIPS)}):\d+(x\d+){{1,2}}", topology):
-        raise InputError(f"{topology!r} is not a known topology, expected {', '.join(CHIPS)} and sizes, such as {EXAMPLES}")
+        raise InputError(
+            f"{topology!r} is not a known topology, expected {', '.join(CHIPS)} and sizes, such as {EXAMPLES}"
+        )
     # libtpu otherwise asks a metadata server what it runs on.
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")
@@ -68,7 +70,9 @@ def described_placement(topology: str, axes: tuple[tuple[str, int], ...] = ()) -
     size = math.prod(shape)
     if size > len(devices):
         mesh = ",".join(f"{axis}={count}" for axis, count in axes)
-        raise InputError(f"--mesh={mesh} takes {size} devices, {topology} has {len(devices)}: name sizes whose product is that")
+        raise InputError(
+            f"--mesh={mesh} takes {size} devices, {topology} has {len(devices)}: name sizes whose product is that"
+        )
     return Placement.on_mesh(devices[:size], shape, memory)
 
 

@@ -1,6 +1,6 @@
-"""Architectures: a file here that has `FAMILIES`, by their model_type in config.json, is found.
+"""Registry of architectures: every file of this folder that defines `FAMILIES`, by model_type of config.json.
 
-Arrives: a model_type.  Leaves: its `Family`.  It deliberately names none.
+Arrives: a model_type.  Leaves: its `Family`.  It deliberately does not name any architecture.
 """
 
 import pkgutil
@@ -14,13 +14,13 @@ from miron_jax.model.families.naming import Table
 
 @cache
 def families() -> dict[str, Family]:
-    """All that are known, by model_type."""
-    known: dict[str, Family] = {}
+    """model_type -> Family, of all files in this folder."""
+    registry: dict[str, Family] = {}
     for module in pkgutil.iter_modules(__path__, f"{__name__}."):
-        known |= getattr(import_module(module.name), "FAMILIES", {})
-    return known
+        registry |= getattr(import_module(module.name), "FAMILIES", {})
+    return registry
 
 
 def tensor_names(config: ModelConfig) -> Table:
-    """Leaf -> its tensor, for every leaf that the family can have; a config uses those that its decoder has."""
+    """Leaf -> its tensor, for every leaf that the family can have; a decoder uses those that its config asks for."""
     return families()[config.family].names(config)

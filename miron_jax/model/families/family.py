@@ -1,6 +1,6 @@
-"""What an architecture is: how its config.json is read, and where its weights lie.
+"""What an architecture consists of: a reader of its config.json and the names of its tensors.
 
-Arrives: nothing.  Leaves: `Family`.  It deliberately knows none.
+Arrives: nothing.  Leaves: `Family`.  It deliberately does not know any particular architecture.
 """
 
 from collections.abc import Callable
@@ -12,5 +12,5 @@ from miron_jax.model.hf_fields import Fields
 
 
 class Family(NamedTuple):
-    config: Callable[[Fields], ModelConfig]  # config.json's fields -> what the decoder computes
+    config: Callable[[Fields], ModelConfig]  # fields of config.json -> what the decoder computes; raises InputError
     names: Callable[[ModelConfig], Table]  # leaf -> its tensor, for every leaf that the family can have

@@ -1,105 +1,93 @@
-"""GPT-2, GPT-J, GPT-NeoX and Pythia: how config.json is read, and where the weights lie.
+"""GPT-2, GPT-J, GPT-NeoX and Pythia: how config.json is read, and the names of the tensors.
 
 Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does not know files.
 """
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
-from miron_jax.model.families.naming import Source, Table, linear, norm
+from miron_jax.model.families.naming import Source, Table, fused, linear, norm
 from miron_jax.model.families.reading import activation, head_size, llama_like, rope_from
 from miron_jax.model.hf_fields import Fields
 
 
-def _gpt2_config(fields: Fields) -> ModelConfig:
+def _gpt_like(fields: Fields, used_fields: str) -> ModelConfig:
+    """A decoder without rotation and attention biases, of the sizes that GPT-2 and GPT-J name in the same way.
+
+    `used_fields` as in `llama_like`.
+    """
     fields.allow_only(
-        "vocab_size n_positions n_embd n_layer n_head n_inner activation_function layer_norm_epsilon "
-        "scale_attn_weights scale_attn_by_inverse_layer_idx add_cross_attention tie_word_embeddings"
+        "vocab_size n_positions n_embd n_layer n_head n_inner activation_function layer_norm_epsilon scale_attn_weights "
+        f"tie_word_embeddings {used_fields}"
     )
-    fields.require("scale_attn_by_inverse_layer_idx", False)
-    fields.require("add_cross_attention", False)
     head_dim = head_size(fields, "n_embd", "n_head")
     return ModelConfig(
-        **_gpt_sizes(fields),
+        family=fields.family,
+        vocab_size=fields["vocab_size"],
+        d_model=fields["n_embd"],
+        num_layers=fields["n_layer"],
+        num_heads=fields["n_head"],
+        num_kv_heads=fields["n_head"],
         head_dim=head_dim,
+        d_ff=4 * fields["n_embd"] if fields["n_inner"] is None else fields["n_inner"],
+        trained_length=fields["n_positions"],
         num_positions=fields["n_positions"],
         layer_ropes=(),
-        attn_scale=head_dim**-0.5 if fields["scale_attn_weights"] else 1.0,
-        qkv_bias=True,
-        attn_out_bias=True,
+        layer_windows=(None,) * fields["n_layer"],
+        norm="layer",
+        norm_eps=fields["layer_norm_epsilon"],
+        attn_scale=head_dim**-0.5,
+        activation=activation(fields, "activation_function"),
+        gated_mlp=False,
+        mlp_bias=True,
+        tied_head=fields["tie_word_embeddings"],
     )
+
+
+def _gpt2_config(fields: Fields) -> ModelConfig:
+    config = _gpt_like(fields, "scale_attn_by_inverse_layer_idx add_cross_attention")
+    fields.require("scale_attn_by_inverse_layer_idx", False)
+    fields.require("add_cross_attention", False)
+    attn_scale = config.attn_scale if fields["scale_attn_weights"] else 1.0
+    return replace(config, attn_scale=attn_scale, qkv_bias=True, attn_out_bias=True)
 
 
 def _gptj_config(fields: Fields) -> ModelConfig:
-    fields.allow_only(
-        "vocab_size n_positions n_embd n_layer n_head n_inner activation_function layer_norm_epsilon rotary rotary_dim "
-        "scale_attn_weights tie_word_embeddings"
-    )
-    head_dim = head_size(fields, "n_embd", "n_head")
-    if not isinstance(fields["rotary_dim"], int) or not 0 < fields["rotary_dim"] <= head_dim:
-        raise fields.refuse("rotary_dim", fields["rotary_dim"], f"at least 1 and at most the head size, {head_dim}")
-    one = rope_from(fields, {"rope_theta": 10000.0}, fields["rotary_dim"])
-    return ModelConfig(
-        **_gpt_sizes(fields),
-        head_dim=head_dim,
-        num_positions=None,
-        layer_ropes=(one,) * fields["n_layer"],
-        attn_scale=head_dim**-0.5,
-        parallel="one_norm",
-        head_bias=True,
-    )
-
-
-def _gpt_sizes(fields: Fields) -> dict[str, Any]:
-    return {
-        "family": fields.family,
-        "vocab_size": fields["vocab_size"],
-        "d_model": fields["n_embd"],
-        "num_layers": fields["n_layer"],
-        "num_heads": fields["n_head"],
-        "num_kv_heads": fields["n_head"],
-        "d_ff": 4 * fields["n_embd"] if fields["n_inner"] is None else fields["n_inner"],
-        "trained_length": fields["n_positions"],
-        "layer_windows": (None,) * fields["n_layer"],
-        "norm": "layer",
-        "norm_eps": fields["layer_norm_epsilon"],
-        "activation": activation(fields, "activation_function"),
-        "gated_mlp": False,
-        "mlp_bias": True,
-        "tied_head": fields["tie_word_embeddings"],
-    }
+    config = _gpt_like(fields, "rotary rotary_dim")
+    rotary_dim, head_dim = fields["rotary_dim"], config.head_dim
+    if not isinstance(rotary_dim, int) or not 0 < rotary_dim <= head_dim:
+        raise fields.refuse("rotary_dim", rotary_dim, f"at least 1 and at most the head size, {head_dim}")
+    rope = rope_from(fields, {"rope_theta": 10000.0}, rotary_dim)
+    layer_ropes = (rope,) * config.num_layers
+    return replace(config, num_positions=None, layer_ropes=layer_ropes, parallel="one_norm", head_bias=True)
 
 
 def _gpt_neox_config(fields: Fields) -> ModelConfig:
-    more = "attention_bias use_parallel_residual hidden_act layer_norm_eps rotary_pct rotary_emb_base partial_rotary_factor"
-    bias = fields["attention_bias"]
+    rotary = "rotary_pct rotary_emb_base partial_rotary_factor"
     return replace(
-        llama_like(fields, more),
+        llama_like(fields, f"attention_bias use_parallel_residual hidden_act layer_norm_eps {rotary}"),
         norm="layer",
         parallel="own_norm" if fields["use_parallel_residual"] else None,
         gated_mlp=False,
-        qkv_bias=bias,
-        attn_out_bias=bias,
         mlp_bias=True,
     )
 
 
 def _gpt_neox_names(config: ModelConfig) -> Table:
-    """Each head's query, key and value stand side by side."""
+    """One tensor holds the query, key and value of the first head, then those of the next one, and so on."""
     size = config.num_heads * config.head_dim
-    of_part = np.arange(3 * size).reshape(config.num_heads, 3, config.head_dim).transpose(1, 0, 2).reshape(3, size)
+    columns = np.arange(3 * size).reshape(config.num_heads, 3, config.head_dim).transpose(1, 0, 2).reshape(3, size)
     qkv = "layers.{}.attention.query_key_value"
     return {
         "embedding_VD": Source("embed_in.weight"),
         **norm("final_norm", "final_layer_norm"),
         **norm("layers/attn_norm", "layers.{}.input_layernorm"),
-        **linear("layers/attn/q", qkv, columns=of_part[0], width=3 * size),
-        **linear("layers/attn/k", qkv, columns=of_part[1], width=3 * size),
-        **linear("layers/attn/v", qkv, columns=of_part[2], width=3 * size),
+        **linear("layers/attn/q", qkv, columns=columns[0], width=3 * size),
+        **linear("layers/attn/k", qkv, columns=columns[1], width=3 * size),
+        **linear("layers/attn/v", qkv, columns=columns[2], width=3 * size),
         **linear("layers/attn/out", "layers.{}.attention.dense"),
         **norm("layers/mlp_norm", "layers.{}.post_attention_layernorm"),
         **linear("layers/mlp/up", "layers.{}.mlp.dense_h_to_4h"),
@@ -108,26 +96,25 @@ def _gpt_neox_names(config: ModelConfig) -> Table:
 
 
 def _gpt2_names(config: ModelConfig) -> Table:
-    """Conv1D keeps (in, out); queries, keys and values are one tensor."""
+    """Conv1D stores (in, out); one tensor holds queries, keys and values."""
     size = config.num_heads * config.head_dim
-    qkv, all_three = "h.{}.attn.c_attn", np.arange(3 * size)
+    qkv_widths = {"layers/attn/q": size, "layers/attn/k": size, "layers/attn/v": size}
     return {
         "embedding_VD": Source("wte.weight"),
         "position_PD": Source("wpe.weight"),
         **norm("final_norm", "ln_f"),
         **norm("layers/attn_norm", "h.{}.ln_1"),
-        **linear("layers/attn/q", qkv, False, all_three[:size], 3 * size),
-        **linear("layers/attn/k", qkv, False, all_three[size : 2 * size], 3 * size),
-        **linear("layers/attn/v", qkv, False, all_three[2 * size :], 3 * size),
-        **linear("layers/attn/out", "h.{}.attn.c_proj", False),
+        **fused("h.{}.attn.c_attn", qkv_widths, transposed=False),
+        **linear("layers/attn/out", "h.{}.attn.c_proj", transposed=False),
         **norm("layers/mlp_norm", "h.{}.ln_2"),
-        **linear("layers/mlp/up", "h.{}.mlp.c_fc", False),
-        **linear("layers/mlp/down", "h.{}.mlp.c_proj", False),
+        **linear("layers/mlp/up", "h.{}.mlp.c_fc", transposed=False),
+        **linear("layers/mlp/down", "h.{}.mlp.c_proj", transposed=False),
     }
 
 
 def _gptj_names(config: ModelConfig) -> Table:
-    """Its pairs are neighbours, (x[2i], x[2i + 1]): q and k are put into the decoder's order, which changes no product."""
+    """GPT-J rotates neighbours, (x[2i], x[2i + 1]): q and k are reordered to the decoder's half-split pairs, which leaves
+    their products the same."""
     rotated = 2 * len(config.layer_ropes[0].frequencies)
     head = np.concatenate([np.arange(0, rotated, 2), np.arange(1, rotated, 2), np.arange(rotated, config.head_dim)])
     order = (np.arange(config.num_heads)[:, None] * config.head_dim + head).ravel()

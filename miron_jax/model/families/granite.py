@@ -1,4 +1,4 @@
-"""Granite: how config.json is read, and where the weights lie.
+"""Granite: how config.json is read, and the names of the tensors.
 
 Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does not know files.
 """
@@ -14,12 +14,8 @@ from miron_jax.model.hf_fields import Fields
 
 def _granite_config(fields: Fields) -> ModelConfig:
     scales = "embedding_multiplier logits_scaling residual_multiplier attention_multiplier"
-    bias = fields["attention_bias"]
     return replace(
         llama_like(fields, f"{LLAMA_FIELDS} attention_bias mlp_bias {scales}"),
-        qkv_bias=bias,
-        attn_out_bias=bias,
-        mlp_bias=fields["mlp_bias"],
         attn_scale=float(fields["attention_multiplier"]),
         embedding_scale=float(fields["embedding_multiplier"]),
         residual_scale=float(fields["residual_multiplier"]),
@@ -27,6 +23,4 @@ def _granite_config(fields: Fields) -> ModelConfig:
     )
 
 
-FAMILIES = {
-    "granite": Family(_granite_config, llama_names),
-}
+FAMILIES = {"granite": Family(_granite_config, llama_names)}

@@ -1,6 +1,6 @@
-"""Where weights lie in a Hugging Face checkpoint: tensors, cut into the leaves of the decoder.
+"""Tensor names of Hugging Face checkpoints, and how a tensor becomes a leaf of the decoder.
 
-Arrives: a ModelConfig.  Leaves: for every leaf that a decoder can have, the tensor's name and how it is cut out of it.  It
+Arrives: a ModelConfig.  Leaves: a `Table`, the tensor name and layout of every leaf that a decoder can have.  It
 deliberately does not know files.
 """
 
@@ -13,55 +13,60 @@ from miron_jax.model.config import ModelConfig
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a leaf lies in a checkpoint."""
+    """The tensor, or the tensors, that one layer's leaf is read from."""
 
-    name: str  # below the checkpoint's prefix; {} stands for the layer, {part} for the part
-    transposed: bool = False  # torch's Linear keeps (out, in), the decoder (in, out)
-    columns: tuple[int, ...] | None = None  # of the stored tensor's outputs, in the leaf's order; None: all as they are
-    width: int = 0  # the stored tensor's outputs, where columns are picked
-    parts: int = 0  # the leaf's rows are that many tensors; 0: one tensor is the leaf
+    name: str  # without the checkpoint's prefix; {} stands for the layer index, {part} for the index of a part
+    transposed: bool = False  # torch's Linear stores (out, in), the decoder (in, out)
+    columns: tuple[int, ...] | None = None  # outputs of the stored tensor, in the leaf's order; None: all, unchanged
+    width: int = 0  # number of outputs of the stored tensor, where columns are selected
+    parts: int = 0  # number of tensors that are the rows of the leaf; 0: one tensor is the whole leaf
 
-    def stored_shape(self, leaf: tuple[int, ...]) -> tuple[int, ...]:
-        shape = leaf[1:] if self.parts else leaf
+    def stored_shape(self, leaf_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of each stored tensor for one layer's leaf of this shape."""
+        shape = leaf_shape[1:] if self.parts else leaf_shape
         shape = shape if self.columns is None else (*shape[:-1], self.width)
         return shape[::-1] if self.transposed else shape
 
     def names(self, layer: int) -> list[str]:
-        """The tensors of one layer's leaf."""
+        """Names of one layer's tensors."""
         if not self.parts:
             return [self.name.format(layer)]
         return [self.name.format(layer, part=part) for part in range(self.parts)]
 
 
-HEADS = ("lm_head", "embed_out", "language_model.lm_head")  # above the prefix
+Table = dict[str, Source]  # leaf name -> its tensor
+
+HEADS = ("lm_head", "embed_out", "language_model.lm_head")  # names of the head, which takes no prefix
+# Prefixes of all other tensors; a bare model has none.
+PREFIXES = ("model.", "transformer.", "gpt_neox.", "model.language_model.", "language_model.model.", "")
 
 
-PREFIXES = (
-    "model.",
-    "transformer.",
-    "gpt_neox.",
-    "model.language_model.",
-    "language_model.model.",
-    "",
-)  # of everything but the head; the bare model has none
-
-
-Table = dict[str, Source]
-
-
-def linear(ours: str, theirs: str, transposed: bool = True, columns: np.ndarray | None = None, width: int = 0) -> Table:
-    picked = None if columns is None else tuple(columns.tolist())
+def linear(leaf: str, tensor: str, transposed: bool = True, columns: np.ndarray | None = None, width: int = 0) -> Table:
+    """Kernel and bias of a linear layer; the arguments are the fields of `Source`."""
+    selected = None if columns is None else tuple(columns.tolist())
     return {
-        f"{ours}/kernel_IO": Source(f"{theirs}.weight", transposed, picked, width),
-        f"{ours}/bias_O": Source(f"{theirs}.bias", False, picked, width),
+        f"{leaf}/kernel_IO": Source(f"{tensor}.weight", transposed, selected, width),
+        f"{leaf}/bias_O": Source(f"{tensor}.bias", False, selected, width),
     }
 
 
-def norm(ours: str, theirs: str) -> Table:
-    return {f"{ours}/weight": Source(f"{theirs}.weight"), f"{ours}/bias": Source(f"{theirs}.bias")}
+def fused(tensor: str, leaf_widths: dict[str, int], transposed: bool = True) -> Table:
+    """Linear layers that one tensor stores one after the other: leaf -> number of its outputs, in stored order."""
+    table: Table = {}
+    width, start = sum(leaf_widths.values()), 0
+    for leaf, leaf_width in leaf_widths.items():
+        table |= linear(leaf, tensor, transposed, np.arange(start, start + leaf_width), width)
+        start += leaf_width
+    return table
+
+
+def norm(leaf: str, tensor: str) -> Table:
+    """Weight and bias of a norm."""
+    return {f"{leaf}/weight": Source(f"{tensor}.weight"), f"{leaf}/bias": Source(f"{tensor}.bias")}
 
 
 def llama_names(config: ModelConfig) -> Table:
+    """Names of Llama's tensors, which most later families share."""
     return {
         "embedding_VD": Source("embed_tokens.weight"),
         **norm("final_norm", "norm"),

@@ -1,4 +1,4 @@
-"""nanochat: how config.json is read, and where the weights lie.
+"""nanochat: how config.json is read, and the names of the tensors.
 
 Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does not know files.
 """
@@ -13,19 +13,17 @@ from miron_jax.model.hf_fields import Fields
 
 
 def _nanochat_config(fields: Fields) -> ModelConfig:
-    plain, bias = llama_like(fields, LLAMA_FIELDS + "attention_bias final_logit_softcapping"), fields["attention_bias"]
-    backwards = [replace(one, frequencies=tuple(-f for f in one.frequencies)) for one in plain.layer_ropes]
+    plain = llama_like(fields, LLAMA_FIELDS + "attention_bias final_logit_softcapping")
+    # nanochat rotates in the opposite direction.
+    reversed_ropes = [replace(rope, frequencies=tuple(-f for f in rope.frequencies)) for rope in plain.layer_ropes]
     return replace(
         plain,
-        layer_ropes=tuple(backwards),
+        layer_ropes=tuple(reversed_ropes),
         norm_weight=False,
         embedding_norm=True,
         qk_norm="head",
         qk_norm_rotated=True,
         gated_mlp=False,
-        qkv_bias=bias,
-        attn_out_bias=bias,
-        final_softcap=fields["final_logit_softcapping"],
     )
 
 
@@ -36,6 +34,4 @@ def _nanochat_names(config: ModelConfig) -> Table:
     }
 
 
-FAMILIES = {
-    "nanochat": Family(_nanochat_config, _nanochat_names),
-}
+FAMILIES = {"nanochat": Family(_nanochat_config, _nanochat_names)}

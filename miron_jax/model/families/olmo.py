@@ -1,4 +1,4 @@
-"""OLMo 2 and 3: how config.json is read, and where the weights lie.
+"""OLMo 2 and 3: how config.json is read, and the names of the tensors.
 
 Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does not know files.
 """
@@ -8,24 +8,17 @@ from dataclasses import replace
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
 from miron_jax.model.families.gemma import gemma_later_names
-from miron_jax.model.families.reading import LLAMA_FIELDS, llama_like, windows
+from miron_jax.model.families.reading import LLAMA_FIELDS, llama_like
 from miron_jax.model.hf_fields import Fields
 
 
-def _olmo2_config(fields: Fields, more: str = "") -> ModelConfig:
-    bias = fields["attention_bias"]
-    return replace(
-        llama_like(fields, f"{LLAMA_FIELDS} attention_bias {more}"),
-        pre_norms=False,
-        post_norms=True,
-        qk_norm="all_heads",
-        qkv_bias=bias,
-        attn_out_bias=bias,
-    )
+def _olmo2_config(fields: Fields, used_fields: str = "") -> ModelConfig:
+    plain = llama_like(fields, f"{LLAMA_FIELDS} attention_bias {used_fields}")
+    return replace(plain, pre_norms=False, post_norms=True, qk_norm="all_heads")
 
 
 def _olmo3_config(fields: Fields) -> ModelConfig:
-    return replace(_olmo2_config(fields, "sliding_window layer_types"), layer_windows=windows(fields))
+    return _olmo2_config(fields, "sliding_window layer_types")
 
 
 FAMILIES = {

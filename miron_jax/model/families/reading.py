@@ -1,7 +1,7 @@
-"""What config.json files of many families have in common.
+"""Parts of config.json that many families share.
 
-Arrives: `Fields` of a config.json.  Leaves: rotations, windows, activations, Llama's decoder of these sizes.  It
-deliberately does not know a family.
+Arrives: `Fields` of a config.json.  Leaves: rotary frequencies, windows, activations, a ModelConfig like Llama's.  It
+deliberately does not know any particular family.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,32 +23,39 @@ _ACTIVATIONS: Mapping[str, Activation] = {
     "relu": "relu",
     "relu2": "relu2",
 }
+# Fields that every family built on `llama_like` uses, in transformers' current spelling and its older ones
+_SIZES = (
+    "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads max_position_embeddings "
+    "tie_word_embeddings rope_parameters rope_theta rope_scaling "
+)
+LLAMA_FIELDS = "num_key_value_heads head_dim hidden_act rms_norm_eps "
 
 
 def activation(fields: Fields, name: str) -> Activation:
+    """The activation that the field `name` holds.  Raises InputError for one that the decoder does not have."""
     if not isinstance(fields[name], str) or fields[name] not in _ACTIVATIONS:
         raise fields.refuse(name, fields[name], f"one of {', '.join(_ACTIVATIONS)}")
     return _ACTIVATIONS[fields[name]]
 
 
 def ropes(fields: Fields, head_dim: int, used: Sequence[str]) -> tuple[Rope, ...]:
-    """One a layer."""
+    """Rotary frequencies of each layer.  Raises InputError for a field that is set but not in `used`."""
     parameters = fields["rope_parameters"]
-    if "full_attention" in parameters:  # one for each type of layer
+    if "full_attention" in parameters:  # one rotation for each type of layer
         if "layer_types" not in used:
             raise fields.refuse("rope_parameters", parameters, "those of one rotation")
-        if any(own.get("truncate") is False for own in parameters.values()):
-            # transformers looks for it beside the types, where it is not, and truncates.
+        if any(of_type.get("truncate") is False for of_type in parameters.values()):
+            # transformers looks for this field beside the types, does not find it there, and truncates.
             raise fields.refuse("truncate", False, "true where each type of layer has its own rotation")
         return tuple(rope_from(fields, parameters[kind], head_dim) for kind in layer_types(fields))
-    share = parameters.get("partial_rotary_factor") or 1.0
-    if share != 1.0 and "partial_rotary_factor" not in used:
-        raise fields.refuse("partial_rotary_factor", share, "1.0")
-    return (rope_from(fields, parameters, int(head_dim * share)),) * fields["num_hidden_layers"]
+    fraction = parameters.get("partial_rotary_factor") or 1.0
+    if fraction != 1.0 and "partial_rotary_factor" not in used:
+        raise fields.refuse("partial_rotary_factor", fraction, "1.0")
+    return (rope_from(fields, parameters, int(head_dim * fraction)),) * fields["num_hidden_layers"]
 
 
-def rope_from(fields: Fields, parameters: Mapping[str, Any], size: int) -> Rope:
-    """The rotation of `size` numbers of each head."""
+def rope_from(fields: Fields, parameters: Mapping[str, Any], rotated_dim: int) -> Rope:
+    """Rotary frequencies of the first `rotated_dim` dimensions of each head.  Raises InputError for unusable parameters."""
     kind = parameters.get("rope_type", "default")
     if not isinstance(kind, str) or kind not in rope.KINDS:
         raise fields.refuse("rope_type", kind, f"one of {', '.join(rope.KINDS)}")
@@ -58,85 +65,88 @@ def rope_from(fields: Fields, parameters: Mapping[str, Any], size: int) -> Rope:
             raise fields.refuse(f"rope parameter {name!r}", value, f"none beside rope_type {kind!r}")
     if kind not in ("default", "longrope") and not isinstance(parameters.get("factor"), int | float):
         raise fields.refuse("rope parameter 'factor'", parameters.get("factor"), "a number")
-    if size < 2 or size % 2 or size > MOST_HEAD_SIZE:
-        raise fields.refuse("the rotated part of a head", size, f"an even number from 2 to {MOST_HEAD_SIZE}")
-    longest = fields.get("max_position_embeddings")  # GPT-J has another name for it, and plain rotation alone
+    if rotated_dim < 2 or rotated_dim % 2 or rotated_dim > MOST_HEAD_SIZE:
+        raise fields.refuse("the rotated part of a head", rotated_dim, f"an even number from 2 to {MOST_HEAD_SIZE}")
+    longest = fields.get("max_position_embeddings")  # GPT-J names it differently, and never scales its rotation
     original = parameters.get("original_max_position_embeddings") or longest
-    known = {"max_position_embeddings": longest, "original_max_position_embeddings": original}
+    lengths = {"max_position_embeddings": longest, "original_max_position_embeddings": original}
     try:
         with np.errstate(all="ignore"):
-            one = rope.rope_of(kind, {**parameters, **known}, size)
+            layer_rope = rope.rope_of(kind, {**parameters, **lengths}, rotated_dim)
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise fields.refuse("rope_parameters", dict(parameters), f"those of {kind!r} ({error!r:.80})") from None
-    if not np.isfinite([*one.frequencies, *(one.long or ()), one.scale]).all():
+    if not np.isfinite([*layer_rope.frequencies, *(layer_rope.long or ()), layer_rope.scale]).all():
         raise fields.refuse("rope_parameters", dict(parameters), "those of finite frequencies")
-    return one
+    return layer_rope
 
 
 def layer_types(fields: Fields) -> tuple[str, ...]:
-    kinds = tuple(fields["layer_types"])
-    if len(kinds) != fields["num_hidden_layers"] or not set(kinds) <= {"sliding_attention", "full_attention"}:
-        raise fields.refuse(
-            "layer_types",
-            list(kinds),
-            f"{fields['num_hidden_layers']} entries 'sliding_attention' or 'full_attention'",
-        )
+    """The type of attention of each layer.  Raises InputError for a wrong number of entries or an unknown type."""
+    kinds, num_layers = tuple(fields["layer_types"]), fields["num_hidden_layers"]
+    if len(kinds) != num_layers or not set(kinds) <= {"sliding_attention", "full_attention"}:
+        raise fields.refuse("layer_types", list(kinds), f"{num_layers} entries 'sliding_attention' or 'full_attention'")
     return kinds
 
 
-def window_of(fields: Fields, layer_type: str) -> int | None:
-    if layer_type == "full_attention":
-        return None
-    if not isinstance(fields["sliding_window"], int) or fields["sliding_window"] < 1:
-        raise fields.refuse("sliding_window", fields["sliding_window"], "a positive number of tokens")
-    return fields["sliding_window"]
+def windows(fields: Fields, used: Sequence[str]) -> tuple[int | None, ...]:
+    """Attention window of each layer in tokens, None where attention is full: by layer_types if the family uses them, else
+    the same for all layers.  Raises InputError for a window that is not a positive number."""
+    is_sliding = [False] * fields["num_hidden_layers"]
+    if "layer_types" in used:
+        if fields.get("layer_types") is not None:
+            is_sliding = [kind == "sliding_attention" for kind in layer_types(fields)]
+    elif "sliding_window" in used:
+        is_sliding = [fields["sliding_window"] is not None] * len(is_sliding)
+    if not any(is_sliding):
+        return (None,) * len(is_sliding)
+    window = fields["sliding_window"]
+    if not isinstance(window, int) or window < 1:
+        raise fields.refuse("sliding_window", window, "a positive number of tokens")
+    return tuple(window if sliding else None for sliding in is_sliding)
 
 
-def windows(fields: Fields) -> tuple[int | None, ...]:
-    """One a layer, from layer_types; none where there are no such types."""
-    if fields.get("layer_types") is None:
-        return (None,) * fields["num_hidden_layers"]
-    return tuple(window_of(fields, kind) for kind in layer_types(fields))
+def llama_like(fields: Fields, used_fields: str) -> ModelConfig:
+    """Llama's decoder with this config's sizes, biases, windows and final soft cap.
 
+    `used_fields`: names of the fields, separated by spaces, that the family uses beside the sizes common to all.  Any
+    other field is not read, because transformers does not read it, and is refused (InputError) unless it changes nothing.
+    """
+    fields.allow_only(_SIZES + used_fields)
+    used = used_fields.split()
 
-# What every family here that is written like Llama uses, in transformers' usual spelling
-_SIZES = (
-    "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads max_position_embeddings "
-    "tie_word_embeddings rope_parameters rope_theta rope_scaling "
-)
+    def if_used(name: str, default: Any) -> Any:
+        return fields[name] if name in used else default
 
-
-LLAMA_FIELDS = "num_key_value_heads head_dim hidden_act rms_norm_eps "
-
-
-def llama_like(fields: Fields, more: str) -> ModelConfig:
-    """Llama's decoder of these sizes.  `more` is all that the family uses beside them: another field is refused, so
-    that none is read here which transformers does not read."""
-    fields.allow_only(_SIZES + more)
-    used = more.split()
-    num_heads, head_dim = fields["num_attention_heads"], fields.get("head_dim") if "head_dim" in used else None
+    num_heads, num_layers = fields["num_attention_heads"], fields["num_hidden_layers"]
+    head_dim = fields.get("head_dim") if "head_dim" in used else None
     head_dim = head_dim or head_size(fields, "hidden_size", "num_attention_heads")
+    attention_bias = if_used("attention_bias", False)
     return ModelConfig(
         family=fields.family,
         vocab_size=fields["vocab_size"],
         d_model=fields["hidden_size"],
-        num_layers=fields["num_hidden_layers"],
+        num_layers=num_layers,
         num_heads=num_heads,
-        num_kv_heads=fields["num_key_value_heads"] if "num_key_value_heads" in used else num_heads,
+        num_kv_heads=if_used("num_key_value_heads", num_heads),
         head_dim=head_dim,
         d_ff=fields["intermediate_size"],
         trained_length=fields["max_position_embeddings"],
         num_positions=None,
         layer_ropes=ropes(fields, head_dim, used),
-        layer_windows=(None,) * fields["num_hidden_layers"],
+        layer_windows=windows(fields, used),
         norm_eps=fields["rms_norm_eps" if "rms_norm_eps" in used else "layer_norm_eps"],
         attn_scale=head_dim**-0.5,
         activation=activation(fields, "hidden_act" if "hidden_act" in used else "hidden_activation"),
+        qkv_bias=attention_bias,
+        attn_out_bias=attention_bias,
+        mlp_bias=if_used("mlp_bias", False),
         tied_head=fields["tie_word_embeddings"],
+        final_softcap=if_used("final_logit_softcapping", None),
     )
 
 
 def head_size(fields: Fields, width: str, heads: str) -> int:
+    """The field `width` divided by the field `heads`.  Raises InputError unless it is a whole number."""
     if fields[heads] < 1 or fields[width] % fields[heads]:
         raise fields.refuse(width, fields[width], f"a multiple of {heads} = {fields[heads]}")
     return fields[width] // fields[heads]

@@ -1,4 +1,4 @@
-"""StableLM: how config.json is read, and where the weights lie.
+"""StableLM: how config.json is read, and the names of the tensors.
 
 Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does not know files.
 """
@@ -13,9 +13,9 @@ from miron_jax.model.hf_fields import Fields
 
 
 def _stablelm_config(fields: Fields) -> ModelConfig:
-    more = "use_qkv_bias qk_layernorm use_parallel_residual partial_rotary_factor"
+    flags = "use_qkv_bias qk_layernorm use_parallel_residual"
     return replace(
-        llama_like(fields, f"num_key_value_heads hidden_act layer_norm_eps {more}"),
+        llama_like(fields, f"num_key_value_heads hidden_act layer_norm_eps partial_rotary_factor {flags}"),
         norm="layer",
         parallel="one_norm" if fields["use_parallel_residual"] else None,
         qk_norm="each_head" if fields["qk_layernorm"] else None,
@@ -24,17 +24,12 @@ def _stablelm_config(fields: Fields) -> ModelConfig:
 
 
 def _stablelm_names(config: ModelConfig) -> Table:
-    """Each head's norm is a tensor of its own."""
+    """Each head has a norm of its own, stored as a tensor of its own."""
+    q_norm, k_norm = (f"layers.{{}}.self_attn.{x}_layernorm.norms.{{part}}.weight" for x in "qk")
     return llama_names(config) | {
-        "layers/attn/q_norm/weight": Source(
-            "layers.{}.self_attn.q_layernorm.norms.{part}.weight", parts=config.num_heads
-        ),
-        "layers/attn/k_norm/weight": Source(
-            "layers.{}.self_attn.k_layernorm.norms.{part}.weight", parts=config.num_kv_heads
-        ),
+        "layers/attn/q_norm/weight": Source(q_norm, parts=config.num_heads),
+        "layers/attn/k_norm/weight": Source(k_norm, parts=config.num_kv_heads),
     }
 
 
-FAMILIES = {
-    "stablelm": Family(_stablelm_config, _stablelm_names),
-}
+FAMILIES = {"stablelm": Family(_stablelm_config, _stablelm_names)}
