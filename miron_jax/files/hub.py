@@ -100,7 +100,7 @@ def _copy_from_client_cache(repository: Repository, folder: Path, names: Sequenc
     from huggingface_hub import try_to_load_from_cache
 
     commit = None
-    shutil.rmtree(folder, ignore_errors=True)  # what an interrupted download has left
+    shutil.rmtree(folder, ignore_errors=True)  # an interrupted download leaves files here
     for name in names:
         path = try_to_load_from_cache(repository.id, name, revision=repository.revision, repo_type="dataset")
         if not isinstance(path, str):

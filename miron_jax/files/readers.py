@@ -1,7 +1,7 @@
-"""Guarded readers of text that others wrote: JSON and YAML of any bytes give a value or a ValueError, never more.
+"""Guarded readers of JSON and YAML that others wrote: any bytes give a value or a ValueError, no other error.
 
-Arrives: bytes.  Leaves: plain values.  It deliberately does not know files, tasks or what the values mean: whoever reads
-adds the file and the remedy to the reason.
+Arrives: bytes.  Leaves: plain values.  It deliberately does not know files, tasks or what the values mean: the caller adds
+the file and the remedy to the reason.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-Json = Any  # what a JSON or YAML document holds, of unknown shape until it is checked
+Json = Any  # the value of a JSON or YAML document, of unknown shape until it is checked
 JsonObject = dict[str, Json]
 
 MOST_YAML_BYTES = 256 << 10  # the published files have below 40 KB; PyYAML takes seconds for more than this
@@ -30,8 +30,8 @@ def parse_json(content: bytes | str) -> Json:
 def parse_yaml(content: bytes) -> Json:
     """The value of a YAML document of mappings, lists, texts, numbers, true, false and null.
 
-    Raises ValueError for tags, merge keys, and what is too large, too deep or has too many aliases.  Dates, and numbers in
-    other bases, are texts.
+    Raises ValueError for tags, merge keys, and a document that is too large, too deep or has too many aliases.  Dates, and
+    numbers in other bases, are texts.
     """
     if len(content) > MOST_YAML_BYTES:
         raise ValueError(f"{len(content)} bytes, expected {MOST_YAML_BYTES} at most")
@@ -47,7 +47,7 @@ def parse_yaml(content: bytes) -> Json:
 
 
 def shown(value: Any) -> str:
-    """A value in a message: its beginning, whatever its size, and however often it holds itself."""
+    """The beginning of a value's repr, for messages; safe for values that are large or contain themselves."""
     return _REPR.repr(value)
 
 
@@ -56,7 +56,7 @@ _REPR.maxlevel, _REPR.maxstring, _REPR.maxother, _REPR.maxlong = 3, 60, 60, 60
 
 
 class _Loader(yaml.SafeLoader):
-    """Without tags, and with JSON's scalars."""
+    """A YAML loader that refuses tags and knows only the scalars of JSON."""
 
     yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012 - PyYAML's own way
 
@@ -77,16 +77,16 @@ for _tag, _pattern, _first in (
 
 
 def _count(node: Any, counted: dict[int, int], depth: int) -> int:
-    """Values below a node, each alias as often as it stands there."""
+    """The number of values below a node; an alias counts each time that it occurs."""
     if depth > MOST_DEPTH:
         raise ValueError(f"nested deeper than {MOST_DEPTH}")
-    known = counted.get(id(node))
-    if known is None:
-        counted[id(node)] = MOST_VALUES  # of a node that holds itself
-        below = node.value if isinstance(node, yaml.SequenceNode) else ()
+    num_values = counted.get(id(node))
+    if num_values is None:
+        counted[id(node)] = MOST_VALUES  # refuses a node that contains itself
+        children = node.value if isinstance(node, yaml.SequenceNode) else ()
         if isinstance(node, yaml.MappingNode):
-            below = [part for pair in node.value for part in pair]
-        known = counted[id(node)] = 1 + sum(_count(part, counted, depth + 1) for part in below)
-    if known > MOST_VALUES:
+            children = [child for pair in node.value for child in pair]
+        num_values = counted[id(node)] = 1 + sum(_count(child, counted, depth + 1) for child in children)
+    if num_values > MOST_VALUES:
         raise ValueError(f"more than {MOST_VALUES} values, aliases written out")
-    return known
+    return num_values

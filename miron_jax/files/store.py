@@ -1,8 +1,8 @@
-"""The output folder: local, or in an object store (gs://, s3://, ...); what is put there is whole or absent.
+"""The output folder: local, or in an object store (gs://, s3://, ...); each object in it is whole or absent.
 
 Arrives: a path or a URL that fsspec knows.  Leaves: a `Store` of named objects, and a `Lock` that lets one run at a time
-write there.  It deliberately does not know what is written.  An object store has no rename and no append: nothing here
-asks one for either.
+write there.  It deliberately does not know the content.  Object stores can neither rename nor append, so nothing here relies
+on either.
 """
 
 import contextlib
@@ -22,9 +22,10 @@ from miron_jax.errors import InputError, printable
 from miron_jax.files.places import is_url, local_path, public
 
 LOCK = ".lock"
-RETRY_SECONDS = (1.0, 4.0)  # before a put is tried again
-SEEN_SECONDS = 60.0  # until a shared folder shows what another host wrote
-BEAT_SECONDS, SILENT_SECONDS = 5.0, 20.0  # of a lock in an object store: how often it changes, when its run is gone
+RETRY_SECONDS = (1.0, 4.0)  # between the attempts of a put
+SEEN_SECONDS = 60.0  # until a shared folder shows the files of another host
+BEAT_SECONDS = 5.0  # between two changes of a lock in an object store
+SILENT_SECONDS = 20.0  # without a change of the lock, until its run counts as gone
 
 
 class Store:
@@ -36,12 +37,12 @@ class Store:
         self.root: Any = _remote(name) if self.is_remote else local_path(name)
 
     def put(self, name: str, data: bytes) -> None:
-        """Write one object.  Raises OSError; then what was there before is there still."""
+        """Write one object.  Raises OSError, and leaves the object's former content unchanged then."""
         path = self.root / name
         if self.is_remote:
             for wait in (*RETRY_SECONDS, None):
                 try:
-                    with _told_as_oserror(str(path)):
+                    with _errors_as_oserror(str(path)):
                         path.write_bytes(data)
                     return
                 except OSError:
@@ -58,14 +59,14 @@ class Store:
             raise
 
     def get(self, name: str) -> bytes:
-        with _told_as_oserror(f"{self.name}/{name}"):
+        with _errors_as_oserror(f"{self.name}/{name}"):
             return (self.root / name).read_bytes()
 
     def has(self, name: str) -> bool:
         return (self.root / name).is_file()
 
     def names(self, below: str = "") -> list[str]:
-        """Objects and folders right below a folder, sorted; none where it is not there."""
+        """The sorted names of objects and folders directly below a folder; none if the folder is absent."""
         folder = self.root / below if below else self.root
         if not folder.is_dir():
             return []
@@ -77,8 +78,8 @@ class Store:
 
 
 @contextlib.contextmanager
-def _told_as_oserror(path: str) -> Iterator[None]:
-    """Every store's client has errors of its own."""
+def _errors_as_oserror(path: str) -> Iterator[None]:
+    """Raise the errors of a store's client as OSError: each client has other classes."""
     try:
         yield
     except OSError:
@@ -101,16 +102,16 @@ def _remote(name: str) -> Any:
 
 @contextlib.contextmanager
 def together(store: Store, hosts: Any) -> Iterator[None]:
-    """Several hosts write to one folder: the others look for what the first one has put there.  Raises InputError."""
+    """Check that all hosts share one folder: each looks for a file that the first one writes.  Raises InputError."""
     if hosts.count == 1:
         yield
         return
-    sign = hosts.agree("folder", f".shared-{uuid.uuid4().hex}")
+    marker = hosts.agree("folder", f".shared-{uuid.uuid4().hex}")
     if hosts.is_first:
-        store.put(sign, b"")
+        store.put(marker, b"")
     hosts.agree("folder is there")
     start = time.monotonic()
-    while not store.has(sign):
+    while not store.has(marker):
         if time.monotonic() - start > SEEN_SECONDS:
             raise InputError(
                 f"--output={store.name}: what process 0 put there is not seen on {socket.gethostname()}: name a folder that "
@@ -120,15 +121,15 @@ def together(store: Store, hosts: Any) -> Iterator[None]:
     hosts.tell("folder is seen")
     if hosts.is_first:
         hosts.gather("folder is seen")
-        store.remove(sign)
+        store.remove(marker)
     yield
 
 
 class Lock:
-    """One run at a time writes to a store.  Raises InputError where another one does.
+    """Lets one run at a time write to a store.  Raises InputError if another run holds the lock.
 
-    On a disk the system keeps it, and gives it back however a run ends.  An object store knows no locks: there its holder
-    writes it anew every BEAT_SECONDS, and whoever finds one looks SILENT_SECONDS whether it changes.
+    On a disk the operating system keeps the lock and releases it however a run ends.  An object store has no locks:
+    there the holder rewrites an object every BEAT_SECONDS, and another run waits SILENT_SECONDS to see whether it changes.
     """
 
     def __init__(self, store: Store) -> None:
@@ -136,9 +137,9 @@ class Lock:
         self._file: IO[str] | None = None
         self._stopped = threading.Event()
         self._beating: threading.Thread | None = None
-        self._own = f"{socket.gethostname()} process {os.getpid()} {uuid.uuid4().hex}"
-        if store.is_remote or not self._lock_file():
-            self._begin_beating()
+        self._identity = f"{socket.gethostname()} process {os.getpid()} {uuid.uuid4().hex}"
+        if store.is_remote or not self._lock_on_disk():
+            self._start_beating()
 
     def __enter__(self) -> Self:
         return self
@@ -147,16 +148,16 @@ class Lock:
         self._stopped.set()
         if self._beating is not None:
             self._beating.join(BEAT_SECONDS)
-        with contextlib.suppress(OSError):  # the run has ended, whatever becomes of the lock
+        with contextlib.suppress(OSError):  # the run has ended: a lock that stays is no error
             if self._file is not None:
                 (self._store.root / LOCK).unlink(missing_ok=True)
                 self._file.close()
-                self._store.root.rmdir()  # only where nothing came of the run
-            elif self._read().startswith(self._own):
+                self._store.root.rmdir()  # fails unless the run has written nothing
+            elif self._read().startswith(self._identity):
                 self._store.remove(LOCK)
 
-    def _lock_file(self) -> bool:
-        """False where the disk knows no locks (some cluster file systems)."""
+    def _lock_on_disk(self) -> bool:
+        """Lock a file on the disk; False if its file system has no locks, as on some clusters."""
         path = self._store.root / LOCK
         path.parent.mkdir(parents=True, exist_ok=True)
         while True:
@@ -166,7 +167,7 @@ class Lock:
             except BlockingIOError:
                 with file:
                     file.seek(0)
-                    raise self._taken(file.read()) from None
+                    raise self._held_by(file.read()) from None
             except OSError:
                 file.close()
                 return False
@@ -177,21 +178,21 @@ class Lock:
                 pass
             file.close()
         file.truncate(0)
-        file.write(self._own)
+        file.write(self._identity)
         file.flush()
         self._file = file
         return True
 
-    def _begin_beating(self) -> None:
-        found, silent = self._read(), time.monotonic() + SILENT_SECONDS
-        while found and time.monotonic() < silent:
+    def _start_beating(self) -> None:
+        holder, deadline = self._read(), time.monotonic() + SILENT_SECONDS
+        while holder and time.monotonic() < deadline:
             time.sleep(BEAT_SECONDS / 5)
-            if (now := self._read()) and now != found:
-                raise self._taken(now)
-        self._store.put(LOCK, f"{self._own} 0".encode())
+            if (now := self._read()) and now != holder:
+                raise self._held_by(now)
+        self._store.put(LOCK, f"{self._identity} 0".encode())
         time.sleep(BEAT_SECONDS / 5)
-        if not self._read().startswith(self._own):  # two came at once: the last one to write has it
-            raise self._taken(self._read())
+        if not self._read().startswith(self._identity):  # two runs wrote at once: the last one holds the lock
+            raise self._held_by(self._read())
         self._beating = threading.Thread(target=self._beat, daemon=True)
         self._beating.start()
 
@@ -200,12 +201,12 @@ class Lock:
         while not self._stopped.wait(BEAT_SECONDS):
             count += 1
             with contextlib.suppress(OSError):  # the next beat tries again
-                if (now := self._read()) and not now.startswith(self._own):
-                    told = printable(f"miron-jax: {self._taken(now)}; this run had been silent for too long")
-                    print(told, file=sys.stderr)
+                if (now := self._read()) and not now.startswith(self._identity):
+                    message = printable(f"miron-jax: {self._held_by(now)}; this run had been silent for too long")
+                    print(message, file=sys.stderr)
                     os.kill(os.getpid(), signal.SIGTERM)
                     return
-                self._store.put(LOCK, f"{self._own} {count}".encode())
+                self._store.put(LOCK, f"{self._identity} {count}".encode())
 
     def _read(self) -> str:
         try:
@@ -213,7 +214,7 @@ class Lock:
         except FileNotFoundError:
             return ""
 
-    def _taken(self, holder: str) -> InputError:
+    def _held_by(self, holder: str) -> InputError:
         who = " ".join(holder.split()[:3]) or "another process"
         return InputError(
             f"--output={self._store.name} is being written by another run ({who}): wait for it, or name another folder"
