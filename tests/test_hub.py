@@ -34,12 +34,12 @@ def test_names_are_taken_apart() -> None:
 def test_commits_are_read_from_where_the_hubs_client_keeps_them(tmp_path: Path) -> None:
     assert commit_of(tmp_path / "models--a--b" / "snapshots" / OLD / "config.json") == OLD
     assert commit_of(tmp_path / "snapshots" / "mine" / "config.json") is None
-    told = tmp_path / "data" / ".cache" / "huggingface" / "download" / "x" / "test.jsonl.metadata"
-    told.parent.mkdir(parents=True)
-    told.write_text(f"{NEW}\netag\n1700000000.0\n")
+    metadata = tmp_path / "data" / ".cache" / "huggingface" / "download" / "x" / "test.jsonl.metadata"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text(f"{NEW}\netag\n1700000000.0\n")
     assert commit_of(tmp_path / "data" / "x" / "test.jsonl") == NEW
     assert commit_of(tmp_path / "data" / "x" / "other.jsonl") is None
-    told.write_bytes(b"\xff\xfe")
+    metadata.write_bytes(b"\xff\xfe")
     assert commit_of(tmp_path / "data" / "x" / "test.jsonl") is None
 
 
@@ -74,18 +74,18 @@ def test_a_run_names_the_commits_that_it_read(cache: Path, tmp_path: Path) -> No
     weights = []
     for model, commit in (("me/tiny", NEW), ("me/tiny@v1", OLD), (f"me/tiny@{OLD}", OLD)):
         shutil.rmtree(tmp_path / "out", ignore_errors=True)
-        status, told = run(f"--model={model}", "--tokenizer=me/words@main")
-        assert status == 0, told
-        found = json.loads((tmp_path / "out" / "results.json").read_text())["checkpoint"]
-        assert found["commits"] == {"model": commit, "tokenizer": TOKENIZER}
-        weights.append(found["weights"])
+        status, errors = run(f"--model={model}", "--tokenizer=me/words@main")
+        assert status == 0, errors
+        checkpoint = json.loads((tmp_path / "out" / "results.json").read_text())["checkpoint"]
+        assert checkpoint["commits"] == {"model": commit, "tokenizer": TOKENIZER}
+        weights.append(checkpoint["weights"])
     assert weights[0] != weights[1] == weights[2]
     shutil.rmtree(tmp_path / "out")
     for flags in (("--model=me/tiny@v9",), ("--model=me/tiny", "--tokenizer=me/words@v9")):
-        status, told = run(*flags)
-        assert status == 2, told
-        assert f"{flags[-1]}: " in told
-        assert told.count("\n") == 1
+        status, errors = run(*flags)
+        assert status == 2, errors
+        assert f"{flags[-1]}: " in errors
+        assert errors.count("\n") == 1
         assert not (tmp_path / "out" / "results.json").exists()
 
 
@@ -128,4 +128,123 @@ def test_a_data_set_that_another_run_fetches_at_once_serves_both(
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     fetch_data_set(Repository("a/b", None), folder, ["*.jsonl"], "suite")
     assert (folder / "rows.jsonl").read_text() == "suite"
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def write_miron_cache(folder: Path, monkeypatch: pytest.MonkeyPatch, *files: str) -> None:
+    """A cache of the hub's client that holds these files of MIRON; the data cache beside it is empty."""
+    (folder / "files").mkdir()
+    for name in files:
+        (folder / "files" / name).write_text(f"{name} of the client's cache")
+    in_cache(folder / "hub", "dataset", miron.HUB_ID, OLD, folder / "files", main=OLD)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder / "hub"))
+    monkeypatch.setenv("MIRON_JAX_DATA", str(folder / "data"))
+
+
+def test_files_in_the_cache_of_the_hubs_client_serve_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data cache gets a copy with its commit, so that it outlives the client's cache."""
+    write_miron_cache(tmp_path, monkeypatch, *miron.FILES.values())
+    with pytest.raises(InputError, match="miron data are neither in"):
+        miron.locate(Path("@v9"))
+    for _ in range(2):
+        folder = miron.locate(None)
+        assert folder == tmp_path / "data" / "miron"
+        for name in miron.FILES.values():
+            assert (folder / name).read_text() == f"{name} of the client's cache"
+            assert not (folder / name).is_symlink()
+            assert commit_of(folder / name) == OLD
+        shutil.rmtree(tmp_path / "hub", ignore_errors=True)
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["miron"]
+
+
+def test_half_a_data_set_in_the_cache_of_the_hubs_client_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_miron_cache(tmp_path, monkeypatch, "miron_en.parquet")
+    with pytest.raises(InputError, match="miron data are neither in"):
+        miron.locate(None)
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+@pytest.mark.parametrize("keeps_metadata", [True, False])
+def test_a_lost_file_is_fetched_again_at_the_commit_of_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps_metadata: bool
+) -> None:
+    """Files that are there stay as they are; without a network the error names the lost file."""
+    requested: list[str | None] = []
+
+    def snapshot(hub: str, repo_type: str, revision: str | None, local_dir: Path, allow_patterns: list[str]) -> None:
+        requested.append(revision)
+        for name in ("a/rows.jsonl", "b.jsonl"):
+            path = local_dir / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"fetch {len(requested)}")
+            if keeps_metadata:
+                metadata = local_dir / ".cache" / "huggingface" / "download" / f"{name}.metadata"
+                metadata.parent.mkdir(parents=True, exist_ok=True)
+                metadata.write_text(f"{NEW}\netag\n1700000000.0\n")
+
+    folder = tmp_path / "suite"
+
+    def fetch() -> None:
+        fetch_data_set(Repository("a/b", "v1"), folder, ["*.jsonl"], "suite")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("huggingface_hub.snapshot_download", snapshot)
+        fetch()
+        fetch()
+        shutil.rmtree(folder / "a")
+        fetch()
+        fetch()
+    assert requested == ["v1", NEW if keeps_metadata else "v1"]
+    assert [(folder / name).read_text() for name in ("a/rows.jsonl", "b.jsonl")] == ["fetch 2", "fetch 1"]
+    (folder / "b.jsonl").unlink()
+    with pytest.raises(
+        InputError, match=r"suite data: b\.jsonl is neither in .*suite nor .* pass --data_dir=suite=FOLDER"
+    ):
+        fetch()  # HF_HUB_OFFLINE
+
+
+KILLED = """
+import os, signal, sys
+import huggingface_hub
+from pathlib import Path
+from miron_jax.files.hub import Repository, fetch_data_set
+
+def download(*_, local_dir, **__):
+    local_dir.mkdir()
+    (local_dir / "rows.jsonl").write_text("half")
+    if sys.argv[2] == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    print("downloads", flush=True)
+    sys.stdin.read()
+
+huggingface_hub.snapshot_download = download
+fetch_data_set(Repository("a/b", None), Path(sys.argv[1]), ["*.jsonl"], "suite")
+"""
+
+
+def test_only_the_temporary_folder_of_a_killed_fetch_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fetch that is still alive keeps its folder and ends well."""
+    folder = tmp_path / "suite"
+    command = [sys.executable, "-c", KILLED, str(folder)]
+    subprocess.run([*command, "dies"], check=False)
+    assert len(list(tmp_path.glob(".fetch-*"))) == 1
+    with subprocess.Popen([*command, "lives"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as alive:
+        assert alive.stdout is not None
+        assert alive.stdout.readline() == "downloads\n"
+        assert len(list(tmp_path.glob(".fetch-*"))) == 1
+
+        def download(*_: object, local_dir: Path, **__: object) -> None:
+            local_dir.mkdir()
+            (local_dir / "rows.jsonl").write_text("whole")
+
+        monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+        fetch_data_set(Repository("a/b", None), folder, ["*.jsonl"], "suite")
+        assert len(list(tmp_path.glob(".fetch-*"))) == 1
+        alive.communicate()
+    assert alive.returncode == 0
+    assert (folder / "rows.jsonl").read_text() == "whole"
     assert list(tmp_path.iterdir()) == [folder]

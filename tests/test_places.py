@@ -30,7 +30,7 @@ HOME = Path.home()
         ("pkg.module:factory", "pkg.module:factory"),
     ],
 )
-def test_what_is_passed_on_tells_no_secret(name: str, shown: str):
+def test_public_names_hold_no_secret(name: str, shown: str):
     assert public(name) == shown
     assert public(shown) == shown
 
@@ -68,8 +68,8 @@ def test_file_urls_are_local(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("~nosuchuser/x", "there is no user 'nosuchuser'"), ("a\0b", "null character")]
+    ("name", "message"), [("~nosuchuser/x", "there is no user 'nosuchuser'"), ("a\0b", "null character")]
 )
-def test_names_that_no_path_can_have(name: str, says: str):
-    with pytest.raises(InputError, match=says):
+def test_names_that_no_path_can_have_are_refused(name: str, message: str):
+    with pytest.raises(InputError, match=message):
         place(name)

@@ -52,38 +52,38 @@ def test_results_samples_and_journal_go_to_an_object_store(tmp_path: Path) -> No
         str(tmp_path / "run"), ("core/copa", "miron-gen/en"), data_dir=(("", str(data)),), output=output,
         allow_changed_data=True, items_per_category=2,
     )  # fmt: skip
-    said: list[str] = []
+    lines: list[str] = []
 
     def run() -> dict[int, dict[str, Any]]:
-        store, inputs, found = check_output(config), find_inputs(config), {}
-        for step, outcome in evaluate_checkpoints(config, inputs, said.append, store=store):
+        store, inputs, results = check_output(config), find_inputs(config), {}
+        for step, outcome in evaluate_checkpoints(config, inputs, lines.append, store=store):
             assert step is not None
-            found[step] = write_results(config, outcome, 1.0, step)
-        write_top(config, found, 1.0)
-        write_curves(config, found)
-        return found
+            results[step] = write_results(config, outcome, 1.0, step)
+        write_top(config, results, 1.0)
+        write_curves(config, results)
+        return results
 
     first = run()
     store = Store(output)
     assert store.names() == ["curves.svg", "journal", "results.json", "samples", "step_1", "step_2"]
     top = json.loads(store.get("results.json"))
     assert list(top["steps"]) == ["1", "2"]
-    lines = store.get("samples/core/copa.jsonl").decode().splitlines()
-    assert len(lines) == top["tasks"]["core/copa"]["n"] == 14
-    assert not any("there already" in line for line in said)
+    samples = store.get("samples/core/copa.jsonl").decode().splitlines()
+    assert len(samples) == top["tasks"]["core/copa"]["n"] == 14
+    assert not any("there already" in line for line in lines)
     again = run()
-    assert sum("there already" in line for line in said) == 2
+    assert sum("there already" in line for line in lines) == 2
     for step in (1, 2):
         same_results(again[step], first[step])
         assert again[step]["speed"]["computed_tokens"] == 0
     inputs = find_inputs(config)
-    [fingerprint] = {own["checkpoint"]["fingerprint"] for step, own in first.items() if step == 2}
+    fingerprint = first[2]["checkpoint"]["fingerprint"]
     assert stored_results(config, Checkpoint(2, None, fingerprint), inputs) is not None
     with pytest.raises(InputError, match="holds another run: its limit is None, now it is 3"):
         check_output(RunConfig(**{**{name: getattr(config, name) for name in config.__slots__}, "limit": 3}))
 
 
-def test_a_store_that_is_not_known_is_told() -> None:
+def test_an_unknown_kind_of_store_is_named() -> None:
     with pytest.raises(InputError, match=r"--output=nosuch://x: .*name a local folder"):
         check_output(RunConfig("demo", ("core",), output="nosuch://x"))
 
@@ -117,9 +117,9 @@ def test_a_full_disk_gives_one_sentence_and_loses_nothing(tmp_path: Path) -> Non
 
     def full(kind: str, after: int) -> str:
         command = [sys.executable, "-c", FULL, kind, str(after), "eval", *flags]
-        found = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False, cwd=REPOSITORY)
-        assert found.returncode == 2, found.stderr[-2000:]
-        return found.stderr.splitlines()[-1]
+        ended = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False, cwd=REPOSITORY)
+        assert ended.returncode == 2, ended.stderr[-2000:]
+        return ended.stderr.splitlines()[-1]
 
     assert "No space left on device: check that it is there and may be used" in full("journal", 2)
     assert len(parts_in(output)) == 2, "what was written stays"

@@ -4,18 +4,20 @@ Arrives: a name, a path.  Leaves: a `Repository`, a folder, a commit.  It delibe
 """
 
 import re
+import shutil
 from collections.abc import Sequence
 from itertools import islice, pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from miron_jax.errors import InputError
 from miron_jax.files.places import data_cache
+from miron_jax.files.temporary import remove_abandoned, temporary_folder
 
 _NAME = re.compile(r"([\w-][\w.-]*(?:/[\w-][\w.-]*)?)(?:@([\w.][\w./-]*))?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _MOST_PARENTS = 4  # folders between a file and the top of its data set
+_METADATA = Path(".cache", "huggingface", "download")  # where the hub's client describes the files of a folder
 
 
 class Repository(NamedTuple):
@@ -41,32 +43,79 @@ def cache_folder(suite: str, revision: str | None) -> Path:
 
 
 def fetch_data_set(repository: Repository, folder: Path, patterns: Sequence[str], suite: str) -> None:
-    """Download the files of a data set that match `patterns` into `folder`, unless the folder exists.
+    """Download the files of a data set that match `patterns` into `folder`, unless the folder is complete.
 
-    The folder appears only when it is complete, and later edits on the hub do not change it.  Raises InputError for every
-    error of the hub's client, HF_HUB_OFFLINE among them.
+    The folder appears only when it is complete, and later edits on the hub do not change it: a file that it loses later is
+    downloaded at the folder's commit.  Raises InputError for every error of the hub's client, HF_HUB_OFFLINE among them.
     """
-    if folder.is_dir():
+    remove_abandoned(folder.parent)
+    lost = _lost_files(folder)
+    if folder.is_dir() and not lost:
         return
+    revision = commit_of(folder / lost[0]) if lost else None
+    try:
+        with temporary_folder(folder.parent) as temporary:
+            complete = temporary / "data"
+            _download(Repository(repository.id, revision or repository.revision), complete, patterns)
+            if not folder.is_dir():
+                complete.rename(folder)
+            for name in _lost_files(folder):
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (complete / name).replace(folder / name)
+    except Exception as error:  # the client passes on the errors of its HTTP libraries: they have no class in common
+        lost = _lost_files(folder)
+        if folder.is_dir() and not lost:  # another run has fetched it meanwhile
+            return
+        absent = f"{suite} data: {lost[0]} is" if lost else f"{suite} data are"
+        raise InputError(
+            f"{absent} neither in {folder} nor to be had from {repository.id} on the Hugging Face hub "
+            f"({' '.join(str(error).split()):.160}): fetch it where there is a network and pass --data_dir={suite}=FOLDER"
+        ) from error
+
+
+def _download(repository: Repository, folder: Path, patterns: Sequence[str]) -> None:
+    """Download a data set, or copy it from the cache of the hub's client if the hub cannot be reached."""
     from huggingface_hub import snapshot_download
 
     hub_id, revision = repository
+    commit = None
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        # A download that was cut off is never taken for a whole one: the client returns such a folder when it is offline.
-        with TemporaryDirectory(dir=folder.parent, ignore_cleanup_errors=True) as scratch:
-            partial = Path(scratch) / "data"
-            snapshot_download(
-                hub_id, repo_type="dataset", revision=revision, local_dir=partial, allow_patterns=list(patterns)
-            )
-            partial.rename(folder)
-    except Exception as error:  # the client passes on the errors of its HTTP libraries: they have no class in common
-        if folder.is_dir():  # another run has fetched it meanwhile
-            return
-        raise InputError(
-            f"{suite} data are neither in {folder} nor to be had from {hub_id} on the Hugging Face hub "
-            f"({' '.join(str(error).split()):.160}): fetch it where there is a network and pass --data_dir={suite}=FOLDER"
-        ) from error
+        snapshot_download(
+            hub_id, repo_type="dataset", revision=revision, local_dir=folder, allow_patterns=list(patterns)
+        )
+    except Exception:
+        commit = _copy_from_client_cache(repository, folder, patterns)
+        if commit is None:
+            raise
+    for path in folder.rglob("*"):  # only a download of the client writes metadata
+        name = path.relative_to(folder)
+        metadata = folder / _METADATA / f"{name}.metadata"
+        if path.is_file() and name.parts[0] != ".cache" and not metadata.exists():
+            metadata.parent.mkdir(parents=True, exist_ok=True)
+            metadata.write_text(f"{commit}\n")
+
+
+def _copy_from_client_cache(repository: Repository, folder: Path, names: Sequence[str]) -> str | None:
+    """Copy these files, and return their commit; None if the cache lacks one, as it lacks every name with a wildcard."""
+    from huggingface_hub import try_to_load_from_cache
+
+    commit = None
+    shutil.rmtree(folder, ignore_errors=True)  # an interrupted download leaves files here
+    for name in names:
+        path = try_to_load_from_cache(repository.id, name, revision=repository.revision, repo_type="dataset")
+        if not isinstance(path, str):
+            return None
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, folder / name)
+        commit = commit_of(Path(path))
+    return commit
+
+
+def _lost_files(folder: Path) -> list[str]:
+    """Names of the files that a fetched folder no longer holds; their metadata files still name them."""
+    metadata = folder / _METADATA
+    names = [str(path.relative_to(metadata)).removesuffix(".metadata") for path in metadata.rglob("*.metadata")]
+    return sorted(name for name in names if not (folder / name).is_file())
 
 
 def commit_of(path: Path) -> str | None:
@@ -81,7 +130,7 @@ def commit_of(path: Path) -> str | None:
             return name
     for folder in islice(path.absolute().parents, _MOST_PARENTS):
         relative = path.absolute().relative_to(folder)
-        metadata = folder / ".cache" / "huggingface" / "download" / f"{relative}.metadata"
+        metadata = folder / _METADATA / f"{relative}.metadata"
         if metadata.is_file():
             first_line = metadata.read_text(encoding="utf-8", errors="replace").partition("\n")[0].strip()
             return first_line if _COMMIT.fullmatch(first_line) else None

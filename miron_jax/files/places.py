@@ -1,7 +1,7 @@
-"""Paths of files and folders as users write them: local paths, or URLs that fsspec knows.
+"""Names of folders and files as users give them: local paths, or URLs that fsspec knows.
 
-Arrives: a flag's value.  Leaves: the path it means, and a form of it without secrets.  It deliberately does not open
-anything.
+Arrives: a flag's value.  Leaves: a path or URL to open, and one without secrets to show to others.  It deliberately does not
+open anything.
 """
 
 import os
@@ -20,7 +20,7 @@ def is_url(name: str) -> bool:
 
 
 def local_path(name: str | Path) -> Path:
-    """A local path with `~` written out; file:///x is /x.  Raises InputError for what no path can be."""
+    """A local path with `~` expanded; file:///x is /x.  Raises InputError for a name that no path can have."""
     text = str(name)
     if "\0" in text:
         raise InputError(f"{text!r:.80} holds a null character, expected a path: mend the name")
@@ -34,12 +34,12 @@ def local_path(name: str | Path) -> Path:
 
 
 def place(name: str) -> str:
-    """A URL as it is, a local path with `~` written out."""
+    """A URL unchanged, or a local path with `~` expanded."""
     return name if is_url(name) else str(local_path(name))
 
 
 def public(name: str) -> str:
-    """The name as results may show it: a URL without credentials and query, a path below home as `~/...`."""
+    """The name to show to others: a URL without credentials and query, a path below the home folder as `~/...`."""
     if is_url(name):
         return _REST.sub("", _USER.sub("", name))
     home = os.path.expanduser("~")
@@ -49,5 +49,5 @@ def public(name: str) -> str:
 
 
 def data_cache(*below: str) -> Path:
-    """A folder for fetched or generated benchmark data, below $MIRON_JAX_DATA or else ~/.cache/miron_jax."""
+    """The folder `below` the cache of benchmark data: below $MIRON_JAX_DATA, else ~/.cache/miron_jax."""
     return Path(os.environ.get("MIRON_JAX_DATA") or Path.home() / ".cache" / "miron_jax").joinpath(*below)

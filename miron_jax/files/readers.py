@@ -1,7 +1,7 @@
-"""Guarded readers of untrusted JSON and YAML: any bytes give a value or a ValueError, and nothing else.
+"""Guarded readers of JSON and YAML that others wrote: any bytes give a value or a ValueError, no other error.
 
 Arrives: bytes.  Leaves: plain values.  It deliberately does not know files, tasks or what the values mean: the caller adds
-the file and the remedy to the message.
+the file and the remedy to the reason.
 """
 
 import json
@@ -11,10 +11,10 @@ from typing import Any
 
 import yaml
 
-Json = Any  # what a JSON or YAML document holds, of unknown shape until it is checked
+Json = Any  # the value of a JSON or YAML document, of unknown shape until it is checked
 JsonObject = dict[str, Json]
 
-MOST_YAML_BYTES = 256 << 10  # published files are smaller than 40 KB; PyYAML takes seconds for more than this
+MOST_YAML_BYTES = 256 << 10  # the published files have below 40 KB; PyYAML takes seconds for more than this
 MOST_DEPTH = 64
 MOST_VALUES = 100_000  # with every alias written out
 
@@ -30,8 +30,8 @@ def parse_json(content: bytes | str) -> Json:
 def parse_yaml(content: bytes) -> Json:
     """The value of a YAML document of mappings, lists, texts, numbers, true, false and null.
 
-    Dates, and numbers in other bases, are texts.  Raises ValueError for tags and merge keys, and for documents that are too
-    large, are nested too deep or have too many aliases.
+    Raises ValueError for tags, merge keys, and a document that is too large, too deep or has too many aliases.  Dates, and
+    numbers in other bases, are texts.
     """
     if len(content) > MOST_YAML_BYTES:
         raise ValueError(f"{len(content)} bytes, expected {MOST_YAML_BYTES} at most")
@@ -46,8 +46,8 @@ def parse_yaml(content: bytes) -> Json:
         raise ValueError(" ".join(str(error).split())) from None
 
 
-def shown(value: object) -> str:
-    """The beginning of a value's repr, for a message; the value may be large or contain itself."""
+def shown(value: Any) -> str:
+    """The beginning of a value's repr, for messages; safe for values that are large or contain themselves."""
     return _REPR.repr(value)
 
 
@@ -56,11 +56,11 @@ _REPR.maxlevel, _REPR.maxstring, _REPR.maxother, _REPR.maxlong = 3, 60, 60, 60
 
 
 class _Loader(yaml.SafeLoader):
-    """A loader without tags, with the scalars of JSON."""
+    """A YAML loader that refuses tags and knows only the scalars of JSON."""
 
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML reads it from the class
+    yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012 - PyYAML's own way
 
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+    def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()
         if getattr(event, "tag", None) not in (None, "!"):
             raise yaml.YAMLError(f"the tag {event.tag:.40}, expected none, in {event.start_mark}")  # pyright: ignore
@@ -76,17 +76,17 @@ for _tag, _pattern, _first in (
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), list(_first))
 
 
-def _count(node: yaml.Node | None, counted: dict[int, int], depth: int) -> int:
-    """Number of values below a node, where an alias counts as a copy of its target."""
+def _count(node: Any, counted: dict[int, int], depth: int) -> int:
+    """The number of values below a node; an alias counts each time that it occurs."""
     if depth > MOST_DEPTH:
         raise ValueError(f"nested deeper than {MOST_DEPTH}")
-    known = counted.get(id(node))
-    if known is None:
-        counted[id(node)] = MOST_VALUES  # for a node that contains itself
+    num_values = counted.get(id(node))
+    if num_values is None:
+        counted[id(node)] = MOST_VALUES  # refuses a node that contains itself
         children = node.value if isinstance(node, yaml.SequenceNode) else ()
         if isinstance(node, yaml.MappingNode):
             children = [child for pair in node.value for child in pair]
-        known = counted[id(node)] = 1 + sum(_count(child, counted, depth + 1) for child in children)
-    if known > MOST_VALUES:
+        num_values = counted[id(node)] = 1 + sum(_count(child, counted, depth + 1) for child in children)
+    if num_values > MOST_VALUES:
         raise ValueError(f"more than {MOST_VALUES} values, aliases written out")
-    return known
+    return num_values

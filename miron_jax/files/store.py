@@ -1,8 +1,8 @@
-"""The output folder: local, or in an object store (gs://, s3://, ...); every file in it is whole or absent.
+"""The output folder: local, or in an object store (gs://, s3://, ...); each object in it is whole or absent.
 
 Arrives: a path or a URL that fsspec knows.  Leaves: a `Store` of named objects, and a `Lock` that lets one run at a time
-write to it.  It deliberately does not know what is written.  An object store has neither rename nor append, so neither is
-used on one.
+write there.  It deliberately does not know the content.  Object stores can neither rename nor append, so nothing here relies
+on either.
 """
 
 import contextlib
@@ -16,18 +16,16 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, Any, Self
 
 from miron_jax.errors import InputError, printable
 from miron_jax.files.places import is_url, local_path, public
 
-if TYPE_CHECKING:
-    from upath import UPath
-
 LOCK = ".lock"
-RETRY_SECONDS = (1.0, 4.0)  # before a put is tried again
-SEEN_SECONDS = 60.0  # within which a shared folder shows what another host wrote
-BEAT_SECONDS, SILENT_SECONDS = 5.0, 20.0  # a lock in an object store is rewritten so often, and stale after so long
+RETRY_SECONDS = (1.0, 4.0)  # between the attempts of a put
+SEEN_SECONDS = 60.0  # until a shared folder shows the files of another host
+BEAT_SECONDS = 5.0  # between two changes of a lock in an object store
+SILENT_SECONDS = 20.0  # without a change of the lock, until its run counts as gone
 
 
 class Store:
@@ -36,15 +34,15 @@ class Store:
     def __init__(self, name: str) -> None:
         self.name = public(name) if is_url(name) else name  # as messages show it
         self.is_remote = is_url(name)
-        self.root: Any = _remote(name) if self.is_remote else local_path(name)  # Path or UPath
+        self.root: Any = _remote(name) if self.is_remote else local_path(name)
 
     def put(self, name: str, data: bytes) -> None:
-        """Write one object.  Raises OSError, and then leaves the earlier object as it was."""
+        """Write one object.  Raises OSError, and leaves the object's former content unchanged then."""
         path = self.root / name
         if self.is_remote:
             for wait in (*RETRY_SECONDS, None):
                 try:
-                    with _as_oserror(str(path)):
+                    with _errors_as_oserror(str(path)):
                         path.write_bytes(data)
                     return
                 except OSError:
@@ -61,14 +59,14 @@ class Store:
             raise
 
     def get(self, name: str) -> bytes:
-        with _as_oserror(f"{self.name}/{name}"):
+        with _errors_as_oserror(f"{self.name}/{name}"):
             return (self.root / name).read_bytes()
 
     def has(self, name: str) -> bool:
         return (self.root / name).is_file()
 
     def names(self, below: str = "") -> list[str]:
-        """Sorted names of the objects and folders in a folder; none where the folder does not exist."""
+        """The sorted names of objects and folders directly below a folder; none if the folder is absent."""
         folder = self.root / below if below else self.root
         if not folder.is_dir():
             return []
@@ -80,8 +78,8 @@ class Store:
 
 
 @contextlib.contextmanager
-def _as_oserror(path: str) -> Iterator[None]:
-    """Turn the errors of a store's client, each of which has different classes, into OSError."""
+def _errors_as_oserror(path: str) -> Iterator[None]:
+    """Raise the errors of a store's client as OSError: each client has other classes."""
     try:
         yield
     except OSError:
@@ -91,7 +89,7 @@ def _as_oserror(path: str) -> Iterator[None]:
         raise OSError(errno.EIO, f"the store answers: {reason:.200}", path) from error
 
 
-def _remote(name: str) -> "UPath":
+def _remote(name: str) -> Any:
     from upath import UPath  # fsspec takes a while to import
 
     try:
@@ -102,11 +100,36 @@ def _remote(name: str) -> "UPath":
         ) from None
 
 
-class Lock:
-    """A lock with which one run at a time writes to a store.  Raises InputError where another run holds it.
+@contextlib.contextmanager
+def together(store: Store, hosts: Any) -> Iterator[None]:
+    """Check that all hosts share one folder: each looks for a file that the first one writes.  Raises InputError."""
+    if hosts.count == 1:
+        yield
+        return
+    marker = hosts.agree("folder", f".shared-{uuid.uuid4().hex}")
+    if hosts.is_first:
+        store.put(marker, b"")
+    hosts.agree("folder is there")
+    start = time.monotonic()
+    while not store.has(marker):
+        if time.monotonic() - start > SEEN_SECONDS:
+            raise InputError(
+                f"--output={store.name}: what process 0 put there is not seen on {socket.gethostname()}: name a folder that "
+                "all hosts share"
+            )
+        time.sleep(0.2)
+    hosts.tell("folder is seen")
+    if hosts.is_first:
+        hosts.gather("folder is seen")
+        store.remove(marker)
+    yield
 
-    On a disk it is a file lock, which the system releases however the run ends.  An object store has no locks: the holder
-    rewrites an object every BEAT_SECONDS, and another run takes the lock if it does not change for SILENT_SECONDS.
+
+class Lock:
+    """Lets one run at a time write to a store.  Raises InputError if another run holds the lock.
+
+    On a disk the operating system keeps the lock and releases it however a run ends.  An object store has no locks:
+    there the holder rewrites an object every BEAT_SECONDS, and another run waits SILENT_SECONDS to see whether it changes.
     """
 
     def __init__(self, store: Store) -> None:
@@ -114,27 +137,27 @@ class Lock:
         self._file: IO[str] | None = None
         self._stopped = threading.Event()
         self._beating: threading.Thread | None = None
-        self._holder = f"{socket.gethostname()} process {os.getpid()} {uuid.uuid4().hex}"
-        if store.is_remote or not self._lock_file():
-            self._begin_beating()
+        self._identity = f"{socket.gethostname()} process {os.getpid()} {uuid.uuid4().hex}"
+        if store.is_remote or not self._lock_on_disk():
+            self._start_beating()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: Any) -> None:
         self._stopped.set()
         if self._beating is not None:
             self._beating.join(BEAT_SECONDS)
-        with contextlib.suppress(OSError):  # the run has ended: a lock that stays does no harm
+        with contextlib.suppress(OSError):  # the run has ended: a lock that stays is no error
             if self._file is not None:
                 (self._store.root / LOCK).unlink(missing_ok=True)
                 self._file.close()
-                self._store.root.rmdir()  # fails unless the run wrote nothing
-            elif self._read().startswith(self._holder):
+                self._store.root.rmdir()  # fails unless the run has written nothing
+            elif self._read().startswith(self._identity):
                 self._store.remove(LOCK)
 
-    def _lock_file(self) -> bool:
-        """Lock a file on disk; False where the file system has no locks (some clusters)."""
+    def _lock_on_disk(self) -> bool:
+        """Lock a file on the disk; False if its file system has no locks, as on some clusters."""
         path = self._store.root / LOCK
         path.parent.mkdir(parents=True, exist_ok=True)
         while True:
@@ -144,32 +167,32 @@ class Lock:
             except BlockingIOError:
                 with file:
                     file.seek(0)
-                    raise self._is_held_by(file.read()) from None
+                    raise self._held_by(file.read()) from None
             except OSError:
                 file.close()
                 return False
             try:
-                if path.stat().st_ino == os.fstat(file.fileno()).st_ino:  # else its last holder has just removed it
+                if path.stat().st_ino == os.fstat(file.fileno()).st_ino:  # else its holder has just removed it
                     break
             except FileNotFoundError:
                 pass
             file.close()
         file.truncate(0)
-        file.write(self._holder)
+        file.write(self._identity)
         file.flush()
         self._file = file
         return True
 
-    def _begin_beating(self) -> None:
-        before, stale = self._read(), time.monotonic() + SILENT_SECONDS
-        while before and time.monotonic() < stale:
+    def _start_beating(self) -> None:
+        holder, deadline = self._read(), time.monotonic() + SILENT_SECONDS
+        while holder and time.monotonic() < deadline:
             time.sleep(BEAT_SECONDS / 5)
-            if (now := self._read()) and now != before:
-                raise self._is_held_by(now)
-        self._store.put(LOCK, f"{self._holder} 0".encode())
+            if (now := self._read()) and now != holder:
+                raise self._held_by(now)
+        self._store.put(LOCK, f"{self._identity} 0".encode())
         time.sleep(BEAT_SECONDS / 5)
-        if not self._read().startswith(self._holder):  # two runs came at once: the last one to write holds it
-            raise self._is_held_by(self._read())
+        if not self._read().startswith(self._identity):  # two runs wrote at once: the last one holds the lock
+            raise self._held_by(self._read())
         self._beating = threading.Thread(target=self._beat, daemon=True)
         self._beating.start()
 
@@ -178,12 +201,12 @@ class Lock:
         while not self._stopped.wait(BEAT_SECONDS):
             count += 1
             with contextlib.suppress(OSError):  # the next beat tries again
-                if (now := self._read()) and not now.startswith(self._holder):
-                    message = printable(f"miron-jax: {self._is_held_by(now)}; this run had been silent for too long")
+                if (now := self._read()) and not now.startswith(self._identity):
+                    message = printable(f"miron-jax: {self._held_by(now)}; this run had been silent for too long")
                     print(message, file=sys.stderr)
                     os.kill(os.getpid(), signal.SIGTERM)
                     return
-                self._store.put(LOCK, f"{self._holder} {count}".encode())
+                self._store.put(LOCK, f"{self._identity} {count}".encode())
 
     def _read(self) -> str:
         try:
@@ -191,7 +214,7 @@ class Lock:
         except FileNotFoundError:
             return ""
 
-    def _is_held_by(self, holder: str) -> InputError:
+    def _held_by(self, holder: str) -> InputError:
         who = " ".join(holder.split()[:3]) or "another process"
         return InputError(
             f"--output={self._store.name} is being written by another run ({who}): wait for it, or name another folder"
