@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from miron_jax.definitions.data_files import git_blob_sha1, json_rows
+from miron_jax.definitions.data_files import FETCH_AGAIN, git_blob_sha1, json_rows, parse_each
 from miron_jax.definitions.records import (
     AnswerProfile,
     AnyProfile,
@@ -198,23 +198,16 @@ def _with_shots(
 
 
 def _shot_items(dataset: DataSet, path: Path) -> list[Item]:
-    parse, content = reader(dataset), path.read_bytes()
+    content = path.read_bytes()
     if dataset.shots_blob is not None and git_blob_sha1(content) != dataset.shots_blob:
         raise InputError(
             f"{dataset.hub}: {path} is not what this program writes (git blob {git_blob_sha1(content)}, expected "
             f"{dataset.shots_blob}), so its few-shot examples would be others: remove the folder {path.parent}, it is made "
             "anew"
         )
-    rows = json_rows(content, path, f"{NAME}'s {dataset.name}")
-    items = []
-    for row, fields in enumerate(rows):
-        try:
-            items.append(parse(fields, row))
-        except ValueError as error:
-            raise InputError(
-                f"{NAME}'s {dataset.name}: {path}, record {row + 1}: {error}; mend the record or fetch the file again"
-            ) from None
-    return items
+    name = f"{NAME}'s {dataset.name}"
+    remedy = f"; mend the record or {FETCH_AGAIN}"
+    return parse_each(json_rows(content, path, name), reader(dataset), f"{name}: {path}, record", remedy)
 
 
 def _shots_path(dataset: DataSet, folder: Path) -> Path:

@@ -61,7 +61,7 @@ class Generated(NamedTuple):
 
 
 def _unmasked(split: str, count: int) -> Rows:
-    return title_rows(articles(count), name=NAME)
+    return title_rows(articles(count), NAME)
 
 
 def _masked(split: str, count: int) -> Rows:
@@ -122,14 +122,14 @@ def export(folder: Path) -> list[Path]:
 
 def export_titles(folder: Path, path: Path, spelled: bool) -> list[Path]:
     """Writes up_masked and up_unmasked of a user's articles, in the same two forms; `spelled`: see `mask_digits`."""
-    rows = title_rows(read_articles(path), name=str(path.name))
+    rows = title_rows(read_articles(path), path.name)
     masked = [masked_row(row, spelled) for row in rows]
     return [*write_rows(folder / "up_masked", "train", masked), *write_rows(folder / "up_unmasked", "train", rows)]
 
 
-def export_stories(folder: Path, path: Path) -> list[Path]:
+def export_stories(folder: Path, path: Path, say: Callable[[str], None]) -> list[Path]:
     """Writes ua_cbt of a user's stories, in the same two forms; see gaps.py."""
-    return write_rows(folder / "ua_cbt", "train", rows_of_stories(read_stories(path), f"--stories={path}"))
+    return write_rows(folder / "ua_cbt", "train", rows_of_stories(read_stories(path), f"--stories={path}", say))
 
 
 def write_rows(folder: Path, split: str, rows: Rows) -> list[Path]:
