@@ -113,10 +113,8 @@ def training_sentence(draw: Draw, facts: Facts) -> str:
 
 def clozes(facts: Facts) -> Iterator[Cloze]:
     """Every row in every benchmark wording: all possible items."""
-    for table in facts.tables:
-        for row in table.rows:
-            for template_idx in range(len(table.templates)):
-                yield _cloze(table, row, template_idx)
+    rows_of_tables = ((table, row) for table in facts.tables for row in table.rows)
+    return (_cloze(table, row, i) for table, row in rows_of_tables for i in range(len(table.templates)))
 
 
 def training_sentences(facts: Facts) -> Iterator[str]:
