@@ -10,6 +10,7 @@ from rich.table import Table
 
 from miron_jax.errors import printable
 from miron_jax.files.readers import JsonObject
+from miron_jax.report.console import table_of
 
 MOST_CHARS = 60  # of a name in the picture
 BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
@@ -49,11 +50,7 @@ def curves_of(results: Mapping[int, JsonObject]) -> list[Curve]:
 
 def curves_table(results: Mapping[int, JsonObject]) -> Table:
     """One row per category and metric: a column per step, and a curve of bars."""
-    table = Table(title=None, header_style="bold")
-    for name in ("task", "category", "metric"):
-        table.add_column(name, no_wrap=True)
-    for step in sorted(results):
-        table.add_column(f"step {step}", justify="right", no_wrap=True)
+    table = table_of(("task", "category", "metric"), [f"step {step}" for step in sorted(results)])
     table.add_column("curve", no_wrap=True)
     names, before = {name: label for name, label, _ in CLOZE_METRICS}, ""
     for curve in curves_of(results):

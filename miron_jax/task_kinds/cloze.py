@@ -56,9 +56,8 @@ class ClozeScores(TaskScores):
     items: list[Cloze] = field(default_factory=list)
     asked: list[ItemRequests] = field(default_factory=list)  # of each item
     spans: list[dict[int, Score]] = field(default_factory=list)  # by index of the requests in `asked`
-    generated: list[str | None] = field(
-        default_factory=list
-    )  # completions; None: not scored, or the model answered NaN
+    # Completions; None: not scored, or the model answered NaN.
+    generated: list[str | None] = field(default_factory=list)
     examples: list[ExampleScore | None] = field(default_factory=list)
     truncated: int = 0
     beyond_trained: int = 0

@@ -130,12 +130,8 @@ class Cpp:
             numbers = (json.loads(json_text) for json_text in (value, text))
             pairs = zip(*(entry if isinstance(entry, list) else [entry] for entry in numbers), strict=True)
             return all(abs(float(a) - b) < float(tolerance) for a, b in pairs)
-        except (
-            ValueError,
-            TypeError,
-            OverflowError,
-            RecursionError,
-        ):  # a program may write anything in place of numbers
+        # A program may write anything in place of numbers.
+        except (ValueError, TypeError, OverflowError, RecursionError):
             return False
 
 

@@ -146,8 +146,6 @@ def _answer(ran: Ran) -> str:
 
 
 def _failed(ran: Ran) -> Verdict:
-    return Verdict(False, "error", _why(ran)) if ran.ended == "exit" else Verdict(False, ran.ended)
-
-
-def _why(ran: Ran) -> str:
-    return " ".join(ran.err.split())[-200:] if ran.ended == "exit" else ran.ended
+    if ran.ended == "exit":
+        return Verdict(False, "error", " ".join(ran.err.split())[-200:])
+    return Verdict(False, ran.ended)

@@ -18,14 +18,16 @@ v1: random.Random(42) shuffles the test records, then samples for each; v1.2: ra
 
 import ast
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from string import Formatter
 
+from miron_jax.definitions.data_files import FETCH_AGAIN, json_rows, parse_each
 from miron_jax.definitions.records import Example, Problem, Question
 from miron_jax.errors import InputError
-from miron_jax.files.readers import Json, JsonObject, parse_json
+from miron_jax.files.readers import Json, JsonObject
 from miron_jax.metrics.answers import WORDS
 from miron_jax.prompting.draws import FILE_ORDER, SHUFFLE_42, STREAM_42_RECORDS, STREAM_1234_RECORDS
 from miron_jax.tasks.mera.metrics import ETHICS, EXAM, MCC, QUESTIONS
@@ -55,44 +57,34 @@ class Record:
     fields: JsonObject  # the line itself
 
 
-def parser(dataset: DataSet, rules: Rules, version: Version) -> Callable[[JsonObject, int], Example | Question]:
-    """The parser of test records; `arranger` adds the shots of the examples that it returns."""
-
-    def parse(fields: JsonObject, row: int) -> Example | Question:
-        record = _record(fields, row, dataset, rules, version)
-        outputs = fields["outputs"]
-        category = group_of(dataset, fields) if dataset.group else None
-        context = record.short if rules.num_fewshot else record.full
-        if dataset.kind == "text":
-            right = tuple(accepted(outputs) if dataset.match is WORDS else [str(outputs)]) if outputs else ()
-            return Question(row, (context,), ("",), None, category, published=fields, accepted=right, room_for=())
-        gold = dataset.choices.index(outputs) if outputs and dataset.over_all is not MCC else None
-        continuations = tuple(f" {choice}" for choice in dataset.choices)
-        return Example(row, (context,), continuations, gold, category, published=fields)
-
-    return parse
+def parse_record(dataset: DataSet, rules: Rules, version: Version, fields: JsonObject, row: int) -> Example:
+    """A test record; `arrange` adds the shots of the examples."""
+    record = _record(fields, row, dataset, rules, version)
+    outputs = fields["outputs"]
+    category = group_of(dataset, fields) if dataset.group else None
+    context = record.short if rules.num_fewshot else record.full
+    if dataset.kind == "text":
+        right = tuple(accepted(outputs) if dataset.match is WORDS else [str(outputs)]) if outputs else ()
+        return Question(row, (context,), ("",), None, category, published=fields, accepted=right, room_for=())
+    gold = dataset.choices.index(outputs) if outputs and dataset.over_all is not MCC else None
+    continuations = tuple(f" {choice}" for choice in dataset.choices)
+    return Example(row, (context,), continuations, gold, category, published=fields)
 
 
-def problem_parser(dataset: DataSet, rules: Rules, version: Version) -> Callable[[JsonObject, int], Problem]:
-    """The parser of records that a program answers: the prompt is the instruction, the program starts with the function."""
-
-    def parse(fields: JsonObject, row: int) -> Problem:
-        record = _record(fields, row, dataset, rules, version)
-        inputs, meta, outputs = fields["inputs"], fields["meta"], fields["outputs"] or []
-        if not isinstance(inputs, dict) or not all(isinstance(inputs.get(key), str) for key in ("function", "tests")):
-            raise ValueError(f"field 'inputs' is {inputs!r:.40}, expected the texts function and tests")
-        if not isinstance(meta.get("entry_point"), str):
-            raise ValueError(f"field 'meta' has the entry_point {meta.get('entry_point')!r:.40}, expected a name")
-        tests = _tests(inputs["tests"])
-        if not all(isinstance(output, str) for output in outputs) or (outputs and len(outputs) != len(tests)):
-            raise ValueError(f"field 'outputs' is {outputs!r:.40}, expected {len(tests)} texts, one for each test")
-        code, solution = inputs["function"], str(meta.get("canonical_solution") or "")
-        name = f"{dataset.config} {meta['id']}"
-        return Problem(
-            row, name, record.full, meta["entry_point"], "python", tests, tuple(outputs), solution, code, fields
-        )
-
-    return parse
+def parse_problem(dataset: DataSet, rules: Rules, version: Version, fields: JsonObject, row: int) -> Problem:
+    """A record that a program answers: the prompt is the instruction, the program starts with the function."""
+    record = _record(fields, row, dataset, rules, version)
+    inputs, meta, outputs = fields["inputs"], fields["meta"], fields["outputs"] or []
+    if not isinstance(inputs, dict) or not all(isinstance(inputs.get(key), str) for key in ("function", "tests")):
+        raise ValueError(f"field 'inputs' is {inputs!r:.40}, expected the texts function and tests")
+    if not isinstance(meta.get("entry_point"), str):
+        raise ValueError(f"field 'meta' has the entry_point {meta.get('entry_point')!r:.40}, expected a name")
+    tests = _tests(inputs["tests"])
+    if not all(isinstance(output, str) for output in outputs) or (outputs and len(outputs) != len(tests)):
+        raise ValueError(f"field 'outputs' is {outputs!r:.40}, expected {len(tests)} texts, one for each test")
+    code, solution = inputs["function"], str(meta.get("canonical_solution") or "")
+    name, entry_point = f"{dataset.config} {meta['id']}", meta["entry_point"]
+    return Problem(row, name, record.full, entry_point, "python", tests, tuple(outputs), solution, code, fields)
 
 
 def _tests(text: str) -> tuple[str, ...]:
@@ -110,17 +102,13 @@ ORDER = {"v1": SHUFFLE_42, "v1.2": FILE_ORDER}
 DRAW = {"v1": STREAM_42_RECORDS, "v1.2": STREAM_1234_RECORDS}
 
 
-def arranger(dataset: DataSet, rules: Rules, version: Version) -> Callable[[list[Example], Path], list[Example]]:
-    """The function that orders examples by the version's rule and adds their shots, read from the folder."""
-
-    def arrange(examples: list[Example], folder: Path) -> list[Example]:
-        tests = [example.published or {} for example in examples]
-        check_keys(dataset, tests)
-        pool = _pool(dataset, rules, version, folder) if rules.num_fewshot else []
-        shots_of = assign_shots(dataset, rules, version, tests, pool)
-        return [replace(examples[i], shots=worded(shots)) for i, shots in shots_of]
-
-    return arrange
+def arrange(dataset: DataSet, rules: Rules, version: Version, examples: list[Example], folder: Path) -> list[Example]:
+    """Examples ordered by the version's rule, with their shots, which are read from the folder."""
+    tests = [example.published or {} for example in examples]
+    check_keys(dataset, tests)
+    pool = _pool(dataset, rules, version, folder) if rules.num_fewshot else []
+    shots_of = assign_shots(dataset, rules, version, tests, pool)
+    return [replace(examples[i], shots=worded(shots)) for i, shots in shots_of]
 
 
 def check_keys(dataset: DataSet, records: Sequence[Mapping[str, Json]]) -> None:
@@ -189,19 +177,17 @@ def _pool(dataset: DataSet, rules: Rules, version: Version, folder: Path) -> lis
             f"MERA's {dataset.name}: {paths[0]} is missing, where its few-shot examples come from: fetch it beside "
             "test.jsonl"
         )
-    records = []
-    for row, line in enumerate(path.read_bytes().splitlines()):
-        try:
-            fields = parse_json(line)
-            record = _record(fields, row, dataset, rules, version)
-            if not isinstance(fields["outputs"], str) or not fields["outputs"]:
-                raise ValueError("field 'outputs' is empty, expected the right answer of a few-shot example")
-        except ValueError as error:
-            raise InputError(
-                f"MERA's {dataset.name}: {path}, line {row + 1}: {error}; mend the line or fetch the file again"
-            ) from None
-        records.append(record)
-    return records
+    name = f"MERA's {dataset.name}"
+    rows = json_rows(path.read_bytes(), path, name)
+    parse = partial(_shot, dataset, rules, version)
+    return parse_each(rows, parse, f"{name}: {path}, line", f"; mend the line or {FETCH_AGAIN}")
+
+
+def _shot(dataset: DataSet, rules: Rules, version: Version, fields: JsonObject, row: int) -> Record:
+    record = _record(fields, row, dataset, rules, version)
+    if not isinstance(fields["outputs"], str) or not fields["outputs"]:
+        raise ValueError("field 'outputs' is empty, expected the right answer of a few-shot example")
+    return record
 
 
 def _record(fields: JsonObject, row: int, dataset: DataSet, rules: Rules, version: Version) -> Record:

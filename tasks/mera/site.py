@@ -134,7 +134,7 @@ class Checked(NamedTuple):
 
 def check(path: Path, version: Version, data_dir: Path | None) -> Checked:
     """Checks a zip, and scores it if `data_dir` holds the records.  Raises InputError for a file that is no zip."""
-    records = {} if data_dir is None else read_records(locate(version)(data_dir, False), version)
+    records = {} if data_dir is None else read_records(locate(version, data_dir, False), version)
     read = read_submission(path, version, {name: list(by_key) for name, by_key in records.items()})
     if {fault.name for fault in read.faults.values()} == {"unreadable_zip"}:
         raise InputError(next(iter(read.faults.values())).detail)

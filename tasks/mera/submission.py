@@ -29,10 +29,8 @@ Key = int | tuple[int, int]  # the id of a record; ruTiE: its dialog_id and ques
 _TORN = (zipfile.BadZipFile, OSError, EOFError, RuntimeError, ValueError, zlib.error)
 GENERATIONS = 10  # programs for each problem
 MOST_BYTES = 16 << 20  # of an unpacked file: the published ones stay below 2 MB
-_METHODS = {
-    zipfile.ZIP_STORED,
-    zipfile.ZIP_DEFLATED,
-}  # others cannot be stopped when they unpack to more than they announce
+# Other methods cannot be stopped when they unpack to more than they announce.
+_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class DataSet:
     v1: Rules | None
     v12: Rules
     choices: tuple[str, ...] = ()
-    random: float | None = None  # accuracy of a guess; None: not multiple choice
+    random: float | None = None  # accuracy of a guess; None: of completions
     match: Rule[Match] = EQUAL  # of completions
     normalizer: Rule[Normalize] = STRIP  # of completions
     over_all: Rule[OverAll] = NOTHING  # metrics over all records together
@@ -108,7 +108,7 @@ DATA_SETS: tuple[DataSet, ...] = (
             Rules(0, stop=(".", "\n"), tests=900),
             Rules(1, "by type", instruction_strip=False, stop=("\n", "."), tests=900),
             match=EXAM, over_all=GRADE_NORM, main="grade_norm", pool="id_task"),
-    DataSet("ruCodeEval", "rucodeeval", "program", None, Rules(0)),
+    DataSet("ruCodeEval", "rucodeeval", "program", None, Rules(0), random=0.0, main="score"),
     DataSet("ruDetox", "rudetox", "text",
             Rules(0, tests=800, is_open=True),
             Rules(1, "Токсичный текст: {inputs}\nНетоксичный текст:", tests=800, is_open=True),
@@ -125,7 +125,8 @@ DATA_SETS: tuple[DataSet, ...] = (
                   instruction_strip=False, shots_file="", tests=265, is_open=True),
             ("1", "2"), 0.5, group="target_group", diagnostic=True),
     DataSet("ruHumanEval", "ruhumaneval", "program",
-            Rules(0, instruction_strip=False, shots_file="public_test", tests=164), Rules(0, tests=164, is_open=True)),
+            Rules(0, instruction_strip=False, shots_file="public_test", tests=164), Rules(0, tests=164, is_open=True),
+            random=0.0, main="score"),
     DataSet("ruMMLU", "rummlu", "choice",
             Rules(5, _ABCD, "both", shots_file="public_test", tests=961),
             Rules(1, _ABCD, "left", tests=14012, is_open=True), LETTERS, 0.25, group="domain", pool="domain"),

@@ -28,11 +28,8 @@ from miron_jax.tasks.generators.eval_uation_gen.stories import GAP, QUESTION_SHA
 from miron_jax.tasks.generators.eval_uation_gen.user_files import read_records
 
 MOST_OPTIONS, FEWEST_OPTIONS = 6, 4
-TIMES_BEFORE = {
-    "NAMED_ENTITY": 2,
-    "COMMON_NOUN": 4,
-    "VERB": 2,
-}  # that the context names a word before it may become a gap
+# Times that the context names a word before it may become a gap.
+TIMES_BEFORE = {"NAMED_ENTITY": 2, "COMMON_NOUN": 4, "VERB": 2}
 _WORD = re.compile(r"\w+(?:['-]\w+)*")  # a compound is one word
 _SENTENCE_END = re.compile(
     r"""(?:(?<=[.!?…])|(?<=[.!?…][»”"]))(?<!\b\w\.)(?<!\bім\.)(?<!\bст\.)\s+(?=[«„"“(—–]?\s*[А-ЯҐЄІЇA-Z])"""

@@ -113,11 +113,12 @@ def jsonl(rows: Rows) -> bytes:
 
 def export(folder: Path) -> list[Path]:
     """Writes every set as jsonl, which is what gets scored, and as parquet; returns the files."""
-    paths = []
-    for generated in GENERATED:
-        for split, rows in generated.files().items():
-            paths += write_rows(folder / NAME / generated.name, split, rows)
-    return paths
+    return [
+        path
+        for generated in GENERATED
+        for split, rows in generated.files().items()
+        for path in write_rows(folder / NAME / generated.name, split, rows)
+    ]
 
 
 def export_titles(folder: Path, path: Path, spelled: bool) -> list[Path]:

@@ -28,9 +28,8 @@ class Family(NamedTuple):
     """Wordings of one family; training shares none with the benchmark."""
 
     name: str  # of _PUZZLES
-    frames: tuple[
-        str, ...
-    ]  # with {terms}; {terms} and {shown}; or {facts} and {most} ({Most} at the start of a sentence)
+    # With {terms}; {terms} and {shown}; or {facts} and {most} ({Most} at the start of a sentence).
+    frames: tuple[str, ...]
     training: tuple[str, ...]
 
 
