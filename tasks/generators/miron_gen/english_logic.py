@@ -23,9 +23,7 @@ _NUMBER_TRAINING = (
 )
 
 _FAMILIES = (
-    Family("arithmetic", _NUMBER_FRAMES, _NUMBER_TRAINING),
-    Family("doubling", _NUMBER_FRAMES, _NUMBER_TRAINING),
-    Family("squares", _NUMBER_FRAMES, _NUMBER_TRAINING),
+    *(Family(name, _NUMBER_FRAMES, _NUMBER_TRAINING) for name in ("arithmetic", "doubling", "squares")),
     Family(
         "letters",
         (
