@@ -33,7 +33,7 @@ from miron_jax.prompting.draws import FILE_ORDER, SHUFFLE_42, STREAM_42_RECORDS,
 from miron_jax.tasks.mera.metrics import ETHICS, EXAM, MCC, QUESTIONS
 from miron_jax.tasks.mera.scoring import accepted, group_of
 from miron_jax.tasks.mera.submission import Key, key_of
-from miron_jax.tasks.mera.table import DataSet, Rules, Version
+from miron_jax.tasks.mera.table import DataSet, Version
 
 SEPARATOR = "\n\n"
 EMPTY_BRACES = "{}"
@@ -57,12 +57,12 @@ class Record:
     fields: JsonObject  # the line itself
 
 
-def parse_record(dataset: DataSet, rules: Rules, version: Version, fields: JsonObject, row: int) -> Example:
+def parse_record(dataset: DataSet, version: Version, fields: JsonObject, row: int) -> Example:
     """A test record; `arrange` adds the shots of the examples."""
-    record = _record(fields, row, dataset, rules, version)
+    record = _record(fields, row, dataset, version)
     outputs = fields["outputs"]
     category = group_of(dataset, fields) if dataset.group else None
-    context = record.short if rules.num_fewshot else record.full
+    context = record.short if dataset.rules(version).num_fewshot else record.full
     if dataset.kind == "text":
         right = tuple(accepted(outputs) if dataset.match is WORDS else [str(outputs)]) if outputs else ()
         return Question(row, (context,), ("",), None, category, published=fields, accepted=right, room_for=())
@@ -71,9 +71,9 @@ def parse_record(dataset: DataSet, rules: Rules, version: Version, fields: JsonO
     return Example(row, (context,), continuations, gold, category, published=fields)
 
 
-def parse_problem(dataset: DataSet, rules: Rules, version: Version, fields: JsonObject, row: int) -> Problem:
+def parse_problem(dataset: DataSet, version: Version, fields: JsonObject, row: int) -> Problem:
     """A record that a program answers: the prompt is the instruction, the program starts with the function."""
-    record = _record(fields, row, dataset, rules, version)
+    record = _record(fields, row, dataset, version)
     inputs, meta, outputs = fields["inputs"], fields["meta"], fields["outputs"] or []
     if not isinstance(inputs, dict) or not all(isinstance(inputs.get(key), str) for key in ("function", "tests")):
         raise ValueError(f"field 'inputs' is {inputs!r:.40}, expected the texts function and tests")
@@ -102,12 +102,12 @@ ORDER = {"v1": SHUFFLE_42, "v1.2": FILE_ORDER}
 DRAW = {"v1": STREAM_42_RECORDS, "v1.2": STREAM_1234_RECORDS}
 
 
-def arrange(dataset: DataSet, rules: Rules, version: Version, examples: list[Example], folder: Path) -> list[Example]:
+def arrange(dataset: DataSet, version: Version, examples: list[Example], folder: Path) -> list[Example]:
     """Examples ordered by the version's rule, with their shots, which are read from the folder."""
     tests = [example.published or {} for example in examples]
     check_keys(dataset, tests)
-    pool = _pool(dataset, rules, version, folder) if rules.num_fewshot else []
-    shots_of = assign_shots(dataset, rules, version, tests, pool)
+    pool = _pool(dataset, version, folder) if dataset.rules(version).num_fewshot else []
+    shots_of = assign_shots(dataset, version, tests, pool)
     return [replace(examples[i], shots=worded(shots)) for i, shots in shots_of]
 
 
@@ -125,14 +125,14 @@ def check_keys(dataset: DataSet, records: Sequence[Mapping[str, Json]]) -> None:
 
 
 def assign_shots(
-    dataset: DataSet, rules: Rules, version: Version, tests: Sequence[Mapping[str, Json]], pool: Sequence[Record]
+    dataset: DataSet, version: Version, tests: Sequence[Mapping[str, Json]], pool: Sequence[Record]
 ) -> list[tuple[int, list[Record]]]:
     """Indices of the test records in the version's order, each with its shots."""
     order, stream = ORDER[version].call(len(tests)), DRAW[version].call(len(tests))
     by_key: dict[str | None, list[Record]] = {}
     for record in pool:
         by_key.setdefault(_pool_key(dataset, record.fields), []).append(record)
-    return [(i, _sample(stream, by_key, dataset, rules, tests[i])) for i in order]
+    return [(i, _sample(stream, by_key, dataset, version, tests[i])) for i in order]
 
 
 def worded(shots: Sequence[Record]) -> tuple[str, ...]:
@@ -145,9 +145,10 @@ def _sample(
     stream: random.Random,
     by_key: Mapping[str | None, list[Record]],
     dataset: DataSet,
-    rules: Rules,
+    version: Version,
     test: Mapping[str, Json],
 ) -> list[Record]:
+    rules = dataset.rules(version)
     if not rules.num_fewshot:
         return []
     pool = by_key.get(_pool_key(dataset, test), [])
@@ -167,9 +168,10 @@ def _pool_key(dataset: DataSet, fields: Mapping[str, Json]) -> str | None:
     return fields["meta"].get(dataset.pool) if dataset.pool else None
 
 
-def _pool(dataset: DataSet, rules: Rules, version: Version, folder: Path) -> list[Record]:
+def _pool(dataset: DataSet, version: Version, folder: Path) -> list[Record]:
     """The records that shots are sampled from; older copies call v1's public_test train."""
-    names = (rules.shots_file, "train") if rules.shots_file else ("test",)
+    shots_file = dataset.rules(version).shots_file
+    names = (shots_file, "train") if shots_file else ("test",)
     paths = [folder / dataset.config / f"{name}.jsonl" for name in dict.fromkeys(names)]
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
@@ -179,20 +181,20 @@ def _pool(dataset: DataSet, rules: Rules, version: Version, folder: Path) -> lis
         )
     name = f"MERA's {dataset.name}"
     rows = json_rows(path.read_bytes(), path, name)
-    parse = partial(_shot, dataset, rules, version)
+    parse = partial(_shot, dataset, version)
     return parse_each(rows, parse, f"{name}: {path}, line", f"; mend the line or {FETCH_AGAIN}")
 
 
-def _shot(dataset: DataSet, rules: Rules, version: Version, fields: JsonObject, row: int) -> Record:
-    record = _record(fields, row, dataset, rules, version)
+def _shot(dataset: DataSet, version: Version, fields: JsonObject, row: int) -> Record:
+    record = _record(fields, row, dataset, version)
     if not isinstance(fields["outputs"], str) or not fields["outputs"]:
         raise ValueError("field 'outputs' is empty, expected the right answer of a few-shot example")
     return record
 
 
-def _record(fields: JsonObject, row: int, dataset: DataSet, rules: Rules, version: Version) -> Record:
+def _record(fields: JsonObject, row: int, dataset: DataSet, version: Version) -> Record:
     check_record(fields, dataset)
-    return Record(row, _full(fields, dataset, rules, version), _short(fields, dataset, rules), fields)
+    return Record(row, _full(fields, dataset, version), _short(fields, dataset, version), fields)
 
 
 def check_record(fields: Json, dataset: DataSet) -> None:
@@ -260,8 +262,8 @@ def _is_span(span: Json) -> bool:
     return isinstance(span, dict) and isinstance(span.get("segment"), str)
 
 
-def _full(fields: JsonObject, dataset: DataSet, rules: Rules, version: Version) -> str:
-    instruction, inputs = fields["instruction"], fields["inputs"]
+def _full(fields: JsonObject, dataset: DataSet, version: Version) -> str:
+    instruction, inputs, rules = fields["instruction"], fields["inputs"], dataset.rules(version)
     if dataset.config == "bps":
         # Its instructions are about braces and contain some that are no fields.
         return _braces(instruction, inputs, version)
@@ -277,8 +279,9 @@ def _braces(instruction: str, inputs: str, version: Version) -> str:
     )
 
 
-def _short(fields: JsonObject, dataset: DataSet, rules: Rules) -> str:
-    template, inputs = rules.short, fields["inputs"]
+def _short(fields: JsonObject, dataset: DataSet, version: Version) -> str:
+    rules, inputs = dataset.rules(version), fields["inputs"]
+    template = rules.short
     if dataset.match is EXAM and template:
         kind = fields["meta"].get("type")
         if not isinstance(kind, str) or kind not in _EXAM:

@@ -61,8 +61,7 @@ def _logs(folder: Path, version: Version, answers: Mapping[str, object]) -> dict
     """Files of v1.2's logs_public.zip: the run's results, and its samples of data sets whose right answers are published."""
     logs = {"results.json": (folder / "results.json").read_bytes()}
     for dataset in data_sets(version):
-        rules = dataset.rules(version)
-        if dataset.name in answers and rules is not None and rules.is_open:
+        if dataset.name in answers and dataset.rules(version).is_open:
             logs[f"{dataset.config}.jsonl"] = (
                 folder / "samples" / SUITE_NAME[version] / f"{dataset.config}.jsonl"
             ).read_bytes()
@@ -140,7 +139,7 @@ def check(path: Path, version: Version, data_dir: Path | None) -> Checked:
         raise InputError(next(iter(read.faults.values())).detail)
     notes = []
     for dataset in data_sets(version):
-        tests = dataset.rules(version).tests  # pyright: ignore[reportOptionalMemberAccess]
+        tests = dataset.rules(version).tests
         if dataset.name in records and tests not in (None, len(records[dataset.name])):
             notes.append(
                 f"{dataset.config}/test.jsonl has {len(records[dataset.name])} records, MERA has {tests}: the site asks for "

@@ -178,8 +178,7 @@ def _answers(content: bytes, dataset: DataSet, version: Version, test_keys: Sequ
         answers[key] = _checked(record["outputs"], dataset, version, f"{at} ({_named(key)})")
     if test_keys is not None:
         _check_keys(answers, test_keys, file)
-    elif dataset.rules(version).tests not in (None, len(answers)):  # pyright: ignore[reportOptionalMemberAccess]
-        tests = dataset.rules(version).tests  # pyright: ignore[reportOptionalMemberAccess]
+    elif (tests := dataset.rules(version).tests) not in (None, len(answers)):
         raise _Invalid("no_id", f"{file}: {len(answers)} records, expected {tests}, one for each test record")
     return answers
 

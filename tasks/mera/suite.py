@@ -35,7 +35,7 @@ from miron_jax.tasks.mera.dialogue import IN_ORDER, TURN_PROMPT, parse_turn
 from miron_jax.tasks.mera.metrics import MCC
 from miron_jax.tasks.mera.records import DRAW, ORDER, SEPARATOR, arrange, parse_problem, parse_record
 from miron_jax.tasks.mera.scoring import PASS_AT, answered_record
-from miron_jax.tasks.mera.table import DataSet, Rules, Version, data_sets
+from miron_jax.tasks.mera.table import DataSet, Version, data_sets
 from miron_jax.tokens.spans import AFTER_COMMON_PREFIX, AFTER_CONTEXT
 
 CITATION = "MERA, Fenogenova et al. 2024, arXiv:2401.04531; rules of {}"
@@ -45,10 +45,10 @@ REVISION = "MIRON_JAX_MERA_REVISION"
 MAX_NEW_TOKENS = 256
 
 
-def _wording(dataset: DataSet, rules: Rules, version: Version) -> dict[str, Any]:
+def _wording(dataset: DataSet, version: Version) -> dict[str, Any]:
     return {
         "protocol": _protocol(version),
-        "num_fewshot": rules.num_fewshot,
+        "num_fewshot": dataset.rules(version).num_fewshot,
         "delimiter": "",
         "question_delimiter": "whole",
         "shot_separator": SEPARATOR,
@@ -69,7 +69,7 @@ def _protocol(version: Version) -> str:
     return f"MERA {version}, lm-evaluation-harness fork {'0.3.0' if version == 'v1' else '0.4.4'}"
 
 
-def _profile(dataset: DataSet, rules: Rules, version: Version) -> AnyProfile:
+def _profile(dataset: DataSet, version: Version) -> AnyProfile:
     if dataset.kind == "program":
         return ProgramProfile(
             protocol=_protocol(version),
@@ -88,13 +88,13 @@ def _profile(dataset: DataSet, rules: Rules, version: Version) -> AnyProfile:
             judge="answers",
             test_seconds=3.0,
         )
-    wording = _wording(dataset, rules, version)
+    wording = _wording(dataset, version)
     if dataset.kind == "text":
         return AnswerProfile(
             **wording,
             decoding=GREEDY,
             extra_tokens=MAX_NEW_TOKENS,
-            stop=rules.stop,
+            stop=dataset.rules(version).stop,
             answer_after="",
             answer_normalizer=dataset.normalizer,
             match=dataset.match,
@@ -107,7 +107,7 @@ def _profile(dataset: DataSet, rules: Rules, version: Version) -> AnyProfile:
         # v1 sums over the whole text, so only what differs between choices counts; v1.2 tokenizes the context alone.
         span=AFTER_COMMON_PREFIX if version == "v1" else AFTER_CONTEXT,
         normalizer=SUM,
-        tie=rules.tie,
+        tie=dataset.rules(version).tie,
         empty_span="error",
     )
 
@@ -115,23 +115,23 @@ def _profile(dataset: DataSet, rules: Rules, version: Version) -> AnyProfile:
 _KINDS = {"program": "code", "text": "generation", "dialogue": "dialogue", "choice": "multiple_choice"}
 
 
-def _task(dataset: DataSet, rules: Rules, version: Version) -> Task[Any]:
+def _task(dataset: DataSet, version: Version) -> Task[Any]:
     options: dict[str, Any] = {"main": dataset.main, "human": MERA.get(dataset.config, ())}
     if dataset.kind == "program":
-        parse = partial(parse_problem, dataset, rules, version)
+        parse = partial(parse_problem, dataset, version)
     elif dataset.kind == "dialogue":
         parse = partial(parse_turn, dataset)
         options |= {"arrange": IN_ORDER.call, "turn_prompt": TURN_PROMPT[version]}
     else:
-        parse = partial(parse_record, dataset, rules, version)
-        options["arrange"] = partial(arrange, dataset, rules, version)
+        parse = partial(parse_record, dataset, version)
+        options["arrange"] = partial(arrange, dataset, version)
     if dataset.over_all is not NOTHING:
         options["answered"] = lambda example, answer: answered_record(dataset, example.published, answer, version)
     return Task(
         f"{SUITE_NAME[version]}/{dataset.config}",
         _KINDS[dataset.kind],
-        _profile(dataset, rules, version),
-        DataFile(f"{dataset.config}/test.jsonl", rules.tests, None),
+        _profile(dataset, version),
+        DataFile(f"{dataset.config}/test.jsonl", dataset.rules(version).tests, None),
         {"random": dataset.random, "human": None},
         parse,
         CITATION.format(HUB[version]),
@@ -176,12 +176,8 @@ def _composites(version: Version, measured: Mapping[str, Measured]) -> Mapping[s
 
 
 def _suite(version: Version) -> Suite[Task[Any]]:
-    tasks = [
-        _task(dataset, rules, version)
-        for dataset in data_sets(version)
-        if (rules := dataset.rules(version)) is not None
-    ]
-    return Suite(SUITE_NAME[version], tuple(tasks), partial(_composites, version), partial(locate, version))
+    tasks = tuple(_task(dataset, version) for dataset in data_sets(version))
+    return Suite(SUITE_NAME[version], tasks, partial(_composites, version), partial(locate, version))
 
 
 V1, V12 = _suite("v1"), _suite("v1.2")

@@ -57,13 +57,15 @@ class DataSet:
     field: str = "inputs"  # the placeholder of inputs that are one text
     diagnostic: bool = False  # v1 leaves it out of the total
 
-    def rules(self, version: Version) -> Rules | None:
-        return self.v1 if version == "v1" else self.v12
+    def rules(self, version: Version) -> Rules:
+        """Of a version that has the data set."""
+        rules = self.v1 if version == "v1" else self.v12
+        assert rules is not None, f"{version} has no {self.name}"
+        return rules
 
     def counts(self, version: Version) -> bool:
         """Whether the version's total includes the data set: v1 excludes diagnostic ones, v1.2 open ones."""
-        rules = self.rules(version)
-        return rules is not None and not (self.diagnostic if version == "v1" else rules.is_open)
+        return not (self.diagnostic if version == "v1" else self.v12.is_open)
 
 
 _ABCD = "{text}" + _OPTIONS
@@ -147,4 +149,4 @@ BY_NAME = {dataset.name: dataset for dataset in DATA_SETS}
 
 def data_sets(version: Version) -> tuple[DataSet, ...]:
     """The data sets of a version's submissions."""
-    return tuple(dataset for dataset in DATA_SETS if dataset.rules(version) is not None)
+    return tuple(dataset for dataset in DATA_SETS if version != "v1" or dataset.v1 is not None)
