@@ -61,9 +61,8 @@ DRAW = STREAM_1234_RECORDS
 
 
 def _shots(dataset: DataSet, form: Form) -> int:
-    if form == "cloze":
-        return 0
-    return _REFERENCE_SHOTS.get(dataset.shape, NUM_FEWSHOT) if form == "refcompat" else NUM_FEWSHOT
+    reference = _REFERENCE_SHOTS.get(dataset.shape, NUM_FEWSHOT)
+    return {"cloze": 0, "refcompat": reference}.get(form, NUM_FEWSHOT)
 
 
 def _profile(dataset: DataSet, form: Form, protocol: str) -> AnyProfile:

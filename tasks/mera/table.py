@@ -65,7 +65,7 @@ class DataSet:
 
     def counts(self, version: Version) -> bool:
         """Whether the version's total includes the data set: v1 excludes diagnostic ones, v1.2 open ones."""
-        return not (self.diagnostic if version == "v1" else self.v12.is_open)
+        return (self.v1 is not None and not self.diagnostic) if version == "v1" else not self.v12.is_open
 
 
 _ABCD = "{text}" + _OPTIONS
