@@ -74,22 +74,18 @@ def with_pairs(items: Sequence[Cloze]) -> list[Cloze]:
         if item.category != NOISE:
             clean.setdefault(item.target, []).append(item.prefix)
     return [
-        replace(item, clean_prefix=pair[0], operator=BY_TEXT, num_edits=pair[1])
-        if item.category == NOISE
-        and item.clean_prefix is None
-        and (pair := _nearest(item.prefix, clean.get(item.target, ()))) is not None
-        else item
+        _paired(item, clean.get(item.target, ())) if item.category == NOISE and item.clean_prefix is None else item
         for item in items
     ]
 
 
-def _nearest(noisy: str, prefixes: Iterable[str]) -> tuple[str, int] | None:
-    ranked = sorted((OSA.distance(noisy, prefix), prefix) for prefix in set(prefixes))
-    if not ranked or not 0 < ranked[0][0] <= MOST_NOISE * len(ranked[0][1]):
-        return None
-    if ranked[1:] and ranked[1][0] == ranked[0][0]:
-        return None
-    return ranked[0][1], ranked[0][0]
+def _paired(item: Cloze, prefixes: Iterable[str]) -> Cloze:
+    ranked = sorted((OSA.distance(item.prefix, prefix), prefix) for prefix in set(prefixes))
+    if not ranked or (ranked[1:] and ranked[1][0] == ranked[0][0]):
+        return item
+    distance, prefix = ranked[0]
+    is_near = 0 < distance <= MOST_NOISE * len(prefix)
+    return replace(item, clean_prefix=prefix, operator=BY_TEXT, num_edits=distance) if is_near else item
 
 
 def _digest(columns: Mapping[str, Json]) -> bytes:

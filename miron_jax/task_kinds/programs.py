@@ -126,7 +126,8 @@ class Judge:
         assert not isinstance(ready, Ran)
         limits = Limits(seconds=self.test_seconds + STARTING_SECONDS)
         answers = tuple(
-            _answer(_PYTHON.text_of(self.sandbox, ready, problem, test, limits)) for test in range(len(problem.inputs))
+            _answer(_PYTHON.run(self.sandbox, ready, problem, test, limits, "text"))
+            for test in range(len(problem.inputs))
         )
         if not problem.outputs:
             return Verdict(False, "answered", answers=answers)

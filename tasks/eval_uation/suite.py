@@ -109,12 +109,12 @@ def _profile(dataset: DataSet, form: Form, protocol: str) -> AnyProfile:
 
 
 def suite_of(
-    name: str,
     sets: Sequence[tuple[DataSet, DataFile]],
+    locate: Callable[[Path | None, bool], Path],
+    citation: str,
+    name: str,
     forms: Sequence[Form],
     protocol: str,
-    citation: str,
-    locate: Callable[[Path | None, bool], Path],
     files_of: str = "",
 ) -> Suite[Task[Any]]:
     """A suite of every set in every form; a cloze is made of stories only.  The authors report each set by itself, so there
@@ -243,18 +243,9 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
     return top
 
 
-_SETS = [(dataset, dataset.data_file) for dataset in DATA_SETS]
-SUITES = tuple(
-    suite_of(name, _SETS, forms, f"Eval-UA-tion, {how}", CITATION, locate, files_of)
-    for name, forms, how, files_of in (
-        (NAME, ("options", "cloze"), "log-probability over the possible answers", ""),
-        (f"{NAME}-text", ("text",), "generated texts", NAME),
-        (
-            f"{NAME}-text-refcompat",
-            ("refcompat",),
-            "generated texts, compared as its lm-evaluation-harness files do",
-            NAME,
-        ),
-    )
-)
-SUITE, TEXT, TEXT_REFCOMPAT = SUITES
+_published = partial(suite_of, [(dataset, dataset.data_file) for dataset in DATA_SETS], locate, CITATION)
+SUITE = _published(NAME, ("options", "cloze"), "Eval-UA-tion, log-probability over the possible answers")
+TEXT = _published(f"{NAME}-text", ("text",), "Eval-UA-tion, generated texts", NAME)
+_REFERENCE = "Eval-UA-tion, generated texts, compared as its lm-evaluation-harness files do"
+TEXT_REFCOMPAT = _published(f"{NAME}-text-refcompat", ("refcompat",), _REFERENCE, NAME)
+SUITES = (SUITE, TEXT, TEXT_REFCOMPAT)
