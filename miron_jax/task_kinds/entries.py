@@ -105,6 +105,11 @@ def prompt_entry(prompt: Prompt, example: Example | None) -> JsonObject:
     return entry
 
 
+def answer_entry(correct: bool | None, generated: str | None, options: Sequence[JsonObject] = ()) -> JsonObject:
+    """The keys of a sample whose example chooses nothing."""
+    return {"gold": None, "prediction": None, "correct": correct, "options": list(options), "generated": generated}
+
+
 def published_entry(example: Example | Problem | None) -> JsonObject:
     """The key of a sample that identifies its record in a submission."""
     return {} if example is None or example.published is None else {"meta": dict(example.published["meta"])}
