@@ -5,6 +5,7 @@ import io
 import json
 import os
 import sys
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -185,22 +186,34 @@ def _read_results(folder: Path) -> None:
 
 
 def _write_journal(folder: Path) -> None:
+    """The members of a segment, a file each: the checksums of the segment and of its zip would refuse all damage."""
     from miron_jax.files.store import Store
     from miron_jax.runtime.journal import Journal, Text
 
-    with Journal(Store(str(folder)), "k", "0") as journal:
-        journal.add_text("d", Text("a text", (1, 2), "eos"))
+    with tempfile.TemporaryDirectory() as scratch:
+        with Journal(Store(scratch), "k", "0") as journal:
+            journal.add_text("d", Text("a text", (1, 2), "eos"))
+        [segment] = Path(scratch).rglob("*.npz")
+        with zipfile.ZipFile(segment) as members:
+            members.extractall(folder)
 
 
 def _read_journal(folder: Path) -> None:
-    """Renames a segment to the checksum of its damaged bytes, which would refuse all damage otherwise."""
+    """A segment of the damaged members is taken in or set aside, which counts as refused."""
     from miron_jax.files.store import Store
-    from miron_jax.runtime.journal import Journal, _checksum
+    from miron_jax.runtime.journal import FOLDER, Journal, _checksum
 
-    for path in list(folder.rglob("*.npz")):
-        path.rename(path.with_name(f"0-a-000001-{_checksum(path.read_bytes())}.npz"))
-    with Journal(Store(str(folder)), "k", "0") as journal:
-        assert journal.num_known >= 0
+    segment, said = io.BytesIO(), list[str]()
+    with zipfile.ZipFile(segment, "w") as members:
+        for path in folder.glob("*.npy"):
+            members.writestr(path.name, path.read_bytes())
+    content = segment.getvalue()
+    with tempfile.TemporaryDirectory() as scratch:
+        store = Store(scratch)
+        store.put(f"{FOLDER}/k/0-a-000001-{_checksum(content)}.npz", content)
+        with Journal(store, "k", "0", said.append):
+            if said:
+                raise InputError(said[0])
 
 
 def _write_bundle(folder: Path) -> None:

@@ -60,11 +60,8 @@ def _cached_bundle(fetch: bool, suite: str, files: Mapping[str, str | None]) -> 
 def _changed(bundle: Path, files: Mapping[str, str | None]) -> str | None:
     """The first file whose bytes are not the published ones; missing files are ignored."""
     folder = _data_of(bundle)
-    for file, published in files.items():
-        path = folder / file
-        if published is not None and path.is_file() and git_blob_sha1(path.read_bytes()) != published:
-            return file
-    return None
+    hashed = {file: sha1 for file, sha1 in files.items() if sha1 is not None and (folder / file).is_file()}
+    return next((file for file, sha1 in hashed.items() if git_blob_sha1((folder / file).read_bytes()) != sha1), None)
 
 
 def _fetch(bundle: Path, files: Mapping[str, str | None]) -> None:

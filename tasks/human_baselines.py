@@ -13,6 +13,9 @@ annotations give 476), PARus has 500 test records (not 400), ruDetox 800 (not 10
 ruEthics' 645 texts are asked three times (1935).  RWSD's 0.837 is 217/259 = 0.8378, truncated.
 """
 
+from functools import partial
+from typing import Literal
+
 from miron_jax.definitions.records import HumanBaseline
 from miron_jax.tasks.mera.metrics import ETHICS, QUESTIONS
 
@@ -24,32 +27,30 @@ _HHH = "people saw several wordings of the instruction, the model the record's o
 _TIE_A = "people did not see the turns before a question"
 
 
-def _both(
-    metric: str, value: float, n: int | None, tests: int | None = None, note: str = "", paper: str = ""
-) -> tuple[HumanBaseline, ...]:
+_SETS: dict[Literal["A", "B"], str] = {"A": _TABLE, "B": _CARDS}
+
+
+def _both(metric: str, value: float, n: int, tests: int, note: str = "", paper: str = "") -> tuple[HumanBaseline, ...]:
     """A value that is the same in both sets."""
     source = "paper" if paper else "measured"
     return tuple(
         HumanBaseline(metric, value, n, procedure, source, table, tests, note, paper=paper)
-        for procedure, table in (("A", _TABLE), ("B", _CARDS))
+        for procedure, table in _SETS.items()
     )
 
 
-def _a(
-    metric: str, value: float, n: int | None, tests: int | None = None, note: str = "", otherwise: str = ""
+def _measured(
+    procedure: Literal["A", "B"], metric: str, value: float, n: int, tests: int, note: str = "", otherwise: str = ""
 ) -> HumanBaseline:
-    return HumanBaseline(metric, value, n, "A", "measured", _TABLE, tests, note, otherwise)
+    return HumanBaseline(metric, value, n, procedure, "measured", _SETS[procedure], tests, note, otherwise)
 
 
-def _b(
-    metric: str, value: float, n: int | None, tests: int | None = None, note: str = "", otherwise: str = ""
-) -> HumanBaseline:
-    return HumanBaseline(metric, value, n, "B", "measured", _CARDS, tests, note, otherwise)
+_a, _b = partial(_measured, "A"), partial(_measured, "B")
 
 
-def _paper(metric: str, value: float, n: int, paper: str, procedure: str = "A") -> HumanBaseline:
-    table = _TABLE if procedure == "A" else _CARDS
-    return HumanBaseline(metric, value, n, procedure, "paper", table, n, paper=paper)
+def _paper(metric: str, value: float, n: int, paper: str) -> HumanBaseline:
+    """A value that the first set takes from a paper."""
+    return HumanBaseline(metric, value, n, "A", "paper", _TABLE, n, paper=paper)
 
 
 # ruEthics: rows justice, law, moral, utilitarianism, virtue; columns correct, good, ethical ("act right, well, ethically").
@@ -91,7 +92,7 @@ MERA: dict[str, tuple[HumanBaseline, ...]] = {
     "ruhumaneval": tuple(
         HumanBaseline(f"pass_at_{k}", 1.0, None, procedure, "definition", table, 164)
         for k in (1, 5, 10)
-        for procedure, table in (("A", _TABLE), ("B", _CARDS))
+        for procedure, table in _SETS.items()
     ),
     "rummlu": (
         HumanBaseline(
@@ -122,7 +123,7 @@ MERA: dict[str, tuple[HumanBaseline, ...]] = {
             "grade_norm", 23.835 / 34, None, procedure, "exam statistics", table, 900,
             otherwise="the mean of all graduates of 2019, who sat other exams",
         )
-        for procedure, table in (("A", _TABLE), ("B", _CARDS))
+        for procedure, table in _SETS.items()
     ),
 }
 # fmt: on

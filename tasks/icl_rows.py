@@ -32,12 +32,12 @@ def answer_text(value: object, location: str) -> str:
     return text
 
 
-def options_field(fields: JsonObject, key: str, check: Callable[[object, str], str]) -> tuple[str, ...]:
+def options_field(fields: JsonObject, key: str) -> tuple[str, ...]:
     options = fields.get(key)
     if not isinstance(options, list) or len(options) < 2:
         problem = "is missing" if key not in fields else f"holds {options!r:.40}"
         raise ValueError(f"field {key!r} {problem}, expected a list of at least 2 texts")
-    return tuple(check(option, f"{key}[{i}]") for i, option in enumerate(options))
+    return tuple(answer_text(option, f"{key}[{i}]") for i, option in enumerate(options))
 
 
 def gold_field(fields: JsonObject, num_options: int) -> int:
@@ -51,12 +51,12 @@ def gold_field(fields: JsonObject, num_options: int) -> int:
 
 
 def parse_multiple_choice(fields: JsonObject, row: int) -> Example:
-    choices = options_field(fields, "choices", answer_text)
+    choices = options_field(fields, "choices")
     return Example(row, (text_field(fields, "query"),), choices, gold_field(fields, len(choices)))
 
 
 def parse_schema(fields: JsonObject, row: int) -> Example:
-    contexts = options_field(fields, "context_options", answer_text)
+    contexts = options_field(fields, "context_options")
     continuation = answer_text(text_field(fields, "continuation"), "field 'continuation'")
     return Example(row, contexts, (continuation,), gold_field(fields, len(contexts)))
 

@@ -8,8 +8,9 @@ in two languages: other counts are reported, not refused.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 
@@ -73,22 +74,18 @@ def with_pairs(items: Sequence[Cloze]) -> list[Cloze]:
         if item.category != NOISE:
             clean.setdefault(item.target, []).append(item.prefix)
     return [
-        replace(item, clean_prefix=pair[0], operator=BY_TEXT, num_edits=pair[1])
-        if item.category == NOISE
-        and item.clean_prefix is None
-        and (pair := _nearest(item.prefix, clean.get(item.target, ()))) is not None
-        else item
+        _paired(item, clean.get(item.target, ())) if item.category == NOISE and item.clean_prefix is None else item
         for item in items
     ]
 
 
-def _nearest(noisy: str, prefixes: Iterable[str]) -> tuple[str, int] | None:
-    ranked = sorted((OSA.distance(noisy, prefix), prefix) for prefix in set(prefixes))
-    if not ranked or not 0 < ranked[0][0] <= MOST_NOISE * len(ranked[0][1]):
-        return None
-    if ranked[1:] and ranked[1][0] == ranked[0][0]:
-        return None
-    return ranked[0][1], ranked[0][0]
+def _paired(item: Cloze, prefixes: Iterable[str]) -> Cloze:
+    ranked = sorted((OSA.distance(item.prefix, prefix), prefix) for prefix in set(prefixes))
+    if not ranked or (ranked[1:] and ranked[1][0] == ranked[0][0]):
+        return item
+    distance, prefix = ranked[0]
+    is_near = 0 < distance <= MOST_NOISE * len(prefix)
+    return replace(item, clean_prefix=prefix, operator=BY_TEXT, num_edits=distance) if is_near else item
 
 
 def _digest(columns: Mapping[str, Json]) -> bytes:
@@ -159,23 +156,15 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
     return folder
 
 
-def _published(language: str) -> ClozeTask:
-    name, file = f"miron/{language}", FILES[language]
-
-    def read(folder: Path | None, items_per_category: int) -> list[Cloze]:
-        assert folder is not None
-        return with_pairs(read_parquet(folder / file, name))
-
-    return ClozeTask(name, ClozeProfile(), DataFile(file, None, None), read, CITATION, rows=ROWS)
+def _read(file: str, task_name: str, folder: Path | None, items_per_category: int) -> list[Cloze]:
+    assert folder is not None
+    return with_pairs(read_parquet(folder / file, task_name))
 
 
-def _generated(language: str, suite: str) -> ClozeTask:
-    def read(folder: Path | None, items_per_category: int) -> list[Cloze]:
-        items = items_of(language, items_per_category)
-        variants = items if suite == "miron-gen" else [item.space_in_prefix for item in items]
-        return [item.cloze(row) for row, item in enumerate(variants)]
-
-    return ClozeTask(f"{suite}/{language}", ClozeProfile(), None, read, GENERATED)
+def _generate(language: str, suite: str, folder: Path | None, items_per_category: int) -> list[Cloze]:
+    items = items_of(language, items_per_category)
+    variants = items if suite == "miron-gen" else [item.space_in_prefix for item in items]
+    return [item.cloze(row) for row, item in enumerate(variants)]
 
 
 def export(folder: Path, items_per_category: int) -> list[Path]:
@@ -185,12 +174,10 @@ def export(folder: Path, items_per_category: int) -> list[Path]:
 
     paths = []
     for language in LANGUAGES:
-        rows = [
-            asdict(item) | {"meta": dict(item.meta), "version": VERSION}
-            for item in items_of(language, items_per_category)
-        ]
+        items = items_of(language, items_per_category)
+        metas = [json.dumps(dict(item.meta), ensure_ascii=False) for item in items]
         table = pyarrow.Table.from_pylist(
-            [{**row, "meta": json.dumps(row["meta"], ensure_ascii=False)} for row in rows]
+            [asdict(item) | {"meta": meta, "version": VERSION} for item, meta in zip(items, metas, strict=True)]
         )
         paths.append(folder / f"miron_gen_{language}.parquet")
         folder.mkdir(parents=True, exist_ok=True)
@@ -202,29 +189,32 @@ def export(folder: Path, items_per_category: int) -> list[Path]:
 OVERALL = ("lev_score", "target_confidence", "bits_per_char", "bits_per_byte", "greedy_exact")
 
 
-def _composites_of(suite: str) -> Callable[[Mapping[str, Measured]], Mapping[str, Composite]]:
+def _composites(suite: str, measured: Mapping[str, Measured]) -> Mapping[str, Composite]:
     """The mean, over the languages, of each macro mean; null while a language is missing or has skipped items."""
     names = [f"{suite}/{language}" for language in LANGUAGES]
-
-    def compute(measured: Mapping[str, Measured]) -> Mapping[str, Composite]:
-        missing = tuple(name for name in names if name not in measured or not measured[name].means)
-        composites = {}
-        for metric in OVERALL:
-            values = [] if missing else [measured[name].means[metric] for name in names]
-            value = sum(values) / len(values) if values else None
-            weights = {} if missing else dict.fromkeys(names, 1 / len(names))
-            composites[f"{suite} overall {metric}"] = Composite(value, not missing, missing, weights, metric)
-        return composites
-
-    return compute
+    missing = tuple(name for name in names if name not in measured or not measured[name].means)
+    composites = {}
+    for metric in OVERALL:
+        values = [] if missing else [measured[name].means[metric] for name in names]
+        value = sum(values) / len(values) if values else None
+        weights = {} if missing else dict.fromkeys(names, 1 / len(names))
+        composites[f"{suite} overall {metric}"] = Composite(value, not missing, missing, weights, metric)
+    return composites
 
 
-MIRON = Suite("miron", tuple(_published(language) for language in LANGUAGES), _composites_of("miron"), locate)
+_PUBLISHED = tuple(
+    ClozeTask(name, ClozeProfile(), DataFile(file, None, None), partial(_read, file, name), CITATION, rows=ROWS)
+    for name, file in ((f"miron/{language}", FILES[language]) for language in LANGUAGES)
+)
+MIRON = Suite("miron", _PUBLISHED, partial(_composites, "miron"), locate)
 MIRON_GEN, MIRON_GEN_PREFIXSPACE = (
     Suite(
         suite,
-        tuple(_generated(language, suite) for language in LANGUAGES),
-        _composites_of(suite),
+        tuple(
+            ClozeTask(f"{suite}/{language}", ClozeProfile(), None, partial(_generate, language, suite), GENERATED)
+            for language in LANGUAGES
+        ),
+        partial(_composites, suite),
         lambda data_dir, fetch: Path(),
     )
     for suite in ("miron-gen", "miron-gen-prefixspace")

@@ -5,7 +5,7 @@ order.  It deliberately names no suite, and does not know whether a task's data 
 """
 
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
@@ -93,13 +93,14 @@ def _matches(pattern: str, tasks_by_name: dict[str, AnyTask], among: Mapping[str
 def export(
     folder: Path,
     items_per_category: int,
-    own_articles: Path | None = None,
+    articles: Path | None = None,
     spelled: bool = False,
-    own_stories: Path | None = None,
+    stories: Path | None = None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> list[Path]:
     """Writes all generated rows, or sets made from a user's articles and stories; returns the files.  `spelled`: also mask
-    number words in the articles."""
-    if own_articles is not None or own_stories is not None:
-        paths = [] if own_articles is None else eval_uation_gen.export_titles(folder, own_articles, spelled)
-        return paths + ([] if own_stories is None else eval_uation_gen.export_stories(folder, own_stories))
+    number words in the articles; `say`: receives what is left out."""
+    if articles is not None or stories is not None:
+        paths = [] if articles is None else eval_uation_gen.export_titles(folder, articles, spelled)
+        return paths + ([] if stories is None else eval_uation_gen.export_stories(folder, stories, say))
     return [*miron.export(folder, items_per_category), *eval_uation_gen.export(folder)]

@@ -35,7 +35,6 @@ def write_mera(folder: Path, version: Version, num_tests: int = 4, open_gold: bo
     """Writes CONFIG/test.jsonl and the split of few-shot examples; `open_gold`: with all right answers."""
     for dataset in data_sets(version):
         rules = dataset.rules(version)
-        assert rules is not None
         with_gold = open_gold or rules.is_open
         tests = [_record(dataset, version, i, with_gold) for i in range(num_tests)]
         _write(folder / dataset.config / "test.jsonl", tests)

@@ -6,7 +6,6 @@ import pytest
 
 from miron_jax.definitions.data_files import DataState
 from miron_jax.definitions.records import HumanBaseline
-from miron_jax.metrics.choices import PROPORTIONS
 from miron_jax.statistics.estimate import Estimate, estimate, wilson
 from miron_jax.statistics.gaps import Gap, gaps, newcombe
 from miron_jax.tasks.human_baselines import EVAL_UATION, MERA
@@ -57,7 +56,7 @@ def test_newcombe_by_hand() -> None:
 
 
 def gap_of(human: HumanBaseline, model: Estimate | None, rows: int = 500, data: DataState = DATA) -> Gap:
-    [gap] = gaps({} if model is None else {human.metric: model}, [human], "B", rows, data, PROPORTIONS)
+    [gap] = gaps({} if model is None else {human.metric: model}, [human], "B", rows, data)
     return gap
 
 
@@ -97,5 +96,5 @@ def test_a_gap_is_refused_with_its_reason(
 
 def test_only_the_chosen_procedure_is_compared() -> None:
     for procedure, value in (("A", 0.704), ("B", 0.56)):
-        [gap] = gaps({"accuracy": HALF}, MERA["lcs"], procedure, 500, DATA, PROPORTIONS)
+        [gap] = gaps({"accuracy": HALF}, MERA["lcs"], procedure, 500, DATA)
         assert gap.human.value == value

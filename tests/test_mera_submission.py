@@ -102,7 +102,7 @@ def answers(version: Version) -> dict[str, dict[Key, Json]]:
     return {
         dataset.name: {
             ((0, i) if dataset.kind == "dialogue" else i): shapes.get(dataset.name, "1")
-            for i in range(dataset.rules(version).tests or 3)  # pyright: ignore[reportOptionalMemberAccess]
+            for i in range(dataset.rules(version).tests or 3)
         }
         for dataset in data_sets(version)
     }

@@ -8,7 +8,6 @@ import pytest
 from miron_jax.definitions.rules import Rule
 from miron_jax.metrics.choices import (
     CHOICE_METRICS,
-    CONTINUATION_METRICS,
     EXP_MEAN,
     FIRST,
     LAST,
@@ -133,4 +132,4 @@ def test_continuation_is_right_when_all_ranks_are_zero():
 def test_metric_names_are_stated_once():
     assert tuple(score_choices([logprobs(-1), logprobs(-2)], ["a", "b"], 0).metrics) == CHOICE_METRICS
     assert tuple(score_choices([logprobs(NAN), logprobs(-2)], ["a", "b"], 0).metrics) == CHOICE_METRICS
-    assert tuple(score_continuation(logprobs(-1), np.array([0]), "a").metrics) == CONTINUATION_METRICS
+    assert tuple(score_continuation(logprobs(-1), np.array([0]), "a").metrics) == ("accuracy", "bits_per_byte")

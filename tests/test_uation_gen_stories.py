@@ -129,7 +129,7 @@ def test_titles_are_the_most_similar_by_brute_force() -> None:
     tags = ["місто", "село", "спорт", "школа", "вода", "рада"]
     toy = [Article(f"Назва {'я' * (i % 31)}", f"Текст {i}", tuple(stream.sample(tags, 3))) for i in range(37)]
     toy.append(Article("Без міток", "Текст", ()))
-    for article_idx, row in enumerate(title_rows(toy)):
+    for article_idx, row in enumerate(title_rows(toy, "articles")):
         assert row["similar_idx"][row["label"]] == article_idx
         i = row["similar_to_idx"]
         assert i in row["similar_idx"]

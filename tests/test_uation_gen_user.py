@@ -3,6 +3,7 @@
 import json
 import re
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as parquet
@@ -90,7 +91,7 @@ def story_file(folder: Path, *records: Json) -> Path:
 def test_gaps_in_stories_of_a_user(tmp_path: Path) -> None:
     doings = [of_doing(stem) for stem in ("співа", "чита", "малюва")]
     path = story_file(tmp_path, {"id": "звірі", "text": TALE, "words": [*map(of_animal, ANIMALS), *doings]})
-    paths = export(tmp_path / "out", 1, own_stories=path)
+    paths = export(tmp_path / "out", 1, stories=path)
     assert [str(out.relative_to(tmp_path / "out")) for out in paths] == ["ua_cbt/train.jsonl", "ua_cbt/train.parquet"]
     rows = parquet.read_table(paths[1]).to_pylist()
     # слона may be a genitive or an accusative: all five animals have one form for both. No doing is in the last third.
@@ -113,6 +114,29 @@ def test_gaps_in_stories_of_a_user(tmp_path: Path) -> None:
     read = [reader(BY_NAME["ua_cbt"].data_set)(row, i) for i, row in enumerate(rows)]
     assert {item.cluster for item in read} == {"звірі"}
     assert read[2].fills[rows[2]["options"].index("тигр")].startswith(" тигр віддав мед.")
+
+
+def test_stories_without_a_gap_are_named(tmp_path: Path) -> None:
+    words = [*map(of_animal, ANIMALS)]
+    bare = {"text": "Жив собі слон. Усі спали. Усе.", "words": words}
+    path = story_file(tmp_path, {"text": TALE, "words": words}, {"id": "нудна", **bare}, bare)
+    said: list[str] = []
+    [_, table] = export(tmp_path / "out", 1, stories=path, say=said.append)
+    assert said == [f"--stories={path}: 2 of 3 stories allow no gap and are left out: нудна, 3"]
+    rows = parquet.read_table(table).to_pylist()
+    assert {row["storyId"] for row in rows} == {"1"}
+    assert [row["md_global_number"] for row in rows] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("read", [read_articles, read_stories])
+def test_a_torn_line_of_a_users_file_is_not_to_be_fetched(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    path = tmp_path / "own.jsonl"
+    path.write_text('{"title": "а"\n', encoding="utf-8")
+    with pytest.raises(InputError, match=r"line 1: found no valid JSON.*; mend the line or name another file$"):
+        read(path)
+    path.write_text("", encoding="utf-8")
+    with pytest.raises(InputError, match=r"is empty, expected at least 1 lines: name another file$"):
+        read(path)
 
 
 def test_what_makes_no_gap(tmp_path: Path) -> None:
@@ -139,7 +163,7 @@ def gaps_behind(sentence: str, *more: Json, words: Json = None) -> list[JsonObje
     words = words or [of_animal(stem) for stem in ANIMALS]
     context = "Слон, кит, тигр, крокодил та бегемот співали. " * 4
     fields = {"text": f"{context}{sentence} Усе.", "words": [*words, *more]}
-    return list(gap_rows(gaps._story(fields, 1)))
+    return list(gap_rows(gaps._story(fields, 0)))
 
 
 def test_no_capital_and_no_preposition_reveals_the_answer() -> None:
@@ -218,7 +242,7 @@ def test_sentences_end_where_a_reader_ends_them() -> None:
 def test_bad_stories(tmp_path: Path, record: JsonObject, message: str) -> None:
     path = story_file(tmp_path, record)
     with pytest.raises(InputError, match=re.escape(message)):
-        export(tmp_path / "out", 1, own_stories=path)
+        export(tmp_path / "out", 1, stories=path)
     assert not (tmp_path / "out").exists()
     with pytest.raises(InputError, match="two records have one id"):
         read_stories(story_file(tmp_path, *({"id": 1, "text": TALE, "words": [of_animal("слон")]} for _ in "ab")))

@@ -3,6 +3,8 @@
 Arrives: folders of data.  Leaves: a table on screen, or exported files.  It deliberately does not know models.
 """
 
+import sys
+
 from absl import flags
 
 from miron_jax.cli.run_config import data_dir, local
@@ -24,10 +26,14 @@ def command() -> None:
     if FLAGS.mask_number_words and FLAGS.articles is None:
         raise InputError("--mask_number_words wants --articles=FILE, whose number words are to be hidden")
     if FLAGS.export is not None:
-        articles, stories = (local_path(name) if name else None for name in (FLAGS.articles, FLAGS.stories))
-        folder = local_path(FLAGS.export)
-        for path in export(folder, FLAGS.items_per_category, articles, FLAGS.mask_number_words, stories):
+        articles, stories = (local_path(path) if path else None for path in (FLAGS.articles, FLAGS.stories))
+        folder, spelled = local_path(FLAGS.export), FLAGS.mask_number_words
+        for path in export(folder, FLAGS.items_per_category, articles, spelled, stories, _say):
             print(printable(str(path)))
         return
 
     print_tasks(suites(local(FLAGS.icl_tasks), local(FLAGS.eval_gauntlet)).values(), data_dir(), about)
+
+
+def _say(line: str) -> None:
+    print(printable(line), file=sys.stderr)

@@ -6,13 +6,18 @@ does not know what an example means; the task's `parse` does.
 
 import hashlib
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from miron_jax.definitions.records import AnyExample, AnyTask, Task
 from miron_jax.errors import InputError
 from miron_jax.files.hub import commit_of
 from miron_jax.files.readers import Json, JsonObject, parse_json
+
+Row = TypeVar("Row")
+Parsed = TypeVar("Parsed")
+FETCH_AGAIN = "fetch the file again"
 
 
 class DataState(NamedTuple):
@@ -44,16 +49,27 @@ def read_examples(task: Task, folder: Path, allow_changed: bool = False) -> list
     if sha1 != (task.file.git_blob_sha1 or sha1) and not allow_changed:
         raise InputError(
             f"{task.name}: {path} is not the published file (git blob {sha1}, expected {task.file.git_blob_sha1}): "
-            "fetch the file again, or pass --allow_changed_data to score it without the suite's name"
+            f"{FETCH_AGAIN}, or pass --allow_changed_data to score it without the suite's name"
         )
-    examples = [
-        _example(task, path, row, fields)
-        for row, fields in enumerate(json_rows(content, path, task.name, task.file.rows))
-    ]
+    rows = json_rows(content, path, task.name, task.file.rows)
+    examples = parse_each(rows, task.parse, f"{task.name}: {path}, line", f"; mend the line or {FETCH_AGAIN}")
     return examples if task.arrange is None else task.arrange(examples, folder)
 
 
-def json_rows(content: bytes, path: Path, task_name: str, rows: int | None = None) -> list[JsonObject]:
+def parse_each(rows: Iterable[Row], parse: Callable[[Row, int], Parsed], at: str, remedy: str) -> list[Parsed]:
+    """Every row parsed, which may raise ValueError; raises InputError with `at`, the number of the row and `remedy`."""
+    parsed = []
+    for row, content in enumerate(rows):
+        try:
+            parsed.append(parse(content, row))
+        except ValueError as error:
+            raise InputError(f"{at} {row + 1}: {error}{remedy}") from None
+    return parsed
+
+
+def json_rows(
+    content: bytes, path: Path, task_name: str, num_rows: int | None = None, remedy: str = FETCH_AGAIN
+) -> list[JsonObject]:
     """The JSON objects of a data file: one per line; a .json file may also be one array, or a table written by columns.
 
     Raises InputError, which names the line.
@@ -63,17 +79,14 @@ def json_rows(content: bytes, path: Path, task_name: str, rows: int | None = Non
     if records is None:
         records = content.removesuffix(b"\n").split(b"\n") if content else []
     if not records:
-        expected = rows or "at least 1"
-        raise InputError(f"{task_name}: {path} is empty, expected {expected} lines: fetch the file again")
-    unit, has_escapes, objects = "line" if is_by_line else "record", b"\\u" in content, []
-    for row, record in enumerate(records):
-        try:
-            objects.append(_json_object(record) if is_by_line else _checked(record, has_escapes))
-        except ValueError as error:
-            raise InputError(
-                f"{task_name}: {path}, {unit} {row + 1}: {error}; mend the {unit} or fetch the file again"
-            ) from None
-    return objects
+        raise InputError(f"{task_name}: {path} is empty, expected {num_rows or 'at least 1'} lines: {remedy}")
+    unit, has_escapes = "line" if is_by_line else "record", b"\\u" in content
+    return parse_each(
+        records,
+        lambda record, row: _json_object(record) if is_by_line else _checked(record, has_escapes),
+        f"{task_name}: {path}, {unit}",
+        f"; mend the {unit} or {remedy}",
+    )
 
 
 def _checked(record: Json, has_escapes: bool) -> JsonObject:
@@ -122,15 +135,6 @@ def _read_bytes(task: AnyTask, path: Path) -> bytes:
         raise InputError(
             f"{task.name}: data file {path} cannot be read ({error.strerror}): mend or replace it"
         ) from error
-
-
-def _example(task: Task, path: Path, row: int, fields: JsonObject) -> AnyExample:
-    try:
-        return task.parse(fields, row)
-    except ValueError as error:
-        raise InputError(
-            f"{task.name}: {path}, line {row + 1}: {error}; mend the line or fetch the file again"
-        ) from None
 
 
 def _json_object(line: bytes) -> JsonObject:

@@ -86,9 +86,8 @@ class Profile(Wording):
     span: Any  # scored tokens: a Span of tokens/spans.py
     normalizer: AnyRule  # losses by which choices are compared: of metrics/choices.py
     tie: AnyRule  # which of equal choices wins: likewise
-    empty_span: Literal[
-        "nan_first_wins", "error"
-    ]  # no scored token: NaN, which wins in first place and loses elsewhere
+    # No scored token: NaN, which wins in first place and loses elsewhere, or an error.
+    empty_span: Literal["nan_first_wins", "error"]
     # Gold is also scored with each of these appended: greedy_exact is whether the model would write it and one of them.
     # Two, because a blank line is one token of some tokenizers.
     endings: tuple[str, ...] = ()
@@ -268,9 +267,8 @@ class Suite(Generic[OfSuite]):
     name: str
     tasks: tuple[OfSuite, ...]  # in published order
     composites: Callable[[Mapping[str, "Measured"]], Mapping[str, "Composite"]]  # by task name
-    locate: Callable[
-        [Path | None, bool], Path
-    ]  # (--data_dir or None, may fetch) -> folder; InputError says how to get it
+    # (--data_dir or None, may fetch) -> folder; InputError says how to get it.
+    locate: Callable[[Path | None, bool], Path]
     files_of: str = ""  # another suite that reads the same files: its --data_dir counts for this one too
 
     def named_folder(self, data_dir: Sequence[tuple[str, str]]) -> Path | None:

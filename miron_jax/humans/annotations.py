@@ -243,7 +243,10 @@ def _resolve(columns: Columns, header: Sequence[str], path: Path) -> Columns:
 def _only(prefix: str, flag: str, header: Sequence[str], path: Path) -> str:
     matches = [name for name in header if name.startswith(prefix)]
     if len(matches) != 1:
-        reason = f"several columns begin with {prefix} ({', '.join(matches)})"
-        reason = reason if matches else f"no column begins with {prefix}"
-        raise InputError(f"{path}: {reason}, of {', '.join(header)}: name the one with answers with {flag}")
+        named = (
+            f"several columns begin with {prefix} ({', '.join(matches)})"
+            if matches
+            else f"no column begins with {prefix}"
+        )
+        raise InputError(f"{path}: {named}, of {', '.join(header)}: name the one with answers with {flag}")
     return matches[0]

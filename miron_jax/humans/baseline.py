@@ -122,9 +122,9 @@ def _over_all(pairs: list[tuple[str, str]]) -> tuple[float | None, float | None]
     """(macro F1, Matthews' correlation): MERA's measures of RCB and the TAPE sets, and of ruEthics."""
     if not pairs:
         return None, None
-    answers, right = ([pair[i] for pair in pairs] for i in (0, 1))
+    answers, right = zip(*pairs, strict=True)
     weights, values = np.ones(len(pairs)), sorted({*answers, *right})
-    positive = np.asarray(answers) == values[-1], np.asarray(right) == values[-1]
+    positive = [np.asarray(labels) == values[-1] for labels in (answers, right)]
     mcc = matthews(positive[0], positive[1], weights) if len(values) == 2 else None
     return macro_f1(answers, right, weights), mcc
 

@@ -56,12 +56,10 @@ def collect_votes(
     voted: set[tuple[str, tuple[str, ...]]] = set()
     ordered = sorted(answers, key=lambda answer: answer.time) if project.controls_vote else answers
     for vote in ordered:
-        if vote.worker in rejected or (vote.right is not None and not project.controls_vote):
-            continue
-        if project.controls_vote and (vote.worker, vote.item) in voted:
-            continue
-        voted.add((vote.worker, vote.item))
-        votes[vote.item].append(vote)
+        is_repeated = project.controls_vote and (vote.worker, vote.item) in voted
+        if vote.worker not in rejected and (vote.right is None or project.controls_vote) and not is_repeated:
+            voted.add((vote.worker, vote.item))
+            votes[vote.item].append(vote)
     return votes
 
 

@@ -208,7 +208,6 @@ OF_OPTIONS: tuple[Metric, ...] = (
     Metric("bits_per_byte", lambda logprobs, texts, gold: bits_per_byte(logprobs[gold], texts[gold]), False),
 )
 CHOICE_METRICS: tuple[str, ...] = ("accuracy", *(metric.name for metric in OF_OPTIONS))
-CONTINUATION_METRICS: tuple[str, ...] = ("accuracy", "bits_per_byte")
 PROPORTIONS = frozenset(
     {"accuracy", "accuracy_char", "accuracy_pmi", "greedy_exact", "em", "answered", "answered_last"}
     | {metric.name for metric in OF_OPTIONS if metric.is_proportion}

@@ -4,7 +4,7 @@ Arrives: a task, and its examples or questions.  Leaves: one `Prompt` per exampl
 deliberately does not know tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 
@@ -48,6 +48,18 @@ def render(task: Task[Wording], examples: Sequence[Example], limit: int | None =
         pools.setdefault(example.category if task.profile.categories == "macro" else None, []).append(example)
     rendered = [prompt for pool in pools.values() for prompt in _render_pool(task, pool, limit)]
     return [replace(prompt, id=idx) for idx, prompt in enumerate(rendered)] if len(pools) > 1 else rendered
+
+
+def chunks_of(prompts: Sequence[Prompt], num_chars: int) -> Iterator[Sequence[Prompt]]:
+    """Prompts in runs of about `num_chars` characters."""
+    start = so_far = 0
+    for i, prompt in enumerate(prompts):
+        so_far += prompt.num_chars
+        if so_far >= num_chars:
+            yield prompts[start : i + 1]
+            start, so_far = i + 1, 0
+    if start < len(prompts):
+        yield prompts[start:]
 
 
 def without_shots(prompt: Prompt) -> Prompt:

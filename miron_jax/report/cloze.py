@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 
 from miron_jax.files.readers import JsonObject
+from miron_jax.report.console import table_of
 from miron_jax.task_kinds.cloze import BY_TARGET_TOKENS
 
 HEADINGS = ("Levenshtein", "confidence", "bits/char", "bits/byte", "greedy exact", "contrast")
@@ -15,10 +16,7 @@ HEADINGS = ("Levenshtein", "confidence", "bits/char", "bits/byte", "greedy exact
 
 def cloze_table(tasks: Mapping[str, JsonObject]) -> Table:
     """A table of every cloze task's categories and their macro mean."""
-    table = Table(title=None, header_style="bold")
-    table.add_column("task", no_wrap=True)
-    for heading in ("category", "n", *HEADINGS):
-        table.add_column(heading, justify="left" if heading == "category" else "right", no_wrap=True)
+    table = table_of(("task", "category"), ("n", *HEADINGS))
     for name, task in tasks.items():
         for category, group in task["groups"].items():
             table.add_row(name, category, str(group["n"]), *_cells(group["metrics"]))

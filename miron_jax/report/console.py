@@ -3,9 +3,11 @@
 Arrives: nothing.  Leaves: a rich console that makes all text printable.  It deliberately does not know what it prints.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from miron_jax.errors import printable
@@ -19,6 +21,16 @@ def console(stderr: bool = False) -> Console:
     if not output.is_terminal:
         output.width = WIDE
     return output
+
+
+def table_of(names: Sequence[str], numbers: Sequence[str]) -> Table:
+    """A table whose first columns are names and whose others are numbers, aligned to the right; none of them wraps."""
+    table = Table(header_style="bold")
+    for name in (*names, *numbers):
+        table.add_column(name, no_wrap=True)
+    for column in table.columns[len(names) :]:
+        column.justify = "right"
+    return table
 
 
 class _Console(Console):

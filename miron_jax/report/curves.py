@@ -10,6 +10,7 @@ from rich.table import Table
 
 from miron_jax.errors import printable
 from miron_jax.files.readers import JsonObject
+from miron_jax.report.console import table_of
 
 MOST_CHARS = 60  # of a name in the picture
 BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
@@ -18,6 +19,7 @@ CLOZE_METRICS = (  # (name, label, factor)
     ("contrast_accuracy", "contrast, %", 100.0),
     ("bits_per_char", "bits/char", 1.0),
 )
+LABELS = {name: label for name, label, _ in CLOZE_METRICS}
 
 
 class Curve(NamedTuple):
@@ -49,19 +51,15 @@ def curves_of(results: Mapping[int, JsonObject]) -> list[Curve]:
 
 def curves_table(results: Mapping[int, JsonObject]) -> Table:
     """One row per category and metric: a column per step, and a curve of bars."""
-    table = Table(title=None, header_style="bold")
-    for name in ("task", "category", "metric"):
-        table.add_column(name, no_wrap=True)
-    for step in sorted(results):
-        table.add_column(f"step {step}", justify="right", no_wrap=True)
+    table = table_of(("task", "category", "metric"), [f"step {step}" for step in sorted(results)])
     table.add_column("curve", no_wrap=True)
-    names, before = {name: label for name, label, _ in CLOZE_METRICS}, ""
+    before = ""
     for curve in curves_of(results):
         if before and before != curve.task + curve.category:
             table.add_section()
         before = curve.task + curve.category
         cells = ["" if value is None else f"{value:.2f}" if value < 10 else f"{value:.1f}" for value in curve.values]
-        table.add_row(curve.task, curve.category, names.get(curve.metric, curve.metric), *cells, bars(curve.values))
+        table.add_row(curve.task, curve.category, LABELS.get(curve.metric, curve.metric), *cells, bars(curve.values))
     return table
 
 
@@ -84,14 +82,13 @@ def draw_curves(results: Mapping[int, JsonObject], file: IO[bytes]) -> None:
         return
     figure = Figure(figsize=(4.2 * len(metrics), 3.2 * len(tasks)), layout="constrained")
     panels = figure.subplots(len(tasks), len(metrics), squeeze=False)
-    labels = {name: label for name, label, _ in CLOZE_METRICS}
     for i, task in enumerate(tasks):
         for j, metric in enumerate(metrics):
             panel = panels[i][j]
             for curve in (curve for curve in curves if (curve.task, curve.metric) == (task, metric)):
                 panel.plot(steps, curve.values, marker="o", markersize=3, label=_label(curve.category))
             panel.set_xscale("symlog", linthresh=1)  # linear below 1, for step 0
-            title = f"{_label(task)}: {labels.get(metric, metric)}"
+            title = f"{_label(task)}: {LABELS.get(metric, metric)}"
             panel.set_title(title, fontsize=9, parse_math=False)
             panel.set_xlabel("training step", fontsize=8)
             panel.grid(alpha=0.3)

@@ -21,7 +21,7 @@ from miron_jax.files.readers import Json, JsonObject, parse_json
 from miron_jax.files.store import Store
 from miron_jax.model.training_run import Checkpoint
 from miron_jax.report.curves import draw_curves
-from miron_jax.report.results import config_entry, results_of, strict, strict_json
+from miron_jax.report.results import config_entry, each_leaf, results_of, strict, strict_json
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.journal import FOLDER
 
@@ -95,14 +95,14 @@ def _identity(config: RunConfig) -> JsonObject:
     return {key: value for key, value in config_entry(config).items() if SETTINGS[key].identity}
 
 
-def _resolved(value: Json) -> Json:
+def _resolved(setting: Json) -> Json:
     """A setting with real paths in place of existing ones, so that spellings of one folder are equal."""
-    if isinstance(value, list):
-        return [_resolved(entry) for entry in value]
-    if not isinstance(value, str):
-        return value
-    path = os.path.expanduser(value)
-    return os.path.realpath(path) if os.path.exists(path) else value
+
+    def real_path(leaf: Json) -> Json:
+        path = os.path.expanduser(leaf) if isinstance(leaf, str) else None
+        return os.path.realpath(path) if path is not None and os.path.exists(path) else leaf
+
+    return each_leaf(setting, real_path)
 
 
 def write_results(config: RunConfig, outcome: Outcome, wall_seconds: float, step: int | None = None) -> JsonObject:

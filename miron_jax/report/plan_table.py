@@ -4,7 +4,7 @@ Arrives: the totals of a planned run.  Leaves: lines on standard output.  It del
 time is for a stated rate.
 """
 
-import time
+import timeit
 
 import numpy as np
 
@@ -40,12 +40,8 @@ def print_plan(inputs: Inputs, totals: Totals) -> None:
         out.print(line, soft_wrap=True)
 
 
-def host_matmul_rate(size: int = 1024) -> float:
+def host_matmul_rate() -> float:
     """FLOP/s of a square NumPy float32 matmul, best of five."""
+    size = 1024
     left = np.random.default_rng(0).standard_normal((size, size), np.float32)
-    seconds = []
-    for _ in range(5):
-        start = time.perf_counter()
-        np.matmul(left, left)
-        seconds.append(time.perf_counter() - start)
-    return 2 * size**3 / min(seconds)
+    return 2 * size**3 / min(timeit.repeat(lambda: np.matmul(left, left), repeat=5, number=1))

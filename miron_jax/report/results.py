@@ -8,7 +8,7 @@ import json
 import math
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 
@@ -115,28 +115,25 @@ def environment() -> JsonObject:
 
 def config_entry(config: RunConfig) -> JsonObject:
     """The configuration as JSON, without credentials or home folders in its paths."""
-    return _public(json.loads(json.dumps(asdict(config))))
-
-
-def _public(value: Json) -> Json:
-    if isinstance(value, list):
-        return [_public(entry) for entry in value]
-    if isinstance(value, dict):
-        return {key: _public(entry) for key, entry in value.items()}
-    return public(value) if isinstance(value, str) else value
+    document = json.loads(json.dumps(asdict(config)))
+    return each_leaf(document, lambda leaf: public(leaf) if isinstance(leaf, str) else leaf)
 
 
 def strict(value: Json) -> Json:
     """NaN and infinity as None, NumPy's numbers as Python's."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
+    return each_leaf(value, _finite)
+
+
+def _finite(leaf: Json) -> Json:
+    leaf = leaf.item() if isinstance(leaf, np.generic) else leaf
+    return None if isinstance(leaf, float) and not math.isfinite(leaf) else leaf
+
+
+def each_leaf(value: Json, change: Callable[[Json], Json]) -> Json:
+    """A value whose mappings and lists hold what `change` returns for each of their leaves."""
     if isinstance(value, Mapping):
-        return {key: strict(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [strict(entry) for entry in value]
-    return value
+        return {key: each_leaf(entry, change) for key, entry in value.items()}
+    return [each_leaf(entry, change) for entry in value] if isinstance(value, list | tuple) else change(value)
 
 
 def strict_json(value: Json, indent: int | None = None) -> str:

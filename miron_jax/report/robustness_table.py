@@ -9,7 +9,7 @@ from rich.table import Table
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject, parse_json
-from miron_jax.report.console import console
+from miron_jax.report.console import console, table_of
 
 
 def print_robustness(folder: Path) -> None:
@@ -37,10 +37,8 @@ def print_robustness(folder: Path) -> None:
 
 
 def _table(name: str, report: JsonObject) -> Table:
-    table = Table(title=f"{name}: {report['main']}", header_style="bold", title_justify="left")
-    table.add_column("by", no_wrap=True)
-    for column in ("", "n", report["main"], "stderr", f"of {report['cluster']} clusters", "clusters"):
-        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+    table = table_of(("by", ""), ("n", report["main"], "stderr", f"of {report['cluster']} clusters", "clusters"))
+    table.title, table.title_justify = f"{name}: {report['main']}", "left"
     table.add_row("all", "", *_numbers(report["metrics"][report["main"]]))
     for trait, values in report["by"].items():
         table.add_section()

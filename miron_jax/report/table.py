@@ -10,6 +10,7 @@ from rich.table import Table
 
 from miron_jax.files.readers import JsonObject
 from miron_jax.report.cloze import cloze_notes, cloze_table
+from miron_jax.report.console import table_of
 
 MOST_OTHERS = 4
 MODEL_ONLY = "*"
@@ -49,10 +50,7 @@ def _table_of(tasks: JsonObject) -> Table:
 
 def mains_table(tasks: JsonObject) -> Table:
     """A table of tasks with different main metrics, and further numbers of each."""
-    table = Table(title=None, header_style="bold")
-    table.add_column("task", no_wrap=True)
-    for name in ("n", "metric", "value", "95 % interval", "chance", "human", "human gap"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = table_of(("task",), ("n", "metric", "value", "95 % interval", "chance", "human", "human gap"))
     table.add_column("also")
     for name, task in tasks.items():
         main = task["metrics"].get(task["main"], {})
@@ -91,10 +89,7 @@ def _others(task: JsonObject) -> str:
 
 def sections_table(tasks: JsonObject) -> Table:
     """A table of tasks by section, with rescaled accuracies: (accuracy - baseline) / (1 - baseline)."""
-    table = Table(title=None, header_style="bold")
-    table.add_column("task", no_wrap=True)
-    for name in ("n", "accuracy", "stderr", "baseline", "rescaled", "stderr", "bits/byte"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = table_of(("task",), ("n", "accuracy", "stderr", "baseline", "rescaled", "stderr", "bits/byte"))
     for section in dict.fromkeys(task["section"] for task in tasks.values()):
         table.add_section()
         table.add_row(section or "in no section", style="bold")
@@ -119,14 +114,12 @@ def _section_row(name: str, task: JsonObject) -> tuple[str, ...]:
 
 
 def _choices_table(tasks: JsonObject) -> Table:
-    table = Table(title=None, header_style="bold")
-    table.add_column("task", no_wrap=True)
     known = ("accuracy", *_COLUMNS)
     more = list(dict.fromkeys(name for task in tasks.values() for name in task["metrics"] if name not in known))
-    for name in ("n", "accuracy", "95 % interval", "baseline", *_COLUMNS.values(), *more[:MOST_OTHERS]):
-        table.add_column(name, justify="right", no_wrap=True)
+    more = more[:MOST_OTHERS]
+    table = table_of(("task",), ("n", "accuracy", "95 % interval", "baseline", *_COLUMNS.values(), *more))
     for name, task in tasks.items():
-        table.add_row(*_row(name, task, (*_COLUMNS, *more[:MOST_OTHERS])))
+        table.add_row(*_row(name, task, (*_COLUMNS, *more)))
     return table
 
 
@@ -163,10 +156,7 @@ def _composite(name: str, composite: JsonObject) -> str:
 
 def partials_table(composites: JsonObject) -> Table:
     """A table of composites; incomplete ones have a partial value over the scored tasks."""
-    table = Table(title=None, header_style="bold")
-    table.add_column("composite", no_wrap=True)
-    for name in ("value", "stderr", "partial", "stderr", "tasks without a score"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = table_of(("composite",), ("value", "stderr", "partial", "stderr", "tasks without a score"))
     for name, composite in composites.items():
         if not name.startswith(PARTIAL):
             partial = composites.get(PARTIAL + name, {})

@@ -41,15 +41,17 @@ class ClozeGroups:
 
 
 def cloze_groups(scored: Sequence[tuple[Cloze, ExampleScore]]) -> ClozeGroups:
-    means = _by_category(scored)
+    by_category = _grouped([(item.category, example) for item, example in scored])
+    means = {name: estimates(examples) for name, examples in by_category.items()}
     tokens = [(_tokens(example), example) for _, example in scored]
-    noisy = [
-        (key, example)
-        for item, example in scored
-        if item.operator
-        for key in _noise_keys(item.operator, item.num_edits)
-    ]
-    by_noise = _grouped([pair for pair in noisy if "drift_percent" in pair[1].metrics])
+    by_noise = _grouped(
+        [
+            (key, example)
+            for item, example in scored
+            if item.operator and "drift_percent" in example.metrics
+            for key in ("all", f"operator {item.operator}", f"edits {item.num_edits}")
+        ]
+    )
     return ClozeGroups(
         categories=means,
         sizes=Counter(item.category for item, _ in scored),
@@ -62,11 +64,6 @@ def cloze_groups(scored: Sequence[tuple[Cloze, ExampleScore]]) -> ClozeGroups:
         },
         flips={name: _flips(estimates(examples)) for name, examples in by_noise.items()},
     )
-
-
-def _by_category(scored: Sequence[tuple[Cloze, ExampleScore]]) -> dict[str, dict[str, Estimate]]:
-    groups = _grouped([(item.category, example) for item, example in scored])
-    return {name: estimates(examples) for name, examples in groups.items()}
 
 
 def _macro(means: Mapping[str, Mapping[str, Estimate]]) -> dict[str, Estimate]:
@@ -87,10 +84,6 @@ def _grouped(pairs: Sequence[tuple[str, ExampleScore]]) -> dict[str, list[Exampl
 def _tokens(example: ExampleScore) -> str:
     count = int(example.metrics["target_tokens"])
     return str(count) if count < MANY_TOKENS else f"{MANY_TOKENS}+"
-
-
-def _noise_keys(operator: str, num_edits: int) -> tuple[str, ...]:
-    return "all", f"operator {operator}", f"edits {num_edits}"
 
 
 def _flips(metrics: Mapping[str, Estimate]) -> dict[str, Estimate]:

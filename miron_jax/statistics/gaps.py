@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from miron_jax.definitions.data_files import DataState
 from miron_jax.definitions.records import HumanBaseline
+from miron_jax.metrics.choices import PROPORTIONS
 from miron_jax.statistics.estimate import Estimate, wilson
 
 
@@ -28,7 +29,6 @@ def gaps(
     procedure: str,
     rows: int,
     data: DataState,
-    proportions: frozenset[str],
 ) -> list[Gap]:
     """One gap per human baseline of this procedure.  `rows`: records of the test file on disk.
 
@@ -36,7 +36,7 @@ def gaps(
     items are not published.  The interval is then wider than a paired one.
     """
     return [
-        _gap(metrics.get(baseline.metric), baseline, rows, data, baseline.metric in proportions)
+        _gap(metrics.get(baseline.metric), baseline, rows, data, baseline.metric in PROPORTIONS)
         for baseline in human
         if baseline.procedure in (procedure, "one annotator")
     ]

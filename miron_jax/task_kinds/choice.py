@@ -19,7 +19,7 @@ from miron_jax.metrics.choices import CHAR, ExampleScore, score_choices, score_c
 from miron_jax.metrics.detox import Scorer
 from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
-from miron_jax.prompting.prompts import Prompt, render, without_shots
+from miron_jax.prompting.prompts import Prompt, chunks_of, render, without_shots
 from miron_jax.ragged import offsets_of
 from miron_jax.task_kinds.entries import option_entry, prompt_entry, published_entry, why_unscored
 from miron_jax.task_kinds.interface import Piece, Sizes, TaskKind
@@ -109,9 +109,9 @@ class Choice(TaskKind[ChoiceScores]):
         num_nodes = np.minimum(num_bytes * (measured.sum() / num_bytes[tried].sum()), measured.max())
         return Sizes(int(measured.max()), num_nodes, float(num_nodes.sum()) * len(prompts[0].contexts))
 
-    def pieces(self) -> Iterator[tuple[list[Prompt], Requests]]:
-        task = self.source.task
-        for chunk in _chunks(fitting(self.prompts(), task.profile, self.setup.tokenizer, self.max_length)):
+    def pieces(self) -> Iterator[tuple[Sequence[Prompt], Requests]]:
+        prompts = fitting(self.prompts(), self.source.task.profile, self.setup.tokenizer, self.max_length)
+        for chunk in chunks_of(prompts, 2 * REQUEST_BATCH_TOKENS):  # half a request batch, at four characters per token
             yield chunk, self.tokenized(chunk)
 
     def begin(self) -> ChoiceScores:
@@ -185,15 +185,3 @@ def _num_nodes(requests: Requests, cost: CostModel) -> int:
     if cost.sharing != "forest":
         return int(length.max()) - 1
     return int(length.max() + np.sort(length - requests.span_start)[:-1].sum())
-
-
-def _chunks(prompts: list[Prompt]) -> Iterator[list[Prompt]]:
-    """Runs of prompts of about half a request batch, at four characters per token."""
-    start = num_chars = 0
-    for i, prompt in enumerate(prompts):
-        num_chars += prompt.num_chars
-        if num_chars >= 2 * REQUEST_BATCH_TOKENS:
-            yield prompts[start : i + 1]
-            start, num_chars = i + 1, 0
-    if start < len(prompts):
-        yield prompts[start:]

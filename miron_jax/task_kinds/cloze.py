@@ -24,7 +24,7 @@ from miron_jax.metrics.cloze import ClozeAnswers, Fragments, Span, score_cloze
 from miron_jax.metrics.detox import Scorer
 from miron_jax.statistics.cloze_groups import cloze_groups
 from miron_jax.statistics.estimate import Estimate, estimates
-from miron_jax.task_kinds.entries import estimate_entry, option_entry, with_limit
+from miron_jax.task_kinds.entries import answer_entry, estimate_entry, option_entry, with_limit
 from miron_jax.task_kinds.interface import Facts, Piece, Source, TaskKind, TaskScores
 from miron_jax.tokens.cloze_requests import ItemRequests, cloze_requests
 from miron_jax.tokens.records import Requests
@@ -56,9 +56,8 @@ class ClozeScores(TaskScores):
     items: list[Cloze] = field(default_factory=list)
     asked: list[ItemRequests] = field(default_factory=list)  # of each item
     spans: list[dict[int, Score]] = field(default_factory=list)  # by index of the requests in `asked`
-    generated: list[str | None] = field(
-        default_factory=list
-    )  # completions; None: not scored, or the model answered NaN
+    # Completions; None: not scored, or the model answered NaN.
+    generated: list[str | None] = field(default_factory=list)
     examples: list[ExampleScore | None] = field(default_factory=list)
     truncated: int = 0
     beyond_trained: int = 0
@@ -155,11 +154,7 @@ class ClozeScores(TaskScores):
                 "name": item.name,
                 "category": item.category,
                 "prefix": item.prefix,
-                "gold": None,
-                "prediction": None,
-                "correct": example.correct if example else None,
-                "options": options,
-                "generated": generated,
+                **answer_entry(example.correct if example else None, generated, options),
                 "metrics": dict(example.metrics) if example else {},
             }
             if example is None:

@@ -28,7 +28,7 @@ class Dialogue(Choice):
     def sizes(self, cost: CostModel) -> None:
         return None
 
-    def pieces(self) -> Iterator[tuple[list[Prompt], Requests]]:
+    def pieces(self) -> Iterator[tuple[Sequence[Prompt], Requests]]:
         yield from ()
 
     def score_in_turn(

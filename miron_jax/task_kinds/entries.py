@@ -15,7 +15,6 @@ from miron_jax.definitions.records import Example, Problem
 from miron_jax.definitions.rules import printed
 from miron_jax.engine.records import Score
 from miron_jax.files.readers import JsonObject
-from miron_jax.metrics.choices import PROPORTIONS
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.statistics.estimate import Estimate, TaskEstimates
 from miron_jax.statistics.gaps import gaps
@@ -53,7 +52,7 @@ def task_entry(scores: TaskScores, estimates: TaskEstimates, facts: Facts, of_ki
     chance = {} if task.chance is None else task.chance(source.examples)
     baselines = {**task.baselines, **chance}
     rows, published = len(source.examples), task.file.rows
-    human = gaps(estimates.metrics, task.human, facts.config.human_baseline, rows, source.data, PROPORTIONS)
+    human = gaps(estimates.metrics, task.human, facts.config.human_baseline, rows, source.data)
     human_scores = {gap.metric: gap.human.value for gap in human}
     other_rows = {} if published in (None, rows) else {"rows": rows, "published_rows": published}
     entry: JsonObject = {
@@ -104,6 +103,11 @@ def prompt_entry(prompt: Prompt, example: Example | None) -> JsonObject:
     if example is not None and example.cluster is not None:
         entry |= {"cluster": example.cluster, "swapped": example.swapped, "traits": dict(example.traits)}
     return entry
+
+
+def answer_entry(correct: bool | None, generated: str | None, options: Sequence[JsonObject] = ()) -> JsonObject:
+    """The keys of a sample whose example chooses nothing."""
+    return {"gold": None, "prediction": None, "correct": correct, "options": list(options), "generated": generated}
 
 
 def published_entry(example: Example | Problem | None) -> JsonObject:

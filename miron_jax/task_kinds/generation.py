@@ -17,7 +17,7 @@ from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.detox import DETOX, Scorer, detox_scores
 from miron_jax.prompting.prompts import render, without_shots
 from miron_jax.statistics.estimate import is_unscored
-from miron_jax.task_kinds.entries import prompt_entry, published_entry, why_unscored
+from miron_jax.task_kinds.entries import answer_entry, prompt_entry, published_entry, why_unscored
 from miron_jax.task_kinds.interface import TaskKind
 from miron_jax.task_kinds.prompted import PromptedScores
 from miron_jax.tokens.answer_requests import AnswerRequests, answer_requests
@@ -81,11 +81,7 @@ class GenerationScores(PromptedScores):
         for prompt, question, text, ended, example in columns:
             sample = {
                 **prompt_entry(prompt, question),
-                "gold": None,
-                "prediction": None,
-                "correct": example.correct,
-                "options": [],
-                "generated": text,
+                **answer_entry(example.correct, text),
                 "ended": ended,
                 "answer": compared(text, profile),
                 "accepted": list(question.accepted),

@@ -21,7 +21,7 @@ from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.detox import Scorer
 from miron_jax.metrics.programs import score_programs
 from miron_jax.statistics.estimate import Estimate, TaskEstimates, estimates
-from miron_jax.task_kinds.entries import published_entry, task_entry, why_unscored
+from miron_jax.task_kinds.entries import answer_entry, published_entry, task_entry, why_unscored
 from miron_jax.task_kinds.interface import Facts, Source, TaskKind, TaskScores
 from miron_jax.task_kinds.programs import Judge, Verdict, check_languages, solution_of
 from miron_jax.tokens.answer_requests import AnswerRequests, program_requests
@@ -78,11 +78,7 @@ class ProgramScores(TaskScores):
                 "id": i,
                 "row": problem.row,
                 "name": problem.name,
-                "gold": None,
-                "prediction": None,
-                "correct": example.correct,
-                "options": [],
-                "generated": None,
+                **answer_entry(example.correct, None),
                 "programs": [
                     {"text": text, "ended": verdict.ended, **({"answers": verdict.answers} if verdict.answers else {})}
                     for text, verdict in zip(programs, verdicts, strict=True)

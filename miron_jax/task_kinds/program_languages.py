@@ -67,14 +67,10 @@ class Python:
         files = {"value.py": _boxed("value.py"), "program": code}
         return Ready(files, (sandbox.python, "-I", "value.py"))
 
-    def run(self, sandbox: Sandbox, ready: Ready, problem: Problem, test: int, limits: Limits) -> Ran:
-        return self._run(sandbox, ready, problem, test, limits, "value")
-
-    def text_of(self, sandbox: Sandbox, ready: Ready, problem: Problem, test: int, limits: Limits) -> Ran:
-        """As `run`, for named arguments; `Ran.value` is "=" and str() of the result."""
-        return self._run(sandbox, ready, problem, test, limits, "text")
-
-    def _run(self, sandbox: Sandbox, ready: Ready, problem: Problem, test: int, limits: Limits, how: str) -> Ran:
+    def run(
+        self, sandbox: Sandbox, ready: Ready, problem: Problem, test: int, limits: Limits, how: str = "value"
+    ) -> Ran:
+        """`how`: "text" is for named arguments, and `Ran.value` is "=" and str() of the result."""
         files = {**ready.files, "input": problem.inputs[test]}
         return sandbox.run([*ready.command, how, problem.entry_point], files, limits, quiet=True)
 
@@ -130,12 +126,8 @@ class Cpp:
             numbers = (json.loads(json_text) for json_text in (value, text))
             pairs = zip(*(entry if isinstance(entry, list) else [entry] for entry in numbers), strict=True)
             return all(abs(float(a) - b) < float(tolerance) for a, b in pairs)
-        except (
-            ValueError,
-            TypeError,
-            OverflowError,
-            RecursionError,
-        ):  # a program may write anything in place of numbers
+        # A program may write anything in place of numbers.
+        except (ValueError, TypeError, OverflowError, RecursionError):
             return False
 
 

@@ -126,7 +126,8 @@ class Judge:
         assert not isinstance(ready, Ran)
         limits = Limits(seconds=self.test_seconds + STARTING_SECONDS)
         answers = tuple(
-            _answer(_PYTHON.text_of(self.sandbox, ready, problem, test, limits)) for test in range(len(problem.inputs))
+            _answer(_PYTHON.run(self.sandbox, ready, problem, test, limits, "text"))
+            for test in range(len(problem.inputs))
         )
         if not problem.outputs:
             return Verdict(False, "answered", answers=answers)
@@ -146,8 +147,6 @@ def _answer(ran: Ran) -> str:
 
 
 def _failed(ran: Ran) -> Verdict:
-    return Verdict(False, "error", _why(ran)) if ran.ended == "exit" else Verdict(False, ran.ended)
-
-
-def _why(ran: Ran) -> str:
-    return " ".join(ran.err.split())[-200:] if ran.ended == "exit" else ran.ended
+    if ran.ended == "exit":
+        return Verdict(False, "error", " ".join(ran.err.split())[-200:])
+    return Verdict(False, ran.ended)

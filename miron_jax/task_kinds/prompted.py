@@ -66,8 +66,6 @@ class PromptedScores(TaskScores):
     def robustness(self) -> JsonObject | None:
         """How far scores depend on wording; None: the task's examples have no clusters."""
         task, by_row = self.source.task, self.examples_by_row
-        if task.clusters is None:
-            return None
         examples = [by_row[prompt.row] for prompt in self.prompts]
         wordings = [(prompt.contexts[0], prompt.continuations) for prompt in self.prompts]
         return robustness(task, examples, self.examples, wordings, self.compared_answers)

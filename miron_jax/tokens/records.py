@@ -21,9 +21,8 @@ class Requests:
     offsets: np.ndarray  # int64 [R+1]; request r is token_ids[offsets[r]:offsets[r+1]]
     span_start: np.ndarray  # int32 [R], first scored token, counted from the request's first token
     truncated: np.ndarray  # bool [R], lost tokens to the length limit
-    inexact_prefix: (
-        np.ndarray
-    )  # bool [R], the tokens of the context alone are no prefix; scored after the common prefix
+    # bool [R], the tokens of the context alone are no prefix; scored after the common prefix.
+    inexact_prefix: np.ndarray
     id_set: np.ndarray | None = None  # int32 [R], index of the set of ids to sum before the span; -1, or None: no set
 
     def __len__(self) -> int:

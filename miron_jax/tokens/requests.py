@@ -13,14 +13,14 @@ it, so every span ends where its request ends:
 `span_start` is at least 1 unless the span is empty; span_start == len is an empty span (nothing scored).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from miron_jax.definitions.records import Profile
 from miron_jax.errors import InputError
-from miron_jax.prompting.prompts import Prompt
+from miron_jax.prompting.prompts import Prompt, chunks_of
 from miron_jax.ragged import Ragged, end_to_end
 from miron_jax.tokens.records import Requests, concatenate
 from miron_jax.tokens.spans import shared_with_context
@@ -37,7 +37,7 @@ def tokenize(
     A span depends on one prompt alone, so a long task may be tokenized slice by slice.
     """
     rules = _Rules(profile, tokenizer, task_name, max_length)
-    return concatenate([_tokenize_chunk(chunk, rules) for chunk in _chunks(prompts)])
+    return concatenate([_tokenize_chunk(chunk, rules) for chunk in chunks_of(prompts, _CHUNK_CHARS)])
 
 
 def tokenize_questions(
@@ -45,30 +45,11 @@ def tokenize_questions(
 ) -> list[tuple[int, ...]]:
     """Token ids of every prompt up to its answer.  `first`: preamble and context are one text after these tokens; None: they
     are tokenized separately."""
-    encode = encoder(tokenizer)
+    encode, chunks = encoder(tokenizer), chunks_of(prompts, _CHUNK_CHARS)
     if first is not None:
-        return [
-            (*first, *ids)
-            for chunk in _chunks(prompts)
-            for ids in encode([prompt.preamble + prompt.contexts[0] for prompt in chunk])
-        ]
-    return [
-        tuple(int(token) for token in before)
-        for chunk in _chunks(prompts)
-        for before in _before_answers(chunk, encode, tokenizer)
-    ]
-
-
-def _chunks(prompts: Sequence[Prompt]) -> Iterator[Sequence[Prompt]]:
-    """Prompts in runs of about _CHUNK_CHARS characters."""
-    start = num_chars = 0
-    for i, prompt in enumerate(prompts):
-        num_chars += prompt.num_chars
-        if num_chars >= _CHUNK_CHARS:
-            yield prompts[start : i + 1]
-            start, num_chars = i + 1, 0
-    if start < len(prompts):
-        yield prompts[start:]
+        texts = ([prompt.preamble + prompt.contexts[0] for prompt in chunk] for chunk in chunks)
+        return [(*first, *ids) for chunk in texts for ids in encode(chunk)]
+    return [tuple(ids.tolist()) for chunk in chunks for ids in _before_answers(chunk, encode, tokenizer)]
 
 
 class _Rules(NamedTuple):

@@ -21,9 +21,8 @@ FirstScored = Callable[[Ragged, Ragged, np.ndarray], np.ndarray]
 class Span(Rule[FirstScored]):
     """A rule for the first scored token."""
 
-    context: Callable[[str], str] | None = (
-        None  # context -> the text that is tokenized alone; None: the rule needs none
-    )
+    # Context -> the text that is tokenized alone; None: the rule needs none.
+    context: Callable[[str], str] | None = None
 
 
 def shared_with_context(whole: Ragged, before: Ragged) -> np.ndarray:

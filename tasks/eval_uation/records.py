@@ -56,38 +56,35 @@ def reader(dataset: DataSet) -> Callable[[JsonObject, int], Item]:
 
 
 def _letters(fields: JsonObject, row: int) -> Item:
-    question, answer = _text(fields, "question"), _text(fields, "correctAnswer")
-    word = _quoted(question)
+    word = _quoted(_text(fields, "question"))
     options = _distinct("".join(word.split()))  # an apostrophe and a hyphen count, as published
-    if comparable(answer) not in map(comparable, options):
-        raise ValueError(f"field 'correctAnswer' is {answer!r:.40}, expected a letter of {word!r:.40}")
+    answer = _answer(fields, options, f"a letter of {word!r:.40}")
     names = ("template_n", "needle", "word_length", "pos", "len", "freq_quantile", "len_quantile")
-    traits = _traits(fields, *names)
-    return _listed(row, question, options, answer, word, None, traits)
+    return _listed(fields, row, options, answer, word, _traits(fields, *names))
 
 
 def _words(fields: JsonObject, row: int) -> Item:
-    question, answer = _text(fields, "question"), _text(fields, "correctAnswer")
-    sentence = _quoted(question)
-    options = _distinct(_WORD.findall(sentence))
-    if comparable(answer) not in map(comparable, options):  # the authors split at white space
-        if comparable(answer) not in map(comparable, sentence.split()):
-            raise ValueError(f"field 'correctAnswer' is {answer!r:.40}, expected a word of {sentence!r:.60}")
-        options.append(answer)
-    return _listed(
-        row, question, options, answer, sentence, None, _traits(fields, "template_n", "type", "needle", "len_haystack")
-    )
+    sentence = _quoted(_text(fields, "question"))
+    words = _distinct(_WORD.findall(sentence))
+    # The authors split at white space.
+    answer = _answer(fields, [*words, *sentence.split()], f"a word of {sentence!r:.60}")
+    traits = _traits(fields, "template_n", "type", "needle", "len_haystack")
+    return _listed(fields, row, _distinct([*words, answer]), answer, sentence, traits)
 
 
 def _odd_word(fields: JsonObject, row: int) -> Item:
-    question, answer = _text(fields, "question"), _text(fields, "correctAnswer")
     words = _texts(fields, f"{_META}all_options")
-    options = _distinct(words)
-    if comparable(answer) not in map(comparable, options):
-        raise ValueError(f"field 'correctAnswer' is {answer!r:.40}, expected one of {', '.join(words):.80}")
+    answer = _answer(fields, words, f"one of {', '.join(words):.80}")
     gold = [comparable(option) for option in words].index(comparable(answer))
     traits = (*_traits(fields, "template_n", "kind", "cat_name_main", "cat_name_other"), ("gold_place", str(gold)))
-    return _listed(row, question, options, answer, _categories(fields), None, traits)
+    return _listed(fields, row, _distinct(words), answer, _categories(fields), traits)
+
+
+def _answer(fields: JsonObject, options: Iterable[str], expected: str) -> str:
+    answer = _text(fields, "correctAnswer")
+    if comparable(answer) not in map(comparable, options):
+        raise ValueError(f"field 'correctAnswer' is {answer!r:.40}, expected {expected}")
+    return answer
 
 
 def _yes_no(fields: JsonObject, row: int) -> Item:
@@ -98,23 +95,20 @@ def _yes_no(fields: JsonObject, row: int) -> Item:
     if not isinstance(key, bool | str) or key not in named:
         raise ValueError(f"field 'correctAnswer' is {right!r:.40}, expected true or false")
     traits = (*_traits(fields, "template_n", "kind", "cat_name_main", "cat_name_other"), ("gold", named[key]))
-    question = _text(fields, "question")
-    return _listed(row, question, (YES, NO), named[key], _categories(fields), None, traits)
+    return _listed(fields, row, (YES, NO), named[key], _categories(fields), traits)
 
 
 def _two_words(fields: JsonObject, row: int) -> Item:
-    question, answer = _text(fields, "question"), _text(fields, "correctAnswer")
     pair = tuple(_text(fields, f"{_META}option_{i}") for i in range(2))
     if comparable(pair[0]) == comparable(pair[1]):
         raise ValueError(f"its two options are both {pair[0]!r:.40}, expected different words")
-    if comparable(answer) not in map(comparable, pair):
-        raise ValueError(f"field 'correctAnswer' is {answer!r:.40}, expected one of {' and '.join(pair)}")
+    answer = _answer(fields, pair, f"one of {' and '.join(pair)}")
     words = " ".join(sorted(pair))
     names = ("template_n", "type", "kind", "reversed", "num_shared_characters", "stratum", "len_difference")
     of_words = (f"{word}_meta_{name}" for word in ("t1", "t2") for name in ("word_length", "pos"))
     traits = _traits(fields, *names, *of_words)
-    template = dict(traits).get("template_n", "")
-    return _listed(row, question, pair, answer, words, f"{words} {template} {dict(traits).get('kind', '')}", traits)
+    swapped = f"{words} {dict(traits).get('template_n', '')} {dict(traits).get('kind', '')}"
+    return _listed(fields, row, pair, answer, words, traits, swapped)
 
 
 def _story(fields: JsonObject, row: int) -> Item:
@@ -178,19 +172,20 @@ def _article(masked: bool, fields: JsonObject, row: int) -> Item:
 
 
 def _listed(
+    fields: JsonObject,
     row: int,
-    question: str,
     options: Sequence[str],
     answer: str,
     cluster: str,
-    swapped: str | None,
     traits: tuple[tuple[str, str], ...],
+    swapped: str | None = None,
 ) -> Item:
     """An item whose choices are the answers themselves."""
+    ask = ASK.format(_text(fields, "question"))
     gold = [comparable(option) for option in options].index(comparable(answer))
     if not 2 <= len(options) <= _MOST_OPTIONS:
         raise ValueError(f"it has {len(options)} different answers to choose from, expected 2 to {_MOST_OPTIONS}")
-    return Item(row, ASK.format(question), tuple(options), gold, cluster, swapped, (*traits, *_num_options(options)))
+    return Item(row, ask, tuple(options), gold, cluster, swapped, (*traits, *_num_options(options)))
 
 
 def _num_options(options: Sequence[str]) -> tuple[tuple[str, str], ...]:

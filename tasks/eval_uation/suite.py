@@ -15,15 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from miron_jax.definitions.data_files import git_blob_sha1, json_rows
+from miron_jax.definitions.data_files import FETCH_AGAIN, git_blob_sha1, json_rows, parse_each
 from miron_jax.definitions.records import (
     AnswerProfile,
     AnyProfile,
-    Composite,
     DataFile,
     Example,
-    HumanBaseline,
-    Measured,
     Profile,
     Question,
     Suite,
@@ -64,13 +61,14 @@ DRAW = STREAM_1234_RECORDS
 
 
 def _shots(dataset: DataSet, form: Form) -> int:
-    if form == "cloze":
-        return 0
-    return _REFERENCE_SHOTS.get(dataset.shape, NUM_FEWSHOT) if form == "refcompat" else NUM_FEWSHOT
+    reference = _REFERENCE_SHOTS.get(dataset.shape, NUM_FEWSHOT)
+    return {"cloze": 0, "refcompat": reference}.get(form, NUM_FEWSHOT)
 
 
-def _wording(dataset: DataSet, form: Form, protocol: str) -> dict[str, Any]:
-    return {
+def _profile(dataset: DataSet, form: Form, protocol: str) -> AnyProfile:
+    """By log-probability the choice with the largest sum wins, in a cloze the largest mean per character; a completion is
+    compared with the right answer."""
+    wording: dict[str, Any] = {
         "protocol": protocol,
         "num_fewshot": _shots(dataset, form),
         "delimiter": "",
@@ -86,33 +84,20 @@ def _wording(dataset: DataSet, form: Form, protocol: str) -> dict[str, Any]:
         "truncation": "whole_shots",
         "max_length": None,
     }
-
-
-def options_task(
-    dataset: DataSet, form: Form, suite: str, file: DataFile, citation: str, protocol: str
-) -> Task[Profile]:
-    """A task by log-probability: the choice with the largest sum wins, in a cloze the largest mean per character."""
-    profile = Profile(
-        **_wording(dataset, form, protocol),
-        continuation_space="as_written",
-        span=AFTER_CONTEXT,
-        normalizer=CHAR if form == "cloze" else SUM,
-        tie=FIRST,
-        empty_span="error",
-        endings=() if form == "cloze" else ("\n", SEPARATOR),
-    )
-    name = f"{suite}/{dataset.name}{'_cloze' if form == 'cloze' else ''}"
-    return _task(dataset, form, name, "multiple_choice", profile, file, citation)
-
-
-def text_task(
-    dataset: DataSet, form: Form, suite: str, file: DataFile, citation: str, protocol: str
-) -> Task[AnswerProfile]:
-    """A task whose completion is compared with the right answer."""
+    if form in ("options", "cloze"):
+        return Profile(
+            **wording,
+            continuation_space="as_written",
+            span=AFTER_CONTEXT,
+            normalizer=CHAR if form == "cloze" else SUM,
+            tie=FIRST,
+            empty_span="error",
+            endings=() if form == "cloze" else ("\n", SEPARATOR),
+        )
     is_reference = form == "refcompat"
     reference_normalizer = LM_EVAL if dataset.shape in _REFERENCE_KEEPS_SPACE else LM_EVAL_NO_SPACE
-    profile = AnswerProfile(
-        **_wording(dataset, form, protocol),
+    return AnswerProfile(
+        **wording,
         decoding=GREEDY,
         extra_tokens=EXTRA_TOKENS,
         stop=_STOP[dataset.shape],
@@ -121,53 +106,59 @@ def text_task(
         match=NORMALIZED,
         decoded="alone" if is_reference else "after_prompt",
     )
-    return _task(dataset, form, f"{suite}/{dataset.name}", "generation", profile, file, citation)
 
 
-def _task(
-    dataset: DataSet, form: Form, name: str, kind: str, profile: AnyProfile, file: DataFile, citation: str
-) -> Task[AnyProfile]:
+def suite_of(
+    sets: Sequence[tuple[DataSet, DataFile]],
+    locate: Callable[[Path | None, bool], Path],
+    citation: str,
+    name: str,
+    forms: Sequence[Form],
+    protocol: str,
+    files_of: str = "",
+) -> Suite[Task[Any]]:
+    """A suite of every set in every form; a cloze is made of stories only.  The authors report each set by itself, so there
+    are no composites."""
+    tasks = [
+        _task(dataset, form, name, file, citation, protocol)
+        for dataset, file in sets
+        for form in forms
+        if form != "cloze" or dataset.shape == "story"
+    ]
+    return Suite(name, tuple(tasks), lambda measured: {}, locate, files_of)
+
+
+def _task(dataset: DataSet, form: Form, suite: str, file: DataFile, citation: str, protocol: str) -> Task[Any]:
+    human = EVAL_UATION.get(dataset.name, ()) if dataset.random is not None else ()
     return Task(
-        name,
-        kind,
-        profile,
+        f"{suite}/{dataset.name}{'_cloze' if form == 'cloze' else ''}",
+        "multiple_choice" if form in ("options", "cloze") else "generation",
+        _profile(dataset, form, protocol),
         file,
         {"random": None, "human": None},
-        _parser(dataset, form),
+        partial(_parse, reader(dataset), form),
         citation,
         arrange=partial(_with_shots, dataset, _shots(dataset, form), file),
         chance=partial(_chance, dataset.random),
         clusters=dataset.clusters,
-        human=_human(dataset),
+        # Of a published set.  People read the masked text of up_masked, not up_masked_refcompat's.  A file of another size
+        # has no human gap.
+        human=tuple(replace(baseline, tests=dataset.rows) for baseline in human),
         reference=dataset.reference,
     )
 
 
-def _human(dataset: DataSet) -> tuple[HumanBaseline, ...]:
-    """Human baselines of a published data set.  People read the masked text of up_masked, not up_masked_refcompat's.  The
-    gap is null for a file of another size."""
-    human = EVAL_UATION.get(dataset.name, ()) if dataset.random is not None else ()
-    return tuple(replace(baseline, tests=dataset.rows) for baseline in human)
-
-
-def _parser(dataset: DataSet, form: Form) -> Callable[[JsonObject, int], Example | Question]:
-    parse_row = reader(dataset)
-
-    def parse(fields: JsonObject, row: int) -> Example | Question:
-        item = parse_row(fields, row)
-        category = dict(item.traits).get("taskType")
-        traits = {"cluster": item.cluster, "swapped": item.swapped, "traits": item.traits, "category": category}
-        if form == "options":
-            options = tuple(f" {option}" for option in item.options)
-            return Example(row, (item.ask,), options, item.gold, neutral=NEUTRAL, **traits)
-        if form == "cloze":
-            # The question without its story gives the prior probability of each continuation.
-            return Example(row, (item.before,), item.fills, item.gold, neutral=item.question or None, **traits)
-        return Question(
-            row, (item.ask,), ("",), None, accepted=(item.answer,), room_for=(f" {item.answer}\n",), **traits
-        )
-
-    return parse
+def _parse(parse_row: Callable[[JsonObject, int], Item], form: Form, fields: JsonObject, row: int) -> Example:
+    item = parse_row(fields, row)
+    category = dict(item.traits).get("taskType")
+    traits = {"cluster": item.cluster, "swapped": item.swapped, "traits": item.traits, "category": category}
+    if form == "options":
+        options = tuple(f" {option}" for option in item.options)
+        return Example(row, (item.ask,), options, item.gold, neutral=NEUTRAL, **traits)
+    if form == "cloze":
+        # The question without its story gives the prior probability of each continuation.
+        return Example(row, (item.before,), item.fills, item.gold, neutral=item.question or None, **traits)
+    return Question(row, (item.ask,), ("",), None, accepted=(item.answer,), room_for=(f" {item.answer}\n",), **traits)
 
 
 def _with_shots(
@@ -198,23 +189,16 @@ def _with_shots(
 
 
 def _shot_items(dataset: DataSet, path: Path) -> list[Item]:
-    parse, content = reader(dataset), path.read_bytes()
+    content = path.read_bytes()
     if dataset.shots_blob is not None and git_blob_sha1(content) != dataset.shots_blob:
         raise InputError(
             f"{dataset.hub}: {path} is not what this program writes (git blob {git_blob_sha1(content)}, expected "
             f"{dataset.shots_blob}), so its few-shot examples would be others: remove the folder {path.parent}, it is made "
             "anew"
         )
-    rows = json_rows(content, path, f"{NAME}'s {dataset.name}")
-    items = []
-    for row, fields in enumerate(rows):
-        try:
-            items.append(parse(fields, row))
-        except ValueError as error:
-            raise InputError(
-                f"{NAME}'s {dataset.name}: {path}, record {row + 1}: {error}; mend the record or fetch the file again"
-            ) from None
-    return items
+    name = f"{NAME}'s {dataset.name}"
+    remedy = f"; mend the record or {FETCH_AGAIN}"
+    return parse_each(json_rows(content, path, name), reader(dataset), f"{name}: {path}, record", remedy)
 
 
 def _shots_path(dataset: DataSet, folder: Path) -> Path:
@@ -259,36 +243,9 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
     return top
 
 
-def no_composites(measured: Mapping[str, Measured]) -> Mapping[str, Composite]:
-    """None: the authors report each data set by itself."""
-    return {}
-
-
-_PROTOCOL = "Eval-UA-tion, {}"
-_BY_LOGPROB = _PROTOCOL.format("log-probability over the possible answers")
-SUITE: Suite[Task[Profile]] = Suite(
-    NAME,
-    tuple(
-        options_task(dataset, form, NAME, dataset.data_file, CITATION, _BY_LOGPROB)
-        for dataset in DATA_SETS
-        for form in (("options", "cloze") if dataset.shape == "story" else ("options",))
-    ),
-    no_composites,
-    locate,
-)
-TEXT, TEXT_REFCOMPAT = (
-    Suite(
-        suite,
-        tuple(
-            text_task(dataset, form, suite, dataset.data_file, CITATION, _PROTOCOL.format(how)) for dataset in DATA_SETS
-        ),
-        no_composites,
-        locate,
-        files_of=NAME,
-    )
-    for suite, form, how in (
-        (f"{NAME}-text", "text", "generated texts"),
-        (f"{NAME}-text-refcompat", "refcompat", "generated texts, compared as its lm-evaluation-harness files do"),
-    )
-)
+_published = partial(suite_of, [(dataset, dataset.data_file) for dataset in DATA_SETS], locate, CITATION)
+SUITE = _published(NAME, ("options", "cloze"), "Eval-UA-tion, log-probability over the possible answers")
+TEXT = _published(f"{NAME}-text", ("text",), "Eval-UA-tion, generated texts", NAME)
+_REFERENCE = "Eval-UA-tion, generated texts, compared as its lm-evaluation-harness files do"
+TEXT_REFCOMPAT = _published(f"{NAME}-text-refcompat", ("refcompat",), _REFERENCE, NAME)
 SUITES = (SUITE, TEXT, TEXT_REFCOMPAT)

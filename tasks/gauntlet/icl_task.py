@@ -4,8 +4,8 @@ Arrives: an `IclTask`, from the published table or from a yaml file.  Leaves: a 
 composer 0.17.2 and llm-foundry v0.4.0 spelled out.  It deliberately does not know the folders of data files.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from miron_jax.definitions.records import AnswerProfile, DataFile, Example, Profile, Question, Task
@@ -47,9 +47,10 @@ def task_of(entry: IclTask, name: str, section: str | None, stop: tuple[str, ...
     """The task of an entry; `stop` ends its completions, if it generates any."""
     file = DataFile(entry.file, entry.rows, entry.git_blob_sha1)
     baselines = {"random": entry.baseline, "human": None}
-    if entry.kind == "generation":
-        return Task(name, entry.kind, _answers(entry, stop), file, baselines, _parse_question(entry), CITATION, section)
-    return Task(name, entry.kind, _options(entry), file, baselines, _parse(entry), CITATION, section)
+    profile, parse = (
+        (_answers(entry, stop), _parse_question) if entry.kind == "generation" else (_options(entry), _parse)
+    )
+    return Task(name, entry.kind, profile, file, baselines, partial(parse, entry), CITATION, section)
 
 
 def _wording(entry: IclTask) -> dict[str, Any]:
@@ -97,14 +98,9 @@ def _answers(entry: IclTask, stop: tuple[str, ...]) -> AnswerProfile:
     )
 
 
-def _parse(entry: IclTask) -> Callable[[JsonObject, int], Example]:
+def _parse(entry: IclTask, fields: JsonObject, row: int) -> Example:
     assert entry.kind != "generation"
-    parse_kind = PARSE[entry.kind]
-
-    def parse(fields: JsonObject, row: int) -> Example:
-        return replace(parse_kind(_stripped(fields), row), category=_category(entry, fields))
-
-    return parse
+    return replace(PARSE[entry.kind](_stripped(fields), row), category=_category(entry, fields))
 
 
 def _stripped(fields: JsonObject) -> JsonObject:
@@ -120,29 +116,26 @@ def _category(entry: IclTask, fields: JsonObject) -> str | None:
     return answer_text(_stripped(fields)["category"], "field 'category'")
 
 
-def _parse_question(entry: IclTask) -> Callable[[JsonObject, int], Question]:
-    def parse(fields: JsonObject, row: int) -> Question:
-        stripped = _stripped(fields)
-        answer = answer_text(text_field(stripped, "answer"), "field 'answer'")
-        aliases = _aliases(stripped)
-        reasoning = checked_text(stripped.get("chain_of_thought", ""), "field 'chain_of_thought'")
-        if reasoning and not entry.answer_after:
-            raise ValueError(
-                "field 'chain_of_thought' holds a text, but the task has no cot_delimiter to tell the answer from it: "
-                "expected a cot_delimiter, such as ' #### '"
-            )
-        before = f"{reasoning}{entry.answer_after}" if reasoning else ""
-        return Question(
-            row,
-            (text_field(stripped, "context"),),
-            (before + answer,),
-            0,
-            _category(entry, fields),
-            accepted=tuple(dict.fromkeys([text_field(fields, "answer"), *aliases])),
-            room_for=tuple(before + text for text in (answer, *aliases)),
+def _parse_question(entry: IclTask, fields: JsonObject, row: int) -> Question:
+    stripped = _stripped(fields)
+    answer = answer_text(text_field(stripped, "answer"), "field 'answer'")
+    aliases = _aliases(stripped)
+    reasoning = checked_text(stripped.get("chain_of_thought", ""), "field 'chain_of_thought'")
+    if reasoning and not entry.answer_after:
+        raise ValueError(
+            "field 'chain_of_thought' holds a text, but the task has no cot_delimiter to tell the answer from it: "
+            "expected a cot_delimiter, such as ' #### '"
         )
-
-    return parse
+    before = f"{reasoning}{entry.answer_after}" if reasoning else ""
+    return Question(
+        row,
+        (text_field(stripped, "context"),),
+        (before + answer,),
+        0,
+        _category(entry, fields),
+        accepted=tuple(dict.fromkeys([text_field(fields, "answer"), *aliases])),
+        room_for=tuple(before + text for text in (answer, *aliases)),
+    )
 
 
 def _aliases(fields: JsonObject) -> list[str]:

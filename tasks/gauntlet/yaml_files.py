@@ -10,19 +10,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from miron_jax.definitions.records import Suite, Task
 from miron_jax.errors import InputError, printable
 from miron_jax.files.readers import Json, JsonObject, parse_yaml, shown
 from miron_jax.tasks.gauntlet.averages import WEIGHTINGS, Averages
 from miron_jax.tasks.gauntlet.icl_task import IclTask, task_of
+from miron_jax.tasks.icl_rows import PARSE, Kind
 
 NAME = "own-gauntlet"
-_KINDS = {
-    "multiple_choice": "multiple_choice",
-    "schema": "schema",
-    "language_modeling": "language_modeling",
+_KINDS: dict[str, Kind | Literal["generation"]] = {
+    **{kind: kind for kind in PARSE},
     "question_answering": "generation",  # its name in v0.4.0
     "generation_task_with_answers": "generation",  # its name in later versions
 }
@@ -52,7 +51,8 @@ def read_suite(tasks_file: Path, gauntlet_file: Path | None) -> Suite[Task[Any]]
     ]
     names = _names([entry for entry, _ in entries], tasks_file)
     averages = _averages(gauntlet_file, names) if gauntlet_file else None
-    baselines = _baselines(averages)
+    categories = averages.categories if averages else {}
+    baselines = {task: (name, b) for name, members in categories.items() for task, b in members.items()}
     tasks = []
     for (entry, stop), name in zip(entries, names.values(), strict=True):
         section, baseline = baselines.get(name, (None, None))
@@ -109,21 +109,9 @@ def _entries(fields: Json, at: str) -> list[tuple[IclTask, tuple[str, ...]]]:
         raise InputError(f"{at}: key {unused[0]!r} is of tasks that generate, not of {kind}: remove it")
     texts = {field: _text(fields, key, at) for key, field in _TEXTS.items() if key in fields}
     uri = _text(fields, "dataset_uri", at)
-    return [
-        (
-            IclTask(
-                label,
-                _KINDS[kind],  # pyright: ignore[reportArgumentType]
-                shots,
-                None,
-                uri.partition("local_data/")[2] or uri,
-                has_categories=_bool(fields, "has_categories", False, at),
-                **texts,
-            ),
-            tuple(stop),
-        )
-        for shots in _shots(fields, at)
-    ]
+    file, has_categories = uri.partition("local_data/")[2] or uri, _bool(fields, "has_categories", False, at)
+    entry = IclTask(label, _KINDS[kind], 0, None, file, has_categories=has_categories, **texts)
+    return [(replace(entry, num_fewshot=shots), tuple(stop)) for shots in _shots(fields, at)]
 
 
 def _text(fields: JsonObject, key: str, at: str) -> str:
@@ -238,10 +226,3 @@ def _categories(
             raise InputError(f"{path}: category {name!r} is listed twice: keep one")
         categories[name] = baselines
     return categories
-
-
-def _baselines(averages: Averages | None) -> dict[str, tuple[str, float]]:
-    """Task name -> category and baseline."""
-    if averages is None:
-        return {}
-    return {task: (name, b) for name, members in averages.categories.items() for task, b in members.items()}

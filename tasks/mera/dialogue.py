@@ -16,7 +16,7 @@ texts of the answers; the code of both versions inserts their numbers.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from miron_jax.definitions.records import Example, TurnPrompt
@@ -31,22 +31,17 @@ _FIELDS = ("question", "choice1", "choice2")
 _FIELD = re.compile(r"\{(question|choice1|choice2)\}")
 
 
-def turn_parser(dataset: DataSet) -> Callable[[JsonObject, int], Example]:
-    """The parser of one record, which is one turn."""
-
-    def parse(fields: JsonObject, row: int) -> Example:
-        check_record(fields, dataset)
-        inputs = fields["inputs"]
-        if not isinstance(inputs, dict) or not all(isinstance(inputs.get(key), str) for key in _FIELDS):
-            raise ValueError(f"field 'inputs' is {inputs!r:.40}, expected the texts {', '.join(_FIELDS)}")
-        if fields["instruction"].count(_CONTEXT) != 1:
-            raise ValueError(f"its instruction {fields['instruction']!r:.60} has no {_CONTEXT}, expected it once")
-        gold = dataset.choices.index(fields["outputs"]) if fields["outputs"] else None
-        options = tuple(f" {choice}" for choice in dataset.choices)
-        dialogue = fields["meta"]["dialog_id"]
-        return Example(row, ("",), options, gold, shots=(), published=fields, dialogue=dialogue)
-
-    return parse
+def parse_turn(dataset: DataSet, fields: JsonObject, row: int) -> Example:
+    """One record, which is one turn."""
+    check_record(fields, dataset)
+    inputs = fields["inputs"]
+    if not isinstance(inputs, dict) or not all(isinstance(inputs.get(key), str) for key in _FIELDS):
+        raise ValueError(f"field 'inputs' is {inputs!r:.40}, expected the texts {', '.join(_FIELDS)}")
+    if fields["instruction"].count(_CONTEXT) != 1:
+        raise ValueError(f"its instruction {fields['instruction']!r:.60} has no {_CONTEXT}, expected it once")
+    gold = dataset.choices.index(fields["outputs"]) if fields["outputs"] else None
+    options = tuple(f" {choice}" for choice in dataset.choices)
+    return Example(row, ("",), options, gold, shots=(), published=fields, dialogue=fields["meta"]["dialog_id"])
 
 
 def _in_order(turns: list[Example], folder: Path) -> list[Example]:
@@ -61,11 +56,6 @@ def _in_order(turns: list[Example], folder: Path) -> list[Example]:
 
 
 IN_ORDER = Rule("dialogue_and_turn", _in_order)
-
-
-def asker(version: Version) -> TurnPrompt:
-    """The function that words the prompt of the last of some turns, given the answers to the earlier ones."""
-    return _ask_v1 if version == "v1" else _ask_v12
 
 
 def _ask_v1(turns: Sequence[Example], answers: Sequence[str]) -> str:
@@ -89,6 +79,10 @@ def _ask_v12(turns: Sequence[Example], answers: Sequence[str]) -> str:
     wording = closing if exchanges else opening + closing
     # Other text in braces is not a field.
     return before + _FIELD.sub(lambda field: record["inputs"][field[1]], wording).strip()
+
+
+# (turns so far, answers to all but the last) -> the prompt of the last turn.
+TURN_PROMPT: dict[Version, TurnPrompt] = {"v1": _ask_v1, "v1.2": _ask_v12}
 
 
 def _published(turn: Example) -> Mapping[str, Json]:

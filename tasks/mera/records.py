@@ -18,20 +18,22 @@ v1: random.Random(42) shuffles the test records, then samples for each; v1.2: ra
 
 import ast
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from string import Formatter
 
+from miron_jax.definitions.data_files import FETCH_AGAIN, json_rows, parse_each
 from miron_jax.definitions.records import Example, Problem, Question
 from miron_jax.errors import InputError
-from miron_jax.files.readers import Json, JsonObject, parse_json
+from miron_jax.files.readers import Json, JsonObject
 from miron_jax.metrics.answers import WORDS
 from miron_jax.prompting.draws import FILE_ORDER, SHUFFLE_42, STREAM_42_RECORDS, STREAM_1234_RECORDS
 from miron_jax.tasks.mera.metrics import ETHICS, EXAM, MCC, QUESTIONS
 from miron_jax.tasks.mera.scoring import accepted, group_of
 from miron_jax.tasks.mera.submission import Key, key_of
-from miron_jax.tasks.mera.table import DataSet, Rules, Version
+from miron_jax.tasks.mera.table import DataSet, Version
 
 SEPARATOR = "\n\n"
 EMPTY_BRACES = "{}"
@@ -55,44 +57,34 @@ class Record:
     fields: JsonObject  # the line itself
 
 
-def parser(dataset: DataSet, rules: Rules, version: Version) -> Callable[[JsonObject, int], Example | Question]:
-    """The parser of test records; `arranger` adds the shots of the examples that it returns."""
-
-    def parse(fields: JsonObject, row: int) -> Example | Question:
-        record = _record(fields, row, dataset, rules, version)
-        outputs = fields["outputs"]
-        category = group_of(dataset, fields) if dataset.group else None
-        context = record.short if rules.num_fewshot else record.full
-        if dataset.kind == "text":
-            right = tuple(accepted(outputs) if dataset.match is WORDS else [str(outputs)]) if outputs else ()
-            return Question(row, (context,), ("",), None, category, published=fields, accepted=right, room_for=())
-        gold = dataset.choices.index(outputs) if outputs and dataset.over_all is not MCC else None
-        continuations = tuple(f" {choice}" for choice in dataset.choices)
-        return Example(row, (context,), continuations, gold, category, published=fields)
-
-    return parse
+def parse_record(dataset: DataSet, version: Version, fields: JsonObject, row: int) -> Example:
+    """A test record; `arrange` adds the shots of the examples."""
+    record = _record(fields, row, dataset, version)
+    outputs = fields["outputs"]
+    category = group_of(dataset, fields) if dataset.group else None
+    context = record.short if dataset.rules(version).num_fewshot else record.full
+    if dataset.kind == "text":
+        right = tuple(accepted(outputs) if dataset.match is WORDS else [str(outputs)]) if outputs else ()
+        return Question(row, (context,), ("",), None, category, published=fields, accepted=right, room_for=())
+    gold = dataset.choices.index(outputs) if outputs and dataset.over_all is not MCC else None
+    continuations = tuple(f" {choice}" for choice in dataset.choices)
+    return Example(row, (context,), continuations, gold, category, published=fields)
 
 
-def problem_parser(dataset: DataSet, rules: Rules, version: Version) -> Callable[[JsonObject, int], Problem]:
-    """The parser of records that a program answers: the prompt is the instruction, the program starts with the function."""
-
-    def parse(fields: JsonObject, row: int) -> Problem:
-        record = _record(fields, row, dataset, rules, version)
-        inputs, meta, outputs = fields["inputs"], fields["meta"], fields["outputs"] or []
-        if not isinstance(inputs, dict) or not all(isinstance(inputs.get(key), str) for key in ("function", "tests")):
-            raise ValueError(f"field 'inputs' is {inputs!r:.40}, expected the texts function and tests")
-        if not isinstance(meta.get("entry_point"), str):
-            raise ValueError(f"field 'meta' has the entry_point {meta.get('entry_point')!r:.40}, expected a name")
-        tests = _tests(inputs["tests"])
-        if not all(isinstance(output, str) for output in outputs) or (outputs and len(outputs) != len(tests)):
-            raise ValueError(f"field 'outputs' is {outputs!r:.40}, expected {len(tests)} texts, one for each test")
-        code, solution = inputs["function"], str(meta.get("canonical_solution") or "")
-        name = f"{dataset.config} {meta['id']}"
-        return Problem(
-            row, name, record.full, meta["entry_point"], "python", tests, tuple(outputs), solution, code, fields
-        )
-
-    return parse
+def parse_problem(dataset: DataSet, version: Version, fields: JsonObject, row: int) -> Problem:
+    """A record that a program answers: the prompt is the instruction, the program starts with the function."""
+    record = _record(fields, row, dataset, version)
+    inputs, meta, outputs = fields["inputs"], fields["meta"], fields["outputs"] or []
+    if not isinstance(inputs, dict) or not all(isinstance(inputs.get(key), str) for key in ("function", "tests")):
+        raise ValueError(f"field 'inputs' is {inputs!r:.40}, expected the texts function and tests")
+    if not isinstance(meta.get("entry_point"), str):
+        raise ValueError(f"field 'meta' has the entry_point {meta.get('entry_point')!r:.40}, expected a name")
+    tests = _tests(inputs["tests"])
+    if not all(isinstance(output, str) for output in outputs) or (outputs and len(outputs) != len(tests)):
+        raise ValueError(f"field 'outputs' is {outputs!r:.40}, expected {len(tests)} texts, one for each test")
+    code, solution = inputs["function"], str(meta.get("canonical_solution") or "")
+    name, entry_point = f"{dataset.config} {meta['id']}", meta["entry_point"]
+    return Problem(row, name, record.full, entry_point, "python", tests, tuple(outputs), solution, code, fields)
 
 
 def _tests(text: str) -> tuple[str, ...]:
@@ -110,17 +102,13 @@ ORDER = {"v1": SHUFFLE_42, "v1.2": FILE_ORDER}
 DRAW = {"v1": STREAM_42_RECORDS, "v1.2": STREAM_1234_RECORDS}
 
 
-def arranger(dataset: DataSet, rules: Rules, version: Version) -> Callable[[list[Example], Path], list[Example]]:
-    """The function that orders examples by the version's rule and adds their shots, read from the folder."""
-
-    def arrange(examples: list[Example], folder: Path) -> list[Example]:
-        tests = [example.published or {} for example in examples]
-        check_keys(dataset, tests)
-        pool = _pool(dataset, rules, version, folder) if rules.num_fewshot else []
-        shots_of = assign_shots(dataset, rules, version, tests, pool)
-        return [replace(examples[i], shots=worded(shots)) for i, shots in shots_of]
-
-    return arrange
+def arrange(dataset: DataSet, version: Version, examples: list[Example], folder: Path) -> list[Example]:
+    """Examples ordered by the version's rule, with their shots, which are read from the folder."""
+    tests = [example.published or {} for example in examples]
+    check_keys(dataset, tests)
+    pool = _pool(dataset, version, folder) if dataset.rules(version).num_fewshot else []
+    shots_of = assign_shots(dataset, version, tests, pool)
+    return [replace(examples[i], shots=worded(shots)) for i, shots in shots_of]
 
 
 def check_keys(dataset: DataSet, records: Sequence[Mapping[str, Json]]) -> None:
@@ -137,14 +125,14 @@ def check_keys(dataset: DataSet, records: Sequence[Mapping[str, Json]]) -> None:
 
 
 def assign_shots(
-    dataset: DataSet, rules: Rules, version: Version, tests: Sequence[Mapping[str, Json]], pool: Sequence[Record]
+    dataset: DataSet, version: Version, tests: Sequence[Mapping[str, Json]], pool: Sequence[Record]
 ) -> list[tuple[int, list[Record]]]:
     """Indices of the test records in the version's order, each with its shots."""
     order, stream = ORDER[version].call(len(tests)), DRAW[version].call(len(tests))
     by_key: dict[str | None, list[Record]] = {}
     for record in pool:
         by_key.setdefault(_pool_key(dataset, record.fields), []).append(record)
-    return [(i, _sample(stream, by_key, dataset, rules, tests[i])) for i in order]
+    return [(i, _sample(stream, by_key, dataset, version, tests[i])) for i in order]
 
 
 def worded(shots: Sequence[Record]) -> tuple[str, ...]:
@@ -157,9 +145,10 @@ def _sample(
     stream: random.Random,
     by_key: Mapping[str | None, list[Record]],
     dataset: DataSet,
-    rules: Rules,
+    version: Version,
     test: Mapping[str, Json],
 ) -> list[Record]:
+    rules = dataset.rules(version)
     if not rules.num_fewshot:
         return []
     pool = by_key.get(_pool_key(dataset, test), [])
@@ -179,9 +168,10 @@ def _pool_key(dataset: DataSet, fields: Mapping[str, Json]) -> str | None:
     return fields["meta"].get(dataset.pool) if dataset.pool else None
 
 
-def _pool(dataset: DataSet, rules: Rules, version: Version, folder: Path) -> list[Record]:
+def _pool(dataset: DataSet, version: Version, folder: Path) -> list[Record]:
     """The records that shots are sampled from; older copies call v1's public_test train."""
-    names = (rules.shots_file, "train") if rules.shots_file else ("test",)
+    shots_file = dataset.rules(version).shots_file
+    names = (shots_file, "train") if shots_file else ("test",)
     paths = [folder / dataset.config / f"{name}.jsonl" for name in dict.fromkeys(names)]
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
@@ -189,24 +179,22 @@ def _pool(dataset: DataSet, rules: Rules, version: Version, folder: Path) -> lis
             f"MERA's {dataset.name}: {paths[0]} is missing, where its few-shot examples come from: fetch it beside "
             "test.jsonl"
         )
-    records = []
-    for row, line in enumerate(path.read_bytes().splitlines()):
-        try:
-            fields = parse_json(line)
-            record = _record(fields, row, dataset, rules, version)
-            if not isinstance(fields["outputs"], str) or not fields["outputs"]:
-                raise ValueError("field 'outputs' is empty, expected the right answer of a few-shot example")
-        except ValueError as error:
-            raise InputError(
-                f"MERA's {dataset.name}: {path}, line {row + 1}: {error}; mend the line or fetch the file again"
-            ) from None
-        records.append(record)
-    return records
+    name = f"MERA's {dataset.name}"
+    rows = json_rows(path.read_bytes(), path, name)
+    parse = partial(_shot, dataset, version)
+    return parse_each(rows, parse, f"{name}: {path}, line", f"; mend the line or {FETCH_AGAIN}")
 
 
-def _record(fields: JsonObject, row: int, dataset: DataSet, rules: Rules, version: Version) -> Record:
+def _shot(dataset: DataSet, version: Version, fields: JsonObject, row: int) -> Record:
+    record = _record(fields, row, dataset, version)
+    if not isinstance(fields["outputs"], str) or not fields["outputs"]:
+        raise ValueError("field 'outputs' is empty, expected the right answer of a few-shot example")
+    return record
+
+
+def _record(fields: JsonObject, row: int, dataset: DataSet, version: Version) -> Record:
     check_record(fields, dataset)
-    return Record(row, _full(fields, dataset, rules, version), _short(fields, dataset, rules), fields)
+    return Record(row, _full(fields, dataset, version), _short(fields, dataset, version), fields)
 
 
 def check_record(fields: Json, dataset: DataSet) -> None:
@@ -274,8 +262,8 @@ def _is_span(span: Json) -> bool:
     return isinstance(span, dict) and isinstance(span.get("segment"), str)
 
 
-def _full(fields: JsonObject, dataset: DataSet, rules: Rules, version: Version) -> str:
-    instruction, inputs = fields["instruction"], fields["inputs"]
+def _full(fields: JsonObject, dataset: DataSet, version: Version) -> str:
+    instruction, inputs, rules = fields["instruction"], fields["inputs"], dataset.rules(version)
     if dataset.config == "bps":
         # Its instructions are about braces and contain some that are no fields.
         return _braces(instruction, inputs, version)
@@ -291,8 +279,9 @@ def _braces(instruction: str, inputs: str, version: Version) -> str:
     )
 
 
-def _short(fields: JsonObject, dataset: DataSet, rules: Rules) -> str:
-    template, inputs = rules.short, fields["inputs"]
+def _short(fields: JsonObject, dataset: DataSet, version: Version) -> str:
+    rules, inputs = dataset.rules(version), fields["inputs"]
+    template = rules.short
     if dataset.match is EXAM and template:
         kind = fields["meta"].get("type")
         if not isinstance(kind, str) or kind not in _EXAM:

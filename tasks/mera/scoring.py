@@ -15,7 +15,7 @@ from miron_jax.metrics.detox import DETOX
 from miron_jax.metrics.programs import pass_at
 from miron_jax.tasks.mera.metrics import EXAM, GRADE_NORM, MCC, Answered, exam_points, total_score
 from miron_jax.tasks.mera.submission import Key
-from miron_jax.tasks.mera.table import DATA_SETS, DataSet, Version
+from miron_jax.tasks.mera.table import DATA_SETS, DataSet, Version, data_sets
 
 PASS_AT = (1, 5, 10)
 
@@ -41,7 +41,7 @@ def score_submission(
 
 def expected_total(numbers: Mapping[str, Mapping[str, float]], version: Version) -> float:
     """total_score by the version's rule for missing data sets."""
-    counted = [dataset.name for dataset in DATA_SETS if dataset.counts(version)]
+    counted = [dataset.name for dataset in data_sets(version) if dataset.counts(version)]
     return total_score(numbers, counted, missing_is_zero=version == "v1.2")
 
 

@@ -61,8 +61,7 @@ def _logs(folder: Path, version: Version, answers: Mapping[str, object]) -> dict
     """Files of v1.2's logs_public.zip: the run's results, and its samples of data sets whose right answers are published."""
     logs = {"results.json": (folder / "results.json").read_bytes()}
     for dataset in data_sets(version):
-        rules = dataset.rules(version)
-        if dataset.name in answers and rules is not None and rules.is_open:
+        if dataset.name in answers and dataset.rules(version).is_open:
             logs[f"{dataset.config}.jsonl"] = (
                 folder / "samples" / SUITE_NAME[version] / f"{dataset.config}.jsonl"
             ).read_bytes()
@@ -134,13 +133,13 @@ class Checked(NamedTuple):
 
 def check(path: Path, version: Version, data_dir: Path | None) -> Checked:
     """Checks a zip, and scores it if `data_dir` holds the records.  Raises InputError for a file that is no zip."""
-    records = {} if data_dir is None else read_records(locate(version)(data_dir, False), version)
+    records = {} if data_dir is None else read_records(locate(version, data_dir, False), version)
     read = read_submission(path, version, {name: list(by_key) for name, by_key in records.items()})
     if {fault.name for fault in read.faults.values()} == {"unreadable_zip"}:
         raise InputError(next(iter(read.faults.values())).detail)
     notes = []
     for dataset in data_sets(version):
-        tests = dataset.rules(version).tests  # pyright: ignore[reportOptionalMemberAccess]
+        tests = dataset.rules(version).tests
         if dataset.name in records and tests not in (None, len(records[dataset.name])):
             notes.append(
                 f"{dataset.config}/test.jsonl has {len(records[dataset.name])} records, MERA has {tests}: the site asks for "

@@ -29,10 +29,8 @@ Key = int | tuple[int, int]  # the id of a record; ruTiE: its dialog_id and ques
 _TORN = (zipfile.BadZipFile, OSError, EOFError, RuntimeError, ValueError, zlib.error)
 GENERATIONS = 10  # programs for each problem
 MOST_BYTES = 16 << 20  # of an unpacked file: the published ones stay below 2 MB
-_METHODS = {
-    zipfile.ZIP_STORED,
-    zipfile.ZIP_DEFLATED,
-}  # others cannot be stopped when they unpack to more than they announce
+# Other methods cannot be stopped when they unpack to more than they announce.
+_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +178,7 @@ def _answers(content: bytes, dataset: DataSet, version: Version, test_keys: Sequ
         answers[key] = _checked(record["outputs"], dataset, version, f"{at} ({_named(key)})")
     if test_keys is not None:
         _check_keys(answers, test_keys, file)
-    elif dataset.rules(version).tests not in (None, len(answers)):  # pyright: ignore[reportOptionalMemberAccess]
-        tests = dataset.rules(version).tests  # pyright: ignore[reportOptionalMemberAccess]
+    elif (tests := dataset.rules(version).tests) not in (None, len(answers)):
         raise _Invalid("no_id", f"{file}: {len(answers)} records, expected {tests}, one for each test record")
     return answers
 

@@ -8,12 +8,14 @@ only the site can score.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from miron_jax.definitions.records import (
     AnswerProfile,
+    AnyProfile,
     Composite,
     DataFile,
     Measured,
@@ -29,11 +31,11 @@ from miron_jax.metrics.choices import SUM
 from miron_jax.metrics.programs import AT_STOP
 from miron_jax.prompting.draws import OWN_ANSWERS
 from miron_jax.tasks.human_baselines import MERA
-from miron_jax.tasks.mera.dialogue import IN_ORDER, asker, turn_parser
+from miron_jax.tasks.mera.dialogue import IN_ORDER, TURN_PROMPT, parse_turn
 from miron_jax.tasks.mera.metrics import MCC
-from miron_jax.tasks.mera.records import DRAW, ORDER, SEPARATOR, arranger, parser, problem_parser
+from miron_jax.tasks.mera.records import DRAW, ORDER, SEPARATOR, arrange, parse_problem, parse_record
 from miron_jax.tasks.mera.scoring import PASS_AT, answered_record
-from miron_jax.tasks.mera.table import DataSet, Rules, Version, data_sets
+from miron_jax.tasks.mera.table import DataSet, Version, data_sets
 from miron_jax.tokens.spans import AFTER_COMMON_PREFIX, AFTER_CONTEXT
 
 CITATION = "MERA, Fenogenova et al. 2024, arXiv:2401.04531; rules of {}"
@@ -43,10 +45,10 @@ REVISION = "MIRON_JAX_MERA_REVISION"
 MAX_NEW_TOKENS = 256
 
 
-def _wording(dataset: DataSet, rules: Rules, version: Version) -> dict[str, object]:
+def _wording(dataset: DataSet, version: Version) -> dict[str, Any]:
     return {
         "protocol": _protocol(version),
-        "num_fewshot": rules.num_fewshot,
+        "num_fewshot": dataset.rules(version).num_fewshot,
         "delimiter": "",
         "question_delimiter": "whole",
         "shot_separator": SEPARATOR,
@@ -63,97 +65,93 @@ def _wording(dataset: DataSet, rules: Rules, version: Version) -> dict[str, obje
     }
 
 
-def _program_task(dataset: DataSet, rules: Rules, version: Version) -> Task[ProgramProfile]:
-    profile = ProgramProfile(
-        protocol=_protocol(version),
-        bos="never",
-        max_length=None,
-        num_samples=10,
-        pass_at_k=1,
-        also_pass_at=PASS_AT,
-        temperature=1.0 if version == "v1" else 0.6,
-        top_k=50,  # the default of transformers
-        top_p=1.0,
-        room="nothing",
-        extra_tokens=MAX_NEW_TOKENS,
-        cut=AT_STOP,
-        stop=("\nclass", "\ndef", "\n#", "\nif", "\nprint"),
-        judge="answers",
-        test_seconds=3.0,
-    )
-    name, file = f"{SUITE_NAME[version]}/{dataset.config}", DataFile(f"{dataset.config}/test.jsonl", rules.tests, None)
-    baselines, citation = {"random": 0.0, "human": None}, CITATION.format(HUB[version])
-    parse, human = problem_parser(dataset, rules, version), MERA.get(dataset.config, ())
-    return Task(name, "code", profile, file, baselines, parse, citation, main="score", human=human)
-
-
 def _protocol(version: Version) -> str:
     return f"MERA {version}, lm-evaluation-harness fork {'0.3.0' if version == 'v1' else '0.4.4'}"
 
 
-def _task(dataset: DataSet, rules: Rules, version: Version) -> Task[Any]:
+def _profile(dataset: DataSet, version: Version) -> AnyProfile:
     if dataset.kind == "program":
-        return _program_task(dataset, rules, version)
-    name = f"{SUITE_NAME[version]}/{dataset.config}"
-    file = DataFile(f"{dataset.config}/test.jsonl", rules.tests, None)
-    wording = _wording(dataset, rules, version)
-    baselines = {"random": dataset.random, "human": None}
-    parse, arrange = parser(dataset, rules, version), arranger(dataset, rules, version)
-    if dataset.kind == "dialogue":
-        parse, arrange = turn_parser(dataset), IN_ORDER.call
-        wording |= {"item_order": IN_ORDER, "fewshot_draw": OWN_ANSWERS, "num_fewshot": 0}
-    citation = CITATION.format(HUB[version])
-    options: Any = {"arrange": arrange, "main": dataset.main, "answered": _answered(dataset, version)}
-    options["human"] = MERA.get(dataset.config, ())
+        return ProgramProfile(
+            protocol=_protocol(version),
+            bos="never",
+            max_length=None,
+            num_samples=10,
+            pass_at_k=1,
+            also_pass_at=PASS_AT,
+            temperature=1.0 if version == "v1" else 0.6,
+            top_k=50,  # the default of transformers
+            top_p=1.0,
+            room="nothing",
+            extra_tokens=MAX_NEW_TOKENS,
+            cut=AT_STOP,
+            stop=("\nclass", "\ndef", "\n#", "\nif", "\nprint"),
+            judge="answers",
+            test_seconds=3.0,
+        )
+    wording = _wording(dataset, version)
     if dataset.kind == "text":
-        profile = AnswerProfile(
-            **wording,  # pyright: ignore[reportArgumentType]
+        return AnswerProfile(
+            **wording,
             decoding=GREEDY,
             extra_tokens=MAX_NEW_TOKENS,
-            stop=rules.stop,
+            stop=dataset.rules(version).stop,
             answer_after="",
             answer_normalizer=dataset.normalizer,
             match=dataset.match,
         )
-        return Task(name, "generation", profile, file, baselines, parse, citation, **options)
-    profile = Profile(
-        **wording,  # pyright: ignore[reportArgumentType]
+    if dataset.kind == "dialogue":
+        wording |= {"item_order": IN_ORDER, "fewshot_draw": OWN_ANSWERS, "num_fewshot": 0}
+    return Profile(
+        **wording,
         continuation_space="as_written",
         # v1 sums over the whole text, so only what differs between choices counts; v1.2 tokenizes the context alone.
         span=AFTER_COMMON_PREFIX if version == "v1" else AFTER_CONTEXT,
         normalizer=SUM,
-        tie=rules.tie,
+        tie=dataset.rules(version).tie,
         empty_span="error",
     )
-    if dataset.kind == "dialogue":
-        return Task(name, "dialogue", profile, file, baselines, parse, citation, turn_prompt=asker(version), **options)
-    return Task(name, "multiple_choice", profile, file, baselines, parse, citation, **options)
 
 
-def _answered(dataset: DataSet, version: Version) -> Callable[..., object] | None:
-    if dataset.over_all is NOTHING:
-        return None
-    return lambda example, answer: answered_record(dataset, example.published, answer, version)
+_KINDS = {"program": "code", "text": "generation", "dialogue": "dialogue", "choice": "multiple_choice"}
 
 
-def locate(version: Version) -> Callable[[Path | None, bool], Path]:
-    """The function that finds a version's data: in a folder of the user's, or in the cache, which is filled once."""
+def _task(dataset: DataSet, version: Version) -> Task[Any]:
+    options: dict[str, Any] = {"main": dataset.main, "human": MERA.get(dataset.config, ())}
+    if dataset.kind == "program":
+        parse = partial(parse_problem, dataset, version)
+    elif dataset.kind == "dialogue":
+        parse = partial(parse_turn, dataset)
+        options |= {"arrange": IN_ORDER.call, "turn_prompt": TURN_PROMPT[version]}
+    else:
+        parse = partial(parse_record, dataset, version)
+        options["arrange"] = partial(arrange, dataset, version)
+    if dataset.over_all is not NOTHING:
+        options["answered"] = lambda example, answer: answered_record(dataset, example.published, answer, version)
+    return Task(
+        f"{SUITE_NAME[version]}/{dataset.config}",
+        _KINDS[dataset.kind],
+        _profile(dataset, version),
+        DataFile(f"{dataset.config}/test.jsonl", dataset.rules(version).tests, None),
+        {"random": dataset.random, "human": None},
+        parse,
+        CITATION.format(HUB[version]),
+        **options,
+    )
 
-    def find_folder(data_dir: Path | None, fetch: bool = True) -> Path:
-        """The folder that holds bps/test.jsonl and its like."""
-        suite, revision = SUITE_NAME[version], revision_of(data_dir)
-        top = cache_folder(suite, revision) if data_dir is None or revision is not None else data_dir
-        if top is not data_dir and fetch:
-            _fetch(version, revision, top)
-        folder = next((folder for folder in (top / "data", top) if any(folder.glob("*/test.jsonl"))), None)
-        if folder is None:
-            raise InputError(
-                f"{top}: no {suite} data there, expected CONFIG/test.jsonl (bps/test.jsonl and so on), as {HUB[version]} on "
-                f"the Hugging Face hub has them: pass --data_dir={suite}=FOLDER"
-            )
-        return folder
 
-    return find_folder
+def locate(version: Version, data_dir: Path | None, fetch: bool = True) -> Path:
+    """The folder that holds bps/test.jsonl and its like: the user's, or in the cache, which is filled once."""
+    suite, revision = SUITE_NAME[version], revision_of(data_dir)
+    top = cache_folder(suite, revision) if data_dir is None or revision is not None else data_dir
+    if top is not data_dir and fetch:
+        _fetch(version, revision, top)
+    folder = next((folder for folder in (top / "data", top) if any(folder.glob("*/test.jsonl"))), None)
+    if folder is None:
+        raise InputError(
+            f"{top}: no {suite} data there, expected CONFIG/test.jsonl (bps/test.jsonl and so on), as {HUB[version]} on "
+            f"the Hugging Face hub has them: pass --data_dir={suite}=FOLDER"
+        )
+    return folder
 
 
 def _fetch(version: Version, revision: str | None, folder: Path) -> None:
@@ -167,27 +165,19 @@ def _fetch(version: Version, revision: str | None, folder: Path) -> None:
     fetch_data_set(Repository(HUB[version], revision), folder, ["*.jsonl"], suite)
 
 
-def _composites(version: Version) -> Callable[[Mapping[str, Measured]], Mapping[str, Composite]]:
+def _composites(version: Version, measured: Mapping[str, Measured]) -> Mapping[str, Composite]:
+    """total_score: the plain mean, over the data sets that count, of their main metric."""
     counted = [f"{SUITE_NAME[version]}/{dataset.config}" for dataset in data_sets(version) if dataset.counts(version)]
-
-    def composites(measured: Mapping[str, Measured]) -> Mapping[str, Composite]:
-        """total_score: the plain mean, over the data sets that count, of their main metric."""
-        values = {name: measured[name].accuracy for name in counted if name in measured}
-        missing = tuple(name for name in counted if values.get(name) is None)
-        weights = dict.fromkeys(counted, 1 / len(counted))
-        total = None if missing else sum(value for value in values.values() if value is not None) / len(counted)
-        return {"total_score": Composite(total, not missing, missing, weights)}
-
-    return composites
+    values = {name: measured[name].accuracy for name in counted if name in measured}
+    missing = tuple(name for name in counted if values.get(name) is None)
+    weights = dict.fromkeys(counted, 1 / len(counted))
+    total = None if missing else sum(value for value in values.values() if value is not None) / len(counted)
+    return {"total_score": Composite(total, not missing, missing, weights)}
 
 
 def _suite(version: Version) -> Suite[Task[Any]]:
-    tasks = [
-        _task(dataset, rules, version)
-        for dataset in data_sets(version)
-        if (rules := dataset.rules(version)) is not None
-    ]
-    return Suite(SUITE_NAME[version], tuple(tasks), _composites(version), locate(version))
+    tasks = tuple(_task(dataset, version) for dataset in data_sets(version))
+    return Suite(SUITE_NAME[version], tasks, partial(_composites, version), partial(locate, version))
 
 
 V1, V12 = _suite("v1"), _suite("v1.2")

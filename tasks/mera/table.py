@@ -47,7 +47,7 @@ class DataSet:
     v1: Rules | None
     v12: Rules
     choices: tuple[str, ...] = ()
-    random: float | None = None  # accuracy of a guess; None: not multiple choice
+    random: float | None = None  # accuracy of a guess; None: of completions
     match: Rule[Match] = EQUAL  # of completions
     normalizer: Rule[Normalize] = STRIP  # of completions
     over_all: Rule[OverAll] = NOTHING  # metrics over all records together
@@ -57,13 +57,15 @@ class DataSet:
     field: str = "inputs"  # the placeholder of inputs that are one text
     diagnostic: bool = False  # v1 leaves it out of the total
 
-    def rules(self, version: Version) -> Rules | None:
-        return self.v1 if version == "v1" else self.v12
+    def rules(self, version: Version) -> Rules:
+        """Of a version that has the data set."""
+        rules = self.v1 if version == "v1" else self.v12
+        assert rules is not None, f"{version} has no {self.name}"
+        return rules
 
     def counts(self, version: Version) -> bool:
         """Whether the version's total includes the data set: v1 excludes diagnostic ones, v1.2 open ones."""
-        rules = self.rules(version)
-        return rules is not None and not (self.diagnostic if version == "v1" else rules.is_open)
+        return (self.v1 is not None and not self.diagnostic) if version == "v1" else not self.v12.is_open
 
 
 _ABCD = "{text}" + _OPTIONS
@@ -108,7 +110,7 @@ DATA_SETS: tuple[DataSet, ...] = (
             Rules(0, stop=(".", "\n"), tests=900),
             Rules(1, "by type", instruction_strip=False, stop=("\n", "."), tests=900),
             match=EXAM, over_all=GRADE_NORM, main="grade_norm", pool="id_task"),
-    DataSet("ruCodeEval", "rucodeeval", "program", None, Rules(0)),
+    DataSet("ruCodeEval", "rucodeeval", "program", None, Rules(0), random=0.0, main="score"),
     DataSet("ruDetox", "rudetox", "text",
             Rules(0, tests=800, is_open=True),
             Rules(1, "Токсичный текст: {inputs}\nНетоксичный текст:", tests=800, is_open=True),
@@ -125,7 +127,8 @@ DATA_SETS: tuple[DataSet, ...] = (
                   instruction_strip=False, shots_file="", tests=265, is_open=True),
             ("1", "2"), 0.5, group="target_group", diagnostic=True),
     DataSet("ruHumanEval", "ruhumaneval", "program",
-            Rules(0, instruction_strip=False, shots_file="public_test", tests=164), Rules(0, tests=164, is_open=True)),
+            Rules(0, instruction_strip=False, shots_file="public_test", tests=164), Rules(0, tests=164, is_open=True),
+            random=0.0, main="score"),
     DataSet("ruMMLU", "rummlu", "choice",
             Rules(5, _ABCD, "both", shots_file="public_test", tests=961),
             Rules(1, _ABCD, "left", tests=14012, is_open=True), LETTERS, 0.25, group="domain", pool="domain"),
@@ -146,4 +149,4 @@ BY_NAME = {dataset.name: dataset for dataset in DATA_SETS}
 
 def data_sets(version: Version) -> tuple[DataSet, ...]:
     """The data sets of a version's submissions."""
-    return tuple(dataset for dataset in DATA_SETS if dataset.rules(version) is not None)
+    return tuple(dataset for dataset in DATA_SETS if version != "v1" or dataset.v1 is not None)

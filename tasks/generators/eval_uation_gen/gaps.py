@@ -14,24 +14,22 @@ only one option is true, by `md_gap_sentence` and `options`.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from miron_jax.definitions.data_files import json_rows
 from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, JsonObject
 from miron_jax.tasks.draw import Draw
 from miron_jax.tasks.eval_uation.ukrainian import comparable, one_apostrophe
 from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION
 from miron_jax.tasks.generators.eval_uation_gen.stories import GAP, QUESTION_SHARE, TASK_TYPES
+from miron_jax.tasks.generators.eval_uation_gen.user_files import read_records
 
 MOST_OPTIONS, FEWEST_OPTIONS = 6, 4
-TIMES_BEFORE = {
-    "NAMED_ENTITY": 2,
-    "COMMON_NOUN": 4,
-    "VERB": 2,
-}  # that the context names a word before it may become a gap
+# Times that the context names a word before it may become a gap.
+TIMES_BEFORE = {"NAMED_ENTITY": 2, "COMMON_NOUN": 4, "VERB": 2}
 _WORD = re.compile(r"\w+(?:['-]\w+)*")  # a compound is one word
 _SENTENCE_END = re.compile(
     r"""(?:(?<=[.!?…])|(?<=[.!?…][»”"]))(?<!\b\w\.)(?<!\bім\.)(?<!\bст\.)\s+(?=[«„"“(—–]?\s*[А-ЯҐЄІЇA-Z])"""
@@ -154,38 +152,28 @@ def _with_gap(question: str, match: re.Match[str]) -> str:
 
 def read_stories(path: Path) -> list[UserStory]:
     """A user's stories: JSON objects with text and words.  Raises InputError."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"--stories={path} cannot be read ({error.strerror}): name a file of JSON objects with {_RECORD}"
-        ) from None
-    stories: list[UserStory] = []
-    for number, fields in enumerate(json_rows(content, path, "--stories"), 1):
-        try:
-            stories.append(_story(fields, number))
-        except ValueError as error:
-            raise InputError(
-                f"--stories={path}, record {number}: {error}; expected {_RECORD}: mend the record"
-            ) from None
+    stories = read_records(path, "--stories", _story, _RECORD, f"; expected {_RECORD}")
     if len({story.name for story in stories}) < len(stories):
         raise InputError(f"--stories={path}: two records have one id, expected another for each, or none")
     return stories
 
 
-def rows_of_stories(stories: list[UserStory], name: str) -> list[JsonObject]:
-    """The rows of all stories.  Raises InputError where no story allows a gap."""
-    rows = [row for story in stories for row in gap_rows(story)]
-    if not rows:
+def rows_of_stories(stories: list[UserStory], name: str, say: Callable[[str], None]) -> list[JsonObject]:
+    """The rows of all stories.  Says which stories allow no gap; raises InputError where none allows one."""
+    rows_by_story = {story.name: list(gap_rows(story)) for story in stories}
+    without = [story for story, rows in rows_by_story.items() if not rows]
+    if len(without) == len(stories):
         raise InputError(
             f"{name}: none of {len(stories)} stories allows a gap; expected a word in the last third that is named "
             f"{TIMES_BEFORE['NAMED_ENTITY']} times before (a thing {TIMES_BEFORE['COMMON_NOUN']}), and "
             f"{FEWEST_OPTIONS - 1} others of its type and gender in the text before: list more of its words"
         )
-    return [{**row, "md_global_number": number} for number, row in enumerate(rows)]
+    if without:
+        say(f"{name}: {len(without)} of {len(stories)} stories allow no gap and are left out: {', '.join(without)}")
+    return [{**row, "md_global_number": number} for number, row in enumerate(chain(*rows_by_story.values()))]
 
 
-def _story(fields: JsonObject, number: int) -> UserStory:
+def _story(fields: JsonObject, row: int) -> UserStory:
     text, words = fields.get("text"), fields.get("words")
     if not isinstance(text, str) or not text.strip():
         raise ValueError("text is no text")
@@ -199,7 +187,7 @@ def _story(fields: JsonObject, number: int) -> UserStory:
     story_words = tuple(_word(word) for word in words)
     if twice := [lemma for lemma, times in Counter(word.lemma for word in story_words).items() if times > 1]:
         raise ValueError(f"words has the lemma {twice[0]!r} twice")
-    return UserStory(str(number if fields.get("id") is None else fields["id"]), text, story_words)
+    return UserStory(str(row + 1 if fields.get("id") is None else fields["id"]), text, story_words)
 
 
 def _plain(text: str) -> str:

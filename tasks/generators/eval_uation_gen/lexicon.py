@@ -7,7 +7,7 @@ from functools import cache
 from typing import Literal, NamedTuple
 
 from miron_jax.tasks.generators.eval_uation_gen.numerals import Gender
-from miron_jax.tasks.generators.eval_uation_gen.words import lines
+from miron_jax.tasks.generators.eval_uation_gen.words import lines, table
 
 StoryCase = Literal["nom", "gen", "dat", "acc", "ins", "loc", "voc"]
 STORY_CASES: tuple[StoryCase, ...] = ("nom", "gen", "dat", "acc", "ins", "loc", "voc")
@@ -51,18 +51,16 @@ class Idle(NamedTuple):
 
 @cache
 def nouns(kind: str, gender: Gender) -> tuple[Noun, ...]:
-    rows = [line.split("\t") for line in lines("nouns_uk.txt")]
     return tuple(
         Noun(lemma, gender, kind, tuple(forms))
-        for lemma, row_gender, row_kind, *forms in rows
+        for lemma, row_gender, row_kind, *forms in table("nouns_uk.txt")
         if (row_gender, row_kind) == (gender, kind)
     )
 
 
 @cache
 def verbs() -> tuple[Verb, ...]:
-    rows = [line.split("\t") for line in lines("verbs_uk.txt")]
-    return tuple(Verb(lemma, (past_m, past_f, past_n)) for lemma, past_m, past_f, past_n, *_ in rows)
+    return tuple(Verb(lemma, (m, f, n)) for lemma, m, f, n, *_ in table("verbs_uk.txt"))
 
 
 @cache
@@ -72,5 +70,4 @@ def places() -> tuple[str, ...]:
 
 @cache
 def idle() -> tuple[Idle, ...]:
-    rows = [line.split("\t") for line in lines("idle_uk.txt")]
-    return tuple(Idle(*row) for row in rows)
+    return tuple(Idle(*row) for row in table("idle_uk.txt"))

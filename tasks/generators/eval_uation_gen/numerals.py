@@ -50,33 +50,28 @@ _SOFT_ENDINGS: dict[Case, tuple[str, str, str]] = {
 
 def cardinal(n: int) -> str:
     """Nominative cardinal; 1 and 2 masculine, as in counting.  Raises ValueError beyond 1 to 99: "last" has no cardinal."""
-    _check(n)
-    if n <= len(_CARDINALS):
-        return _CARDINALS[n - 1]
-    tens, unit = _TENS[n // 10 - 2], n % 10
-    return f"{tens} {_UNITS[unit - 1]}" if unit else tens
+    return "".join(_parts(n, _CARDINALS, _TENS))
 
 
 def ordinal(n: int, gender: Gender, case: Case) -> str:
     """Ordinal of 1 to 99 or LAST.  Raises ValueError for other numbers."""
-    if n == LAST:
-        return _inflected(_LAST, gender, case)
-    _check(n)
-    if n <= len(_ORDINALS):
-        return _inflected(_ORDINALS[n - 1], gender, case)
-    if n % 10 == 0:
-        return _inflected(_ORDINAL_TENS[n // 10 - 2], gender, case)
-    return f"{_TENS[n // 10 - 2]} {_inflected(_ORDINAL_UNITS[n % 10 - 1], gender, case)}"
+    lead, stem = ("", _LAST) if n == LAST else _parts(n, _ORDINALS, _ORDINAL_TENS)
+    return lead + _inflected(stem, gender, case)
+
+
+def _parts(n: int, small: tuple[str, ...], tens: tuple[str, ...]) -> tuple[str, str]:
+    """The words before the last one, which are cardinals, and the last one."""
+    if not 1 <= n <= MOST:
+        raise ValueError(f"{n} has no numeral here, expected 1 to {MOST}")
+    if n <= len(small):
+        return "", small[n - 1]
+    ten, unit = divmod(n, 10)
+    return (f"{_TENS[ten - 2]} ", small[unit - 1]) if unit else ("", tens[ten - 2])
 
 
 def _inflected(stem: str, gender: Gender, case: Case) -> str:
     endings = _SOFT_ENDINGS if stem in _SOFT else _HARD_ENDINGS
     return stem + endings[case][GENDERS.index(gender)]
-
-
-def _check(n: int) -> None:
-    if not 1 <= n <= MOST:
-        raise ValueError(f"{n} has no numeral here, expected 1 to {MOST}")
 
 
 def simple_forms() -> frozenset[str]:

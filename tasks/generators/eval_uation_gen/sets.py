@@ -38,7 +38,9 @@ class Generated(NamedTuple):
     clusters: str
     rows: Callable[[str, int], Rows]  # of a split and a number of rows
     num_rows: int
-    num_shots: int  # rows of the few-shot split; 0: shots come from the test rows
+    blob: str  # git blob of train.jsonl
+    num_shots: int = 0  # rows of the few-shot split; 0: shots come from the test rows
+    shots_blob: str | None = None  # git blob of fewshot.jsonl
     masked: bool = False
 
     @property
@@ -47,12 +49,12 @@ class Generated(NamedTuple):
         shots = "fewshot.jsonl" if self.num_shots else None
         return DataSet(
             self.name, f"{NAME}/{self.name}", self.shape, "train.jsonl", shots, self.num_rows, None, self.clusters,
-            masked=self.masked, shots_blob=_SHOTS_BLOBS.get(self.name),
+            masked=self.masked, shots_blob=self.shots_blob,
         )  # fmt: skip
 
     @property
     def file(self) -> DataFile:
-        return DataFile(f"{self.name}/train.jsonl", self.num_rows, _BLOBS[self.name])
+        return DataFile(f"{self.name}/train.jsonl", self.num_rows, self.blob)
 
     def files(self) -> Mapping[str, Rows]:
         """Rows by split."""
@@ -61,46 +63,31 @@ class Generated(NamedTuple):
 
 
 def _unmasked(split: str, count: int) -> Rows:
-    return title_rows(articles(count), name=NAME)
+    return title_rows(articles(count), NAME)
 
 
 def _masked(split: str, count: int) -> Rows:
     return [masked_row(row) for row in _unmasked(split, count)]
 
 
-_BLOBS = {  # git blob of each train.jsonl
-    "ua_cbt": "83903cf6b9241acba9e417c1c5c3755c50e67652",
-    "lmes_low": "72697614d897652cbfbab2fa341bc3492cabaeb0",
-    "lmes_wis": "bdf1fb00e9270eb3fe1259e4ac6cbdf24f228cb3",
-    "lmes_catsbin": "60f8b4e8449775cdcdf7321a97ff216afabf6832",
-    "lmes_catsmc": "3f248fd208b58a1e0a35b79b662bacea2ae21d0d",
-    "lmes_wordalpha": "ec833a36d9fb1b89f419d541fa8d401dadf92d77",
-    "lmes_wordlength": "de66fedab44e37cd8d988123a906b4fa813dc45d",
-    "up_masked": "6334c953a53d67b4992ea248daf2ba4dc833e06c",
-    "up_unmasked": "b8bd159583230e2935f969d5ffe53010c2fb1c4b",
-}
-
-_SHOTS_BLOBS = {  # of each fewshot.jsonl
-    "ua_cbt": "73363db530ba9b24ce9fdeed205acefdd0c0e273",
-    "lmes_low": "a6239a34e0514e9ce5fe5b8c502d1b5780e87355",
-    "lmes_wis": "3e2e9a92f217aecbb00c3a0855cd5428756c363b",
-    "lmes_catsbin": "c61561bcfbe540af18c0d7fb880663163f0c35a9",
-    "lmes_catsmc": "bc92fba7ebf3a44bbd8da3f982a57090a7b956fc",
-    "lmes_wordalpha": "d6b40acb298c23c677f9ad9332748e49520a3e11",
-    "lmes_wordlength": "24c0cd04d4de7af008da57e8fd9e5eae9cc4a681",
-}
-
 # fmt: off
 GENERATED: tuple[Generated, ...] = (
-    Generated("ua_cbt", "story", "story", stories.rows_of, 1020, 30),
-    Generated("lmes_low", "letters", "word", places.letters, 2000, 100),
-    Generated("lmes_wis", "words", "sentence", places.sentence_words, 2000, 100),
-    Generated("lmes_catsbin", "yes_no", "categories and words", odd_words.all_words, 2160, 100),
-    Generated("lmes_catsmc", "odd_word", "categories and words", odd_words.odd_word, 2160, 100),
-    Generated("lmes_wordalpha", "two_words", "pair", pairs.alphabetical, 2000, 100),
-    Generated("lmes_wordlength", "two_words", "pair", pairs.by_length, 2000, 100),
-    Generated("up_masked", "article", "article", _masked, 1000, 0, masked=True),
-    Generated("up_unmasked", "article", "article", _unmasked, 1000, 0),
+    Generated("ua_cbt", "story", "story", stories.rows_of, 1020,
+              "83903cf6b9241acba9e417c1c5c3755c50e67652", 30, "73363db530ba9b24ce9fdeed205acefdd0c0e273"),
+    Generated("lmes_low", "letters", "word", places.letters, 2000,
+              "72697614d897652cbfbab2fa341bc3492cabaeb0", 100, "a6239a34e0514e9ce5fe5b8c502d1b5780e87355"),
+    Generated("lmes_wis", "words", "sentence", places.sentence_words, 2000,
+              "bdf1fb00e9270eb3fe1259e4ac6cbdf24f228cb3", 100, "3e2e9a92f217aecbb00c3a0855cd5428756c363b"),
+    Generated("lmes_catsbin", "yes_no", "categories and words", odd_words.all_words, 2160,
+              "60f8b4e8449775cdcdf7321a97ff216afabf6832", 100, "c61561bcfbe540af18c0d7fb880663163f0c35a9"),
+    Generated("lmes_catsmc", "odd_word", "categories and words", odd_words.odd_word, 2160,
+              "3f248fd208b58a1e0a35b79b662bacea2ae21d0d", 100, "bc92fba7ebf3a44bbd8da3f982a57090a7b956fc"),
+    Generated("lmes_wordalpha", "two_words", "pair", pairs.alphabetical, 2000,
+              "ec833a36d9fb1b89f419d541fa8d401dadf92d77", 100, "d6b40acb298c23c677f9ad9332748e49520a3e11"),
+    Generated("lmes_wordlength", "two_words", "pair", pairs.by_length, 2000,
+              "de66fedab44e37cd8d988123a906b4fa813dc45d", 100, "24c0cd04d4de7af008da57e8fd9e5eae9cc4a681"),
+    Generated("up_masked", "article", "article", _masked, 1000, "6334c953a53d67b4992ea248daf2ba4dc833e06c", masked=True),
+    Generated("up_unmasked", "article", "article", _unmasked, 1000, "b8bd159583230e2935f969d5ffe53010c2fb1c4b"),
 )
 # fmt: on
 
@@ -113,23 +100,24 @@ def jsonl(rows: Rows) -> bytes:
 
 def export(folder: Path) -> list[Path]:
     """Writes every set as jsonl, which is what gets scored, and as parquet; returns the files."""
-    paths = []
-    for generated in GENERATED:
-        for split, rows in generated.files().items():
-            paths += write_rows(folder / NAME / generated.name, split, rows)
-    return paths
+    return [
+        path
+        for generated in GENERATED
+        for split, rows in generated.files().items()
+        for path in write_rows(folder / NAME / generated.name, split, rows)
+    ]
 
 
 def export_titles(folder: Path, path: Path, spelled: bool) -> list[Path]:
     """Writes up_masked and up_unmasked of a user's articles, in the same two forms; `spelled`: see `mask_digits`."""
-    rows = title_rows(read_articles(path), name=str(path.name))
+    rows = title_rows(read_articles(path), path.name)
     masked = [masked_row(row, spelled) for row in rows]
     return [*write_rows(folder / "up_masked", "train", masked), *write_rows(folder / "up_unmasked", "train", rows)]
 
 
-def export_stories(folder: Path, path: Path) -> list[Path]:
+def export_stories(folder: Path, path: Path, say: Callable[[str], None]) -> list[Path]:
     """Writes ua_cbt of a user's stories, in the same two forms; see gaps.py."""
-    return write_rows(folder / "ua_cbt", "train", rows_of_stories(read_stories(path), f"--stories={path}"))
+    return write_rows(folder / "ua_cbt", "train", rows_of_stories(read_stories(path), f"--stories={path}", say))
 
 
 def write_rows(folder: Path, split: str, rows: Rows) -> list[Path]:
@@ -164,7 +152,7 @@ def locate(data_dir: Path | None, fetch: bool = True) -> Path:
 
 def _is_current(generated: Generated, folder: Path) -> bool:
     """Whether the set's files are complete and of this version; rows of an earlier version and edited files are remade."""
-    blobs = {"train": _BLOBS[generated.name], "fewshot": _SHOTS_BLOBS.get(generated.name)}
+    blobs = {"train": generated.blob, "fewshot": generated.shots_blob}
     paths = {folder / generated.name / f"{split}.jsonl": blob for split, blob in blobs.items() if blob}
     return all(path.is_file() and git_blob_sha1(path.read_bytes()) == blob for path, blob in paths.items())
 

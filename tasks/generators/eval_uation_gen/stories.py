@@ -10,7 +10,7 @@ takes, so grammar excludes none, and the log makes exactly one of them true.  Th
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -53,6 +53,12 @@ _EARLY = ("грівся під ранковим сонцем", "прокинув
 _HIMSELF: dict[Gender, str] = {"m": "сам", "f": "сама", "n": "саме"}
 _PRONOUN: dict[Gender, str] = {"m": "він", "f": "вона", "n": "воно"}
 _WHOM: dict[Gender, str] = {"m": "який", "f": "яку", "n": "яке"}
+_PAST = {
+    "narrated": ("розповідав", "розповідала"),
+    "stood": ("стояв", "стояла"),
+    "was_proud": ("пишався", "пишалася"),
+    "was_glad": ("радів", "раділа"),
+}
 _GAVE: dict[Gender, str] = {"m": "віддав", "f": "віддала", "n": "віддало"}
 
 
@@ -80,9 +86,6 @@ class Log:
     def taker(self, thing: Noun) -> Noun | None:
         """The owner at the end; None: the story does not say."""
         return next((gift.taker for gift in self.gifts if gift.thing == thing), None)
-
-    def did(self, actor: Noun, verb: Verb, thing: Noun) -> bool:
-        return Event(actor, verb, thing) in self.events
 
 
 class Gap(NamedTuple):
@@ -169,111 +172,88 @@ def _mixed(draw: Draw, first: list[Sentence], second: list[Sentence]) -> list[Se
     return [next(b) if i in second_idxs else next(a) for i in range(len(first) + len(second))]
 
 
-MakeGap = Callable[[Event], Gap]
-EventGaps = list[tuple[Event, list[MakeGap]]]  # each event with the templates that can ask about it
+# Sentences that recall an event; {words} are those of `_words`.
+_ANIMAL_TEMPLATES: dict[StoryCase, str] = {
+    "nom": f"Усі пригадали, що {{thing}} {{verb}} саме {GAP} .",
+    "gen": f"Усі сіли навколо {GAP} , бо саме {{pronoun}} {{verb}} {{thing}}.",
+    "dat": f"Того вечора дивувалися найбільше {GAP} , бо саме {{pronoun}} {{verb}} {{thing}}.",
+    "acc": f"Слухали передусім {GAP} , бо саме {{pronoun}} {{verb}} {{thing}}.",
+    "ins": f"Жартували найчастіше над {GAP} , бо саме {{pronoun}} {{verb}} {{thing}}.",
+}
+_OWNER_TEMPLATE = f"Наприкінці {{thing}} можна було знайти хіба що в хатці {GAP} ."  # recalls a gift
+_NARRATED_TEMPLATE = f"{{Actor}} довго {{narrated}}, як {{verb}} {GAP} ."
+_KEPT_TEMPLATES: dict[StoryCase, str] = {  # only of a thing that the actor still has
+    "gen": f"{{Actor}} ще довго {{stood}} біля {GAP} , {{whom}} {{himself}} {{verb}}.",
+    "ins": f"{{Actor}} {{was_proud}} {GAP} , {{whom}} {{himself}} {{verb}}.",
+    "dat": f"{{Actor}} щиро {{was_glad}} {GAP} , {{whom}} {{himself}} {{verb}}.",
+}
+_VERB_TEMPLATES = (
+    f"Ніхто не сперечався: {{actor}} таки {GAP} {{thing}}.",
+    f"Найдовше згадували, як {{actor}} {GAP} {{thing}}.",
+)
 
 
 def _sample_gaps(draw: Draw, log: Log) -> list[Gap]:
     """Two gaps of each type, each about another event, in a sampled template of the event."""
     gaps = []
-    for candidates in (_animal_gaps(log), _thing_gaps(log), _verb_gaps(log)):
-        sampled = draw.sample(candidates, PER_STORY // len(TASK_TYPES))
-        gaps += [draw.choice(makes)(event) for event, makes in sampled]
+    for gaps_of in (_animal_gaps, _thing_gaps, _verb_gaps):
+        events = draw.sample(log.events, PER_STORY // len(TASK_TYPES))
+        gaps += [draw.choice(gaps_of(event, log)) for event in events]
     return gaps
 
 
-def _animal_gaps(log: Log) -> EventGaps:
-    actors = [event.actor for event in log.events]
-
-    def did(case: StoryCase, text: str) -> MakeGap:
-        def make(event: Event) -> Gap:
-            verb, gender = event.verb.by(event.actor.gender), event.actor.gender
-            filled = text.format(thing=event.thing.form("acc"), verb=verb, pronoun=_PRONOUN[gender])
-            true = tuple(log.did(actor, event.verb, event.thing) for actor in actors)
-            return _gap("NAMED_ENTITY", case, filled, actors, true)
-
-        return make
-
-    def has(event: Event) -> Gap:
-        text = f"Наприкінці {event.thing.form('acc')} можна було знайти хіба що в хатці {GAP} ."
-        return _gap("NAMED_ENTITY", "gen", text, actors, tuple(log.taker(event.thing) == actor for actor in actors))
-
-    makes = [did(case, text) for case, text in _ANIMAL_TEMPLATES]
-    return [(event, [*makes, has] if log.taker(event.thing) else makes) for event in log.events]
+def _animal_gaps(event: Event, log: Log) -> list[Gap]:
+    actors = [other.actor for other in log.events]
+    did = tuple(event._replace(actor=actor) in log.events for actor in actors)
+    gaps = [_gap("NAMED_ENTITY", case, text, event, actors, did) for case, text in _ANIMAL_TEMPLATES.items()]
+    if (taker := log.taker(event.thing)) is None:
+        return gaps
+    has = tuple(actor == taker for actor in actors)
+    return [*gaps, _gap("NAMED_ENTITY", "gen", _OWNER_TEMPLATE, event, actors, has)]
 
 
-_ANIMAL_TEMPLATES: tuple[tuple[StoryCase, str], ...] = (
-    ("nom", f"Усі пригадали, що {{thing}} {{verb}} саме {GAP} ."),
-    ("gen", f"Усі сіли навколо {GAP} , бо саме {{pronoun}} {{verb}} {{thing}}."),
-    ("dat", f"Того вечора дивувалися найбільше {GAP} , бо саме {{pronoun}} {{verb}} {{thing}}."),
-    ("acc", f"Слухали передусім {GAP} , бо саме {{pronoun}} {{verb}} {{thing}}."),
-    ("ins", f"Жартували найчастіше над {GAP} , бо саме {{pronoun}} {{verb}} {{thing}}."),
-)
+def _thing_gaps(event: Event, log: Log) -> list[Gap]:
+    things = [other.thing for other in log.events]
+    did = tuple(event._replace(thing=thing) in log.events for thing in things)
+    templates = [("acc", _NARRATED_TEMPLATE)]
+    if event.verb.keeps and log.taker(event.thing) is None:
+        templates += _KEPT_TEMPLATES.items()
+    return [_gap("COMMON_NOUN", case, text, event, things, did) for case, text in templates]
 
 
-def _thing_gaps(log: Log) -> EventGaps:
-    things = [event.thing for event in log.events]
-
-    def did(case: StoryCase, text: str) -> MakeGap:
-        def make(event: Event) -> Gap:
-            gender = event.actor.gender
-            filled = text.format(
-                actor=_capital(event.actor.form("nom")),
-                verb=event.verb.by(gender),
-                himself=_HIMSELF[gender],
-                whom=_WHOM[event.thing.gender],
-                narrated="розповідав" if gender == "m" else "розповідала",
-                stood="стояв" if gender == "m" else "стояла",
-                was_proud="пишався" if gender == "m" else "пишалася",
-                was_glad="радів" if gender == "m" else "раділа",
-            )
-            true = tuple(log.did(event.actor, event.verb, thing) for thing in things)
-            return _gap("COMMON_NOUN", case, filled, things, true)
-
-        return make
-
-    narrated = did("acc", f"{{actor}} довго {{narrated}}, як {{verb}} {GAP} .")
-    proud = [did(case, text) for case, text in _THING_TEMPLATES]
-    kept = {event for event in log.events if event.verb.keeps and log.taker(event.thing) is None}
-    return [(event, [narrated, *proud] if event in kept else [narrated]) for event in log.events]
-
-
-_THING_TEMPLATES: tuple[tuple[StoryCase, str], ...] = (
-    ("gen", f"{{actor}} ще довго {{stood}} біля {GAP} , {{whom}} {{himself}} {{verb}}."),
-    ("ins", f"{{actor}} {{was_proud}} {GAP} , {{whom}} {{himself}} {{verb}}."),
-    ("dat", f"{{actor}} щиро {{was_glad}} {GAP} , {{whom}} {{himself}} {{verb}}."),
-)
-
-
-def _verb_gaps(log: Log) -> EventGaps:
-    actions = [event.verb for event in log.events]
-
-    def did(text: str) -> MakeGap:
-        def make(event: Event) -> Gap:
-            gender = event.actor.gender
-            filled = text.format(actor=event.actor.form("nom"), thing=event.thing.form("acc"))
-            true = tuple(log.did(event.actor, verb, event.thing) for verb in actions)
-            options = tuple(verb.by(gender) for verb in actions)
-            return Gap("VERB", "past", filled, options, tuple(verb.lemma for verb in actions), true)
-
-        return make
-
-    makes = [
-        did(f"Ніхто не сперечався: {{actor}} таки {GAP} {{thing}}."),
-        did(f"Найдовше згадували, як {{actor}} {GAP} {{thing}}."),
-    ]
-    return [(event, makes) for event in log.events]
+def _verb_gaps(event: Event, log: Log) -> list[Gap]:
+    verbs_done = [other.verb for other in log.events]
+    did = tuple(event._replace(verb=verb) in log.events for verb in verbs_done)
+    options = tuple(verb.by(event.actor.gender) for verb in verbs_done)
+    lemmas = tuple(verb.lemma for verb in verbs_done)
+    return [Gap("VERB", "past", text.format(**_words(event)), options, lemmas, did) for text in _VERB_TEMPLATES]
 
 
 def _gap(
     kind: Literal["NAMED_ENTITY", "COMMON_NOUN"],
     case: StoryCase,
     text: str,
+    event: Event,
     candidates: Sequence[Noun],
     true: tuple[bool, ...],
 ) -> Gap:
     options, lemmas = zip(*((noun.form(case), noun.lemma) for noun in candidates), strict=True)
-    return Gap(kind, case, text, options, lemmas, true)
+    return Gap(kind, case, text.format(**_words(event)), options, lemmas, true)
+
+
+def _words(event: Event) -> dict[str, str]:
+    """The words of an event that templates name."""
+    gender, actor = event.actor.gender, event.actor.form("nom")
+    return {
+        "actor": actor,
+        "Actor": _capital(actor),
+        "verb": event.verb.by(gender),
+        "thing": event.thing.form("acc"),
+        "pronoun": _PRONOUN[gender],
+        "himself": _HIMSELF[gender],
+        "whom": _WHOM[event.thing.gender],
+        **{name: masculine if gender == "m" else feminine for name, (masculine, feminine) in _PAST.items()},
+    }
 
 
 def _capital(text: str) -> str:

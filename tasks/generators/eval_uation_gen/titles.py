@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from miron_jax.definitions.data_files import json_rows
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.draw import Draw
 from miron_jax.tasks.eval_uation.ukrainian import APOSTROPHES, comparable, one_apostrophe
 from miron_jax.tasks.generators.eval_uation_gen.numerals import simple_forms
 from miron_jax.tasks.generators.eval_uation_gen.rows import VERSION
+from miron_jax.tasks.generators.eval_uation_gen.user_files import read_records
 
 NUM_TITLES = 10
 MASK = "X"  # Latin, one a digit, as published
@@ -48,8 +48,8 @@ def mask_digits(text: str, spelled: bool = False) -> str:
     return _WORD.sub(lambda word: MASK if one_apostrophe(word[0].lower()) in forms else word[0], text)
 
 
-def title_rows(articles: Sequence[Article], count: int | None = None, name: str = "articles") -> list[JsonObject]:
-    """A row for each of the first `count` articles.  Raises InputError where fewer than NUM_TITLES titles differ."""
+def title_rows(articles: Sequence[Article], name: str) -> list[JsonObject]:
+    """A row for each article.  Raises InputError where fewer than NUM_TITLES titles differ."""
     keys = [comparable(mask_digits(article.title)) for article in articles]
     if len(set(keys)) < NUM_TITLES:
         raise InputError(
@@ -62,7 +62,7 @@ def title_rows(articles: Sequence[Article], count: int | None = None, name: str 
         for i in neighbour_idxs:
             centers[i].append(center)
     rows = []
-    for i in range(len(articles) if count is None else min(count, len(articles))):
+    for i in range(len(articles)):
         draw = Draw("eval-ua-tion-gen", VERSION, "up", name, i)
         center = draw.choice(centers[i]) if centers[i] and draw.below(NUM_TITLES) else i
         rows.append(_row(i, articles, draw.shuffled([center, *neighbours[center]]), center))
@@ -127,23 +127,15 @@ def masked_row(row: JsonObject, spelled: bool = False) -> JsonObject:
 
 def read_articles(path: Path) -> list[Article]:
     """A user's articles: JSON objects with title, text and tags (a list, or one text with commas).  Raises InputError."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"--articles={path} cannot be read ({error.strerror}): name a file of JSON objects with title, text and tags"
-        ) from None
-    articles = []
-    for number, fields in enumerate(json_rows(content, path, "--articles"), 1):
-        tags = fields.get("tags")
-        tags = tags.split(",") if isinstance(tags, str) else tags
-        texts = [fields.get("title", fields.get("ukr_title")), fields.get("text", fields.get("ukr_text"))]
-        if not all(isinstance(text, str) and text.strip() for text in texts):
-            raise InputError(f"--articles={path}, record {number}: expected the texts title and text: mend the record")
-        if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-            raise InputError(
-                f"--articles={path}, record {number}: tags is {tags!r:.40}, expected a list of texts, or one text with "
-                "commas: mend the record"
-            )
-        articles.append(Article(texts[0], texts[1], tuple(tags)))
-    return articles
+    return read_records(path, "--articles", _article, "title, text and tags")
+
+
+def _article(fields: JsonObject, row: int) -> Article:
+    tags = fields.get("tags")
+    tags = tags.split(",") if isinstance(tags, str) else tags
+    texts = [fields.get("title", fields.get("ukr_title")), fields.get("text", fields.get("ukr_text"))]
+    if not all(isinstance(text, str) and text.strip() for text in texts):
+        raise ValueError("expected the texts title and text")
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise ValueError(f"tags is {tags!r:.40}, expected a list of texts, or one text with commas")
+    return Article(texts[0], texts[1], tuple(tags))

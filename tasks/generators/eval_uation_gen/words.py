@@ -40,12 +40,15 @@ def lines(name: str) -> list[str]:
     return (files(__package__) / name).read_text(encoding="utf-8").splitlines()
 
 
+def table(name: str) -> list[list[str]]:
+    return [line.split("\t") for line in lines(name)]
+
+
 @cache
 def words(split: str) -> tuple[Word, ...]:
     """The words of one split; parts of speech and lengths take turns."""
     cells: dict[tuple[str, str], list[Word]] = {}
-    for line in lines("words_uk.txt"):
-        text, pos, tokens = line.split("\t")
+    for text, pos, tokens in table("words_uk.txt"):
         word = Word(text, pos, int(tokens))
         cells.setdefault((pos, word.size), []).append(word)
     in_turn = [word for row in zip(*cells.values(), strict=True) for word in row]

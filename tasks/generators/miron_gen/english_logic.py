@@ -23,9 +23,7 @@ _NUMBER_TRAINING = (
 )
 
 _FAMILIES = (
-    Family("arithmetic", _NUMBER_FRAMES, _NUMBER_TRAINING),
-    Family("doubling", _NUMBER_FRAMES, _NUMBER_TRAINING),
-    Family("squares", _NUMBER_FRAMES, _NUMBER_TRAINING),
+    *(Family(name, _NUMBER_FRAMES, _NUMBER_TRAINING) for name in ("arithmetic", "doubling", "squares")),
     Family(
         "letters",
         (
@@ -152,53 +150,42 @@ _FAMILIES = (
     ),
 )
 
-_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-
-_MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-    "December",
-)  # fmt: skip
-
-_NUMBERS = (
-    "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
-    "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
-)  # fmt: skip
-
-_TENS = ("ten", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-
-_ORDINALS = (
-    "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh",
-    "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth", "nineteenth",
-    "twentieth",
-)  # fmt: skip
-
-_NOUNS = (
-    "lamp", "kite", "drum", "fork", "nest", "tiger", "apple", "spoon", "chair", "bread", "cloud", "glove", "horse",
-    "piano", "robot", "snake", "wheel", "brush", "fence", "grape", "honey", "juice", "onion", "queen", "shirt", "train",
-    "zebra", "melon", "river", "torch", "ocean", "bottle", "candle", "garden", "hammer", "island", "jacket", "ladder",
-    "mirror", "pencil", "rabbit", "window", "violin", "basket", "dragon", "cactus",
-)  # fmt: skip
-
 _NAMES = (
     "Alice", "Bruno", "Clara", "David", "Edith", "Felix", "Grace", "Henry", "Irene", "James", "Karen", "Louis",
     "Megan", "Nora", "Oscar", "Peter", "Quentin", "Rachel", "Simon", "Tessa", "Victor", "Wendy",
 )  # fmt: skip
 
+# fmt: off
 WORDS = LogicWords(
     language="en",
     families=_FAMILIES,
     alphabets=("abcdefghijklmnopqrstuvwxyz",),
-    weekdays=_WEEKDAYS,
-    months=_MONTHS,
+    weekdays=("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
+    months=(
+        "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+        "December",
+    ),
     rivals=(
         ("January", "March", "May", "July", "August", "October", "December"),  # 31 days
         ("c", "d", "e", "f", "g", "a", "b"),  # notes
         ("a", "b", "c", "d", "f"),  # marks
     ),
-    numbers=_NUMBERS,
-    tens=_TENS,
-    ordinals=_ORDINALS,
-    nouns=_NOUNS,
+    numbers=(
+        "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
+        "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
+    ),
+    tens=("ten", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"),
+    ordinals=(
+        "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh",
+        "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth", "nineteenth",
+        "twentieth",
+    ),
+    nouns=(
+        "lamp", "kite", "drum", "fork", "nest", "tiger", "apple", "spoon", "chair", "bread", "cloud", "glove", "horse",
+        "piano", "robot", "snake", "wheel", "brush", "fence", "grape", "honey", "juice", "onion", "queen", "shirt", "train",
+        "zebra", "melon", "river", "torch", "ocean", "bottle", "candle", "garden", "hammer", "island", "jacket", "ladder",
+        "mirror", "pencil", "rabbit", "window", "violin", "basket", "dragon", "cactus",
+    ),
     people=tuple(Person(name, name) for name in _NAMES),
     scales=(
         Scale("taller", "shorter", "tallest", "shortest"),
@@ -211,3 +198,4 @@ WORDS = LogicWords(
     statement="{subject} is {more} than {compared}.",
     optional_letters="",
 )
+# fmt: on

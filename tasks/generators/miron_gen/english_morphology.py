@@ -122,7 +122,7 @@ BENCHMARK = Material(BENCHMARK_STEMS, FRAMES)
 TRAINING = Material(TRAINING_STEMS, TRAINING_FRAMES)
 
 
-def draft(draw: Draw, material: Material) -> Draft:
+def draft(draw: Draw, material: Material = BENCHMARK) -> Draft:
     """One candidate: the form is drawn first and uniformly, then a wording, then a stem that has the form."""
     form = draw.choice(FORMS)
     frame_idx = draw.below(len(material.frames[form]))

@@ -92,7 +92,7 @@ def tables_of(lang: str) -> Facts:
 
 def draft(draw: Draw, facts: Facts) -> Draft | None:
     """One candidate; None if its prefix contains the answer."""
-    table, row = _table_and_row(draw, facts)
+    table, row = draw.choice(_rows_of(facts))  # uniform over all tables, so 500 items cover small ones too
     cloze = _cloze(table, row, draw.below(len(table.templates)))
     if gives_away(cloze.prefix, cloze.answer):
         return None
@@ -107,23 +107,17 @@ def draft(draw: Draw, facts: Facts) -> Draft | None:
 
 
 def training_sentence(draw: Draw, facts: Facts) -> str:
-    table, row = _table_and_row(draw, facts)
+    table, row = draw.choice(_rows_of(facts))
     return _sentence(table, row, draw.choice(table.training_templates))
 
 
 def clozes(facts: Facts) -> Iterator[Cloze]:
     """Every row in every benchmark wording: all possible items."""
-    for table in facts.tables:
-        for row in table.rows:
-            for template_idx in range(len(table.templates)):
-                yield _cloze(table, row, template_idx)
+    return (_cloze(table, row, i) for table, row in _rows_of(facts) for i in range(len(table.templates)))
 
 
 def training_sentences(facts: Facts) -> Iterator[str]:
-    for table in facts.tables:
-        for row in table.rows:
-            for template in table.training_templates:
-                yield _sentence(table, row, template)
+    return (_sentence(table, row, text) for table, row in _rows_of(facts) for text in table.training_templates)
 
 
 def entity_pool(facts: Facts) -> tuple[str, ...]:
@@ -137,9 +131,8 @@ def gives_away(prefix: str, answer: str) -> bool:
     return re.search(pattern if len(answer) > 2 else rf"\b{pattern}\b", prefix.casefold()) is not None
 
 
-def _table_and_row(draw: Draw, facts: Facts) -> tuple[Table, Row]:
-    """A row drawn uniformly from all tables, so 500 items cover small tables too."""
-    return draw.choice([(table, row) for table in facts.tables for row in table.rows])
+def _rows_of(facts: Facts) -> list[tuple[Table, Row]]:
+    return [(table, row) for table in facts.tables for row in table.rows]
 
 
 def _cloze(table: Table, row: Row, template_idx: int) -> Cloze:

@@ -83,12 +83,8 @@ def _language(morphology: Drafter, words: logic.LogicWords, rules: noise.NoiseRu
 
 
 _LANGUAGES = {
-    "en": _language(
-        lambda draw: english_morphology.draft(draw, english_morphology.BENCHMARK), english_logic.WORDS, noise.ENGLISH
-    ),
-    "ru": _language(
-        lambda draw: russian_morphology.draft(draw, russian_morphology.BENCHMARK), russian_logic.WORDS, noise.RUSSIAN
-    ),
+    "en": _language(english_morphology.draft, english_logic.WORDS, noise.ENGLISH),
+    "ru": _language(russian_morphology.draft, russian_logic.WORDS, noise.RUSSIAN),
 }
 
 

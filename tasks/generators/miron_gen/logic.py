@@ -28,9 +28,8 @@ class Family(NamedTuple):
     """Wordings of one family; training shares none with the benchmark."""
 
     name: str  # of _PUZZLES
-    frames: tuple[
-        str, ...
-    ]  # with {terms}; {terms} and {shown}; or {facts} and {most} ({Most} at the start of a sentence)
+    # With {terms}; {terms} and {shown}; or {facts} and {most} ({Most} at the start of a sentence).
+    frames: tuple[str, ...]
     training: tuple[str, ...]
 
 
@@ -191,18 +190,10 @@ def _numbers(values: Sequence[int]) -> Puzzle | None:
     return _series([str(value) for value in values], (str(value) for value in near if value > 0))
 
 
-def _arithmetic(draw: Draw, words: LogicWords) -> Puzzle | None:
-    return _numbers([idx + 1 for idx in _walk(draw, 130, (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 15, 20, 25))])
-
-
 def _doubling(draw: Draw, words: LogicWords) -> Puzzle | None:
     start, num_terms = 1 + draw.below(40), RUN_LEN + draw.below(3)
     values = [start * 2**i for i in range(num_terms) if start * 2**i < 1000]
     return _numbers(values[::-1] if draw.below(2) else values)
-
-
-def _squares(draw: Draw, words: LogicWords) -> Puzzle | None:
-    return _numbers([(idx + 1) ** 2 for idx in _walk(draw, 25, (1,))])
 
 
 def _named_numbers(draw: Draw, names: Sequence[str], steps: Sequence[int]) -> Puzzle | None:
@@ -222,18 +213,14 @@ def _number_words(draw: Draw, words: LogicWords) -> Puzzle | None:
     return _named_numbers(draw, names, steps)
 
 
-def _ordinals(draw: Draw, words: LogicWords) -> Puzzle | None:
-    return _named_numbers(draw, words.ordinals, (1, 2, 3))
-
-
-def _roman(draw: Draw, words: LogicWords) -> Puzzle | None:
-    return _named_numbers(draw, [roman_numeral(number) for number in range(1, 21)], (1, 2, 3, 4))
-
-
 def roman_numeral(number: int) -> str:
     """The numeral of 1 to 39: 14 is X and IV."""
     ones = ("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
     return "X" * (number // 10) + ones[number % 10]
+
+
+_ARITHMETIC_STEPS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 15, 20, 25)
+_ROMAN = [roman_numeral(number) for number in range(1, 21)]
 
 
 def _letters(draw: Draw, words: LogicWords) -> Puzzle | None:
@@ -304,16 +291,16 @@ def _comparing(draw: Draw, statement: str, scale: Scale, above: Person, below: P
 
 
 _PUZZLES: dict[str, Callable[[Draw, LogicWords], Puzzle | None]] = {
-    "arithmetic": _arithmetic,
+    "arithmetic": lambda draw, words: _numbers([idx + 1 for idx in _walk(draw, 130, _ARITHMETIC_STEPS)]),
     "doubling": _doubling,
-    "squares": _squares,
+    "squares": lambda draw, words: _numbers([(idx + 1) ** 2 for idx in _walk(draw, 25, (1,))]),
     "letters": _letters,
     "weekdays": lambda draw, words: _round(draw, words.weekdays, words.rivals),
     "months": lambda draw, words: _round(draw, words.months, words.rivals),
     "repetition": _repetition,
-    "ordinals": _ordinals,
+    "ordinals": lambda draw, words: _named_numbers(draw, words.ordinals, (1, 2, 3)),
     "number_words": _number_words,
-    "roman": _roman,
+    "roman": lambda draw, words: _named_numbers(draw, _ROMAN, (1, 2, 3, 4)),
     "copy": lambda draw, words: _copied(draw, words.nouns, 1),
     "reverse": lambda draw, words: _copied(draw, words.nouns, -1),
     "comparison": _comparison,

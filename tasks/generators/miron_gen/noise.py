@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from rapidfuzz.distance import OSA
 
@@ -92,7 +92,7 @@ def perturb(draw: Draw, clean: Draft, rules: NoiseRules, pool: Sequence[str], tu
     forms = tuple(dict.fromkeys([*entities, *pool]))
     keys = _keys(clean.prefix, forms)
     locked = _locked(clean.prefix, rules, keys if turn.num_edits > 1 else ())
-    possible = [edit for edit in _EDITS[turn.operator](clean.prefix, rules) if not _touches(edit, locked)]
+    possible = [edit for edit in _edits(clean.prefix, turn.operator, rules) if not _touches(edit, locked)]
     edits = _sample_apart(draw, possible, turn.num_edits)
     if len(edits) < turn.num_edits:
         return None
@@ -196,23 +196,6 @@ def _swaps(text: str, rules: NoiseRules) -> Iterator[Edit]:
             yield Edit(i, i + 2, b + a)
 
 
-def _letters(text: str, changed: Callable[[str], Iterable[str]]) -> Iterator[Edit]:
-    """Each letter with each text that may replace it."""
-    return (Edit(i, i + 1, new) for i, letter in enumerate(text) if letter.isalpha() for new in changed(letter))
-
-
-def _drops(text: str, rules: NoiseRules) -> Iterator[Edit]:
-    return _letters(text, lambda letter: [""])
-
-
-def _doubles(text: str, rules: NoiseRules) -> Iterator[Edit]:
-    return _letters(text, lambda letter: [letter + letter.lower()])
-
-
-def _wrong_keys(text: str, rules: NoiseRules) -> Iterator[Edit]:
-    return _letters(text, lambda letter: neighbours(letter, rules.keyboard))
-
-
 def neighbours(letter: str, keyboard: Sequence[str]) -> list[str]:
     """The keys around a letter, in its case: s has w and e above, a and d beside, z and x below."""
     for r, row in enumerate(keyboard):
@@ -224,14 +207,6 @@ def neighbours(letter: str, keyboard: Sequence[str]) -> list[str]:
     return []
 
 
-def _homoglyphs(text: str, rules: NoiseRules) -> Iterator[Edit]:
-    return _letters(text, lambda letter: [rules.homoglyphs[letter]] if letter in rules.homoglyphs else [])
-
-
-def _flips(text: str, rules: NoiseRules) -> Iterator[Edit]:
-    return _letters(text, lambda letter: [letter.swapcase()])
-
-
 def _extra_spaces(text: str, rules: NoiseRules) -> Iterator[Edit]:
     """A doubled space, or a space inside a word of four letters or more, at least two letters from its ends."""
     yield from (Edit(i, i + 1, "  ") for i, character in enumerate(text) if character == " ")
@@ -239,38 +214,38 @@ def _extra_spaces(text: str, rules: NoiseRules) -> Iterator[Edit]:
         yield from (Edit(i, i, " ") for i in range(word.start + 2, word.end - 1))
 
 
-def _missing_spaces(text: str, rules: NoiseRules) -> Iterator[Edit]:
-    return (Edit(i, i + 1, "") for i, character in enumerate(text) if character == " ")
-
-
-def _missing_marks(text: str, rules: NoiseRules) -> Iterator[Edit]:
-    return (Edit(i, i + 1, "") for i, character in enumerate(text) if character in ".,:;!?")
-
-
-def _yo(text: str, rules: NoiseRules) -> Iterator[Edit]:
-    return _letters(text, lambda letter: {"ё": ["е"], "Ё": ["Е"]}.get(letter, []))
-
-
 def _tsya(text: str, rules: NoiseRules) -> Iterator[Edit]:
     for match in re.finditer(r"(?<=т)(ь?)(?=ся\b)", text):
         yield Edit(*match.span(), "" if match[1] else "ь")
 
 
+# Operators that replace single characters: (character, rules) -> each text that may replace it.
+_REPLACEMENTS: dict[Operator, Callable[[str, NoiseRules], Iterable[str]]] = {
+    "drop": lambda c, rules: [""] if c.isalpha() else [],
+    "double": lambda c, rules: [c + c.lower()] if c.isalpha() else [],
+    "keyboard": lambda c, rules: neighbours(c, rules.keyboard) if c.isalpha() else [],
+    "homoglyph": lambda c, rules: [rules.homoglyphs[c]] if c in rules.homoglyphs else [],
+    "case": lambda c, rules: [c.swapcase()] if c.isalpha() else [],
+    "missing_space": lambda c, rules: [""] if c == " " else [],
+    "punctuation": lambda c, rules: [""] if c in ".,:;!?" else [],
+    "yo": lambda c, rules: {"ё": ["е"], "Ё": ["Е"]}.get(c, []),
+}
 _EDITS: dict[Operator, Callable[[str, NoiseRules], Iterator[Edit]]] = {
     "swap": _swaps,
-    "drop": _drops,
-    "double": _doubles,
-    "keyboard": _wrong_keys,
-    "homoglyph": _homoglyphs,
-    "case": _flips,
     "extra_space": _extra_spaces,
-    "missing_space": _missing_spaces,
-    "punctuation": _missing_marks,
-    "yo": _yo,
     "tsya": _tsya,
 }
 
-_COMMON: tuple[Operator, ...] = tuple(operator for operator in _EDITS if operator not in _RARE)
+
+def _edits(text: str, operator: Operator, rules: NoiseRules) -> Iterator[Edit]:
+    """All typos of one kind that the text may have."""
+    if operator in _EDITS:
+        return _EDITS[operator](text, rules)
+    replacements = _REPLACEMENTS[operator]
+    return (Edit(i, i + 1, new) for i, c in enumerate(text) for new in replacements(c, rules))
+
+
+_COMMON: tuple[Operator, ...] = tuple(operator for operator in get_args(Operator) if operator not in _RARE)
 _LATIN, _CYRILLIC = "aceopxyABCEHKMOPTX", "асеорхуАВСЕНКМОРТХ"
 
 _ENGLISH_FROZEN = """

@@ -1,0 +1,29 @@
+"""Files of records that a user wrote.
+
+Arrives: a path and the flag that names it.  Leaves: parsed records; InputError for a bad one.  It deliberately does not
+know what a record means.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from miron_jax.definitions.data_files import json_rows, parse_each
+from miron_jax.errors import InputError
+from miron_jax.files.readers import JsonObject
+
+Record = TypeVar("Record")
+
+
+def read_records(
+    path: Path, flag: str, parse: Callable[[JsonObject, int], Record], fields: str, hint: str = ""
+) -> list[Record]:
+    """The records of a file of JSON objects with `fields`; `hint` precedes the remedy for one that `parse` refuses."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"{flag}={path} cannot be read ({error.strerror}): name a file of JSON objects with {fields}"
+        ) from None
+    rows = json_rows(content, path, flag, remedy="name another file")
+    return parse_each(rows, parse, f"{flag}={path}, record", f"{hint}: mend the record")
