@@ -31,6 +31,7 @@ from miron_jax.runtime.devices import Tree
 from miron_jax.tokens.detokenize import text_after
 from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer
 from tests.tiny_model import WORDS, make_model
+from tests.tolerances import BFLOAT16
 
 
 class Tiny(NamedTuple):
@@ -175,7 +176,7 @@ def test_bfloat16_keeps_its_keys_in_bfloat16(tiny: Tiny) -> None:
         for token in completion.token_ids:
             logits = slow_logits(model, ids)
             second, best = np.sort(logits)[-2:]
-            if best - second < 0.1:
+            if best - second < BFLOAT16:
                 break
             assert token == int(logits.argmax())
             ids.append(token)

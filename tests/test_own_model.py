@@ -23,7 +23,7 @@ from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.model import Model
 from miron_jax.engine.scores import score_request_batches
-from miron_jax.engine.self_check import SelfCheck
+from miron_jax.engine.self_check import TOLERANCE, SelfCheck
 from miron_jax.engine.text_requests import TextRequest
 from miron_jax.errors import InputError
 from miron_jax.inputs import find_inputs
@@ -38,6 +38,7 @@ from miron_jax.tokens.records import Requests, concatenate
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.test_plan import requests_of
 from tests.tiny_model import make_tokenizer
+from tests.tolerances import CONTINUATION, MOVED, ROUNDING, TOKEN
 
 VOCAB, WIDTH, PLACES = 331, 24, 96
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -194,13 +195,13 @@ def some_requests() -> Requests:
 @pytest.mark.parametrize("name", MODELS)
 def test_scores_are_those_of_one_request_after_the_other(name: str) -> None:
     own, requests = MODELS[name](), some_requests()
-    check, totals = SelfCheck(1e-3), Totals()
-    check_own(own, own.params, 1e-3)
+    check, totals = SelfCheck(TOLERANCE["float32"]), Totals()
+    check_own(own, own.params, TOLERANCE["float32"])
     forward = Forward(model_of(own), token_budget=300)
     found = list(score_request_batches([requests, requests], forward, cost_model(own), totals, check))
     for scores in found:
         for score, expected in zip(scores, one_by_one(own, requests), strict=True):
-            np.testing.assert_allclose(score.logprob, expected, atol=5e-5)
+            np.testing.assert_allclose(score.logprob, expected, atol=TOKEN)
     assert check.requests >= 8
     assert totals.plain_tokens > totals.unique_tokens
     if own.logits is not None:
@@ -216,9 +217,9 @@ def test_many_continuations_of_one_context_fit_a_small_table_of_positions(places
     items += [([*stems[0], *rng.integers(1, VOCAB, places - 1).tolist()], 1) for _ in range(20)]
     requests = requests_of(items)
     forward = Forward(model_of(own), token_budget=300)
-    [scores] = score_request_batches([requests], forward, cost_model(own), Totals(), SelfCheck(1e-3))
+    [scores] = score_request_batches([requests], forward, cost_model(own), Totals(), SelfCheck(TOLERANCE["float32"]))
     for score, expected in zip(scores, one_by_one(own, requests), strict=True):
-        np.testing.assert_allclose(score.logprob, expected, atol=5e-5)
+        np.testing.assert_allclose(score.logprob, expected, atol=TOKEN)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -276,7 +277,7 @@ def test_a_model_that_breaks_its_word_is_refused_with_the_reason(name: str) -> N
     make, words = BROKEN[name]
     own = make()
     with pytest.raises(InputError, match=words):
-        check_own(own, own.params, 1e-3)
+        check_own(own, own.params, TOLERANCE["float32"])
 
 
 def test_windows_that_are_not_declared_are_kept_too() -> None:
@@ -284,17 +285,19 @@ def test_windows_that_are_not_declared_are_kept_too() -> None:
     requests, expected = some_requests(), None
     for windows in ((5, None), (None,), (7,), (None, 3, 5)):
         own = of_nnx(windows=windows)
-        [scores] = score_request_batches([requests], Forward(model_of(own)), cost_model(own), Totals(), SelfCheck(1e-3))
+        [scores] = score_request_batches(
+            [requests], Forward(model_of(own)), cost_model(own), Totals(), SelfCheck(TOLERANCE["float32"])
+        )
         expected = one_by_one(of_nnx(), requests) if expected is None else expected
         for score, one in zip(scores, expected, strict=True):
-            np.testing.assert_allclose(score.logprob, one, atol=5e-5)
+            np.testing.assert_allclose(score.logprob, one, atol=TOKEN)
     x = jax.random.normal(jax.random.key(0), (1, 32, 2, 4))
     seen = miron_jax.Visibility.causal(1, 32)
     for window in (4, jnp.int32(4)):
         found = seen.attend(x, x, x, scale=1.0, window=window)
         plain = miron_jax.Visibility(seen.subtree_end_BT, seen.position_BT).attend(x, x, x, scale=1.0, window=4)
-        np.testing.assert_allclose(found, plain, atol=1e-6)
-        assert float(jnp.abs(found - seen.attend(x, x, x, scale=1.0)).max()) > 1e-2
+        np.testing.assert_allclose(found, plain, atol=ROUNDING)
+        assert float(jnp.abs(found - seen.attend(x, x, x, scale=1.0)).max()) > 10 * MOVED
 
 
 def test_shapes_that_do_not_fit_are_named() -> None:
@@ -307,7 +310,7 @@ def test_shapes_that_do_not_fit_are_named() -> None:
         (attending(hidden=lambda params, *batch: batch[0]), r"hidden gives \[4, 16\].*expected \[4, 16, 'D'\]"),
     ):
         with pytest.raises(InputError, match=words):
-            check_own(own, own.params, 1e-3)
+            check_own(own, own.params, TOLERANCE["float32"])
 
 
 @pytest.mark.parametrize("given", [{}, {"logits": len, "hidden": len}, {"hidden": len}, {"head": len, "logits": len}])
@@ -403,8 +406,8 @@ def test_a_factory_is_scored_and_its_checkpoints_are(factory: str, tmp_path: Pat
     config = config_of(f"{factory}:shapes", checkpoint=str(tmp_path / "run"))
     found = dict(evaluate_checkpoints(config, find_inputs(config), lambda line: None))
     assert list(found) == [10, 20]
-    assert logprobs(found[20]) == pytest.approx(logprobs(alone), abs=1e-4)
-    assert logprobs(found[10]) != pytest.approx(logprobs(alone), abs=1e-1)
+    assert logprobs(found[20]) == pytest.approx(logprobs(alone), abs=CONTINUATION)
+    assert logprobs(found[10]) != pytest.approx(logprobs(alone), abs=100 * MOVED)
     assert [outcome.speed.programs > 0 for outcome in found.values()] == [True, False]
 
 
@@ -441,7 +444,7 @@ def test_nothing_is_scored_twice() -> None:
     items = [([1, 2, 3, 4], 1), ([1, 2, 3], 1), ([1, 2, 3, 5], 3), ([1, 2, 3, 4], 2)]
     totals = Totals()
     parts = [requests_of(items), concatenate([requests_of(items), requests_of(items)])]
-    list(score_request_batches(parts, Forward(model_of(own)), cost_model(own), totals, SelfCheck(1e-3)))
+    list(score_request_batches(parts, Forward(model_of(own)), cost_model(own), totals, SelfCheck(TOLERANCE["float32"])))
     assert totals.unique_tokens == 3  # 1 2 3; what follows is a target only
 
 
@@ -465,10 +468,10 @@ def test_nan_stays_with_the_requests_that_have_it() -> None:
     items = [(ids.tolist(), start) for ids, start in requests]
     requests = requests_of([*items, ([5, 330, 7, 8], 1), ([5, 330, 9], 2), ([5, 6, 7, 330], 1)])
     forward = Forward(model_of(own), token_budget=300)
-    check = SelfCheck(1e-3)
+    check = SelfCheck(TOLERANCE["float32"])
     [scores] = score_request_batches([requests], forward, cost_model(own), Totals(), check)
     for (ids, _), score, expected in zip(requests, scores, one_by_one(own, requests), strict=True):
-        np.testing.assert_allclose(score.logprob, expected, atol=5e-5)
+        np.testing.assert_allclose(score.logprob, expected, atol=TOKEN)
         assert np.isnan(score.logprob).any() == (330 in ids[:-1].tolist())
     lengths = set(forward.lengths)
     assert len(lengths) <= 8

@@ -33,6 +33,7 @@ from miron_jax.model.training_run import load_step, pick_steps, training_steps
 from miron_jax.run import evaluate_checkpoints
 from tests.test_demo import CONFIG, same_bits, weights
 from tests.tiny_model import make_model
+from tests.tolerances import CONTINUATION
 
 # As in test_demo: on a busy machine asyncio tells of Orbax's reads only while the next test runs.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -184,7 +185,7 @@ def test_a_run_of_hugging_face_folders_is_scored_step_by_step(tmp_path: Path) ->
         alone = RunConfig(str(folder / f"checkpoint-{step}"), ("miron-gen/en",), limit=2, items_per_category=12)
         [(none, outcome)] = evaluate_checkpoints(alone, inputs, lambda line: None)
         assert none is None
-        assert logprobs(outcome) == pytest.approx(logprobs(found[step]), abs=1e-4)
+        assert logprobs(outcome) == pytest.approx(logprobs(found[step]), abs=CONTINUATION)
     picked = RunConfig(str(folder), ("miron-gen/en",), limit=2, items_per_category=12, steps="latest")
     [(step, last)] = evaluate_checkpoints(picked, inputs, lambda line: None)
     assert step == 30
