@@ -22,7 +22,7 @@ from miron_jax.inputs import find_inputs
 from miron_jax.report.results import results_of, strict
 from miron_jax.run import evaluate
 from miron_jax.tokens.tokenizers import load_tokenizer
-from tests.test_own_model import logits_of, of_nnx, users_promotion, with_nan
+from tests.own_models import logits_of, of_nnx, users_promotion, with_nan
 from tests.tiny_model import make_model, make_tokenizer
 from tests.tolerances import CONTINUATION, METRIC_RELATIVE, ROUNDING, TOKEN
 
@@ -184,7 +184,7 @@ import miron_jax
 import jax, numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 from tests.test_evaluator import OPTIONS, counted_compilations, without_times
-from tests.test_own_model import of_nnx
+from tests.own_models import of_nnx
 
 def sharded(params, mesh):
     def spec(x):

@@ -14,8 +14,8 @@ from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 from miron_jax.report.loggers import numbers_of, open_loggers
-from tests.test_training_run import eval_command, run_of
 from tests.tolerances import FLOAT32
+from tests.training_runs import eval_command, run_of
 
 RESULTS: JsonObject = {
     "tasks": {

@@ -27,7 +27,7 @@ from miron_jax.report.results import results_of
 from miron_jax.run import evaluate
 from miron_jax.tasks.generators.miron_gen.items import CATEGORIES, Item, items_of
 from miron_jax.tasks.miron import BY_TEXT, LANGUAGES, MIRON, read_parquet, with_pairs
-from tests.test_generate import slow_logits
+from tests.generators import slow_logits
 from tests.tiny_model import make_model
 from tests.tolerances import CONFIDENCE
 
