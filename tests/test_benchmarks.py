@@ -17,7 +17,7 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.generators.eval_uation_gen.sets import GENERATED
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.conftest import REPOSITORY
-from tests.tolerances import BFLOAT16, CONFIDENCE, TOKEN
+from tests.tolerances import CONFIDENCE, TOKEN
 
 WORDS = ("red", "green", "blue", "small", "large", "old", "river", "stone", "bird", "tree", "house", "road", "boat")
 
@@ -141,7 +141,7 @@ def test_gpu_suite_smoke(tiny: Tiny) -> None:
     for shape in ("gpt2_124m", "nanochat_d20_561m"):
         assert document["parity"][shape]["scored_tokens"] > 0
         largest = {dtype: document["parity"][shape][dtype]["largest"] for dtype in ("float32", "bfloat16")}
-        assert largest["float32"] < 2 * TOKEN < largest["bfloat16"]  # logits of hundreds of channels
+        assert largest["float32"] < 2.5 * TOKEN < largest["bfloat16"]  # logits of hundreds of channels
     for section in ("core_gpt2_124m", "core_nanochat_d20_561m", "core_llama_1b"):
         assert document[section]["first"]["self_check_largest"] < TOLERANCE["bfloat16"]
         assert document[section]["next_checkpoint"]["compile_seconds"] == 0
@@ -206,7 +206,7 @@ def test_bench_dtype(tiny: Tiny) -> None:
     for task in document["tasks"].values():
         assert task["n"] == 3
         assert task["scored_tokens"] > 0
-        assert 0 < task["mean"] <= task["largest"] < BFLOAT16
+        assert 0 < task["mean"] <= task["largest"] < TOLERANCE["bfloat16"]
 
 
 def test_trace_idle_sums_up_the_time_without_a_batch(tiny: Tiny) -> None:

@@ -114,7 +114,7 @@ def test_the_cards_numbers_against_its_own_loop(tmp_path: Path) -> None:
             logits = slow_logits(model, whole[:i])
             logprobs.append(logits[whole[i]] - np.logaddexp.reduce(logits))
         confidence = 100 * np.exp(np.mean(logprobs)) if logprobs else 0.0
-        assert sample["metrics"]["target_confidence"] == pytest.approx(confidence, abs=CONFIDENCE)
+        assert sample["metrics"]["target_confidence"] == pytest.approx(confidence, abs=10 * CONFIDENCE)
         ids, text = list(before), ""
         for _ in range(int(sample["metrics"]["target_tokens"]) + 8):
             ids.append(int(slow_logits(model, ids).argmax()))
