@@ -1,7 +1,9 @@
 """Settings that every test shares: the CPU backend, strict promotion, and where the real data and models lie."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -27,20 +29,21 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # `make test` leaves these files to `make test-slow`: families against torch, checkpoints of every layout, hosts, meshes,
 # kills, programs that are run, whole suites against plain scoring, wheels.
 SLOW = {
-    "answers", "benchmarks", "cheats", "demo", "dialogues", "evaluator", "extending", "fuzz", "hf_reader", "hosts",
-    "journal", "mera_run", "miron", "model_parity", "own_model", "packaging", "param_map", "recipes", "sandbox",
-    "sharding", "rope_class", "training_run", "uation_gen", "uation_gen_stories", "uation_gen_user", "uation_gen_words",
-    "uation_run",
+    "answers", "benchmarks", "cheats", "demo", "dialogues", "evaluator", "extending", "fuzz", "hf_config", "hf_flax",
+    "hf_reader", "hosts", "journal", "mera_run", "miron", "model_parity", "orbax_layouts", "own_factory", "own_model",
+    "packaging", "param_map", "recipes", "rope_class", "sandbox", "sharding", "training_run", "uation_gen",
+    "uation_gen_stories", "uation_gen_user", "uation_gen_words", "uation_run",
 }  # fmt: skip
 
 
 # Of these, what CI runs on the newest Python, jax, flax and orbax too.
-NEWEST = {"evaluator", "own_model", "training_run"}
+NEWEST = {"evaluator", "orbax_layouts", "own_factory", "own_model", "training_run"}
 
 # Files that take a minute and more come first, so that none of them is left to one worker at the end.
 LONG = (
     "hosts", "golden", "sharding", "uation_run", "own_model", "kernels", "benchmarks", "journal", "fuzz", "forward",
-    "model_parity", "sandbox", "mera_run", "training_run", "evaluator", "answers", "cli", "generate",
+    "model_parity", "sandbox", "mera_run", "training_run", "own_factory", "evaluator", "answers",
+    "cli_signals", "cli", "generate",
 )  # fmt: skip
 
 
@@ -70,3 +73,19 @@ def smollm2() -> Path:
     if not (models / "smollm2-135m" / "model.safetensors").is_file():
         pytest.skip(f"needs {models}/smollm2-135m; make it with make_real_models.py")
     return models / "smollm2-135m"
+
+
+@pytest.fixture
+def miron(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """miron("eval", "--limit=3") -> exit status and what was printed."""
+    from tests.command import command
+
+    return command(monkeypatch, capsys)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Where a tiny model and CORE-like data lie: a tests.command.Place."""
+    from tests.command import make_place
+
+    return make_place(tmp_path_factory.mktemp("cli"))

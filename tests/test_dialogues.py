@@ -14,7 +14,7 @@ from miron_jax.engine.growing import READ, GrowingText
 from miron_jax.engine.model import Model, load_model
 from miron_jax.engine.plain import score_plainly
 from miron_jax.engine.records import Score
-from miron_jax.engine.self_check import SelfCheck, SelfCheckFailed
+from miron_jax.engine.self_check import TOLERANCE, SelfCheck, SelfCheckFailed
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 from miron_jax.prompting.prompts import Prompt
@@ -27,6 +27,7 @@ from miron_jax.tokens.requests import tokenize
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer
 from tests.tiny_model import make_model
+from tests.tolerances import TOKEN
 
 TASKS = {task.name: task for suite in (V1, V12) for task in suite.tasks}
 
@@ -108,7 +109,7 @@ def scored(
 ) -> ChoiceScores:
     kind = dialogue(source, model[1], limit, most)
     scores = kind.begin()
-    kind.score_in_turn(scores, model[0], SelfCheck(1e-3))
+    kind.score_in_turn(scores, model[0], SelfCheck(TOLERANCE["float32"]))
     return scores
 
 
@@ -129,7 +130,7 @@ def test_every_turn_scores_as_its_whole_prompt(
         requests = tokenize([prompt], source.task.profile, model[1], most, name)
         plain, _ = score_plainly(model[0], [ids for ids, _ in requests], [first for _, first in requests])
         for choice, other in zip(choices, plain, strict=True):
-            np.testing.assert_allclose(choice.logprob, other.logprob, atol=2e-5)
+            np.testing.assert_allclose(choice.logprob, other.logprob, atol=TOKEN)
         sums = [float(other.logprob.sum()) for other in plain]
         assert example.prediction == int(np.argmax(sums))
         assert example.prediction is not None
@@ -154,7 +155,7 @@ def test_lengths_around_the_borders_of_calls_and_a_text_that_turns_back(model: t
         ids = np.append(ids, np.int32(7))
         [plain], _ = score_plainly(model[0], [ids], [length])
         score = text._score(ids, length)
-        np.testing.assert_allclose(score.logprob, plain.logprob, atol=2e-5)
+        np.testing.assert_allclose(score.logprob, plain.logprob, atol=TOKEN)
         assert (score.rank[0] == 0) == (plain.margin[0] > 0)
 
 
@@ -182,11 +183,11 @@ def test_a_turn_that_the_model_answers_with_nan_ends_its_dialogue(
 
     monkeypatch.setattr(GrowingText, "score", broken)
     kind = dialogue(source, model[1])
-    scores, check = kind.begin(), SelfCheck(1e-3)
+    scores, check = kind.begin(), SelfCheck(TOLERANCE["float32"])
     with pytest.raises(SelfCheckFailed):  # the plain score of that turn is not NaN: the run fails
         kind.score_in_turn(scores, model[0], check)
     assert [example.prediction is None for example in scores.examples] == [False, True, True, True]
-    honest_check = SelfCheck(1e-3)
+    honest_check = SelfCheck(TOLERANCE["float32"])
     monkeypatch.setattr(SelfCheck, "_judge", lambda check, score, plain, label: None)
     kind.score_in_turn(kind.begin(), model[0], honest_check)
     assert honest_check.requests == 4  # two turns of two choices; later ones have no score
@@ -206,7 +207,7 @@ def test_models_without_a_cache_score_alike(model: tuple[Model, Tokenizer], tmp_
             [Prompt(0, 0, (context,) * 2, (" 1", " 2"), 0)], source.task.profile, model[1], None, source.task.name
         )
         for one, other in zip(text.score(requests), choices, strict=True):
-            np.testing.assert_allclose(one.logprob, other.logprob, atol=2e-5)
+            np.testing.assert_allclose(one.logprob, other.logprob, atol=TOKEN)
 
 
 def replace_examples(source: Source, count: int) -> Source:

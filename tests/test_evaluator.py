@@ -22,8 +22,9 @@ from miron_jax.inputs import find_inputs
 from miron_jax.report.results import results_of, strict
 from miron_jax.run import evaluate
 from miron_jax.tokens.tokenizers import load_tokenizer
-from tests.test_own_model import logits_of, of_nnx, users_promotion, with_nan
+from tests.own_models import logits_of, of_nnx, users_promotion, with_nan
 from tests.tiny_model import make_model, make_tokenizer
+from tests.tolerances import CONTINUATION, METRIC_RELATIVE, ROUNDING, TOKEN
 
 __all__ = ["users_promotion"]  # a fixture that every test here uses
 
@@ -91,7 +92,9 @@ def test_a_run_that_breaks_off_leaves_nothing_behind(tmp_path: Path, monkeypatch
     again = evaluator.run()
     for name, task in expected["tasks"].items():
         for metric, entry in task["metrics"].items():
-            assert again["tasks"][name]["metrics"][metric]["value"] == pytest.approx(entry["value"], rel=1e-4, abs=1e-6)
+            assert again["tasks"][name]["metrics"][metric]["value"] == pytest.approx(
+                entry["value"], rel=METRIC_RELATIVE, abs=ROUNDING
+            )
 
 
 def test_it_gives_the_commands_numbers(tmp_path: Path) -> None:
@@ -119,11 +122,11 @@ def test_score_by_hand(tmp_path: Path) -> None:
         logprobs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
         expected = logprobs[np.arange(len(after)), after]
         ranks = (logits > logits[np.arange(len(after)), after][:, None]).sum(axis=1)
-        np.testing.assert_allclose(score.token_logprobs, expected, atol=5e-5)
+        np.testing.assert_allclose(score.token_logprobs, expected, atol=TOKEN)
         assert score.token_ids == tuple(after)
         assert score.token_ranks == tuple(ranks)
         assert score.greedy == (not ranks.any())
-        assert score.logprob == pytest.approx(expected.sum(), abs=1e-4)
+        assert score.logprob == pytest.approx(expected.sum(), abs=CONTINUATION)
 
 
 def test_nan_is_counted_and_never_greedy(tmp_path: Path) -> None:
@@ -181,7 +184,7 @@ import miron_jax
 import jax, numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 from tests.test_evaluator import OPTIONS, counted_compilations, without_times
-from tests.test_own_model import of_nnx
+from tests.own_models import of_nnx
 
 def sharded(params, mesh):
     def spec(x):

@@ -1,11 +1,10 @@
 """Generation against its slow twin: the whole prompt through the decoder again for every token."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,33 +15,23 @@ from flax import nnx
 from miron_jax.engine import model as model_module
 from miron_jax.engine.decode import decoder_of, with_guesses
 from miron_jax.engine.generate import CPU_PROGRAM, Generator
-from miron_jax.engine.model import Model, Network
-from miron_jax.engine.text_requests import Generated, Sampling, TextRequest
+from miron_jax.engine.model import Model
+from miron_jax.engine.text_requests import Generated, TextRequest
 from miron_jax.errors import InputError
-from miron_jax.kernels.draw_token import keep_probable
 from miron_jax.kernels.forest_attention import tpu
 from miron_jax.kernels.forest_attention.choose import Choice
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import Decoder, abstract, random_params
-from miron_jax.model.hf_config import eos_token_ids, from_hf_config
+from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
-from miron_jax.model.visibility import Visibility
-from miron_jax.runtime.devices import Tree
-from miron_jax.tokens.detokenize import text_after
-from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer
-from tests.tiny_model import WORDS, make_model
-
-
-class Tiny(NamedTuple):
-    model: Model
-    tokenizer: Tokenizer
-    folder: Path
+from tests.generators import Tiny, load, prompts, slow_greedy, slow_logits
+from tests.tiny_model import make_model
+from tests.tolerances import BFLOAT16
 
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
-    folder = make_model(tmp_path_factory.mktemp("tiny"))
-    return load(folder)
+    return load(make_model(tmp_path_factory.mktemp("tiny")))
 
 
 @pytest.fixture(scope="module")
@@ -57,47 +46,6 @@ def repeating(tiny: Tiny) -> Tiny:
 def shared(tiny: Tiny) -> Generator:
     """One generator, whose programs are compiled once."""
     return Generator(tiny.model, tiny.tokenizer, slots=8)
-
-
-def load(folder: Path) -> Tiny:
-    config, state = load_hf(folder, jnp.dtype("float32"))
-    return Tiny(Model(config, abstract(config, jnp.dtype("float32"))[0], state), load_tokenizer(str(folder)), folder)
-
-
-LONGEST = 160  # slots of the slow twin's one row, padded on the right
-
-
-@partial(jax.jit, static_argnums=0)
-def last_logits(graphdef: Network, state: Tree, row_T: jax.Array, length: jax.Array) -> jax.Array:
-    decoder = decoder_of(graphdef, state)
-    position = jnp.arange(LONGEST, dtype=jnp.int32)[None]
-    hidden = decoder(row_T[None], position, Visibility(jnp.full((1, LONGEST), LONGEST, jnp.int32), position))
-    head = decoder.head()
-    return head.logits(hidden[0, length - 1][None])[0]
-
-
-def slow_logits(model: Model, ids: Sequence[int]) -> np.ndarray:
-    row = np.zeros(LONGEST, np.int32)
-    row[: len(ids)] = ids
-    return np.asarray(last_logits(model.graphdef, model.state, row, np.int32(len(ids))))
-
-
-def slow_greedy(model: Model, prompt: tuple[int, ...], count: int) -> list[int]:
-    """One token a whole forward pass; NumPy's argmax takes the lowest id among equals, as the engine promises."""
-    ids = list(prompt)
-    for _ in range(count):
-        ids.append(int(slow_logits(model, ids).argmax()))
-    return ids[len(prompt) :]
-
-
-def prompts(count: int, seed: int, vocabulary: int) -> list[tuple[int, ...]]:
-    """Random prompts of 1 to 40 tokens, many of which begin alike."""
-    rng = np.random.default_rng(seed)
-    shared = rng.integers(1, vocabulary, 24).tolist()
-    return [
-        (*shared[: int(rng.integers(0, 25))], *rng.integers(1, vocabulary, int(rng.integers(1, 17))).tolist())
-        for _ in range(count)
-    ]
 
 
 @pytest.mark.parametrize("slots", [3, 32])
@@ -175,7 +123,7 @@ def test_bfloat16_keeps_its_keys_in_bfloat16(tiny: Tiny) -> None:
         for token in completion.token_ids:
             logits = slow_logits(model, ids)
             second, best = np.sort(logits)[-2:]
-            if best - second < 0.1:
+            if best - second < BFLOAT16:
                 break
             assert token == int(logits.argmax())
             ids.append(token)
@@ -274,102 +222,6 @@ def test_small_slots_join_larger_ones_only_where_that_pays(tiny: Tiny) -> None:
     assert {size: len(members) for size, members in sizes.items()} == {128: 2}
 
 
-def test_order_and_batch_change_no_draw(tiny: Tiny, shared: Generator) -> None:
-    rules = [Sampling(0.9, seed=5), Sampling(1.3, top_k=7, seed=6), Sampling(0.7, top_p=0.8, seed=7), Sampling()]
-    requests = [TextRequest(ids, 8, sampling=rules[i % 4]) for i, ids in enumerate(prompts(12, 2, 320))]
-    together = shared.run(requests)
-    backwards = Generator(tiny.model, tiny.tokenizer, slots=5).run(requests[::-1])[::-1]
-    one_slot = Generator(tiny.model, tiny.tokenizer, slots=1)
-    alone = [one_slot.run([request])[0] for request in requests[:3]]
-    assert together == backwards
-    assert together[:3] == alone
-    other = Generator(tiny.model, tiny.tokenizer).run(
-        [TextRequest(requests[0].token_ids, 8, sampling=Sampling(0.9, seed=8))]
-    )
-    assert other[0].token_ids != together[0].token_ids
-
-
-def test_draws_follow_the_distribution(tiny: Tiny) -> None:
-    """2,000 seeds of one prompt: top_k 3 draws three tokens only, each as often as its renormalised probability says."""
-    ids = prompts(1, 3, 320)[0]
-    requests = [TextRequest(ids, 1, sampling=Sampling(0.5, top_k=3, seed=seed)) for seed in range(2000)]
-    drawn = np.asarray([text.token_ids[0] for text in Generator(tiny.model, tiny.tokenizer, slots=64).run(requests)])
-    logits = slow_logits(tiny.model, ids).astype(np.float64) / 0.5
-    best = np.argsort(-logits)[:3]
-    expected = np.exp(logits[best]) / np.exp(logits[best]).sum()
-    assert set(drawn.tolist()) <= set(best.tolist())
-    share = np.asarray([(drawn == token).mean() for token in best])
-    assert np.abs(share - expected).max() < 4 * 0.5 / 2000**0.5  # four standard errors of a proportion
-
-
-@pytest.mark.parametrize("top_k", [0, 1, 5, 400])
-@pytest.mark.parametrize("top_p", [1e-6, 0.3, 0.8, 1.0])
-def test_top_k_and_top_p_keep_the_fewest(top_k: int, top_p: float) -> None:
-    """Against a loop in float64: walk down from the most probable token of the top k until top_p is held."""
-    logits = np.random.default_rng(0).normal(size=(3, 331)).astype(np.float32) * 3
-    kept = np.isfinite(
-        keep_probable(jnp.asarray(logits), jnp.full(3, top_k, jnp.int32), jnp.full(3, top_p, jnp.float32))
-    )
-    for row, kept_row in zip(logits.astype(np.float64), kept, strict=True):
-        order = np.argsort(-row)[: top_k or len(row)]
-        share = np.exp(row[order]) / np.exp(row[order]).sum()
-        held, expected = 0.0, set()
-        for token, probability in zip(order.tolist(), share, strict=True):
-            if held >= top_p and expected:
-                break
-            expected.add(token)
-            held += probability
-        if top_p == 1:  # float64's sum may reach 1 a token early; top_p 1 cuts nothing
-            expected = set(order.tolist())
-        assert set(np.flatnonzero(kept_row).tolist()) == expected
-
-
-def test_a_tiny_temperature_is_greedy(shared: Generator) -> None:
-    ids = prompts(1, 4, 320)[0]
-    [best] = shared.run([TextRequest(ids, 3)])
-    [completion] = shared.run([TextRequest(ids, 3, sampling=Sampling(1e-37))])
-    assert completion.token_ids == best.token_ids
-
-
-def test_stop_strings_are_found_in_the_text(tiny: Tiny, shared: Generator) -> None:
-    """Any substring of the completion without stop strings, used as a stop string, ends it there, wherever tokens end."""
-    ids = tuple(tiny.tokenizer(" ".join(WORDS[:5]))["input_ids"])
-    [whole] = shared.run([TextRequest(ids, 32)])
-    clean = [i for i, c in enumerate(whole.text) if c != "\ufffd"]
-    pieces = {whole.text[i : i + n] for i in clean for n in (1, 2, 3) if "\ufffd" not in whole.text[i : i + n]}
-    assert len(pieces) > 5
-    requests = [TextRequest(ids, 32, stop=(piece, "never comes")) for piece in sorted(pieces)]
-    for piece, cut in zip(sorted(pieces), shared.run(requests), strict=True):
-        assert (cut.text, cut.ended) == (whole.text[: whole.text.find(piece)], "stop")
-        assert cut.token_ids == whole.token_ids[: len(cut.token_ids)]
-    [never] = shared.run([TextRequest(ids, 32, stop=("never comes",))])
-    assert never == whole
-
-
-def test_a_special_token_can_be_a_stop_string(tiny: Tiny) -> None:
-    """Random weights never draw it: a head that prefers it does."""
-    bos = tiny.tokenizer.bos_token_id
-    decoder = decoder_of(tiny.model.graphdef, tiny.model.state)
-    assert isinstance(tiny.model.config, ModelConfig)
-    config = replace(tiny.model.config, head_bias=True)
-    graphdef, state = nnx.split(Decoder(config, dtype=jnp.float32, rngs=nnx.Rngs(0)))
-    nnx.update(biased := nnx.merge(graphdef, state), nnx.state(decoder))
-    assert biased.head_bias_V is not None
-    biased.head_bias_V[...] = jnp.zeros(config.vocab_size).at[bos].set(1e4)
-    generator = Generator(Model(config, *nnx.split(biased)), tiny.tokenizer)
-    [completion] = generator.run([TextRequest((5, 6, 7), 9, stop=(tiny.tokenizer.bos_token,))])
-    assert completion == Generated("", (bos,), "stop")
-
-
-def test_eos_ends_a_text_and_is_not_part_of_it(tiny: Tiny) -> None:
-    ids = prompts(1, 6, 320)[0]
-    drawn = slow_greedy(tiny.model, ids, 12)
-    eos = drawn[4]
-    [completion] = Generator(tiny.model, tiny.tokenizer, eos_ids=(eos,)).run([TextRequest(ids, 12)])
-    assert completion.ended == "eos"
-    assert list(completion.token_ids) == drawn[: drawn.index(eos)]
-
-
 def test_equal_requests_are_generated_once(tiny: Tiny) -> None:
     request = TextRequest(prompts(1, 7, 320)[0], 5)
     generator = Generator(tiny.model, tiny.tokenizer)
@@ -420,15 +272,6 @@ def test_too_long_for_learned_positions(tmp_path: Path) -> None:
         Generator(model, _NoText()).run([TextRequest(tuple(range(40)), 10)])
 
 
-@pytest.mark.parametrize(
-    "rules",
-    [{"top_p": 0.0}, {"top_p": 1.5}, {"temperature": float("nan")}, {"seed": -1}, {"top_k": -1}, {"seed": 2**32}],
-)
-def test_bad_sampling(rules: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=next(iter(rules))):
-        Sampling(**rules)
-
-
 def test_programs_do_not_follow_the_number_of_requests(tiny: Tiny) -> None:
     generator = Generator(tiny.model, tiny.tokenizer, slots=8)
     generator.run([TextRequest((i, 1, 2), 3) for i in range(8)])
@@ -436,51 +279,3 @@ def test_programs_do_not_follow_the_number_of_requests(tiny: Tiny) -> None:
     generator.run([TextRequest((i, 3, 4), 3) for i in range(5)])
     generator.run([TextRequest((i, 5, 6), 3) for i in range(7)])
     assert generator.speed.programs == programs
-
-
-def test_a_token_may_end_one_character_and_begin_the_next() -> None:
-    """A byte-level token of the last byte of one letter and the first of another: the whole letter is kept."""
-    from tokenizers import Tokenizer, decoders, models
-    from transformers import PreTrainedTokenizerFast
-
-    from miron_jax.tokens.token_bytes import _byte_of_character
-
-    half = "\u0451".encode()  # two bytes; byte-level tokenizers write them as these two characters
-    table = {byte: character for character, byte in _byte_of_character().items()}
-    first, both = table[half[0]], table[half[1]] + table[half[0]]
-    backend = Tokenizer(models.BPE({"<s>": 0, first: 1, table[half[1]]: 2, both: 3}, []))
-    backend.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>")
-    assert text_after(tokenizer, (1, 2), (1, 3)) == "\u0451\ufffd"
-    assert text_after(tokenizer, (1, 2), (1, 3, 2)) == "\u0451\u0451"
-    assert text_after(tokenizer, (1,), (3,)) == "\u0451\ufffd"
-
-
-def test_text_behind_a_prompt_keeps_its_space() -> None:
-    """A SentencePiece-like tokenizer drops the first space of a text that stands alone, not of one that goes on."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    vocabulary = {"<unk>": 0, "\u2581the": 1, "\u2581sky": 2, "s": 3, "<0xE2>": 4, "<0x82>": 5, "<0xAC>": 6}
-    backend = Tokenizer(models.BPE(vocabulary, [], byte_fallback=True, unk_token="<unk>"))
-    backend.pre_tokenizer = pre_tokenizers.Metaspace()
-    backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
-    assert text_after(tokenizer, (1,), (2,)) == " sky"
-    assert text_after(tokenizer, (1,), (3,)) == "s"
-    assert text_after(tokenizer, (1,), (2, 3)) == " skys"
-    euro = (4, 5, 6)  # three bytes, one character
-    assert text_after(tokenizer, (1, 4), (5, 6, 3)) == "\u20acs"  # the prompt ends inside a character
-    assert text_after(tokenizer, (1, *euro), (3, 4, 5)) == "s\ufffd"  # the text does
-    assert text_after(tokenizer, (1, *euro), (4,)) == "\ufffd"
-    # The last eight tokens of the prompt begin inside a character.
-    assert text_after(tokenizer, (1, *euro, *euro, *euro), (*euro, 3)) == "\u20acs"
-    assert text_after(tokenizer, (1, 2), ()) == ""
-
-
-def test_eos_ids_of_a_folder(tmp_path: Path) -> None:
-    assert eos_token_ids(tmp_path) == ()
-    (tmp_path / "config.json").write_text('{"eos_token_id": 2}')
-    assert eos_token_ids(tmp_path) == (2,)
-    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [1, 106]}')
-    assert eos_token_ids(tmp_path) == (1, 106)

@@ -13,10 +13,8 @@ import pytest
 
 from miron_jax.files.readers import Json
 from tests.golden.make import FOLDER, GROUPS, make
+from tests.tolerances import DRIFT, METRIC, METRIC_RELATIVE
 
-# Log-probabilities differ in their last digits between machines and releases of jax; files hold six digits.
-RELATIVE, ABSOLUTE = 1e-4, 2e-4
-PERCENT = 0.02  # of a drift, 100 times a ratio of two of them
 MOST_LISTED = 12  # differences per file
 
 
@@ -34,7 +32,7 @@ def differences(stored: Json, computed: Json, path: str = "") -> Iterator[str]:
         for i, (a, b) in enumerate(zip(stored, computed, strict=False)):
             yield from differences(a, b, f"{path}[{i}]")
     elif isinstance(stored, float) and isinstance(computed, float):
-        if not math.isclose(stored, computed, rel_tol=RELATIVE, abs_tol=PERCENT if "drift" in path else ABSOLUTE):
+        if not math.isclose(stored, computed, rel_tol=METRIC_RELATIVE, abs_tol=DRIFT if "drift" in path else METRIC):
             yield f"{path}: stored {stored!r}, computed {computed!r}"
     elif type(stored) is not type(computed) or stored != computed:
         yield f"{path}: stored {stored!r:.200}, computed {computed!r:.200}"

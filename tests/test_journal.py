@@ -18,7 +18,7 @@ import pytest
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.model import load_model
 from miron_jax.engine.scores import score_planned
-from miron_jax.engine.self_check import SelfCheck
+from miron_jax.engine.self_check import TOLERANCE, SelfCheck
 from miron_jax.engine.text_requests import Sampling, TextRequest
 from miron_jax.errors import InputError
 from miron_jax.files.store import Lock, Store
@@ -29,6 +29,7 @@ from miron_jax.runtime.journal import FOLDER, Entries, Journal, Text, run_key
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.test_forward import some_requests
 from tests.tiny_model import make_model, write_core_data
+from tests.tolerances import METRIC, TOKEN
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -118,7 +119,7 @@ def test_a_resumed_run_scores_only_what_is_missing(tmp_path: Path) -> None:
 
         forward.run = watched  # type: ignore[method-assign]
         with Journal(Store(str(folder)), "k", "0") as journal:
-            return next(iter(score_planned([part], forward, SelfCheck(1e-3), journal=journal))), rows
+            return next(iter(score_planned([part], forward, SelfCheck(TOLERANCE["float32"]), journal=journal))), rows
 
     whole, every = run(tmp_path / "whole")
     assert every == set(range(part.plan.num_rows))
@@ -126,7 +127,7 @@ def test_a_resumed_run_scores_only_what_is_missing(tmp_path: Path) -> None:
         run(tmp_path / "cut", stop_after=2)
     resumed, rest = run(tmp_path / "cut", budget=512)
     assert 0 < len(rest) < len(every)
-    np.testing.assert_allclose(resumed.logprob, whole.logprob, rtol=0, atol=5e-5)
+    np.testing.assert_allclose(resumed.logprob, whole.logprob, rtol=0, atol=TOKEN)
     np.testing.assert_array_equal(resumed.rank, whole.rank)
     third, nothing = run(tmp_path / "cut")
     assert nothing == set(), "no request is scored twice"
@@ -138,7 +139,7 @@ def test_nan_stays_out_of_the_journal(tmp_path: Path) -> None:
     broken = model._replace(state=jax.tree.map(lambda leaf: leaf * jnp.nan, model.state))
     [part] = plan_request_batches([some_requests(groups=2)], cost_model(model.config), Totals())
     with Journal(Store(str(tmp_path)), "k", "0") as journal:
-        [scores] = score_planned([part], Forward(broken, 256), SelfCheck(1e-3), journal=journal)
+        [scores] = score_planned([part], Forward(broken, 256), SelfCheck(TOLERANCE["float32"]), journal=journal)
     assert np.isnan(scores.logprob).all()
     with Journal(Store(str(tmp_path)), "k", "0") as journal:
         assert journal.num_known == 0
@@ -257,7 +258,7 @@ def same_results(found: dict[str, Any], expected: dict[str, Any]) -> None:
             now = own["metrics"][metric]["value"]
             if metric.startswith(("accuracy", "exact")):
                 assert now == entry["value"], (name, metric)
-            assert now == pytest.approx(entry["value"], abs=1e-3), (name, metric)
+            assert now == pytest.approx(entry["value"], abs=5 * METRIC), (name, metric)
 
 
 KILLED = """

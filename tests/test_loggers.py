@@ -14,7 +14,8 @@ from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 from miron_jax.report.loggers import numbers_of, open_loggers
-from tests.test_training_run import eval_command, run_of
+from tests.tolerances import FLOAT32
+from tests.training_runs import eval_command, run_of
 
 RESULTS: JsonObject = {
     "tasks": {
@@ -62,7 +63,7 @@ def test_a_run_is_logged_step_by_step(tmp_path: Path, monkeypatch: pytest.Monkey
     for step in (10, 20, 30):
         results = json.loads((out / f"step_{step}" / "results.json").read_text())
         for name, value in numbers_of(results).items():
-            assert scalars[name, step] == pytest.approx(value, rel=1e-6)
+            assert scalars[name, step] == pytest.approx(value, rel=FLOAT32)
     assert {step for _, step in scalars} == {10, 20, 30}
     [run] = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
     raw = run.read_bytes()

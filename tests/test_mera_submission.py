@@ -19,6 +19,7 @@ from miron_jax.tasks.mera.metrics import ETHICS, QUESTIONS
 from miron_jax.tasks.mera.scoring import expected_total, score_submission
 from miron_jax.tasks.mera.submission import Fault, Key, Submission, read_submission, write_submission
 from miron_jax.tasks.mera.table import DATA_SETS, Version, data_sets
+from tests.tolerances import FLOAT64
 
 Record = JsonObject
 
@@ -73,9 +74,9 @@ def test_the_published_submission_scores_its_published_response(golden: Path) ->
     scores = score_submission(submission.answers, records, "v1")
     assert sum(map(len, scores.values())) == 26
     for name, numbers in scores.items():
-        assert numbers == pytest.approx(published[name], abs=1e-12, rel=0)
+        assert numbers == pytest.approx(published[name], abs=FLOAT64, rel=0)
     total = published.pop("total_score")
-    assert expected_total(published, "v1") == pytest.approx(total, abs=1e-15)
+    assert expected_total(published, "v1") == total
 
 
 def test_the_total_treats_missing_data_sets_by_the_versions_rule() -> None:

@@ -27,8 +27,9 @@ from miron_jax.report.results import results_of
 from miron_jax.run import evaluate
 from miron_jax.tasks.generators.miron_gen.items import CATEGORIES, Item, items_of
 from miron_jax.tasks.miron import BY_TEXT, LANGUAGES, MIRON, read_parquet, with_pairs
-from tests.test_generate import slow_logits
+from tests.generators import slow_logits
 from tests.tiny_model import make_model
+from tests.tolerances import CONFIDENCE
 
 ROWS = [
     {"prefix": "the sun is", "target": " hot", "category": "Facts"},
@@ -113,7 +114,7 @@ def test_the_cards_numbers_against_its_own_loop(tmp_path: Path) -> None:
             logits = slow_logits(model, whole[:i])
             logprobs.append(logits[whole[i]] - np.logaddexp.reduce(logits))
         confidence = 100 * np.exp(np.mean(logprobs)) if logprobs else 0.0
-        assert sample["metrics"]["target_confidence"] == pytest.approx(confidence, abs=1e-3)
+        assert sample["metrics"]["target_confidence"] == pytest.approx(confidence, abs=10 * CONFIDENCE)
         ids, text = list(before), ""
         for _ in range(int(sample["metrics"]["target_tokens"]) + 8):
             ids.append(int(slow_logits(model, ids).argmax()))

@@ -158,6 +158,40 @@ def test_slow_files_are_there() -> None:
     assert [name for name in SLOW if not (REPOSITORY / f"tests/test_{name}.py").is_file()] == []
 
 
+# Another session's file until its next release: its two tolerances are still its own.
+OWN_TOLERANCES = {"test_extending.py"}
+
+
+def test_every_tolerance_of_a_test_has_a_name_in_the_table() -> None:
+    """tests/tolerances.py holds them all, so that one is loosened where all can see it."""
+    wrong = [
+        f"{path.relative_to(REPOSITORY)}, line {line}"
+        for path in sorted((REPOSITORY / "tests").rglob("*.py"))
+        if path.name not in {"tolerances.py", *OWN_TOLERANCES}
+        for line in literal_tolerances(path.read_text(encoding="utf-8"))
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("approx(x, abs=1e-4)", True),
+        ("approx(x, rel=2 * 1e-4)", True),
+        ("allclose(x, y, rtol=TOKEN, atol=0)", False),
+        ("isclose(x, y, abs_tol=0.4)", True),
+        ("approx(1000, abs=130)", False),
+        ("worst < 2e-5", True),
+        ("0 < worst <= size * 1e-3", True),
+        ("rng.random() < 0.05", False),
+        ("moved > 1e-3", True),
+        ("value == 0.001", False),
+    ],
+)
+def test_the_tolerance_rule_itself(line: str, found: bool) -> None:
+    assert bool(literal_tolerances(line)) is found
+
+
 def test_pyproject_lists_the_packages_on_disk() -> None:
     listed = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     modules = {path.parent for path in package_files(REPOSITORY) if path.suffix == ".py"}
@@ -244,6 +278,32 @@ def test_what_the_package_imports_is_declared() -> None:
     assert {"numpy", "safetensors"} <= foreign
     absent = {name for name in foreign if DISTRIBUTIONS.get(name, name) not in declared}
     assert absent == set()
+
+
+def literal_tolerances(source: str) -> list[int]:
+    """Lines where a tolerance is a number: of rtol=, atol=, abs=, rel= and the like, or what something small is below."""
+    names, orders = {"rtol", "atol", "abs", "rel", "abs_tol", "rel_tol"}, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+    lines = []
+    for node in ast.walk(ast.parse(source)):
+        sides, below = [], 0.5
+        if isinstance(node, ast.keyword) and node.arg in names:
+            sides = [node.value]
+        elif isinstance(node, ast.Compare) and any(isinstance(operator, orders) for operator in node.ops):
+            sides, below = [node.left, *node.comparators], 0.01
+        lines += [line for side in sides for line, value in numbers_of(side) if 0 < value <= below]
+    return lines
+
+
+def numbers_of(node: ast.expr) -> Iterator[tuple[int, float]]:
+    """Line and value of every float of a sum or product; what stands within a call, a list or a power is no tolerance."""
+    if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.Pow):
+        yield from numbers_of(node.left)
+        yield from numbers_of(node.right)
+    elif isinstance(node, ast.IfExp):
+        yield from numbers_of(node.body)
+        yield from numbers_of(node.orelse)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, float):
+        yield node.lineno, node.value
 
 
 def package_files(root: Path) -> Iterator[Path]:

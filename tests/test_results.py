@@ -9,7 +9,7 @@ import pytest
 from miron_jax.definitions.data_files import DataState
 from miron_jax.engine.model import Speed
 from miron_jax.engine.records import Score
-from miron_jax.engine.self_check import SelfCheck
+from miron_jax.engine.self_check import TOLERANCE, SelfCheck
 from miron_jax.evaluation.composites import suite_composites
 from miron_jax.evaluation.records import Inputs, Outcome
 from miron_jax.metrics.choices import score_choices
@@ -34,10 +34,8 @@ def scored(task_name: str, logprobs: list[list[float]], state: str = "as publish
 
 
 def outcome(tasks: list[ChoiceScores]) -> Outcome:
-    inputs = Inputs([task.source for task in tasks], {}, [core.SUITE])
-    return Outcome(
-        tasks, inputs, LengthLimit(None, None), Bos(0, "declared <s>"), Totals(), Speed(), SelfCheck(1e-3), 0.0
-    )
+    inputs, check = Inputs([task.source for task in tasks], {}, [core.SUITE]), SelfCheck(TOLERANCE["float32"])
+    return Outcome(tasks, inputs, LengthLimit(None, None), Bos(0, "declared <s>"), Totals(), Speed(), check, 0.0)
 
 
 def every_small_task(changed: str = "", broken: str = "") -> list[ChoiceScores]:

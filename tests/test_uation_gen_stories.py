@@ -15,6 +15,7 @@ from miron_jax.tasks.generators.eval_uation_gen.numerals import GENDERS
 from miron_jax.tasks.generators.eval_uation_gen.titles import Article, mask_digits, masked_row, title_rows
 from miron_jax.tasks.generators.eval_uation_gen.words import ALPHABET
 from tests.test_uation_gen import ROWS
+from tests.tolerances import FLOAT64
 
 # ----------------------------------------------------------------------------------------------------------------- stories
 
@@ -147,7 +148,7 @@ def test_titles_are_the_most_similar_by_brute_force() -> None:
         better = [
             j
             for j in range(len(toy))
-            if j not in row["similar_idx"] and cosine(j) > min(map(cosine, neighbours)) + 1e-9
+            if j not in row["similar_idx"] and cosine(j) > min(map(cosine, neighbours)) + FLOAT64
         ]
         assert all(mask_digits(toy[j].title) in keys for j in better)
         assert left

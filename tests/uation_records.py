@@ -2,10 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+from miron_jax.definitions.records import Task
 from miron_jax.files.readers import Json, JsonObject
+from miron_jax.tasks.eval_uation.suite import SUITE, TEXT, TEXT_REFCOMPAT
 
 Fields = JsonObject
+TASKS: dict[str, Task[Any]] = {task.name: task for suite in (SUITE, TEXT, TEXT_REFCOMPAT) for task in suite.tasks}
 META = "additionalMetadata_"
 STORY = "Жили собі лисиця й сова. Лисиця знайшла кошик. Сова позичила свічку. Жаба загубила миску."
 

@@ -1,0 +1,65 @@
+"""A tiny model that generates texts, and the slow twin: a whole forward pass a token."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from miron_jax.engine.decode import decoder_of
+from miron_jax.engine.model import Model, Network
+from miron_jax.model.decoder import abstract
+from miron_jax.model.hf_reader import load_hf
+from miron_jax.model.visibility import Visibility
+from miron_jax.runtime.devices import Tree
+from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer
+
+
+class Tiny(NamedTuple):
+    model: Model
+    tokenizer: Tokenizer
+    folder: Path
+
+
+def load(folder: Path) -> Tiny:
+    config, state = load_hf(folder, jnp.dtype("float32"))
+    return Tiny(Model(config, abstract(config, jnp.dtype("float32"))[0], state), load_tokenizer(str(folder)), folder)
+
+
+LONGEST = 160  # slots of the slow twin's one row, padded on the right
+
+
+@partial(jax.jit, static_argnums=0)
+def last_logits(graphdef: Network, state: Tree, row_T: jax.Array, length: jax.Array) -> jax.Array:
+    decoder = decoder_of(graphdef, state)
+    position = jnp.arange(LONGEST, dtype=jnp.int32)[None]
+    hidden = decoder(row_T[None], position, Visibility(jnp.full((1, LONGEST), LONGEST, jnp.int32), position))
+    head = decoder.head()
+    return head.logits(hidden[0, length - 1][None])[0]
+
+
+def slow_logits(model: Model, ids: Sequence[int]) -> np.ndarray:
+    row = np.zeros(LONGEST, np.int32)
+    row[: len(ids)] = ids
+    return np.asarray(last_logits(model.graphdef, model.state, row, np.int32(len(ids))))
+
+
+def slow_greedy(model: Model, prompt: tuple[int, ...], count: int) -> list[int]:
+    """One token a whole forward pass; NumPy's argmax takes the lowest id among equals, as the engine promises."""
+    ids = list(prompt)
+    for _ in range(count):
+        ids.append(int(slow_logits(model, ids).argmax()))
+    return ids[len(prompt) :]
+
+
+def prompts(count: int, seed: int, vocabulary: int) -> list[tuple[int, ...]]:
+    """Random prompts of 1 to 40 tokens, many of which begin alike."""
+    rng = np.random.default_rng(seed)
+    shared = rng.integers(1, vocabulary, 24).tolist()
+    return [
+        (*shared[: int(rng.integers(0, 25))], *rng.integers(1, vocabulary, int(rng.integers(1, 17))).tolist())
+        for _ in range(count)
+    ]
