@@ -6,6 +6,7 @@
 #   make demo          the package alone in another venv, then `miron-jax eval` with no flags
 #   make real          SmolLM2-135M against torch on a few real CORE and Gauntlet items (about five minutes on two cores)
 #   make parity        SmolLM2-135M and Gemma-3-270M against torch on many
+#   make tpu           the engine's programs, compiled by libtpu for TPUs that are not here, in another venv
 #   make bench         this engine beside torch and lm-eval
 #   make test-bare     the tests without torch, in another venv: make test-bare PYTHON=python3.12 BARE_FLAGS="-k forward"
 
@@ -16,6 +17,7 @@ BUNDLE := $(SHARED)/data/eval_bundle
 VENV := .venv
 BARE := .venv-bare
 PLAIN := .venv-plain
+TPU := .venv-tpu
 RUN := $(VENV)/bin/python
 GAUNTLET = $(RUN) benchmarks/parity_gauntlet.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) \
 	--yamls=$(SHARED)/data/gauntlet_v0_1
@@ -25,7 +27,7 @@ WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 export MIRON_MODELS
 export TRANSFORMERS_VERBOSITY ?= error
 
-.PHONY: venv install lint test test-slow test-all test-bare demo real parity bench
+.PHONY: venv install lint test test-slow test-all test-bare demo real parity bench tpu
 
 venv: $(VENV)/bin/pip
 install: $(VENV)/.installed
@@ -47,6 +49,12 @@ $(BARE)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(BARE)
 	$(BARE)/bin/pip install --quiet --upgrade "setuptools>=77" build hypothesis pytest pytest-xdist
 	$(BARE)/bin/pip install --quiet -e .
+	touch $@
+
+$(TPU)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(TPU)
+	$(TPU)/bin/pip install --quiet --upgrade "setuptools>=77" hypothesis pytest pytest-xdist
+	$(TPU)/bin/pip install --quiet -e ".[tpu]"
 	touch $@
 
 $(PLAIN)/.installed: pyproject.toml
@@ -74,6 +82,9 @@ test-all: test test-slow
 test-bare: $(BARE)/.installed
 	$(BARE)/bin/python -c "import sys, jax; print('Python', sys.version.split()[0], 'jax', jax.__version__)"
 	$(BARE)/bin/python -m pytest $(WORKERS) $(BARE_FLAGS)
+
+tpu: $(TPU)/.installed
+	$(TPU)/bin/python -m pytest -n 2 --durations=20 tests/test_tpu.py
 
 $(MIRON_MODELS)/%/model.safetensors: | $(VENV)/.installed
 	@test -f $(SHARED)/tools/make_real_models.py || \

@@ -1,5 +1,6 @@
 """Settings that every test shares: the CPU backend, strict promotion, and where the real data and models lie."""
 
+import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -31,10 +32,12 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 SLOW = {
     "answers", "benchmarks", "cheats", "demo", "dialogues", "evaluator", "extending", "fuzz", "hf_config", "hf_flax",
     "hf_reader", "hosts", "journal", "mera_run", "miron", "model_parity", "orbax_layouts", "own_factory", "own_model",
-    "packaging", "param_map", "recipes", "rope_class", "sandbox", "sharding", "training_run", "uation_gen",
+    "packaging", "param_map", "recipes", "rope_class", "sandbox", "sharding", "tpu", "training_run", "uation_gen",
     "uation_gen_stories", "uation_gen_user", "uation_gen_words", "uation_run",
 }  # fmt: skip
 
+# Programs for TPUs need libtpu, which `make tpu` installs beside this package in an environment of its own.
+collect_ignore = [] if importlib.util.find_spec("libtpu") else ["test_tpu.py"]
 
 # Of these, what CI runs on the newest Python, jax, flax and orbax too.
 NEWEST = {"evaluator", "orbax_layouts", "own_factory", "own_model", "training_run"}

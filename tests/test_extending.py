@@ -16,6 +16,7 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.registry import find_suites
 from tests.conftest import REPOSITORY
 from tests.tiny_model import make_tokenizer
+from tests.tolerances import CONTINUATION, TOKEN
 
 PAGE = (REPOSITORY / "docs" / "extending.md").read_text(encoding="utf-8")
 BLOCKS: dict[str, str] = dict(re.findall(r"```python\n# (.*?)\n(.*?)```", PAGE, re.DOTALL))
@@ -85,7 +86,7 @@ def test_its_suite_metric_and_kind_are_scored(extended: Path) -> None:
     assert len(samples) == len(WORDS)
     for sample in samples:
         gold, other = (sample["options"][i]["logprob"] for i in (sample["gold"], 1 - sample["gold"]))
-        assert sample["metrics"]["lead"] == pytest.approx(gold - other, abs=1e-4)
+        assert sample["metrics"]["lead"] == pytest.approx(gold - other, abs=CONTINUATION)
         assert sample["metrics"]["accuracy_sum"] == float(gold > other)
     assert plain["metrics"]["lead"]["value"] == pytest.approx(
         sum(sample["metrics"]["lead"] for sample in samples) / len(WORDS)
@@ -123,7 +124,7 @@ print(list(score.token_logprobs))
 """
     ran = python(extended, "-c", code)
     assert ran.returncode == 0, ran.stderr
-    assert json.loads(ran.stdout) == pytest.approx(expected.tolist(), abs=5e-5)
+    assert json.loads(ran.stdout) == pytest.approx(expected.tolist(), abs=TOKEN)
 
 
 def test_its_kernel_gives_the_scores_of_plain_xla(extended: Path) -> None:
@@ -139,7 +140,7 @@ def test_its_kernel_gives_the_scores_of_plain_xla(extended: Path) -> None:
         samples[name] = [json.loads(line) for line in lines]
     for plain, dense in zip(samples["xla"], samples["dense"], strict=True):
         for option, same in zip(plain["options"], dense["options"], strict=True):
-            assert same["logprob"] == pytest.approx(option["logprob"], abs=5e-5)
+            assert same["logprob"] == pytest.approx(option["logprob"], abs=CONTINUATION)
 
 
 def test_a_bad_line_of_its_file_is_named(extended: Path) -> None:

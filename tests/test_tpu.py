@@ -26,7 +26,7 @@ from miron_jax.planning.plan import make_plan
 from miron_jax.runtime.topology import described_placement
 from tests.test_plan import requests_of
 
-pytestmark = pytest.mark.tpu
+jax.config.update("jax_enable_compilation_cache", False)  # its entries cannot be read back without a TPU
 
 TOPOLOGIES = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 LLAMA = {
@@ -67,7 +67,7 @@ class Case(NamedTuple):
     model: str
     chip: str
     mesh: str = ""
-    lengths: tuple[int, ...] = (1024,)
+    lengths: tuple[int, ...] = (1280,)  # no axis of a model is as long
     budget: int = 32768
     sets: int = 0
     dtype: str = "bfloat16"
@@ -75,14 +75,14 @@ class Case(NamedTuple):
 
 # Each is here for what it covers alone.
 CASES = {
-    "1b v5e, short, middle and long rows": Case("llama-1b", "v5e", lengths=(64, 480, 4096)),
+    "1b v5e, short, middle and long rows": Case("llama-1b", "v5e", lengths=(64, 480, 4352)),
     "1b v5p": Case("llama-1b", "v5p"),
-    "1b v6e, float32, id sets": Case("llama-1b", "v6e", sets=3, dtype="float32"),
+    "1b v6e, id sets": Case("llama-1b", "v6e", sets=3),
     "8b v5e over fsdp": Case("llama-8b", "v5e", "fsdp=4"),
     "8b v5p over model": Case("llama-8b", "v5p", "model=4"),
     "8b v6e over data and model": Case("llama-8b", "v6e", "data=2,model=2"),
-    "gemma v6e over all three axes, windows and 262k ids": Case("gemma3-1b", "v5e", "data=2,fsdp=2"),
-    "gpt2 v5p, learned positions, id sets": Case("gpt2", "v5p", sets=3),
+    "gemma v5e over data and fsdp, windows and 262k ids": Case("gemma3-1b", "v5e", "data=2,fsdp=2"),
+    "gpt2 v5p, float32, learned positions": Case("gpt2", "v5p", lengths=(640,), dtype="float32"),
     "qwen v6e, heads are normed": Case("qwen3-0.6b", "v6e", "data=4"),
 }
 

@@ -16,17 +16,26 @@ def block_kinds(
 ) -> jax.Array:
     """int32 [B, T / query_block, T / key_block]: SKIP, MASKED or WHOLE.  T is a multiple of both sizes."""
     rows, length = subtree_end_BT.shape
-    subtree_end_BJC = subtree_end_BT.reshape(rows, -1, key_block)
+
+    def extremes(x_BT: jax.Array, block: int) -> tuple[jax.Array, jax.Array]:
+        """Lowest and highest of each block, [B, T / block].  In two axes: libtpu 0.0.42 fails on three under a mesh."""
+        x_XC = x_BT.reshape(-1, block)
+        return x_XC.min(axis=1).reshape(rows, -1), x_XC.max(axis=1).reshape(rows, -1)
+
+    lowest_end_BJ, highest_end_BJ = extremes(subtree_end_BT, key_block)
     first_I1 = (jnp.arange(length // query_block, dtype=jnp.int32) * query_block)[:, None]
     last_I1 = first_I1 + query_block - 1
     first_1J = (jnp.arange(length // key_block, dtype=jnp.int32) * key_block)[None]
     last_1J = first_1J + key_block - 1
-    seen = (first_1J <= last_I1)[None] & (subtree_end_BJC.max(axis=2)[:, None] > first_I1[None])
-    whole = (last_1J <= first_I1)[None] & (subtree_end_BJC.min(axis=2)[:, None] > last_I1[None])
+    seen = (first_1J <= last_I1)[None] & (highest_end_BJ[:, None] > first_I1[None])
+    whole = (last_1J <= first_I1)[None] & (lowest_end_BJ[:, None] > last_I1[None])
     if window is not None:
-        query_BIC, key_BJC = position_BT.reshape(rows, -1, query_block), position_BT.reshape(rows, -1, key_block)
-        nearest = query_BIC.min(axis=2)[:, :, None] - key_BJC.max(axis=2)[:, None]
-        farthest = query_BIC.max(axis=2)[:, :, None] - key_BJC.min(axis=2)[:, None]
+        (lowest_BI, highest_BI), (lowest_BJ, highest_BJ) = (
+            extremes(position_BT, query_block),
+            extremes(position_BT, key_block),
+        )
+        nearest = lowest_BI[:, :, None] - highest_BJ[:, None]
+        farthest = highest_BI[:, :, None] - lowest_BJ[:, None]
         seen, whole = seen & (nearest < window), whole & (farthest < window)
     return jnp.where(seen, jnp.where(whole, WHOLE, MASKED), SKIP).astype(jnp.int32)
 

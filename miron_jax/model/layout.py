@@ -13,13 +13,15 @@ deliberately does not know devices.
 An axis whose size the number of devices does not divide is not split.  No result depends on the split.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
-from jax.sharding import PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from miron_jax.model.config import ModelConfig
-from miron_jax.runtime.devices import FSDP, MODEL, Placement
+from miron_jax.model.decoder import leaf_name
+from miron_jax.runtime.devices import FSDP, MODEL, Placement, Tree
 
 _BY_OUTPUT, _BY_INPUT = ("q", "k", "v", "gate", "up"), ("out", "down")
 
@@ -66,6 +68,18 @@ def heads_axis(config: ModelConfig, placement: Placement) -> str | None:
 def put_weight(path: str, host: np.ndarray, config: ModelConfig, placement: Placement):
     """Copy one leaf to its devices."""
     return placement.put_weight(host, *layout_of(path, host.shape, config, placement))
+
+
+def placed_shapes(state: Tree, config: ModelConfig, placement: Placement) -> Tree:
+    """Shapes, dtypes and shardings of a state of ShapeDtypeStructs on these devices: programs compile for them."""
+
+    def one(path: Any, leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        spec, shape = layout_of(leaf_name(path), leaf.shape, config, placement)
+        mesh = placement.mesh
+        sharding = SingleDeviceSharding(placement.device) if mesh is None else NamedSharding(mesh, spec)
+        return jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=sharding)
+
+    return jax.tree_util.tree_map_with_path(one, state)
 
 
 def _fsdp(size: int, placement: Placement) -> str | None:

@@ -104,11 +104,13 @@ def _on_each_device(
     An axis that its devices do not divide is computed whole by each.  For use inside a program of `Placement.compile`.
     """
     mesh = jax.sharding.get_abstract_mesh()
-    axes = {axis for axis in (FSDP, MODEL) if mesh.shape.get(axis, 1) > 1}
+    axes = set(mesh.axis_names) - set(
+        mesh.manual_axes
+    )  # those of size 1, too: a kernel is compiled under manual axes alone
     if not axes:
         return attend(*rows, window=window, **rules)
-    by_rows = FSDP if FSDP in axes and rows[0].shape[0] % mesh.shape[FSDP] == 0 else None
-    by_heads = MODEL if MODEL in axes and rows[1].shape[2] % mesh.shape[MODEL] == 0 else None
+    by_rows = FSDP if rows[0].shape[0] % mesh.shape[FSDP] == 0 else None
+    by_heads = MODEL if rows[1].shape[2] % mesh.shape[MODEL] == 0 else None
     heads, places = PartitionSpec(by_rows, None, by_heads), PartitionSpec(by_rows)
     specs = (PartitionSpec(), heads, heads, heads, places, places)
 

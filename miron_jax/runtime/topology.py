@@ -42,7 +42,8 @@ def described_devices(topology: str) -> list[Device]:
         raise InputError(
             f"{topology!r} is not a known topology, expected {', '.join(CHIPS)} and sizes, such as {EXAMPLES}"
         )
-    # libtpu otherwise asks a metadata server what it runs on.
+    # libtpu otherwise asks a metadata server what it runs on, and serves one process of a machine.
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
