@@ -59,7 +59,7 @@ class GrowingText:
             start = time.perf_counter()
             self._cache, self._read_call = self._compiled(num_tokens)
             self.speed.compile_seconds = time.perf_counter() - start
-            say(f"compiled read {self._cache.num_places}, {self.speed.compile_seconds:.1f} s")
+            say(f"compiled read {self._cache.num_positions}, {self.speed.compile_seconds:.1f} s")
 
     def _compiled(self, num_tokens: int) -> tuple[Cache, jax.stages.Compiled]:
         model, dtype = self.model, self.model.state["embedding_VD"][...].dtype
@@ -106,7 +106,7 @@ class GrowingText:
         return self._logits_V
 
     def _read(self, ids: np.ndarray, position: int) -> np.ndarray:
-        assert position + len(ids) <= self._cache.num_places, "the cache silently drops tokens beyond its size"
+        assert position + len(ids) <= self._cache.num_positions, "the cache silently drops tokens beyond its size"
         tokens = np.zeros((1, READ), np.int32)
         tokens[0, : len(ids)] = ids
         counts = np.asarray([position], np.int32), np.asarray([len(ids)], np.int32)
@@ -129,7 +129,7 @@ def read(
     position_1T = position_1[:, None] + ahead_1T
     hidden_1TD, new = decoder.keeping(tokens_1T, position_1T, Continuation(position_1), past=cache)
     logits_1V = decoder.head().logits(jnp.take(hidden_1TD[0], count_1 - 1, axis=0))
-    kept_1T = jnp.where(ahead_1T < count_1[:, None], position_1T, cache.num_places)  # padding is dropped
+    kept_1T = jnp.where(ahead_1T < count_1[:, None], position_1T, cache.num_positions)  # padding is dropped
     return cache.with_tokens(new.key_LBTKH, new.value_LBTKH, kept_1T), logits_1V[0]
 
 

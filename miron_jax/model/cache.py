@@ -43,7 +43,7 @@ class Cache(NamedTuple):
         return self.key_LJBKHC.shape[5]
 
     @property
-    def num_places(self) -> int:
+    def num_positions(self) -> int:
         """Positions of a slot."""
         return self.num_blocks * self.block
 
@@ -56,23 +56,23 @@ class Cache(NamedTuple):
 
         return block_of(self.key_LJBKHC), block_of(self.value_LJBKCH)
 
-    def with_tokens(self, key_LBTKH: jax.Array, value_LBTKH: jax.Array, place_BT: jax.Array) -> Self:
-        """The cache with new tokens of every slot at the positions `place_BT`, int32; one beyond the slot is dropped."""
+    def with_tokens(self, key_LBTKH: jax.Array, value_LBTKH: jax.Array, position_BT: jax.Array) -> Self:
+        """The cache with new tokens of every slot at the positions `position_BT`, int32; one beyond the slot is dropped."""
         slot_B1 = jnp.arange(self.num_slots, dtype=jnp.int32)[:, None]
-        block_BT, within_BT = place_BT // self.block, place_BT % self.block
+        block_BT, within_BT = position_BT // self.block, position_BT % self.block
 
         key_BTLKH, value_BTLKH = (x.transpose(1, 2, 0, 3, 4) for x in (key_LBTKH, value_LBTKH))
         key = self.key_LJBKHC.at[:, block_BT, slot_B1, :, :, within_BT].set(key_BTLKH, mode="drop")
         value = self.value_LJBKCH.at[:, block_BT, slot_B1, :, within_BT].set(value_BTLKH, mode="drop")
         return type(self)(key, value)
 
-    def with_slot(self, key_LPKH: jax.Array, value_LPKH: jax.Array, place_S: jax.Array, slot: jax.Array) -> Self:
-        """The cache with one slot filled: its position s is slot `place_S[s]` (int32) of a prefilled batch."""
+    def with_slot(self, key_LPKH: jax.Array, value_LPKH: jax.Array, node_S: jax.Array, slot: jax.Array) -> Self:
+        """The cache with one slot filled: its position s is slot `node_S[s]` (int32) of a prefilled batch."""
         zero = jnp.int32(0)
         start = (zero, zero, slot, zero, zero, zero)
 
         def blocks(x_LPKH: jax.Array) -> jax.Array:
-            x_LSKH = x_LPKH[:, place_S]
+            x_LSKH = x_LPKH[:, node_S]
             return x_LSKH.reshape(x_LSKH.shape[0], self.num_blocks, 1, self.block, *x_LSKH.shape[2:])
 
         key = blocks(key_LPKH).transpose(0, 1, 2, 4, 5, 3)

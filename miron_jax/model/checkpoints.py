@@ -34,7 +34,6 @@ from miron_jax.model.training_run import (
     check_finite,
     files_fingerprint,
     load_step,
-    load_tree,
     pick_steps,
     training_steps,
 )
@@ -331,8 +330,10 @@ def _load_own(own_model: OwnModel, config: RunConfig, checkpoint: Checkpoint, pl
             f"--model={config.model}: its OwnModel has no params: give them, or their shapes and --checkpoint"
         )
     if checkpoint.folder is not None:
+        from miron_jax.model.orbax_reader import load_tree  # imported here because Orbax is slow to import
+
         with local_copy(checkpoint.folder) as folder:
-            state = load_tree(folder, own_model.params, config.param_map)
+            state = check_finite(folder, load_tree(folder, own_model.params, config.param_map))
     elif any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
         raise InputError(f"--model={config.model}: its params are shapes without numbers: name them with --checkpoint")
     else:

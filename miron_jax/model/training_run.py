@@ -124,16 +124,6 @@ def load_step(
     return check_finite(folder, load_hf(folder, dtype, put, config).state)
 
 
-def load_tree(folder: Path, tree: Any, param_map: str | None = None) -> Any:
-    """Weights of a user's own model from an Orbax checkpoint; `tree` has their structure, shapes and dtypes.
-
-    Raises InputError for weights that are damaged, not finite, or of another model.
-    """
-    from miron_jax.model import orbax_reader
-
-    return check_finite(folder, orbax_reader.load_tree(folder, tree, param_map))
-
-
 def check_finite(source: Path | str, state: Any) -> Any:
     """Return the state.  Raises InputError, which names `source`, if it holds NaN or infinity."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
