@@ -3,75 +3,21 @@
 Each case compiles programs of a real architecture, whose weights are shapes alone, and reads the compiled text.
 """
 
-import json
 import re
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import SingleDeviceSharding
 
 from miron_jax.config import parse_mesh
 from miron_jax.engine.forward import Forward
-from miron_jax.engine.model import Model
-from miron_jax.model.costs import cost_model
-from miron_jax.model.decoder import abstract
-from miron_jax.model.hf_config import from_hf_config
-from miron_jax.model.layout import placed_shapes
-from miron_jax.planning.plan import make_plan
-from miron_jax.runtime.topology import described_placement
-from tests.test_plan import requests_of
-
-jax.config.update("jax_enable_compilation_cache", False)  # its entries cannot be read back without a TPU
-
-TOPOLOGIES = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
-LLAMA = {
-    "model_type": "llama", "vocab_size": 128256, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
-    "rope_theta": 5e5, "hidden_act": "silu", "num_key_value_heads": 8,
-}  # fmt: skip
-CONFIGS: dict[str, dict[str, Any]] = {
-    "llama-1b": {
-        **LLAMA, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
-        "head_dim": 64, "tie_word_embeddings": True,
-    },
-    "llama-8b": {
-        **LLAMA, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
-        "head_dim": 128, "tie_word_embeddings": False,
-    },
-    "llama-70b": {
-        **LLAMA, "hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64,
-        "head_dim": 128, "tie_word_embeddings": False,
-    },
-    "gemma3-1b": {
-        "model_type": "gemma3_text", "vocab_size": 262144, "hidden_size": 1152, "intermediate_size": 6912,
-        "num_hidden_layers": 26, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 256,
-        "sliding_window": 512, "query_pre_attn_scalar": 256, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
-        "hidden_activation": "gelu_pytorch_tanh", "rope_theta": 1e6, "rope_local_base_freq": 1e4,
-        "layer_types": ["full_attention" if i % 6 == 5 else "sliding_attention" for i in range(26)],
-    },
-    "gpt2": {"model_type": "gpt2"},
-    "qwen3-0.6b": {
-        "model_type": "qwen3", "vocab_size": 151936, "hidden_size": 1024, "intermediate_size": 3072,
-        "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
-        "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "rope_theta": 1e6, "hidden_act": "silu",
-        "tie_word_embeddings": True, "attention_bias": False,
-    },
-}  # fmt: skip
-
-
-class Case(NamedTuple):
-    model: str
-    chip: str
-    mesh: str = ""
-    lengths: tuple[int, ...] = (1280,)  # no axis of a model is as long
-    budget: int = 32768
-    sets: int = 0
-    dtype: str = "bfloat16"
-
+from miron_jax.errors import InputError
+from miron_jax.kernels.forest_attention import implementation
+from miron_jax.kernels.forest_attention.tpu import TABLE, block_of
+from miron_jax.runtime.topology import CHIPS, chip_of, described_devices, described_placement
+from tests.tpu_models import TOPOLOGIES, Case, model_of, plan_of
 
 # Each is here for what it covers alone.
 CASES = {
@@ -87,29 +33,13 @@ CASES = {
 }
 
 
-@cache
-def model_of(name: str, chip: str, mesh: str, dtype: str, folder: Path) -> Model:
-    """The model with shapes for weights, on described devices."""
-    (folder / "config.json").write_text(json.dumps(CONFIGS[name]))
-    config = from_hf_config(folder)
-    placement = described_placement(TOPOLOGIES[chip], parse_mesh(mesh or None))
-    graphdef, state = abstract(config, jnp.dtype(dtype))
-    return Model(config, graphdef, placed_shapes(state, config, placement), placement)
-
-
 def programs_of(case: Case, folder: Path) -> dict[int, jax.stages.Compiled]:
     """Row length -> the program that scores rows of it, as a run compiles it."""
-    model = model_of(case.model, case.chip, case.mesh, case.dtype, folder)
-    id_sets = [np.arange(10 * i, 10 * i + 10) for i in range(case.sets)]
-    forward = Forward(model, case.budget, id_sets=id_sets)
+    model = model_of(case, folder)
+    forward = Forward(model, case.budget, id_sets=[np.arange(10 * i, 10 * i + 10) for i in range(case.sets)])
     assert forward.attention == "tpu"
     for length in case.lengths:
-        count = case.budget * forward.placement.shards // length
-        first = np.arange(count) + 1  # requests of a first token each share nothing
-        requests = requests_of([([int(i), *range(1, length + 1)], length // 2) for i in first])
-        if case.sets:
-            requests = replace(requests, id_set=np.arange(count, dtype=np.int32) % case.sets)
-        forward.compile(make_plan(requests, cost_model(model.config), (length,)))
+        forward.compile(plan_of(case, model, length))
     return {shape.length: program for shape, program in forward._programs.items()}
 
 
@@ -145,3 +75,66 @@ def float32_matmuls(text: str) -> list[str]:
         if matmul and "f32" in (dtypes.get(operand) for operand in matmul.groups()):
             found.append(line[:200])
     return found
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize(
+    ("rows", "length", "heads", "kv_heads", "head_dim", "window", "softcap"),
+    [
+        (8, 512, 16, 8, 128, None, None),
+        (8, 480, 12, 12, 64, None, None),
+        (8, 32, 32, 8, 64, None, None),
+        (4, 640, 4, 1, 256, 100, 30.0),
+        (4, 640, 8, 2, 80, 100, None),
+        (2, 640, 5, 5, 64, None, 30.0),
+        (8, 32768, 2, 1, 128, None, None),  # the table is as large as it may be
+        (9, 32768, 2, 1, 128, None, None),  # and would be larger here
+        (512, 1024, 2, 2, 64, None, None),
+    ],
+)
+def test_the_kernel_compiles(
+    chip: str,
+    rows: int,
+    length: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    window: int | None,
+    softcap: float | None,
+) -> None:
+    here = SingleDeviceSharding(described_devices(TOPOLOGIES[chip])[0])
+    places = [jax.ShapeDtypeStruct((rows, length), "int32", sharding=here)] * 2
+    for dtype in ("bfloat16", "float32"):
+        q, k = (jax.ShapeDtypeStruct((rows, length, n, head_dim), dtype, sharding=here) for n in (heads, kv_heads))
+        attend = jax.jit(implementation("tpu"), static_argnames=("scale", "window", "softcap"))
+        with jax.default_matmul_precision("highest"):
+            attend.lower(q, k, k, *places, scale=0.1, window=window, softcap=softcap).compile()
+
+
+def test_blocks_grow_where_their_table_would_not_fit() -> None:
+    assert (block_of(8, 32768), block_of(9, 32768), block_of(512, 64), block_of(1, 200)) == (256, 512, 64, 208)
+    for rows, length in ((8, 32768), (9, 32768), (100, 32768), (4096, 4096)):
+        assert rows * (-(-length // block_of(rows, length))) ** 2 <= TABLE
+
+
+@pytest.mark.parametrize(
+    ("topology", "sentence"),
+    [
+        ("v9:2x2", "'v9:2x2' is not a known topology, expected v5e, v5p, v6e and sizes, such as v5e:2x2"),
+        ("v5e", "is not a known topology"),
+        ("v5e:3x5", "is not a topology that libtpu knows"),
+    ],
+)
+def test_an_unknown_topology_is_one_sentence(topology: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        described_devices(topology)
+
+
+def test_a_mesh_that_is_larger_than_its_topology() -> None:
+    with pytest.raises(InputError, match=r"--mesh=data=8 takes 8 devices, v5e:2x2 has 4"):
+        described_placement("v5e:2x2", parse_mesh("data=8"))
+
+
+def test_chips_are_told_by_their_kind() -> None:
+    for name, chip in CHIPS.items():
+        assert chip_of(described_devices(TOPOLOGIES[name])[0]) == chip

@@ -196,14 +196,15 @@ class Layer(nnx.Module):
         self.mlp_post_norm = norm() if config.post_norms else None
 
     def __call__(self, x_BTD: jax.Array, context: LayerContext) -> tuple[jax.Array, KeyValues]:
-        normed_BTD = _normed(self.attn_norm, x_BTD)
+        dtype = self.mlp.up.kernel_IO[...].dtype
+        normed_BTD = _stored(_normed(self.attn_norm, x_BTD).astype(dtype))
         y_BTD, key_values = self.attn(normed_BTD, context)
-        after_BTD = x_BTD + self.config.residual_scale * _normed(self.attn_post_norm, y_BTD)
+        after_BTD = _stored(x_BTD + self.config.residual_scale * _normed(self.attn_post_norm, y_BTD))
         if self.config.parallel is None:
-            normed_BTD = _normed(self.mlp_norm, after_BTD)
+            normed_BTD = _stored(_normed(self.mlp_norm, after_BTD).astype(dtype))
         elif self.config.parallel == "own_norm":
-            normed_BTD = _normed(self.mlp_norm, x_BTD)
-        y_BTD = self.mlp(normed_BTD)
+            normed_BTD = _stored(_normed(self.mlp_norm, x_BTD).astype(dtype))
+        y_BTD = _stored(self.mlp(normed_BTD))
         return after_BTD + self.config.residual_scale * _normed(self.mlp_post_norm, y_BTD), key_values
 
 
@@ -364,6 +365,15 @@ def _distinct(ropes: tuple[Rope, ...]) -> tuple[Rope, ...]:
 def _qk_norm_shape(config: ModelConfig, num_heads: int) -> tuple[int, ...]:
     shapes = {"head": (config.head_dim,), "each_head": (num_heads, config.head_dim)}
     return shapes.get(str(config.qk_norm), (num_heads * config.head_dim,))
+
+
+def _stored(x: jax.Array) -> jax.Array:
+    """x itself; on a TPU it is computed once and stored.
+
+    XLA otherwise computes a norm again in every tile of each matmul that reads it, and reduces rows within the matmul before
+    it: by the compiler's estimate a layer then takes an eighth longer (benchmarks/tpu_estimate.py).
+    """
+    return jax.lax.platform_dependent(x, tpu=jax.lax.optimization_barrier, default=lambda x: x)
 
 
 def _normed(norm: Norm | None, x: jax.Array) -> jax.Array:
