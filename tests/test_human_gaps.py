@@ -7,7 +7,7 @@ import pytest
 from miron_jax.definitions.data_files import DataState
 from miron_jax.definitions.records import HumanBaseline
 from miron_jax.statistics.estimate import Estimate, estimate, wilson
-from miron_jax.statistics.gaps import Gap, gaps, newcombe
+from miron_jax.statistics.human_gaps import Gap, gaps, newcombe
 from miron_jax.tasks.human_baselines import EVAL_UATION, MERA
 from miron_jax.tasks.mera.metrics import total_score
 from miron_jax.tasks.mera.suite import V1, V12

@@ -28,7 +28,7 @@ from miron_jax.kernels.forest_attention.choose import Choice
 from miron_jax.model.costs import cost_model
 from miron_jax.model.decoder import abstract, leaf_name, random_params
 from miron_jax.model.hf_config import from_hf_config
-from miron_jax.model.layout import layout_of, put_weight
+from miron_jax.model.sharding import layout_of, put_weight
 from miron_jax.planning.request_batches import Totals
 from miron_jax.runtime.devices import AXES, DATA, Placement
 from miron_jax.tokens.tokenizers import load_tokenizer

@@ -15,7 +15,7 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.model.costs import cost_model
 from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_config import from_hf_config
-from miron_jax.model.layout import placed_shapes
+from miron_jax.model.sharding import placed_shapes
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import Plan
 from miron_jax.runtime.topology import described_placement

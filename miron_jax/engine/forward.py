@@ -31,8 +31,8 @@ from miron_jax.errors import InputError
 from miron_jax.kernels.target_logprob.xla import id_set_logprob, target_logprob
 from miron_jax.model.costs import rope_classes_of
 from miron_jax.model.decoder import Decoder
-from miron_jax.model.layout import padded_vocabulary
 from miron_jax.model.own import bind
+from miron_jax.model.sharding import padded_vocabulary
 from miron_jax.model.visibility import Visibility
 from miron_jax.planning.records import Plan
 from miron_jax.runtime.devices import Placement, Tree

@@ -33,8 +33,8 @@ from miron_jax.model.cache import Cache
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import cost_model
 from miron_jax.model.decoder import KeyValues
-from miron_jax.model.layout import heads_axis
 from miron_jax.model.own import OwnModel
+from miron_jax.model.sharding import heads_axis
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import Plan
 from miron_jax.ragged import end_to_end

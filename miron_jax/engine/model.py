@@ -20,8 +20,8 @@ from miron_jax.kernels.forest_attention.choose import Choice, Heads, choose
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import Decoder, abstract
 from miron_jax.model.hf_reader import load_hf
-from miron_jax.model.layout import heads_axis
 from miron_jax.model.own import OwnModel
+from miron_jax.model.sharding import heads_axis
 from miron_jax.runtime.devices import FSDP, MODEL, Placement, Tree
 
 Network = nnx.GraphDef[Decoder] | OwnModel

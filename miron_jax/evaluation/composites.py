@@ -1,4 +1,4 @@
-"""A suite's composites with their uncertainty.
+"""A suite's composites, with the intervals that statistics/estimate gives them.
 
 Arrives: a suite, an `Outcome`.  Leaves: `Composite`s and their `Estimate`s.  It deliberately does not know how a suite
 weighs its tasks.

@@ -1,4 +1,4 @@
-"""The key/value cache of generation, in the layout that attention reads.
+"""The key/value cache of generation and of dialogues that grow turn by turn: positions in blocks, a slot for each text.
 
 Arrives: keys and values of some tokens, and their positions.  Leaves: the cache with them, or one block of it.  It
 deliberately does not know what is visible or when a slot is free.

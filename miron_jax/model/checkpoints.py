@@ -26,9 +26,9 @@ from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.hf_files import has_tensors
 from miron_jax.model.hf_reader import from_hub, resolve_model
-from miron_jax.model.layout import put_weight
 from miron_jax.model.own import OwnModel, code_fingerprint, is_factory, make_own_model, source_file
 from miron_jax.model.remote import folder_at, local_config_files, local_copy
+from miron_jax.model.sharding import put_weight
 from miron_jax.model.training_run import (
     Checkpoint,
     check_finite,

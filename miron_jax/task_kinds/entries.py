@@ -17,7 +17,7 @@ from miron_jax.engine.records import Score
 from miron_jax.files.readers import JsonObject
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.statistics.estimate import Estimate, TaskEstimates
-from miron_jax.statistics.gaps import gaps
+from miron_jax.statistics.human_gaps import gaps
 from miron_jax.task_kinds.interface import Facts, TaskScores
 
 

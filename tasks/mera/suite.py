@@ -31,9 +31,9 @@ from miron_jax.metrics.choices import SUM
 from miron_jax.metrics.programs import AT_STOP
 from miron_jax.prompting.draws import OWN_ANSWERS
 from miron_jax.tasks.human_baselines import MERA
-from miron_jax.tasks.mera.dialogue import IN_ORDER, TURN_PROMPT, parse_turn
 from miron_jax.tasks.mera.metrics import MCC
 from miron_jax.tasks.mera.records import DRAW, ORDER, SEPARATOR, arrange, parse_problem, parse_record
+from miron_jax.tasks.mera.rutie import IN_ORDER, TURN_PROMPT, parse_turn
 from miron_jax.tasks.mera.scoring import PASS_AT, answered_record
 from miron_jax.tasks.mera.table import DataSet, Version, data_sets
 from miron_jax.tokens.spans import AFTER_COMMON_PREFIX, AFTER_CONTEXT
