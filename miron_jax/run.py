@@ -255,7 +255,7 @@ class Evaluation:
         """The journal of these weights; None without a store, and on all hosts but the first of a mesh that spans hosts."""
         start = time.perf_counter()
         assert model.placement is not None
-        if self.store is None or (model.placement.is_global and not self.hosts.is_first):
+        if self.store is None:
             yield None
             return
         key = run_key(
@@ -275,6 +275,9 @@ class Evaluation:
                 f"process {self.hosts.index} has other weights than process 0, or another tokenizer, device or precision: "
                 "give all processes the same files and flags on devices of one kind"
             )
+        if model.placement.is_global and not self.hosts.is_first:
+            yield None
+            return
         if answers is not None:
             key = self._key_of_answers(self.store, key, answers, model.placement.is_global)
         with Journal(self.store, key, str(self.hosts.index), self.say) as journal:

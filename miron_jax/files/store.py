@@ -100,31 +100,6 @@ def _remote(name: str) -> Any:
         ) from None
 
 
-@contextlib.contextmanager
-def together(store: Store, hosts: Any) -> Iterator[None]:
-    """Check that all hosts share one folder: each looks for a file that the first one writes.  Raises InputError."""
-    if hosts.count == 1:
-        yield
-        return
-    marker = hosts.agree("folder", f".shared-{uuid.uuid4().hex}")
-    if hosts.is_first:
-        store.put(marker, b"")
-    hosts.agree("folder is there")
-    start = time.monotonic()
-    while not store.has(marker):
-        if time.monotonic() - start > SEEN_SECONDS:
-            raise InputError(
-                f"--output={store.name}: what process 0 put there is not seen on {socket.gethostname()}: name a folder that "
-                "all hosts share"
-            )
-        time.sleep(0.2)
-    hosts.tell("folder is seen")
-    if hosts.is_first:
-        hosts.gather("folder is seen")
-        store.remove(marker)
-    yield
-
-
 class Lock:
     """Lets one run at a time write to a store.  Raises InputError if another run holds the lock.
 
