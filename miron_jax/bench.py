@@ -42,9 +42,9 @@ def measure(config: RunConfig, inputs: Inputs, say: Callable[[str], None]) -> Be
     """Measure scoring on the first request batch of `eval`, without generation.  Raises InputError."""
     if not any(kind_of(source.task).scores_spans for source in inputs.sources):
         raise InputError("--tasks: all of these generate texts, and bench times scoring: name a task with choices")
-    found = find_model(config)
-    architecture, placement = architecture_of(config, found), Placement.choose(config.sharding, config.mesh)
-    first = next(rounds(config, found, say, lambda checkpoint: False))
+    files = find_model(config)
+    architecture, placement = architecture_of(config, files), Placement.choose(config.sharding, config.mesh)
+    first = next(rounds(config, files, say, lambda checkpoint: False))
     _, state = next(loaded(architecture, config, first, placement))
     model = Model(architecture.config, architecture.network, state, placement, config.attention)
     peak = matmul_rate(config.dtype, placement.device)

@@ -90,8 +90,8 @@ class Evaluator:
         self._results_of_step = steps_there(self.config) if self._writes else {}
         self._first: Any = None  # tree structure of the first weights; shape, dtype and sharding of each leaf
         self._loggers = open_loggers(self.config)
-        self._found = _find(model, self.config)
-        inputs, architecture = find_inputs(self.config), _architecture(model, self._found, tokenizer, self.config)
+        self._files = _find_files(model, self.config)
+        inputs, architecture = find_inputs(self.config), _architecture(model, self._files, tokenizer, self.config)
         self.evaluation = Evaluation(self.config, inputs, architecture, say, row_axes=row_axes)
 
     def run(self, params: Any = None, step: int | None = None) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class Evaluator:
         """
         check_backend_flags()
         start = time.perf_counter()
-        state = _state(self._found, self.evaluation.architecture, self.config, params)
+        state = _state(self._files, self.evaluation.architecture, self.config, params)
         self._check_like_first(state)
         outcome = self.evaluation.score(state, time.perf_counter() - start, checkpoint=Checkpoint(step, None))
         assert outcome is not None, "an Evaluator is not shared between hosts"
@@ -168,10 +168,10 @@ def score(
     """
     check_backend_flags()
     config = RunConfig(model="OwnModel" if isinstance(model, OwnModel) else str(model), tasks=("none",), dtype=dtype)  # type: ignore[arg-type]
-    found = _find(model, config)
-    architecture = _architecture(model, found, tokenizer, config)
+    files = _find_files(model, config)
+    architecture = _architecture(model, files, tokenizer, config)
     requests = _requests(architecture, texts)
-    state = _state(found, architecture, config, params)
+    state = _state(files, architecture, config, params)
     check = SelfCheck(tolerance_of(architecture.config, state, dtype))
     with jax.default_matmul_precision("highest"):
         if isinstance(architecture.config, OwnModel):
@@ -194,28 +194,28 @@ def load_params(folder: str | Path, dtype: str = "float32") -> Any:
     """Weights of a folder (or hub id, or a training run's last step) as a state of the engine's Decoder, on the default
     device.  Raises InputError."""
     config = RunConfig(model=str(folder), tasks=("none",), dtype=dtype)  # type: ignore[arg-type]
-    found = find_model(config)
-    return _load_last(found, architecture_of(config, found), config)
+    files = find_model(config)
+    return _load_last(files, architecture_of(config, files), config)
 
 
-def _find(model: OwnModel | str | Path, config: RunConfig) -> ModelFiles:
+def _find_files(model: OwnModel | str | Path, config: RunConfig) -> ModelFiles:
     return ModelFiles(None, None, model) if isinstance(model, OwnModel) else find_model(config)
 
 
-def _load_last(found: ModelFiles, architecture: Architecture, config: RunConfig) -> Any:
-    return load(architecture, config, checkpoints_of(config, found)[-1], Placement.default())
+def _load_last(files: ModelFiles, architecture: Architecture, config: RunConfig) -> Any:
+    return load(architecture, config, checkpoints_of(config, files)[-1], Placement.default())
 
 
-def _state(found: ModelFiles, architecture: Architecture, config: RunConfig, params: Any) -> Any:
+def _state(files: ModelFiles, architecture: Architecture, config: RunConfig, params: Any) -> Any:
     """`params` as arrays of the engine; None: the model's own, of its last checkpoint."""
     if params is None:
-        params = _load_last(found, architecture, config)
+        params = _load_last(files, architecture, config)
     return with_auto_axes(jax.tree.map(jnp.asarray, params))
 
 
-def _architecture(model: OwnModel | str | Path, found: ModelFiles, tokenizer: Any, config: RunConfig) -> Architecture:
+def _architecture(model: OwnModel | str | Path, files: ModelFiles, tokenizer: Any, config: RunConfig) -> Architecture:
     if not isinstance(model, OwnModel):
-        architecture = architecture_of(config, found)
+        architecture = architecture_of(config, files)
         return architecture if tokenizer is None else architecture._replace(tokenizer=_tokenizer(tokenizer))
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
     if tokenizer is None:

@@ -1,5 +1,6 @@
 """Several processes on this machine: the same results, work dealt out evenly, and an end with a sentence if one is lost."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import sys
 import time
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -21,8 +23,10 @@ from flax import nnx
 
 from miron_jax.config import RunConfig
 from miron_jax.engine.text_requests import TextRequest
+from miron_jax.errors import InputError
 from miron_jax.evaluation.texts import _blocks
 from miron_jax.model.hf_reader import load_hf
+from miron_jax.run import Evaluation
 from miron_jax.runtime.hosts import Hosts, deal
 from tests.test_journal import WRITES_AT_ONCE, done, parts_in, same_results
 from tests.tiny_model import make_model, write_core_data
@@ -269,3 +273,22 @@ def test_a_coordinator_wants_number_and_place(tmp_path: Path) -> None:
     assert "--distributed:" in found.stderr
     assert "expected a cluster that JAX knows" in found.stderr
     assert RunConfig(model="demo", tasks=("core",)).sharding == "pmap"
+
+
+def test_a_host_of_a_global_mesh_that_took_other_attention_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each host tries the kernel on its own device; hosts that compile different programs would wait for each other."""
+    monkeypatch.setattr("miron_jax.run.attention_of", lambda model: SimpleNamespace(name="xla"))
+    monkeypatch.setattr("miron_jax.run.tokenizer_fingerprint", lambda tokenizer: "t")
+    monkeypatch.setattr(
+        "miron_jax.run.Placement.of", lambda state: SimpleNamespace(device=SimpleNamespace(platform="tpu"))
+    )
+    for answer, words in ((lambda name, key: key, None), (lambda name, key: "another", "process 1 has other weights")):
+        hosts = SimpleNamespace(is_first=False, index=1, agree=answer)
+        evaluation: Any = SimpleNamespace(
+            store=object(), hosts=hosts, config=SimpleNamespace(dtype="float32"), _num_scored=0,
+            architecture=SimpleNamespace(source="s", eos_ids=(), tokenizer=None),
+        )  # fmt: skip
+        model: Any = SimpleNamespace(config=None, state=None, placement=SimpleNamespace(is_global=True))
+        outcome = pytest.raises(InputError, match=words) if words else contextlib.nullcontext()
+        with outcome, Evaluation._journal(evaluation, model, "w", None) as journal:
+            assert journal is None

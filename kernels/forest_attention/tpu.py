@@ -67,15 +67,15 @@ def forest_attention(
     def key(b: Any, step: Any, i: Any, j: Any, table: Any, *_: Any) -> tuple[Any, ...]:
         return b, key_block(b, i, j, table), jax.lax.div(step * heads, n // kv_heads * kv)
 
-    place = pl.BlockSpec((1, 1, block), lambda b, step, i, j, table, *_: (b, 0, key_block(b, i, j, table)))
-    own = pl.BlockSpec((1, block, 1), lambda b, step, i, j, *_: (b, i, 0))
+    key_place = pl.BlockSpec((1, 1, block), lambda b, step, i, j, table, *_: (b, 0, key_block(b, i, j, table)))
+    query_place = pl.BlockSpec((1, block, 1), lambda b, step, i, j, *_: (b, i, 0))
     wide = pl.BlockSpec((1, block, heads * h), query)
     narrow = pl.BlockSpec((1, block, kv * h), key)
     arrays = [rows(q_BTNH), rows(k_BTKH), rows(v_BTKH), subtree_end_BT[:, None]]
-    specs = [wide, narrow, narrow, place]
+    specs = [wide, narrow, narrow, key_place]
     if window is not None:
         arrays += [position_BT[:, None], position_BT[:, :, None]]
-        specs += [place, own]
+        specs += [key_place, query_place]
     kind_BIJ = block_kinds(subtree_end_BT, position_BT, window, block, block)
     window_1 = jnp.asarray(0 if window is None else window, jnp.int32).reshape(1)
     out_BTO = pl.pallas_call(

@@ -6,6 +6,6 @@ cache                      the key/value cache of generation and dialogues
 own                        a user's own model instead of the decoder
 checkpoints                finds a model's files; training_run: the steps of a run; remote: folders in object stores
 hf_*                       Hugging Face folders (names of tensors: families/naming)
-orbax_reader, orbax_layout, param_map    Orbax trees: own names, MaxText's, and those of --param_map
+orbax_reader, orbax_layout, param_map    Orbax trees: the decoder's names, MaxText's, and those of --param_map
 sharding, fingerprint, costs             which device has which part of a weight; hash of all weights; FLOPs
 """
