@@ -106,7 +106,7 @@ def estimate(case: Case) -> JsonObject:
     forward = Forward(model, case.budget)
     [length] = case.lengths
     forward.compile(plan_of(case, model, length))
-    [(shape, program)] = forward._programs.items()
+    [(shape, program)] = forward.programs.items()
     text, memory, chip = program.as_text(), program.memory_analysis(), chip_of(model.placement.device)
     assert text is not None
     assert memory is not None

@@ -204,7 +204,7 @@ config = from_hf_config(Path(sys.argv[1]))
 model = placed(config, random_params(config, jnp.float32, 5), placement_of("data=2,fsdp=2,model=2"))
 forward = Forward(model, token_budget=256)
 [_] = score_request_batches([some_requests()], forward, cost_model(config), Totals(), SelfCheck(TOLERANCE["float32"]))
-for program in forward._programs.values():
+for program in forward.programs.values():
     for line in program.as_text().splitlines():
         if found := re.search(r"= [a-z0-9]+\\[([0-9,]*)\\]\\S* (all-gather|all-reduce|all-to-all|collective-permute)", line):
             print(found[2], found[1])

@@ -40,7 +40,7 @@ def programs_of(case: Case, folder: Path) -> dict[int, jax.stages.Compiled]:
     assert forward.attention == "tpu"
     for length in case.lengths:
         forward.compile(plan_of(case, model, length))
-    return {shape.length: program for shape, program in forward._programs.items()}
+    return {shape.length: program for shape, program in forward.programs.items()}
 
 
 @pytest.mark.parametrize("name", CASES)

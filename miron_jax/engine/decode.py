@@ -50,6 +50,7 @@ def prefill(network: Network, state: Tree, batch_3BT: jax.Array, num_nodes: int,
     return KeyValues(*(jnp.pad(x.reshape(x.shape[0], -1, *x.shape[3:]), padding) for x in kept))
 
 
+@jax.named_scope("admit")
 def admit(cache: Cache, kept: KeyValues, slot_B: jax.Array, node_BS: jax.Array, count: jax.Array) -> Cache:
     """Copy the keys and values of nodes `node_BS` of a prefilled batch into slots `slot_B`, the first `count` of them."""
     return jax.lax.fori_loop(0, count, lambda i, filled: filled.with_slot(*kept, node_BS[i], slot_B[i]), cache)

@@ -80,7 +80,7 @@ class Forward:
         self._vocab_size = padded_vocabulary(model.config.vocab_size, self.placement)
         self.id_sets = id_sets
         self._tables: dict[tuple[int, int], jax.Array] = {}  # rows and sets in use -> bool [G, V], the last one only
-        self._programs: dict[Shape, jax.stages.Compiled] = {}
+        self.programs: dict[Shape, jax.stages.Compiled] = {}  # compiled so far
         self._rows: dict[int, int] = {}  # row length -> rows of a shard
 
     @property
@@ -107,7 +107,7 @@ class Forward:
         self.size(plan, more)
         room = self._room_for_queries(plan)
         lengths = np.unique(plan.row_length if rows is None else plan.row_length[rows]).tolist()
-        new = [length for length in lengths if self._shape(length, room) not in self._programs]
+        new = [length for length in lengths if self._shape(length, room) not in self.programs]
         for i, length in enumerate(new):
             start = time.perf_counter()
             self._fit(length, room)
@@ -141,7 +141,7 @@ class Forward:
         while True:
             while len(flying) < IN_FLIGHT and (rows := again.popleft() if again else next(row_lists, None)) is not None:
                 length = int(plan.row_length[rows[0]])
-                if not any(shape.length == length for shape in self._programs):  # rows dealt to another host
+                if not any(shape.length == length for shape in self.programs):  # rows dealt to another host
                     self.compile(plan, more, np.asarray(rows))
                 count = self._rows[length] * self.placement.shards
                 if len(rows) > count:
@@ -203,7 +203,7 @@ class Forward:
         return _Flight(batch, outputs, started)
 
     def _program(self, shape: Shape) -> jax.stages.Compiled:
-        if shape not in self._programs:
+        if shape not in self.programs:
             placement = self.placement
             on_mesh = placement.mesh is not None
             size = (shape.shards, shape.packed_size)
@@ -211,17 +211,23 @@ class Forward:
             sets = (shape.num_sets, self._vocab_size)
             sets_GV = jax.ShapeDtypeStruct(sets, bool, sharding=placement.shared if on_mesh else None)
             score = partial(_score_shard, self.model.graphdef, shape)
-            self._programs[shape] = placement.compile(score, (self.model.state, sets_GV), (packed,))
+            self.programs[shape] = placement.compile(score, (self.model.state, sets_GV), (packed,))
             self.speed.programs += 1
-        return self._programs[shape]
+        return self.programs[shape]
 
     def _fit(self, length: int, room: tuple[int, int]) -> None:
         """Compile this length, and halve its rows until the program's memory analysis says that it fits."""
         while True:
-            memory = self._program(self._shape(length, room)).memory_analysis()
-            needs = memory.temp_size_in_bytes + memory.output_size_in_bytes if memory is not None else 0
-            if needs <= FREE_SHARE * self.placement.free_bytes() or self._rows[length] == self._split:
-                return
+            at_least = self._rows[length] == self._split
+            try:
+                memory = self._program(self._shape(length, room)).memory_analysis()
+            except jax.errors.JaxRuntimeError as error:  # a TPU's compiler refuses what its chip cannot hold
+                if "RESOURCE_EXHAUSTED" not in str(error) or at_least:
+                    raise
+            else:
+                needs = memory.temp_size_in_bytes + memory.output_size_in_bytes if memory is not None else 0
+                if needs <= FREE_SHARE * self.placement.free_bytes() or at_least:
+                    return
             self._rows[length] = self._half(self._rows[length])
 
     def _half(self, rows: int) -> int:

@@ -14,7 +14,7 @@ the step and the logits alone: batch and order change it only where float roundi
 """
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
@@ -56,6 +56,8 @@ CPU_BLOCK = SMALLEST_SLOT  # tokens that attention reads at a time; every slot h
 WIDTH = 4  # tokens that a step takes in if completions may be long
 LONG_TEXT = 64  # tokens; shorter completions seldom repeat themselves
 
+ProgramKey = tuple[str | int, ...]  # what it does, and its sizes
+
 
 class Generator:
     """The compiled programs of one model; they stay from call to call."""
@@ -76,7 +78,8 @@ class Generator:
         self.prefill_slots = CPU_PREFILL if self.on_cpu else ACCELERATOR_PREFILL
         self._prefill_rows: dict[int, int] = {}  # compiled row length -> rows of a prefilled batch
         self.speed = GenerationSpeed()
-        self._programs: dict[tuple[str | int, ...], jax.stages.Compiled] = {}
+        self.programs: dict[ProgramKey, jax.stages.Compiled] = {}  # compiled so far
+        self._calls: Counter[ProgramKey] = Counter()
         self._texts: list[str] | None = None  # each token's text; made for the first stop string
 
     def run(
@@ -92,14 +95,47 @@ class Generator:
             if reason := why_refused(request, self.model.config):
                 raise InputError(f"request {i} to generate from {reason}")
         self.speed.prompt_tokens += sum(len(request.token_ids) for request in requests)
-        unique = list(dict.fromkeys(requests))
         completions: dict[TextRequest, Generated] = {}
-        for greedy in (True, False):  # sampled texts seldom repeat themselves, and take one token per step
-            same_kind = [request for request in unique if (request.sampling.temperature == 0) == greedy]
-            by_size = self._by_slot_size(same_kind)
-            for size in sorted(by_size, reverse=True):  # shorter prefill rows fit into longer ones
-                completions |= zip(by_size[size], self._run_slots(by_size[size], size, finished), strict=True)
+        for size, group in self._groups(requests):
+            completions |= zip(group, self._run_slots(group, size, finished), strict=True)
         return [completions[request] for request in requests]
+
+    def compile(self, requests: Sequence[TextRequest]) -> Counter[ProgramKey]:
+        """Compile what `run` would call for these requests, on devices that only compile, and count the calls.
+
+        Steps are counted at one token each, as if every completion went to its limit and every slot were busy.
+        """
+        assert self.placement.is_described
+        self._calls.clear()
+        for size, group in self._groups(requests):
+            num_slots = self._slots_for(group, size)
+            halts_V = self.placement.share(self._halting_tokens(group))
+            cache = None if isinstance(self.model.config, OwnModel) else self._empty_cache(num_slots, size)
+            for prompts in self._prefilled(group):
+                for start in range(0, len(prompts), num_slots):
+                    admitted = list(enumerate(prompts[start : start + num_slots]))
+                    cache = None if cache is None else self._admit(cache, admitted)
+            kinds = {request.sampling.how: i for i, request in enumerate(group)}
+            steps = -(-sum(request.max_new_tokens for request in group) // (num_slots * self.placement.shards))
+            for i in kinds.values():
+                slots = [Slot.of(i, group[i].token_ids, size), *[None] * (num_slots * self.placement.shards - 1)]
+                before = self._calls.copy()
+                self._step(cache, slots, group, halts_V, size)
+                [key] = self._calls - before
+                self._calls[key] += steps // len(kinds) - 1
+        return self._calls.copy()
+
+    def _groups(self, requests: Sequence[TextRequest]) -> Iterator[tuple[int, list[TextRequest]]]:
+        """Slot sizes, and the distinct requests that grow side by side in them.
+
+        Sampled texts seldom repeat themselves, and take one token per step.  Larger slots come first: shorter prefill rows
+        fit into longer ones.
+        """
+        unique = list(dict.fromkeys(requests))
+        for greedy in (True, False):
+            by_size = self._by_slot_size([r for r in unique if (r.sampling.temperature == 0) == greedy])
+            for size in sorted(by_size, reverse=True):
+                yield size, by_size[size]
 
     def _by_slot_size(self, requests: Sequence[TextRequest]) -> dict[int, list[TextRequest]]:
         """Slot size -> requests.  Sizes double; a size that does not fill its slots joins the next one if that pays."""
@@ -341,27 +377,33 @@ class Generator:
 
     def _call(
         self,
-        key: tuple[str | int, ...],
+        key: ProgramKey,
         function: Callable[..., Tree],
         shared: tuple[Tree, ...],
         by_shard: tuple[Tree, ...],
         donate: tuple[int, ...] = (),
         out: Tree = None,
     ) -> Any:
-        """Run the program of this key, and compile it first if it is new: see `Placement.compile`."""
+        """Run the program of this key, and compile it first if it is new: see `Placement.compile`.
+
+        On devices that only compile the results are shapes.
+        """
         put = self.placement.put
+        self._calls[key] += 1
         arguments = (*shared, *jax.tree.map(lambda x: put(x) if isinstance(x, np.ndarray) else x, by_shard))
         start = time.perf_counter()
-        if key not in self._programs:
+        if key not in self.programs:
             bound = partial(function, self.model.graphdef) if shared else function
             split = arguments[len(shared) :]
-            self._programs[key] = self.placement.compile(bound, shared, split, donate, out)
+            self.programs[key] = self.placement.compile(bound, shared, split, donate, out)
             self.speed.programs += 1
             seconds = time.perf_counter() - start
             self.speed.compile_seconds += seconds
             self.say(f"compiled {' '.join(map(str, key))}, {seconds:.1f} s")
             start = time.perf_counter()
-        result = jax.block_until_ready(self._programs[key](*arguments))
+        if self.placement.is_described:
+            return self.programs[key].out_info
+        result = jax.block_until_ready(self.programs[key](*arguments))
         self.speed.device_seconds += time.perf_counter() - start
         return result
 

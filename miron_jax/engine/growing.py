@@ -18,7 +18,6 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
 
 from miron_jax.engine.decode import decoder_of
 from miron_jax.engine.model import Model, Network
@@ -28,7 +27,7 @@ from miron_jax.model.cache import Cache
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import rope_classes_of
 from miron_jax.model.visibility import Continuation
-from miron_jax.runtime.devices import Tree
+from miron_jax.runtime.devices import Placement, Tree
 from miron_jax.tokens.records import Requests
 
 READ = 128  # tokens that a call takes in
@@ -55,24 +54,28 @@ class GrowingText:
         self._keeps = isinstance(model.config, ModelConfig) and rope_classes_of(model.config) is None
         self._cached = np.zeros(0, np.int32)  # tokens whose keys and values are kept
         self._logits_V: np.ndarray | None = None  # after the last of them
+        self.program: jax.stages.Compiled | None = None  # takes in READ tokens; None: every turn is read whole
         if self._keeps:
             start = time.perf_counter()
-            self._cache, self._read_call = self._compiled(num_tokens)
+            self._cache, self.program = self._compiled(num_tokens)
             self.speed.compile_seconds = time.perf_counter() - start
             say(f"compiled read {self._cache.num_positions}, {self.speed.compile_seconds:.1f} s")
 
     def _compiled(self, num_tokens: int) -> tuple[Cache, jax.stages.Compiled]:
+        """An empty cache, or its shapes on devices that only compile, and the program that reads tokens into it."""
         model, dtype = self.model, self.model.state["embedding_VD"][...].dtype
         assert isinstance(model.config, ModelConfig)
-        on_cpu = next(iter(jax.tree.leaves(model.state)[0].devices())).platform == "cpu"
-        block = CPU_BLOCK if on_cpu else ACCELERATOR_BLOCK
+        placement = model.placement or Placement.of(model.state)
+        block = CPU_BLOCK if placement.device.platform == "cpu" else ACCELERATOR_BLOCK
         blocks = -(-(num_tokens + READ) // block)
-        placement = model.placement
-        whole = None
-        if placement is not None and placement.is_global:  # all hosts take part
-            assert placement.mesh is not None
-            whole = NamedSharding(placement.mesh, PartitionSpec())
-        cache = jax.jit(partial(Cache.zeros, model.config, 1, blocks, block, dtype), out_shardings=whole)()
+        # On a mesh over hosts all take part.
+        whole = placement.shared if placement.is_global or placement.is_described else None
+        zeros = jax.jit(partial(Cache.zeros, model.config, 1, blocks, block, dtype), out_shardings=whole)
+        if placement.is_described:
+            shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole) for x in zeros.eval_shape()]
+            cache = Cache(*shapes)  # pyright: ignore[reportArgumentType]
+        else:
+            cache = zeros()
         call = jax.jit(partial(read, model.graphdef), donate_argnums=1, out_shardings=whole)
         one = np.zeros(1, np.int32)
         return cache, call.lower(model.state, cache, np.zeros((1, READ), np.int32), one, one).compile()
@@ -110,7 +113,8 @@ class GrowingText:
         tokens = np.zeros((1, READ), np.int32)
         tokens[0, : len(ids)] = ids
         counts = np.asarray([position], np.int32), np.asarray([len(ids)], np.int32)
-        self._cache, logits_V = self._read_call(self.model.state, self._cache, tokens, *counts)
+        assert self.program is not None
+        self._cache, logits_V = self.program(self.model.state, self._cache, tokens, *counts)
         return np.asarray(logits_V)
 
     def _plainly(self, choices: Requests) -> list[Score]:

@@ -36,6 +36,13 @@ class Sampling:
                 "temperature >= 0, top_k >= 0 (0: all tokens), 0 < top_p <= 1 and a seed from 0 to 2**32 - 1"
             )
 
+    @property
+    def how(self) -> Literal["greedy", "sampled", "cut"]:
+        """What a step computes for it: `cut` sorts the vocabulary."""
+        if self.temperature == 0:
+            return "greedy"
+        return "cut" if self.top_k or self.top_p < 1 else "sampled"
+
 
 @dataclass(frozen=True, slots=True)
 class TextRequest:

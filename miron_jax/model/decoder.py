@@ -268,7 +268,8 @@ class Decoder(nnx.Module):
 
         x_BTD = self._embed(token_ids_BT, position_BT, rows_are_split=not keep)
         indices = jnp.arange(self.config.num_layers, dtype=jnp.int32)
-        x_BTD, key_values = jax.lax.scan(layer, x_BTD, (stacked, kinds, indices))
+        with jax.named_scope("layers"):
+            x_BTD, key_values = jax.lax.scan(layer, x_BTD, (stacked, kinds, indices))
         return self.final_norm(x_BTD), key_values
 
     def head(self) -> Head:

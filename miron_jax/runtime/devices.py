@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import psutil
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from jax.stages import Compiled
 from jax.typing import ArrayLike, DTypeLike
 
@@ -44,7 +44,7 @@ class Placement:
     mesh: Mesh | None = None
     how: Literal["one", "pmap", "mesh", "user"] = "one"
     row_axes: tuple[str, ...] = ()  # axes of the mesh that the rows of one shard are split over
-    memory: int | None = None  # bytes of each device, if it only compiles and cannot be asked
+    memory: int | None = None  # free bytes of each device, if it only compiles (runtime/topology.py); None: it runs
 
     @classmethod
     def default(cls) -> "Placement":
@@ -107,14 +107,21 @@ class Placement:
         return self.size(DATA) if self.how in ("pmap", "mesh") else 1
 
     @property
+    def is_described(self) -> bool:
+        """Whether the devices only compile: arrays on them are shapes, dtypes and shardings."""
+        return self.memory is not None
+
+    @property
     def is_global(self) -> bool:
         """Whether the mesh spans hosts, which then run the same programs in the same order."""
-        return self.mesh is not None and not self.shared.is_fully_addressable
+        return self.mesh is not None and not self.is_described and not self.shared.is_fully_addressable
 
     @property
     def shared(self) -> Sharding | Device:
         """Sharding of arrays that every device has whole."""
-        return self.device if self.mesh is None else NamedSharding(self.mesh, PartitionSpec())
+        if self.mesh is not None:
+            return NamedSharding(self.mesh, PartitionSpec())
+        return SingleDeviceSharding(self.device) if self.is_described else self.device
 
     @property
     def split(self) -> Sharding | Device:
@@ -131,17 +138,26 @@ class Placement:
 
     def share(self, host: ArrayLike) -> jax.Array:
         """Copy a host array whole to every device."""
-        return _put(np.asarray(host), self.shared)
+        return self._put(np.asarray(host), self.shared)
 
     def put(self, host: ArrayLike) -> jax.Array:
         """Copy each shard of a host array, whose leading axis is shards, to the devices that compute it."""
-        return _put(np.asarray(host), self.split)
+        return self._put(np.asarray(host), self.split)
+
+    def _put(self, host: np.ndarray, sharding: Sharding | Device) -> jax.Array:
+        if self.is_described:
+            return jax.ShapeDtypeStruct(host.shape, host.dtype, sharding=sharding)  # type: ignore[return-value]
+        if getattr(sharding, "is_fully_addressable", True):
+            return jax.device_put(host, sharding)
+        return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])  # does not compare hosts
 
     def zeros(self, shape: tuple[int, ...], dtype: DTypeLike, spec: PartitionSpec) -> jax.Array:
         """Zeros with a leading axis of shards; under `mesh` they are split as `spec` says."""
-        if self.how in ("one", "user"):
-            return jax.device_put(jnp.zeros(shape, dtype), self.split)
         sharding = NamedSharding(self.mesh, spec) if self.how == "mesh" else self.split  # type: ignore[arg-type]
+        if self.is_described:
+            return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)  # type: ignore[return-value]
+        if self.how in ("one", "user"):
+            return jax.device_put(jnp.zeros(shape, dtype), sharding)
         return jax.jit(partial(jnp.zeros, shape, dtype), out_shardings=sharding)()
 
     @property
@@ -210,7 +226,7 @@ class Placement:
         Unlimited on a mesh that spans hosts, since all hosts must choose the same sizes.
         """
         if self.memory is not None:
-            return float(self.memory)
+            return float(max(self.memory, 0))
         if self.is_global:
             return float(1 << 60)
         statistics = self.device.memory_stats()
@@ -255,12 +271,6 @@ def _zeros_if_shape(leaf: Any, put: Callable[[np.ndarray], jax.Array]) -> Any:
 
 def _is_spec(leaf: object) -> bool:
     return isinstance(leaf, PartitionSpec)
-
-
-def _put(host: np.ndarray, sharding: Sharding | Device) -> jax.Array:
-    if getattr(sharding, "is_fully_addressable", True):
-        return jax.device_put(host, sharding)
-    return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])  # does not compare hosts
 
 
 def with_auto_axes(state: Tree) -> Tree:
