@@ -28,6 +28,13 @@ _HOSTS = {
         60.0, "hosts", "Seconds after which a process that is not heard from ends the run.", "float"
     ),
 }
+_PLAN = {
+    "topology": Setting(
+        None,
+        "devices",
+        "TPUs that need not be here, such as v5e:4x4 or v5p:2x2x4: what their compiler says of each program.",
+    ),
+}
 _EXPORT = {
     "export": Setting(
         None,
@@ -84,11 +91,11 @@ _REPORT = {
         "v1.2", "submission", "Of --mera_submission and --check_submission.", "enum", ("v1", "v1.2")
     ),
 }
-EVERY: dict[str, Setting] = {**SETTINGS, **_DEVICES, **_HOSTS, **_EXPORT, **_HUMANS, **_REPORT}
+EVERY: dict[str, Setting] = {**SETTINGS, **_DEVICES, **_HOSTS, **_PLAN, **_EXPORT, **_HUMANS, **_REPORT}
 _RUN = (*SETTINGS, *_DEVICES, *_HOSTS)
 OF_COMMAND: dict[str, tuple[str, ...]] = {
     "eval": _RUN,
-    "plan": _RUN,  # the flags of eval, so that one flagfile serves all three
+    "plan": (*_RUN, *_PLAN),  # the flags of eval, so that one flagfile serves all three
     "bench": _RUN,
     "tasks": ("data_dir", "icl_tasks", "eval_gauntlet", "items_per_category", *_EXPORT),
     "humans": (*_HUMANS, "detox_scorer", "output"),

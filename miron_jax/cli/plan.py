@@ -1,14 +1,29 @@
-"""`miron-jax plan`: predicts the requests, rows, programs and FLOPs of a run of eval.
+"""`miron-jax plan`: predicts the requests, rows, programs and FLOPs of a run of eval; with --topology, what a TPU's compiler
+says of its programs.
 
-Arrives: the flags of a run.  Leaves: a table on screen.  It deliberately needs no device and loads no weights.
+Arrives: the flags of a run.  Leaves: a table on screen; with --output and --topology plan.json.  It deliberately needs no
+device and loads no weights.
 """
 
+import json
+import os
+
+from absl import flags
+
 from miron_jax.cli.processes import start_jax
-from miron_jax.cli.run_config import run_config
+from miron_jax.cli.run_config import output_beside, run_config
+from miron_jax.config import RunConfig
+from miron_jax.errors import printable
+from miron_jax.files.store import Store
+
+FLAGS = flags.FLAGS
 
 
 def command() -> None:
     config = run_config()
+    if FLAGS.topology is not None:
+        _plan_on_topology(config, FLAGS.topology)
+        return
     start_jax()
     from miron_jax.inputs import find_inputs
     from miron_jax.report.plan_table import print_plan
@@ -16,3 +31,28 @@ def command() -> None:
 
     inputs = find_inputs(config, runs=False)
     print_plan(inputs, summarize_plan(config, inputs))
+
+
+def _plan_on_topology(config: RunConfig, topology: str) -> None:
+    os.environ["JAX_PLATFORMS"] = "cpu"  # what is planned for is not here, or is in use
+    start_jax()
+    import jax
+
+    from miron_jax.inputs import find_inputs
+    from miron_jax.report.console import console
+    from miron_jax.report.results import config_entry, environment
+    from miron_jax.report.topology_table import print_topology_plan
+    from miron_jax.runtime.topology import described_devices
+    from miron_jax.topology_plan import plan_on_topology
+
+    jax.config.update("jax_enable_compilation_cache", False)  # programs for a TPU cannot be read back without one
+    described_devices(topology)  # refuses a name before data are read
+    output = output_beside("")
+    store = Store(output) if output else None
+    inputs = find_inputs(config, runs=False)
+    plan = plan_on_topology(config, inputs, topology, lambda line: console(stderr=True).print(line, soft_wrap=True))
+    print_topology_plan(plan)
+    if store is not None:
+        document = {"config": config_entry(config), "environment": environment(), "plan": plan.json()}
+        store.put("plan.json", json.dumps(document, indent=1).encode())
+        print(printable(f"written to {output}/plan.json"))

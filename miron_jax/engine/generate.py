@@ -32,7 +32,7 @@ from miron_jax.errors import InputError
 from miron_jax.model.cache import Cache
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import cost_model
-from miron_jax.model.decoder import KeyValues
+from miron_jax.model.decoder import KeyValues, matrix_dtype
 from miron_jax.model.own import OwnModel
 from miron_jax.model.sharding import heads_axis
 from miron_jax.planning.plan import make_plan
@@ -120,7 +120,7 @@ class Generator:
             for i in kinds.values():
                 slots = [Slot.of(i, group[i].token_ids, size), *[None] * (num_slots * self.placement.shards - 1)]
                 before = self._calls.copy()
-                self._step(cache, slots, group, halts_V, size)
+                self._take_steps(cache, slots, group, halts_V, size)
                 [key] = self._calls - before
                 self._calls[key] += steps // len(kinds) - 1
         return self._calls.copy()
@@ -273,7 +273,7 @@ class Generator:
     def _nothing(self) -> KeyValues:
         config = self._config
         shape = (self.placement.shards, config.num_layers, 1, config.num_kv_heads, config.head_dim)
-        empty = self.placement.zeros(shape, self._dtype, self._by_heads(3))
+        empty = self.placement.zeros(shape, matrix_dtype(self.model.state), self._by_heads(3))
         return KeyValues(empty, empty)
 
     def _by_heads(self, axis: int) -> Any:
@@ -288,17 +288,12 @@ class Generator:
         return self.model.config
 
     @property
-    def _dtype(self) -> np.dtype:
-        """The dtype of the run's matrices; norm weights and biases are always float32."""
-        return self.model.state["embedding_VD"][...].dtype
-
-    @property
     def _token_bytes(self) -> int:
         """Bytes of one token's keys and values; of its logits if the model keeps no cache."""
         config = self.model.config
         if isinstance(config, OwnModel):
             return 8 * config.vocab_size
-        return 2 * config.num_layers * config.num_kv_heads * config.head_dim * self._dtype.itemsize
+        return 2 * config.num_layers * config.num_kv_heads * config.head_dim * matrix_dtype(self.model.state).itemsize
 
     def _slots_that_fit(self, size: int) -> int:
         """Slots of this size, per shard, that half of the free memory holds; prefilled batches take some of the rest."""
@@ -306,7 +301,9 @@ class Generator:
 
     def _empty_cache(self, num_slots: int, size: int) -> Cache:
         block = CPU_BLOCK if self.on_cpu else size  # on an accelerator, many small blocks would be many launches
-        shapes = jax.eval_shape(lambda: Cache.zeros(self._config, num_slots, size // block, block, self._dtype))
+        shapes = jax.eval_shape(
+            lambda: Cache.zeros(self._config, num_slots, size // block, block, matrix_dtype(self.model.state))
+        )
         shards = self.placement.shards
         return Cache(*(self.placement.zeros((shards, *x.shape), x.dtype, self._by_heads(4)) for x in shapes))
 
@@ -343,6 +340,24 @@ class Generator:
         size: int,
     ) -> tuple[Cache | None, np.ndarray]:
         """Draw tokens in every busy slot: (cache, tokens int32 [N, slots, T]), NOTHING where none is drawn."""
+        cache, drawn, steps = self._take_steps(cache, slots, requests, halts_V, size)
+        steps = np.asarray(steps)
+        # Shards take unlike numbers of steps; rows beyond a shard's last step hold NOTHING.
+        drawn_NBT = np.concatenate(list(np.asarray(drawn)), axis=1)[: int(steps.max())]
+        self.speed.slot_steps += len(slots) // self.placement.shards * int(steps.sum())
+        self.speed.busy_steps += int((drawn_NBT[:, :, 0] != NOTHING).sum())
+        self.speed.drawn_tokens += int((drawn_NBT != NOTHING).sum())
+        return cache, drawn_NBT
+
+    def _take_steps(
+        self,
+        cache: Cache | None,
+        slots: Sequence[Slot | None],
+        requests: Sequence[TextRequest],
+        halts_V: jax.Array,
+        size: int,
+    ) -> tuple[Cache | None, jax.Array, jax.Array]:
+        """(cache, drawn tokens int32 [shards, N, B, T], steps int32 [shards]) on the devices."""
         shards, num = self.placement.shards, len(slots) // self.placement.shards
         tokens_BS = np.zeros((len(slots), size), np.int32)
         position, left, step = (np.zeros(len(slots), np.int32) for _ in range(3))
@@ -359,21 +374,13 @@ class Generator:
         shared = (self.model.state, halts_V)
         if cache is None:
             key = ("plain step", num, size, how)
-            drawn, steps = self._call(key, take_plain_steps, shared, by_slot)
-        else:
-            long = any(request.max_new_tokens >= LONG_TEXT for request in requests)
-            width = WIDTH if draw is None and long else 1
-            program, key = partial(take_steps, width=width), ("step", num, size, width, how)
-            spec, small = self._by_heads(4), self.placement.results
-            out = (Cache(spec, spec), small, small)
-            cache, drawn, steps = self._call(key, program, shared, (cache, *by_slot), donate=(2,), out=out)
-        steps = np.asarray(steps)
-        # Shards take unlike numbers of steps; rows beyond a shard's last step hold NOTHING.
-        drawn_NBT = np.concatenate(list(np.asarray(drawn)), axis=1)[: int(steps.max())]
-        self.speed.slot_steps += num * int(steps.sum())
-        self.speed.busy_steps += int((drawn_NBT[:, :, 0] != NOTHING).sum())
-        self.speed.drawn_tokens += int((drawn_NBT != NOTHING).sum())
-        return cache, drawn_NBT
+            return None, *self._call(key, take_plain_steps, shared, by_slot)
+        long = any(request.max_new_tokens >= LONG_TEXT for request in requests)
+        width = WIDTH if draw is None and long else 1
+        program, key = partial(take_steps, width=width), ("step", num, size, width, how)
+        spec, small = self._by_heads(4), self.placement.results
+        out = (Cache(spec, spec), small, small)
+        return self._call(key, program, shared, (cache, *by_slot), donate=(2,), out=out)
 
     def _call(
         self,

@@ -26,6 +26,7 @@ from miron_jax.engine.records import Score
 from miron_jax.model.cache import Cache
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import rope_classes_of
+from miron_jax.model.decoder import matrix_dtype
 from miron_jax.model.visibility import Continuation
 from miron_jax.runtime.devices import Placement, Tree
 from miron_jax.tokens.records import Requests
@@ -63,7 +64,7 @@ class GrowingText:
 
     def _compiled(self, num_tokens: int) -> tuple[Cache, jax.stages.Compiled]:
         """An empty cache, or its shapes on devices that only compile, and the program that reads tokens into it."""
-        model, dtype = self.model, self.model.state["embedding_VD"][...].dtype
+        model, dtype = self.model, matrix_dtype(self.model.state)
         assert isinstance(model.config, ModelConfig)
         placement = model.placement or Placement.of(model.state)
         block = CPU_BLOCK if placement.device.platform == "cpu" else ACCELERATOR_BLOCK

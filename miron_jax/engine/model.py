@@ -20,7 +20,7 @@ from miron_jax.kernels.forest_attention.choose import Choice, Heads, choose
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import Decoder, abstract
 from miron_jax.model.hf_reader import load_hf
-from miron_jax.model.own import OwnModel
+from miron_jax.model.own import OwnModel, heads_of
 from miron_jax.model.sharding import heads_axis
 from miron_jax.runtime.devices import FSDP, MODEL, Placement, Tree
 
@@ -45,25 +45,34 @@ class Model(NamedTuple):
 
 
 def attention_of(model: Model) -> Choice:
-    """The implementation of attention: the device's default if it agrees with the definition, and if one device has whole
-    rows and heads or it can be split.  A user's own model, and weights that a user has placed on a mesh, take plain XLA.
+    """The implementation of attention: the device's default if it agrees with the definition for all heads of the model, and
+    if one device has whole rows and heads or it can be split.  Weights that a user has placed on a mesh take plain XLA, and
+    so does a user's own model that does not call `visibility.attend`.
 
     Raises InputError if `model.attention` names another implementation than the one that runs.
     """
-    config, placement = model.config, model.placement or Placement.of(model.state)
-    if isinstance(config, OwnModel) or placement.how == "user":
-        choice = Choice("xla")
-    else:
-        dtype = max(jax.tree.leaves(model.state), key=lambda leaf: leaf.size).dtype
-        local = placement.size(MODEL) if heads_axis(config, placement) else 1
-        heads = Heads(
-            config.num_heads // local, config.num_kv_heads // local, config.head_dim, config.attn_softcap, str(dtype)
-        )
-        choice = choose(placement.device, heads, model.attention, placement.size(FSDP, MODEL) > 1)
+    placement = model.placement or Placement.of(model.state)
+    is_split = placement.size(FSDP, MODEL) > 1
+    heads = [] if placement.how == "user" else _heads(model, placement)
+    choices = [choose(placement.device, each, model.attention, is_split) for each in heads]
+    choice = next((choice for choice in choices if choice.name == "xla"), choices[0] if choices else Choice("xla"))
     if model.attention not in (None, choice.name):
-        why = choice.why_not or "a model of your own, and weights that you have placed on a mesh, take xla"
+        why = choice.why_not or (
+            "weights that you have placed on a mesh, and a model of your own without visibility.attend, take xla"
+        )
         raise InputError(f"--attention={model.attention} cannot be used here: {why}; leave the flag out")
     return choice
+
+
+def _heads(model: Model, placement: Placement) -> list[Heads]:
+    """The kinds of heads that one device computes."""
+    config = model.config
+    if isinstance(config, OwnModel):
+        return heads_of(config, model.state)
+    dtype = max(jax.tree.leaves(model.state), key=lambda leaf: leaf.size).dtype
+    local = placement.size(MODEL) if heads_axis(config, placement) else 1
+    heads, kv_heads = config.num_heads // local, config.num_kv_heads // local
+    return [Heads(heads, kv_heads, config.head_dim, config.attn_softcap, str(dtype))]
 
 
 class RowScores(NamedTuple):

@@ -4,6 +4,7 @@ Arrives: a model and a few requests.  Leaves: log-probabilities of their spans. 
 kernels with `forward.py`.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -41,22 +42,34 @@ class PlainScore(NamedTuple):
     margin: np.ndarray  # float32 nats, log p less that of the best other token; negative if another token is ahead
 
 
+class PlainShape(NamedTuple):
+    """The sizes of one plain program."""
+
+    length: int  # tokens of a row
+    scored: int  # positions that go through the head
+
+
+def halves_of(num_tokens: Sequence[int], span_start: Sequence[int]) -> list[tuple[list[int], PlainShape]]:
+    """The shorter half of some requests and the longer half, each with the shape of its longest: two programs serve all."""
+    order = np.argsort(num_tokens, kind="stable")
+    halves = [half.tolist() for half in np.array_split(order, 2) if len(half)]
+    return [
+        (half, PlainShape(max(num_tokens[i] for i in half), max(num_tokens[i] - span_start[i] for i in half)))
+        for half in halves
+    ]
+
+
 def score_plainly(model: Model, token_ids: list[np.ndarray], span_start: list[int]) -> tuple[list[PlainScore], int]:
     """Score requests one per row, with dense attention and the whole vocabulary at once at the scored positions.
 
-    Two programs run: the shorter half of the requests and the longer half, each padded to its longest.  Returns a score
-    for each request and the number of programs.
+    Returns a score for each request and the number of programs.
     """
-    order = np.argsort([len(ids) for ids in token_ids], kind="stable")
     results: dict[int, PlainScore] = {}
     model = model.on_one_device
     program, rope_classes = jax.jit(_score_plain, static_argnums=0), rope_classes_of(model.config)
-    shapes = set()
-    for half in (half for half in np.array_split(order, 2) if len(half)):
-        length = max(len(token_ids[i]) for i in half)
-        scored = max(len(token_ids[i]) - span_start[i] for i in half)
-        shapes.add((length, scored))
-        for i in half.tolist():
+    halves = halves_of([len(ids) for ids in token_ids], span_start)
+    for half, (length, scored) in halves:
+        for i in half:
             ids, start = token_ids[i], span_start[i]
             row, positions = np.zeros(length, np.int32), np.ones(scored, np.int32)
             row[: len(ids)] = ids
@@ -64,7 +77,15 @@ def score_plainly(model: Model, token_ids: list[np.ndarray], span_start: list[in
             length_class = None if rope_classes is None else np.int32(rope_classes.class_of(len(ids)))
             outputs = program(model.graphdef, model.state, row, positions, length_class)
             results[i] = PlainScore(*(np.asarray(x)[: len(ids) - start] for x in outputs))
-    return [results[i] for i in range(len(token_ids))], len(shapes)
+    return [results[i] for i in range(len(token_ids))], len({shape for _, shape in halves})
+
+
+def compile_plain(model: Model, shape: PlainShape) -> jax.stages.Compiled:
+    """The program of this shape for devices that only compile."""
+    row, positions = np.zeros(shape.length, np.int32), np.ones(shape.scored, np.int32)
+    length_class = None if rope_classes_of(model.config) is None else np.int32(0)
+    program = jax.jit(_score_plain, static_argnums=0)
+    return program.lower(model.graphdef, model.state, row, positions, length_class).compile()
 
 
 def _score_plain(

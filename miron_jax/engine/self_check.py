@@ -49,9 +49,7 @@ class SelfCheck:
 
         Without `judge` the programs run and nothing is compared: all processes of a mesh that spans hosts must run them.
         """
-        scored = np.flatnonzero(np.diff(scores.offsets)).tolist()
-        num_checked = max(CHECKED_AT_LEAST, math.ceil(CHECKED_SHARE * len(scored)))
-        chosen = sorted(scored, key=batch.digests.__getitem__)[:num_checked]
+        chosen = chosen_requests(batch)
         names = [f"request {batch.digests[r].hex()}" for r in chosen]
         requests = [(batch.fresh.tokens(r), int(batch.fresh.span_start[r])) for r in chosen]
         self.compare_with(model, requests, [scores[r] for r in chosen], names, judge)
@@ -102,6 +100,13 @@ class SelfCheck:
                 "of this run can be trusted, please report it"
             )
         self.largest = max(self.largest, worst)
+
+
+def chosen_requests(batch: RequestBatch) -> list[int]:
+    """The requests of a batch that are checked: a share of those with scored tokens, by their digests."""
+    scored = np.flatnonzero(np.diff(batch.plan.request_edge_offset)).tolist()
+    num_checked = max(CHECKED_AT_LEAST, math.ceil(CHECKED_SHARE * len(scored)))
+    return sorted(scored, key=batch.digests.__getitem__)[:num_checked]
 
 
 def tolerance_of(model: ModelConfig | OwnModel, state: Tree, dtype: str) -> float:

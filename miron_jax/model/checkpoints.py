@@ -317,27 +317,32 @@ def load(architecture: Architecture, config: RunConfig, checkpoint: Checkpoint, 
         ) from error
 
 
-def _load_own(own_model: OwnModel, config: RunConfig, checkpoint: Checkpoint, placement: Placement) -> Any:
-    """The weights of a user's own model: those of the checkpoint, or those that the factory made."""
+def own_params(own_model: OwnModel, config: RunConfig, placement: Placement) -> Any:
+    """The factory's params, or their shapes.  Raises InputError if there are none, or if the mesh would split them."""
     if placement.size(FSDP, MODEL) > 1:
         raise InputError(
             f"--model={config.model}: --mesh splits weights by the names that the engine's own decoder has, not those of "
             "your own model: name data alone, or give the factory's params on a mesh of yours"
         )
-    leaves = jax.tree.leaves(own_model.params)
     if own_model.params is None:
         raise InputError(
             f"--model={config.model}: its OwnModel has no params: give them, or their shapes and --checkpoint"
         )
+    return own_model.params
+
+
+def _load_own(own_model: OwnModel, config: RunConfig, checkpoint: Checkpoint, placement: Placement) -> Any:
+    """The weights of a user's own model: those of the checkpoint, or those that the factory made."""
+    params = own_params(own_model, config, placement)
     if checkpoint.folder is not None:
         from miron_jax.model.orbax_reader import load_tree  # imported here because Orbax is slow to import
 
         with local_copy(checkpoint.folder) as folder:
-            state = check_finite(folder, load_tree(folder, own_model.params, config.param_map))
-    elif any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
+            state = check_finite(folder, load_tree(folder, params, config.param_map))
+    elif any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(params)):
         raise InputError(f"--model={config.model}: its params are shapes without numbers: name them with --checkpoint")
     else:
-        state = check_finite(config.model, jax.tree.map(jnp.asarray, own_model.params))
+        state = check_finite(config.model, jax.tree.map(jnp.asarray, params))
     if placement.mesh is None or Placement.of(state).mesh is not None:
         return state
     return jax.tree.map(placement.share, state)

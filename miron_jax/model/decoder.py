@@ -318,6 +318,11 @@ def abstract(config: ModelConfig, dtype: DTypeLike) -> tuple[Any, Any]:
     return nnx.split(nnx.eval_shape(lambda: Decoder(config, dtype=dtype, rngs=nnx.Rngs(0))))
 
 
+def matrix_dtype(state: Any) -> np.dtype:
+    """The dtype of the matrices of a state of arrays or shapes; norm weights and biases are always float32."""
+    return jax.tree.leaves(state["embedding_VD"])[0].dtype
+
+
 def leaf_name(path: Any) -> str:
     """Name of a leaf: the keys of its tree path joined by "/", without nnx's last level of `value`."""
     is_variable = isinstance(path[-1], jax.tree_util.GetAttrKey) and path[-1].name == "value"

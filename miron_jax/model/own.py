@@ -17,7 +17,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -29,6 +29,7 @@ import numpy as np
 from flax import nnx
 
 from miron_jax.errors import InputError
+from miron_jax.kernels.forest_attention.choose import Heads
 from miron_jax.model.decoder import Decoder, Head
 from miron_jax.model.visibility import Visibility
 from miron_jax.runtime.answers import Answers
@@ -125,6 +126,42 @@ def bind(network: Any, params: Any) -> "Decoder | BoundOwnModel":
     return nnx.merge(network, params)
 
 
+@dataclass(eq=False)  # hashed by identity, as a static field must be
+class _Calls:
+    """What `attend` was called with."""
+
+    heads: set[Heads] = field(default_factory=set)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class _NotedVisibility(Visibility):
+    """A `Visibility` that notes the heads of each call of `attend`."""
+
+    calls: _Calls = field(default_factory=_Calls, metadata={"static": True})
+
+    def attend(self, q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, **rules: Any) -> jax.Array:
+        dtypes = {str(x.dtype) for x in (q_BTNH, k_BTKH, v_BTKH)}
+        dtype = dtypes.pop() if len(dtypes) == 1 else "operands of several dtypes"
+        heads, kv_heads, head_dim = q_BTNH.shape[2], k_BTKH.shape[2], q_BTNH.shape[3]
+        self.calls.heads.add(Heads(heads, kv_heads, head_dim, rules.get("softcap"), dtype))
+        return super().attend(q_BTNH, k_BTKH, v_BTKH, **rules)
+
+
+def heads_of(model: OwnModel, params: Any) -> list[Heads]:
+    """The kinds of heads that `hidden` gives to `visibility.attend`; none if it attends by itself, under `mask()`."""
+    if model.hidden is None:
+        return []
+    hidden, calls = model.hidden, _Calls()
+    row = jax.ShapeDtypeStruct((1, min(PROBE_LENGTH, model.num_positions or PROBE_LENGTH)), jnp.int32)
+
+    def noted(params: Any, token_ids_BT: jax.Array, position_BT: jax.Array, subtree_end_BT: jax.Array) -> jax.Array:
+        return hidden(params, token_ids_BT, position_BT, _NotedVisibility(subtree_end_BT, position_BT, calls=calls))
+
+    jax.eval_shape(noted, params, row, row, row)
+    return sorted(calls.heads, key=repr)
+
+
 def is_factory(name: str) -> bool:
     """Whether the name has the form `package.module:factory`."""
     module, colon, factory = name.partition(":")
@@ -204,7 +241,7 @@ def code_fingerprint(name: str, model: OwnModel) -> str:
     sources = sorted(
         path for path in paths if path.is_file() and any(path.is_relative_to(folder) for folder in folders)
     )
-    values = [getattr(model, field.name) for field in fields(model) if field.name not in ("params", "tokenizer")]
+    values = [getattr(model, each.name) for each in fields(model) if each.name not in ("params", "tokenizer")]
     record = [value for value in values if not callable(value)]
     return blake2b(repr([record, [path.read_bytes() for path in sources]]).encode(), digest_size=16).hexdigest()
 
@@ -275,6 +312,12 @@ def _probe(model: OwnModel, params: Any, tolerance: float, rng: np.random.Genera
     if model.is_forest:
         _check_forest(partial(program, model, params), rows, alone, differ)
     return alone
+
+
+def compile_probe(model: OwnModel, params: Any) -> jax.stages.Compiled:
+    """The program of the probe's rows, for devices that only compile."""
+    rows = np.zeros((4, min(PROBE_LENGTH, model.num_positions or PROBE_LENGTH)), np.int32)
+    return jax.jit(_logprobs, static_argnums=0).lower(model, params, rows, rows, rows).compile()
 
 
 def _check_forest(

@@ -96,5 +96,11 @@ class Plan:
     @property
     def num_parents(self) -> int:
         """Distinct parent nodes: those that go through the output head."""
+        return int(self.parents_of_rows.sum())
+
+    @property
+    def parents_of_rows(self) -> np.ndarray:
+        """int64 [rows]: distinct parent nodes of each row."""
         row = np.repeat(np.arange(self.num_rows), np.diff(self.edge_offset))
-        return int((np.diff(row * (1 << 32) + self.edge_parent, prepend=-1) != 0).sum())
+        is_new = np.diff(row * (1 << 32) + self.edge_parent, prepend=-1) != 0
+        return np.bincount(row[is_new], minlength=self.num_rows)

@@ -10,57 +10,79 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-LOOPS = (
-    "while",
-    "call",
-    "conditional",
-)  # operations whose computations run as often as they say; a fusion's are part of it
-
 
 class Operation(NamedTuple):
     kind: str  # the HLO opcode
     cycles: int  # 0: no estimate
     scope: str  # of the source, as in jit(f)/layers/while/body/linear
-    calls: tuple[str, ...]  # computations that it runs
+    calls: tuple[str, ...] = ()  # computations that it runs; those of a fusion are part of its own cycles
+    condition: str | None = None  # of a loop: the computation that decides whether it goes on
 
 
-def operations_of(text: str) -> tuple[dict[str, list[Operation]], str]:
-    """The operations of each computation, and the name of the first one that runs."""
-    computations: dict[str, list[Operation]] = {}
+class Computation(NamedTuple):
+    operations: list[Operation]
+    limit: int | None  # iterations of a loop that has this condition; None: known only when it runs
+
+
+def computations_of(text: str) -> tuple[dict[str, Computation], str]:
+    """The computations by name, and the name of the one that runs first."""
+    bodies: dict[str, list[str]] = {}
     entry = name = ""
     for line in text.splitlines():
         if header := re.match(r"(ENTRY )?%?([\w.\-]+) .*\{\s*$", line):
             name = header[2]
-            computations[name] = []
+            bodies[name] = []
             entry = name if header[1] else entry
-        elif operation := re.match(r"\s+(?:ROOT )?%[\w.\-]+ = .*? ([\w\-]+)\(", line):
-            computations[name].append(_operation(operation[1], line))
-    return computations, entry
+        elif name:
+            bodies[name].append(line)
+    return {name: Computation(_operations(lines), _limit(lines)) for name, lines in bodies.items()}, entry
 
 
-def _operation(kind: str, line: str) -> Operation:
-    cycles = re.search(r'"estimated_cycles":"(\d+)"', line)
-    scope = re.search(r'op_name="([^"]*)"', line)
-    called = re.findall(r"(?:body|to_apply)=%?([\w.\-]+)", line)
-    for branches in re.findall(r"branch_computations=\{([^}]*)\}", line):
-        called += [branch.strip().lstrip("%") for branch in branches.split(",")]
-    calls = tuple(called) if kind in LOOPS else ()
-    return Operation(kind, int(cycles[1]) if cycles else 0, scope[1] if scope else "", calls)
+def _operations(lines: list[str]) -> list[Operation]:
+    operations = []
+    for line in lines:
+        if not (matched := re.match(r"\s+(?:ROOT )?%[\w.\-]+ = .*? ([\w\-]+)\(", line)):
+            continue
+        kind, calls = matched[1], list[str]()
+        if kind in ("while", "call", "conditional"):
+            calls = re.findall(r"(?:body|to_apply)=%?([\w.\-]+)", line)
+            for branches in re.findall(r"branch_computations=\{([^}]*)\}", line):
+                calls += [branch.strip().lstrip("%") for branch in branches.split(",")]
+        cycles, scope, condition = (
+            re.search(pattern, line)
+            for pattern in (r'"estimated_cycles":"(\d+)"', r'op_name="([^"]*)"', r" condition=%?([\w.\-]+)")
+        )
+        operations.append(
+            Operation(
+                kind,
+                int(cycles[1]) if cycles else 0,
+                scope[1] if scope else "",
+                tuple(calls),
+                condition and condition[1],
+            )
+        )
+    return operations
 
 
-def cycles_of(text: str, iterations: Mapping[str, int]) -> int:
-    """Expected cycles of a program.  `iterations`: of the loops whose scope ends with a key; others run once.
+def _limit(lines: list[str]) -> int | None:
+    """N of a condition `index < N` with a constant N."""
+    constants = dict(re.findall(r"%([\w.\-]+) = s32\[\]\S* constant\((\d+)\)", "\n".join(lines)))
+    root = re.search(r"ROOT .* compare\(%[\w.\-]+, %([\w.\-]+)\), direction=LT", "\n".join(lines))
+    return int(constants[root[1]]) if root and root[1] in constants else None
 
-    Of a conditional's branches the dearest counts.
-    """
-    computations, entry = operations_of(text)
 
-    def total(name: str) -> int:
-        cycles = 0
-        for operation in computations[name]:
+def cycles_of(text: str, iterations: Mapping[str, float]) -> float:
+    """Expected cycles of a program.  `iterations`: of loops whose scope ends with a key; other loops run as often as their
+    condition says, or once if it does not.  Of a conditional's branches the dearest counts."""
+    computations, entry = computations_of(text)
+
+    def total(name: str) -> float:
+        cycles = 0.0
+        for operation in computations[name].operations:
             inner = [total(called) for called in operation.calls]
-            if operation.kind == "while":
-                times = next((n for end, n in iterations.items() if operation.scope.endswith(end)), 1)
+            if operation.condition is not None:
+                limit = computations[operation.condition].limit
+                times = next((n for end, n in iterations.items() if operation.scope.endswith(end)), limit or 1)
                 cycles += times * sum(inner)
             else:
                 cycles += max(inner, default=operation.cycles)
@@ -71,4 +93,4 @@ def cycles_of(text: str, iterations: Mapping[str, int]) -> int:
 
 def kernel_calls(text: str) -> int:
     """Calls of Pallas kernels in the text; one in a loop's body counts once."""
-    return len(re.findall(r'custom_call_target="tpu_custom_call"', text))
+    return text.count('custom_call_target="tpu_custom_call"')

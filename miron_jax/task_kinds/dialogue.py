@@ -31,6 +31,13 @@ class Dialogue(Choice):
     def pieces(self) -> Iterator[tuple[Sequence[Prompt], Requests]]:
         yield from ()
 
+    def growing_text(self, scores: ChoiceScores, model: Model, say: Callable[[str], None]) -> GrowingText:
+        return GrowingText(model, max(self._room(scores, turns) for turns in self._dialogues()), say)
+
+    def _dialogues(self) -> list[list[Example]]:
+        examples = self.source.examples[: self.setup.config.limit]
+        return [list(group) for _, group in groupby(examples, key=lambda turn: turn.dialogue)]
+
     def score_in_turn(
         self, scores: ChoiceScores, model: Model, check: SelfCheck, say: Callable[[str], None] = lambda line: None
     ) -> None:
@@ -38,12 +45,10 @@ class Dialogue(Choice):
 
         Raises SelfCheckFailed if turns that are computed from scratch score otherwise.
         """
-        examples = self.source.examples[: self.setup.config.limit]
         checked: list[tuple[np.ndarray, int, Score]] = []
-        dialogues = [list(group) for _, group in groupby(examples, key=lambda turn: turn.dialogue)]
-        text = GrowingText(model, max(self._room(scores, turns) for turns in dialogues), say)
+        text = self.growing_text(scores, model, say)
         scores.growing = text.speed
-        for turns in dialogues:
+        for turns in self._dialogues():
             answered = True  # all turns so far; turns after an unanswered one are not computed
             for piece, choice_scores in self.turn_scores(scores, turns, text):
                 self.take(scores, piece, choice_scores)

@@ -15,6 +15,7 @@ import numpy as np
 from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import DataState, read_examples
 from miron_jax.definitions.records import AnyExample
+from miron_jax.engine.growing import GrowingText
 from miron_jax.engine.model import Model
 from miron_jax.engine.records import Score
 from miron_jax.engine.self_check import SelfCheck
@@ -123,6 +124,7 @@ class TaskKind(ABC, Generic[Scores]):
 
     scores_spans: ClassVar[bool] = False  # it has requests that are planned and scored
     generates: ClassVar[bool] = False
+    runs_programs: ClassVar[bool] = False  # that the model writes
 
     def __init__(self, source: Source, setup: Setup) -> None:
         self.source, self.setup = source, setup
@@ -158,6 +160,10 @@ class TaskKind(ABC, Generic[Scores]):
 
     def take_texts(self, scores: Scores, texts: Iterator[Generated]) -> None:
         """Add one completion per request of `texts`."""
+
+    def growing_text(self, scores: Scores, model: Model, say: Callable[[str], None]) -> GrowingText | None:
+        """The text, with its compiled program, that `score_in_turn` reads turns into; None: it does nothing."""
+        return None
 
     def score_in_turn(self, scores: Scores, model: Model, check: SelfCheck, say: Callable[[str], None]) -> None:
         """Score examples whose prompts depend on earlier answers, on the whole model.  Raises SelfCheckFailed."""

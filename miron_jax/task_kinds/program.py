@@ -92,6 +92,7 @@ class ProgramScores(TaskScores):
 
 class Program(TaskKind[ProgramScores]):
     generates = True
+    runs_programs = True
     requests: AnswerRequests
 
     @classmethod

@@ -1,0 +1,99 @@
+"""The plan of a run on TPUs that are not here, as a record, as JSON and on screen.
+
+Arrives: `TopologyPlan`.  Leaves: a table on standard output, a JSON object.  It deliberately does not know how programs are
+compiled.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from miron_jax.files.readers import JsonObject
+from miron_jax.planning.request_batches import Totals
+from miron_jax.report.console import console, table_of
+from miron_jax.runtime.topology import Chip
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One compiled program."""
+
+    name: str  # what it does, and its sizes
+    calls: int  # in a run
+    has_kernel: bool  # it calls the attention kernel
+    temporaries: int  # bytes of a chip
+    outputs: int  # bytes of a chip
+    cycles: int  # of one call, by the compiler's estimate, without kernels
+    seconds: float  # of one call: cycles, and the kernel's FLOPs at the chip's peak rate
+    peak_share: float | None  # FLOPs of one call over seconds and peak; None: it is not made of matmuls
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyPlan:
+    topology: str
+    chip: Chip
+    chips: int  # that the run takes
+    mesh: Mapping[str, int]
+    sharding: str
+    dtype: str
+    attention: str
+    weights: int  # bytes of a chip
+    programs: list[Program]
+    token_budget: int  # slots of a shard whose programs fit
+    not_planned: list[str]  # tasks whose programs may not run
+    missing: Mapping[str, str]  # tasks without a data file
+    totals: Totals
+
+    @property
+    def seconds(self) -> float:
+        """Of all programs, one after the other, without load, compilation and the host's work."""
+        return sum(program.calls * program.seconds for program in self.programs)
+
+    def json(self) -> JsonObject:
+        plan = asdict(self)
+        plan["chip"] = self.chip._asdict()
+        plan["totals"]["lengths"] = {str(length): rows for length, rows in self.totals.lengths.items()}
+        return {"estimate": "compiler's cycles, kernels at the peak rate; nothing ran", "seconds": self.seconds, **plan}
+
+
+def print_topology_plan(plan: TopologyPlan) -> None:
+    out = console()
+    for name, path in plan.missing.items():
+        out.print(f"{name} is left out: {path} is missing", soft_wrap=True)
+    table = table_of(
+        ("program", "attention"), ("calls", "temporaries", "outputs", "cycles", "ms a call", "of peak", "seconds")
+    )
+    for program in plan.programs:
+        table.add_row(
+            program.name,
+            plan.attention if program.has_kernel else "",
+            str(program.calls),
+            gigabytes(program.temporaries),
+            gigabytes(program.outputs),
+            f"{program.cycles:,}",
+            f"{1e3 * program.seconds:.3g}",
+            "" if program.peak_share is None else f"{100 * program.peak_share:.0f} %",
+            f"{program.calls * program.seconds:.3g}",
+        )
+    out.print(table)
+    needs = max((program.temporaries + program.outputs for program in plan.programs), default=0)
+    mesh = ",".join(f"{axis}={size}" for axis, size in plan.mesh.items() if size > 1)
+    totals = plan.totals
+    chip = plan.chip
+    for line in (
+        f"chips          {plan.chips} x {chip.kind} ({plan.topology}), "
+        + ("one copy of the weights each" if plan.sharding == "pmap" else f"mesh {mesh}"),
+        f"memory a chip  {gigabytes(plan.weights)} weights, {gigabytes(needs)} the largest program, of "
+        f"{gigabytes(chip.memory)}",
+        f"token budget   --token_budget={plan.token_budget}",
+        f"requests       {totals.requests}: {totals.plain_tokens} tokens one row each, {totals.unique_tokens} unique, "
+        f"{totals.rows} rows",
+        f"time           {plan.seconds:.3g} s on the chips; loading, compiling and the host's work come on top",
+        "every program above compiles; cycles are the compiler's estimates, kernels are added at the chip's peak rate, "
+        "steps as if every text went to its limit; nothing ran",
+        *(f"{name} is not planned: it runs programs, see --allow_code_execution" for name in plan.not_planned),
+    ):
+        out.print(line, soft_wrap=True)
+
+
+def gigabytes(count: float) -> str:
+    return f"{count / 1e9:.2f} GB"

@@ -1,0 +1,355 @@
+"""`miron-jax plan --topology`: the programs of a run, compiled for TPUs that are not here.
+
+Arrives: a run's configuration and data, the name of a topology.  Leaves: a `TopologyPlan`: memory and expected cycles of
+each program, rows of a chip, the time of a run.  It deliberately runs nothing: weights are shapes, devices only compile.
+
+Programs are compiled by the code that a run compiles them with.  Cycles are the compiler's estimate (`runtime/hlo.py`),
+which leaves kernels out: the attention kernel's FLOPs are added at the chip's peak rate.  Neither is a measured time.
+"""
+
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from miron_jax.config import RunConfig
+from miron_jax.engine.batches import Shape
+from miron_jax.engine.forward import Forward
+from miron_jax.engine.generate import Generator, ProgramKey
+from miron_jax.engine.growing import READ
+from miron_jax.engine.model import Model
+from miron_jax.engine.plain import PlainShape, compile_plain, halves_of
+from miron_jax.engine.records import Score
+from miron_jax.engine.self_check import chosen_requests
+from miron_jax.errors import InputError
+from miron_jax.evaluation.parts import Part
+from miron_jax.evaluation.records import Inputs
+from miron_jax.files.places import public
+from miron_jax.model.checkpoints import Architecture, architecture_of, find_model, own_params
+from miron_jax.model.config import attention_flops_per_pair, matmul_params
+from miron_jax.model.costs import own_model_flops
+from miron_jax.model.decoder import abstract
+from miron_jax.model.fingerprint import compile_sums
+from miron_jax.model.own import OwnModel, compile_probe
+from miron_jax.model.sharding import placed_shapes
+from miron_jax.planning.records import Plan
+from miron_jax.planning.request_batches import RequestBatch, Totals
+from miron_jax.report.topology_table import Program, TopologyPlan, gigabytes
+from miron_jax.run import RunTasks
+from miron_jax.runtime.devices import FSDP, MODEL, Placement, Tree
+from miron_jax.runtime.hlo import cycles_of, kernel_calls
+from miron_jax.runtime.topology import chip_of, described_devices, described_placement
+from miron_jax.task_kinds.interface import TaskScores
+from miron_jax.tokens.records import Requests
+
+FULL = 0.9  # share of a chip's memory that weights alone may take in a mesh that is proposed
+
+Mesh = tuple[tuple[str, int], ...]
+Say = Callable[[str], None]
+
+
+class DoesNotFit(Exception):
+    """Weights or a program of the smallest batch need more memory than a chip has."""
+
+
+def plan_on_topology(config: RunConfig, inputs: Inputs, topology: str, say: Say) -> TopologyPlan:
+    """Compile every program that `eval` would run on these chips.
+
+    Raises InputError for an unknown topology, a mesh that is larger, and a model that does not fit, with the smallest mesh
+    of the topology that holds it.
+    """
+    count = len(described_devices(topology))
+    mesh = config.mesh if config.sharding == "mesh" else (("data", count),) if count > 1 else ()
+    placement = described_placement(topology, mesh)
+    architecture = architecture_of(config, find_model(config, weights=False))
+    tasks = RunTasks.of(config, inputs, architecture)
+    try:
+        with jax.default_matmul_precision("highest"):
+            return _Planner(config, architecture, tasks, topology, placement, say).plan(inputs)
+    except DoesNotFit as problem:
+        remedy = _smallest_mesh(config, architecture, tasks, topology, count, say)
+        raise InputError(
+            f"--topology={topology}: {public(config.model)} does not fit: {problem}; {remedy}"
+        ) from problem
+
+
+class _Planner:
+    """Compiles the programs of a run and adds up what they need."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        architecture: Architecture,
+        tasks: RunTasks,
+        topology: str,
+        placement: Placement,
+        say: Say,
+    ) -> None:
+        """Raises DoesNotFit for weights that are larger than a chip's memory."""
+        self.config, self.architecture, self.tasks, self.topology, self.say = (
+            config,
+            architecture,
+            tasks,
+            topology,
+            say,
+        )
+        self.chip = chip_of(placement.device)
+        state = _shapes(architecture, config, placement)
+        self.weights = bytes_of_a_device(state)
+        if self.weights > self.chip.memory:
+            raise DoesNotFit(
+                f"its weights take {gigabytes(self.weights)} a chip, which has {gigabytes(self.chip.memory)}"
+            )
+        self.placement = replace(placement, memory=self.chip.memory - self.weights)
+        self.model = Model(architecture.config, architecture.network, state, self.placement, config.attention)
+        self.forward = Forward(self.model, config.token_budget, say, tasks.setup.table.id_sets)
+        self.programs: list[Program] = []
+        self._halved: set[int] = set()  # row lengths whose batches did not fit
+
+    def plan(self, inputs: Inputs) -> TopologyPlan:
+        kinds = [kind for kind in self.tasks.kinds if not kind.runs_programs or self.config.allow_code_execution]
+        tasks: dict[int, TaskScores] = {}
+        for index, kind in enumerate(self.tasks.kinds):
+            if kind in kinds:
+                kind.prepare()
+                tasks[index] = kind.begin()
+        totals, waiting = Totals(), deque[Part]()
+        batches, parents, checked = Counter[Shape](), Counter[Shape](), list[tuple[int, int]]()
+        for batch in self.tasks.request_batches(totals, waiting):
+            self._score(batch, batches, parents)
+            checked += _checked(batch)
+            for piece in waiting.popleft():
+                if self.tasks.kinds[piece.task].generates:  # its texts are asked for once its requests are scored
+                    self.tasks.kinds[piece.task].take(tasks[piece.task], piece, _unknown(piece.requests))
+        for shape in sorted(batches, key=lambda shape: shape.length):
+            self._add_scoring(shape, batches[shape], parents[shape] / batches[shape])
+        self._add_self_check(checked)
+        self._add_generation(kinds, tasks)
+        self._add_dialogues(tasks)
+        self._add_loading()
+        fitted = [shape.slots for shape in batches if shape.length in self._halved]
+        return TopologyPlan(
+            topology=self.topology,
+            chip=self.chip,
+            chips=self.placement.devices,
+            mesh=dict(self.placement.mesh.shape) if self.placement.mesh is not None else {},
+            sharding=self.config.sharding,
+            dtype=self.config.dtype,
+            attention=self.forward.attention,
+            weights=self.weights,
+            programs=self.programs,
+            token_budget=min([*fitted, self.forward.token_budget]),
+            not_planned=[kind.source.task.name for kind in self.tasks.kinds if kind not in kinds],
+            missing={name: str(path) for name, path in inputs.missing.items()},
+            totals=totals,
+        )
+
+    # Scoring
+
+    def _score(self, batch: RequestBatch, batches: Counter[Shape], parents: Counter[Shape]) -> None:
+        """Compile the programs of a request batch, and count its batches of rows and their parent nodes."""
+        plan, forward = batch.plan, self.forward
+        before = forward.size(plan, batch.more)
+        self.compile_scoring(plan, batch.more)
+        for length, rows in before.items():
+            if forward.rows_a_batch(length) < rows:
+                self._halved.add(length)
+        shapes = {shape.length: shape for shape in forward.programs}  # the last one of a length
+        of_row = plan.parents_of_rows
+        for length, count in zip(*np.unique(plan.row_length, return_counts=True), strict=True):
+            shape = shapes[int(length)]
+            batches[shape] += -(-int(count) // (shape.rows * shape.shards))
+            parents[shape] += int(of_row[plan.row_length == length].sum())
+
+    def compile_scoring(self, plan: Plan, more: bool) -> None:
+        """Raises DoesNotFit."""
+        try:
+            self.forward.compile(plan, more)
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            raise DoesNotFit(f"the smallest batch of rows is refused ({str(error).splitlines()[0]})") from error
+        for shape, program in self.forward.programs.items():
+            needs = _memory(program)
+            if sum(needs) > self.placement.free_bytes():
+                raise DoesNotFit(
+                    f"{shape.rows} row of {shape.length} tokens needs {gigabytes(sum(needs))} a chip beside weights of "
+                    f"{gigabytes(self.weights)}, the chip has {gigabytes(self.chip.memory)}"
+                )
+
+    def _add_scoring(self, shape: Shape, calls: int, parents: float) -> None:
+        """`parents`: nodes of all shards that go through the head, in a batch."""
+        chunks = -(-parents / shape.shards // shape.chunk)
+        loops = {"target_logprob/while": chunks, "id_set_logprob/while": shape.num_queries / shape.chunk}
+        pairs = shape.rows * shape.length * (shape.length + 1) / 2
+        self._add(
+            f"score {shape.rows} x {shape.length}",
+            self.forward.programs[shape],
+            calls,
+            loops,
+            flops=self._flops(shape.slots, pairs, chunks * shape.chunk),
+            pairs=pairs,
+        )
+
+    def _add_self_check(self, checked: list[tuple[int, int]]) -> None:
+        num_tokens, starts = [tokens for tokens, _ in checked], [start for _, start in checked]
+        for members, shape in halves_of(num_tokens, starts):
+            program = compile_plain(self.model, PlainShape(*shape))
+            pairs = shape.length * (shape.length + 1) / 2
+            flops = self._flops(shape.length, pairs, shape.scored) / self.placement.shards  # every copy does the same
+            self._add(f"self-check {shape.length}", program, len(members), {}, flops)
+
+    # Generation
+
+    def _add_generation(self, kinds: Sequence, tasks: Mapping[int, TaskScores]) -> None:
+        requests = [
+            request
+            for index, scores in tasks.items()
+            if self.tasks.kinds[index].generates
+            for request in self.tasks.kinds[index].texts(scores)
+        ]
+        if not requests:
+            return
+        generator = Generator(self.model, self.architecture.tokenizer, self.architecture.eos_ids, say=self.say)
+        calls = generator.compile(requests)
+        admissions = sum(count for key, count in calls.items() if key[0] == "admit") * self.placement.shards
+        for key, count in calls.items():
+            self._add_generating(key, generator.programs[key], count, len(set(requests)) / max(1, admissions))
+
+    def _add_generating(self, key: ProgramKey, program: jax.stages.Compiled, calls: int, prompts: float) -> None:
+        """`prompts`: that one call admits to a shard."""
+        what, *sizes = key
+        name, flops, pairs, loops = " ".join(map(str, key)), None, 0.0, {}
+        if what == "prefill":
+            rows, length = map(int, sizes)
+            pairs = rows * length * (length + 1) / 2
+            name, flops = f"prefill {rows} x {length}", self._flops(rows * length, pairs, 0)
+        elif what == "admit":
+            loops = {"admit/while": prompts}
+        else:
+            slots, width = int(sizes[0]), int(sizes[2]) if what == "step" else 1
+            flops = self._flops(slots * width, 0, slots * width)
+        self._add(name, program, calls, loops, flops, pairs)
+
+    def _add_dialogues(self, tasks: Mapping[int, TaskScores]) -> None:
+        for index, scores in tasks.items():
+            kind = self.tasks.kinds[index]
+            text = kind.growing_text(scores, self.model, self.say)
+            if text is not None and text.program is not None:
+                # At least one read for a turn's question and one for each of its choices.
+                calls = sum(len(example.continuations) for example in kind.source.examples[: self.config.limit])
+                self._add(f"read {READ} of a dialogue", text.program, calls, {}, self._flops(READ, 0, 1))
+
+    # What a run does with the weights once they are loaded
+
+    def _add_loading(self) -> None:
+        leaves = {(leaf.shape, leaf.dtype, str(leaf.sharding)): leaf for leaf in jax.tree.leaves(self.model.state)}
+        programs = [compile_sums(leaf) for leaf in leaves.values()]
+        largest = max(programs, key=lambda program: sum(_memory(program)))
+        self._add("fingerprint of a weight", largest, len(jax.tree.leaves(self.model.state)), {})
+        if isinstance(self.model.config, OwnModel):
+            self._add("probe of a model of your own", compile_probe(self.model.config, self.model.state), 4, {})
+
+    # Sums
+
+    def _flops(self, tokens: float, pairs: float, head: float) -> float:
+        """FLOPs of one shard: tokens through the layers, visible pairs, nodes through the head."""
+        config = self.model.config
+        if isinstance(config, OwnModel):
+            return own_model_flops(config) * tokens
+        linear = 2.0 * matmul_params(config) * tokens
+        return linear + attention_flops_per_pair(config) * pairs + 2.0 * config.d_model * config.vocab_size * head
+
+    def _add(
+        self,
+        name: str,
+        program: jax.stages.Compiled,
+        calls: int,
+        loops: Mapping[str, float],
+        flops: float | None = None,
+        pairs: float = 0.0,
+    ) -> None:
+        text = program.as_text() or ""
+        chips = self.placement.devices // self.placement.shards  # that share the work of one shard
+        kernels, kernel_flops = kernel_calls(text), 0.0
+        if kernels and not isinstance(self.model.config, OwnModel):
+            kernel_flops = attention_flops_per_pair(self.model.config) * pairs / chips
+        cycles = cycles_of(text, loops)
+        seconds = cycles / self.chip.clock + kernel_flops / self.chip.peak
+        temporaries, outputs = _memory(program)
+        share = None if flops is None else flops / chips / self.chip.peak / seconds
+        self.programs.append(Program(name, calls, kernels > 0, temporaries, outputs, round(cycles), seconds, share))
+
+
+def _shapes(architecture: Architecture, config: RunConfig, placement: Placement) -> Tree:
+    """The weights as shapes, dtypes and shardings."""
+    model = architecture.config
+    if isinstance(model, OwnModel):
+        params = own_params(model, config, placement)
+        sharding = placement.shared
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), params)
+    return placed_shapes(abstract(model, jnp.dtype(config.dtype))[1], model, placement)
+
+
+def bytes_of_a_device(state: Tree) -> int:
+    """Bytes that each device holds of a state of ShapeDtypeStructs."""
+    return sum(
+        math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)
+    )
+
+
+def _memory(program: jax.stages.Compiled) -> tuple[int, int]:
+    """Bytes of a device: temporaries, and results that take no argument's place."""
+    memory = program.memory_analysis()
+    assert memory is not None
+    return memory.temp_size_in_bytes, max(0, memory.output_size_in_bytes - memory.alias_size_in_bytes)
+
+
+def _checked(batch: RequestBatch) -> Iterator[tuple[int, int]]:
+    """Tokens and span start of each request of the batch that the self-check scores."""
+    for r in chosen_requests(batch):
+        yield len(batch.fresh.tokens(r)), int(batch.fresh.span_start[r])
+
+
+def _unknown(requests: Requests) -> list[Score]:
+    """NaN for every scored token."""
+    lengths = (np.diff(requests.offsets) - requests.span_start).tolist()
+    return [Score(np.full(length, np.nan, np.float32), np.zeros(length, np.int32)) for length in lengths]
+
+
+def _smallest_mesh(
+    config: RunConfig, architecture: Architecture, tasks: RunTasks, topology: str, count: int, say: Say
+) -> str:
+    """What to do about a model that does not fit: the smallest mesh of the topology that compiles a row, or a larger one."""
+    if isinstance(architecture.config, OwnModel):
+        return "give the factory's params on a mesh of yours, or take a chip with more memory"
+    batch = next(tasks.request_batches(Totals(), deque[Part]()), None)
+    for mesh in _meshes(count):
+        placement = described_placement(topology, mesh)
+        if bytes_of_a_device(_shapes(architecture, config, placement)) > FULL * chip_of(placement.device).memory:
+            continue
+        try:
+            planner = _Planner(config, architecture, tasks, topology, placement, say)
+            if batch is not None:
+                planner.compile_scoring(batch.plan, batch.more)
+        except DoesNotFit:
+            continue
+        flags = ",".join(f"{axis}={size}" for axis, size in mesh)
+        return f"the smallest mesh of it that does: --sharding=mesh --mesh={flags}"
+    return f"no mesh of its {count} chips does: take a larger topology" + (
+        ", or --dtype=bfloat16" if config.dtype == "float32" else ""
+    )
+
+
+def _meshes(count: int) -> Iterator[Mesh]:
+    """Meshes from the fewest chips that share a copy of the weights to all; copies on the chips that are left."""
+    size = 2
+    while size <= count:
+        data: Mesh = (("data", count // size),) if count // size > 1 else ()
+        yield (*data, (FSDP, size))
+        yield (*data, (MODEL, size))
+        size *= 2
