@@ -42,13 +42,12 @@ from miron_jax.report.topology_table import Program, TopologyPlan, gigabytes
 from miron_jax.run import RunTasks
 from miron_jax.runtime.devices import FSDP, MODEL, Placement, Tree
 from miron_jax.runtime.hlo import cycles_of, kernel_calls
-from miron_jax.runtime.topology import chip_of, described_devices, described_placement
+from miron_jax.runtime.topology import chip_of, described_devices, described_placement, larger
 from miron_jax.task_kinds.interface import TaskScores
 from miron_jax.tokens.records import Requests
 
 FULL = 0.9  # share of a chip's memory that weights alone may take in a mesh that is proposed
 
-Mesh = tuple[tuple[str, int], ...]
 Say = Callable[[str], None]
 
 
@@ -71,7 +70,7 @@ def plan_on_topology(config: RunConfig, inputs: Inputs, topology: str, say: Say)
         with jax.default_matmul_precision("highest"):
             return _Planner(config, architecture, tasks, topology, placement, say).plan(inputs)
     except DoesNotFit as problem:
-        remedy = _smallest_mesh(config, architecture, tasks, topology, count, say)
+        remedy = _smallest_mesh(config, architecture, tasks, topology, say)
         raise InputError(
             f"--topology={topology}: {public(config.model)} does not fit: {problem}; {remedy}"
         ) from problem
@@ -321,35 +320,41 @@ def _unknown(requests: Requests) -> list[Score]:
     return [Score(np.full(length, np.nan, np.float32), np.zeros(length, np.int32)) for length in lengths]
 
 
-def _smallest_mesh(
-    config: RunConfig, architecture: Architecture, tasks: RunTasks, topology: str, count: int, say: Say
-) -> str:
-    """What to do about a model that does not fit: the smallest mesh of the topology that compiles a row, or a larger one."""
+def _smallest_mesh(config: RunConfig, architecture: Architecture, tasks: RunTasks, topology: str, say: Say) -> str:
+    """What to do about a model that does not fit: the smallest mesh of these chips that holds it and compiles its rows."""
     if isinstance(architecture.config, OwnModel):
         return "give the factory's params on a mesh of yours, or take a chip with more memory"
     batch = next(tasks.request_batches(Totals(), deque[Part]()), None)
-    for mesh in _meshes(count):
-        placement = described_placement(topology, mesh)
-        if bytes_of_a_device(_shapes(architecture, config, placement)) > FULL * chip_of(placement.device).memory:
-            continue
-        try:
-            planner = _Planner(config, architecture, tasks, topology, placement, say)
-            if batch is not None:
-                planner.compile_scoring(batch.plan, batch.more)
-        except DoesNotFit:
-            continue
-        flags = ",".join(f"{axis}={size}" for axis, size in mesh)
-        return f"the smallest mesh of it that does: --sharding=mesh --mesh={flags}"
-    return f"no mesh of its {count} chips does: take a larger topology" + (
-        ", or --dtype=bfloat16" if config.dtype == "float32" else ""
-    )
+    size = 1  # chips that share one copy of the weights
+    for name in (topology, *larger(topology)):
+        count = len(described_devices(name))
+        while (size := 2 * size) <= count:
+            for axis in (FSDP, MODEL):
+                copies = count // size
+                mesh = (*((("data", copies),) if copies > 1 else ()), (axis, size))
+                if _holds(config, architecture, tasks, name, mesh, batch, say):
+                    flags = ",".join(f"{axis}={size}" for axis, size in mesh)
+                    return f"the smallest mesh that does: --topology={name} --sharding=mesh --mesh={flags}"
+        size //= 2
+    return "no mesh that is known here does" + (": take --dtype=bfloat16" if config.dtype == "float32" else "")
 
 
-def _meshes(count: int) -> Iterator[Mesh]:
-    """Meshes from the fewest chips that share a copy of the weights to all; copies on the chips that are left."""
-    size = 2
-    while size <= count:
-        data: Mesh = (("data", count // size),) if count // size > 1 else ()
-        yield (*data, (FSDP, size))
-        yield (*data, (MODEL, size))
-        size *= 2
+def _holds(
+    config: RunConfig,
+    architecture: Architecture,
+    tasks: RunTasks,
+    topology: str,
+    mesh: tuple[tuple[str, int], ...],
+    batch: RequestBatch | None,
+    say: Say,
+) -> bool:
+    placement = described_placement(topology, mesh)
+    if bytes_of_a_device(_shapes(architecture, config, placement)) > FULL * chip_of(placement.device).memory:
+        return False
+    try:
+        planner = _Planner(config, architecture, tasks, topology, placement, say)
+        if batch is not None:
+            planner.compile_scoring(batch.plan, batch.more)
+    except DoesNotFit:
+        return False
+    return True

@@ -12,24 +12,46 @@ import pytest
 from jax.sharding import SingleDeviceSharding
 
 from miron_jax.config import parse_mesh
+from miron_jax.engine.batches import MOST_CHUNK
 from miron_jax.engine.forward import Forward
+from miron_jax.engine.generate import Generator
+from miron_jax.engine.growing import GrowingText
+from miron_jax.engine.model import Model
+from miron_jax.engine.plain import PlainShape, compile_plain
 from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention import implementation
 from miron_jax.kernels.forest_attention.tpu import TABLE, block_of
+from miron_jax.model.config import ModelConfig
+from miron_jax.model.fingerprint import compile_sums
+from miron_jax.model.own import compile_probe
+from miron_jax.model.sharding import heads_axis
+from miron_jax.runtime.hlo import kernel_calls
 from miron_jax.runtime.topology import CHIPS, chip_of, described_devices, described_placement
-from tests.tpu_models import TOPOLOGIES, Case, model_of, plan_of
+from tests.tpu_models import CONFIGS, LAYERS, OWN, TOPOLOGIES, Case, model_of, placed_params, plan_of, text_requests
 
 # Each is here for what it covers alone.
 CASES = {
-    "1b v5e, short, middle and long rows": Case("llama-1b", "v5e", lengths=(64, 480, 4352)),
-    "1b v5p": Case("llama-1b", "v5p"),
-    "1b v6e, id sets": Case("llama-1b", "v6e", sets=3),
-    "8b v5e over fsdp": Case("llama-8b", "v5e", "fsdp=4"),
-    "8b v5p over model": Case("llama-8b", "v5p", "model=4"),
-    "8b v6e over data and model": Case("llama-8b", "v6e", "data=2,model=2"),
-    "gemma v5e over data and fsdp, windows and 262k ids": Case("gemma3-1b", "v5e", "data=2,fsdp=2"),
-    "gpt2 v5p, float32, learned positions": Case("gpt2", "v5p", lengths=(640,), dtype="float32"),
-    "qwen v6e, heads are normed": Case("qwen3-0.6b", "v6e", "data=4"),
+    "1b v5e, short, middle and long rows": Case("llama-1b", "v5e:2x2", lengths=(64, 480, 4352)),
+    "1b v5p": Case("llama-1b", "v5p:2x2x1"),
+    "1b v6e, id sets": Case("llama-1b", "v6e:2x2", sets=3),
+    "8b v5e over fsdp, id sets": Case("llama-8b", "v5e:2x2", "fsdp=4", sets=3),
+    "8b v5p over model": Case("llama-8b", "v5p:2x2x1", "model=4"),
+    "8b v6e over data and model": Case("llama-8b", "v6e:2x2", "data=2,model=2"),
+    "8b v5e over 16 chips": Case("llama-8b", "v5e:4x4", "data=2,fsdp=2,model=4"),
+    "70b v5p over 8 chips": Case("llama-70b", "v5p:2x2x2", "fsdp=2,model=4"),
+    "70b v6e over 16 chips": Case("llama-70b", "v6e:4x4", "fsdp=2,model=8"),
+    "gemma v5e over data and fsdp, windows and 262k ids": Case("gemma3-1b", "v5e:2x2", "data=2,fsdp=2"),
+    "gpt2 v5p, float32, learned positions": Case("gpt2", "v5p:2x2x1", lengths=(640,), dtype="float32"),
+    "qwen v6e, heads are normed, a copy a chip": Case("qwen3-0.6b", "v6e:2x2", "data=4"),
+    "a model of one's own that calls attend": Case("own attend", "v5e:2x2", "data=4"),
+    "a model of one's own that takes the mask": Case("own mask", "v5p:2x2x1", dtype="float32"),
+    "a model of one's own that gives logits": Case("own logits", "v6e:2x2"),
+}
+GENERATING = {
+    "1b v5e": Case("llama-1b", "v5e:2x2"),
+    "8b v5p over fsdp and model": Case("llama-8b", "v5p:2x2x1", "fsdp=2,model=2"),
+    "gemma v6e, a copy a chip": Case("gemma3-1b", "v6e:2x2", "data=4"),
+    "a model of one's own": Case("own attend", "v5p:2x2x1"),
 }
 
 
@@ -37,44 +59,126 @@ def programs_of(case: Case, folder: Path) -> dict[int, jax.stages.Compiled]:
     """Row length -> the program that scores rows of it, as a run compiles it."""
     model = model_of(case, folder)
     forward = Forward(model, case.budget, id_sets=[np.arange(10 * i, 10 * i + 10) for i in range(case.sets)])
-    assert forward.attention == "tpu"
+    assert forward.attention == ("xla" if case.model in ("own mask", "own logits") else "tpu")
     for length in case.lengths:
         forward.compile(plan_of(case, model, length))
     return {shape.length: program for shape, program in forward.programs.items()}
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_programs_of_scoring_compile(name: str, tmp_path: Path) -> None:
+def test_programs_of_scoring(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     programs = programs_of(case, tmp_path)
     assert set(programs) == set(case.lengths)
     for length, program in programs.items():
-        text, memory = program.as_text(), program.memory_analysis()
+        text, memory = text_of(program), program.memory_analysis()
         assert memory is not None
-        assert text is not None
-        assert len(re.findall(r'custom_call_target="tpu_custom_call"', text)) == 1, (
-            "one kernel call, in the layers' loop"
-        )
-        squares = [line[:200] for line in text.splitlines() if re.search(rf"= \w+\[(\d+,)*{length},{length}\]", line)]
-        assert not squares
-        if case.dtype == "bfloat16":
-            assert not float32_matmuls(text)
-        assert not re.search(r" (infeed|outfeed|send|recv)\(", text)
+        needs = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes
+        assert needs < chip_of(case.placement.device).memory
+        if case.model not in ("own mask", "own logits"):
+            assert kernel_calls(text) == (LAYERS if case.model in OWN else 1), "one in the layers' loop"
+            assert not re.findall(rf"= \w+\[(?:\d+,)*{length},{length}\]", text)
+        if case.model in CONFIGS:
+            check_operands(case, text)
+            check_collectives(case, text)
         print(
             f"{name}, rows of {length}: weights and batch {memory.argument_size_in_bytes / 1e9:.2f} GB, "
             f"temporaries {memory.temp_size_in_bytes / 1e9:.2f} GB"
         )
 
 
-def float32_matmuls(text: str) -> list[str]:
-    """Lines of matmuls whose operands are float32."""
+@pytest.mark.parametrize("name", GENERATING)
+def test_programs_of_generation(name: str, tmp_path: Path) -> None:
+    case = GENERATING[name]
+    model = model_of(case, tmp_path)
+    generator = Generator(model, None)
+    generator.compile(text_requests(model))
+    hows = {key[-1] for key in generator.programs if "step" in str(key[0])}
+    assert hows == {"greedy", "sampled", "cut"}
+    for key, program in generator.programs.items():
+        text, memory = text_of(program), program.memory_analysis()
+        assert memory is not None
+        if case.model in CONFIGS:
+            check_operands(case, text)
+        if key[0] == "prefill":
+            assert kernel_calls(text) == 1
+        if key[0] in ("step", "admit"):
+            num, size = (int(x) for x in key[1:3])
+            assert memory.alias_size_in_bytes >= cache_bytes(model, num, size), "the cache is updated where it is"
+
+
+def cache_bytes(model: Model, slots: int, size: int) -> int:
+    """Of one device."""
+    config, placement = model.config, model.placement
+    assert isinstance(config, ModelConfig)
+    assert placement is not None
+    parts = placement.size("model") if heads_axis(config, placement) else 1
+    return 2 * 2 * config.num_layers * slots * size * config.num_kv_heads * config.head_dim // parts
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("gemma3-1b", "v5e:2x2"),
+        Case("llama-8b", "v5p:2x2x1", "fsdp=2,model=2"),
+        Case("gpt2", "v6e:2x2", dtype="float32"),
+    ],
+    ids=str,
+)
+def test_programs_beside_the_rows(case: Case, tmp_path: Path) -> None:
+    """Dialogues, the fingerprint, the self-check."""
+    model = model_of(case, tmp_path)
+    read = GrowingText(model, 900).program
+    assert read is not None
+    text, memory = text_of(read), read.memory_analysis()
+    assert memory is not None
+    assert memory.alias_size_in_bytes >= cache_bytes(model, 1, 1024) * (2 if case.dtype == "float32" else 1)
+    check_operands(case, text)
+    for leaf in {(leaf.shape, str(leaf.sharding)): leaf for leaf in jax.tree.leaves(model.state)}.values():
+        compile_sums(leaf)
+    compile_plain(model, PlainShape(1000, 40))
+
+
+def test_a_model_of_ones_own_is_probed() -> None:
+    for chip, name in zip(TOPOLOGIES, OWN, strict=True):
+        compile_probe(OWN[name], placed_params(OWN[name], described_placement(TOPOLOGIES[chip]), "bfloat16"))
+
+
+def text_of(program: jax.stages.Compiled) -> str:
+    """The compiled text, in which nothing waits for the host."""
+    text = program.as_text()
+    assert text is not None
+    assert not re.search(r" (infeed|outfeed|send|recv)\(", text)
+    return text
+
+
+def check_operands(case: Case, text: str) -> None:
+    """In bfloat16 no matmul has float32 operands."""
+    if case.dtype != "bfloat16":
+        return
     dtypes = dict(re.findall(r"%([\w.\-]+) = (\w+)\[", text))
-    found = []
     for line in text.splitlines():
         matmul = re.search(r" (?:convolution|dot)\(%([\w.\-]+), %([\w.\-]+)\)", line)
-        if matmul and "f32" in (dtypes.get(operand) for operand in matmul.groups()):
-            found.append(line[:200])
-    return found
+        assert not matmul or "f32" not in (dtypes.get(operand) for operand in matmul.groups()), line[:200]
+
+
+def check_collectives(case: Case, text: str) -> None:
+    """Logits and the tables of the vocabulary stay where they are; `model` alone moves no weight, `fsdp` one layer's at a
+    time; a pass through the head moves a few numbers of each node."""
+    placement = case.placement
+    config = CONFIGS[case.model]
+    ids = int(config.get("vocab_size", 50257))  # type: ignore[arg-type]
+    tables = {ids, -(-ids // placement.size("fsdp", "model"))}
+    for shape, kind, line in re.findall(
+        r"= \(?\w+\[([\d,]*)\][^\n]*? (all-[\w\-]+|reduce-scatter|collective-[\w\-]+)\(([^\n]*)", text
+    ):
+        sizes = [int(size) for size in shape.split(",") if size]
+        assert not tables & set(sizes), f"{kind} of {shape}: a table of the vocabulary, or logits"
+        if "_logprob/while" in line:
+            assert np.prod(sizes) <= MOST_CHUNK, f"{kind} of {shape} at each pass through the head"
+        if "layers/while" in line and kind.startswith("all-gather"):
+            assert placement.size("fsdp") > 1, f"{kind} of {shape}: a weight"
+            assert sizes[0] == 1, f"{kind} of {shape}: the weights of several layers"
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -120,7 +224,7 @@ def test_blocks_grow_where_their_table_would_not_fit() -> None:
 @pytest.mark.parametrize(
     ("topology", "sentence"),
     [
-        ("v9:2x2", "'v9:2x2' is not a known topology, expected v5e, v5p, v6e and sizes, such as v5e:2x2"),
+        ("v9:2x2", "'v9:2x2' is not a known topology, expected a chip and sizes such as v5e:4x4"),
         ("v5e", "is not a known topology"),
         ("v5e:3x5", "is not a topology that libtpu knows"),
     ],

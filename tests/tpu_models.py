@@ -2,8 +2,9 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,19 +12,23 @@ import numpy as np
 
 from miron_jax.config import parse_mesh
 from miron_jax.engine.model import Model
+from miron_jax.engine.text_requests import Sampling, TextRequest
 from miron_jax.files.readers import JsonObject
 from miron_jax.model.costs import cost_model
 from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_config import from_hf_config
+from miron_jax.model.own import OwnModel
 from miron_jax.model.sharding import placed_shapes
+from miron_jax.model.visibility import Visibility
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import Plan
-from miron_jax.runtime.topology import described_placement
+from miron_jax.runtime.devices import Placement
+from miron_jax.runtime.topology import CHIPS, described_placement
 from tests.test_plan import requests_of
 
 jax.config.update("jax_enable_compilation_cache", False)  # its entries cannot be read back without a TPU
 
-TOPOLOGIES = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
+TOPOLOGIES = {name: f"{name}:{chip.sizes[0]}" for name, chip in CHIPS.items()}
 LLAMA = {
     "model_type": "llama", "vocab_size": 128256, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
     "rope_theta": 5e5, "hidden_act": "silu", "num_key_value_heads": 8,
@@ -60,7 +65,7 @@ CONFIGS: dict[str, JsonObject] = {
 
 class Case(NamedTuple):
     model: str
-    chip: str
+    topology: str
     mesh: str = ""
     lengths: tuple[int, ...] = (1280,)  # no axis of a model is as long
     budget: int = 32768
@@ -68,14 +73,26 @@ class Case(NamedTuple):
     dtype: str = "bfloat16"
     attention: str | None = None
 
+    @property
+    def placement(self) -> Placement:
+        return described_placement(self.topology, parse_mesh(self.mesh or None))
+
 
 def model_of(case: Case, folder: Path) -> Model:
     """The model with shapes for weights, on described devices."""
+    placement, dtype = case.placement, jnp.dtype(case.dtype)
+    if case.model in OWN:
+        own = OWN[case.model]
+        return Model(own, own, placed_params(own, placement, case.dtype), placement, case.attention)
     (folder / "config.json").write_text(json.dumps(CONFIGS[case.model]))
-    config, dtype = from_hf_config(folder), jnp.dtype(case.dtype)
-    placement = described_placement(TOPOLOGIES[case.chip], parse_mesh(case.mesh or None))
+    config = from_hf_config(folder)
     graphdef, state = abstract(config, dtype)
     return Model(config, graphdef, placed_shapes(state, config, placement), placement, case.attention)
+
+
+def placed_params(own: OwnModel, placement: Placement, dtype: str) -> Any:
+    """A copy of the weights on each device."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, dtype, sharding=placement.shared), own.params)
 
 
 def plan_of(case: Case, model: Model, length: int) -> Plan:
@@ -87,3 +104,53 @@ def plan_of(case: Case, model: Model, length: int) -> Plan:
     if case.sets:
         requests = replace(requests, id_set=np.arange(count, dtype=np.int32) % case.sets)
     return make_plan(requests, cost_model(model.config), (length,))
+
+
+def text_requests(model: Model) -> list[TextRequest]:
+    """Prompts whose completions are greedy, sampled, and cut by top-p."""
+    rules = (Sampling(), Sampling(0.8, seed=1), Sampling(0.8, top_p=0.9, seed=2))
+    return [TextRequest((1 + i, *range(1, 60 + i)), 100, (), how) for how in rules for i in range(8)]
+
+
+LAYERS, WIDTH, HEADS, HEAD, IDS = 2, 512, 8, 64, 32000  # of a user's own models
+
+
+def _own_layers(params: Any, token_ids: jax.Array, attend: Any) -> jax.Array:
+    x = params["ids"][token_ids]
+    for qkv, out in zip(params["qkv"], params["out"], strict=True):
+        q, k, v = jnp.split((x @ qkv).reshape(*x.shape[:2], 3 * HEADS, HEAD), 3, axis=2)
+        x = x + attend(q, k, v).reshape(x.shape).astype(x.dtype) @ out
+    return x
+
+
+def _dense(mask: jax.Array) -> Any:
+    def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        logits = jnp.einsum("btnh,bsnh->bnts", q, k, preferred_element_type=jnp.float32) * HEAD**-0.5
+        weights = jax.nn.softmax(jnp.where(mask[:, None], logits, -1e30), axis=-1)
+        return jnp.einsum("bnts,bsnh->btnh", weights.astype(v.dtype), v)
+
+    return attend
+
+
+def _attending(params: Any, token_ids: jax.Array, positions: jax.Array, visibility: Visibility) -> jax.Array:
+    return _own_layers(params, token_ids, partial(visibility.attend, scale=HEAD**-0.5))
+
+
+def _masking(params: Any, token_ids: jax.Array, positions: jax.Array, visibility: Visibility) -> jax.Array:
+    return _own_layers(params, token_ids, _dense(visibility.mask()))
+
+
+def _logits(params: Any, token_ids: jax.Array) -> jax.Array:
+    causal = jnp.tril(jnp.ones((token_ids.shape[1],) * 2, bool))[None]
+    return _own_layers(params, token_ids, _dense(causal)) @ params["ids"].T
+
+
+_SHAPES = {"ids": (IDS, WIDTH), "qkv": [(WIDTH, 3 * WIDTH)] * LAYERS, "out": [(WIDTH, WIDTH)] * LAYERS}
+_PARAMS = jax.tree.map(
+    lambda shape: jax.ShapeDtypeStruct(shape, "float32"), _SHAPES, is_leaf=lambda x: isinstance(x, tuple)
+)
+OWN = {
+    "own attend": OwnModel(IDS, hidden=_attending, head=lambda params: params["ids"], params=_PARAMS),
+    "own mask": OwnModel(IDS, hidden=_masking, head=lambda params: params["ids"], params=_PARAMS),
+    "own logits": OwnModel(IDS, logits=_logits, params=_PARAMS),
+}

@@ -267,26 +267,30 @@ def _fetch(outputs: Outputs | Exception) -> tuple[np.ndarray, np.ndarray, np.nda
 
 def _score_shard(network: Network, shape: Shape, state: Tree, sets_GV: jax.Array, packed: jax.Array) -> Outputs:
     """Log-probability and rank of every edge of a packed shard, in the layout's order; log-probability of every query."""
-    arrays = shape.unpack(packed)
+    by_rows, by_spec = shape.row_sharding, isinstance(shape.row_sharding, PartitionSpec)
+
+    def whole(x: jax.Array) -> jax.Array:
+        """Unless told, XLA splits what the head reads over `fsdp` too, and gathers it again at every pass."""
+        return jax.lax.with_sharding_constraint(x, PartitionSpec()) if by_spec else x
+
+    arrays = shape.unpack(whole(packed))
     decoder = bind(network, state)
     rows_3BT = [arrays.token_ids_BT, arrays.position_BT, arrays.subtree_end_BT]
-    if shape.row_sharding is not None:
-        rows_3BT = jax.lax.with_sharding_constraint(rows_3BT, shape.row_sharding)
+    if by_rows is not None:
+        rows_3BT = jax.lax.with_sharding_constraint(rows_3BT, by_rows)
     token_ids_BT, position_BT, subtree_end_BT = rows_3BT
     traced = isinstance(decoder, Decoder)
     windows = decoder.config.layer_windows
     visibility = Visibility.of_batch(subtree_end_BT, position_BT, windows, traced, shape.attention)
     more = (arrays.rope_class_BT,) if shape.has_rope_class else ()
-    hidden_BTD = decoder(token_ids_BT, position_BT, visibility, *more)
-    if isinstance(shape.row_sharding, PartitionSpec):  # the head reads rows of every device
-        hidden_BTD = jax.lax.with_sharding_constraint(hidden_BTD, PartitionSpec())
-    hidden_SD = hidden_BTD.reshape(shape.slots, -1)[arrays.parent_S]
+    hidden_BTD = whole(decoder(token_ids_BT, position_BT, visibility, *more))  # the head reads rows of every device
+    hidden_SD = whole(hidden_BTD.reshape(shape.slots, -1)[arrays.parent_S])
     head = decoder.head()
     rules = {**head.rules, "chunk": shape.chunk}
     edges = arrays.target_E, arrays.round_start_R, arrays.chunk_round_C, arrays.num_chunks_1[0]
     logprob_E, rank_E = target_logprob(hidden_SD, head.weight_VD, *edges, **rules)
     if not shape.num_sets:
         return logprob_E, rank_E, jnp.zeros(0, jnp.float32)
-    hidden_AD = hidden_BTD.reshape(shape.slots, -1)[arrays.query_node_A]
+    hidden_AD = whole(hidden_BTD.reshape(shape.slots, -1)[arrays.query_node_A])
     queries = arrays.query_set_A, arrays.num_queries_1[0]
     return logprob_E, rank_E, id_set_logprob(hidden_AD, head.weight_VD, sets_GV, *queries, **rules)

@@ -251,8 +251,8 @@ def take_rows(table_VD: jax.Array, index_BT: jax.Array, rows_are_split: bool) ->
     def local_rows(part_VD: jax.Array, index_BT: jax.Array) -> jax.Array:
         local_BT = index_BT - jax.lax.axis_index(axes) * part_VD.shape[0]
         is_local_BT = (local_BT >= 0) & (local_BT < part_VD.shape[0])
-        rows_BTD = part_VD[jnp.where(is_local_BT, local_BT, 0)].astype(jnp.float32)
-        rows_BTD = jnp.where(is_local_BT[..., None], rows_BTD, 0.0)  # zeros on all devices but one: the sum is exact
+        rows_BTD = part_VD[jnp.where(is_local_BT, local_BT, 0)]
+        rows_BTD = jnp.where(is_local_BT[..., None], rows_BTD, 0)  # zeros on all devices but one: the sum is exact
         if not scatters:
             return jax.lax.psum(rows_BTD, axes)
         rows_BTD = jax.lax.psum_scatter(rows_BTD, FSDP, scatter_dimension=0, tiled=True)
@@ -262,7 +262,7 @@ def take_rows(table_VD: jax.Array, index_BT: jax.Array, rows_are_split: bool) ->
     split = jax.shard_map(
         local_rows, in_specs=(PartitionSpec(axes), whole), out_specs=rows, axis_names=set(axes), check_vma=False
     )
-    return split(table_VD, index_BT)
+    return split(table_VD, index_BT).astype(jnp.float32)
 
 
 def _zeros_if_shape(leaf: Any, put: Callable[[np.ndarray], jax.Array]) -> Any:
