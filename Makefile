@@ -84,7 +84,7 @@ test-bare: $(BARE)/.installed
 	$(BARE)/bin/python -m pytest $(WORKERS) $(BARE_FLAGS)
 
 tpu: $(TPU)/.installed
-	$(TPU)/bin/python -m pytest -n 2 --durations=20 tests/test_tpu.py
+	$(TPU)/bin/python -m pytest -n 2 --durations=20 tests/test_tpu.py tests/test_tpu_plan.py
 
 $(MIRON_MODELS)/%/model.safetensors: | $(VENV)/.installed
 	@test -f $(SHARED)/tools/make_real_models.py || \

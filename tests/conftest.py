@@ -32,12 +32,12 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 SLOW = {
     "answers", "benchmarks", "cheats", "demo", "dialogues", "evaluator", "extending", "fuzz", "hf_config", "hf_flax",
     "hf_reader", "hosts", "journal", "mera_run", "miron", "model_parity", "orbax_layouts", "own_factory", "own_model",
-    "packaging", "param_map", "recipes", "rope_class", "sandbox", "sharding", "tpu", "training_run", "uation_gen",
-    "uation_gen_stories", "uation_gen_user", "uation_gen_words", "uation_run",
+    "packaging", "param_map", "recipes", "rope_class", "sandbox", "sharding", "tpu", "tpu_plan", "training_run",
+    "uation_gen", "uation_gen_stories", "uation_gen_user", "uation_gen_words", "uation_run",
 }  # fmt: skip
 
 # Programs for TPUs need libtpu, which `make tpu` installs beside this package in an environment of its own.
-collect_ignore = [] if importlib.util.find_spec("libtpu") else ["test_tpu.py"]
+collect_ignore = [] if importlib.util.find_spec("libtpu") else ["test_tpu.py", "test_tpu_plan.py"]
 
 # Of these, what CI runs on the newest Python, jax, flax and orbax too.
 NEWEST = {"evaluator", "orbax_layouts", "own_factory", "own_model", "training_run"}

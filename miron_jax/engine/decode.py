@@ -164,13 +164,14 @@ def take_plain_steps(
         logits_BV = head.logits(hidden_BD)
         token_B = draw_token(logits_BV, draw, steps.index)
         nan_B, busy_B = jnp.isnan(logits_BV).any(axis=1), steps.left_B > 0
+        one_B = busy_B.astype(jnp.int32)
         ends_B = halts_V[token_B] | nan_B | (steps.left_B <= 1)
         next_B = jnp.where(busy_B, steps.position_B + 1, size)
         return _PlainSteps(
             steps.index + 1,
             steps.tokens_BS.at[slot_B, next_B].set(token_B, mode="drop"),
-            steps.position_B + busy_B,
-            steps.left_B - busy_B,
+            steps.position_B + one_B,
+            steps.left_B - one_B,
             steps.drawn_NB.at[steps.index].set(jnp.where(busy_B, jnp.where(nan_B, NOT_A_NUMBER, token_B), NOTHING)),
             (busy_B & ends_B).any(),
         )

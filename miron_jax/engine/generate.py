@@ -154,7 +154,7 @@ class Generator:
         """Compare bytes read: separate steps read the weights again and need a program; larger slots read `more_tokens`
         cached tokens for every drawn one."""
         most = [request.max_new_tokens for request in requests]
-        weights = sum(leaf.nbytes for leaf in jax.tree.leaves(self.model.state))
+        weights = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self.model.state))
         program = CPU_PROGRAM if self.on_cpu else ACCELERATOR_PROGRAM
         return max(most) * weights + program > sum(most) * more_tokens * self._token_bytes
 
