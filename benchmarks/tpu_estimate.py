@@ -1,23 +1,23 @@
-"""What libtpu's compiler expects of scoring on TPUs that are not here: cycles, seconds, memory, by model, chip and mesh.
+"""What libtpu's compiler expects of the engine's programs on TPUs that are not here: cycles, milliseconds, memory.
 
     make .venv-tpu/.installed
     .venv-tpu/bin/python benchmarks/tpu_estimate.py --out=benchmarks/results/tpu_estimate.json      # a quarter of an hour
 
-The compiler writes the cycles that it expects beside every fusion, copy and matmul of a program.  They are added up with
-each loop's body times its iterations: layers, chunks of the head; a chunk has one round.  Kernels carry no estimate and are
-not counted, so these are estimates of the rest of a program, and not times.  Ablations, for the layer of each shape:
+Every model of tests/tpu_models.py on each chip, in the smallest layout that holds it: scoring of 32 rows of 1,024,
+generation, dialogues, self-check, fingerprint.  The compiler writes the cycles that it expects beside every fusion, copy
+and matmul (`miron_jax/runtime/hlo.py`).  Kernels carry no estimate and are not counted: these are estimates of the rest, and
+not times.  Ablations of Llama 1B:
 
     xla        attention in plain XLA
+    float32    weights and operands of matmuls in float32
     fused      norms and residual sums left to XLA, which computes them again in each matmul that reads them
 """
 
 import json
-import re
 import sys
 import tempfile
-from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
 from absl import app, flags
@@ -26,127 +26,115 @@ from common import environment, say
 sys.path.append(str(Path(__file__).parents[1]))  # tests/ has the models
 
 from miron_jax.engine.forward import Forward
+from miron_jax.engine.generate import Generator
+from miron_jax.engine.growing import GrowingText
+from miron_jax.engine.plain import PlainShape, compile_plain
 from miron_jax.files.readers import JsonObject
 from miron_jax.model import decoder
 from miron_jax.model.config import ModelConfig, matmul_params
+from miron_jax.model.fingerprint import compile_sums
+from miron_jax.model.own import compile_probe
+from miron_jax.runtime.hlo import cycles_of
 from miron_jax.runtime.topology import chip_of
-from tests.tpu_models import Case, model_of, plan_of
+from tests.tpu_models import OWN, Case, model_of, plan_of, text_requests
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("out", None, "File of the table as JSON.")
 flags.DEFINE_list("only", None, "Names of shapes; absent: all.")
 
-SHAPES = {
-    "llama-1b v5e": Case("llama-1b", "v5e"),
-    "llama-1b v5p": Case("llama-1b", "v5p"),
-    "llama-1b v6e": Case("llama-1b", "v6e"),
-    "llama-8b v5e fsdp=4": Case("llama-8b", "v5e", "fsdp=4"),
-    "llama-8b v5p": Case("llama-8b", "v5p"),
-    "llama-8b v6e": Case("llama-8b", "v6e"),
-    "gemma3-1b v5e": Case("gemma3-1b", "v5e"),
-    "gemma3-1b v5p": Case("gemma3-1b", "v5p"),
-    "gemma3-1b v6e": Case("gemma3-1b", "v6e"),
+# The smallest layout of each chip that holds the model.
+LAYOUTS = {
+    "llama-1b": {"v5e": ("v5e:2x2", ""), "v5p": ("v5p:2x2x1", ""), "v6e": ("v6e:2x2", "")},
+    "llama-8b": {"v5e": ("v5e:2x2", "fsdp=4"), "v5p": ("v5p:2x2x1", ""), "v6e": ("v6e:2x2", "")},
+    "llama-70b": {
+        "v5e": ("v5e:4x4", "fsdp=16"),
+        "v5p": ("v5p:2x2x2", "fsdp=2,model=4"),
+        "v6e": ("v6e:4x4", "fsdp=2,model=8"),
+    },
+    "gemma3-1b": {"v5e": ("v5e:2x2", ""), "v5p": ("v5p:2x2x1", ""), "v6e": ("v6e:2x2", "")},
+    "gpt2": {"v5e": ("v5e:2x2", ""), "v5p": ("v5p:2x2x1", ""), "v6e": ("v6e:2x2", "")},
+    "qwen3-0.6b": {"v5e": ("v5e:2x2", ""), "v5p": ("v5p:2x2x1", ""), "v6e": ("v6e:2x2", "")},
+    **{name: {"v5e": ("v5e:2x2", ""), "v5p": ("v5p:2x2x1", ""), "v6e": ("v6e:2x2", "")} for name in OWN},
 }
+LENGTH = 1024  # of 32 rows
+ABLATED = ("llama-1b",)
 
 
-class Operation(NamedTuple):
-    kind: str  # the HLO opcode
-    cycles: int  # 0: no estimate
-    scope: str  # of the source, as in jit(f)/while/body/linear
-    calls: tuple[str, ...]  # computations that it runs
-
-
-def operations_of(text: str) -> tuple[dict[str, list[Operation]], str]:
-    """Compiled HLO -> the operations of each computation, and the name of the first one that runs."""
-    computations: dict[str, list[Operation]] = {}
-    entry = name = ""
-    for line in text.splitlines():
-        if header := re.match(r"(ENTRY )?%?([\w.\-]+) .*\{\s*$", line):
-            name = header[2]
-            computations[name] = []
-            entry = name if header[1] else entry
-        elif operation := re.match(r"\s+(?:ROOT )?%[\w.\-]+ = .*? ([\w\-]+)\(", line):
-            cycles = re.search(r'"estimated_cycles":"(\d+)"', line)
-            scope = re.search(r'op_name="([^"]*)"', line)
-            called = re.findall(r"(?:body|to_apply)=%?([\w.\-]+)", line)
-            for branches in re.findall(r"branch_computations=\{([^}]*)\}", line):
-                called += [branch.strip().lstrip("%") for branch in branches.split(",")]
-            kept = called if operation[1] in ("while", "call", "conditional") else []
-            computations[name].append(
-                Operation(operation[1], int(cycles[1]) if cycles else 0, scope[1] if scope else "", tuple(kept))
-            )
-    return computations, entry
-
-
-def cycles_of(text: str, iterations: Mapping[str, int]) -> int:
-    """Expected cycles of a program.  `iterations`: of the loops whose scope ends with a key; others run once."""
-    computations, entry = operations_of(text)
-
-    def total(name: str) -> int:
-        cycles = 0
-        for operation in computations[name]:
-            inner = [total(called) for called in operation.calls]
-            if operation.kind == "while":
-                times = next((n for end, n in iterations.items() if operation.scope.endswith(end)), 1)
-                cycles += times * sum(inner)
-            elif inner:
-                cycles += max(inner)  # of a conditional's branches the dearest
-            else:
-                cycles += operation.cycles
-        return cycles
-
-    return total(entry)
-
-
-def estimate(case: Case) -> JsonObject:
-    with tempfile.TemporaryDirectory() as folder:
-        model = model_of(case, Path(folder))
-    assert model.placement is not None
-    assert isinstance(model.config, ModelConfig)
+def scoring(case: Case, folder: Path) -> JsonObject:
+    """Of 32 rows of LENGTH places, or as many as the model has positions."""
+    model = model_of(case, folder)
+    config, placement = model.config, case.placement
     forward = Forward(model, case.budget)
-    [length] = case.lengths
-    forward.compile(plan_of(case, model, length))
+    forward.compile(plan_of(case, model, case.lengths[0]))
     [(shape, program)] = forward.programs.items()
-    text, memory, chip = program.as_text(), program.memory_analysis(), chip_of(model.placement.device)
+    text, memory, chip = program.as_text(), program.memory_analysis(), chip_of(placement.device)
     assert text is not None
     assert memory is not None
-    layers, chunks = model.config.num_layers, -(-shape.slots // shape.chunk)
-    loops = {"target_logprob/while": chunks, "jit(on_batch_of_one)/while": layers, "shard_map/while": layers}
-    whole = cycles_of(text, loops)
-    once, twice = (cycles_of(text, {**loops, "jit(on_batch_of_one)/while": n, "shard_map/while": n}) for n in (1, 2))
-    devices = model.placement.devices // forward.placement.shards
-    floor = 2 * matmul_params(model.config) / layers * shape.slots / devices / chip.peak
+    chunks = -(-shape.slots // shape.chunk)
+    row: JsonObject = {"rows": shape.rows, "length": shape.length, "attention": forward.attention}
+    if isinstance(config, ModelConfig):
+        once, twice = (cycles_of(text, {"layers/while": n}) for n in (1, 2))
+        devices = placement.devices // placement.shards
+        floor = 2 * matmul_params(config) / config.num_layers * shape.slots / devices / chip.peak
+        row["layer_cycles"] = round(twice - once)
+        row["layer_floor_cycles"] = round(floor * chip.clock)
+        row["layer_peak_share"] = round(floor * chip.clock / (twice - once), 3)
     return {
-        "rows": shape.rows,
-        "length": shape.length,
-        "attention": forward.attention,
-        "layer_cycles": twice - once,
-        "layer_peak_share": round(floor / ((twice - once) / chip.clock), 3),
-        "program_seconds": round(whole / chip.clock, 4),
-        "weights_gb": round(memory.argument_size_in_bytes / 1e9, 2),
+        **row,
+        "program_seconds": round(cycles_of(text, {"target_logprob/while": chunks}) / chip.clock, 4),
+        "weights_and_batch_gb": round(memory.argument_size_in_bytes / 1e9, 2),
         "temporaries_gb": round(memory.temp_size_in_bytes / 1e9, 2),
+        "chip_gb": round(chip.memory / 1e9, 2),
     }
+
+
+def others(case: Case, folder: Path) -> JsonObject:
+    """Milliseconds of a call of the programs beside the rows: generation, dialogues, self-check, fingerprint."""
+    model, chip = model_of(case, folder), chip_of(case.placement.device)
+    generator = Generator(model, None)  # pyright: ignore[reportArgumentType] - no request has a stop string
+    generator.compile(text_requests(model))
+    programs = {" ".join(map(str, key)): program for key, program in generator.programs.items()}
+    if isinstance(model.config, ModelConfig):
+        read = GrowingText(model, 900).program
+        assert read is not None
+        programs["read 128"] = read
+    else:
+        programs["probe"] = compile_probe(model.config, model.state)
+    length = min(1000, model.config.num_positions or 1000)
+    programs[f"self-check {length}"] = compile_plain(model, PlainShape(length, 40))
+    leaves = {(leaf.shape, str(leaf.sharding)): leaf for leaf in jax.tree.leaves(model.state)}
+    programs["fingerprint, largest weight"] = [
+        compile_sums(leaf) for leaf in sorted(leaves.values(), key=lambda leaf: leaf.size)
+    ][-1]
+    return {name: round(1e3 * cycles_of(p.as_text() or "", {}) / chip.clock, 3) for name, p in programs.items()}
 
 
 def main(_: list[str]) -> None:
     stored = decoder._stored
     table: dict[str, dict[str, JsonObject]] = {}
-    for name, case in SHAPES.items():
-        if FLAGS.only and name not in FLAGS.only:
-            continue
-        table[name] = {"as it runs": estimate(case)}
-        if case.model == "llama-1b":
-            table[name]["xla"] = estimate(case._replace(attention="xla"))
-            decoder._stored = lambda x: x
-            table[name]["fused"] = estimate(case)
-            decoder._stored = stored
-        for variant, numbers in table[name].items():
-            say(f"{name}, {variant}: {json.dumps(numbers)}")
-    document = {"environment": environment(), "estimates": table}
+    for model, layouts in LAYOUTS.items():
+        for chip, (topology, mesh) in layouts.items():
+            name = f"{model} {chip}"
+            if FLAGS.only and name not in FLAGS.only:
+                continue
+            case = Case(model, topology, mesh, (LENGTH,))
+            with tempfile.TemporaryDirectory() as path:
+                folder = Path(path)
+                row = table[name] = {"as it runs": scoring(case, folder)}
+                if model in ABLATED:
+                    row["xla"] = scoring(case._replace(attention="xla"), folder)
+                    row["float32"] = scoring(case._replace(dtype="float32"), folder)
+                    decoder._stored = lambda x: x
+                    row["fused"] = scoring(case, folder)
+                    decoder._stored = stored
+                row["ms a call"] = others(case, folder)
+            for variant, numbers in row.items():
+                say(f"{name}, {topology} {mesh}, {variant}: {json.dumps(numbers)}")
+    document = {"environment": {**environment(), "libtpu": version("libtpu")}, "estimates": table}
     if FLAGS.out:
         Path(FLAGS.out).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    jax.config.update("jax_enable_compilation_cache", False)
+    jax.config.update("jax_default_matmul_precision", "highest")  # as the engine has it
     app.run(main)

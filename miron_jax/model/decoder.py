@@ -179,7 +179,9 @@ class Mlp(nnx.Module):
         activate = _ACTIVATE[self.activation]
         if self.gate is None:
             return self.down(activate(self.up(x_BTD)))
-        return self.down(activate(self.gate(x_BTD)) * self.up(x_BTD))
+        # In the run's dtype: the widest array of a layer is written and read again.
+        gate_BTF = activate(self.gate(x_BTD)).astype(self.up.kernel_IO[...].dtype)
+        return self.down(gate_BTF.astype(jnp.float32) * self.up(x_BTD))
 
 
 class Layer(nnx.Module):

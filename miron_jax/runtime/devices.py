@@ -29,6 +29,7 @@ from jax.typing import ArrayLike, DTypeLike
 
 from miron_jax.config import AXES
 from miron_jax.errors import InputError
+from miron_jax.runtime.program_cache import compiled
 
 DATA, FSDP, MODEL = AXES
 
@@ -218,7 +219,8 @@ class Placement:
             mapped = jax.jit(inner, donate_argnums=donate, out_shardings=shardings)
         else:
             mapped = jax.jit(on_batch_of_one, donate_argnums=donate)
-        return mapped.lower(*shared, *split).compile()
+        devices = [self.device] if self.mesh is None else list(self.mesh.devices.flat)
+        return compiled(mapped.lower(*shared, *split), devices)
 
     def free_bytes(self) -> float:
         """Free memory of each device in bytes; on CPU an equal share of the host's.

@@ -1,0 +1,51 @@
+"""Compiled programs of processes after the first, in the folder of jax's compilation cache.
+
+Arrives: a lowered program and the devices that run it.  Leaves: the compiled program.  It deliberately does not know what
+it computes.
+
+Of several processes jax lets the first alone write its cache (`_cache_write` in jax/_src/compiler.py), and the programs of
+another host's own devices have other keys: on a pod every start compiled them again on all hosts but one.
+"""
+
+import contextlib
+import json
+import os
+import pickle
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+import jax
+from etils import epath
+from jax.experimental.serialize_executable import deserialize_and_load, serialize
+
+
+def compiled(lowered: jax.stages.Lowered, devices: Sequence[Any]) -> jax.stages.Compiled:
+    """The program, read from the folder if this process has written it there, else compiled and written."""
+    folder = jax.config.values["jax_compilation_cache_dir"]
+    is_on = bool(folder) and jax.config.values["jax_enable_compilation_cache"]
+    if not is_on or jax.process_index() == 0:
+        return lowered.compile()
+    path = epath.Path(folder) / f"{_key(lowered, devices)}-process"
+    with contextlib.suppress(OSError, ValueError, EOFError, pickle.UnpicklingError, jax.errors.JaxRuntimeError):
+        # Absent, or damaged: it is written again.
+        return deserialize_and_load(
+            path.read_bytes(), lowered.in_tree, lowered.out_tree, execution_devices=list(devices)
+        )
+    program = lowered.compile()
+    part = path.with_name(f"{path.name}-{os.getpid()}")
+    # A cache that cannot be written costs time, and no result.
+    with contextlib.suppress(OSError, ValueError, jax.errors.JaxRuntimeError):
+        payload, _, _ = serialize(program)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(payload)
+        part.replace(path)
+    return program
+
+
+def _key(lowered: jax.stages.Lowered, devices: Sequence[Any]) -> str:
+    """Of all that decides the program: its text, its devices, the compiler and its flags."""
+    device = devices[0]
+    compiler = [jax.__version__, device.client.platform_version, device.device_kind, os.environ.get("XLA_FLAGS")]
+    content = json.dumps([*compiler, os.environ.get("LIBTPU_INIT_ARGS"), [device.id for device in devices]])
+    return blake2b((content + lowered.as_text()).encode(), digest_size=16).hexdigest()

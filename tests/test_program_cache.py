@@ -1,0 +1,54 @@
+"""Compiled programs of processes after the first are read from their folder when they start again."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from miron_jax.engine.forward import Forward
+from miron_jax.engine.model import load_model
+from miron_jax.model.costs import cost_model
+from miron_jax.planning.plan import make_plan
+from tests.test_plan import requests_of
+
+
+@pytest.fixture
+def second_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The cache's folder, for this process as process 1 of some."""
+    before = jax.config.values["jax_compilation_cache_dir"]
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "programs"))
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    yield tmp_path / "programs"
+    jax.config.update("jax_compilation_cache_dir", before)
+
+
+def scores(place: Any) -> np.ndarray:
+    model = load_model(place.model, "float32")
+    plan = make_plan(requests_of([([i, *range(1, 20)], 10) for i in range(1, 9)]), cost_model(model.config), (32,))
+    return np.concatenate([batch.logprob for batch in Forward(model, 256).run(plan)])
+
+
+def test_a_program_is_compiled_once(place: Any, second_process: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = scores(place)
+    [entry] = second_process.glob("*-process")
+    with monkeypatch.context() as patch:
+        patch.setattr(jax.stages.Lowered, "compile", lambda self: pytest.fail("compiled again"))
+        np.testing.assert_array_equal(scores(place), first)
+    entry.write_bytes(entry.read_bytes()[:100])
+    np.testing.assert_array_equal(scores(place), first)
+    assert entry.stat().st_size > 100, "a damaged entry is written again"
+    assert list(second_process.glob("*-process*")) == [entry]
+
+
+def test_a_folder_that_cannot_be_written_costs_no_result(place: Any, second_process: Path) -> None:
+    second_process.write_text("a file in its place")
+    assert np.isfinite(scores(place)).all()
+
+
+def test_the_first_process_leaves_it_to_jax(place: Any, second_process: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "process_index", lambda: 0)
+    scores(place)
+    assert not list(second_process.glob("*-process"))
