@@ -8,6 +8,7 @@ import pytest
 
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
+from miron_jax.report.output import check_output
 from tests.command import common
 from tests.tiny_model import make_model, write_core_data
 
@@ -75,6 +76,8 @@ def test_an_output_that_holds_something_else(miron, place, tmp_path):
     ran = miron("eval", *common(place, tmp_path))
     assert ran.status == 2
     assert "holds no results.json" in ran.err
+    (tmp_path / "notes.txt").rename(tmp_path / "plan.json")  # as `plan --topology` leaves it: a run may follow
+    check_output(RunConfig("demo", ("core",), output=str(tmp_path)))
     (tmp_path / "results.json").write_text("{")
     assert "cannot be read" in miron("eval", *common(place, tmp_path)).err
     for content in ("[1]", '{"config": null}', '"x"'):

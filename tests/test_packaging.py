@@ -48,6 +48,7 @@ STAGES = (
     "inputs",
     "run",
     "bench",
+    "topology_plan",
     "evaluator",
     "cli",
     "__main__",

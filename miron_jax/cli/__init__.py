@@ -18,7 +18,7 @@ COMMANDS = {
     "bench": "throughput of these devices on a model: tokens/s, share of the matmul peak, what each idea is worth",
     "humans": "crowd annotations to a human baseline: filter, votes, agreement, accuracy",
     "report": "how far a run's scores hang on wording; its answers as a submission to MERA's site",
-    "plan": "what eval would do: requests, tokens, rows, programs, FLOPs; no device",
+    "plan": "what eval would do: requests, tokens, rows, programs, FLOPs; with --topology its memory and time on TPUs",
 }
 
 

@@ -29,7 +29,7 @@ RESULTS, SAMPLES = "results.json", "samples"
 STEP = "step_"  # folders of the checkpoints of one training run
 CURVES = "curves.svg"
 PARTIAL = ".partial"  # files while they are written
-_LEFT_BEHIND = {PARTIAL, SAMPLES, CURVES, FOLDER}  # by an interrupted run
+_LEFT_BEHIND = {PARTIAL, SAMPLES, CURVES, FOLDER, "plan.json"}  # by an interrupted run, and by plan --topology
 
 
 def check_output(config: RunConfig) -> Store:
