@@ -20,6 +20,7 @@ from miron_jax.engine.text_requests import Generated, TextRequest
 from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention import tpu
 from miron_jax.kernels.forest_attention.choose import Choice
+from miron_jax.model.cache import Cache
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import Decoder, abstract, random_params
 from miron_jax.model.hf_config import from_hf_config
@@ -279,3 +280,23 @@ def test_programs_do_not_follow_the_number_of_requests(tiny: Tiny) -> None:
     generator.run([TextRequest((i, 3, 4), 3) for i in range(5)])
     generator.run([TextRequest((i, 5, 6), 3) for i in range(7)])
     assert generator.speed.programs == programs
+
+
+@pytest.mark.parametrize(("blocks", "block", "new"), [(1, 16, 4), (4, 8, 1), (3, 8, 5), (2, 4, 8)])
+def test_new_tokens_are_placed_in_one_way_by_both_forms(blocks: int, block: int, new: int) -> None:
+    """A TPU places a step's tokens by a pass over the cache, other devices by a scatter."""
+    rng = np.random.default_rng(blocks)
+    layers, slots, heads, size = 2, 5, 3, 7
+    shapes = ((layers, blocks, slots, heads, size, block), (layers, blocks, slots, heads, block, size))
+    cache = Cache(*(jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in shapes))
+    key, value = jnp.asarray(rng.normal(size=(2, layers, slots, new, heads, size)), jnp.float32)
+    beyond = blocks * block
+    position = np.stack([rng.permutation(beyond + 2)[:new] for _ in range(slots)]).astype(np.int32)
+    position[0], position[1] = beyond, np.where(np.arange(new) < 2, np.arange(new), beyond)  # idle; a wrong guess
+    for placed, expected in zip(
+        cache._selected(key, value, jnp.asarray(position)),
+        cache._scattered(key, value, jnp.asarray(position)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(placed, expected)
+    assert not np.array_equal(cache._selected(key, value, jnp.asarray(position)).key_LJBKHC, cache.key_LJBKHC)

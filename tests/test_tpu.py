@@ -105,6 +105,13 @@ def test_programs_of_generation(name: str, tmp_path: Path) -> None:
         if key[0] in ("step", "admit"):
             num, size = (int(x) for x in key[1:3])
             assert memory.alias_size_in_bytes >= cache_bytes(model, num, size), "the cache is updated where it is"
+        if key[0] == "step":
+            copied = [
+                shape
+                for shape in re.findall(r"= bf16\[([\d,]+)\]\S* copy\(", text)
+                if 4 * np.prod([int(axis) for axis in shape.split(",")]) == cache_bytes(model, num, size)
+            ]
+            assert not copied, "keys or values of the whole cache"
 
 
 def cache_bytes(model: Model, slots: int, size: int) -> int:

@@ -18,6 +18,8 @@ from jax.typing import DTypeLike
 
 from miron_jax.model.config import ModelConfig
 
+FEW = 8  # new tokens of a slot that one pass over the cache places
+
 
 class Cache(NamedTuple):
     key_LJBKHC: jax.Array
@@ -58,12 +60,29 @@ class Cache(NamedTuple):
 
     def with_tokens(self, key_LBTKH: jax.Array, value_LBTKH: jax.Array, position_BT: jax.Array) -> Self:
         """The cache with new tokens of every slot at the positions `position_BT`, int32; one beyond the slot is dropped."""
+        new = key_LBTKH, value_LBTKH, position_BT
+        if position_BT.shape[1] > FEW:
+            return self._scattered(*new)
+        return jax.lax.platform_dependent(self, *new, tpu=type(self)._selected, default=type(self)._scattered)
+
+    def _scattered(self, key_LBTKH: jax.Array, value_LBTKH: jax.Array, position_BT: jax.Array) -> Self:
         slot_B1 = jnp.arange(self.num_slots, dtype=jnp.int32)[:, None]
         block_BT, within_BT = position_BT // self.block, position_BT % self.block
-
         key_BTLKH, value_BTLKH = (x.transpose(1, 2, 0, 3, 4) for x in (key_LBTKH, value_LBTKH))
         key = self.key_LJBKHC.at[:, block_BT, slot_B1, :, :, within_BT].set(key_BTLKH, mode="drop")
         value = self.value_LJBKCH.at[:, block_BT, slot_B1, :, within_BT].set(value_BTLKH, mode="drop")
+        return type(self)(key, value)
+
+    def _selected(self, key_LBTKH: jax.Array, value_LBTKH: jax.Array, position_BT: jax.Array) -> Self:
+        """The same in one pass over the cache: for a scatter XLA's TPU compiler copies all of it into another layout, and
+        back, at each step."""
+        key, value = self
+        place_JC = jnp.arange(self.num_positions, dtype=jnp.int32).reshape(self.num_blocks, self.block)
+        for t in range(position_BT.shape[1]):
+            is_new_JBC = place_JC[:, None] == position_BT[None, :, t, None]
+            is_new_1JB11C = is_new_JBC[None, :, :, None, None]
+            key = jnp.where(is_new_1JB11C, key_LBTKH[:, None, :, t, :, :, None], key)
+            value = jnp.where(is_new_JBC[None, :, :, None, :, None], value_LBTKH[:, None, :, t, :, None], value)
         return type(self)(key, value)
 
     def with_slot(self, key_LPKH: jax.Array, value_LPKH: jax.Array, node_S: jax.Array, slot: jax.Array) -> Self:
