@@ -39,8 +39,12 @@ SLOW = {
 # Programs for TPUs need libtpu, which `make tpu` installs beside this package in an environment of its own.
 collect_ignore = [] if importlib.util.find_spec("libtpu") else ["test_tpu.py", "test_tpu_plan.py"]
 
-# Of these, what CI runs on the newest Python, jax, flax and orbax too.
-NEWEST = {"evaluator", "orbax_layouts", "own_factory", "own_model", "training_run"}
+# What CI runs on the newest Python, jax, flax, orbax and transformers too: what hangs on one of them.
+NEWEST = {
+    "cli", "evaluator", "forward", "generate", "kernels", "metrics", "orbax_layouts", "own_factory", "own_model", "plan",
+    "program_cache", "prompts", "ragged", "readers", "rope", "sampling", "steps", "text_ends", "token_requests",
+    "topology", "training_run",
+}  # fmt: skip
 
 # Files that take a minute and more come first, so that none of them is left to one worker at the end.
 LONG = (

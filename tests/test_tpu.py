@@ -41,10 +41,10 @@ CASES = {
     "70b v5p over 8 chips": Case("llama-70b", "v5p:2x2x2", "fsdp=2,model=4"),
     "70b v6e over 16 chips": Case("llama-70b", "v6e:4x4", "fsdp=2,model=8"),
     "gemma v5e over data and fsdp, windows and 262k ids": Case("gemma3-1b", "v5e:2x2", "data=2,fsdp=2"),
-    "gpt2 v5p, float32, learned positions": Case("gpt2", "v5p:2x2x1", lengths=(640,), dtype="float32"),
+    "gpt2 v5p, float32, learned positions": Case("gpt2", "v5p:2x2x1", lengths=(640,), budget=8192, dtype="float32"),
     "qwen v6e, heads are normed, a copy a chip": Case("qwen3-0.6b", "v6e:2x2", "data=4"),
     "a model of one's own that calls attend": Case("own attend", "v5e:2x2", "data=4"),
-    "a model of one's own that takes the mask": Case("own mask", "v5p:2x2x1", dtype="float32"),
+    "a model of one's own that takes the mask": Case("own mask", "v5p:2x2x1", budget=8192, dtype="float32"),
     "a model of one's own that gives logits": Case("own logits", "v6e:2x2"),
 }
 GENERATING = {
@@ -108,7 +108,7 @@ def test_programs_of_generation(name: str, tmp_path: Path) -> None:
         if key[0] == "step":
             copied = [
                 shape
-                for shape in re.findall(r"= bf16\[([\d,]+)\]\S* copy\(", text)
+                for shape in re.findall(r"= bf16\[((?:\d+,){4,}\d+)\]\S* copy\(", text)
                 if 4 * np.prod([int(axis) for axis in shape.split(",")]) == cache_bytes(model, num, size)
             ]
             assert not copied, "keys or values of the whole cache"
@@ -128,9 +128,9 @@ def cache_bytes(model: Model, slots: int, size: int) -> int:
     [
         Case("gemma3-1b", "v5e:2x2"),
         Case("llama-8b", "v5p:2x2x1", "fsdp=2,model=2"),
-        Case("gpt2", "v6e:2x2", dtype="float32"),
+        Case("gpt2", "v6e:2x2"),
     ],
-    ids=str,
+    ids=lambda case: f"{case.model} {case.topology}",
 )
 def test_programs_beside_the_rows(case: Case, tmp_path: Path) -> None:
     """Dialogues, the fingerprint, the self-check."""
@@ -139,7 +139,7 @@ def test_programs_beside_the_rows(case: Case, tmp_path: Path) -> None:
     assert read is not None
     text, memory = text_of(read), read.memory_analysis()
     assert memory is not None
-    assert memory.alias_size_in_bytes >= cache_bytes(model, 1, 1024) * (2 if case.dtype == "float32" else 1)
+    assert memory.alias_size_in_bytes >= cache_bytes(model, 1, 1024)
     check_operands(case, text)
     for leaf in {(leaf.shape, str(leaf.sharding)): leaf for leaf in jax.tree.leaves(model.state)}.values():
         compile_sums(leaf)
