@@ -5,8 +5,8 @@
 
 Every model of tests/tpu_models.py on each chip, in the smallest layout that holds it: scoring of 32 rows of 1,024,
 generation, dialogues, self-check, fingerprint.  The compiler writes the cycles that it expects beside every fusion, copy
-and matmul (`miron_jax/runtime/hlo.py`).  Kernels carry no estimate and are not counted: these are estimates of the rest, and
-not times.  Ablations of Llama 1B:
+and matmul (`miron_jax/runtime/hlo.py`).  Kernels and what chips send to one another carry no estimate and are not counted:
+these are estimates of the rest, and not times.  Ablations of Llama 1B:
 
     xla        attention in plain XLA
     float32    weights and operands of matmuls in float32

@@ -4,17 +4,20 @@ Arrives: a run's configuration and data, the name of a topology.  Leaves: a `Top
 each program, rows of a chip, the time of a run.  It deliberately runs nothing: weights are shapes, devices only compile.
 
 Programs are compiled by the code that a run compiles them with.  Cycles are the compiler's estimate (`runtime/hlo.py`),
-which leaves kernels out: the attention kernel's FLOPs are added at the chip's peak rate.  Neither is a measured time.
+which leaves out kernels and what chips send to one another: the attention kernel's FLOPs are added at the chip's peak rate,
+communication is not.  None of it is a measured time.
 """
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding
 
 from miron_jax.config import RunConfig
 from miron_jax.engine.batches import Shape
@@ -36,17 +39,17 @@ from miron_jax.model.decoder import abstract
 from miron_jax.model.fingerprint import compile_sums
 from miron_jax.model.own import OwnModel, compile_probe
 from miron_jax.model.sharding import placed_shapes
-from miron_jax.planning.records import Plan
 from miron_jax.planning.request_batches import RequestBatch, Totals
 from miron_jax.report.topology_table import Program, TopologyPlan, gigabytes
 from miron_jax.run import RunTasks
 from miron_jax.runtime.devices import FSDP, MODEL, Placement, Tree
-from miron_jax.runtime.hlo import cycles_of, kernel_calls
+from miron_jax.runtime.hlo import cycles_of, kernel_calls, sends
 from miron_jax.runtime.topology import chip_of, described_devices, described_placement, larger
 from miron_jax.task_kinds.interface import TaskScores
 from miron_jax.tokens.records import Requests
 
 FULL = 0.9  # share of a chip's memory that weights alone may take in a mesh that is proposed
+FLOAT32_PASSES = 6  # bfloat16 products of one float32 product at "highest" precision
 
 Say = Callable[[str], None]
 
@@ -66,14 +69,14 @@ def plan_on_topology(config: RunConfig, inputs: Inputs, topology: str, say: Say)
     placement = described_placement(topology, mesh)
     architecture = architecture_of(config, find_model(config, weights=False))
     tasks = RunTasks.of(config, inputs, architecture)
-    try:
-        with jax.default_matmul_precision("highest"):
+    with jax.default_matmul_precision("highest"):
+        try:
             return _Planner(config, architecture, tasks, topology, placement, say).plan(inputs)
-    except DoesNotFit as problem:
-        remedy = _smallest_mesh(config, architecture, tasks, topology, say)
-        raise InputError(
-            f"--topology={topology}: {public(config.model)} does not fit: {problem}; {remedy}"
-        ) from problem
+        except DoesNotFit as problem:
+            remedy = _smallest_mesh(config, architecture, tasks, inputs, topology, say)
+            raise InputError(
+                f"--topology={topology}: {public(config.model)} does not fit: {problem}; {remedy}"
+            ) from problem
 
 
 class _Planner:
@@ -103,7 +106,7 @@ class _Planner:
             raise DoesNotFit(
                 f"its weights take {gigabytes(self.weights)} a chip, which has {gigabytes(self.chip.memory)}"
             )
-        self.placement = replace(placement, memory=self.chip.memory - self.weights)
+        self.placement = replace(placement, taken=self.weights)
         self.model = Model(architecture.config, architecture.network, state, self.placement, config.attention)
         self.forward = Forward(self.model, config.token_budget, say, tasks.setup.table.id_sets)
         self.programs: list[Program] = []
@@ -127,7 +130,7 @@ class _Planner:
         for shape in sorted(batches, key=lambda shape: shape.length):
             self._add_scoring(shape, batches[shape], parents[shape] / batches[shape])
         self._add_self_check(checked)
-        self._add_generation(kinds, tasks)
+        self._add_generation(tasks)
         self._add_dialogues(tasks)
         self._add_loading()
         fitted = [shape.slots for shape in batches if shape.length in self._halved]
@@ -153,32 +156,15 @@ class _Planner:
         """Compile the programs of a request batch, and count its batches of rows and their parent nodes."""
         plan, forward = batch.plan, self.forward
         before = forward.size(plan, batch.more)
-        self.compile_scoring(plan, batch.more)
-        for length, rows in before.items():
-            if forward.rows_a_batch(length) < rows:
-                self._halved.add(length)
-        shapes = {shape.length: shape for shape in forward.programs}  # the last one of a length
+        with _refused("a batch of the fewest rows"):
+            forward.compile(plan, batch.more)
         of_row = plan.parents_of_rows
         for length, count in zip(*np.unique(plan.row_length, return_counts=True), strict=True):
-            shape = shapes[int(length)]
+            shape = forward.shape_of(plan, int(length))
+            if shape.rows < before[shape.length]:
+                self._halved.add(shape.length)
             batches[shape] += -(-int(count) // (shape.rows * shape.shards))
             parents[shape] += int(of_row[plan.row_length == length].sum())
-
-    def compile_scoring(self, plan: Plan, more: bool) -> None:
-        """Raises DoesNotFit."""
-        try:
-            self.forward.compile(plan, more)
-        except jax.errors.JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error):
-                raise
-            raise DoesNotFit(f"the smallest batch of rows is refused ({str(error).splitlines()[0]})") from error
-        for shape, program in self.forward.programs.items():
-            needs = _memory(program)
-            if sum(needs) > self.placement.free_bytes():
-                raise DoesNotFit(
-                    f"{shape.rows} row of {shape.length} tokens needs {gigabytes(sum(needs))} a chip beside weights of "
-                    f"{gigabytes(self.weights)}, the chip has {gigabytes(self.chip.memory)}"
-                )
 
     def _add_scoring(self, shape: Shape, calls: int, parents: float) -> None:
         """`parents`: nodes of all shards that go through the head, in a batch."""
@@ -195,16 +181,18 @@ class _Planner:
         )
 
     def _add_self_check(self, checked: list[tuple[int, int]]) -> None:
-        num_tokens, starts = [tokens for tokens, _ in checked], [start for _, start in checked]
-        for members, shape in halves_of(num_tokens, starts):
-            program = compile_plain(self.model, PlainShape(*shape))
-            pairs = shape.length * (shape.length + 1) / 2
-            flops = self._flops(shape.length, pairs, shape.scored) / self.placement.shards  # every copy does the same
-            self._add(f"self-check {shape.length}", program, len(members), {}, flops)
+        calls = Counter[PlainShape]()
+        for members, shape in halves_of([tokens for tokens, _ in checked], [start for _, start in checked]):
+            calls[shape] += len(members)
+        for shape, count in calls.items():
+            with _refused(f"the self-check of {shape.length} tokens"):
+                program = compile_plain(self.model, shape)
+            flops = self._flops(shape.length, shape.length * (shape.length + 1) / 2, shape.scored)
+            self._add(f"self-check {shape.length}", program, count, {}, flops)
 
     # Generation
 
-    def _add_generation(self, kinds: Sequence, tasks: Mapping[int, TaskScores]) -> None:
+    def _add_generation(self, tasks: Mapping[int, TaskScores]) -> None:
         requests = [
             request
             for index, scores in tasks.items()
@@ -214,7 +202,8 @@ class _Planner:
         if not requests:
             return
         generator = Generator(self.model, self.architecture.tokenizer, self.architecture.eos_ids, say=self.say)
-        calls = generator.compile(requests)
+        with _refused("a program of generation"):
+            calls = generator.compile(requests)
         admissions = sum(count for key, count in calls.items() if key[0] == "admit") * self.placement.shards
         for key, count in calls.items():
             self._add_generating(key, generator.programs[key], count, len(set(requests)) / max(1, admissions))
@@ -232,12 +221,13 @@ class _Planner:
         else:
             slots, width = int(sizes[0]), int(sizes[2]) if what == "step" else 1
             flops = self._flops(slots * width, 0, slots * width)
-        self._add(name, program, calls, loops, flops, pairs)
+        self._add(name, program, calls, loops, flops, pairs, takes_weights=what != "admit")
 
     def _add_dialogues(self, tasks: Mapping[int, TaskScores]) -> None:
         for index, scores in tasks.items():
             kind = self.tasks.kinds[index]
-            text = kind.growing_text(scores, self.model, self.say)
+            with _refused("the cache of a dialogue"):
+                text = kind.growing_text(scores, self.model, self.say)
             if text is not None and text.program is not None:
                 # At least one read for a turn's question and one for each of its choices.
                 calls = sum(len(example.continuations) for example in kind.source.examples[: self.config.limit])
@@ -247,9 +237,10 @@ class _Planner:
 
     def _add_loading(self) -> None:
         leaves = {(leaf.shape, leaf.dtype, str(leaf.sharding)): leaf for leaf in jax.tree.leaves(self.model.state)}
-        programs = [compile_sums(leaf) for leaf in leaves.values()]
-        largest = max(programs, key=lambda program: sum(_memory(program)))
-        self._add("fingerprint of a weight", largest, len(jax.tree.leaves(self.model.state)), {})
+        with _refused("the fingerprint of a weight"):
+            programs = [compile_sums(leaf) for leaf in leaves.values()]
+        largest = max(programs, key=_temporaries)
+        self._add("fingerprint of a weight", largest, len(jax.tree.leaves(self.model.state)), {}, of_weights=True)
         if isinstance(self.model.config, OwnModel):
             self._add("probe of a model of your own", compile_probe(self.model.config, self.model.state), 4, {})
 
@@ -271,17 +262,53 @@ class _Planner:
         loops: Mapping[str, float],
         flops: float | None = None,
         pairs: float = 0.0,
+        takes_weights: bool = True,
+        of_weights: bool = False,
     ) -> None:
-        text = program.as_text() or ""
+        """`pairs`: visible pairs that the kernel computes.  `of_weights`: its only arguments are some of the weights.
+
+        Raises DoesNotFit if weights and program are larger than a chip's memory.
+        """
+        text, memory = program.as_text() or "", program.memory_analysis()
+        assert memory is not None
         chips = self.placement.devices // self.placement.shards  # that share the work of one shard
         kernels, kernel_flops = kernel_calls(text), 0.0
         if kernels and not isinstance(self.model.config, OwnModel):
-            kernel_flops = attention_flops_per_pair(self.model.config) * pairs / chips
+            passes = FLOAT32_PASSES if self.config.dtype == "float32" else 1
+            kernel_flops = passes * attention_flops_per_pair(self.model.config) * pairs / chips
         cycles = cycles_of(text, loops)
         seconds = cycles / self.chip.clock + kernel_flops / self.chip.peak
-        temporaries, outputs = _memory(program)
-        share = None if flops is None else flops / chips / self.chip.peak / seconds
-        self.programs.append(Program(name, calls, kernels > 0, temporaries, outputs, round(cycles), seconds, share))
+        arguments = memory.argument_size_in_bytes - (self.weights if takes_weights else 0)
+        share = None if flops is None or sends(text) else flops / chips / self.chip.peak / seconds
+        added = Program(
+            name,
+            calls,
+            kernels > 0,
+            sends(text),
+            0 if of_weights else max(0, arguments),
+            memory.temp_size_in_bytes,
+            max(0, memory.output_size_in_bytes - memory.alias_size_in_bytes),
+            round(cycles),
+            seconds,
+            share,
+        )
+        if self.weights + added.needs > self.chip.memory:
+            raise DoesNotFit(
+                f"{name} needs {gigabytes(added.needs)} a chip beside weights of {gigabytes(self.weights)}, the chip has "
+                f"{gigabytes(self.chip.memory)}"
+            )
+        self.programs.append(added)
+
+
+@contextmanager
+def _refused(what: str) -> Iterator[None]:
+    """Raises DoesNotFit for what the compiler refuses to place in a chip's memory."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise DoesNotFit(f"{what} is refused ({str(error).splitlines()[0]})") from error
 
 
 def _shapes(architecture: Architecture, config: RunConfig, placement: Placement) -> Tree:
@@ -289,8 +316,16 @@ def _shapes(architecture: Architecture, config: RunConfig, placement: Placement)
     model = architecture.config
     if isinstance(model, OwnModel):
         params = own_params(model, config, placement)
+        if any(isinstance(getattr(leaf, "sharding", None), NamedSharding) for leaf in jax.tree.leaves(params)):
+            raise InputError(
+                "--topology: the factory's params are on a mesh of their own, which is not planned: give shapes"
+            )
         sharding = placement.shared
-        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), params)
+
+        def one(leaf: jax.Array) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype), sharding=sharding)
+
+        return jax.tree.map(one, params)
     return placed_shapes(abstract(model, jnp.dtype(config.dtype))[1], model, placement)
 
 
@@ -301,11 +336,10 @@ def bytes_of_a_device(state: Tree) -> int:
     )
 
 
-def _memory(program: jax.stages.Compiled) -> tuple[int, int]:
-    """Bytes of a device: temporaries, and results that take no argument's place."""
+def _temporaries(program: jax.stages.Compiled) -> int:
     memory = program.memory_analysis()
     assert memory is not None
-    return memory.temp_size_in_bytes, max(0, memory.output_size_in_bytes - memory.alias_size_in_bytes)
+    return memory.temp_size_in_bytes
 
 
 def _checked(batch: RequestBatch) -> Iterator[tuple[int, int]]:
@@ -320,11 +354,12 @@ def _unknown(requests: Requests) -> list[Score]:
     return [Score(np.full(length, np.nan, np.float32), np.zeros(length, np.int32)) for length in lengths]
 
 
-def _smallest_mesh(config: RunConfig, architecture: Architecture, tasks: RunTasks, topology: str, say: Say) -> str:
-    """What to do about a model that does not fit: the smallest mesh of these chips that holds it and compiles its rows."""
+def _smallest_mesh(
+    config: RunConfig, architecture: Architecture, tasks: RunTasks, inputs: Inputs, topology: str, say: Say
+) -> str:
+    """What to do about a model that does not fit: the smallest mesh of these chips that holds it and all programs."""
     if isinstance(architecture.config, OwnModel):
         return "give the factory's params on a mesh of yours, or take a chip with more memory"
-    batch = next(tasks.request_batches(Totals(), deque[Part]()), None)
     size = 1  # chips that share one copy of the weights
     for name in (topology, *larger(topology)):
         count = len(described_devices(name))
@@ -332,29 +367,13 @@ def _smallest_mesh(config: RunConfig, architecture: Architecture, tasks: RunTask
             for axis in (FSDP, MODEL):
                 copies = count // size
                 mesh = (*((("data", copies),) if copies > 1 else ()), (axis, size))
-                if _holds(config, architecture, tasks, name, mesh, batch, say):
+                placement = described_placement(name, mesh)
+                weights = bytes_of_a_device(_shapes(architecture, config, placement))
+                if weights > FULL * chip_of(placement.device).memory:
+                    continue
+                with suppress(DoesNotFit):
+                    _Planner(config, architecture, tasks, name, placement, say).plan(inputs)
                     flags = ",".join(f"{axis}={size}" for axis, size in mesh)
                     return f"the smallest mesh that does: --topology={name} --sharding=mesh --mesh={flags}"
         size //= 2
     return "no mesh that is known here does" + (": take --dtype=bfloat16" if config.dtype == "float32" else "")
-
-
-def _holds(
-    config: RunConfig,
-    architecture: Architecture,
-    tasks: RunTasks,
-    topology: str,
-    mesh: tuple[tuple[str, int], ...],
-    batch: RequestBatch | None,
-    say: Say,
-) -> bool:
-    placement = described_placement(topology, mesh)
-    if bytes_of_a_device(_shapes(architecture, config, placement)) > FULL * chip_of(placement.device).memory:
-        return False
-    try:
-        planner = _Planner(config, architecture, tasks, topology, placement, say)
-        if batch is not None:
-            planner.compile_scoring(batch.plan, batch.more)
-    except DoesNotFit:
-        return False
-    return True

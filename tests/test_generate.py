@@ -25,6 +25,7 @@ from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import Decoder, abstract, random_params
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
+from miron_jax.runtime.devices import Placement
 from tests.generators import Tiny, load, prompts, slow_greedy, slow_logits
 from tests.tiny_model import make_model
 from tests.tolerances import BFLOAT16
@@ -300,3 +301,22 @@ def test_new_tokens_are_placed_in_one_way_by_both_forms(blocks: int, block: int,
     ):
         np.testing.assert_array_equal(placed, expected)
     assert not np.array_equal(cache._selected(key, value, jnp.asarray(position)).key_LJBKHC, cache.key_LJBKHC)
+
+
+def test_slots_that_do_not_fit_are_halved(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device without room for all slots refuses the program of their steps."""
+    generator, expected = (Generator(tiny.model, tiny.tokenizer, slots=8) for _ in range(2))
+    asked = [TextRequest((3 + i, 5, 7), 6) for i in range(9)]
+    texts, compile_program, lines = expected.run(asked), Placement.compile, list[str]()
+
+    def refusing(self: Placement, function: Any, shared: Any, split: Any, *more: Any) -> Any:
+        is_step = len(split) == 5 and len(shared) == 2
+        if is_step and split[1].shape[1] > 2:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory on HBM")
+        return compile_program(self, function, shared, split, *more)
+
+    monkeypatch.setattr(Placement, "compile", refusing)
+    generator.say, finished = lines.append, list[TextRequest]()
+    assert generator.run(asked, lambda request, text: finished.append(request)) == texts
+    assert [line for line in lines if "out of memory" in line]
+    assert sorted(finished, key=asked.index) == asked

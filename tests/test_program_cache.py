@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,6 +13,7 @@ from miron_jax.engine.forward import Forward
 from miron_jax.engine.model import load_model
 from miron_jax.model.costs import cost_model
 from miron_jax.planning.plan import make_plan
+from miron_jax.runtime.devices import Placement
 from tests.test_plan import requests_of
 
 
@@ -46,6 +48,17 @@ def test_a_program_is_compiled_once(place: Any, second_process: Path, monkeypatc
 def test_a_folder_that_cannot_be_written_costs_no_result(place: Any, second_process: Path) -> None:
     second_process.write_text("a file in its place")
     assert np.isfinite(scores(place)).all()
+
+
+def test_a_program_that_calls_python_is_compiled_each_time(second_process: Path) -> None:
+    def printing(x: jax.Array) -> jax.Array:
+        jax.debug.callback(lambda y: None, x)
+        return 2 * x
+
+    for _ in range(2):
+        program = Placement.default().compile(printing, (), (jnp.ones((1, 3)),))
+        np.testing.assert_array_equal(program(jnp.ones((1, 3))), 2 * np.ones((1, 3)))
+    assert not list(second_process.glob("*-process*"))
 
 
 def test_the_first_process_leaves_it_to_jax(place: Any, second_process: Path, monkeypatch: pytest.MonkeyPatch) -> None:

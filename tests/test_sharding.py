@@ -34,7 +34,7 @@ from miron_jax.runtime.devices import AXES, DATA, Placement
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.test_forward import some_requests
 from tests.tiny_model import make_model
-from tests.tolerances import RANKS_APART, TOKEN
+from tests.tolerances import BFLOAT16, RANKS_APART, TOKEN
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Sizes that 2, 3, 4 and 8 do not all divide: 331 tokens (prime), 6 heads, 3 or 2 key-value heads, 40 wide.
@@ -140,6 +140,24 @@ def check_meshes(folder: str, vocab_size: str, budget: str) -> None:
         if drawn:
             assert texts(model, tokenizer, slots=16) == drawn, mesh
         print(mesh, flush=True)
+
+
+def check_bfloat16(folder: str) -> None:
+    """XLA's CPU compiler aborts on some sums of bfloat16 over devices."""
+    (Path(folder) / "config.json").write_text(json.dumps(CONFIGS["llama"]))
+    config = from_hf_config(Path(folder))
+    state = random_params(config, jnp.bfloat16, seed=5)
+    logprob, _ = logprobs(placed(config, state, Placement(jax.devices()[0])), 256)
+    for mesh in ("fsdp=4", "fsdp=2,model=2", "data=2,model=2"):
+        found, _ = logprobs(placed(config, state, placement_of(mesh)), 256)
+        np.testing.assert_allclose(found, logprob, rtol=0, atol=BFLOAT16, err_msg=mesh)
+        print(mesh, flush=True)
+
+
+def test_meshes_of_bfloat16_weights(tmp_path: Path) -> None:
+    make_model(tmp_path)
+    script = "import miron_jax, sys; from tests.test_sharding import check_bfloat16; check_bfloat16(sys.argv[1])"
+    assert len(in_process(["-c", script, str(tmp_path)], devices=4).splitlines()) == 3
 
 
 @pytest.mark.parametrize(("vocabulary", "budget"), [(331, 64), (352, 2048)])

@@ -10,6 +10,7 @@ import pytest
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.model import Model, load_model
 from miron_jax.errors import InputError
+from miron_jax.kernels.forest_attention import IMPLEMENTATIONS
 from miron_jax.kernels.forest_attention.choose import Heads
 from miron_jax.model.costs import cost_model
 from miron_jax.model.own import OwnModel, heads_of
@@ -175,6 +176,13 @@ def test_the_heads_of_a_users_own_model_are_those_it_attends_with() -> None:
     expected = [Heads(4, 2, 8, 20.0, "float32"), Heads(4, 4, 8, None, "float32")]
     assert heads_of(model, model.params) == expected
     assert heads_of(model, model.params) == expected, "a second trace finds them again"
+
+
+def test_a_soft_cap_that_is_an_array_takes_plain_attention() -> None:
+    model = attending(softcap=jnp.float32(20.0))
+    first, other = heads_of(model, model.params)
+    assert {first.dtype, other.dtype} == {"a soft cap that is an array", "float32"}
+    assert not any(first.dtype in row.dtypes and other.dtype in row.dtypes for row in IMPLEMENTATIONS.values())
 
 
 def test_a_model_that_does_not_call_attend_has_no_heads() -> None:

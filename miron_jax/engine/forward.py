@@ -98,6 +98,10 @@ class Forward:
             self._rows.setdefault(length, -(-rows // self._split) * self._split)
         return {length: self._rows[length] for length in sizes}
 
+    def shape_of(self, plan: Plan, length: int) -> Shape:
+        """The shape in which rows of this length of the plan are run; the length must be compiled."""
+        return self._shape(length, self._room_for_queries(plan))
+
     def rows_a_batch(self, length: int) -> int:
         """Rows of a shard in a batch of this length, which must be compiled."""
         return self._rows[length]
@@ -222,7 +226,9 @@ class Forward:
             try:
                 memory = self._program(self._shape(length, room)).memory_analysis()
             except jax.errors.JaxRuntimeError as error:  # a TPU's compiler refuses what its chip cannot hold
-                if "RESOURCE_EXHAUSTED" not in str(error) or at_least:
+                # Hosts of one mesh must all halve: a TPU's compiler tells all of them the same.
+                apart = self.placement.is_global and self.placement.device.platform != "tpu"
+                if "RESOURCE_EXHAUSTED" not in str(error) or at_least or apart:
                     raise
             else:
                 needs = memory.temp_size_in_bytes + memory.output_size_in_bytes if memory is not None else 0

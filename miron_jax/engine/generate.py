@@ -91,14 +91,17 @@ class Generator:
 
         Raises InputError for a request that cannot run, before any of them runs.
         """
-        for i, request in enumerate(requests):
-            if reason := why_refused(request, self.model.config):
-                raise InputError(f"request {i} to generate from {reason}")
+        self._check(requests)
         self.speed.prompt_tokens += sum(len(request.token_ids) for request in requests)
         completions: dict[TextRequest, Generated] = {}
         for size, group in self._groups(requests):
-            completions |= zip(group, self._run_slots(group, size, finished), strict=True)
+            completions |= self._run_slots(group, size, finished)
         return [completions[request] for request in requests]
+
+    def _check(self, requests: Sequence[TextRequest]) -> None:
+        for i, request in enumerate(requests):
+            if reason := why_refused(request, self.model.config):
+                raise InputError(f"request {i} to generate from {reason}")
 
     def compile(self, requests: Sequence[TextRequest]) -> Counter[ProgramKey]:
         """Compile what `run` would call for these requests, on devices that only compile, and count the calls.
@@ -106,23 +109,29 @@ class Generator:
         Steps are counted at one token each, as if every completion went to its limit and every slot were busy.
         """
         assert self.placement.is_described
+        self._check(requests)
         self._calls.clear()
         for size, group in self._groups(requests):
-            num_slots = self._slots_for(group, size)
+            num_slots = self._slots_for(group, size) * self.placement.shards
             halts_V = self.placement.share(self._halting_tokens(group))
-            cache = None if isinstance(self.model.config, OwnModel) else self._empty_cache(num_slots, size)
+            cache = (
+                None
+                if isinstance(self.model.config, OwnModel)
+                else self._empty_cache(num_slots // self.placement.shards, size)
+            )
             for prompts in self._prefilled(group):
                 for start in range(0, len(prompts), num_slots):
                     admitted = list(enumerate(prompts[start : start + num_slots]))
                     cache = None if cache is None else self._admit(cache, admitted)
-            kinds = {request.sampling.how: i for i, request in enumerate(group)}
-            steps = -(-sum(request.max_new_tokens for request in group) // (num_slots * self.placement.shards))
-            for i in kinds.values():
-                slots = [Slot.of(i, group[i].token_ids, size), *[None] * (num_slots * self.placement.shards - 1)]
+            # Slots that draw in several ways take the dearest one's steps.
+            ways = {request.sampling.how: i for i, request in enumerate(group)}
+            steps = -(-sum(request.max_new_tokens for request in group) // num_slots)
+            for way in sorted(ways, key=("sampled", "cut", "greedy").index):
+                slots = [Slot.of(ways[way], group[ways[way]].token_ids, size), *[None] * (num_slots - 1)]
                 before = self._calls.copy()
                 self._take_steps(cache, slots, group, halts_V, size)
                 [key] = self._calls - before
-                self._calls[key] += steps // len(kinds) - 1
+            self._calls[key] += steps - 1
         return self._calls.copy()
 
     def _groups(self, requests: Sequence[TextRequest]) -> Iterator[tuple[int, list[TextRequest]]]:
@@ -168,27 +177,47 @@ class Generator:
 
     def _run_slots(
         self, requests: Sequence[TextRequest], size: int, finished: Callable[[TextRequest, Generated], None]
-    ) -> list[Generated]:
-        """One slot size: prefill, admit, step and evict until every request has its completion."""
-        completions: dict[int, Generated] = {}
+    ) -> dict[TextRequest, Generated]:
+        """Distinct requests of one slot size.  Slots are halved when their programs do not fit the memory."""
+        completions: dict[TextRequest, Generated] = {}
+        num_slots = self._slots_for(requests, size)
+        while len(completions) < len(requests):
+            missing = [request for request in requests if request not in completions]
+            try:
+                self._complete(missing, size, num_slots, completions, finished)
+            except jax.errors.JaxRuntimeError as error:
+                if "RESOURCE_EXHAUSTED" not in str(error) or num_slots == 1 or self.placement.is_global:
+                    raise
+                num_slots //= 2
+                self.say(f"out of memory: {num_slots} slots of {size} tokens from now on")
+        return completions
+
+    def _complete(
+        self,
+        requests: Sequence[TextRequest],
+        size: int,
+        num_slots: int,
+        completions: dict[TextRequest, Generated],
+        finished: Callable[[TextRequest, Generated], None],
+    ) -> None:
+        """Prefill, admit, step and evict until every request has its completion."""
         halts_V = self._halting_tokens(requests)
-        on_device = self.placement.share(halts_V)
-        shards, num_slots = self.placement.shards, self._slots_for(requests, size)
+        on_device, shards = self.placement.share(halts_V), self.placement.shards
         prompts, waiting = self._prefilled(requests), [deque[PrefilledPrompt]() for _ in range(shards)]
         slots: list[Slot | None] = [None] * (shards * num_slots)  # shard after shard
         cache = None if isinstance(self.model.config, OwnModel) else self._empty_cache(num_slots, size)
-        while len(completions) < len(requests):
+        count = len(completions) + len(requests)
+        while len(completions) < count:
             cache = self._fill(cache, slots, requests, prompts, waiting, size)
             cache, drawn_NBT = self._step(cache, slots, requests, on_device, size)
             for b, slot in enumerate(slots):
                 if slot is None:
                     continue
-                drawn = drawn_NBT[:, b].ravel()
+                request, drawn = requests[slot.request], drawn_NBT[:, b].ravel()
                 slot.draw(drawn[drawn != NOTHING])
-                if (text := self._ended(requests[slot.request], slot.drawn, halts_V)) is not None:
-                    completions[slot.request], slots[b] = text, None
-                    finished(requests[slot.request], text)
-        return [completions[i] for i in range(len(requests))]
+                if (text := self._ended(request, slot.drawn, halts_V)) is not None:
+                    completions[request], slots[b] = text, None
+                    finished(request, text)
 
     def _fill(
         self,

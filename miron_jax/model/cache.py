@@ -14,10 +14,12 @@ from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.typing import DTypeLike
 
 from miron_jax.model.config import ModelConfig
 
+LANES = 128  # of a TPU's registers
 FEW = 8  # new tokens of a slot that one pass over the cache places
 
 
@@ -94,9 +96,21 @@ class Cache(NamedTuple):
             x_LSKH = x_LPKH[:, node_S]
             return x_LSKH.reshape(x_LSKH.shape[0], self.num_blocks, 1, self.block, *x_LSKH.shape[2:])
 
-        key = blocks(key_LPKH).transpose(0, 1, 2, 4, 5, 3)
-        value = blocks(value_LPKH).transpose(0, 1, 2, 4, 3, 5)
+        key = _as_stored(blocks(key_LPKH).transpose(0, 1, 2, 4, 5, 3))
+        value = _as_stored(blocks(value_LPKH).transpose(0, 1, 2, 4, 3, 5))
         return type(self)(
-            jax.lax.dynamic_update_slice(self.key_LJBKHC, key, start),
-            jax.lax.dynamic_update_slice(self.value_LJBKCH, value, start),
+            _as_stored(jax.lax.dynamic_update_slice(_as_stored(self.key_LJBKHC), key, start)),
+            _as_stored(jax.lax.dynamic_update_slice(_as_stored(self.value_LJBKCH), value, start)),
         )
+
+
+def _as_stored(x: jax.Array) -> jax.Array:
+    """x, on a TPU in the layout that its compiler gives such an array by itself: last axis innermost, or the one before if
+    that fills registers and the last does not.
+
+    Within a loop that fills slots XLA otherwise prefers another layout, and copies the whole cache into it and back.
+    """
+    *lead, before, last = range(x.ndim)
+    swaps = x.shape[last] % LANES and x.shape[before] % LANES == 0
+    layout = Layout((*lead, last, before) if swaps else (*lead, before, last))
+    return jax.lax.platform_dependent(x, tpu=lambda x: with_layout_constraint(x, layout), default=lambda x: x)

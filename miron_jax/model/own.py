@@ -143,8 +143,11 @@ class _NotedVisibility(Visibility):
     def attend(self, q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, **rules: Any) -> jax.Array:
         dtypes = {str(x.dtype) for x in (q_BTNH, k_BTKH, v_BTKH)}
         dtype = dtypes.pop() if len(dtypes) == 1 else "operands of several dtypes"
+        softcap = rules.get("softcap")
+        if isinstance(softcap, jax.Array):  # a kernel wants a number
+            softcap, dtype = None, "a soft cap that is an array"
         heads, kv_heads, head_dim = q_BTNH.shape[2], k_BTKH.shape[2], q_BTNH.shape[3]
-        self.calls.heads.add(Heads(heads, kv_heads, head_dim, rules.get("softcap"), dtype))
+        self.calls.heads.add(Heads(heads, kv_heads, head_dim, softcap, dtype))
         return super().attend(q_BTNH, k_BTKH, v_BTKH, **rules)
 
 

@@ -20,11 +20,18 @@ class Program:
     name: str  # what it does, and its sizes
     calls: int  # in a run
     has_kernel: bool  # it calls the attention kernel
+    sends: bool  # chips send one another something, which takes time that is not counted
+    arguments: int  # bytes of a chip beside the weights: a batch, a cache
     temporaries: int  # bytes of a chip
     outputs: int  # bytes of a chip
     cycles: int  # of one call, by the compiler's estimate, without kernels
     seconds: float  # of one call: cycles, and the kernel's FLOPs at the chip's peak rate
-    peak_share: float | None  # FLOPs of one call over seconds and peak; None: it is not made of matmuls
+    peak_share: float | None  # FLOPs of one call over seconds and peak; None: not made of matmuls, or it sends
+
+    @property
+    def needs(self) -> int:
+        """Bytes of a chip beside the weights."""
+        return self.arguments + self.temporaries + self.outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,8 @@ class TopologyPlan:
         plan = asdict(self)
         plan["chip"] = self.chip._asdict()
         plan["totals"]["lengths"] = {str(length): rows for length, rows in self.totals.lengths.items()}
-        return {"estimate": "compiler's cycles, kernels at the peak rate; nothing ran", "seconds": self.seconds, **plan}
+        basis = "compiler's cycles, kernels at the peak rate, no communication between chips; nothing ran"
+        return {"estimate": basis, "seconds": self.seconds, **plan}
 
 
 def print_topology_plan(plan: TopologyPlan) -> None:
@@ -60,13 +68,15 @@ def print_topology_plan(plan: TopologyPlan) -> None:
     for name, path in plan.missing.items():
         out.print(f"{name} is left out: {path} is missing", soft_wrap=True)
     table = table_of(
-        ("program", "attention"), ("calls", "temporaries", "outputs", "cycles", "ms a call", "of peak", "seconds")
+        ("program", "attention"),
+        ("calls", "arguments", "temporaries", "outputs", "cycles", "ms a call", "of peak", "seconds"),
     )
     for program in plan.programs:
         table.add_row(
             program.name,
             plan.attention if program.has_kernel else "",
             str(program.calls),
+            gigabytes(program.arguments),
             gigabytes(program.temporaries),
             gigabytes(program.outputs),
             f"{program.cycles:,}",
@@ -75,7 +85,7 @@ def print_topology_plan(plan: TopologyPlan) -> None:
             f"{program.calls * program.seconds:.3g}",
         )
     out.print(table)
-    needs = max((program.temporaries + program.outputs for program in plan.programs), default=0)
+    needs = max((program.needs for program in plan.programs), default=0)
     mesh = ",".join(f"{axis}={size}" for axis, size in plan.mesh.items() if size > 1)
     totals = plan.totals
     chip = plan.chip
@@ -88,8 +98,13 @@ def print_topology_plan(plan: TopologyPlan) -> None:
         f"requests       {totals.requests}: {totals.plain_tokens} tokens one row each, {totals.unique_tokens} unique, "
         f"{totals.rows} rows",
         f"time           {plan.seconds:.3g} s on the chips; loading, compiling and the host's work come on top",
-        "every program above compiles; cycles are the compiler's estimates, kernels are added at the chip's peak rate, "
-        "steps as if every text went to its limit; nothing ran",
+        "every program above compiles; cycles are the compiler's estimates, steps as if every text went to its limit; "
+        "attention kernels are added at the chip's peak rate (those of a model of your own are not); nothing ran",
+        *(
+            ["what chips send to one another is not counted: the times of this mesh are lower bounds"]
+            if any(program.sends for program in plan.programs)
+            else []
+        ),
         *(f"{name} is not planned: it runs programs, see --allow_code_execution" for name in plan.not_planned),
     ):
         out.print(line, soft_wrap=True)

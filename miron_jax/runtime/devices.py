@@ -45,7 +45,8 @@ class Placement:
     mesh: Mesh | None = None
     how: Literal["one", "pmap", "mesh", "user"] = "one"
     row_axes: tuple[str, ...] = ()  # axes of the mesh that the rows of one shard are split over
-    memory: int | None = None  # free bytes of each device, if it only compiles (runtime/topology.py); None: it runs
+    memory: int | None = None  # bytes of each device, if it only compiles (runtime/topology.py); None: it runs
+    taken: int = 0  # of these, by weights
 
     @classmethod
     def default(cls) -> "Placement":
@@ -115,7 +116,9 @@ class Placement:
     @property
     def is_global(self) -> bool:
         """Whether the mesh spans hosts, which then run the same programs in the same order."""
-        return self.mesh is not None and not self.is_described and not self.shared.is_fully_addressable
+        if self.mesh is None or not self.is_described:
+            return self.mesh is not None and not self.shared.is_fully_addressable
+        return len({device.process_index for device in self.mesh.devices.flat}) > 1
 
     @property
     def shared(self) -> Sharding | Device:
@@ -225,14 +228,14 @@ class Placement:
     def free_bytes(self) -> float:
         """Free memory of each device in bytes; on CPU an equal share of the host's.
 
-        Unlimited on a mesh that spans hosts, since all hosts must choose the same sizes.
+        On a mesh that spans hosts, which must all choose the same sizes, half of a device's memory.
         """
         if self.memory is not None:
-            return float(max(self.memory, 0))
+            return self.memory / 2 if self.is_global else max(self.memory - self.taken, 0)
+        statistics = self.device.memory_stats() or {}
         if self.is_global:
-            return float(1 << 60)
-        statistics = self.device.memory_stats()
-        if statistics and "bytes_limit" in statistics:
+            return statistics.get("bytes_limit", 1 << 60) / 2
+        if "bytes_limit" in statistics:
             return statistics["bytes_limit"] - statistics["bytes_in_use"]
         num_local = 1 if self.mesh is None else len(self.mesh.local_devices)
         return psutil.virtual_memory().available / num_local
@@ -250,10 +253,10 @@ def take_rows(table_VD: jax.Array, index_BT: jax.Array, rows_are_split: bool) ->
         return table_VD[index_BT].astype(jnp.float32)
     scatters = rows_are_split and FSDP in axes and index_BT.shape[0] % mesh.shape[FSDP] == 0
 
-    def local_rows(part_VD: jax.Array, index_BT: jax.Array) -> jax.Array:
+    def local_rows(part_VD: jax.Array, index_BT: jax.Array, dtype: DTypeLike) -> jax.Array:
         local_BT = index_BT - jax.lax.axis_index(axes) * part_VD.shape[0]
         is_local_BT = (local_BT >= 0) & (local_BT < part_VD.shape[0])
-        rows_BTD = part_VD[jnp.where(is_local_BT, local_BT, 0)]
+        rows_BTD = part_VD[jnp.where(is_local_BT, local_BT, 0)].astype(dtype)
         rows_BTD = jnp.where(is_local_BT[..., None], rows_BTD, 0)  # zeros on all devices but one: the sum is exact
         if not scatters:
             return jax.lax.psum(rows_BTD, axes)
@@ -261,10 +264,20 @@ def take_rows(table_VD: jax.Array, index_BT: jax.Array, rows_are_split: bool) ->
         return jax.lax.psum(rows_BTD, MODEL) if MODEL in axes else rows_BTD
 
     whole, rows = PartitionSpec(), PartitionSpec(FSDP) if scatters else PartitionSpec()
-    split = jax.shard_map(
-        local_rows, in_specs=(PartitionSpec(axes), whole), out_specs=rows, axis_names=set(axes), check_vma=False
-    )
-    return split(table_VD, index_BT).astype(jnp.float32)
+
+    def summed(dtype: DTypeLike, table_VD: jax.Array, index_BT: jax.Array) -> jax.Array:
+        """`dtype`: that rows travel in; XLA's CPU compiler aborts on such a sum of bfloat16."""
+        split = jax.shard_map(
+            partial(local_rows, dtype=dtype),
+            in_specs=(PartitionSpec(axes), whole),
+            out_specs=rows,
+            axis_names=set(axes),
+            check_vma=False,
+        )
+        return split(table_VD, index_BT).astype(jnp.float32)
+
+    forms = {"tpu": partial(summed, table_VD.dtype), "default": partial(summed, jnp.float32)}
+    return jax.lax.platform_dependent(table_VD, index_BT, **forms)
 
 
 def _zeros_if_shape(leaf: Any, put: Callable[[np.ndarray], jax.Array]) -> Any:

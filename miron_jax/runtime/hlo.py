@@ -2,8 +2,8 @@
 
 Arrives: compiled HLO text.  Leaves: cycles, counts.  It deliberately does not know which program it is.
 
-The compiler writes `estimated_cycles` beside every fusion, copy and matmul, and nothing beside a Pallas kernel: sums are
-estimates of all but the kernels, and no times.
+The compiler writes `estimated_cycles` beside every fusion, copy and matmul, and nothing beside a Pallas kernel or what
+devices send to one another: sums are estimates of all but these, and no times.
 """
 
 import re
@@ -94,3 +94,8 @@ def cycles_of(text: str, iterations: Mapping[str, float]) -> float:
 def kernel_calls(text: str) -> int:
     """Calls of Pallas kernels in the text; one in a loop's body counts once."""
     return text.count('custom_call_target="tpu_custom_call"')
+
+
+def sends(text: str) -> bool:
+    """Whether devices send one another anything."""
+    return bool(re.search(r" (?:all-[\w\-]+|reduce-scatter|collective-[\w\-]+|async-collective[\w\-]*)\(", text))

@@ -10,9 +10,10 @@ another host's own devices have other keys: on a pod every start compiled them a
 import contextlib
 import json
 import os
-import pickle
+import uuid
 from collections.abc import Sequence
 from hashlib import blake2b
+from importlib.metadata import version
 from typing import Any
 
 import jax
@@ -27,15 +28,14 @@ def compiled(lowered: jax.stages.Lowered, devices: Sequence[Any]) -> jax.stages.
     if not is_on or jax.process_index() == 0:
         return lowered.compile()
     path = epath.Path(folder) / f"{_key(lowered, devices)}-process"
-    with contextlib.suppress(OSError, ValueError, EOFError, pickle.UnpicklingError, jax.errors.JaxRuntimeError):
-        # Absent, or damaged: it is written again.
+    with contextlib.suppress(Exception):  # absent, or damaged in any way: it is written again
         return deserialize_and_load(
             path.read_bytes(), lowered.in_tree, lowered.out_tree, execution_devices=list(devices)
         )
     program = lowered.compile()
-    part = path.with_name(f"{path.name}-{os.getpid()}")
-    # A cache that cannot be written costs time, and no result.
-    with contextlib.suppress(OSError, ValueError, jax.errors.JaxRuntimeError):
+    part = path.with_name(f"{path.name}-{uuid.uuid4().hex}")
+    # A folder that cannot be written, or a program that calls back into Python, costs time and no result.
+    with contextlib.suppress(Exception):
         payload, _, _ = serialize(program)
         path.parent.mkdir(parents=True, exist_ok=True)
         part.write_bytes(payload)
@@ -46,6 +46,12 @@ def compiled(lowered: jax.stages.Lowered, devices: Sequence[Any]) -> jax.stages.
 def _key(lowered: jax.stages.Lowered, devices: Sequence[Any]) -> str:
     """Of all that decides the program: its text, its devices, the compiler and its flags."""
     device = devices[0]
-    compiler = [jax.__version__, device.client.platform_version, device.device_kind, os.environ.get("XLA_FLAGS")]
+    compiler = [
+        jax.__version__,
+        version("jaxlib"),
+        device.client.platform_version,
+        device.device_kind,
+        os.environ.get("XLA_FLAGS"),
+    ]
     content = json.dumps([*compiler, os.environ.get("LIBTPU_INIT_ARGS"), [device.id for device in devices]])
     return blake2b((content + lowered.as_text()).encode(), digest_size=16).hexdigest()
