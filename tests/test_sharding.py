@@ -26,7 +26,7 @@ from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention import tpu
 from miron_jax.kernels.forest_attention.choose import Choice
 from miron_jax.model.costs import cost_model
-from miron_jax.model.decoder import abstract, leaf_name, random_params
+from miron_jax.model.decoder import abstract, leaf_name, matrix_dtype, random_params
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.sharding import layout_of, put_weight
 from miron_jax.planning.request_batches import Totals
@@ -81,7 +81,7 @@ def placed(config: Any, state: Any, placement: Placement) -> Model:
 
 
 def logprobs(model: Model, budget: int = 256) -> tuple[np.ndarray, np.ndarray]:
-    requests, check = some_requests(), SelfCheck(TOLERANCE["float32"])
+    requests, check = some_requests(), SelfCheck(TOLERANCE[str(matrix_dtype(model.state))])
     forward = Forward(model, token_budget=budget)
     [scores] = score_request_batches([requests], forward, cost_model(model.config), Totals(), check)
     assert check.requests >= 8
