@@ -51,15 +51,15 @@ def test_a_dialogue_is_planned(miron: Any, place: Place, tmp_path: Path) -> None
     assert "read 128 of a dialogue" in ran.out
 
 
-def test_8b_fits_four_v5e_and_70b_eight_v5p(miron: Any, place: Place, tmp_path: Path) -> None:
-    for name, topology, mesh in (("llama-8b", "v5e:2x2", "fsdp=4"), ("llama-70b", "v5p:2x2x2", "fsdp=2,model=4")):
-        model, output = real_shape(name, place, tmp_path / name), tmp_path / f"{name} plan"
-        flags = (f"--model={model}", TASKS, f"--topology={topology}", "--dtype=bfloat16", f"--mesh={mesh}")
-        ran = miron("plan", *common(place, output, *flags, "--sharding=mesh"))
-        assert ran.status == 0, ran.err
-        plan = json.loads((output / "plan.json").read_text())["plan"]
-        needs = max(each["temporaries"] + each["outputs"] for each in plan["programs"])
-        assert plan["weights"] + needs < plan["chip"]["memory"]
+def test_8b_fits_four_v5e(miron: Any, place: Place, tmp_path: Path) -> None:
+    model, output = real_shape("llama-8b", place, tmp_path / "model"), tmp_path / "out"
+    flags = (f"--model={model}", TASKS, "--topology=v5e:2x2", "--dtype=bfloat16", "--sharding=mesh", "--mesh=fsdp=4")
+    ran = miron("plan", *common(place, output, *flags))
+    assert ran.status == 0, ran.err
+    assert "the times of this mesh are lower bounds" in ran.out
+    plan = json.loads((output / "plan.json").read_text())["plan"]
+    for each in plan["programs"]:
+        assert plan["weights"] + each["arguments"] + each["temporaries"] + each["outputs"] < plan["chip"]["memory"]
 
 
 @pytest.mark.parametrize(

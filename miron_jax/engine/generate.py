@@ -112,17 +112,15 @@ class Generator:
         self._check(requests)
         self._calls.clear()
         for size, group in self._groups(requests):
-            num_slots = self._slots_for(group, size) * self.placement.shards
+            num, shards = self._slots_for(group, size), range(self.placement.shards)
             halts_V = self.placement.share(self._halting_tokens(group))
-            cache = (
-                None
-                if isinstance(self.model.config, OwnModel)
-                else self._empty_cache(num_slots // self.placement.shards, size)
-            )
+            cache = None if isinstance(self.model.config, OwnModel) else self._empty_cache(num, size)
             for prompts in self._prefilled(group):
-                for start in range(0, len(prompts), num_slots):
-                    admitted = list(enumerate(prompts[start : start + num_slots]))
-                    cache = None if cache is None else self._admit(cache, admitted)
+                of_shard = [[prompt for prompt in prompts if prompt.shard == s] for s in shards]
+                for start in range(0, max(map(len, of_shard)), num):
+                    slots_of = [list(enumerate(of_shard[s][start : start + num], s * num)) for s in shards]
+                    cache = None if cache is None else self._admit(cache, sum(slots_of, []))
+            num_slots = num * len(shards)
             # Slots that draw in several ways take the dearest one's steps.
             ways = {request.sampling.how: i for i, request in enumerate(group)}
             steps = -(-sum(request.max_new_tokens for request in group) // num_slots)
