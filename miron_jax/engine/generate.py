@@ -118,8 +118,8 @@ class Generator:
             for prompts in self._prefilled(group):
                 of_shard = [[prompt for prompt in prompts if prompt.shard == s] for s in shards]
                 for start in range(0, max(map(len, of_shard)), num):
-                    slots_of = [list(enumerate(of_shard[s][start : start + num], s * num)) for s in shards]
-                    cache = None if cache is None else self._admit(cache, sum(slots_of, []))
+                    batch = [pair for s in shards for pair in enumerate(of_shard[s][start : start + num], s * num)]
+                    cache = None if cache is None else self._admit(cache, batch)
             num_slots = num * len(shards)
             # Slots that draw in several ways take the dearest one's steps.
             ways = {request.sampling.how: i for i, request in enumerate(group)}
