@@ -39,7 +39,8 @@ from miron_jax.runtime.topology import chip_of
 from tests.tpu_models import OWN, Case, model_of, plan_of, text_requests
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("out", None, "File of the table as JSON.")
+flags.DEFINE_string("out", None, "File of the table as JSON; rows that are there and not asked for stay.")
+flags.DEFINE_bool("others", True, "The programs beside the rows too.")
 flags.DEFINE_list("only", None, "Names of shapes; absent: all.")
 
 # The smallest layout of each chip that holds the model.
@@ -111,7 +112,10 @@ def others(case: Case, folder: Path) -> JsonObject:
 
 def main(_: list[str]) -> None:
     stored = decoder._stored
-    table: dict[str, dict[str, JsonObject]] = {}
+    out = Path(FLAGS.out or "/dev/null")
+    table: dict[str, dict[str, JsonObject]] = (
+        json.loads(out.read_text() or "{}").get("estimates", {}) if out.exists() else {}
+    )
     for model, layouts in LAYOUTS.items():
         for chip, (topology, mesh) in layouts.items():
             name = f"{model} {chip}"
@@ -127,12 +131,12 @@ def main(_: list[str]) -> None:
                     decoder._stored = lambda x: x
                     row["fused"] = scoring(case, folder)
                     decoder._stored = stored
-                row["ms a call"] = others(case, folder)
+                if FLAGS.others:
+                    row["ms a call"] = others(case, folder)
             for variant, numbers in row.items():
                 say(f"{name}, {topology} {mesh}, {variant}: {json.dumps(numbers)}")
-    document = {"environment": {**environment(), "libtpu": version("libtpu")}, "estimates": table}
-    if FLAGS.out:
-        Path(FLAGS.out).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+            document = {"environment": {**environment(), "libtpu": version("libtpu")}, "estimates": table}
+            out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
