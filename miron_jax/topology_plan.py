@@ -278,6 +278,8 @@ class _Planner:
             kernel_flops = passes * attention_flops_per_pair(self.model.config) * pairs / chips
         cycles = cycles_of(text, loops)
         seconds = cycles / self.chip.clock + kernel_flops / self.chip.peak
+        if flops is not None and sends(text):  # matmuls that are fused with what is sent carry no estimate either
+            seconds = max(seconds, flops / chips / self.chip.peak)
         arguments = memory.argument_size_in_bytes - (self.weights if takes_weights else 0)
         share = None if flops is None or sends(text) else flops / chips / self.chip.peak / seconds
         added = Program(
