@@ -22,12 +22,13 @@ from jax.sharding import NamedSharding
 from miron_jax.config import RunConfig
 from miron_jax.engine.batches import Shape
 from miron_jax.engine.forward import Forward
-from miron_jax.engine.generate import Generator, ProgramKey
+from miron_jax.engine.generate import Generator
 from miron_jax.engine.growing import READ
 from miron_jax.engine.model import Model
 from miron_jax.engine.plain import PlainShape, compile_plain, halves_of
 from miron_jax.engine.records import Score
 from miron_jax.engine.self_check import chosen_requests
+from miron_jax.engine.slot_programs import ProgramKey
 from miron_jax.errors import InputError
 from miron_jax.evaluation.parts import Part
 from miron_jax.evaluation.records import Inputs
