@@ -26,7 +26,8 @@ from jax.typing import DTypeLike
 from miron_jax.kernels.reductions import row_sum
 from miron_jax.kernels.target_logprob.xla import head_logits
 from miron_jax.model.cache import Cache
-from miron_jax.model.config import Activation, ModelConfig, Rope
+from miron_jax.model.config import Activation, ModelConfig
+from miron_jax.model.rotation import Rotation, distinct, rotate, rotation_of
 from miron_jax.model.visibility import NO_WINDOW, Continuation, Visibility
 from miron_jax.runtime.devices import take_rows
 
@@ -37,6 +38,9 @@ _ACTIVATE = {
     "relu": jax.nn.relu,
     "relu2": lambda x: jnp.square(jax.nn.relu(x)),
 }
+
+
+SLICED_FROM = 16384  # slots of a batch from which on it pays on a TPU to cut a layer's weights out of the stack first
 
 
 @jax.tree_util.register_dataclass
@@ -67,13 +71,6 @@ class LayerKind(NamedTuple):
     rope_idx: jax.Array | None  # int32, row of the rotation tables; None when all layers share one
 
 
-class Rotation(NamedTuple):
-    """Cosines and sines of every slot for each distinct Rope (R of them): float32 [R, B, T, 1, pairs]."""
-
-    cos_RBT1H: jax.Array
-    sin_RBT1H: jax.Array
-
-
 class KeyValues(NamedTuple):
     """Keys and values after norm and rotation, in the run's dtype; those of one layer have no axis L."""
 
@@ -93,13 +90,24 @@ class LayerContext(NamedTuple):
 
 
 class Linear(nnx.Module):
-    def __init__(self, stack: tuple[int, ...], shape: tuple[int, int], bias: bool, dtype: DTypeLike, rngs: nnx.Rngs):
+    def __init__(
+        self,
+        stack: tuple[int, ...],
+        shape: tuple[int, int],
+        bias: bool,
+        dtype: DTypeLike,
+        rngs: nnx.Rngs,
+        by_head: bool = False,
+    ):
+        self.by_head = by_head  # outputs are split by head, and XLA orders them as attention reads them
         self.kernel_IO = nnx.Param(_normal(rngs, (*stack, *shape), dtype, shape[0] ** -0.5))
         self.bias_O = nnx.Param(_normal(rngs, (*stack, shape[1]), jnp.float32, 0.1)) if bias else None
 
     @jax.named_scope("linear")
     def __call__(self, x_BTI: jax.Array) -> jax.Array:
         kernel_IO = self.kernel_IO[...]
+        if not self.by_head and x_BTI.shape[0] * x_BTI.shape[1] >= SLICED_FROM:
+            kernel_IO = _stored(kernel_IO)
         y_BTO = jnp.dot(x_BTI.astype(kernel_IO.dtype), kernel_IO, preferred_element_type=jnp.float32)
         return y_BTO if self.bias_O is None else y_BTO + self.bias_O[...][None, None]
 
@@ -130,9 +138,9 @@ class Attention(nnx.Module):
     def __init__(self, config: ModelConfig, stack: tuple[int, ...], dtype: DTypeLike, rngs: nnx.Rngs):
         self.config = config
         wide, narrow = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-        self.q = Linear(stack, (config.d_model, wide), config.qkv_bias, dtype, rngs)
-        self.k = Linear(stack, (config.d_model, narrow), config.qkv_bias, dtype, rngs)
-        self.v = Linear(stack, (config.d_model, narrow), config.qkv_bias, dtype, rngs)
+        self.q = Linear(stack, (config.d_model, wide), config.qkv_bias, dtype, rngs, by_head=True)
+        self.k = Linear(stack, (config.d_model, narrow), config.qkv_bias, dtype, rngs, by_head=True)
+        self.v = Linear(stack, (config.d_model, narrow), config.qkv_bias, dtype, rngs, by_head=True)
         self.out = Linear(stack, (wide, config.d_model), config.attn_out_bias, dtype, rngs)
         norm = partial(Norm, config, stack, rngs=rngs, bias=False)
         self.q_norm = norm(_qk_norm_shape(config, config.num_heads)) if config.qk_norm else None
@@ -163,7 +171,7 @@ class Attention(nnx.Module):
         norm_before, norm_after = (None, norm) if self.config.qk_norm_rotated else (norm, None)
         x_BTNH = _normed(norm_before, _split_heads(x_BTO, self.config.head_dim))
         if context.rotation is not None:
-            x_BTNH = _rotate(x_BTNH, context.rotation, context.kind.rope_idx)
+            x_BTNH = rotate(x_BTNH, context.rotation, context.kind.rope_idx)
         return _normed(norm_after, x_BTNH)
 
 
@@ -180,8 +188,9 @@ class Mlp(nnx.Module):
         if self.gate is None:
             return self.down(activate(self.up(x_BTD)))
         # In the run's dtype: the widest array of a layer is written and read again.
-        gate_BTF = activate(self.gate(x_BTD)).astype(self.up.kernel_IO[...].dtype)
-        return self.down(gate_BTF.astype(jnp.float32) * self.up(x_BTD))
+        dtype = self.up.kernel_IO[...].dtype
+        gate_BTF = _stored(activate(self.gate(x_BTD)).astype(dtype))
+        return self.down(_stored((gate_BTF.astype(jnp.float32) * self.up(x_BTD)).astype(dtype)))
 
 
 class Layer(nnx.Module):
@@ -291,7 +300,7 @@ class Decoder(nnx.Module):
 
     def _layer_kinds(self) -> LayerKind:
         windows = [NO_WINDOW if window is None else window for window in self.config.layer_windows]
-        ropes = _distinct(self.config.layer_ropes)
+        ropes = distinct(self.config.layer_ropes)
         return LayerKind(
             window=jnp.asarray(windows, jnp.int32) if self.config.has_windows else None,
             rope_idx=jnp.asarray([ropes.index(r) for r in self.config.layer_ropes], jnp.int32)
@@ -302,17 +311,8 @@ class Decoder(nnx.Module):
     def _rotation(self, position_BT: jax.Array, rope_class_BT: jax.Array | None) -> Rotation | None:
         if not self.config.layer_ropes:
             return None
-        ropes = _distinct(self.config.layer_ropes)
-        if rope_class_BT is None or self.config.rope_classes is None:
-            frequency_RH = np.asarray([rope.frequencies for rope in ropes], np.float32)
-            frequency_RBT1H = jnp.asarray(frequency_RH)[:, None, None, None, :]
-        else:
-            frequency_RBTH = jnp.stack([_frequencies(rope, rope_class_BT) for rope in ropes])
-            frequency_RBT1H = frequency_RBTH[:, :, :, None, :]
-        scale_R1111 = np.asarray([rope.scale for rope in ropes], np.float32)[:, None, None, None, None]
-        position_1BT11 = position_BT.astype(jnp.float32)[None, :, :, None, None]
-        angle_RBT1H = position_1BT11 * frequency_RBT1H
-        return Rotation(jnp.cos(angle_RBT1H) * scale_R1111, jnp.sin(angle_RBT1H) * scale_R1111)
+        class_BT = None if self.config.rope_classes is None else rope_class_BT
+        return rotation_of(distinct(self.config.layer_ropes), position_BT, class_BT)
 
 
 def abstract(config: ModelConfig, dtype: DTypeLike) -> tuple[Any, Any]:
@@ -350,26 +350,6 @@ def _split_heads(x_BTO: jax.Array, head_dim: int) -> jax.Array:
     return x_BTO.reshape(*x_BTO.shape[:2], -1, head_dim)
 
 
-def _frequencies(rope: Rope, rope_class_BT: jax.Array) -> jax.Array:
-    """Rotary frequencies of every slot by its RoPE scaling class, float32 [B, T, pairs]."""
-    short_11H = jnp.asarray(rope.frequencies, jnp.float32)[None, None]
-    if not rope.varies_with_length:
-        return jnp.broadcast_to(short_11H, (*rope_class_BT.shape, len(rope.frequencies)))
-    if rope.dynamic is None:
-        long_BTH = jnp.asarray(rope.long, jnp.float32)[None, None]
-    else:
-        theta, factor, size = rope.dynamic.theta, rope.dynamic.factor, rope.dynamic.size
-        longer_BT = factor * rope_class_BT.astype(jnp.float32) / rope.original_length - (factor - 1)
-        theta_BT1 = (theta * jnp.maximum(longer_BT, 1.0) ** (size / (size - 2)))[:, :, None]
-        exponent_H = jnp.arange(0, size, 2, dtype=jnp.float32) / size
-        long_BTH = 1.0 / theta_BT1 ** exponent_H[None, None]
-    return jnp.where((rope_class_BT > 0)[:, :, None], long_BTH, short_11H)
-
-
-def _distinct(ropes: tuple[Rope, ...]) -> tuple[Rope, ...]:
-    return tuple(dict.fromkeys(ropes))
-
-
 def _qk_norm_shape(config: ModelConfig, num_heads: int) -> tuple[int, ...]:
     shapes = {"head": (config.head_dim,), "each_head": (num_heads, config.head_dim)}
     return shapes.get(str(config.qk_norm), (num_heads * config.head_dim,))
@@ -378,21 +358,12 @@ def _qk_norm_shape(config: ModelConfig, num_heads: int) -> tuple[int, ...]:
 def _stored(x: jax.Array) -> jax.Array:
     """x itself; on a TPU it is computed once and stored.
 
-    XLA otherwise computes a norm again in every tile of each matmul that reads it, and reduces rows within the matmul before
-    it: by the compiler's estimate a layer then takes an eighth longer (benchmarks/tpu_estimate.py).
+    XLA otherwise computes a norm again in every tile of each matmul that reads it, reduces rows within the matmul before it,
+    and cuts a layer's weights out of the stack in every tile, not once into fast memory: by the compiler's estimate a layer
+    then takes a quarter longer (benchmarks/tpu_estimate.py).
     """
     return jax.lax.platform_dependent(x, tpu=jax.lax.optimization_barrier, default=lambda x: x)
 
 
 def _normed(norm: Norm | None, x: jax.Array) -> jax.Array:
     return x if norm is None else norm(x)
-
-
-def _rotate(x_BTNH: jax.Array, rotation: Rotation, rope_idx: jax.Array | None) -> jax.Array:
-    """Rotate n pairs of each head; pair i is (x[i], x[i + n]), Hugging Face's half-split order.  Dimensions from 2n on are
-    not rotated."""
-    row = 0 if rope_idx is None else rope_idx
-    cos_BT1H, sin_BT1H = rotation.cos_RBT1H[row], rotation.sin_RBT1H[row]
-    pairs = cos_BT1H.shape[-1]
-    left, right, rest = x_BTNH[..., :pairs], x_BTNH[..., pairs : 2 * pairs], x_BTNH[..., 2 * pairs :]
-    return jnp.concatenate([left * cos_BT1H - right * sin_BT1H, right * cos_BT1H + left * sin_BT1H, rest], axis=-1)
