@@ -1,4 +1,4 @@
-"""Two minutes of damaged inputs for all readers: each ends with a value or with one sentence.  More: benchmarks/fuzz.py."""
+"""A minute of damaged inputs for all readers: each ends with a value or with one sentence.  More: benchmarks/fuzz.py."""
 
 import json
 import os
@@ -13,7 +13,7 @@ def test_no_damaged_input_ends_in_a_traceback_or_hangs(tmp_path: Path) -> None:
     command = [
         sys.executable,
         str(REPOSITORY / "benchmarks/fuzz.py"),
-        "--seconds=120",
+        "--seconds=60",
         "--seed=23",
         f"--keep={tmp_path}",
     ]
@@ -25,4 +25,4 @@ def test_no_damaged_input_ends_in_a_traceback_or_hangs(tmp_path: Path) -> None:
     counts = json.loads(done.stdout.splitlines()[-1])
     assert (counts["tracebacks"], counts["hangs"]) == (0, 0), done.stdout
     assert counts["inputs"] == counts["accepted"] + counts["refused"]
-    assert min(counts["accepted"], counts["refused"]) > 50, done.stdout  # files are damaged, and not all beyond reading
+    assert min(counts["accepted"], counts["refused"]) > 25, done.stdout  # files are damaged, and not all beyond reading
