@@ -10,39 +10,27 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from miron_jax.config import RunConfig
-from miron_jax.engine.forward import Forward
-from miron_jax.engine.model import Model
-from miron_jax.engine.scores import score_request_batches
-from miron_jax.engine.self_check import SelfCheck, tolerance_of
 from miron_jax.errors import InputError
 from miron_jax.inputs import find_inputs
 from miron_jax.model.checkpoints import (
     Architecture,
-    ModelFiles,
     architecture_of,
-    check_vocabulary,
-    checkpoints_of,
     find_model,
-    load,
 )
-from miron_jax.model.costs import cost_model
 from miron_jax.model.decoder import leaf_name
-from miron_jax.model.own import OwnModel, check_own_model
+from miron_jax.model.own import OwnModel
 from miron_jax.model.training_run import Checkpoint
-from miron_jax.planning.request_batches import Totals
 from miron_jax.ragged import end_to_end
 from miron_jax.report.loggers import numbers_of, open_loggers
 from miron_jax.report.output import check_output, steps_there, write_results, write_top
 from miron_jax.report.results import results_of, strict
 from miron_jax.run import Evaluation
 from miron_jax.runtime.backend import check_backend_flags
-from miron_jax.runtime.devices import Placement, with_auto_axes
+from miron_jax.session import Session, architecture_with, files_of, state_of
 from miron_jax.tokens.records import Requests
-from miron_jax.tokens.tokenizers import load_tokenizer
 
 
 class Evaluator:
@@ -90,8 +78,8 @@ class Evaluator:
         self._results_of_step = steps_there(self.config) if self._writes else {}
         self._first: Any = None  # tree structure of the first weights; shape, dtype and sharding of each leaf
         self._loggers = open_loggers(self.config)
-        self._files = _find_files(model, self.config)
-        inputs, architecture = find_inputs(self.config), _architecture(model, self._files, tokenizer, self.config)
+        self._files = files_of(model, self.config)
+        inputs, architecture = find_inputs(self.config), architecture_with(model, self._files, tokenizer, self.config)
         self.evaluation = Evaluation(self.config, inputs, architecture, say, row_axes=row_axes)
 
     def run(self, params: Any = None, step: int | None = None) -> dict[str, Any]:
@@ -103,7 +91,7 @@ class Evaluator:
         """
         check_backend_flags()
         start = time.perf_counter()
-        state = _state(self._files, self.evaluation.architecture, self.config, params)
+        state = state_of(self._files, self.evaluation.architecture, self.config, params)
         self._check_like_first(state)
         outcome = self.evaluation.score(state, time.perf_counter() - start, checkpoint=Checkpoint(step, None))
         assert outcome is not None, "an Evaluator is not shared between hosts"
@@ -166,18 +154,9 @@ def score(
     Context and continuation are tokenized separately and concatenated, with the tokenizer's special tokens before the
     context.  An empty context needs a tokenizer that adds one there.  Raises InputError, SelfCheckFailed.
     """
-    check_backend_flags()
     config = RunConfig(model="OwnModel" if isinstance(model, OwnModel) else str(model), tasks=("none",), dtype=dtype)  # type: ignore[arg-type]
-    files = _find_files(model, config)
-    architecture = _architecture(model, files, tokenizer, config)
-    requests = _requests(architecture, texts)
-    state = _state(files, architecture, config, params)
-    check = SelfCheck(tolerance_of(architecture.config, state, dtype))
-    with jax.default_matmul_precision("highest"):
-        if isinstance(architecture.config, OwnModel):
-            check_own_model(architecture.config, state, check.tolerance)
-        forward = Forward(Model(architecture.config, architecture.network, state))
-        [scores] = score_request_batches([requests], forward, cost_model(architecture.config), Totals(), check)
+    session = Session(model, tokenizer, params, config)
+    requests = _requests(session.architecture, texts)
     return [
         TextScore(
             float(text_score.logprob.sum(dtype=np.float64)),
@@ -186,7 +165,7 @@ def score(
             tuple(text_score.logprob.tolist()),
             tuple(text_score.rank.tolist()),
         )
-        for r, text_score in enumerate(scores)
+        for r, text_score in enumerate(session.scores(requests))
     ]
 
 
@@ -195,45 +174,7 @@ def load_params(folder: str | Path, dtype: str = "float32") -> Any:
     device.  Raises InputError."""
     config = RunConfig(model=str(folder), tasks=("none",), dtype=dtype)  # type: ignore[arg-type]
     files = find_model(config)
-    return _load_last(files, architecture_of(config, files), config)
-
-
-def _find_files(model: OwnModel | str | Path, config: RunConfig) -> ModelFiles:
-    return ModelFiles(None, None, model) if isinstance(model, OwnModel) else find_model(config)
-
-
-def _load_last(files: ModelFiles, architecture: Architecture, config: RunConfig) -> Any:
-    return load(architecture, config, checkpoints_of(config, files)[-1], Placement.default())
-
-
-def _state(files: ModelFiles, architecture: Architecture, config: RunConfig, params: Any) -> Any:
-    """`params` as arrays of the engine; None: the model's own, of its last checkpoint."""
-    if params is None:
-        params = _load_last(files, architecture, config)
-    return with_auto_axes(jax.tree.map(jnp.asarray, params))
-
-
-def _architecture(model: OwnModel | str | Path, files: ModelFiles, tokenizer: Any, config: RunConfig) -> Architecture:
-    if not isinstance(model, OwnModel):
-        architecture = architecture_of(config, files)
-        return architecture if tokenizer is None else architecture._replace(tokenizer=_tokenizer(tokenizer))
-    tokenizer = model.tokenizer if tokenizer is None else tokenizer
-    if tokenizer is None:
-        raise InputError("the OwnModel has no tokenizer: give one there, or beside it")
-    tokenizer = _tokenizer(tokenizer)
-    check_vocabulary(tokenizer, model.vocab_size)
-    return Architecture(model, model, tokenizer, model.eos_token_ids)
-
-
-def _tokenizer(tokenizer: Any) -> Any:
-    if isinstance(tokenizer, str | Path):
-        return load_tokenizer(str(tokenizer))
-    if not callable(tokenizer) or not hasattr(tokenizer, "convert_ids_to_tokens"):
-        raise InputError(
-            f"the tokenizer is a {type(tokenizer).__name__}, expected a transformers tokenizer, a folder or a hub id "
-            "(weights go to params)"
-        )
-    return tokenizer
+    return state_of(files, architecture_of(config, files), config, None)
 
 
 def _name_of(model: OwnModel) -> str:
@@ -259,12 +200,6 @@ def _requests(architecture: Architecture, texts: Sequence[tuple[str, str]]) -> R
             )
         ids.append(np.asarray([*before, *after], np.int32))
         starts.append(len(before))
-    highest = max((int(token_ids.max()) for token_ids in ids), default=0)
-    if highest >= architecture.config.vocab_size:
-        raise InputError(
-            f"the tokenizer gives token id {highest}, but the model's vocabulary has {architecture.config.vocab_size}: "
-            "give the model's own tokenizer"
-        )
     learned = architecture.config.num_positions
     for i, token_ids in enumerate(ids):
         if learned and len(token_ids) > learned:

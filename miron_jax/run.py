@@ -201,7 +201,8 @@ class Evaluation:
         Raises SelfCheckFailed, InputError.
         """
         config = self.architecture.config
-        model = Model(config, self.architecture.network, state, self._placement_of(state), self.config.attention)
+        placement = Placement.of_loaded(state, self.placement, self.row_axes, isinstance(config, OwnModel))
+        model = Model(config, self.architecture.network, state, placement, self.config.attention)
         check = SelfCheck(tolerance_of(config, state, self.config.dtype))
         with jax.default_matmul_precision("highest"):
             self._num_scored += 1
@@ -223,15 +224,6 @@ class Evaluation:
             unverified=unverified(self.config, self.inputs, checkpoint),
             commits=self._commits(checkpoint),
         )
-
-    def _placement_of(self, state: Any) -> Placement:
-        """The engine's placement, unless a user's own model came with its weights on a mesh of their own."""
-        placement = Placement.of(state, self.row_axes)
-        whole = all(leaf.is_fully_replicated for leaf in jax.tree.leaves(state))
-        is_own = isinstance(self.architecture.config, OwnModel)
-        if self.placement is None or self.placement.mesh != placement.mesh or (is_own and not whole):
-            return placement
-        return self.placement
 
     def _engine_with(self, model: Model) -> _Engine:
         """The engine with the weights of this model, and with new counts of speed."""

@@ -67,6 +67,18 @@ class Placement:
         return cls(device, meshes[0], "user", row_axes) if meshes else cls(device)
 
     @classmethod
+    def of_loaded(
+        cls, state: Tree, chosen: "Placement | None", row_axes: tuple[str, ...] = (), is_own: bool = False
+    ) -> "Placement":
+        """`chosen`, for which the engine has loaded the state, unless a user's own model came with its weights on a mesh of
+        their own."""
+        placement = cls.of(state, row_axes)
+        whole = all(leaf.is_fully_replicated for leaf in jax.tree.leaves(state))
+        if chosen is None or chosen.mesh != placement.mesh or (is_own and not whole):
+            return placement
+        return chosen
+
+    @classmethod
     def choose(cls, sharding: Literal["pmap", "mesh"], axes: tuple[tuple[str, int], ...] = ()) -> "Placement":
         """The placement of --sharding and --mesh.  Raises InputError for a mesh that does not fit the devices.
 

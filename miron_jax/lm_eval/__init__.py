@@ -1,0 +1,83 @@
+"""lm-evaluation-harness on this engine: its thousands of tasks, each unique token computed once.
+
+Arrives: lm-eval's requests.  Leaves: log-likelihoods and completions, as its Hugging Face backend gives them.  It
+deliberately does not know what lm-eval's tasks are.
+
+    miron-lm-eval --model miron_jax --model_args pretrained=FOLDER --tasks hellaswag,arc_easy
+
+    from lm_eval import simple_evaluate
+    from miron_jax.lm_eval import MironLM
+    results = simple_evaluate(model=MironLM("FOLDER"), tasks=["hellaswag"])
+
+The released lm-eval finds no models of other packages: `miron-lm-eval` is its own command with this one added.  Versions
+that look for entry points find `miron_jax` there.
+"""
+
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from packaging.version import Version
+
+from miron_jax.errors import BAD_INPUT, FAILED, InputError, printable
+
+if TYPE_CHECKING:
+    from miron_jax.lm_eval.model import MironLM
+
+__all__ = ["MironLM", "main"]
+NAMES = ("miron_jax", "miron-jax")  # of the model in lm-eval's registry
+OLDEST, TOO_NEW = Version("0.4.13"), Version("0.5.dev0")  # versions of lm-eval
+
+
+def __getattr__(name: str) -> Any:
+    """MironLM is imported when it is first used, for it needs lm-eval.  Raises InputError where that is absent."""
+    if name != "MironLM":
+        raise AttributeError(f"module 'miron_jax.lm_eval' has no attribute {name!r}")
+    check_installed()
+    from miron_jax.lm_eval.model import MironLM
+
+    return MironLM
+
+
+def check_installed() -> None:
+    """Raises InputError if lm-eval is absent, or of another version than this adapter was made for."""
+    remedy = 'install it by pip install "miron-jax[lm-eval]"'
+    try:
+        has = version("lm_eval")
+    except PackageNotFoundError:
+        raise InputError(f"lm-eval, whose tasks this runs, is not installed: {remedy}") from None
+    if not OLDEST <= Version(has) < TOO_NEW:
+        raise InputError(f"lm-eval is {has}, but this adapter goes with {OLDEST} and later ones before 0.5: {remedy}")
+
+
+def register() -> None:
+    """Add MironLM to lm-eval's registry, behind its own models."""
+    check_installed()
+    import lm_eval.models  # noqa: F401 - before any other is added, or lm-eval takes its own for registered
+    from lm_eval.api.registry import model_registry
+
+    from miron_jax.lm_eval.model import MironLM
+
+    names = [name for name in NAMES if name not in model_registry]
+    if names:
+        model_registry.register(*names)(MironLM)
+
+
+def main() -> None:
+    """Entry point of the command `miron-lm-eval`; exits with its status."""
+    status = 0
+    try:
+        register()
+        from lm_eval.__main__ import cli_evaluate
+
+        from miron_jax.engine.self_check import SelfCheckFailed
+
+        try:
+            cli_evaluate()
+        except SelfCheckFailed as error:
+            print(f"miron-lm-eval: {printable(str(error))}", file=sys.stderr, flush=True)
+            status = FAILED
+    except InputError as error:
+        print(f"miron-lm-eval: {printable(str(error))}", file=sys.stderr, flush=True)
+        status = BAD_INPUT
+    sys.exit(status)
