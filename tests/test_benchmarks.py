@@ -17,7 +17,7 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.generators.eval_uation_gen.sets import GENERATED
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.conftest import REPOSITORY
-from tests.tolerances import CONFIDENCE, TOKEN
+from tests.tolerances import CONFIDENCE, CONTINUATION, TOKEN
 
 WORDS = ("red", "green", "blue", "small", "large", "old", "river", "stone", "bird", "tree", "house", "road", "boat")
 
@@ -105,6 +105,19 @@ def test_bench_core_smoke(tiny: Tiny) -> None:
         assert workload["matmul_rate_xla"] > 0
         assert workload["plain"]["ratio"] > 0
     assert document["memory"]["peak_bytes"] > document["memory"]["weight_bytes"]
+
+
+def test_bench_lm_eval_smoke(tiny: Tiny) -> None:
+    pytest.importorskip("lm_eval")
+    flags = ("--limit=4", "--mix_limit=2", "--peer_every=2", "--repeats=1")
+    document = run("bench_lm_eval.py", f"--model={tiny.model}", f"--data_dir={tiny.bundle}", *flags)
+    one, mix = document["workloads"]
+    assert (one["requests"], one["peer_requests"]) == (16, 8)
+    assert (mix["tasks"], mix["requests"]) == (["own_arc_challenge"], 8)
+    for workload in (one, mix):
+        assert workload["differing"]["judged_otherwise"] == 0
+        assert workload["differing"]["largest_nats"] < CONTINUATION
+        assert 0 < workload["harness_seconds"] < workload["seconds"]
 
 
 def test_parity_of_miron_on_a_tiny_model(tiny: Tiny) -> None:
