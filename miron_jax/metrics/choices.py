@@ -172,7 +172,7 @@ def accuracy_bytes(token_logprobs: Sequence[np.ndarray], continuations: Sequence
     choice: the bytes of a shared prefix count here, its log p does not.  In a schema all choices share the continuation,
     and this equals accuracy_sum.
     """
-    num_bytes = np.array([len(text.encode()) for text in continuations], np.float32)
+    num_bytes = np.array([max(1, len(text.encode())) for text in continuations], np.float32)
     return float(int(np.argmax(_sums(token_logprobs) / num_bytes)) == gold)
 
 
@@ -187,6 +187,51 @@ def bits_per_byte(token_logprobs: np.ndarray, continuation: str) -> float:
     if len(token_logprobs) == 0:
         return math.nan
     return float(-np.sum(token_logprobs, dtype=np.float64) / math.log(2) / len(continuation.encode()))
+
+
+# Soft metrics: how probable gold is among the choices.  They move where accuracy does not yet (Levanter's "smooth
+# multiple-choice metrics"; marin#5247).  Sums are float64 nats over scored spans; an empty span is 0.
+
+
+def choice_logprob(token_logprobs: Sequence[np.ndarray], gold: int) -> float:
+    """ln of gold's share of all choices' probabilities: sum of log p of gold - logsumexp over choices, nats."""
+    sums = _sums64(token_logprobs)
+    with np.errstate(invalid="ignore"):  # all are -inf
+        return float(sums[gold] - np.logaddexp.reduce(sums))
+
+
+def choice_prob_norm(token_logprobs: Sequence[np.ndarray], continuations: Sequence[str], gold: int) -> float:
+    """exp(-b of gold) / sum of exp(-b) over choices, b their bits per byte.
+
+    Base e on bits, as Levanter publishes it under this name.  A choice has at least one byte.
+    """
+    num_bytes = np.array([max(1, len(text.encode())) for text in continuations])
+    bits = -_sums64(token_logprobs) / (num_bytes * math.log(2))
+    with np.errstate(invalid="ignore"):
+        weights = np.exp(bits.min() - bits)
+    return float(weights[gold] / weights.sum())
+
+
+def choice_logprob_norm(token_logprobs: Sequence[np.ndarray], continuations: Sequence[str], gold: int) -> float:
+    """ln(choice_prob_norm + 1e-30), as Levanter has it."""
+    return math.log(choice_prob_norm(token_logprobs, continuations, gold) + 1e-30)
+
+
+def choice_rank(token_logprobs: Sequence[np.ndarray], gold: int) -> float:
+    """How many choices have a larger sum of log p than gold; 0 is best."""
+    sums = _sums64(token_logprobs)
+    return float((sums > sums[gold]).sum())
+
+
+def choice_margin(token_logprobs: Sequence[np.ndarray], gold: int) -> float:
+    """Sum of log p of gold less the largest of the others, nats."""
+    sums = _sums64(token_logprobs)
+    with np.errstate(invalid="ignore"):
+        return float(sums[gold] - np.delete(sums, gold).max(initial=-math.inf))
+
+
+def _sums64(token_logprobs: Sequence[np.ndarray]) -> np.ndarray:
+    return np.array([np.sum(logprobs, dtype=np.float64) for logprobs in token_logprobs])
 
 
 def _sums(token_logprobs: Sequence[np.ndarray]) -> np.ndarray:
@@ -206,6 +251,11 @@ OF_OPTIONS: tuple[Metric, ...] = (
     Metric("accuracy_sum", lambda logprobs, texts, gold: accuracy_sum(logprobs, gold), True),
     Metric("accuracy_bytes", accuracy_bytes, True),
     Metric("bits_per_byte", lambda logprobs, texts, gold: bits_per_byte(logprobs[gold], texts[gold]), False),
+    Metric("choice_logprob", lambda logprobs, texts, gold: choice_logprob(logprobs, gold), False),
+    Metric("choice_prob_norm", choice_prob_norm, False),
+    Metric("choice_logprob_norm", choice_logprob_norm, False),
+    Metric("choice_rank", lambda logprobs, texts, gold: choice_rank(logprobs, gold), False),
+    Metric("choice_margin", lambda logprobs, texts, gold: choice_margin(logprobs, gold), False),
 )
 CHOICE_METRICS: tuple[str, ...] = ("accuracy", *(metric.name for metric in OF_OPTIONS))
 PROPORTIONS = frozenset(
