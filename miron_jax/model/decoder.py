@@ -29,7 +29,7 @@ from miron_jax.model.cache import Cache
 from miron_jax.model.config import Activation, ModelConfig
 from miron_jax.model.rotation import Rotation, distinct, rotate, rotation_of
 from miron_jax.model.visibility import NO_WINDOW, Continuation, Visibility
-from miron_jax.runtime.devices import take_rows
+from miron_jax.runtime.devices import FSDP, take_rows
 
 _ACTIVATE = {
     "silu": jax.nn.silu,
@@ -106,7 +106,9 @@ class Linear(nnx.Module):
     @jax.named_scope("linear")
     def __call__(self, x_BTI: jax.Array) -> jax.Array:
         kernel_IO = self.kernel_IO[...]
-        if not self.by_head and x_BTI.shape[0] * x_BTI.shape[1] >= SLICED_FROM:
+        # Weights that `fsdp` splits are gathered while a matmul runs.
+        is_whole = jax.sharding.get_abstract_mesh().shape.get(FSDP, 1) == 1
+        if is_whole and not self.by_head and x_BTI.shape[0] * x_BTI.shape[1] >= SLICED_FROM:
             kernel_IO = _stored(kernel_IO)
         y_BTO = jnp.dot(x_BTI.astype(kernel_IO.dtype), kernel_IO, preferred_element_type=jnp.float32)
         return y_BTO if self.bias_O is None else y_BTO + self.bias_O[...][None, None]
