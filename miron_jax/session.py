@@ -55,7 +55,7 @@ class Session:
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         check_backend_flags()
-        files = files_of(model, config)
+        self.files = files = files_of(model, config)
         self.architecture = architecture_with(model, files, tokenizer, config)
         placement = Placement.choose(config.sharding, config.mesh) if params is None else None
         state = state_of(files, self.architecture, config, params, placement)

@@ -1,10 +1,6 @@
 """lm-eval on this engine: the same answers as its Hugging Face backend (HFLM), request by request and task by task."""
 
 import json
-import os
-import subprocess
-import sys
-from importlib.metadata import PackageNotFoundError, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -12,58 +8,32 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
 pytest.importorskip("lm_eval", reason="needs lm-eval, which the extra lm-eval installs")
 pytest.importorskip("torch", reason="needs torch, with which HFLM computes")
 
-import lm_eval
-from lm_eval.api.instance import Instance
-from lm_eval.api.model import CacheHook, CachingLM
-from lm_eval.models import huggingface
 from lm_eval.tasks import TaskManager
 
 import miron_jax.lm_eval
-from miron_jax import InputError, OwnModel, load_params
+import miron_jax.session
+from miron_jax import InputError, load_params
 from miron_jax.lm_eval import MironLM
-from miron_jax.model.decoder import abstract
-from miron_jax.model.hf_config import from_hf_config
+from tests.lm_eval_pair import (
+    NAMES,
+    TEXTS,
+    asked,
+    assert_same,
+    folder,
+    hflm,
+    pair,
+    simple_evaluate,
+    tasks,
+    values,
+)
 from tests.tolerances import CONTINUATION, METRIC, METRIC_RELATIVE, TOKEN
-from tests.torch_folders import FOLDERS, torch_folder
+from tests.torch_folders import torch_folder
 
-# lm-eval's decorators hide what their functions take and give.
-hflm: Any = huggingface.HFLM
-simple_evaluate: Any = lm_eval.simple_evaluate
-evaluate: Any = lm_eval.evaluate
-
-TEXTS = (
-    "the sun is hot and the rain is cold", " on a green hill", "where the small hill falls\n\nand the sun",
-    "é over ñ ☀ hill", "hot", " ", "the  ", "a\tb\n", "rain rain rain rain", "",
-)  # fmt: skip
-
-
-@pytest.fixture(scope="module", params=FOLDERS)
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[MironLM, Any]:
-    """The same weights here and in HFLM.
-
-    Its `logits_cache` answers requests whose tokens are equal as one, wherever their continuations begin: "the  " + "hot"
-    and "the " + " hot" then get one sum, of two tokens and of one.
-    """
-    folder = torch_folder(request.param, tmp_path_factory.mktemp(request.param))
-    theirs = hflm(pretrained=str(folder), dtype="float32", device="cpu", batch_size=3, logits_cache=False)
-    return MironLM(str(folder)), theirs
-
-
-def asked(kind: Any, arguments: list[tuple[Any, ...]]) -> list[Any]:
-    return [Instance(kind, {}, each, i) for i, each in enumerate(arguments)]
-
-
-def assert_same(ours: list[tuple[float, bool]], theirs: list[tuple[float, bool]], tokens: list[int]) -> None:
-    for (logprob, greedy), (expected, is_greedy), count in zip(ours, theirs, tokens, strict=True):
-        assert isinstance(logprob, float)
-        assert type(greedy) is bool
-        assert abs(logprob - expected) <= TOKEN * max(count, 1)
-        assert greedy == is_greedy
+__all__ = ["folder", "pair", "tasks"]  # fixtures
 
 
 def test_every_pair_of_texts(pair: tuple[MironLM, Any]) -> None:
@@ -79,7 +49,22 @@ def test_every_pair_of_texts(pair: tuple[MironLM, Any]) -> None:
     found = ours.loglikelihood(requests)
     expected = theirs.loglikelihood([requests[i] for i in kept], disable_tqdm=True)
     assert_same([found[i] for i in kept], expected, [len(pairs[i][1]) + 4 for i in kept])
-    assert all(np.isfinite(logprob) for logprob, _ in found)
+    assert all(np.isfinite(logprob) and logprob < 0 for logprob, _ in found)
+
+
+def test_a_token_across_the_boundary_is_scored(pair: tuple[MironLM, Any]) -> None:
+    """HFLM fails where one token takes in context and continuation; the score is that of the token behind what is before."""
+    ours, theirs = pair
+    [whole] = [text for text in ("the", "hill", "rain") if len(theirs.tok_encode(text, add_special_tokens=False)) == 1][
+        :1
+    ]
+    split, alone = ours.loglikelihood(asked("loglikelihood", [(whole[0], whole[1:]), ("", whole)]))
+    assert split == alone
+    longer, expected = ours.loglikelihood(
+        asked("loglikelihood", [(whole[0], f"{whole[1:]} sun"), ("", f"{whole} sun")])
+    )
+    if len(theirs.tok_encode(f"{whole} sun")) <= len(theirs.tok_encode(whole[0])):
+        assert longer == expected
 
 
 def theirs_can(model: Any, context: str, rest: str) -> bool:
@@ -97,6 +82,7 @@ def test_tokens_are_theirs(pair: tuple[MironLM, Any]) -> None:
     for text in (*TEXTS, f"{bos}hot", f"{bos} hot", f"hot {bos}"):
         for special in (None, True, False):
             assert ours.tok_encode(text, special) == theirs.tok_encode(text, special)
+            assert ours.tok_encode(text, special, left_truncate_len=2) == theirs.tok_encode(text, special, 2)
         assert ours.tok_encode(text)[:2] != [ours.prefix_token_id] * 2, "a second BOS"
 
 
@@ -144,12 +130,16 @@ def test_edges(pair: tuple[MironLM, Any]) -> None:
     [stop] = ours.generate_until(asked("generate_until", [("hot", {"until": "", "max_gen_toks": 4})]))
     [none] = ours.generate_until(asked("generate_until", [("hot", {"until": [], "max_gen_toks": 4})]))
     assert stop == none
+    assert ours.generate_until(asked("generate_until", [("hot", {"temperature": None, "max_gen_toks": 4})])) == [none]
     for wrong, sentence in (
-        ({"max_gen_toks": ours.max_length}, "ask for fewer"),
+        ({"max_gen_toks": ours.max_length}, "that prompt and completion have together"),
         ({"do_sample": True, "temperature": 0.0}, "draws nothing"),
         ({"repetition_penalty": 1.2}, "repetition_penalty=1.2 is not done here"),
         ({"num_beams": 4}, "num_beams=4 is not done here"),
         ({"until": 3}, "until is"),
+        ({"do_sample": "False"}, "do_sample is 'False'"),
+        ({"max_gen_toks": -1}, "max_gen_toks is -1"),
+        ({"temperature": "hot"}, "a value that is no number"),
     ):
         with pytest.raises(InputError, match=sentence):
             ours.generate_until(asked("generate_until", [("hot", wrong)]))
@@ -162,55 +152,6 @@ def test_repeats_draw_anew_and_can_be_drawn_again(pair: tuple[MironLM, Any]) -> 
     first = ours.generate_until([request] * 4)
     assert len(set(first)) > 1
     assert ours.generate_until([request] * 4) == first
-
-
-def write_task(folder: Path, name: str, output_type: str, **more: Any) -> None:
-    rows = [
-        {
-            "question": f"the sun is {word}", "choices": ["hot", "cold", "green hill", "a rain"], "gold": i % 4,
-            "text": f"rain falls on the {word} hill where the sun is {word}", "answer": word,
-        }
-        for i, word in enumerate(["hot", "cold", "small", "green", "on a hill", "rain", "where"] * 2)
-    ]  # fmt: skip
-    data = folder / f"{name}.jsonl"
-    data.write_text("".join(json.dumps({**row, "id": i}) + "\n" for i, row in enumerate(rows)))
-    task = {
-        "task": name, "dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(data), "train": str(data)}},
-        "test_split": "test", "fewshot_split": "train", "output_type": output_type, "doc_to_text": "{{question}} and",
-        "doc_to_target": "{{answer}}", **more,
-    }  # fmt: skip
-    (folder / f"{name}.yaml").write_text(json.dumps(task))  # YAML holds JSON
-
-
-@pytest.fixture(scope="module")
-def tasks(tmp_path_factory: pytest.TempPathFactory) -> TaskManager:
-    """One task of each output type, in local files."""
-    folder = tmp_path_factory.mktemp("tasks")
-    choices = {"doc_to_choice": "{{choices}}", "doc_to_target": "gold"}
-    metrics = [{"metric": each} for each in ("acc", "acc_norm", "acc_mutual_info")]
-    write_task(folder, "own_choice", "multiple_choice", **choices, metric_list=metrics)
-    write_task(folder, "own_shots", "multiple_choice", **choices, num_fewshot=5)
-    write_task(folder, "own_next", "loglikelihood", metric_list=[{"metric": "perplexity"}, {"metric": "acc"}])
-    rolling = [{"metric": each} for each in ("word_perplexity", "byte_perplexity", "bits_per_byte")]
-    write_task(
-        folder, "own_text", "loglikelihood_rolling", doc_to_text="", doc_to_target="{{text}}", metric_list=rolling
-    )
-    generation = {"until": ["\n"], "max_gen_toks": 6, "do_sample": False}
-    exact = [{"metric": "exact_match"}]
-    write_task(folder, "own_write", "generate_until", generation_kwargs=generation, metric_list=exact, repeats=2)
-    return TaskManager(include_path=str(folder), include_defaults=False)
-
-
-NAMES = ["own_choice", "own_shots", "own_next", "own_text", "own_write"]
-
-
-def values(results: Any) -> dict[str, float]:
-    return {
-        f"{task} {metric}": value
-        for task, metrics in results["results"].items()
-        for metric, value in metrics.items()
-        if isinstance(value, float) and "stderr" not in metric
-    }
 
 
 def test_tasks_of_every_output_type(pair: tuple[MironLM, Any], tasks: TaskManager) -> None:
@@ -227,6 +168,11 @@ def test_tasks_of_every_output_type(pair: tuple[MironLM, Any], tasks: TaskManage
             )
             if name == "own_write":
                 assert a["resps"] == b["resps"]
+            else:
+                for [x, *_], [y, *_] in zip(a["resps"], b["resps"], strict=True):
+                    (x, greedy), (y, is_greedy) = (each if isinstance(each, tuple) else (each, None) for each in (x, y))
+                    assert abs(x - y) <= 10 * CONTINUATION
+                    assert greedy == is_greedy
     assert found["config"]["model_dtype"] == "float32"
 
 
@@ -239,151 +185,68 @@ def test_limits_and_samples(pair: tuple[MironLM, Any], tasks: TaskManager) -> No
     assert [sample["doc_id"] for sample in chosen["samples"]["own_choice"]] == [3, 9]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return torch_folder("llama", tmp_path_factory.mktemp("llama"))
-
-
-def test_a_model_by_its_arguments_is_the_same(folder: Path, tasks: TaskManager) -> None:
-    """As lm-eval's command makes it: arguments are cast, and device and batch size always come."""
-    miron_jax.lm_eval.register()
-    options: dict[str, Any] = {"tasks": ["own_choice"], "task_manager": tasks, "bootstrap_iters": 0}
-    made = simple_evaluate(
-        model="miron_jax", model_args=f"pretrained={folder},max_length=64,add_bos_token=true", device="cuda:0",
-        batch_size="auto:4", **options,
-    )  # fmt: skip
-    lm = MironLM.create_from_arg_string(f"pretrained={folder},max_length=64", {"batch_size": 1, "device": "cpu"})
-    direct = evaluate(lm=lm, task_dict=tasks.load(["own_choice"]), bootstrap_iters=0)
-    assert values(made) == values(direct)
-
-
-def test_wrong_arguments_are_one_sentence(folder: Path) -> None:
-    wrong: list[tuple[dict[str, Any], str]] = [
-        ({"dtypes": "float32"}, "dtypes is no option, expected dtype?"),
-        ({"parallelize": True}, "parallelize is no option"),
-        ({"step": 3}, "step is no option, expected steps?"),
-        ({"dtype": "float16"}, "--dtype is 'float16'"),
-        ({"max_length": 10**6}, "max_length is 1000000, expected 1 to 64, the model's learned positions"),
-        ({"steps": 100}, "--steps=100"),
-    ]
-    for options, sentence in wrong:
-        with pytest.raises(InputError, match=sentence):
-            MironLM(str(torch_folder("gpt2", folder.parent / "gpt2") if "max_length" in options else folder), **options)
-    with pytest.raises(InputError, match=r"no such folder|there is no"):
-        MironLM(str(folder / "absent"))
-
-
-def test_no_chat_template_is_one_sentence(folder: Path, tasks: TaskManager) -> None:
-    with pytest.raises(InputError, match="has no chat template"):
-        simple_evaluate(
-            model=MironLM(str(folder)), tasks=["own_choice"], task_manager=tasks, apply_chat_template=True, limit=1
+def test_bos_and_prefix_of_ones_own(tmp_path: Path) -> None:
+    """GPT-2's tokenizer puts no BOS before a text; llama's does, and a prompt that begins with BOS gets no second one."""
+    pairs, prompts = [("the sun", " is hot"), ("", "rain")], ["<s>hot", "the sun is", "<|endoftext|>hot"]
+    for kind, options in (
+        ("gpt2", {"add_bos_token": True}),
+        ("llama", {"prefix_token_id": 1}),
+        ("llama", {"add_bos_token": False}),
+    ):
+        folder = torch_folder(kind, tmp_path / f"{kind}{len(list(tmp_path.iterdir()))}")
+        theirs = hflm(
+            pretrained=str(folder), dtype="float32", device="cpu", batch_size=1, logits_cache=False, **options
         )
+        ours = MironLM(str(folder), **options)  # pyright: ignore[reportArgumentType]
+        assert ours.tok_encode("the sun") == theirs.tok_encode("the sun")
+        scored = asked("loglikelihood", pairs)
+        assert_same(ours.loglikelihood(scored), theirs.loglikelihood(scored, disable_tqdm=True), [4, 4])
+        written = asked("generate_until", [(prompt, {"max_gen_toks": 6, "until": []}) for prompt in prompts])
+        assert ours.generate_until(written) == theirs.generate_until(written, disable_tqdm=True)
 
 
-def test_a_cache_must_name_its_weights(folder: Path, tmp_path: Path) -> None:
+def test_chat_templates(pair: tuple[MironLM, Any], tasks: TaskManager, request: pytest.FixtureRequest) -> None:
+    ours, theirs = pair
+    talk = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "the sun?"}]
+    if ours.tokenizer.chat_template is None:
+        with pytest.raises(InputError, match="has no chat template"):
+            simple_evaluate(model=ours, tasks=["own_choice"], task_manager=tasks, apply_chat_template=True, limit=1)
+        return
+    for prompts_you in (True, False):
+        assert ours.apply_chat_template(talk, prompts_you) == theirs.apply_chat_template(talk, prompts_you)
+    options: dict[str, Any] = {
+        "tasks": ["own_shots"], "task_manager": tasks, "apply_chat_template": True, "system_instruction": "be brief",
+        "fewshot_as_multiturn": True, "limit": 3, "bootstrap_iters": 0, "log_samples": True,
+    }  # fmt: skip
+    found, expected = simple_evaluate(model=ours, **options), simple_evaluate(model=theirs, **options)
+    assert values(found) == pytest.approx(values(expected), rel=METRIC_RELATIVE, abs=METRIC)
+    for a, b in zip(found["samples"]["own_shots"], expected["samples"]["own_shots"], strict=True):
+        assert a["arguments"] == b["arguments"]
+
+
+def test_a_model_that_answers_nan(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lm = MironLM(str(folder), params=jax.tree.map(lambda x: x * jnp.nan, load_params(folder)))
+    [(logprob, greedy)] = lm.loglikelihood(asked("loglikelihood", [("the sun", " is hot")]))
+    assert np.isnan(logprob)
+    assert not greedy
+    lm.generate_until(asked("generate_until", [("the sun", {"max_gen_toks": 3})]))
+    assert "1 of 1 completions mean nothing" in caplog.text
+
+
+def test_settings_that_are_not_followed_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = torch_folder("llama", tmp_path)
+    settings = json.loads((folder / "generation_config.json").read_text())
+    (folder / "generation_config.json").write_text(json.dumps({**settings, "repetition_penalty": 1.3}))
+    MironLM(str(folder)).generate_until(asked("generate_until", [("the sun", {"max_gen_toks": 3})]))
+    assert "has {'repetition_penalty': 1.3}, which HFLM applies" in caplog.text
+
+
+def test_many_parts_are_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests of several parts, some of them in two, have the scores that they have in one."""
+    requests = asked("loglikelihood", [("the sun is" + " hot" * (i % 7), " and cold") for i in range(20)])
     lm = MironLM(str(folder))
-    with pytest.raises(InputError, match=f"name a file with these weights' fingerprint in its name, {lm.fingerprint}"):
-        CachingLM(lm, str(tmp_path / "cache.db"))
-    cached = CachingLM(lm, str(tmp_path / f"cache_{lm.fingerprint}.db"))
-    requests = asked("loglikelihood", [("the sun", " is hot")])
-    assert cached.loglikelihood(requests) == cached.loglikelihood(requests)
-    lm.set_cache_hook(CacheHook(None))
-
-
-def test_several_devices_are_one(folder: Path) -> None:
-    """Two devices give what one gives."""
-    code = f"""
-import json
-from lm_eval.api.instance import Instance
-from miron_jax.lm_eval import MironLM
-import jax
-lm = MironLM({str(folder)!r})
-asked = [Instance("loglikelihood", {{}}, ("the sun is" + " hot" * i, " and cold"), i) for i in range(9)]
-texts = [Instance("generate_until", {{}}, ("the sun is" + " hot" * i, {{"max_gen_toks": 5}}), i) for i in range(5)]
-print(json.dumps([jax.device_count(), lm.world_size, lm.rank, lm.loglikelihood(asked), lm.generate_until(texts)]))
-"""
-    answers = {}
-    for devices in (1, 2):
-        flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
-        environment = {**os.environ, "XLA_FLAGS": flags}
-        done = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
-        answers[devices] = json.loads(done.stdout.splitlines()[-1])
-        assert answers[devices][:3] == [devices, 1, 0]
-    for (a, greedy), (b, is_greedy) in zip(answers[1][3], answers[2][3], strict=True):
-        assert abs(a - b) <= TOKEN
-        assert greedy == is_greedy
-    assert answers[1][4] == answers[2][4]
-
-
-def test_the_command(folder: Path, tasks: TaskManager, tmp_path: Path) -> None:
-    """As a user calls it: a run, its files, and a wrong option that ends in one sentence."""
-    include = str(Path(tasks.include_path).resolve())  # pyright: ignore[reportArgumentType]
-    command = [sys.executable, "-c", "from miron_jax.lm_eval import main; main()"]
-    flags = ["--model", "miron_jax", "--tasks", "own_choice", "--include_path", include, "--output_path", str(tmp_path)]
-    flags += ["--log_samples", "--limit", "4"]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-
-    def run(arguments: str) -> subprocess.CompletedProcess[str]:
-        whole = [*command, *flags, "--model_args", arguments]
-        return subprocess.run(whole, env=environment, capture_output=True, text=True, check=False)
-
-    done = run(f"pretrained={folder}")
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "own_choice" in done.stdout
-    [results] = tmp_path.rglob("results_*.json")
-    assert json.loads(results.read_text())["results"]["own_choice"]["acc,none"] >= 0
-    assert len(list(tmp_path.rglob("samples_own_choice_*.jsonl"))) == 1
-    wrong = run(f"pretrained={folder},dtyp=float32")
-    assert wrong.returncode == 2
-    assert (
-        wrong.stderr.strip()
-        .splitlines()[-1]
-        .startswith("miron-lm-eval: model_args: dtyp is no option, expected dtype?")
-    )
-
-
-def test_own_models_and_given_weights(folder: Path) -> None:
-    requests = asked("loglikelihood", [("the sun", " is hot"), ("", "rain")])
-    expected = MironLM(str(folder)).loglikelihood(requests)
-    params, config = load_params(folder), from_hf_config(folder)
-    assert MironLM(str(folder), params=params).loglikelihood(requests) == expected
-    graphdef = abstract(config, jnp.float32)[0]
-    own = OwnModel(
-        vocab_size=config.vocab_size,
-        hidden=lambda state, *batch: nnx.merge(graphdef, state)(*batch),
-        head=lambda state: nnx.merge(graphdef, state).head(),
-        params=params,
-    )
-    found = MironLM(own, str(folder)).loglikelihood(requests)
-    np.testing.assert_allclose([a for a, _ in found], [a for a, _ in expected], rtol=0, atol=CONTINUATION)
-    changed = jax.tree.map(lambda x: x * 0.5, params)
-    assert MironLM(str(folder), params=changed).loglikelihood(requests) != expected
-
-
-@pytest.mark.parametrize(
-    ("has", "sentence"),
-    [(None, "is not installed"), ("0.4.9", "lm-eval is 0.4.9"), ("0.5.0.dev1", "lm-eval is 0.5.0.dev1")],
-)
-def test_lm_eval_that_is_absent_or_another_is_one_sentence(
-    has: str | None, sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def version(name: str) -> str:
-        if has is None:
-            raise PackageNotFoundError(name)
-        return has
-
-    monkeypatch.setattr(miron_jax.lm_eval, "version", version)
-    with pytest.raises(SystemExit) as ended:
-        miron_jax.lm_eval.main()
-    assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert sentence in told
-    assert 'pip install "miron-jax[lm-eval]"' in told
-
-
-def test_versions_that_look_for_entry_points_find_it() -> None:
-    [found] = [each for each in entry_points(group="lm_eval.models") if each.name == "miron_jax"]
-    assert found.load() is MironLM
+    expected = lm.loglikelihood(requests)
+    monkeypatch.setattr(miron_jax.session, "REQUEST_BATCH_TOKENS", 40)
+    parts = MironLM(str(folder))
+    assert_same(parts.loglikelihood(requests), expected, [4] * 20)
+    assert parts.session.totals.rows > lm.session.totals.rows

@@ -5,7 +5,11 @@ from typing import Any
 
 from tests.tiny_model import WORDS
 
-BOS, EOS = "<s>", "</s>"
+BOS, EOS, END = "<s>", "</s>", "<|end|>"
+# Messages as a template writes them; gemma's refuses those of the system.
+TURN = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}"
+TEMPLATE = TURN + "{% if add_generation_prompt %}<you>{% endif %}"
+REFUSES = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
 SIZES = {
     "vocab_size": 400,
     "num_hidden_layers": 2,
@@ -13,8 +17,9 @@ SIZES = {
     "hidden_size": 16,
     "initializer_range": 0.4,
 }
-# llama: BOS before each text.  gpt2: one special token, before no text; learned positions.  gemma: spaces are part of words,
-# the first one is lost when a text is decoded; windows.
+# llama: BOS before each text, another EOS in the tokenizer than in generation_config.json, both drawn often.  gpt2: one
+# special token, before no text; learned positions.  gemma: spaces are part of words, the first one is lost when a text is
+# decoded; windows.
 FOLDERS = ("llama", "gpt2", "gemma")
 
 
@@ -26,6 +31,8 @@ def torch_folder(kind: str, folder: Path) -> Path:
     torch.manual_seed(7)
     model = AutoModelForCausalLM.from_config(_config(kind))
     model.generation_config.eos_token_id = model.config.eos_token_id
+    if kind == "llama":
+        model.lm_head.weight.data[1:3] *= 3
     model.float().save_pretrained(folder)
     _tokenizer(kind).save_pretrained(folder)
     return folder
@@ -56,7 +63,7 @@ def _tokenizer(kind: str) -> Any:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
-    special = ["<|endoftext|>"] if kind == "gpt2" else [BOS, EOS]
+    special = {"gpt2": ["<|endoftext|>"], "llama": [BOS, EOS, END], "gemma": [BOS, EOS]}[kind]
     lines = [" ".join(WORDS), "é ñ ☀ \n\t", " hot hot  hot"]
     if kind == "gemma":
         tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token=None))
@@ -78,7 +85,9 @@ def _tokenizer(kind: str) -> Any:
     tokenizer.train_from_iterator(lines * 4, trainer)
     if kind != "gpt2":
         tokenizer.post_processor = processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, 0)])
-    return PreTrainedTokenizerFast(
+    fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token=special[0], eos_token=special[-1], pad_token=special[-1],
-        model_max_length=64,
+        additional_special_tokens=special, model_max_length=64,
     )  # fmt: skip
+    fast.chat_template = {"gpt2": None, "llama": TEMPLATE, "gemma": REFUSES + TEMPLATE}[kind]
+    return fast

@@ -1,65 +1,77 @@
-"""lm-eval's arguments of generation -> a request for a completion, and back to a text.
+"""lm-eval's arguments of generation -> a request for a completion.
 
-Arrives: a prompt's token ids, `gen_kwargs`.  Leaves: a `TextRequest` with its stop strings; a text.  It deliberately does
-not know models.
+Arrives: a prompt's token ids, `generation_kwargs`.  Leaves: a `TextRequest`, its stop strings.  It deliberately does not
+know models.
 """
 
-import copy
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from lm_eval.models.utils import normalize_gen_kwargs
 
-from miron_jax.engine.text_requests import Generated, Sampling, TextRequest
+from miron_jax.engine.text_requests import Sampling, TextRequest
 from miron_jax.errors import InputError
-from miron_jax.tokens.tokenizers import Tokenizer
 
 KNOWN = ("until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p", "seed")
 # Of other engines, and what they mean when they say nothing.
-NEUTRAL = {"num_beams": 1, "num_return_sequences": 1, "repetition_penalty": 1.0, "typical_p": 1.0, "min_p": 0.0}
+NEUTRAL = {
+    "num_beams": 1, "num_return_sequences": 1, "repetition_penalty": 1.0, "typical_p": 1.0, "min_p": 0.0,
+    "no_repeat_ngram_size": 0, "length_penalty": 1.0,
+}  # fmt: skip
 
 
 def text_request(
     prompt: Sequence[int], options: dict[str, Any], max_length: int, max_gen_toks: int, seed: int
 ) -> tuple[TextRequest | None, list[str]]:
-    """The request, and its stop strings; None: no token is asked for.  A long prompt loses its first tokens.
+    """The request without stop strings, and these; None: no token is asked for.  A long prompt loses its first tokens.
 
     `max_length`: tokens of prompt and completion; `max_gen_toks`: of a completion, where `options` does not say.  Raises
-    InputError for an option that is not known.
+    InputError for an option that is not known, or a value that it does not take.
     """
     if not isinstance(options, dict):
         raise InputError(f"generate_until: its arguments are {options!r}, expected a mapping")
-    named: dict[str, Any] = dict(normalize_gen_kwargs(copy.deepcopy(options), max_gen_toks))
+    given = {name: value for name, value in options.items() if value is not None}
+    if not isinstance(given.get("do_sample", False), bool):
+        raise InputError(f"generation_kwargs: do_sample is {given['do_sample']!r}, expected true or false")
+    try:
+        named: dict[str, Any] = dict(normalize_gen_kwargs(given, max_gen_toks))
+        new, temperature = int(named["max_gen_toks"]), float(named.get("temperature", 0.0))
+        cut = {"top_k": int(named.get("top_k", 0)), "top_p": float(named.get("top_p", 1.0))}
+        seed += int(named.get("seed", 0))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"generation_kwargs: {options!r} has a value that is no number ({error})") from None
     for name, value in named.items():
-        if name not in KNOWN and not (name in NEUTRAL and value in (None, NEUTRAL[name])):
+        if name not in KNOWN and not (name in NEUTRAL and value == NEUTRAL[name]):
             raise InputError(
                 f"generation_kwargs: {name}={value!r} is not done here, expected {', '.join(KNOWN)}: leave it out"
             )
-    until = [] if named["until"] is None else [stop for stop in named["until"] if stop is not None]
+    until = named["until"]
     if not all(isinstance(stop, str) for stop in until):
-        raise InputError(f"generation_kwargs: until is {named['until']!r}, expected a text or a list of them")
-    temperature = float(named.get("temperature") or 0.0)
+        raise InputError(f"generation_kwargs: until is {until!r}, expected a text or a list of them")
     if named["do_sample"] and temperature == 0:
         raise InputError(
             "generation_kwargs: do_sample=true with temperature 0 draws nothing: give a temperature above 0, or leave "
             "do_sample out"
         )
-    new = int(named["max_gen_toks"])
-    if new < 1:
-        return None, until
-    if new >= max_length:
+    if not 0 <= new < max_length:
         raise InputError(
-            f"generation_kwargs: max_gen_toks is {new}, but prompt and completion together have {max_length} tokens "
-            "(max_length): ask for fewer"
+            f"generation_kwargs: max_gen_toks is {new}, expected 0 or more, and less than the {max_length} tokens that "
+            "prompt and completion have together (max_length)"
         )
-    sampling = Sampling()
-    if temperature > 0:
-        top_k, top_p = int(named.get("top_k") or 0), float(named.get("top_p") or 1.0)
-        sampling = Sampling(temperature, top_k, top_p, int(named.get("seed") or 0) + seed)
-    kept = tuple(prompt)[-(max_length - new) :]
-    return TextRequest(kept, new, tuple(filter(None, until)), sampling), until
+    if new == 0:
+        return None, until
+    sampling = Sampling(temperature, **cut, seed=seed) if temperature > 0 else Sampling()
+    return TextRequest(tuple(prompt[-(max_length - new) :]), new, (), sampling), until
 
 
-def completion_of(tokenizer: Tokenizer, generated: Generated) -> str:
-    """The tokens of a completion as text, alone and without special tokens, as HFLM decodes them."""
-    return tokenizer.decode(list(generated.token_ids), skip_special_tokens=True)
+def ignored_settings(folder: Path | None) -> Iterator[str]:
+    """A sentence if generation_config.json has a setting that HFLM's texts follow, and these do not."""
+    file = None if folder is None else folder / "generation_config.json"
+    if file is None or not file.is_file():
+        return
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    told = {name: settings[name] for name in NEUTRAL if settings.get(name) not in (None, NEUTRAL[name])}
+    if told:
+        yield f"{file} has {told}, which HFLM applies to all texts; these texts are made without"
