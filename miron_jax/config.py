@@ -82,6 +82,12 @@ class RunConfig:
     eval_gauntlet: str | None = setting(
         None, "tasks", "The eval_gauntlet.yaml that averages the tasks of --icl_tasks.", is_path=True
     )
+    task_path: tuple[str, ...] | None = setting(
+        None,
+        "tasks",
+        "YAML files of tasks of your own, or folders of them; their suite is own.",
+        is_path=True,
+    )
     limit: int | None = setting(None, "tasks", "First n examples of each task, after the suite's own shuffle.", low=1)
     output: str = setting(
         "miron-results",
@@ -195,6 +201,10 @@ class RunConfig:
             )
         if self.eval_gauntlet and not self.icl_tasks:
             raise InputError("--eval_gauntlet averages the tasks of --icl_tasks, which is absent: give both")
+        if isinstance(self.task_path, str):
+            raise InputError(
+                f"task_path is {self.task_path!r}, expected a list of files: task_path=[{self.task_path!r}]"
+            )
         if not self.tasks:
             raise InputError("--tasks is empty: give suites, tasks or globs, such as --tasks=core or core/arc_*")
 

@@ -22,7 +22,7 @@ def find_inputs(config: RunConfig, fetch: bool = True, runs: bool = True) -> Inp
     `fetch`: download absent files.  `runs`: False if the run is only planned.  A task without a file is left out if its
     suite was selected; raises InputError if the task itself was, or if no task is left.
     """
-    all_suites = registry.suites(config.icl_tasks, config.eval_gauntlet)
+    all_suites = registry.suites(config.icl_tasks, config.eval_gauntlet, config.task_path or ())
     selection = registry.select(",".join(config.tasks), all_suites)
     names = {task.name for task in selection.tasks}
     suites = [suite for suite in all_suites.values() if any(task.name in names for task in suite.tasks)]

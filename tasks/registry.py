@@ -5,7 +5,7 @@ order.  It deliberately names no suite, and does not know whether a task's data 
 """
 
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +19,7 @@ from miron_jax.errors import InputError
 from miron_jax.tasks import miron
 from miron_jax.tasks.gauntlet import yaml_files
 from miron_jax.tasks.generators.eval_uation_gen import sets as eval_uation_gen
+from miron_jax.tasks.own_tasks import yaml_task
 
 
 def find_suites(folder: Path, package: str) -> dict[str, Suite[AnyTask]]:
@@ -62,12 +63,16 @@ class Selection(NamedTuple):
     by_name: frozenset[str]  # tasks requested by full name: their data must exist
 
 
-def suites(icl_tasks: str | None = None, eval_gauntlet: str | None = None) -> dict[str, Suite[AnyTask]]:
-    """All suites, and the user's gauntlet if `icl_tasks` names its yaml file."""
-    if icl_tasks is None:
-        return SUITES
-    gauntlet = yaml_files.read_suite(Path(icl_tasks), Path(eval_gauntlet) if eval_gauntlet else None)
-    return {**SUITES, gauntlet.name: gauntlet}
+def suites(
+    icl_tasks: str | None = None, eval_gauntlet: str | None = None, task_path: Sequence[str] = ()
+) -> dict[str, Suite[AnyTask]]:
+    """All suites, the user's gauntlet if `icl_tasks` names its yaml file, and the user's tasks of `task_path`."""
+    own: list[Suite[AnyTask]] = []
+    if icl_tasks is not None:
+        own.append(yaml_files.read_suite(Path(icl_tasks), Path(eval_gauntlet) if eval_gauntlet else None))
+    if task_path:
+        own.append(yaml_task.read_suite(task_path))
+    return {**SUITES, **{suite.name: suite for suite in own}}
 
 
 def select(patterns: str, among: Mapping[str, Suite[AnyTask]] = SUITES) -> Selection:

@@ -68,7 +68,7 @@ def test_help_tells_defaults_and_values() -> None:
     assert "(default: 60)" in "\n".join(topics["Hosts"])
 
 
-NEW = {"topology"}  # since then
+NEW = {"topology", "task_path"}  # since then
 
 
 def test_every_flag_of_before_is_a_flag_of_a_command() -> None:
@@ -144,6 +144,7 @@ def test_what_makes_another_run_and_what_names_files() -> None:
     }  # fmt: skip
     assert {name for name, own in SETTINGS.items() if own.is_path} == {
         "model", "tokenizer", "data_dir", "icl_tasks", "eval_gauntlet", "output", "checkpoint", "param_map", "tensorboard",
+        "task_path",
     }  # fmt: skip
 
 

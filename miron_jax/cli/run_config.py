@@ -15,8 +15,8 @@ FLAGS = flags.FLAGS
 
 def _tasks() -> tuple[str, ...]:
     """The names in --tasks; where it is absent, the suite that suits the other flags."""
-    if FLAGS.tasks is None and FLAGS.icl_tasks:
-        return ("own-gauntlet",)
+    if FLAGS.tasks is None and (FLAGS.icl_tasks or FLAGS.task_path):
+        return tuple(suite for suite, files in (("own-gauntlet", FLAGS.icl_tasks), ("own", FLAGS.task_path)) if files)
     if FLAGS.tasks is None:
         return ("miron-gen",) if FLAGS.model == "demo" else ("core",)
     return tuple(name for name in FLAGS.tasks if name)
@@ -34,6 +34,10 @@ def data_dir() -> tuple[tuple[str, str], ...]:
     return parse_data_dir(FLAGS.data_dir, SUITE_NAMES)
 
 
+def task_path() -> tuple[str, ...] | None:
+    return tuple(place(name) for name in FLAGS.task_path if name) if FLAGS.task_path else None
+
+
 def output_beside(default: str) -> str:
     """--output; where it is absent, `default` instead of the folder that eval would use."""
     return default if FLAGS["output"].using_default_value else FLAGS.output
@@ -45,6 +49,7 @@ _PARSERS: dict[str, Callable[[], object]] = {
     "data_dir": data_dir,
     "output": lambda: place(FLAGS.output),
     "mesh": lambda: parse_mesh(FLAGS.mesh),
+    "task_path": task_path,
 }
 
 

@@ -7,7 +7,7 @@ import sys
 
 from absl import flags
 
-from miron_jax.cli.run_config import data_dir, local
+from miron_jax.cli.run_config import data_dir, local, task_path
 from miron_jax.errors import InputError, printable
 from miron_jax.files.places import local_path
 
@@ -32,7 +32,9 @@ def command() -> None:
             print(printable(str(path)))
         return
 
-    print_tasks(suites(local(FLAGS.icl_tasks), local(FLAGS.eval_gauntlet)).values(), data_dir(), about)
+    print_tasks(
+        suites(local(FLAGS.icl_tasks), local(FLAGS.eval_gauntlet), task_path() or ()).values(), data_dir(), about
+    )
 
 
 def _say(line: str) -> None:

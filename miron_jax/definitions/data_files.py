@@ -4,9 +4,12 @@ Arrives: a task and the folder of its suite's files.  Leaves: `DataState` and th
 does not know what an example means; the task's `parse` does.
 """
 
+import csv
 import hashlib
+import io
 import json
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
@@ -18,6 +21,7 @@ from miron_jax.files.readers import Json, JsonObject, parse_json
 Row = TypeVar("Row")
 Parsed = TypeVar("Parsed")
 FETCH_AGAIN = "fetch the file again"
+FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 
 
 class DataState(NamedTuple):
@@ -70,11 +74,15 @@ def parse_each(rows: Iterable[Row], parse: Callable[[Row, int], Parsed], at: str
 def json_rows(
     content: bytes, path: Path, task_name: str, num_rows: int | None = None, remedy: str = FETCH_AGAIN
 ) -> list[JsonObject]:
-    """The JSON objects of a data file: one per line; a .json file may also be one array, or a table written by columns.
+    """The JSON objects of a data file: one per line; a .json file may also be one array, or a table written by columns.  A
+    row of a .csv, .tsv or .parquet file is an object of its columns.
 
     Raises InputError, which names the line.
     """
-    records = _records(content) if path.suffix == ".json" else None
+    try:
+        records = _READERS[path.suffix](content) if path.suffix in _READERS else None
+    except ValueError as error:
+        raise InputError(f"{task_name}: {path} cannot be read ({error!s:.120}): {remedy}") from None
     is_by_line = records is None
     if records is None:
         records = content.removesuffix(b"\n").split(b"\n") if content else []
@@ -118,6 +126,39 @@ def _records(content: bytes) -> list[Json] | None:
     if columns and all(isinstance(column, dict) and column.keys() == columns[0].keys() for column in columns):
         return [{name: column[row] for name, column in value.items()} for row in columns[0]]
     return [value]
+
+
+def _table(content: bytes, delimiter: str) -> list[Json]:
+    """The rows of a table with a first line of column names; all values are texts."""
+    rows = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), delimiter=delimiter, strict=True)
+    try:
+        records = [dict(row) for row in rows]
+    except csv.Error as error:
+        raise ValueError(f"line {rows.line_num}: {error}") from None
+    for row, record in enumerate(records):
+        if None in record or None in record.values():
+            raise ValueError(
+                f"row {row + 1} has another number of values than the {len(rows.fieldnames or ())} columns"
+            )
+    return records
+
+
+def _parquet(content: bytes) -> list[Json]:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        return parquet.read_table(pyarrow.BufferReader(content)).to_pylist()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(" ".join(str(error).split())) from None
+
+
+_READERS: dict[str, Callable[[bytes], list[Json] | None]] = {
+    ".json": _records,
+    ".csv": partial(_table, delimiter=","),
+    ".tsv": partial(_table, delimiter="\t"),
+    ".parquet": _parquet,
+}
 
 
 def git_blob_sha1(content: bytes) -> str:

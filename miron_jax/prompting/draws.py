@@ -46,9 +46,18 @@ def _stream_1234(num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
         yield list(shots)
 
 
+def _stream_lm_eval(num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
+    # lm-eval 0.4.13, ContextSampler with the task's own split: one more is drawn, and the example itself left out.
+    stream = random.Random(1234)
+    for idx in range(num_pool):
+        drawn = stream.sample(range(num_pool), num_fewshot + 1) if num_fewshot else []
+        yield [j for j in drawn if j != idx][:num_fewshot]
+
+
 # Few-shot sampling: (size of the pool, number of shots) -> for example 0, 1, 2, ...: positions in the pool, in prompt order.
 PER_ITEM_1234 = Rule("per_item_1234", _per_item_1234)  # random.Random(1234 + idx).sample over the others
 STREAM_1234 = Rule("stream_1234", _stream_1234)  # one random.Random(1234) for all, in set order
+STREAM_LM_EVAL = Rule("stream_lm_eval", _stream_lm_eval)  # one random.Random(1234) for all, in the order of the draw
 
 
 def _shuffled_stream_42(num_rows: int) -> random.Random:

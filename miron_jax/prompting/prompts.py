@@ -10,7 +10,7 @@ from itertools import accumulate, islice
 
 from miron_jax.definitions.records import Example, Task, Wording
 from miron_jax.errors import InputError
-from miron_jax.prompting.draws import PER_ITEM_1234
+from miron_jax.prompting.draws import PER_ITEM_1234, STREAM_LM_EVAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def _check_sizes(task: Task[Wording], num_pool: int, limit: int | None) -> None:
         raise InputError(
             f"--limit={limit}: expected at least 1 example a task; leave the flag out to score all of them"
         )
-    if task.profile.fewshot_draw == PER_ITEM_1234 and num_pool <= task.profile.num_fewshot:
+    if task.profile.fewshot_draw in (PER_ITEM_1234, STREAM_LM_EVAL) and num_pool <= task.profile.num_fewshot:
         raise InputError(
             f"{task.name}: {task.file.path} holds {num_pool} examples, expected at least {task.profile.num_fewshot + 1} "
             f"to sample {task.profile.num_fewshot} others before each question: fetch the file again"

@@ -14,6 +14,7 @@ import numpy as np
 from miron_jax.definitions.records import Example, Problem
 from miron_jax.definitions.rules import printed
 from miron_jax.engine.records import Score
+from miron_jax.files.places import public
 from miron_jax.files.readers import JsonObject
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.statistics.estimate import Estimate, TaskEstimates
@@ -75,7 +76,7 @@ def task_entry(scores: TaskScores, estimates: TaskEstimates, facts: Facts, of_ki
         "section": task.section,
         "skipped": scores.num_skipped,
         **of_kind,
-        "data": {"file": task.file.path, **other_rows, **source.data._asdict()},
+        "data": {"file": public(task.file.path), **other_rows, **source.data._asdict()},
         "citation": task.citation,
     }
     if task.reference:

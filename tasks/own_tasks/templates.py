@@ -1,0 +1,95 @@
+"""What a task takes from each record: a field by its name, or a text by a Jinja template.
+
+Arrives: a text of a task's file.  Leaves: a function from a record to a value; ValueError on a record that lacks what it
+names.  It deliberately does not know tasks.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jinja2
+import jinja2.nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+
+from miron_jax.files.readers import Json, JsonObject, shown
+
+MOST_CHARS = 20_000  # of a template
+MOST_LOOPS = 2  # one inside the other
+Value = Callable[[JsonObject], Json]
+
+_FIELD = re.compile(r"[A-Za-z_]\w*(\.\w+)*", re.ASCII)
+# What a template may call on a text, list or mapping, and the filters it has: none makes a text of any length, draws at
+# random, or reads the machine.
+_METHODS = frozenset({
+    "strip", "lstrip", "rstrip", "split", "rsplit", "splitlines", "lower", "upper", "title", "capitalize", "replace",
+    "startswith", "endswith", "removeprefix", "removesuffix", "find", "index", "count", "get", "items", "keys", "values",
+})  # fmt: skip
+_FILTERS = frozenset({
+    "abs", "capitalize", "count", "default", "d", "first", "float", "int", "items", "join", "last", "length", "list",
+    "lower", "map", "max", "min", "reject", "rejectattr", "replace", "reverse", "round", "select", "selectattr", "sort",
+    "string", "sum", "title", "trim", "unique", "upper",
+})  # fmt: skip
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """Attributes that begin with an underscore, products of texts and powers are refused."""
+
+    intercepted_binops = frozenset({"*", "**", "%"})
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        if operator == "**" or not all(isinstance(side, int | float) for side in (left, right)):
+            raise SecurityError(f"{operator} of {shown(left)} and {shown(right)} is not done in templates")
+        return super().call_binop(context, operator, left, right)
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        return super().is_safe_attribute(obj, attr, value) and (attr in _METHODS or not callable(value))
+
+
+_ENVIRONMENT = _Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False)
+_ENVIRONMENT.globals.clear()  # range, lipsum and others
+_ENVIRONMENT.filters = {name: call for name, call in _ENVIRONMENT.filters.items() if name in _FILTERS}
+
+
+def value_of(text: str) -> Value:
+    """The value of a field whose name this is (`a.b`: of a mapping in it), or else the text that this template makes.
+
+    Raises ValueError for a text that is no template.
+    """
+    return (lambda record: _field(record, text)) if _FIELD.fullmatch(text) else text_of(text)
+
+
+def text_of(text: str) -> Callable[[JsonObject], str]:
+    """The text that this template makes.  Raises ValueError for a text that is no template."""
+    if len(text) > MOST_CHARS:
+        raise ValueError(f"a template of {len(text)} characters, expected {MOST_CHARS} at most")
+    try:
+        if _loops(_ENVIRONMENT.parse(text)) > MOST_LOOPS:
+            raise ValueError(f"a template with more than {MOST_LOOPS} loops inside one another")
+        template = _ENVIRONMENT.from_string(text)
+    except (jinja2.TemplateError, RecursionError) as error:
+        raise ValueError(f"{shown(text)} is no template ({error})") from None
+
+    def rendered(record: JsonObject) -> str:
+        try:
+            return template.render(record)
+        except Exception as error:  # whatever a filter or a method says of a record's values
+            raise ValueError(f"the template {shown(text)} cannot be filled ({error})") from None
+
+    return rendered
+
+
+def _loops(node: jinja2.nodes.Node) -> int:
+    """How deep loops are nested below a node."""
+    below = max((_loops(child) for child in node.iter_child_nodes()), default=0)
+    return below + isinstance(node, jinja2.nodes.For | jinja2.nodes.Macro | jinja2.nodes.CallBlock)
+
+
+def _field(record: JsonObject, name: str) -> Json:
+    value: Json = record
+    for part in name.split("."):
+        if not isinstance(value, dict) or part not in value:
+            there = ", ".join(map(str, value)) if isinstance(value, dict) else shown(value)
+            raise ValueError(f"field {name!r} is missing, found {there:.120}")
+        value = value[part]
+    return value
