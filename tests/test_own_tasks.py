@@ -167,7 +167,6 @@ def test_gold(value: Any, gold: int | None, tmp_path: Path) -> None:
         (("hills.jsonl", "hill.jsonl"), "and there is no such file"),
         (("hills.jsonl", "hills.xlsx"), "expected a file that ends in .jsonl, .json, .csv, .tsv, .parquet"),
         (("num_fewshot: 2", "num_fewshot: many"), "num_fewshot is 'many', expected a whole number"),
-        (("num_fewshot: 2", "num_fewshot: 7"), "holds 7 examples, expected at least 8"),
         (("baseline: 0.333", "baseline: 25"), "baseline is 25, expected the accuracy of chance"),
         (("baseline: 0.333", "rules: mmlu"), "rules is 'mmlu', expected one of core, gauntlet, lm_eval"),
         (("{{question}}", "{{question"), "question: 'Question: {{question' is no template"),
@@ -214,6 +213,13 @@ def test_wrong_paths_and_names_that_clash(miron: Any, place: Place, tmp_path: Pa
 def test_templates_run_no_code_and_end(template: str) -> None:
     with pytest.raises(ValueError, match=r"cannot be filled|is no template|a template with more"):
         value_of(template)({"question": "a"})
+
+
+def test_more_shots_than_examples(miron: Any, place: Place, tmp_path: Path) -> None:
+    path = write(tmp_path / "tasks", PLAIN.replace("num_fewshot: 2", "num_fewshot: 7"))
+    ran = miron("eval", f"--model={place.model}", f"--output={tmp_path / 'out'}", f"--task_path={path}")
+    assert ran.status == 2
+    assert "holds 7 examples, expected at least 8 to sample 7 others before each question: ask for fewer" in ran.err
 
 
 def test_errors_name_the_file_before_a_model_is_loaded(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def _check_sizes(task: Task[Wording], num_pool: int, limit: int | None) -> None:
     if task.profile.fewshot_draw in (PER_ITEM_1234, STREAM_LM_EVAL) and num_pool <= task.profile.num_fewshot:
         raise InputError(
             f"{task.name}: {task.file.path} holds {num_pool} examples, expected at least {task.profile.num_fewshot + 1} "
-            f"to sample {task.profile.num_fewshot} others before each question: fetch the file again"
+            f"to sample {task.profile.num_fewshot} others before each question: ask for fewer, or fetch the file again"
         )
 
 

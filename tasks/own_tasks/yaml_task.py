@@ -46,7 +46,7 @@ _KEYS = (
     "task", "kind", "data", "question", "choices", "gold", "answer", "rules", "num_fewshot", *_TEXTS, "max_length",
     "baseline", "citation", *_GENERATION,
 )  # fmt: skip
-_TASK_NAME = re.compile(r"[\w.+-]{1,100}(/[\w.+-]{1,100})*")
+_TASK_NAME = re.compile(r"[\w+-][\w.+-]{0,99}(/[\w+-][\w.+-]{0,99}){0,3}")
 
 
 def read_suite(paths: Sequence[str]) -> Suite[Task[Any]]:
