@@ -246,16 +246,19 @@ class Metric(NamedTuple):
     is_proportion: bool  # 0 or 1 for each example: its mean has Wilson's interval
 
 
-# All but accuracy, which the profile's normalizer and tie rule decide.
-OF_OPTIONS: tuple[Metric, ...] = (
-    Metric("accuracy_sum", lambda logprobs, texts, gold: accuracy_sum(logprobs, gold), True),
-    Metric("accuracy_bytes", accuracy_bytes, True),
-    Metric("bits_per_byte", lambda logprobs, texts, gold: bits_per_byte(logprobs[gold], texts[gold]), False),
+SOFT: tuple[Metric, ...] = (
     Metric("choice_logprob", lambda logprobs, texts, gold: choice_logprob(logprobs, gold), False),
     Metric("choice_prob_norm", choice_prob_norm, False),
     Metric("choice_logprob_norm", choice_logprob_norm, False),
     Metric("choice_rank", lambda logprobs, texts, gold: choice_rank(logprobs, gold), False),
     Metric("choice_margin", lambda logprobs, texts, gold: choice_margin(logprobs, gold), False),
+)  # in results and samples, not in tables
+# All but accuracy, which the profile's normalizer and tie rule decide.
+OF_OPTIONS: tuple[Metric, ...] = (
+    Metric("accuracy_sum", lambda logprobs, texts, gold: accuracy_sum(logprobs, gold), True),
+    Metric("accuracy_bytes", accuracy_bytes, True),
+    Metric("bits_per_byte", lambda logprobs, texts, gold: bits_per_byte(logprobs[gold], texts[gold]), False),
+    *SOFT,
 )
 CHOICE_METRICS: tuple[str, ...] = ("accuracy", *(metric.name for metric in OF_OPTIONS))
 PROPORTIONS = frozenset(

@@ -9,12 +9,14 @@ from rich.console import Console
 from rich.table import Table
 
 from miron_jax.files.readers import JsonObject
+from miron_jax.metrics.choices import SOFT
 from miron_jax.report.cloze import cloze_notes, cloze_table
 from miron_jax.report.console import table_of
 
 MOST_OTHERS = 4
 MODEL_ONLY = "*"
-_OF_CHOICES = ("accuracy_sum", "accuracy_bytes", "bits_per_byte", "answered")
+_SOFT = tuple(metric.name for metric in SOFT)
+_OF_CHOICES = ("accuracy_sum", "accuracy_bytes", "bits_per_byte", "answered", *_SOFT)
 _COLUMNS = {"accuracy_sum": "by sum", "accuracy_bytes": "by bytes", "bits_per_byte": "bits/byte"}
 PARTIAL = "partial_"
 FIRST_OPTION = 0.9  # share of examples with gold first, above which ties inflate accuracy
@@ -114,7 +116,7 @@ def _section_row(name: str, task: JsonObject) -> tuple[str, ...]:
 
 
 def _choices_table(tasks: JsonObject) -> Table:
-    known = ("accuracy", *_COLUMNS)
+    known = ("accuracy", *_COLUMNS, *_SOFT)
     more = list(dict.fromkeys(name for task in tasks.values() for name in task["metrics"] if name not in known))
     more = more[:MOST_OTHERS]
     table = table_of(("task",), ("n", "accuracy", "95 % interval", "baseline", *_COLUMNS.values(), *more))
