@@ -10,10 +10,12 @@ these are estimates of the rest, and not times.  Ablations of Llama 1B:
 
     xla        attention in plain XLA
     float32    weights and operands of matmuls in float32
+    gathered   an eighth of the places are scored, and gathered for the head; elsewhere all are
     fused      norms and residual sums left to XLA, which computes them again in each matmul that reads them
 """
 
 import json
+import math
 import sys
 import tempfile
 from importlib.metadata import version
@@ -61,8 +63,8 @@ LENGTH = 1024  # of 32 rows
 ABLATED = ("llama-1b",)
 
 
-def scoring(case: Case, folder: Path) -> JsonObject:
-    """Of 32 rows of LENGTH places, or as many as the model has positions."""
+def scoring(case: Case, folder: Path, scored: float = 1.0) -> JsonObject:
+    """Of 32 rows of LENGTH places, or as many as the model has positions.  `scored`: share of places that the head sees."""
     model = model_of(case, folder)
     config, placement = model.config, case.placement
     forward = Forward(model, case.budget)
@@ -71,7 +73,7 @@ def scoring(case: Case, folder: Path) -> JsonObject:
     text, memory, chip = program.as_text(), program.memory_analysis(), chip_of(placement.device)
     assert text is not None
     assert memory is not None
-    chunks = -(-shape.slots // shape.chunk)
+    chunks = math.ceil(shape.slots * scored / shape.chunk)
     row: JsonObject = {"rows": shape.rows, "length": shape.length, "attention": forward.attention}
     if isinstance(config, ModelConfig):
         once, twice = (cycles_of(text, {"layers/while": n}) for n in (1, 2))
@@ -129,6 +131,7 @@ def main(_: list[str]) -> None:
                 if model in ABLATED:
                     row["xla"] = scoring(case._replace(attention="xla"), folder)
                     row["float32"] = scoring(case._replace(dtype="float32"), folder)
+                    row["gathered"] = scoring(case, folder, 1 / 8)
                     decoder._stored = lambda x: x
                     row["fused"] = scoring(case, folder)
                     decoder._stored = stored
