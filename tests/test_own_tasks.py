@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from miron_jax.definitions.data_files import json_rows
 from miron_jax.errors import InputError
 from miron_jax.tasks.own_tasks.templates import value_of
 from miron_jax.tasks.own_tasks.yaml_task import read_suite
@@ -89,6 +90,19 @@ def test_every_format_holds_the_same_records(miron: Any, place: Place, tmp_path:
     expected = logprobs(tmp_path / "out", "own/hills")
     for suffix in ("json", "csv", "tsv", "parquet"):
         assert logprobs(tmp_path / "out", f"own/{suffix}") == expected
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ("question,answer,answer\na,b,c\n", "two columns have one name"),
+        ("question,answer\na\n", "row 1 has another number of values than the 2 columns"),
+        ("", "is empty"),
+    ],
+)
+def test_tables_that_are_wrong(table: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        json_rows(table.encode(), Path("a.csv"), "own/a")
 
 
 def test_rules_of_core_are_those_of_core(miron: Any, place: Place, tmp_path: Path) -> None:

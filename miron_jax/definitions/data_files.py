@@ -135,11 +135,12 @@ def _table(content: bytes, delimiter: str) -> list[Json]:
         records = [dict(row) for row in rows]
     except csv.Error as error:
         raise ValueError(f"line {rows.line_num}: {error}") from None
+    names = rows.fieldnames or ()
+    if len(set(names)) < len(names):
+        raise ValueError(f"two columns have one name, of {', '.join(names)}")
     for row, record in enumerate(records):
         if None in record or None in record.values():
-            raise ValueError(
-                f"row {row + 1} has another number of values than the {len(rows.fieldnames or ())} columns"
-            )
+            raise ValueError(f"row {row + 1} has another number of values than the {len(names)} columns")
     return records
 
 
