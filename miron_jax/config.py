@@ -62,8 +62,8 @@ class RunConfig:
     tasks: tuple[str, ...] = setting(
         MISSING,
         "tasks",
-        "Suites, tasks or globs: core, core/arc_easy, core/arc_*; absent: core, miron-gen for the demo model, own-gauntlet "
-        "with --icl_tasks.",
+        "Suites, tasks or globs: core, core/arc_easy, core/arc_*; absent: core, miron-gen for the demo model, or what "
+        "--icl_tasks, --task_path and --requests bring.",
         flag_default=None,
     )
     tokenizer: str | None = setting(
@@ -88,6 +88,12 @@ class RunConfig:
         "YAML files of tasks of your own, or folders of them; their suite is own.",
         is_path=True,
     )
+    requests: str | None = setting(
+        None,
+        "tasks",
+        "Folder of a frozen request set: requests.jsonl, or what olmo-eval or lm-eval saved; its suite is requests.",
+        is_path=True,
+    )
     limit: int | None = setting(None, "tasks", "First n examples of each task, after the suite's own shuffle.", low=1)
     output: str = setting(
         "miron-results",
@@ -95,6 +101,26 @@ class RunConfig:
         "Folder for results.json and samples; of bench and humans, for theirs.",
         identity=False,
         is_path=True,
+    )
+    save_requests: bool = setting(
+        False,
+        "output",
+        "Write the texts of all scored requests too, as a frozen request set that --requests reads.",
+        identity=False,
+    )
+    save_byte_losses: bool = setting(
+        False,
+        "output",
+        "Of --tasks=text: write the loss of every byte of every document too, as Parquet.",
+        identity=False,
+    )
+    results_format: str | None = setting(
+        None,
+        "output",
+        "Write the results in another program's layout too: lm_eval, or nanochat (CORE's table as CSV).",
+        kind="enum",
+        choices=("lm_eval", "nanochat"),
+        identity=False,
     )
     dtype: Dtype = setting("float32", "devices", "Dtype of weights and matmuls; sums are float32.")
     sharding: Sharding = setting(
@@ -119,6 +145,12 @@ class RunConfig:
         choices=tuple(IMPLEMENTATIONS),
     )
     max_length: int | None = setting(None, "model", "Tokens a request may have; absent: the suite's own rule.", low=2)
+    stride: int | None = setting(
+        None,
+        "tasks",
+        "Of --tasks=text: tokens that each window of a document scores, behind those before them; absent: all of a window.",
+        low=1,
+    )
     token_budget: int | None = setting(
         None, "devices", "Slots of a device's batch; absent: sized from the device.", low=1, identity=False
     )

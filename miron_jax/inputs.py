@@ -4,6 +4,8 @@ Arrives: a validated RunConfig.  Leaves: `Inputs`, checked before any weight is 
 models.
 """
 
+from pathlib import Path
+
 from miron_jax import demo
 from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import data_state
@@ -13,7 +15,7 @@ from miron_jax.files.places import public
 from miron_jax.model.training_run import Checkpoint
 from miron_jax.task_kinds.interface import Source
 from miron_jax.task_kinds.kinds import kind_of
-from miron_jax.tasks import registry
+from miron_jax.tasks import registry, text
 
 
 def find_inputs(config: RunConfig, fetch: bool = True, runs: bool = True) -> Inputs:
@@ -22,7 +24,8 @@ def find_inputs(config: RunConfig, fetch: bool = True, runs: bool = True) -> Inp
     `fetch`: download absent files.  `runs`: False if the run is only planned.  A task without a file is left out if its
     suite was selected; raises InputError if the task itself was, or if no task is left.
     """
-    all_suites = registry.suites(config.icl_tasks, config.eval_gauntlet, config.task_path or ())
+    own = (config.icl_tasks, config.eval_gauntlet, config.task_path or (), config.requests)
+    all_suites = registry.suites(*own, _texts(config), config.stride)
     selection = registry.select(",".join(config.tasks), all_suites)
     names = {task.name for task in selection.tasks}
     suites = [suite for suite in all_suites.values() if any(task.name in names for task in suite.tasks)]
@@ -40,6 +43,12 @@ def find_inputs(config: RunConfig, fetch: bool = True, runs: bool = True) -> Inp
     if not sources:
         raise InputError(f"none of the tasks asked for has its data file: {next(iter(missing.values()))} and others")
     return Inputs(sources, missing, suites)
+
+
+def _texts(config: RunConfig) -> Path | None:
+    """The folder of documents, if tasks of it are selected."""
+    wants = any(name.partition("/")[0] == text.NAME for name in config.tasks)
+    return registry.SUITES[text.NAME].named_folder(config.data_dir) if wants else None
 
 
 def unverified(config: RunConfig, inputs: Inputs, checkpoint: Checkpoint) -> list[str]:

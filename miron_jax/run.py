@@ -25,6 +25,7 @@ from miron_jax.engine.text_requests import GenerationSpeed
 from miron_jax.errors import InputError
 from miron_jax.evaluation.parts import Part, join, parts_of, survey
 from miron_jax.evaluation.records import Inputs, Outcome
+from miron_jax.evaluation.saved_requests import save_requests
 from miron_jax.evaluation.texts import generate_texts
 from miron_jax.files.hub import commit_of
 from miron_jax.files.places import public
@@ -184,6 +185,8 @@ class Evaluation:
         self._bos = resolve_bos(architecture.tokenizer) if adds_bos else None
         for kind in self._tasks.kinds:
             kind.prepare()
+        if config.save_requests and store is not None and hosts.is_first:
+            save_requests(self._tasks.kinds, store, say)
         self._planned: list[tuple[Part, RequestBatch]] = []
         self._totals: Totals | None = None  # None: the run is not yet planned to its end
         self._engine: _Engine | None = None

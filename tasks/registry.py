@@ -16,10 +16,11 @@ from rapidfuzz import process
 from miron_jax import tasks
 from miron_jax.definitions.records import AnyTask, Suite
 from miron_jax.errors import InputError
-from miron_jax.tasks import miron
+from miron_jax.tasks import miron, text
 from miron_jax.tasks.gauntlet import yaml_files
 from miron_jax.tasks.generators.eval_uation_gen import sets as eval_uation_gen
 from miron_jax.tasks.own_tasks import yaml_task
+from miron_jax.tasks.request_sets import requests_suite
 
 
 def find_suites(folder: Path, package: str) -> dict[str, Suite[AnyTask]]:
@@ -64,14 +65,24 @@ class Selection(NamedTuple):
 
 
 def suites(
-    icl_tasks: str | None = None, eval_gauntlet: str | None = None, task_path: Sequence[str] = ()
+    icl_tasks: str | None = None,
+    eval_gauntlet: str | None = None,
+    task_path: Sequence[str] = (),
+    requests: str | None = None,
+    texts: Path | None = None,
+    stride: int | None = None,
 ) -> dict[str, Suite[AnyTask]]:
-    """All suites, the user's gauntlet if `icl_tasks` names its yaml file, and the user's tasks of `task_path`."""
+    """All suites, the user's gauntlet if `icl_tasks` names its yaml file, the user's tasks of `task_path`, those of the
+    request set in the folder `requests`, and the groups of documents in the folder `texts`."""
     own: list[Suite[AnyTask]] = []
     if icl_tasks is not None:
         own.append(yaml_files.read_suite(Path(icl_tasks), Path(eval_gauntlet) if eval_gauntlet else None))
     if task_path:
         own.append(yaml_task.read_suite(task_path))
+    if requests is not None:
+        own.append(requests_suite.read_suite(Path(requests)))
+    if texts is not None:
+        own.append(text.read_suite(texts, stride))
     return {**SUITES, **{suite.name: suite for suite in own}}
 
 
@@ -85,8 +96,10 @@ def select(patterns: str, among: Mapping[str, Suite[AnyTask]] = SUITES) -> Selec
 
 
 def _matches(pattern: str, tasks_by_name: dict[str, AnyTask], among: Mapping[str, Suite[AnyTask]]) -> list[str]:
-    if pattern in among:
+    if pattern in among and among[pattern].tasks:
         return [task.name for task in among[pattern].tasks]
+    if pattern == text.NAME:
+        raise InputError(f"--tasks: {pattern} wants --data_dir={pattern}=FOLDER, whose documents are to be scored")
     names = [name for name in tasks_by_name if fnmatchcase(name, pattern)]
     if not names:
         nearest = process.extractOne(pattern, [*among, *tasks_by_name]) if pattern else None

@@ -68,7 +68,15 @@ def test_help_tells_defaults_and_values() -> None:
     assert "(default: 60)" in "\n".join(topics["Hosts"])
 
 
-NEW = {"topology", "task_path"}  # since then
+NEW = {
+    "topology",
+    "task_path",
+    "requests",
+    "save_requests",
+    "save_byte_losses",
+    "results_format",
+    "stride",
+}  # since then
 
 
 def test_every_flag_of_before_is_a_flag_of_a_command() -> None:
@@ -141,10 +149,11 @@ def test_what_makes_another_run_and_what_names_files() -> None:
     """The two lists that stood beside RunConfig, before its fields said so themselves."""
     assert {name for name, own in SETTINGS.items() if not own.identity} == {
         "output", "resume", "token_budget", "sharding", "mesh", "steps", "watch", "watch_timeout", "tensorboard", "wandb",
+        "save_requests", "save_byte_losses", "results_format",
     }  # fmt: skip
     assert {name for name, own in SETTINGS.items() if own.is_path} == {
         "model", "tokenizer", "data_dir", "icl_tasks", "eval_gauntlet", "output", "checkpoint", "param_map", "tensorboard",
-        "task_path",
+        "task_path", "requests",
     }  # fmt: skip
 
 

@@ -34,7 +34,7 @@ def torch_folder(kind: str, folder: Path) -> Path:
     if kind == "llama":
         model.lm_head.weight.data[1:3] *= 3
     model.float().save_pretrained(folder)
-    _tokenizer(kind).save_pretrained(folder)
+    tokenizer_of(kind).save_pretrained(folder)
     return folder
 
 
@@ -59,7 +59,7 @@ def _config(kind: str) -> Any:
     return Gemma3TextConfig(**more, sliding_window=8, query_pre_attn_scalar=8)
 
 
-def _tokenizer(kind: str) -> Any:
+def tokenizer_of(kind: str) -> Any:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 

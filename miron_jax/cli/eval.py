@@ -77,11 +77,13 @@ def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float) ->
     """Score every checkpoint, write the results and print them.  Exits with FAILED if a score could not be computed."""
     from miron_jax.inputs import find_inputs
     from miron_jax.report.curves import curves_table
+    from miron_jax.report.other_layouts import check_layout
     from miron_jax.report.output import write_curves, write_top
     from miron_jax.report.progress import Progress
     from miron_jax.report.table import print_results
 
     inputs = hosts.first_then_others("data", lambda: find_inputs(config))
+    check_layout(config.results_format, [suite.name for suite in inputs.suites])
     with Progress() as progress:
         for name, path in inputs.missing.items():
             progress.say(f"{name} is left out: {path} is missing")

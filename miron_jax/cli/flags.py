@@ -97,7 +97,7 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
     "eval": _RUN,
     "plan": (*_RUN, *_PLAN),  # the flags of eval, so that one flagfile serves all three
     "bench": _RUN,
-    "tasks": ("data_dir", "icl_tasks", "eval_gauntlet", "task_path", "items_per_category", *_EXPORT),
+    "tasks": ("data_dir", "icl_tasks", "eval_gauntlet", "task_path", "requests", "items_per_category", *_EXPORT),
     "humans": (*_HUMANS, "detox_scorer", "output"),
     "report": (*_REPORT, "output", "data_dir"),
 }

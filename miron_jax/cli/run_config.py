@@ -15,8 +15,9 @@ FLAGS = flags.FLAGS
 
 def _tasks() -> tuple[str, ...]:
     """The names in --tasks; where it is absent, the suite that suits the other flags."""
-    if FLAGS.tasks is None and (FLAGS.icl_tasks or FLAGS.task_path):
-        return tuple(suite for suite, files in (("own-gauntlet", FLAGS.icl_tasks), ("own", FLAGS.task_path)) if files)
+    brought = {"own-gauntlet": FLAGS.icl_tasks, "own": FLAGS.task_path, "requests": FLAGS.requests}
+    if FLAGS.tasks is None and any(brought.values()):
+        return tuple(suite for suite, files in brought.items() if files)
     if FLAGS.tasks is None:
         return ("miron-gen",) if FLAGS.model == "demo" else ("core",)
     return tuple(name for name in FLAGS.tasks if name)

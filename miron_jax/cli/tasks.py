@@ -4,6 +4,7 @@ Arrives: folders of data.  Leaves: a table on screen, or exported files.  It del
 """
 
 import sys
+from pathlib import Path
 
 from absl import flags
 
@@ -32,9 +33,10 @@ def command() -> None:
             print(printable(str(path)))
         return
 
-    print_tasks(
-        suites(local(FLAGS.icl_tasks), local(FLAGS.eval_gauntlet), task_path() or ()).values(), data_dir(), about
-    )
+    texts = next((Path(folder) for suite, folder in data_dir() if suite == "text"), None)
+    icl_tasks, eval_gauntlet, requests = map(local, (FLAGS.icl_tasks, FLAGS.eval_gauntlet, FLAGS.requests))
+    every = suites(icl_tasks, eval_gauntlet, task_path() or (), requests, texts)
+    print_tasks(every.values(), data_dir(), about)
 
 
 def _say(line: str) -> None:

@@ -37,16 +37,27 @@ def data_state(task: AnyTask, folder: Path | None) -> DataState:
     if task.file is None:
         return DataState("generated", None)
     path = task.file.below(folder or Path())
-    if not path.is_file():
+    if not path.exists():
         return DataState("missing", None)
-    sha1 = git_blob_sha1(_read_bytes(task, path))
+    sha1 = _sha1_of(task, path)
     if task.file.git_blob_sha1 is None:
         return DataState("no published hash", sha1, commit_of(path))
     return DataState("as published" if sha1 == task.file.git_blob_sha1 else "changed", sha1, commit_of(path))
 
 
+def _sha1_of(task: AnyTask, path: Path) -> str:
+    """The hash of a file as git has it; of a folder, that of the names and hashes of the files below it."""
+    if not path.is_dir():
+        return git_blob_sha1(_read_bytes(task, path))
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    names = [f"{file.relative_to(path)} {git_blob_sha1(_read_bytes(task, file))}\n" for file in files]
+    return git_blob_sha1("".join(names).encode())
+
+
 def read_examples(task: Task, folder: Path, allow_changed: bool = False) -> list[AnyExample]:
     """All examples of a task in file order.  Raises InputError for a changed file unless `allow_changed`."""
+    if task.examples is not None:
+        return task.examples()
     path = task.file.below(folder)
     content = _read_bytes(task, path)
     sha1 = git_blob_sha1(content)

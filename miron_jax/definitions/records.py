@@ -62,8 +62,9 @@ class Wording:
     fewshot_pool: Literal["limited_items", "whole_file", "other_file"]
     # macro: shots and means within each category, then the mean of the means; reported: pooled, with each category's means
     categories: Literal["pooled", "macro", "reported"]
-    # always: the declared bos_token, else <|bos|>, else <|endoftext|>, else an error; as_tokenizer: the tokenizer's own
-    bos: Literal["always", "as_tokenizer", "never"]
+    # always: the declared bos_token, else <|bos|>, else <|endoftext|>, else an error; as_tokenizer: the tokenizer's own;
+    # as_tokenizer_or_prefix: likewise, and BOS or EOS where the context is empty and the tokenizer puts nothing there
+    bos: Literal["always", "as_tokenizer", "as_tokenizer_or_prefix", "never"]
     boundary: Literal["joint", "segments"]  # joint: tokenized as one text; segments: shots, context, continuation apart
     # keep_last: the last max_length tokens stay, so BOS and early shots go first; whole_shots: few-shot examples are
     # dropped whole, the first ones first, and only then tokens
@@ -148,7 +149,29 @@ class ProgramProfile:
     test_seconds: float
 
 
-AnyExample = Any  # an Example, a Question or a Problem: the task's kind knows which
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A text of which every token is scored."""
+
+    row: int  # place in its group, from 0
+    doc_id: str  # as its file names it; else its file and line
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextProfile:
+    """Every rule that cuts documents into windows and scores them; results print all of them."""
+
+    protocol: str = "lm-eval's rolling windows"  # of 0.4.13; documents are never joined
+    num_fewshot: int = 0
+    documented_num_fewshot: int | None = None
+    categories: Literal["pooled"] = "pooled"
+    bos: Literal["as_tokenizer_or_prefix"] = "as_tokenizer_or_prefix"  # before a document's first token, not scored
+    max_length: int = 2048  # tokens of a window beside the last one, without --max_length; at most the trained length
+    stride: int | None = None  # tokens that a window scores; None: all
+
+
+AnyExample = Any  # an Example, a Question, a Problem or a Document: the task's kind knows which
 Arrange = Callable[[list[AnyExample], Path], list[AnyExample]]  # (examples in file order, the suite's folder)
 Answering = Callable[[AnyExample, str], Any]  # (example, its answer) -> an entry for `Wording.over_all`
 TurnPrompt = Callable[[Sequence[Example], Sequence[str]], str]  # (turns so far, answers to all but the last)
@@ -159,7 +182,7 @@ Chance = Callable[[Sequence[AnyExample]], Mapping[str, float]]  # a file's examp
 class DataFile:
     """A data file as published; its hash decides whether a score may bear the suite's name."""
 
-    path: str  # below the suite's data folder
+    path: str  # below the suite's data folder; of documents: a file, or a folder of files
     rows: int | None  # None: a user's own file
     git_blob_sha1: str | None  # as `git hash-object` prints it
     others: tuple[str, ...] = ()  # further paths to look at
@@ -186,7 +209,7 @@ class HumanBaseline:
     paper: str = ""
 
 
-AnyProfile = TypeVar("AnyProfile", bound="Wording | ProgramProfile", covariant=True)
+AnyProfile = TypeVar("AnyProfile", bound="Wording | ProgramProfile | TextProfile", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +232,9 @@ class Task(Generic[AnyProfile]):
     chance: "Chance | None" = None  # baselines that depend on the examples
     clusters: str | None = None  # what dependent examples share; None: examples are independent
     reference: Mapping[str, float] = field(default_factory=dict)  # published models' accuracy, only displayed
+    examples: "Callable[[], list[AnyExample]] | None" = (
+        None  # of a file of several tasks; None: `parse` reads each line
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, Any, Self
 
 from miron_jax.errors import InputError, printable
@@ -36,10 +36,11 @@ class Store:
         self.is_remote = is_url(name)
         self.root: Any = _remote(name) if self.is_remote else local_path(name)
 
-    def put(self, name: str, data: bytes) -> None:
-        """Write one object.  Raises OSError, and leaves the object's former content unchanged then."""
+    def put(self, name: str, data: bytes | Iterable[bytes]) -> None:
+        """Write one object, also from parts.  Raises OSError, and leaves the object's former content unchanged then."""
         path = self.root / name
         if self.is_remote:
+            data = data if isinstance(data, bytes) else b"".join(data)
             for wait in (*RETRY_SECONDS, None):
                 try:
                     with _errors_as_oserror(str(path)):
@@ -52,7 +53,8 @@ class Store:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         try:
-            partial.write_bytes(data)
+            with partial.open("wb") as file:
+                file.writelines([data] if isinstance(data, bytes) else data)
             partial.replace(path)
         except BaseException:
             partial.unlink(missing_ok=True)

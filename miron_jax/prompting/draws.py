@@ -58,6 +58,9 @@ def _stream_lm_eval(num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
 PER_ITEM_1234 = Rule("per_item_1234", _per_item_1234)  # random.Random(1234 + idx).sample over the others
 STREAM_1234 = Rule("stream_1234", _stream_1234)  # one random.Random(1234) for all, in set order
 STREAM_LM_EVAL = Rule("stream_lm_eval", _stream_lm_eval)  # one random.Random(1234) for all, in the order of the draw
+NO_SHOTS = Rule(
+    "none", lambda num_pool, num_fewshot: ([] for _ in range(num_pool))
+)  # texts that hold their shots already
 
 
 def _shuffled_stream_42(num_rows: int) -> random.Random:

@@ -15,21 +15,26 @@ from miron_jax import __version__
 from miron_jax.config import SETTINGS, RunConfig
 from miron_jax.definitions.data_files import DataState
 from miron_jax.errors import InputError
+from miron_jax.evaluation import saved_requests
 from miron_jax.evaluation.records import Inputs, Outcome
 from miron_jax.files.places import public
 from miron_jax.files.readers import Json, JsonObject, parse_json
 from miron_jax.files.store import Store
 from miron_jax.model.training_run import Checkpoint
+from miron_jax.report import other_layouts
 from miron_jax.report.curves import draw_curves
+from miron_jax.report.other_layouts import other_layout
 from miron_jax.report.results import config_entry, each_leaf, results_of, strict, strict_json
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.journal import FOLDER
+from miron_jax.task_kinds.text import BYTE_LOSSES
 
 RESULTS, SAMPLES = "results.json", "samples"
 STEP = "step_"  # folders of the checkpoints of one training run
 CURVES = "curves.svg"
 PARTIAL = ".partial"  # files while they are written
-_LEFT_BEHIND = {PARTIAL, SAMPLES, CURVES, FOLDER, "plan.json"}  # by an interrupted run, and by plan --topology
+_ASKED_FOR = {saved_requests.FOLDER, BYTE_LOSSES, other_layouts.FOLDER, other_layouts.CSV}
+_LEFT_BEHIND = {PARTIAL, SAMPLES, CURVES, FOLDER, "plan.json", *_ASKED_FOR}  # by an interrupted run or plan --topology
 
 
 def check_output(config: RunConfig) -> Store:
@@ -116,8 +121,20 @@ def write_results(config: RunConfig, outcome: Outcome, wall_seconds: float, step
             lines = "".join(f"{strict_json(strict(sample))}\n" for sample in task.samples())
             yield f"{task.source.task.name}.jsonl", lines.encode()
 
-    _write(Store(config.output), "" if step is None else f"{STEP}{step}", files(), results)
+    store, below = Store(config.output), "" if step is None else f"{STEP}{step}"
+    for name, content in _further_files(config, outcome, results):
+        store.put(f"{below}/{name}" if below else name, content)
+    _write(store, below, files(), results)
     return results
+
+
+def _further_files(config: RunConfig, outcome: Outcome, results: JsonObject) -> Iterator[tuple[str, bytes]]:
+    """What the run was asked to write beside results.json and samples."""
+    by_name = {task.source.task.name: task for task in outcome.tasks}
+    for task in outcome.tasks:
+        yield from task.further_files()
+    if config.results_format is not None:
+        yield from other_layout(config.results_format, results, lambda name: map(strict, by_name[name].samples()))
 
 
 def write_top(config: RunConfig, steps: Mapping[int, JsonObject], wall_seconds: float) -> JsonObject:

@@ -100,6 +100,23 @@ def by_category(
     return TaskEstimates(macros, means, sizes)
 
 
+def ratio(numerators: np.ndarray, denominators: np.ndarray) -> Estimate:
+    """sum of numerators / sum of denominators, float64 [n] each; pairs with a NaN are left out.
+
+    Standard error by linearization (Cochran, Sampling Techniques, section 6.4): sqrt(n / (n - 1) * sum (a - value * b)²) /
+    sum of b.
+    """
+    defined = ~np.isnan(numerators) & ~np.isnan(denominators)
+    a, b, n = numerators[defined], denominators[defined], int(defined.sum())
+    num_undefined = len(numerators) - n
+    if not b.sum() > 0:
+        return Estimate(math.nan, math.nan, (math.nan, math.nan), 0, num_undefined)
+    value = float(a.sum() / b.sum())
+    is_known = n > 1 and math.isfinite(value)
+    stderr = math.sqrt(n / (n - 1) * float(np.square(a - value * b).sum())) / float(b.sum()) if is_known else math.nan
+    return Estimate(value, stderr, _symmetric(value, stderr), n, num_undefined)
+
+
 def macro(groups: Sequence[Estimate]) -> Estimate:
     """Unweighted mean of independent groups; its standard error is sqrt(sum of stderr²) / groups."""
     with np.errstate(invalid="ignore"):  # groups with infinities of both signs have no mean

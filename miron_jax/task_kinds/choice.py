@@ -22,7 +22,7 @@ from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
 from miron_jax.prompting.prompts import Prompt, chunks_of, render, without_shots
 from miron_jax.ragged import offsets_of
 from miron_jax.task_kinds.entries import option_entry, prompt_entry, published_entry, why_unscored
-from miron_jax.task_kinds.interface import Piece, Sizes, TaskKind
+from miron_jax.task_kinds.interface import Pair, Piece, Sizes, TaskKind
 from miron_jax.task_kinds.prompted import PromptedScores
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.requests import tokenize
@@ -113,6 +113,14 @@ class Choice(TaskKind[ChoiceScores]):
         prompts = fitting(self.prompts(), self.source.task.profile, self.setup.tokenizer, self.max_length)
         for chunk in chunks_of(prompts, 2 * REQUEST_BATCH_TOKENS):  # half a request batch, at four characters per token
             yield chunk, self.tokenized(chunk)
+
+    def pairs(self) -> Iterator[Pair]:
+        for prompt in fitting(self.prompts(), self.source.task.profile, self.setup.tokenizer, self.max_length):
+            num_choices = len(prompt.contexts) - prompt.num_extra
+            if num_choices > 1 and prompt.gold is None:
+                return
+            for context, continuation in zip(prompt.contexts[:num_choices], prompt.continuations, strict=False):
+                yield Pair(prompt.id, prompt.preamble + context, continuation, prompt.gold)
 
     def begin(self) -> ChoiceScores:
         return ChoiceScores(self.source)

@@ -25,7 +25,7 @@ from miron_jax.metrics.detox import Scorer
 from miron_jax.statistics.cloze_groups import cloze_groups
 from miron_jax.statistics.estimate import Estimate, estimates
 from miron_jax.task_kinds.entries import answer_entry, estimate_entry, option_entry, with_limit
-from miron_jax.task_kinds.interface import Facts, Piece, Source, TaskKind, TaskScores
+from miron_jax.task_kinds.interface import Facts, Pair, Piece, Source, TaskKind, TaskScores
 from miron_jax.tokens.cloze_requests import ItemRequests, cloze_requests
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.tokenizers import special_tokens
@@ -187,6 +187,10 @@ class ClozeKind(TaskKind[ClozeScores]):
         requests, asked = cloze_requests(items, task.profile, tokenizer, self.setup.table, self.max_length, task.name)
         empty = special_tokens(tokenizer).empty
         yield Items(items, asked, tokenizer.convert_ids_to_tokens(empty[0]) if empty else None), requests
+
+    def pairs(self) -> Iterator[Pair]:
+        for idx, item in enumerate(self.source.examples):
+            yield Pair(idx, item.prefix, item.target, None)
 
     def begin(self) -> ClozeScores:
         return ClozeScores(self.source)

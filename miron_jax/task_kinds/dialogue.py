@@ -16,7 +16,7 @@ from miron_jax.engine.self_check import SelfCheck
 from miron_jax.planning.records import CostModel
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.task_kinds.choice import Choice, ChoiceScores
-from miron_jax.task_kinds.interface import Piece
+from miron_jax.task_kinds.interface import Pair, Piece
 from miron_jax.tokens.records import Requests
 
 CHECKED, CHECKED_UP_TO = 8, 4096  # turns per task in the self-check, and their largest length in tokens
@@ -29,6 +29,9 @@ class Dialogue(Choice):
         return None
 
     def pieces(self) -> Iterator[tuple[Sequence[Prompt], Requests]]:
+        yield from ()
+
+    def pairs(self) -> Iterator[Pair]:
         yield from ()
 
     def growing_text(self, scores: ChoiceScores, model: Model, say: Callable[[str], None]) -> GrowingText:

@@ -71,6 +71,15 @@ class Piece(NamedTuple):
     requests: Requests
 
 
+class Pair(NamedTuple):
+    """A scored request as texts."""
+
+    doc_id: int  # the example's place in the suite's own order
+    context: str  # all before the continuation, few-shot examples included
+    continuation: str
+    gold: int | None  # place of the right choice among the example's pairs; None: it is the only one
+
+
 class Sizes(NamedTuple):
     """The lengths of a task's rows, estimated from a few examples."""
 
@@ -115,6 +124,10 @@ class TaskScores(ABC):
     def samples(self) -> Iterator[JsonObject]:
         """One record per example, for the samples files."""
 
+    def further_files(self) -> Iterator[tuple[str, bytes]]:
+        """Files that the run was asked for beside samples: their names below the output folder, and contents."""
+        yield from ()
+
 
 Scores = TypeVar("Scores", bound=TaskScores)
 
@@ -144,6 +157,10 @@ class TaskKind(ABC, Generic[Scores]):
 
     def pieces(self) -> Iterator[tuple[Any, Requests]]:
         """Examples with their tokenized requests, some at a time."""
+        yield from ()
+
+    def pairs(self) -> Iterator[Pair]:
+        """The texts of scored requests, for a frozen request set; none where they are no pairs or gold is not published."""
         yield from ()
 
     @abstractmethod

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from miron_jax.definitions.records import ClozeProfile, ProgramProfile, Wording
+from miron_jax.definitions.records import ClozeProfile, ProgramProfile, TextProfile, Wording
 from miron_jax.ragged import offsets_of
 
 
@@ -42,8 +42,11 @@ class LengthLimit(NamedTuple):
     learned: int | None  # learned positions of the model; a hard limit
     trained: int | None = None  # tokens that the model was trained at, within which whole shots are kept
 
-    def of(self, profile: Wording | ProgramProfile | ClozeProfile) -> int | None:
+    def of(self, profile: Wording | ProgramProfile | ClozeProfile | TextProfile) -> int | None:
         """The limit under a task's profile; None: no limit."""
+        if isinstance(profile, TextProfile):
+            limits = (self.requested or profile.max_length, self.learned, None if self.requested else self.trained)
+            return min(limit for limit in limits if limit is not None)
         whole_shots = isinstance(profile, Wording) and profile.truncation == "whole_shots"
         chosen = self.requested or profile.max_length or (self.trained if whole_shots else None)
         return min((limit for limit in (chosen, self.learned) if limit is not None), default=None)

@@ -24,7 +24,15 @@ from miron_jax.prompting.prompts import Prompt, chunks_of
 from miron_jax.ragged import Ragged, end_to_end
 from miron_jax.tokens.records import Requests, concatenate
 from miron_jax.tokens.spans import shared_with_context
-from miron_jax.tokens.tokenizers import Encode, Tokenizer, encode_each, encoder, first_tokens, writes_space_into_words
+from miron_jax.tokens.tokenizers import (
+    Encode,
+    Tokenizer,
+    encode_each,
+    encoder,
+    first_tokens,
+    prefix_token,
+    writes_space_into_words,
+)
 
 _CHUNK_CHARS = 1_000_000  # text tokenized at a time: enough to feed every core, little enough to hold twice
 
@@ -84,10 +92,22 @@ def _joint(prompts: Sequence[Prompt], rules: _Rules, num_choices: np.ndarray) ->
     alone = span.context  # the text that is tokenized alone, if the rule needs one
     contexts = [alone(p.preamble + context) for p in prompts for context in p.contexts] if alone else []
     each = encode_each(encode, texts + contexts, first=first)
+    if rules.profile.bos == "as_tokenizer_or_prefix" and not first:
+        each = _with_prefix(each, contexts, rules.tokenizer)
     whole, before = end_to_end(each[: len(texts)]), end_to_end(each[len(texts) :])
     span_start = span.call(whole, before, num_choices)
     inexact = shared_with_context(whole, before) < before.lengths if alone else np.zeros(len(texts), bool)
     return _Untruncated(whole, span_start, inexact)
+
+
+def _with_prefix(each: list[np.ndarray], contexts: Sequence[str], tokenizer: Tokenizer) -> list[np.ndarray]:
+    """Tokens of the texts, then of their contexts: behind BOS or EOS where the context is empty."""
+    if all(contexts):
+        return each
+    prefix = np.array([prefix_token(tokenizer)], np.int32)
+    return [
+        ids if context else np.concatenate([prefix, ids]) for ids, context in zip(each, [*contexts] * 2, strict=True)
+    ]
 
 
 def _segments(prompts: Sequence[Prompt], rules: _Rules, num_choices: np.ndarray) -> _Untruncated:

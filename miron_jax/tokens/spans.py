@@ -46,6 +46,14 @@ AFTER_STRIPPED_CONTEXT = Span(
 AFTER_CONTEXT = Span(
     "after_context", lambda whole, before, num_choices: np.minimum(before.lengths, whole.lengths), str.rstrip
 )
+# The same; where that leaves nothing, because one token reaches over the boundary, from the first token that differs.
+AFTER_CONTEXT_OR_DIFFERENCE = Span(
+    "after_context_or_difference",
+    lambda whole, before, num_choices: np.where(
+        before.lengths < whole.lengths, before.lengths, shared_with_context(whole, before)
+    ),
+    str.rstrip,
+)
 AFTER_COMMON_PREFIX = Span(
     "after_common_prefix", lambda whole, before, num_choices: _shared_by_choices(whole, num_choices, from_end=False)
 )

@@ -18,6 +18,9 @@ from miron_jax.tokens.records import Bos, Special
 Tokenizer = Any
 
 
+BosRule = Literal["always", "as_tokenizer", "as_tokenizer_or_prefix", "never"]  # of definitions.records.Wording
+
+
 class Encode(Protocol):
     def __call__(self, texts: list[str], special: bool = False) -> list[list[int]]: ...
 
@@ -85,11 +88,19 @@ def special_tokens(tokenizer: Tokenizer) -> Special:
     return Special(tuple(with_specials[:start]), tuple(with_specials[start + len(alone) :]), empty)
 
 
-def first_tokens(bos: Literal["always", "as_tokenizer", "never"], tokenizer: Tokenizer) -> tuple[int, ...]:
+def first_tokens(bos: BosRule, tokenizer: Tokenizer) -> tuple[int, ...]:
     """The special tokens before a text that is tokenized as one."""
-    if bos == "as_tokenizer":
+    if bos in ("as_tokenizer", "as_tokenizer_or_prefix"):
         return special_tokens(tokenizer).before
     return () if bos == "never" else (resolve_bos(tokenizer).id,)
+
+
+def prefix_token(tokenizer: Tokenizer) -> int:
+    """What stands in place of an empty context: BOS, or EOS.  Raises InputError if there is neither."""
+    for token in (tokenizer.bos_token_id, tokenizer.eos_token_id):
+        if token is not None:
+            return token
+    raise InputError("the tokenizer has neither BOS nor EOS, one of which stands before a text without a context")
 
 
 def longest_answer(texts: Sequence[str], tokenizer: Tokenizer) -> int:

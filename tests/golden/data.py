@@ -176,10 +176,19 @@ def _write(path: Path, rows: Sequence[Fields]) -> None:
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
+def write_text(folder: Path) -> None:
+    """Documents of many lengths, one longer than a window, one empty."""
+    draw, path = Draw("text"), folder / "pages" / "a.jsonl"
+    path.parent.mkdir(parents=True)
+    texts = [draw.text(700), f"{draw.text(5)}\n\té ☀ {draw.text(2)}", ""]
+    path.write_text("".join(json.dumps({"text": text, "id": f"page {i}"}) + "\n" for i, text in enumerate(texts)))
+
+
 def write_all(folder: Path) -> None:
-    """icl, miron, mera-v1, mera-v1.2 and uation below this folder."""
+    """icl, miron, mera-v1, mera-v1.2, uation and text below this folder."""
     write_icl(folder / "icl")
     write_miron(folder / "miron")
     write_mera(folder / "mera-v1", "v1")
     write_mera(folder / "mera-v1.2", "v1.2")
     write_uation(folder / "uation")
+    write_text(folder / "text")

@@ -40,6 +40,7 @@ GROUPS: dict[str, tuple[tuple[str, ...], Mapping[str, str]]] = {
             "eval-ua-tion-text-refcompat": "uation",
             "eval-ua-tion-gen": "",
             "eval-ua-tion-gen-text": "",
+            "text": "text",
         },
     ),
     "programs": (

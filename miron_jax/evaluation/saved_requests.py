@@ -1,0 +1,35 @@
+"""The texts of a run's scored requests -> a frozen request set, which `--requests` and Marin's runner read.
+
+Arrives: the run's `TaskKind`s, an output folder.  Leaves: requests.jsonl and manifest.json in it.  It deliberately does not
+know scores.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from miron_jax import __version__
+from miron_jax.files.store import Store
+from miron_jax.task_kinds.interface import TaskKind
+
+FOLDER = "requests"  # of the output
+
+
+def save_requests(kinds: Sequence[TaskKind], store: Store, say: Callable[[str], None]) -> None:
+    counts: Counter[str] = Counter()
+
+    def lines() -> Iterator[bytes]:
+        for kind in kinds:
+            name = kind.source.task.name
+            for doc_id, context, continuation, gold in kind.pairs():
+                counts[name] += 1
+                request = {"task": name, "doc_id": doc_id, "context": context, "continuation": continuation}
+                request |= {} if gold is None else {"gold": gold}
+                yield f"{json.dumps(request, ensure_ascii=False)}\n".encode()
+
+    store.put(f"{FOLDER}/requests.jsonl", lines())
+    for kind in kinds:
+        if not counts[kind.source.task.name]:
+            say(f"{kind.source.task.name} is not in the request set: it has no pairs whose right answer is published")
+    manifest = {"version": "1", "source": f"miron_jax {__version__}", "tasks": dict(counts)}
+    store.put(f"{FOLDER}/manifest.json", json.dumps(manifest, ensure_ascii=False, indent=1).encode())

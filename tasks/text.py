@@ -1,0 +1,127 @@
+"""Texts of a user's own, of which every token is scored: `--tasks=text --data_dir=text=FOLDER`.
+
+Arrives: a folder of documents.  Leaves: a `Suite` with a task for each group.  It deliberately does not know tokens.
+
+A folder in it is a group with all files below it, as Paloma has its sources; a file in it is a group of its own, as
+uncheatable-eval has its sets.  .jsonl and .json (gzipped or not) and .parquet hold records with a `text`, and an `id` or
+`doc_id` if need be; a .json may be a list of texts; a .txt is one document.
+"""
+
+import gzip
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from miron_jax.definitions.data_files import json_rows
+from miron_jax.definitions.records import DataFile, Document, Suite, Task, TextProfile
+from miron_jax.errors import InputError
+from miron_jax.files.readers import JsonObject, parse_json, shown
+from miron_jax.tasks.groups import MACRO, Groups, written
+
+NAME = "text"
+_FORMATS = (".jsonl", ".json", ".parquet", ".txt")
+_REMEDY = "mend the file"
+Record = tuple[Path, int, Any]  # file, line from 0, a text or an object
+
+
+def read_suite(folder: Path, stride: int | None = None) -> Suite[Task[TextProfile]]:
+    """`stride`: tokens that a window scores.  Raises InputError for a folder without documents."""
+    if not folder.is_dir():
+        raise InputError(f"--data_dir={NAME}={folder}: there is no such folder, expected one with documents")
+    groups = {path: files for path in sorted(folder.iterdir()) if (files := _files(path))}
+    if not groups:
+        raise InputError(
+            f"--data_dir={NAME}={folder} holds no document, expected files that end in {', '.join(_FORMATS)}"
+        )
+    tasks: dict[str, Task[TextProfile]] = {}
+    for path, files in groups.items():
+        name = f"{NAME}/{written(_stem(path) if path.is_file() else path.name)}"
+        if name in tasks:
+            raise InputError(f"{path}: {tasks[name].file.path} is the group {name} too: rename one of them")
+        tasks[name] = Task(
+            name,
+            NAME,
+            TextProfile(stride=stride),
+            DataFile(str(path.resolve()), None, None),
+            {"random": None, "human": None},
+            parse=_document,
+            citation="",
+            main="bits_per_byte",
+            examples=partial(_documents, name, files),
+        )
+    groups = Groups({MACRO: dict.fromkeys(tasks, 1 / len(tasks))})
+    return Suite(NAME, tuple(tasks.values()), groups.composites, lambda data_dir, fetch: Path())
+
+
+def _stem(path: Path) -> str:
+    return re.sub(r"\.[a-z]+$", "", path.name.removesuffix(".gz"))
+
+
+def _files(path: Path) -> list[Path]:
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    return [file for file in files if file.is_file() and file.name.removesuffix(".gz").endswith(_FORMATS)]
+
+
+def _documents(name: str, files: list[Path]) -> list[Document]:
+    records = [record for file in files for record in _records(name, file)]
+    return [_at(record, row) for row, record in enumerate(records)]
+
+
+def _at(record: Record, row: int) -> Document:
+    file, line, value = record
+    try:
+        return _document(value, row, f"{file.name}:{line + 1}")
+    except ValueError as error:
+        raise InputError(f"{file}, record {line + 1}: {error}; {_REMEDY}") from None
+
+
+def _records(name: str, file: Path) -> Iterator[Record]:
+    try:
+        content = file.read_bytes()
+        content = gzip.decompress(content) if file.name.endswith(".gz") else content
+    except (OSError, EOFError) as error:
+        raise InputError(f"{name}: {file} cannot be read ({error!s:.120}): {_REMEDY}") from None
+    plain = Path(file.name.removesuffix(".gz"))
+    if plain.suffix == ".txt":
+        try:
+            yield file, 0, content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{name}: {file}, byte {error.start + 1} is not UTF-8: {_REMEDY}") from None
+        return
+    texts = _list_of_texts(content) if plain.suffix == ".json" else None
+    rows = texts or json_rows(content, file.with_name(plain.name), name, remedy=_REMEDY)
+    yield from ((file, line, fields) for line, fields in enumerate(rows))
+
+
+def _list_of_texts(content: bytes) -> list[str] | None:
+    """The texts of a file that is a list of them; None: it is not."""
+    try:
+        value = parse_json(content)
+    except ValueError:
+        return None
+    return value if isinstance(value, list) and value and all(isinstance(text, str) for text in value) else None
+
+
+def _document(value: JsonObject | str, row: int, place: str = "") -> Document:
+    """`place`: its name, where its record has none."""
+    if isinstance(value, str):
+        return Document(row, place, _whole(value))
+    text = value.get("text")
+    if not isinstance(text, str):
+        raise ValueError(f"field 'text' holds {shown(text)}, expected a text")
+    doc_id = next((value[key] for key in ("doc_id", "id") if value.get(key) is not None), place)
+    return Document(row, str(doc_id), _whole(text))
+
+
+def _whole(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("the text holds half a surrogate pair, expected whole characters") from None
+    return text
+
+
+# Its tasks are those of the folder that a run names.
+SUITES = (Suite(NAME, (), lambda measured: {}, lambda data_dir, fetch: data_dir or Path()),)
