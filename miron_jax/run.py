@@ -18,11 +18,12 @@ import jax
 from miron_jax.config import AXES, RunConfig
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
-from miron_jax.engine.model import Model, Speed, attention_of
+from miron_jax.engine.model import Model, Speed
 from miron_jax.engine.scores import score_planned
 from miron_jax.engine.self_check import SelfCheck, tolerance_of
 from miron_jax.engine.text_requests import GenerationSpeed
 from miron_jax.errors import InputError
+from miron_jax.evaluation.journal_key import agreed_key, key_with_answers
 from miron_jax.evaluation.parts import Part, join, parts_of, survey
 from miron_jax.evaluation.records import Inputs, Outcome
 from miron_jax.evaluation.saved_requests import save_requests
@@ -41,14 +42,14 @@ from miron_jax.model.checkpoints import (
 )
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import cost_model, useful_flops
-from miron_jax.model.fingerprint import tokenizer_fingerprint, weights_fingerprint
+from miron_jax.model.fingerprint import weights_fingerprint
 from miron_jax.model.own import OwnModel, import_from
 from miron_jax.model.training_run import Checkpoint, implausible
 from miron_jax.planning.request_batches import RequestBatch, Totals, plan_request_batches
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.hosts import Hosts
-from miron_jax.runtime.journal import Journal, key_of_answers, run_key
+from miron_jax.runtime.journal import Journal
 from miron_jax.task_kinds.interface import Setup, TaskKind
 from miron_jax.task_kinds.kinds import kind_of
 from miron_jax.tokens.records import LengthLimit
@@ -253,48 +254,20 @@ class Evaluation:
         if self.store is None:
             yield None
             return
-        key = run_key(
-            {
-                "weights": weights,
-                "model": self.architecture.source or repr(model.config),
-                "eos": sorted(self.architecture.eos_ids),
-                "tokenizer": tokenizer_fingerprint(self.architecture.tokenizer),
-                "dtype": self.config.dtype,
-                "precision": str(jax.config.values["jax_default_matmul_precision"]),
-                "platform": Placement.of(model.state).device.platform,
-                "attention": attention_of(model).name,
-            }
-        )
-        if self.hosts.agree(f"key/{self._num_scored}", key) != key:
-            raise InputError(
-                f"process {self.hosts.index} has other weights than process 0, or another tokenizer, device or precision: "
-                "give all processes the same files and flags on devices of one kind"
-            )
+        name = str(self._num_scored)
+        key = agreed_key(self.hosts, name, model, self.architecture, weights, self.config.dtype)
         if model.placement.is_global and not self.hosts.is_first:
             yield None
             return
         if answers is not None:
-            key = self._key_of_answers(self.store, key, answers, model.placement.is_global)
+            is_global = model.placement.is_global
+            key = key_with_answers(self.hosts, name, self.store, key, answers, is_global, self.say)
         with Journal(self.store, key, str(self.hosts.index), self.say) as journal:
             journal.seconds += time.perf_counter() - start
             self.hosts.on_leave = journal.flush
             if journal.num_known:
                 self.say(f"{journal.num_known} scores and texts are there already")
             yield journal
-
-    def _key_of_answers(self, store: Store, key: str, answers: Answers, is_global: bool) -> str:
-        """The key that the first host chooses.  Raises InputError if this host's model answers differently."""
-        if self.hosts.is_first:
-            key = key_of_answers(store, key, answers, self.say)
-        if is_global:
-            return key
-        key, first_answers = self.hosts.agree(f"answers/{self._num_scored}", [key, answers])
-        if why := answers.differ(Answers.of_json(first_answers)):
-            raise InputError(
-                f"process {self.hosts.index}'s model answers fixed tokens otherwise than process 0's, {why}: give all "
-                "processes the same code, and the same files for it to read"
-            )
-        return key
 
     def _score(
         self,

@@ -4,7 +4,11 @@ Arrives: a model, its tokenizer, weights; requests as token ids.  Leaves: `Score
 know tasks or files of results.
 """
 
+import io
+import json
+import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +21,13 @@ from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.model import Model
 from miron_jax.engine.records import Score
-from miron_jax.engine.scores import score_request_batches
+from miron_jax.engine.scores import score_planned
 from miron_jax.engine.self_check import SelfCheck, tolerance_of
-from miron_jax.engine.text_requests import Generated, TextRequest
+from miron_jax.engine.text_requests import Generated, Sampling, TextRequest
 from miron_jax.errors import InputError
+from miron_jax.evaluation.journal_key import agreed_key, key_with_answers
+from miron_jax.evaluation.texts import generated
+from miron_jax.files.store import Store, wait_for
 from miron_jax.model.checkpoints import (
     Architecture,
     ModelFiles,
@@ -31,19 +38,26 @@ from miron_jax.model.checkpoints import (
     load,
 )
 from miron_jax.model.costs import cost_model
+from miron_jax.model.fingerprint import weights_fingerprint
 from miron_jax.model.own import OwnModel, check_own_model
-from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS, Totals, select
+from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS, Totals, plan_request_batches, select
 from miron_jax.runtime.backend import check_backend_flags
 from miron_jax.runtime.devices import Placement, with_auto_axes
+from miron_jax.runtime.hosts import Hosts
+from miron_jax.runtime.journal import Journal
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.tokenizers import load_tokenizer
+
+CALLS = "calls"  # folder of the store: requests that the first process hands to the others
 
 
 class Session:
     """One model.  `totals` and `check` are sums over all calls of `scores`.
 
     `model`: an OwnModel, or a folder or hub id; `params`: its weights, which stay where they are; None: its own (of a
-    training run, the last step that `config.steps` selects), on the devices that `config` names.  Raises InputError.
+    training run, the last step that `config.steps` selects), on the devices that `config` names.  `store`: keeps finished
+    scores and texts for a later session of the same weights.  `hosts`: processes that each make a session of the same model
+    and share its work: the first one calls, the others `serve` until it closes; they meet in `store`.  Raises InputError.
     """
 
     def __init__(
@@ -53,9 +67,11 @@ class Session:
         params: Any,
         config: RunConfig,
         say: Callable[[str], None] = lambda line: None,
+        store: Store | None = None,
+        hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
     ) -> None:
         check_backend_flags()
-        self.files = files = files_of(model, config)
+        self.files = files = hosts.first_then_others("model", lambda: files_of(model, config))
         self.architecture = architecture_with(model, files, tokenizer, config)
         placement = Placement.choose(config.sharding, config.mesh) if params is None else None
         state = state_of(files, self.architecture, config, params, placement)
@@ -63,9 +79,12 @@ class Session:
         placement = Placement.of_loaded(state, placement, is_own=isinstance(config_of_model, OwnModel))
         self.totals, self.check = Totals(), SelfCheck(tolerance_of(config_of_model, state, config.dtype))
         self.model = Model(config_of_model, self.architecture.network, state, placement, config.attention)
+        self._store, self._hosts, self._num_calls, self._say = store, hosts, 0, say
+        self._files: list[str] = []  # of calls that run
         with jax.default_matmul_precision("highest"):
             if isinstance(config_of_model, OwnModel):
                 check_own_model(config_of_model, self.model.on_one_device.state, self.check.tolerance)
+            self._journal = None if store is None else self._open_journal(store, config.dtype)
             self.forward = Forward(self.model, config.token_budget, say)
             self.generator = Generator(self.model, self.architecture.tokenizer, self.architecture.eos_ids, say=say)
 
@@ -77,15 +96,104 @@ class Session:
                 f"the tokenizer gives token id {highest}, but the model's vocabulary has {vocab_size}: "
                 "give the model's own tokenizer"
             )
+        name = self._call(requests)
         with jax.default_matmul_precision("highest"):
             cost = cost_model(self.architecture.config)
-            batches = score_request_batches(_parts(requests), self.forward, cost, self.totals, self.check)
-            return [score for scores in batches for score in scores]
+            planned = plan_request_batches(_parts(requests), cost, self.totals, (), self.forward.id_sets)
+            how = {"journal": self._journal, "hosts": self._hosts, "name": name}
+            scores = [score for scores in score_planned(planned, self.forward, self.check, **how) for score in scores]
+        self._keep()
+        return scores
 
     def completions(self, requests: Sequence[TextRequest]) -> list[Generated]:
         """Raises InputError for a request that cannot run."""
+        name = self._call(list(requests))
         with jax.default_matmul_precision("highest"):
-            return self.generator.run(requests)
+            texts = generated(list(requests), self.generator, self._journal, self._hosts, f"{name}/texts")
+        self._keep()
+        return texts
+
+    # Other processes
+
+    def serve(self) -> None:
+        """Take part in the calls of the first process until it closes its session."""
+        while (call := self._hosts.agree(f"call/{self._num_calls + 1}")) is not None:
+            assert self._store is not None
+            content = wait_for(self._store, call)
+            if call.endswith(".npz"):
+                self.scores(_requests_of(content))
+            else:
+                self.completions(_text_requests_of(content))
+
+    def close(self) -> None:
+        """Write what is kept, and let the other processes end."""
+        if self._hosts.is_first:
+            self._hosts.agree(f"call/{self._num_calls + 1}", None)
+        if self._journal is not None:
+            self._journal.__exit__(None, None, None)
+        self._hosts.end()
+
+    def _call(self, requests: Requests | list[TextRequest]) -> str:
+        """The name of a call; the first process hands its requests to the others."""
+        self._num_calls += 1
+        name = f"call/{self._num_calls}"
+        if self._hosts.count > 1 and self._hosts.is_first:
+            assert self._store is not None
+            kind, content = ("npz", _npz(requests)) if isinstance(requests, Requests) else ("json", _json(requests))
+            file = f"{CALLS}/{uuid.uuid4().hex}.{kind}"
+            self._store.put(file, content)
+            self._hosts.agree(name, file)
+            self._files.append(file)
+        return name
+
+    def _keep(self) -> None:
+        if self._journal is not None:
+            self._journal.flush()
+        if self._hosts.count > 1:
+            self._hosts.arrive(f"call/{self._num_calls}/done")
+            if self._hosts.is_first:
+                self._hosts.gather(f"call/{self._num_calls}/done")
+                while self._files and self._store is not None:
+                    self._store.remove(self._files.pop())
+
+    def _open_journal(self, store: Store, dtype: str) -> Journal | None:
+        """None on processes of a mesh that spans hosts, but for the first."""
+        placement, hosts = self.model.placement, self._hosts
+        assert placement is not None
+        hosts.check_shared(store)
+        weights = weights_fingerprint(self.model.on_one_device.state)
+        key = agreed_key(hosts, "session", self.model, self.architecture, weights, dtype)
+        if isinstance(self.model.config, OwnModel):
+            answers = self.check.probe(self.model)
+            key = key_with_answers(hosts, "session", store, key, answers, placement.is_global, self._say)
+        if placement.is_global and not hosts.is_first:
+            return None
+        journal = Journal(store, key, str(hosts.index), self._say).__enter__()
+        hosts.on_leave = journal.flush
+        return journal
+
+
+def _npz(requests: Requests) -> bytes:
+    content = io.BytesIO()
+    np.savez(content, token_ids=requests.token_ids, offsets=requests.offsets, span_start=requests.span_start)
+    return content.getvalue()
+
+
+def _requests_of(content: bytes) -> Requests:
+    with np.load(io.BytesIO(content)) as arrays:
+        no_flags = np.zeros(len(arrays["span_start"]), bool)
+        return Requests(arrays["token_ids"], arrays["offsets"], arrays["span_start"], no_flags, no_flags)
+
+
+def _json(requests: Sequence[TextRequest]) -> bytes:
+    return json.dumps([astuple(request) for request in requests]).encode()
+
+
+def _text_requests_of(content: bytes) -> list[TextRequest]:
+    return [
+        TextRequest(tuple(token_ids), most, tuple(stop), Sampling(*sampling))
+        for token_ids, most, stop, sampling in json.loads(content)
+    ]
 
 
 def _parts(requests: Requests) -> Iterator[Requests]:

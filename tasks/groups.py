@@ -7,15 +7,15 @@ Arrives: a manifest, the sizes of the tasks.  Leaves: `Composite`s.  It delibera
         "easy":      {"of": ["arc_easy", "mmlu_stem", ...]}
     }
 
-`weights`: equal (the default), by_size (questions of each task, or of all tasks of a group), or a number for each member.  A
-group may hold groups that stand before it.
+`weights`: equal (the default), by_size (questions of each task, or of all tasks of a group), or a number for each member.
+`rescaled`: true takes (accuracy - baseline) / (1 - baseline) of each task.  A group may hold groups that stand before it.
 """
 
 import math
 import re
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from rapidfuzz import process
@@ -25,7 +25,13 @@ from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, JsonObject, shown
 
 MACRO = "macro_mean"
-Weights = Mapping[str, float]  # of each task in a group's mean; they sum to 1
+
+
+class Linear(NamedTuple):
+    """A group's number as a sum: its offset, and each task's number times its weight."""
+
+    weights: Mapping[str, float]
+    offset: float = 0.0
 
 
 def written(name: str) -> str:
@@ -34,71 +40,96 @@ def written(name: str) -> str:
 
 
 class Groups(NamedTuple):
-    """The weights of every group's tasks."""
-
-    weights: Mapping[str, Weights]
+    of: Mapping[str, Linear]  # by name of the group
 
     def composites(self, measured: Mapping[str, Measured]) -> dict[str, Composite]:
-        return {name: _mean(weights, measured) for name, weights in self.weights.items()}
+        return {name: _composite(linear, measured) for name, linear in self.of.items()}
 
 
-def read_groups(stated: Json, sizes: Mapping[str, int], names: Mapping[str, str], path: Path) -> Groups:
-    """`stated`: as above; `sizes`: questions of each task, by its name there; `names`: its name in results.
+class Tasks(NamedTuple):
+    """What groups may hold; all by the names that groups use."""
 
-    Raises InputError for groups of what is not there.
-    """
+    sizes: Mapping[str, int]  # questions
+    names: Mapping[str, str]  # in results
+    baselines: Mapping[str, float | None] = MappingProxyType({})
+
+
+def plain_mean(tasks: Sequence[str]) -> Groups:
+    return Groups({MACRO: Linear(dict.fromkeys(tasks, 1 / len(tasks)))})
+
+
+def read_groups(stated: Json, tasks: Tasks, path: Path) -> Groups:
+    """Raises InputError for groups of what is not there."""
     if not isinstance(stated, dict):
         raise InputError(f"{path}: groups is {shown(stated)}, expected names with their members")
-    groups: dict[str, Weights] = {}
+    groups: dict[str, Linear] = {}
     for name, group in stated.items():
-        if name in sizes:
-            raise InputError(f"{path}: group {name!r} has the name of a task, expected another one")
-        if not isinstance(group, dict) or not group.keys() <= {"of", "weights"}:
-            raise InputError(f"{path}: group {name!r} is {shown(group)}, expected the keys of and, if need be, weights")
-        groups[name] = _weights(name, group, groups, sizes, path)
-    return Groups({name: {names[task]: weight for task, weight in each.items()} for name, each in groups.items()})
+        at = f"{path}: group {name!r}"
+        if name in tasks.sizes:
+            raise InputError(f"{at} has the name of a task, expected another one")
+        if not isinstance(group, dict) or not group.keys() <= {"of", "weights", "rescaled"}:
+            raise InputError(f"{at} is {shown(group)}, expected the keys of and, if need be, weights and rescaled")
+        groups[name] = _linear(group, groups, tasks, at)
+    return Groups(
+        {
+            name: Linear({tasks.names[task]: weight for task, weight in linear.weights.items()}, linear.offset)
+            for name, linear in groups.items()
+        }
+    )
 
 
-def _weights(
-    name: str, group: JsonObject, groups: Mapping[str, Weights], sizes: Mapping[str, int], path: Path
-) -> Weights:
-    members, known = group.get("of"), [*sizes, *groups]
+def _linear(group: JsonObject, groups: Mapping[str, Linear], tasks: Tasks, at: str) -> Linear:
+    members = _members(group.get("of"), [*tasks.sizes, *groups], at)
+    shares = {member: _share(group.get("weights", "equal"), groups, tasks.sizes, at, member) for member in members}
+    total = math.fsum(shares.values())
+    if not total > 0:
+        raise InputError(f"{at}: its weights sum to {total}, expected more than 0")
+    weights, offset = dict[str, float](), 0.0
+    for member, share in shares.items():
+        inner = groups[member] if member in groups else _of_task(member, bool(group.get("rescaled")), tasks, at)
+        offset += inner.offset * share / total
+        for task, weight in inner.weights.items():
+            weights[task] = weights.get(task, 0.0) + weight * share / total
+    return Linear(weights, offset)
+
+
+def _of_task(task: str, rescaled: bool, tasks: Tasks, at: str) -> Linear:
+    if not rescaled:
+        return Linear({task: 1.0})
+    baseline = tasks.baselines.get(task)
+    if baseline is None:
+        raise InputError(f"{at} is rescaled, but {task} has no baseline: give it one")
+    return Linear({task: 1 / (1 - baseline)}, -baseline / (1 - baseline))
+
+
+def _members(members: Json, known: Sequence[str], at: str) -> list[str]:
     if not isinstance(members, list) or not members:
-        raise InputError(f"{path}: group {name!r} is of {shown(members)}, expected a list of tasks and earlier groups")
+        raise InputError(f"{at} is of {shown(members)}, expected a list of tasks and earlier groups")
     for member in members:
         if member not in known:
             nearest = process.extractOne(str(member), known)
-            raise InputError(
-                f"{path}: group {name!r} holds {shown(member)}, which is no task and no earlier group: did you mean "
-                f"{nearest[0] if nearest else ''!r}?"
-            )
+            hint = f": did you mean {nearest[0]!r}?" if nearest else ""
+            raise InputError(f"{at} holds {shown(member)}, which is no task and no earlier group{hint}")
     if len(set(members)) < len(members):
-        raise InputError(f"{path}: group {name!r} holds a member twice, expected each once")
-    share = partial(_share, group.get("weights", "equal"), groups, sizes, f"{path}: group {name!r}")
-    shares = [share(member) for member in members]
-    total = math.fsum(shares)
-    if not total > 0:
-        raise InputError(f"{path}: group {name!r}: its weights sum to {total}, expected more than 0")
-    weights: dict[str, float] = {}
-    for member, of_member in zip(members, shares, strict=True):
-        for task, weight in groups.get(member, {member: 1.0}).items():
-            weights[task] = weights.get(task, 0.0) + weight * of_member / total
-    return weights
+        raise InputError(f"{at} holds a member twice, expected each once")
+    return members
 
 
-def _share(stated: Json, groups: Mapping[str, Weights], sizes: Mapping[str, int], at: str, member: str) -> float:
+def _share(stated: Json, groups: Mapping[str, Linear], sizes: Mapping[str, int], at: str, member: str) -> float:
     if stated == "equal":
         return 1.0
     if stated == "by_size":
-        return float(sum(sizes[task] for task in groups.get(member, (member,))))
+        return float(sum(sizes[task] for task in groups[member].weights) if member in groups else sizes[member])
     weight = stated.get(member) if isinstance(stated, dict) else stated
     if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 <= weight < math.inf:
         raise InputError(f"{at}: the weight of {member!r} is {shown(weight)}, expected equal, by_size or a number each")
     return float(weight)
 
 
-def _mean(weights: Weights, measured: Mapping[str, Measured]) -> Composite:
-    values = {task: measured[task].accuracy if task in measured else None for task in weights}
+def _composite(linear: Linear, measured: Mapping[str, Measured]) -> Composite:
+    values = {task: measured[task].accuracy if task in measured else None for task in linear.weights}
     missing = tuple(task for task, value in values.items() if value is None)
-    total = None if missing else math.fsum(weights[task] * (value or 0.0) for task, value in values.items())
-    return Composite(total, not missing, missing, {} if missing else dict(weights))
+    if missing:
+        return Composite(None, False, missing, {})
+    terms = [linear.weights[task] * (value or 0.0) for task, value in values.items()]
+    return Composite(math.fsum([linear.offset, *terms]), True, (), dict(linear.weights))

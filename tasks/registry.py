@@ -5,9 +5,10 @@ order.  It deliberately names no suite, and does not know whether a task's data 
 """
 
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ from miron_jax.tasks.gauntlet import yaml_files
 from miron_jax.tasks.generators.eval_uation_gen import sets as eval_uation_gen
 from miron_jax.tasks.own_tasks import yaml_task
 from miron_jax.tasks.request_sets import requests_suite
+
+GROUP = "miron_jax.tasks"  # entry points of other packages' suites
 
 
 def find_suites(folder: Path, package: str) -> dict[str, Suite[AnyTask]]:
@@ -55,7 +58,32 @@ def _suite_files(folder: Path) -> list[Path]:
     return [path for path in (*(folder / f"{name}.py" for name in names), *inner) if path.is_file()]
 
 
-SUITES = find_suites(Path(tasks.__path__[0]), tasks.__name__)
+def installed_suites(known: Collection[str]) -> dict[str, Suite[AnyTask]]:
+    """Suites of other packages, by their entry points of GROUP: each names a `Suite`, or a list of them.
+
+    Raises InputError for one that cannot be loaded, or bears a name of `known`.
+    """
+    suites_by_name: dict[str, Suite[AnyTask]] = {}
+    for entry in entry_points(group=GROUP):
+        at = f"the package {entry.dist.name if entry.dist else entry.value}, entry point {entry.name} of {GROUP}"
+        try:
+            loaded = entry.load()
+        except Exception as error:  # another package's code may raise anything
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            raise InputError(f"{at} cannot be loaded ({why:.200}): mend it, or uninstall the package") from None
+        for suite in loaded if isinstance(loaded, list | tuple) else [loaded]:
+            if not isinstance(suite, Suite):
+                raise InputError(
+                    f"{at} is a {type(suite).__name__}, expected a Suite: mend it, or uninstall the package"
+                )
+            if suite.name in known or suite.name in suites_by_name:
+                raise InputError(f"{at}: there is a suite {suite.name} already: give it another name")
+            suites_by_name[suite.name] = suite
+    return suites_by_name
+
+
+_OWN = find_suites(Path(tasks.__path__[0]), tasks.__name__)
+SUITES = {**_OWN, **installed_suites(_OWN)}
 SUITE_NAMES = (*SUITES, yaml_files.NAME)
 
 

@@ -18,7 +18,7 @@ from miron_jax.definitions.data_files import json_rows
 from miron_jax.definitions.records import DataFile, Document, Suite, Task, TextProfile
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject, parse_json, shown
-from miron_jax.tasks.groups import MACRO, Groups, written
+from miron_jax.tasks.groups import plain_mean, written
 
 NAME = "text"
 _FORMATS = (".jsonl", ".json", ".parquet", ".txt")
@@ -51,8 +51,8 @@ def read_suite(folder: Path, stride: int | None = None) -> Suite[Task[TextProfil
             main="bits_per_byte",
             examples=partial(_documents, name, files),
         )
-    groups = Groups({MACRO: dict.fromkeys(tasks, 1 / len(tasks))})
-    return Suite(NAME, tuple(tasks.values()), groups.composites, lambda data_dir, fetch: Path())
+    composites = plain_mean(list(tasks)).composites
+    return Suite(NAME, tuple(tasks.values()), composites, lambda data_dir, fetch: Path())
 
 
 def _stem(path: Path) -> str:

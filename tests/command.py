@@ -1,5 +1,6 @@
 """The command in this process, as its tests run it, and what it runs on."""
 
+import json
 import math
 import signal
 from collections.abc import Callable
@@ -50,6 +51,17 @@ def common(place: Place, output: Path, *more: str) -> list[str]:
         f"--model={place.model}", f"--data_dir={place.data}", f"--output={output}", f"--tasks={TASKS}",
         "--allow_changed_data", "--compilation_cache=", *more,
     ]  # fmt: skip
+
+
+def run(miron: Any, model: Path, output: Path, *flags: str) -> dict[str, Any]:
+    """results.json of an `eval` that ends well."""
+    ran = miron("eval", f"--model={model}", f"--output={output}", "--compilation_cache=", *flags)
+    assert ran.status == 0, ran.err
+    return json.loads((output / "results.json").read_text())
+
+
+def samples(output: Path, task: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (output / "samples" / f"{task}.jsonl").read_text().splitlines()]
 
 
 def finite_or_null(value: Any) -> bool:

@@ -31,9 +31,10 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # kills, programs that are run, whole suites against plain scoring, lm-eval, tasks of a user's own, wheels.
 SLOW = {
     "answers", "benchmarks", "cheats", "demo", "dialogues", "evaluator", "extending", "fuzz", "hf_config", "hf_flax",
-    "hf_reader", "hosts", "journal", "lm_eval", "lm_eval_use", "mera_run", "miron", "model_parity", "orbax_layouts",
-    "own_factory", "own_model", "own_tasks", "packaging", "param_map", "recipes", "requests", "rope_class", "sandbox",
-    "sharding", "text", "tpu", "tpu_plan", "training_run", "uation_gen", "uation_gen_stories", "uation_gen_user",
+    "hf_reader", "hosts", "journal", "lm_eval", "lm_eval_hosts", "lm_eval_use", "mera_run", "miron", "model_parity",
+    "orbax_layouts",
+    "own_factory", "own_model", "own_rules", "own_tasks", "packaging", "param_map", "recipes", "requests", "rope_class",
+    "sandbox", "sharding", "text", "tpu", "tpu_plan", "training_run", "uation_gen", "uation_gen_stories", "uation_gen_user",
     "uation_gen_words", "uation_run",
 }  # fmt: skip
 

@@ -76,7 +76,9 @@ NEW = {
     "save_byte_losses",
     "results_format",
     "stride",
-}  # since then
+    "describe",
+    "check",
+}  # since then; fmt: skip
 
 
 def test_every_flag_of_before_is_a_flag_of_a_command() -> None:

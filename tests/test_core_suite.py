@@ -331,6 +331,7 @@ def test_select_keeps_published_order_without_duplicates():
         "miron",
         "miron-gen",
         "miron-gen-prefixspace",
+        "text",
     ]
     assert [task.name for task in select("core").tasks] == list(TASKS)
     chosen = select("core/copa, core/arc_*,core/arc_easy")
@@ -353,3 +354,16 @@ def test_select_keeps_published_order_without_duplicates():
 def test_select_suggests_the_nearest(patterns: str, message: str):
     with pytest.raises(InputError, match=message):
         select(patterns)
+
+
+def test_core_soft_by_hand() -> None:
+    """The plain mean over the 13 tasks that choose of (choice_prob_norm - b) / (1 - b)."""
+    chance = {
+        name: Measured(0.9, 10, {"accuracy": 0.9, "choice_prob_norm": b}) for name, b in core.BASELINES_SOFT.items()
+    }
+    assert core.composites(chance)["CORE-soft"].value == pytest.approx(0.0, abs=FLOAT64)
+    copa = {"core/copa": Measured(0.9, 10, {"accuracy": 0.9, "choice_prob_norm": 0.6})}
+    assert core.composites({**chance, **copa})["CORE-soft"].value == pytest.approx(0.1 / 0.5 / 13, rel=FLOAT64)
+    del chance["core/piqa"]
+    lacking = core.composites(chance)["CORE-soft"]
+    assert (lacking.value, lacking.missing, lacking.metric) == (None, ("core/piqa",), "choice_prob_norm")

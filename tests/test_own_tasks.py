@@ -14,49 +14,14 @@ from miron_jax.definitions.data_files import json_rows
 from miron_jax.errors import InputError
 from miron_jax.tasks.own_tasks.templates import value_of
 from miron_jax.tasks.own_tasks.yaml_task import read_suite
-from tests.command import Place
+from tests.command import Place, run, samples
+from tests.own_tasks import PLAIN, ROWS, logprobs, write
 from tests.tolerances import CONTINUATION
-
-ROWS = [
-    {"question": f"the {word} hill is", "options": ["hot", "cold rain", "small"], "answer": i % 3, "n": i}
-    for i, word in enumerate(("green", "small", "cold", "hot", "rain", "sun", "where"))
-]
-PLAIN = """\
-task: hills
-data: hills.jsonl
-question: "Question: {{question}}"
-choices: options
-gold: answer
-delimiter: "\\nAnswer: "
-num_fewshot: 2
-baseline: 0.333
-"""
-
-
-def write(folder: Path, text: str = PLAIN, rows: list[dict[str, Any]] = ROWS, name: str = "hills") -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "hills.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / f"{name}.yaml").write_text(text)
-    return folder / f"{name}.yaml"
-
-
-def run(miron: Any, place: Place, output: Path, *flags: str) -> dict[str, Any]:
-    ran = miron("eval", f"--model={place.model}", f"--output={output}", "--compilation_cache=", *flags)
-    assert ran.status == 0, ran.err
-    return json.loads((output / "results.json").read_text())
-
-
-def samples(output: Path, task: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (output / "samples" / f"{task}.jsonl").read_text().splitlines()]
-
-
-def logprobs(output: Path, task: str) -> list[list[float]]:
-    return [[option["logprob"] for option in sample["options"]] for sample in samples(output, task)]
 
 
 def test_eight_lines_make_a_task(miron: Any, place: Place, tmp_path: Path) -> None:
     path = write(tmp_path / "tasks")
-    results = run(miron, place, tmp_path / "out", f"--task_path={path}")
+    results = run(miron, place.model, tmp_path / "out", f"--task_path={path}")
     task = results["tasks"]["own/hills"]
     assert (task["n"], task["baselines"]["random"]) == (7, 0.333)
     assert task["profile"]["protocol"] == "core (nanochat)"
@@ -86,7 +51,7 @@ def test_every_format_holds_the_same_records(miron: Any, place: Place, tmp_path:
             text.replace("hills.jsonl", f"hills.{suffix}").replace("task: hills", f"task: {suffix}"),
             name=suffix,
         )
-    run(miron, place, tmp_path / "out", f"--task_path={folder}", "--tasks=own")
+    run(miron, place.model, tmp_path / "out", f"--task_path={folder}", "--tasks=own")
     expected = logprobs(tmp_path / "out", "own/hills")
     for suffix in ("json", "csv", "tsv", "parquet"):
         assert logprobs(tmp_path / "out", f"own/{suffix}") == expected
@@ -115,7 +80,7 @@ def test_rules_of_core_are_those_of_core(miron: Any, place: Place, tmp_path: Pat
     lambada = f'{{task: lambada, kind: continuation, data: "{data}/language_understanding/lambada_openai.jsonl"'
     (tmp_path / "lambada.yaml").write_text(lambada + ", question: context, answer: continuation}")
     flags = (f"--task_path={tmp_path}", f"--data_dir={place.data}", "--allow_changed_data")
-    results = run(miron, place, tmp_path / "out", *flags, "--tasks=own,core/arc_easy,core/lambada_openai")
+    results = run(miron, place.model, tmp_path / "out", *flags, "--tasks=own,core/arc_easy,core/lambada_openai")
     for own, core in (("own/easy", "core/arc_easy"), ("own/lambada", "core/lambada_openai")):
         assert logprobs(tmp_path / "out", own) == logprobs(tmp_path / "out", core)
         assert results["tasks"][own]["metrics"] == results["tasks"][core]["metrics"]
@@ -131,7 +96,7 @@ def test_rules_of_lm_eval_are_those_of_lm_eval(miron: Any, place: Place, tmp_pat
 
     folder = tmp_path / "tasks"
     write(folder, PLAIN.replace("delimiter", "rules: lm_eval\ndelimiter").replace('"\\nAnswer: "', '" "'))
-    run(miron, place, tmp_path / "out", f"--task_path={folder}")
+    run(miron, place.model, tmp_path / "out", f"--task_path={folder}")
     theirs = {
         "task": "hills", "dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(folder / "hills.jsonl")}},
         "test_split": "test", "fewshot_split": "test", "output_type": "multiple_choice", "num_fewshot": 2,
@@ -152,7 +117,7 @@ def test_rules_of_lm_eval_are_those_of_lm_eval(miron: Any, place: Place, tmp_pat
 def test_a_task_that_writes(miron: Any, place: Place, tmp_path: Path) -> None:
     text = "task: write\nkind: generation\ndata: hills.jsonl\nquestion: question\nanswer: options\nextra_tokens: 2\n"
     path = write(tmp_path / "tasks", text)
-    results = run(miron, place, tmp_path / "out", f"--task_path={path}", "--limit=3")
+    results = run(miron, place.model, tmp_path / "out", f"--task_path={path}", "--limit=3")
     assert results["tasks"]["own/write"]["n"] == 3
     assert all(sample["generated"] is not None for sample in samples(tmp_path / "out", "own/write"))
 
@@ -174,6 +139,13 @@ def test_gold(value: Any, gold: int | None, tmp_path: Path) -> None:
     ("change", "sentence"),
     [
         (("task: hills", "task: ../hills"), "task is '../hills', expected letters"),
+        (("baseline: 0.333", "normalizer: median"), "normalizer is 'median', expected one of mean, exp_mean, sum, char"),
+        (("baseline: 0.333", "fewshot_draw: first"), "fewshot_draw is 'first', expected per_item_SEED, stream_SEED or"),
+        (("baseline: 0.333", "categories: macro"), "categories is macro, but no category is taken"),
+        (("baseline: 0.333", "fewshot_data: no.csv"), "fewshot_data names"),
+        (("data: hills.jsonl", "data: {hub: us/x}"), "data is {'hub': 'us/x'}, expected {hub: owner/name, config: NAME"),
+        (("data: hills.jsonl", "data: {hub: us/x, files: ../x}"), "leads out of the data set"),
+        ((PLAIN, "groups: {a: {of: [b]}}"), "there are groups and no task"),
         (("gold: answer", "golden: answer"), "key 'golden' is not known, did you mean 'gold'?"),
         (("gold: answer", ""), "gold is None, expected a field's name or a template"),
         (("choices: options", "answer: options"), "key 'answer' is not of a task of kind choice"),
@@ -206,7 +178,7 @@ def test_wrong_files_are_one_sentence(
 def test_wrong_paths_and_names_that_clash(miron: Any, place: Place, tmp_path: Path) -> None:
     for paths, sentence in (
         (tmp_path / "absent.yaml", "absent.yaml cannot be read (No such file or directory)"),
-        (tmp_path, "the folder has no .yaml file"),
+        (tmp_path, "the folder has no .yaml or .py file"),
         (f"{write(tmp_path / 'a')},{write(tmp_path / 'b')}", "has a task own/hills too: give one another name"),
     ):
         ran = miron("eval", f"--model={place.model}", f"--output={tmp_path / 'out'}", f"--task_path={paths}")

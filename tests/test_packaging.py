@@ -50,6 +50,7 @@ STAGES = (
     "run",
     "bench",
     "topology_plan",
+    "describe",
     "session",
     "evaluator",
     "lm_eval",

@@ -11,7 +11,7 @@ import pytest
 
 from miron_jax.errors import InputError
 from miron_jax.tasks.request_sets.requests_suite import read_suite
-from tests.command import Place, common
+from tests.command import Place, common, run, samples
 from tests.tolerances import COMPONENT, FLOAT64, TOKEN
 from tests.torch_folders import FOLDERS, torch_folder
 
@@ -34,16 +34,6 @@ def plain(pairs: list[tuple[str, str, int]] = PAIRS) -> list[dict[str, Any]]:
         {"task": f"part {task}", "doc_id": i, "context": context, "continuation": continuation}
         for i, (context, continuation, task) in enumerate(pairs)
     ]
-
-
-def run(miron: Any, model: Path, output: Path, *flags: str) -> dict[str, Any]:
-    ran = miron("eval", f"--model={model}", f"--output={output}", "--compilation_cache=", *flags)
-    assert ran.status == 0, ran.err
-    return json.loads((output / "results.json").read_text())
-
-
-def samples(output: Path, task: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (output / "samples" / f"{task}.jsonl").read_text().splitlines()]
 
 
 def test_a_set_is_scored_and_its_tasks_are_averaged(miron: Any, place: Place, tmp_path: Path) -> None:

@@ -19,8 +19,7 @@ from miron_jax.statistics.estimate import ratio
 from miron_jax.tasks.text import read_suite
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.windows import byte_ends, spread, windows
-from tests.command import Place
-from tests.test_requests import run, samples
+from tests.command import Place, run, samples
 from tests.tolerances import FLOAT64, TOKEN
 from tests.torch_folders import FOLDERS, tokenizer_of
 

@@ -55,6 +55,14 @@ _EXPORT = {
         False, "export", "With --articles: Ukrainian words for 1 to 99 are masked too, not only digits.", "bool"
     ),
 }
+_TASKS = {
+    "describe": Setting(
+        None,
+        "tasks",
+        "Names or globs of tasks: print wording, rules, an example with its tokens, baselines, and what to look at.",
+    ),
+    "check": Setting(None, "tasks", "Only read these files of tasks and their data, and say what is wrong.", "list"),
+}
 _HUMANS = {
     "annotations": Setting(None, "annotations", "Files with one answer a line, TSV or CSV, of one task.", "list"),
     "input_columns": Setting(
@@ -91,13 +99,25 @@ _REPORT = {
         "v1.2", "submission", "Of --mera_submission and --check_submission.", "enum", ("v1", "v1.2")
     ),
 }
-EVERY: dict[str, Setting] = {**SETTINGS, **_DEVICES, **_HOSTS, **_PLAN, **_EXPORT, **_HUMANS, **_REPORT}
+EVERY: dict[str, Setting] = {**SETTINGS, **_DEVICES, **_HOSTS, **_PLAN, **_TASKS, **_EXPORT, **_HUMANS, **_REPORT}
 _RUN = (*SETTINGS, *_DEVICES, *_HOSTS)
 OF_COMMAND: dict[str, tuple[str, ...]] = {
     "eval": _RUN,
     "plan": (*_RUN, *_PLAN),  # the flags of eval, so that one flagfile serves all three
     "bench": _RUN,
-    "tasks": ("data_dir", "icl_tasks", "eval_gauntlet", "task_path", "requests", "items_per_category", *_EXPORT),
+    "tasks": (
+        "data_dir",
+        "icl_tasks",
+        "eval_gauntlet",
+        "task_path",
+        "requests",
+        "items_per_category",
+        "model",
+        "tokenizer",
+        "max_length",
+        *_TASKS,
+        *_EXPORT,
+    ),
     "humans": (*_HUMANS, "detox_scorer", "output"),
     "report": (*_REPORT, "output", "data_dir"),
 }

@@ -1,16 +1,18 @@
-"""`miron-jax tasks`: lists suites with the state of their data, or exports the rows of generated benchmarks.
+"""`miron-jax tasks`: lists suites with the state of their data, describes or checks tasks, exports generated rows.
 
-Arrives: folders of data.  Leaves: a table on screen, or exported files.  It deliberately does not know models.
+Arrives: folders of data.  Leaves: a table or lines on screen, or exported files.  It deliberately loads no weights.
 """
 
+import os
 import sys
 from pathlib import Path
 
 from absl import flags
 
 from miron_jax.cli.run_config import data_dir, local, task_path
+from miron_jax.config import RunConfig
 from miron_jax.errors import InputError, printable
-from miron_jax.files.places import local_path
+from miron_jax.files.places import local_path, place
 
 FLAGS = flags.FLAGS
 
@@ -33,10 +35,51 @@ def command() -> None:
             print(printable(str(path)))
         return
 
-    texts = next((Path(folder) for suite, folder in data_dir() if suite == "text"), None)
-    icl_tasks, eval_gauntlet, requests = map(local, (FLAGS.icl_tasks, FLAGS.eval_gauntlet, FLAGS.requests))
-    every = suites(icl_tasks, eval_gauntlet, task_path() or (), requests, texts)
-    print_tasks(every.values(), data_dir(), about)
+    if FLAGS.check:
+        _check(FLAGS.check)
+    elif FLAGS.describe is not None:
+        _describe(FLAGS.describe)
+    else:
+        texts = next((Path(folder) for suite, folder in data_dir() if suite == "text"), None)
+        icl_tasks, eval_gauntlet, requests = map(local, (FLAGS.icl_tasks, FLAGS.eval_gauntlet, FLAGS.requests))
+        every = suites(icl_tasks, eval_gauntlet, task_path() or (), requests, texts)
+        print_tasks(every.values(), data_dir(), about)
+
+
+def _check(paths: list[str]) -> None:
+    """Read tasks of the user's own with all their examples."""
+    from miron_jax.task_kinds.kinds import kind_of
+    from miron_jax.tasks.own_tasks.yaml_task import read_suite
+
+    config = RunConfig("demo", ("own",), task_path=tuple(map(place, paths)))
+    suite = read_suite(config.task_path or ())
+    folder = suite.locate(None, True)
+    for task in suite.tasks:
+        examples = kind_of(task).load(task, folder, config, runs=False)
+        print(printable(f"{task.name}: {task.kind}, {len(examples)} examples, nothing is wrong"))
+    suite.composites({})  # groups name tasks that are there
+
+
+def _describe(names: str) -> None:
+    os.environ["JAX_PLATFORMS"] = "cpu"  # nothing is computed
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    from miron_jax.describe import describe
+
+    config = RunConfig(
+        local(FLAGS.model) or "",
+        tuple(name for name in names.split(",") if name),
+        tokenizer=local(FLAGS.tokenizer),
+        data_dir=data_dir(),
+        icl_tasks=local(FLAGS.icl_tasks),
+        eval_gauntlet=local(FLAGS.eval_gauntlet),
+        task_path=task_path(),
+        requests=local(FLAGS.requests),
+        items_per_category=FLAGS.items_per_category,
+        max_length=FLAGS.max_length,
+        allow_changed_data=True,
+    )
+    for line in describe(config):
+        print(printable(line))
 
 
 def _say(line: str) -> None:

@@ -232,9 +232,10 @@ class Task(Generic[AnyProfile]):
     chance: "Chance | None" = None  # baselines that depend on the examples
     clusters: str | None = None  # what dependent examples share; None: examples are independent
     reference: Mapping[str, float] = field(default_factory=dict)  # published models' accuracy, only displayed
-    examples: "Callable[[], list[AnyExample]] | None" = (
-        None  # of a file of several tasks; None: `parse` reads each line
-    )
+    shots_from: "Callable[[], list[AnyExample]] | None" = None  # examples of another file; None: the task's own
+    # Reads a file of several tasks, or several files; None: `parse` reads each line of `file`.
+    examples: "Callable[[], list[AnyExample]] | None" = None
+    licence: str = ""  # of the data; "": not known here
 
 
 @dataclass(frozen=True, slots=True)

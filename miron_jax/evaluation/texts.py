@@ -35,16 +35,16 @@ def generate_texts(
     """
     pairs = list(zip(kinds, scores, strict=True))
     requests = [request for kind, task_scores in pairs for request in kind.texts(task_scores)]
-    texts = iter(_generated(requests, generator, journal, hosts, f"{name}/texts"))
+    texts = iter(generated(requests, generator, journal, hosts, f"{name}/texts"))
     if hosts.is_first:
         for kind, task_scores in pairs:
             kind.take_texts(task_scores, texts)
 
 
-def _generated(
+def generated(
     requests: list[TextRequest], generator: Generator, journal: Journal | None, hosts: Hosts, name: str
 ) -> list[Generated]:
-    """One completion per request, on the first host; [] on the others."""
+    """One completion per request, on the first host; [] on the others.  See `generate_texts`."""
 
     def finished(request: TextRequest, text: Generated) -> None:
         hosts.step()

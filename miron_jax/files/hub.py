@@ -42,11 +42,12 @@ def cache_folder(suite: str, revision: str | None) -> Path:
     return data_cache(suite if revision is None else f"{suite}@{revision.replace('/', '-')}")
 
 
-def fetch_data_set(repository: Repository, folder: Path, patterns: Sequence[str], suite: str) -> None:
+def fetch_data_set(repository: Repository, folder: Path, patterns: Sequence[str], suite: str, remedy: str = "") -> None:
     """Download the files of a data set that match `patterns` into `folder`, unless the folder is complete.
 
     The folder appears only when it is complete, and later edits on the hub do not change it: a file that it loses later is
-    downloaded at the folder's commit.  Raises InputError for every error of the hub's client, HF_HUB_OFFLINE among them.
+    downloaded at the folder's commit.  `remedy`: what to do where there is a network, in place of --data_dir.  Raises
+    InputError for every error of the hub's client, HF_HUB_OFFLINE among them.
     """
     remove_abandoned(folder.parent)
     lost = _lost_files(folder)
@@ -67,9 +68,10 @@ def fetch_data_set(repository: Repository, folder: Path, patterns: Sequence[str]
         if folder.is_dir() and not lost:  # another run has fetched it meanwhile
             return
         absent = f"{suite} data: {lost[0]} is" if lost else f"{suite} data are"
+        remedy = remedy or f" and pass --data_dir={suite}=FOLDER"
         raise InputError(
             f"{absent} neither in {folder} nor to be had from {repository.id} on the Hugging Face hub "
-            f"({' '.join(str(error).split()):.160}): fetch it where there is a network and pass --data_dir={suite}=FOLDER"
+            f"({' '.join(str(error).split()):.160}): fetch it where there is a network{remedy}"
         ) from error
 
 

@@ -79,6 +79,18 @@ class Store:
             (self.root / name).unlink()
 
 
+def wait_for(store: Store, name: str) -> bytes:
+    """An object that another host has just put there.  Raises InputError if it is not seen for SEEN_SECONDS."""
+    start = time.monotonic()
+    while not store.has(name):
+        if time.monotonic() - start > SEEN_SECONDS:
+            raise InputError(
+                f"{store.name}/{name}, which process 0 wrote, is not seen here: name a folder that all share"
+            )
+        time.sleep(0.05)
+    return store.get(name)
+
+
 @contextlib.contextmanager
 def _errors_as_oserror(path: str) -> Iterator[None]:
     """Raise the errors of a store's client as OSError: each client has other classes."""

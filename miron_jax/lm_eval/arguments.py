@@ -5,10 +5,12 @@ does not know models.
 """
 
 import difflib
+import os
 from typing import Any
 
 from miron_jax.config import SETTINGS, RunConfig, parse_mesh
 from miron_jax.errors import InputError
+from miron_jax.runtime.hosts import Hosts, join
 
 OPTIONS = tuple(
     name
@@ -16,7 +18,10 @@ OPTIONS = tuple(
     if declared.topic in ("model", "devices")
     and name not in ("model", "tokenizer", "max_length", "watch", "watch_timeout")
 )
-OWN = ("pretrained", "tokenizer", "max_length", "max_gen_toks", "add_bos_token", "prefix_token_id", "seed")
+HOSTS = ("distributed", "coordinator", "num_processes", "process_id", "peer_timeout")
+OWN = (
+    "pretrained", "tokenizer", "max_length", "max_gen_toks", "add_bos_token", "prefix_token_id", "seed", "journal", *HOSTS,
+)  # fmt: skip
 
 
 def run_config(model: str, options: dict[str, Any]) -> RunConfig:
@@ -35,6 +40,30 @@ def run_config(model: str, options: dict[str, Any]) -> RunConfig:
     if isinstance(given.get("mesh"), str):
         given["mesh"] = parse_mesh(given["mesh"].replace(";", ","))  # lm-eval divides its arguments at commas
     return RunConfig(model=model, tasks=("none",), **given)
+
+
+def hosts_of(options: dict[str, Any], journal: str | None) -> Hosts:
+    """Connects to the other processes that the options name, and takes those out of `options`.  Raises InputError."""
+    given = {name: options.pop(name, None) for name in HOSTS}
+    if not any(value is not None for name, value in given.items() if name != "peer_timeout"):
+        return Hosts()
+    address, distributed = given["coordinator"], truth("distributed", given["distributed"] or False)
+    timeout = 60.0 if given["peer_timeout"] is None else float(whole_number("peer_timeout", given["peer_timeout"], 5))
+    three = (address, given["num_processes"], given["process_id"])
+    if (distributed and three != (None, None, None)) or (not distributed and None in three):
+        raise InputError(
+            "model_args: coordinator, num_processes and process_id go together: give all three to each process, or "
+            "distributed=true where the cluster tells of them"
+        )
+    if journal is None:
+        raise InputError("model_args: several processes meet in a folder that all of them see: give journal=FOLDER")
+    count, index = (None if value is None else whole_number("process", value, 0) for value in three[1:])
+    if count is not None and index is not None and index >= count:
+        raise InputError(f"model_args: process_id is {index}, expected 0 to {count - 1}, below num_processes")
+    hosts = join(None if address is None else str(address), count, index, timeout)
+    if not hosts.is_first:
+        os.environ["HF_HUB_OFFLINE"] = "1"  # process 0 fetches into the cache that the hosts share
+    return hosts
 
 
 def whole_number(name: str, value: Any, low: int) -> int:

@@ -4,8 +4,10 @@ Arrives: lm-eval's instances.  Leaves: (log-likelihood, greedy) pairs, log-likel
 deliberately does not know tasks.
 """
 
+import atexit
 import json
 import logging
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
@@ -22,7 +24,8 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from miron_jax import __version__
 from miron_jax.engine.text_requests import Generated, TextRequest
 from miron_jax.errors import InputError
-from miron_jax.lm_eval.arguments import run_config, truth, whole_number
+from miron_jax.files.store import Store
+from miron_jax.lm_eval.arguments import hosts_of, run_config, truth, whole_number
 from miron_jax.lm_eval.completions import ignored_settings, text_request
 from miron_jax.model.fingerprint import tokenizer_fingerprint, weights_fingerprint
 from miron_jax.model.own import OwnModel
@@ -48,6 +51,11 @@ class MironLM(TemplateLM):
     context; None: BOS, or EOS.  `seed`: of drawn completions.  `options`: further flags of `miron-jax eval`, such as dtype,
     sharding, mesh, token_budget, steps.
 
+    `journal`: a folder or URL where finished scores and completions are kept as they come; the same requests of the same
+    weights are read from there.  Several processes share the work with `distributed=true`, or `coordinator`,
+    `num_processes` and `process_id` as `miron-jax eval` has them, and a `journal` that all of them see: each runs the same
+    command; in all but the first one the constructor works for the first until that ends, and then ends the process.
+
     lm-eval passes `batch_size`, `max_batch_size`, `device` and `trust_remote_code` whatever the model is: they have no
     meaning here.  All devices are used, and to lm-eval they are one.  Raises InputError.
     """
@@ -63,6 +71,7 @@ class MironLM(TemplateLM):
         add_bos_token: bool | None = None,
         prefix_token_id: int | None = None,
         seed: int | None = None,
+        journal: str | Path | None = None,
         batch_size: Any = None,
         max_batch_size: Any = None,
         device: Any = None,
@@ -70,14 +79,24 @@ class MironLM(TemplateLM):
         **options: Any,
     ) -> None:
         super().__init__()
+        hosts = hosts_of(options, None if journal is None else str(journal))
         self.config = run_config("OwnModel" if isinstance(pretrained, OwnModel) else str(pretrained), options)
         self.max_gen_toks = 256 if max_gen_toks is None else whole_number("max_gen_toks", max_gen_toks, 0)
         self.seed = 0 if seed is None else whole_number("seed", seed, 0)
         self.add_bos_token = None if add_bos_token is None else truth("add_bos_token", add_bos_token)
         self._prefix = None if prefix_token_id is None else whole_number("prefix_token_id", prefix_token_id, 0)
         max_length = None if max_length is None else whole_number("max_length", max_length, 1)
-        self.session = Session(pretrained, tokenizer, params, self.config)
+        store = None if journal is None else Store(str(journal))
+        self.session = Session(pretrained, tokenizer, params, self.config, store=store, hosts=hosts)
         self.tokenizer = self.session.architecture.tokenizer
+        generator = self.session.generator
+        generator.eos_ids = generator.eos_ids | ({self.eot_token_id} if self.eot_token_id is not None else set())
+        if not hosts.is_first:
+            self.session.serve()
+            self.session.close()
+            sys.exit(0)
+        if store is not None:
+            atexit.register(self.session.close)
         self._encode = encoder(self.tokenizer)
         self._first = self._missing_bos()
         self.max_length = self._window(max_length)
@@ -85,8 +104,6 @@ class MironLM(TemplateLM):
             raise InputError("the tokenizer has neither BOS nor EOS, which stands before texts: give prefix_token_id")
         self._prefix_text = self.tokenizer.decode(self.prefix_token_id)
         self._keeps_space = self.tokenizer.decode(self._encode([" a"], False)[0]).startswith(" ")
-        generator = self.session.generator
-        generator.eos_ids = generator.eos_ids | ({self.eot_token_id} if self.eot_token_id is not None else set())
 
     # Tokens
 

@@ -4,9 +4,16 @@ Arrives: numbers of rows.  Leaves: orders, and shots as positions in the pool.  
 """
 
 import random
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import count, repeat
+from typing import Any
 
 from miron_jax.definitions.rules import Rule
+
+Order = Callable[[int], list[int]]
+Draw = Callable[[int, int], Iterator[list[int]]]
 
 
 def _shuffled(seed: int, num_rows: int) -> list[int]:
@@ -17,23 +24,28 @@ def _shuffled(seed: int, num_rows: int) -> list[int]:
 
 # Orders: number of rows -> rows in the suite's own order, before any limit.
 FILE_ORDER = Rule("file", lambda num_rows: list(range(num_rows)))
-SHUFFLE_1337 = Rule("shuffle_1337", lambda num_rows: _shuffled(1337, num_rows))
-SHUFFLE_42 = Rule("shuffle_42", lambda num_rows: _shuffled(42, num_rows))
 
 
-def _per_item_1234(num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
+def shuffle(seed: int) -> Rule[Order]:
+    return Rule(f"shuffle_{seed}", partial(_shuffled, seed))
+
+
+SHUFFLE_1337, SHUFFLE_42 = shuffle(1337), shuffle(42)
+
+
+def _per_item(seed: int, num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
     # The published rule samples from a list of all positions but idx.  random.sample chooses by the list's length
     # alone, so a range of that length gives the same positions without building the list: with idx 2 of 5 the list
     # is [0, 1, 3, 4], and position j holds j below idx and j + 1 from idx on.
     for idx in range(num_pool):
-        positions = random.Random(1234 + idx).sample(range(num_pool - 1), num_fewshot)
+        positions = random.Random(seed + idx).sample(range(num_pool - 1), num_fewshot)
         yield [j + (j >= idx) for j in positions]
 
 
-def _stream_1234(num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
+def _stream(seed: int, num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
     # composer 0.17.2, _get_fewshot_sample_idxs: the example itself may be sampled and is then replaced by another.  Shots
     # come in the order in which CPython iterates over the set, so the set has to be built by the same steps.
-    stream = random.Random(1234)
+    stream = random.Random(seed)
     for idx in range(num_pool):
         shots = set(stream.sample(range(num_pool), min(num_pool - 1, num_fewshot)))
         if idx in shots:
@@ -46,18 +58,19 @@ def _stream_1234(num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
         yield list(shots)
 
 
-def _stream_lm_eval(num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
+def _stream_lm_eval(seed: int, num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
     # lm-eval 0.4.13, ContextSampler with the task's own split: one more is drawn, and the example itself left out.
-    stream = random.Random(1234)
+    stream = random.Random(seed)
     for idx in range(num_pool):
         drawn = stream.sample(range(num_pool), num_fewshot + 1) if num_fewshot else []
         yield [j for j in drawn if j != idx][:num_fewshot]
 
 
 # Few-shot sampling: (size of the pool, number of shots) -> for example 0, 1, 2, ...: positions in the pool, in prompt order.
-PER_ITEM_1234 = Rule("per_item_1234", _per_item_1234)  # random.Random(1234 + idx).sample over the others
-STREAM_1234 = Rule("stream_1234", _stream_1234)  # one random.Random(1234) for all, in set order
-STREAM_LM_EVAL = Rule("stream_lm_eval", _stream_lm_eval)  # one random.Random(1234) for all, in the order of the draw
+PER_ITEM_1234 = Rule("per_item_1234", partial(_per_item, 1234))  # random.Random(1234 + idx).sample over the others
+STREAM_1234 = Rule("stream_1234", partial(_stream, 1234))  # one random.Random(1234) for all, in set order
+# One random.Random(1234) for all, in the order of the draw.
+STREAM_LM_EVAL = Rule("stream_lm_eval", partial(_stream_lm_eval, 1234))
 NO_SHOTS = Rule(
     "none", lambda num_pool, num_fewshot: ([] for _ in range(num_pool))
 )  # texts that hold their shots already
@@ -80,3 +93,46 @@ def _model_answers(answers: Sequence[str], turn: int) -> list[str]:
 
 # Dialogues: (answers so far, index of the turn) -> an answer to every turn before it; a dash for turns without one.
 OWN_ANSWERS = Rule("own_answers", _model_answers)
+
+
+def order_named(name: str) -> Rule[Order] | None:
+    """file, or shuffle_SEED; None: there is no such order."""
+    seed = re.fullmatch(r"shuffle_(\d{1,9})", name, re.ASCII)
+    return FILE_ORDER if name == "file" else shuffle(int(seed[1])) if seed else None
+
+
+def draw_named(name: str) -> Rule[Draw] | None:
+    """per_item_SEED, stream_SEED, stream_lm_eval or stream_lm_eval_SEED: shots from the examples themselves; None: there is
+    no such draw."""
+    return STREAM_LM_EVAL if name == "stream_lm_eval" else _seeded(name, _OF_EXAMPLES)
+
+
+def other_draw_named(name: str) -> Rule[Draw] | None:
+    """The same names, and `first`: shots from examples of another file, of which none needs to be left out."""
+    return (
+        FIRST_SHOTS if name == "first" else STREAM_OF_OTHERS if name == "stream_lm_eval" else _seeded(name, _OF_OTHERS)
+    )
+
+
+def _seeded(name: str, draws: dict[str, Any]) -> Rule[Draw] | None:
+    seed = re.fullmatch(r"(\w+?)_(\d{1,9})", name, re.ASCII)
+    return Rule(name, partial(draws[seed[1]], int(seed[2]))) if seed and seed[1] in draws else None
+
+
+def _per_item_of_others(seed: int, num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
+    return (random.Random(seed + idx).sample(range(num_pool), num_fewshot) for idx in count())
+
+
+def _stream_of_others(seed: int, num_pool: int, num_fewshot: int) -> Iterator[list[int]]:
+    # lm-eval 0.4.13, ContextSampler with a split of its own.
+    stream = random.Random(seed)
+    return (stream.sample(range(num_pool), num_fewshot) for _ in count())
+
+
+FIRST_SHOTS: Rule[Draw] = Rule("first", lambda num_pool, num_fewshot: repeat(list(range(num_fewshot))))
+STREAM_OF_OTHERS: Rule[Draw] = Rule("stream_lm_eval", partial(_stream_of_others, 1234))
+PER_ITEM_OF_OTHERS: Rule[Draw] = Rule("per_item_1234", partial(_per_item_of_others, 1234))
+_OF_EXAMPLES: dict[str, Any] = {"per_item": _per_item, "stream": _stream, "stream_lm_eval": _stream_lm_eval}
+_OF_OTHERS: dict[str, Any] = {
+    "per_item": _per_item_of_others, "stream": _stream_of_others, "stream_lm_eval": _stream_of_others,
+}  # fmt: skip

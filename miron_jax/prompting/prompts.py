@@ -4,13 +4,13 @@ Arrives: a task, and its examples or questions.  Leaves: one `Prompt` per exampl
 deliberately does not know tokens.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 
 from miron_jax.definitions.records import Example, Task, Wording
 from miron_jax.errors import InputError
-from miron_jax.prompting.draws import PER_ITEM_1234, STREAM_LM_EVAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,20 @@ class Prompt:
         """Characters of all requests."""
         preambles = len(self.contexts) * len(self.preamble)
         return preambles + sum(map(len, self.contexts)) + sum(map(len, self.continuations))
+
+
+def check_shots(task: Task[Wording], examples: Sequence[Example], limit: int | None) -> None:
+    """Raises InputError if there are too few examples to sample every prompt's shots from."""
+    if task.arrange is not None:
+        return
+    if task.shots_from is not None:
+        sizes = [len(task.shots_from())]
+    elif task.profile.categories == "macro":
+        sizes = list(Counter(example.category for example in examples).values())
+    else:
+        sizes = [len(examples)]
+    for size in sizes:
+        _check_sizes(task, min(size, pool_size(task.profile, limit) or size), limit)
 
 
 def render(task: Task[Wording], examples: Sequence[Example], limit: int | None = None) -> list[Prompt]:
@@ -87,14 +101,14 @@ def pool_size(profile: Wording, limit: int | None) -> int | None:
 
 def _render_pool(task: Task[Wording], examples: Sequence[Example], limit: int | None) -> list[Prompt]:
     profile = task.profile
-    pool = examples[: pool_size(profile, limit)]
+    pool = examples[: pool_size(profile, limit)] if task.shots_from is None else task.shots_from()
     _check_sizes(task, len(pool), limit)
     shots = [_shot(example, profile) for example in pool]
     sampled = profile.fewshot_draw.call(len(pool), profile.num_fewshot)
     prefix = [profile.prompt_string] if profile.prompt_string else []
     return [
-        _prompt(task, idx, pool[idx], profile.shot_separator.join([*prefix, *(shots[i] for i in shot_idx)]))
-        for idx, shot_idx in enumerate(islice(sampled, limit))
+        _prompt(task, idx, example, profile.shot_separator.join([*prefix, *(shots[i] for i in shot_idx)]))
+        for idx, (example, shot_idx) in enumerate(islice(zip(examples, sampled, strict=False), limit))
     ]
 
 
@@ -103,10 +117,13 @@ def _check_sizes(task: Task[Wording], num_pool: int, limit: int | None) -> None:
         raise InputError(
             f"--limit={limit}: expected at least 1 example a task; leave the flag out to score all of them"
         )
-    if task.profile.fewshot_draw in (PER_ITEM_1234, STREAM_LM_EVAL) and num_pool <= task.profile.num_fewshot:
+    profile, others = task.profile, task.shots_from is None
+    wants_all = not others or profile.fewshot_draw.name.startswith(("per_item", "stream_lm_eval"))
+    if wants_all and num_pool < profile.num_fewshot + others:
+        before = "others before each question" if others else "before each question"
         raise InputError(
-            f"{task.name}: {task.file.path} holds {num_pool} examples, expected at least {task.profile.num_fewshot + 1} "
-            f"to sample {task.profile.num_fewshot} others before each question: ask for fewer, or fetch the file again"
+            f"{task.name}: {task.file.path} holds {num_pool} examples, expected at least {profile.num_fewshot + others} "
+            f"to sample {profile.num_fewshot} {before}: ask for fewer, or fetch the file again"
         )
 
 

@@ -19,7 +19,7 @@ from miron_jax.metrics.choices import CHAR, ExampleScore, score_choices, score_c
 from miron_jax.metrics.detox import Scorer
 from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
-from miron_jax.prompting.prompts import Prompt, chunks_of, render, without_shots
+from miron_jax.prompting.prompts import Prompt, check_shots, chunks_of, render, without_shots
 from miron_jax.ragged import offsets_of
 from miron_jax.task_kinds.entries import option_entry, prompt_entry, published_entry, why_unscored
 from miron_jax.task_kinds.interface import Pair, Piece, Sizes, TaskKind
@@ -94,6 +94,9 @@ class Choice(TaskKind[ChoiceScores]):
 
     def prompts(self) -> list[Prompt]:
         return render(self.source.task, self.source.examples, self.setup.config.limit)
+
+    def prepare(self) -> None:
+        check_shots(self.source.task, self.source.examples, self.setup.config.limit)
 
     def tokenized(self, prompts: Sequence[Prompt]) -> Requests:
         task = self.source.task

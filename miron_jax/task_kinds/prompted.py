@@ -17,6 +17,8 @@ from miron_jax.statistics.robustness import robustness
 from miron_jax.task_kinds.entries import num_shots_entry, task_entry
 from miron_jax.task_kinds.interface import Facts, Source, TaskScores
 
+MEANS = ("choice_prob_norm",)  # that composites may take beside a task's main metric
+
 
 @dataclass(slots=True)
 class PromptedScores(TaskScores):
@@ -49,8 +51,8 @@ class PromptedScores(TaskScores):
         return by_category(self.examples, categories, self.source.task.profile.categories, self._whole_set())
 
     def for_composites(self) -> Mapping[str, Estimate]:
-        main = self.source.task.main
-        return {name: estimate for name, estimate in self.estimates().metrics.items() if name == main}
+        metrics = self.estimates().metrics
+        return {name: metrics[name] for name in (self.source.task.main, *MEANS) if name in metrics}
 
     def entry(self, facts: Facts) -> JsonObject:
         of_kind = {

@@ -1,16 +1,27 @@
-"""Whose rules a user's task follows: all that makes a prompt and scores its choices, by one name.
+"""Whose rules a user's task follows: all that makes a prompt and scores its choices, by one name, or each by its own.
 
-Arrives: a name of RULES and what a task's file says itself.  Leaves: a `Profile` or an `AnswerProfile`.  It deliberately
-does not know data.
+Arrives: a name of RULES and what a task's file says itself.  Leaves: a profile.  It deliberately does not know data.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from miron_jax.definitions.records import AnswerProfile, Profile
-from miron_jax.definitions.rules import GREEDY
-from miron_jax.metrics.answers import GAUNTLET, PREFIX
+from miron_jax.definitions.rules import GREEDY, Rule
+from miron_jax.files.readers import Json, shown
+from miron_jax.metrics import answers, choices
 from miron_jax.metrics.choices import EXP_MEAN, FIRST, MEAN, SUM
-from miron_jax.prompting.draws import FILE_ORDER, PER_ITEM_1234, SHUFFLE_1337, STREAM_1234, STREAM_LM_EVAL
+from miron_jax.prompting.draws import (
+    FILE_ORDER,
+    PER_ITEM_1234,
+    SHUFFLE_1337,
+    STREAM_1234,
+    STREAM_LM_EVAL,
+    draw_named,
+    order_named,
+    other_draw_named,
+)
+from miron_jax.tokens import spans
 from miron_jax.tokens.spans import AFTER_COMMON_PREFIX, AFTER_CONTEXT, AFTER_STRIPPED_CONTEXT, CONTINUATION
 
 _CORE: dict[str, Any] = {
@@ -40,22 +51,74 @@ _SPANS = {
     "lm_eval": {"choice": AFTER_CONTEXT, "continuation": AFTER_CONTEXT},
 }
 RULES = tuple(_WORDING)
+Named = Callable[[str], Rule[Any] | None]
+
+
+def _among(*rules: Rule[Any]) -> dict[str, Rule[Any]]:
+    return {rule.name: rule for rule in rules}
+
+
+_TABLES = {
+    "normalizer": _among(MEAN, EXP_MEAN, SUM, choices.CHAR),
+    "tie": _among(FIRST, choices.LAST),
+    "span": _among(
+        AFTER_STRIPPED_CONTEXT, AFTER_CONTEXT, spans.AFTER_CONTEXT_OR_DIFFERENCE, AFTER_COMMON_PREFIX,
+        spans.COMMON_SUFFIX, CONTINUATION,
+    ),
+    "answer_normalizer": _among(answers.GAUNTLET, answers.SQUAD, answers.STRIP),
+    "match": _among(answers.EQUAL, answers.NORMALIZED, answers.WORDS, answers.PREFIX),
+}  # fmt: skip
+_PATTERNS: dict[str, tuple[Named, str]] = {
+    "item_order": (order_named, "file or shuffle_SEED"),
+    "fewshot_draw": (draw_named, "per_item_SEED, stream_SEED or stream_lm_eval"),
+}
+_OTHER_DRAW = (other_draw_named, "first, per_item_SEED, stream_SEED or stream_lm_eval")
+_OF_OTHERS = {"core": "per_item_1234", "gauntlet": "stream_1234", "lm_eval": "stream_lm_eval"}
+_NOT_OF_FILES = {"protocol", "decoding", "over_all"}
+
+
+def rules_of(kind: str) -> dict[str, tuple[str, ...]]:
+    """Names of the rules that a task of this kind may choose itself, each with its values; (): free."""
+    profile = AnswerProfile if kind == "generation" else Profile
+    found: dict[str, tuple[str, ...]] = {}
+    for name, hint in get_type_hints(profile).items():
+        if name in _TABLES:
+            found[name] = tuple(_TABLES[name])
+        elif name in _PATTERNS:
+            found[name] = ()
+        elif get_origin(hint) is Literal and name not in _NOT_OF_FILES:
+            found[name] = get_args(hint)
+    return found
+
+
+def rule_named(kind: str, name: str, value: Json, of_other_file: bool) -> Any:
+    """The rule, or the value of a rule that has but a name.  Raises ValueError for one that is not there."""
+    if name in _PATTERNS:
+        find, expected = _OTHER_DRAW if name == "fewshot_draw" and of_other_file else _PATTERNS[name]
+        rule = find(value) if isinstance(value, str) else None
+        if rule is None:
+            raise ValueError(f"{name} is {shown(value)}, expected {expected}")
+        return rule
+    values = rules_of(kind)[name]
+    if value not in values:
+        raise ValueError(f"{name} is {shown(value)}, expected one of {', '.join(values)}")
+    return _TABLES[name][value] if name in _TABLES else value
 
 
 def profile_of(
-    rules: str, kind: str, said: dict[str, Any], stop: tuple[str, ...], extra: int
+    rules: str, kind: str, stated: dict[str, Any], stop: tuple[str, ...], extra: int, of_other_file: bool
 ) -> Profile | AnswerProfile:
-    """`said`: fields of `Wording` that the task's file gives; `stop`, `extra`: of a completion."""
-    wording = {**_WORDING[rules], "categories": "pooled", "truncation": "keep_last", **said}
+    """`stated`: fields of the profile that the task's file gives; `stop`, `extra`: of a completion; `of_other_file`: its
+    few-shot examples come from another file."""
+    others: dict[str, Any] = {}
+    if of_other_file:
+        others = {"fewshot_pool": "other_file", "fewshot_draw": other_draw_named(_OF_OTHERS[rules])}
+    wording = {**_WORDING[rules], "categories": "pooled", "truncation": "keep_last", **others}
     if kind == "generation":
+        of_answers = {"answer_after": "", "answer_normalizer": answers.GAUNTLET, "match": answers.PREFIX}
         return AnswerProfile(
-            **wording,
-            decoding=GREEDY,
-            extra_tokens=extra,
-            stop=stop,
-            answer_after="",
-            answer_normalizer=GAUNTLET,
-            match=PREFIX,
-        )
+            **{**wording, **of_answers, **stated}, decoding=GREEDY, extra_tokens=extra, stop=stop
+        )  # fmt: skip
     strip = {"strip": "context"} if (rules, kind) == ("core", "continuation") else {}
-    return Profile(**{**wording, **strip, **_CHOICE[rules]}, span=_SPANS[rules][kind], tie=FIRST)
+    of_choices = {**_CHOICE[rules], "span": _SPANS[rules][kind], "tie": FIRST}
+    return Profile(**{**wording, **strip, **of_choices, **stated})

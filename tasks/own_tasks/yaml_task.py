@@ -1,9 +1,9 @@
-"""A user's YAML files -> the suite `own`.
+"""A user's YAML and Python files -> the suite `own`.
 
 Arrives: files, or folders of them.  Leaves: a `Suite`; every wrong key is one sentence.  It deliberately does not know how
 examples are scored.
 
-A file names data beside it, and what it takes from each record:
+A YAML file names data, and what it takes from each record:
 
     task: capitals
     data: capitals.jsonl
@@ -15,205 +15,204 @@ A file names data beside it, and what it takes from each record:
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from rapidfuzz import process
-
-from miron_jax.definitions.data_files import FORMATS
-from miron_jax.definitions.records import DataFile, Example, Question, Suite, Task
+from miron_jax.definitions.records import AnyExample, ProgramProfile, Suite, Task
 from miron_jax.errors import InputError
-from miron_jax.files.readers import Json, JsonObject, parse_yaml, shown
-from miron_jax.tasks.icl_rows import answer_text, checked_text
-from miron_jax.tasks.own_tasks.rules import RULES, profile_of
-from miron_jax.tasks.own_tasks.templates import Value, text_of, value_of
+from miron_jax.files.readers import JsonObject, shown
+from miron_jax.tasks.gauntlet import programming
+from miron_jax.tasks.groups import Groups, Tasks, read_groups
+from miron_jax.tasks.own_tasks import records
+from miron_jax.tasks.own_tasks.data import Data, read_data
+from miron_jax.tasks.own_tasks.keys import Keys
+from miron_jax.tasks.own_tasks.python_task import read_python
+from miron_jax.tasks.own_tasks.rules import RULES, profile_of, rule_named, rules_of
+from miron_jax.tasks.own_tasks.templates import text_of, value_of
 
 NAME = "own"
 _TAKES = {  # kind -> what it takes from each record, and what that must be
     "choice": {"question": "a text", "choices": "a list of texts", "gold": "the right choice"},
     "continuation": {"question": "a text", "answer": "a text"},
     "generation": {"question": "a text", "answer": "a text, or a list of texts that are all right"},
+    "program": {
+        "prompt": "the beginning of a program", "entry_point": "the function that is called", "inputs": "a list of texts",
+        "outputs": "a list of texts", "solution": "a program",
+    },
+}  # fmt: skip
+_MAY_TAKE = {"program": ("language", "name")}  # of the others: category
+_KIND = {
+    "choice": "multiple_choice",
+    "continuation": "language_modeling",
+    "generation": "generation",
+    "program": "code",
 }
-_KIND = {"choice": "multiple_choice", "continuation": "language_modeling", "generation": "generation"}
+_PARSE: dict[str, Callable[..., AnyExample]] = {
+    "choice": records.choice,
+    "continuation": records.continuation,
+    "generation": records.question,
+    "program": records.problem,
+}
 _TEXTS = {  # key -> field of the wording
     "delimiter": "delimiter", "shot_separator": "shot_separator", "before_shots": "prompt_string",
-    "before_question": "prelimiter",
+    "before_question": "prelimiter", "answer_after": "answer_after",
 }  # fmt: skip
-_GENERATION = ("stop", "extra_tokens")
-_KEYS = (
-    "task", "kind", "data", "question", "choices", "gold", "answer", "rules", "num_fewshot", *_TEXTS, "max_length",
-    "baseline", "citation", *_GENERATION,
-)  # fmt: skip
+_EVERY = ("task", "kind", "data", "max_length", "baseline", "citation", "licence")
+_PROMPTED = ("rules", "num_fewshot", "fewshot_data", "delimiter", "shot_separator", "before_shots", "before_question")
+_COMPLETED = ("stop", "extra_tokens", "answer_after")
+_SAMPLED = {"num_samples": 1, "pass_at_k": 1, "extra_tokens": 0}  # of programs, with their smallest values
 _TASK_NAME = re.compile(r"[\w+-][\w.+-]{0,99}(/[\w+-][\w.+-]{0,99}){0,3}")
 
 
 def read_suite(paths: Sequence[str]) -> Suite[Task[Any]]:
-    """The tasks of these files, and of the .yaml files in these folders.  Raises InputError."""
+    """The tasks of these files, and of the .yaml and .py files in these folders.  Raises InputError."""
     file_of: dict[str, Path] = {}
-    tasks = []
+    tasks: list[Task[Any]] = []
+    fetches: list[Data] = []
+    stated: list[tuple[Path, JsonObject]] = []
     for path in (file for name in paths for file in _files(Path(name))):
-        task = _task(path)
-        if task.name in file_of:
-            raise InputError(f"{path}: {file_of[task.name]} has a task {task.name} too: give one another name")
-        file_of[task.name] = path
-        tasks.append(task)
-    return Suite(NAME, tuple(tasks), lambda measured: {}, lambda data_dir, fetch: Path())
+        keys = None if path.suffix == ".py" else Keys(path)
+        if keys is not None and "groups" in keys:
+            keys.check_known(("groups",))
+            stated.append((path, keys.fields["groups"]))
+            continue
+        for task in read_python(path, NAME) if keys is None else [_task(keys, fetches)]:
+            if task.name in file_of:
+                raise InputError(f"{path}: {file_of[task.name]} has a task {task.name} too: give one another name")
+            file_of[task.name] = path
+            tasks.append(task)
+    if not tasks:
+        raise InputError(
+            f"--task_path={','.join(paths)}: there are groups and no task, expected the files of tasks too"
+        )
+    groups = partial(_groups, tuple(tasks), stated)
+    if stated and not fetches:
+        groups()  # finds what is wrong before a model is loaded
+    return Suite(NAME, tuple(tasks), lambda measured: groups().composites(measured), partial(_locate, fetches))
+
+
+def _locate(fetches: Sequence[Data], data_dir: Path | None, fetch: bool) -> Path:
+    for data in fetches if fetch else ():
+        data.fetch()
+    return Path()
+
+
+def _groups(tasks: Sequence[Task[Any]], stated: Sequence[tuple[Path, JsonObject]]) -> Groups:
+    names = {task.name.removeprefix(f"{NAME}/"): task for task in tasks}
+    of: dict[str, Any] = {}
+    for path, groups in stated:
+        # Examples are counted only where a weight hangs on them.
+        by_size = "by_size" in str(groups)
+        sizes = {name: len(task.examples()) if by_size and task.examples else 1 for name, task in names.items()}
+        known = Tasks(
+            sizes,
+            {name: task.name for name, task in names.items()},
+            {name: task.baselines["random"] for name, task in names.items()},
+        )
+        of |= read_groups(groups, known, path).of
+    return Groups(of)
 
 
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    found = sorted(each for each in path.iterdir() if each.suffix in (".yaml", ".yml"))
-    if not found:
-        raise InputError(f"--task_path={path}: the folder has no .yaml file, expected one for each task")
-    return found
+    files = sorted(each for each in path.iterdir() if each.suffix in (".yaml", ".yml", ".py"))
+    if not files:
+        raise InputError(f"--task_path={path}: the folder has no .yaml or .py file, expected one for each task")
+    return files
 
 
-def _task(path: Path) -> Task[Any]:
-    fields = _fields(path)
-    name = _text(fields, "task", path)
-    if not _TASK_NAME.fullmatch(name):
-        raise InputError(f"{path}: task is {shown(name)}, expected letters, digits, and . + - _ with / between parts")
-    kind, rules = _one_of(fields, "kind", _TAKES, "choice", path), _one_of(fields, "rules", RULES, "core", path)
-    takes = _values(fields, kind, path)
-    said: dict[str, Any] = {field: _text(fields, key, path) for key, field in _TEXTS.items() if key in fields}
-    said["num_fewshot"] = _number(fields, "num_fewshot", 0, path)
-    said.setdefault("delimiter", " ")
-    if "max_length" in fields:
-        said["max_length"] = _number(fields, "max_length", 2, path)
-    stop = fields.get("stop", ["\n"])
-    if not (isinstance(stop, list) and all(isinstance(each, str) and each for each in stop)):
-        raise InputError(f"{path}: stop is {shown(stop)}, expected a list of texts")
-    profile = profile_of(rules, kind, said, tuple(stop), _number(fields, "extra_tokens", 0, path))
-    parse = partial({"choice": _choice, "continuation": _continuation, "generation": _question}[kind], takes)
-    citation = _text(fields, "citation", path) if "citation" in fields else ""
-    baselines = {"random": _baseline(fields, path), "human": None}
-    return Task(f"{NAME}/{name}", _KIND[kind], profile, _data(fields, path), baselines, parse, citation)
+def _task(keys: Keys, fetches: list[Data]) -> Task[Any]:
+    kind = keys.one_of("kind", _TAKES, "choice")
+    _check_keys(keys, kind)
+    name = f"{NAME}/{keys.text('task')}"
+    if not _TASK_NAME.fullmatch(keys.text("task")):
+        raise keys.wrong(
+            f"task is {shown(keys.text('task'))}, expected letters, digits, and . + - _ with / between parts"
+        )
+    parse = partial(_PARSE[kind], _values(keys, kind))
+    data = read_data(keys, "data")
+    others = read_data(keys, "fewshot_data") if "fewshot_data" in keys else None
+    fetches += [each for each in (data, others) if each is not None and each.repository is not None]
+    profile = _program_profile(keys) if kind == "program" else _profile(keys, kind, others is not None)
+    return Task(
+        name,
+        _KIND[kind],
+        profile,
+        data.file,
+        {"random": keys.share("baseline"), "human": None},
+        parse,
+        keys.text("citation", ""),
+        shots_from=None if others is None else cache(partial(others.examples, name, parse)),
+        examples=partial(data.examples, name, parse),
+        licence=keys.text("licence", ""),
+    )
 
 
-def _fields(path: Path) -> JsonObject:
-    remedy = "expected keys such as task, data, question (docs/own_tasks.md)"
+def _check_keys(keys: Keys, kind: str) -> None:
+    """Raises InputError for keys that are not there, or not of this kind."""
+    of_kind = {
+        each: (*_EVERY, *takes, *_MAY_TAKE.get(each, ("category",)), *_further(each)) for each, takes in _TAKES.items()
+    }
+    keys.check_known(list(dict.fromkeys(key for each in of_kind.values() for key in each)))
+    for key in keys.fields:
+        if key not in of_kind[kind]:
+            raise keys.wrong(f"key {key!r} is not of a task of kind {kind}, which takes {', '.join(_TAKES[kind])}")
+
+
+def _further(kind: str) -> tuple[str, ...]:
+    if kind == "program":
+        return tuple(_SAMPLED)
+    return (*_PROMPTED, *rules_of(kind), *(_COMPLETED if kind == "generation" else ()))
+
+
+def _profile(keys: Keys, kind: str, of_other_file: bool) -> Any:
+    rules = keys.one_of("rules", RULES, "core")
+    stated: dict[str, Any] = {field: keys.text(key) for key, field in _TEXTS.items() if key in keys}
     try:
-        fields = parse_yaml(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"--task_path={path} cannot be read ({error.strerror}): {remedy}") from None
+        stated |= {
+            name: rule_named(kind, name, keys.fields[name], of_other_file) for name in rules_of(kind) if name in keys
+        }
     except ValueError as error:
-        raise InputError(f"{path} is no yaml ({error!s:.160}): {remedy}") from None
-    if not isinstance(fields, dict):
-        raise InputError(f"{path}: found {shown(fields)}, {remedy}")
-    for key in fields:
-        if key not in _KEYS:
-            nearest = process.extractOne(str(key), _KEYS)[0]
-            raise InputError(f"{path}: key {key!r} is not known, did you mean {nearest!r}? expected {', '.join(_KEYS)}")
-    return fields
+        raise keys.wrong(str(error)) from None
+    stated |= {"num_fewshot": keys.number("num_fewshot", 0), "documented_num_fewshot": None}
+    stated.setdefault("delimiter", " ")
+    if "max_length" in keys:
+        stated["max_length"] = keys.number("max_length", 2)
+    if stated.get("categories", "pooled") != "pooled" and "category" not in keys:
+        raise keys.wrong(
+            f"categories is {stated['categories']}, but no category is taken: name its field with category"
+        )
+    return profile_of(rules, kind, stated, keys.texts("stop", ["\n"]), keys.number("extra_tokens", 0), of_other_file)
 
 
-def _values(fields: JsonObject, kind: str, path: Path) -> dict[str, Any]:
+def _program_profile(keys: Keys) -> ProgramProfile:
+    """The Gauntlet's rules of programs; what the file gives itself stands in their place."""
+    numbers = {key: keys.number(key, low) for key, low in _SAMPLED.items() if key in keys}
+    limit = {"max_length": keys.number("max_length", 2)} if "max_length" in keys else {}
+    profile = replace(programming.PROFILE, **numbers, **limit)
+    if profile.pass_at_k > profile.num_samples:
+        raise keys.wrong(f"pass_at_k is {profile.pass_at_k}, expected at most num_samples, {profile.num_samples}")
+    return profile
+
+
+def _values(keys: Keys, kind: str) -> Mapping[str, Any]:
     """What the kind takes from a record: functions of it; a list of them where `choices` lists templates."""
-    takes, values = _TAKES[kind], dict[str, Any]()
-    others = {key for each in _TAKES.values() for key in each} | set(_GENERATION if kind != "generation" else ())
-    if unused := sorted(key for key in fields if key in others - takes.keys()):
-        raise InputError(f"{path}: key {unused[0]!r} is not of a task of kind {kind}, which takes {', '.join(takes)}")
-    for key, what in takes.items():
-        given = fields.get(key)
+    values: dict[str, Any] = {}
+    optional = [key for key in _MAY_TAKE.get(kind, ("category",)) if key in keys]
+    for key, what in {**_TAKES[kind], **dict.fromkeys(optional, "a text")}.items():
+        given = keys.fields.get(key)
         several = key == "choices" and isinstance(given, list) and len(given) > 1
         texts = given if several else [given]
         if not all(isinstance(text, str) and text for text in texts):
             more = " or a list of at least two" if key == "choices" else ""
-            raise InputError(f"{path}: {key} is {shown(given)}, expected a field's name or a template{more}: {what}")
+            raise keys.wrong(f"{key} is {shown(given)}, expected a field's name or a template{more}: {what}")
         try:
-            found = [text_of(text) if several else value_of(text) for text in texts]
+            functions = [text_of(text) if several else value_of(text) for text in texts]
         except ValueError as error:
-            raise InputError(f"{path}: {key}: {error}") from None
-        values[key] = found if several else found[0]
+            raise keys.wrong(f"{key}: {error}") from None
+        values[key] = functions if several else functions[0]
     return values
-
-
-def _data(fields: JsonObject, path: Path) -> DataFile:
-    name = _text(fields, "data", path)
-    if Path(name).suffix not in FORMATS:
-        raise InputError(f"{path}: data is {shown(name)}, expected a file that ends in {', '.join(FORMATS)}")
-    file = (path.parent / name).resolve()
-    if not file.is_file():
-        raise InputError(f"{path}: data names {file}, and there is no such file")
-    return DataFile(str(file), None, None)
-
-
-def _text(fields: JsonObject, key: str, path: Path) -> str:
-    text = fields.get(key)
-    if not isinstance(text, str):
-        raise InputError(f"{path}: {key} is {shown(text)}, expected a text")
-    return text
-
-
-def _one_of(fields: JsonObject, key: str, known: Mapping[str, Any] | Sequence[str], default: str, path: Path) -> str:
-    chosen = fields.get(key, default)
-    if not isinstance(chosen, str) or chosen not in known:
-        raise InputError(f"{path}: {key} is {shown(chosen)}, expected one of {', '.join(known)}")
-    return chosen
-
-
-def _number(fields: JsonObject, key: str, low: int, path: Path) -> int:
-    number = fields.get(key, low)
-    if not isinstance(number, int) or isinstance(number, bool) or number < low:
-        raise InputError(f"{path}: {key} is {shown(number)}, expected a whole number, {low} or more")
-    return number
-
-
-def _baseline(fields: JsonObject, path: Path) -> float | None:
-    baseline = fields.get("baseline")
-    is_number = isinstance(baseline, int | float) and not isinstance(baseline, bool)
-    if baseline is not None and not (is_number and 0 <= baseline < 1):
-        raise InputError(f"{path}: baseline is {shown(baseline)}, expected the accuracy of chance, 0 or more, below 1")
-    return baseline
-
-
-# Records
-
-
-def _choice(takes: Mapping[str, Any], record: JsonObject, row: int) -> Example:
-    choices = takes["choices"]
-    found = [each(record) for each in choices] if isinstance(choices, list) else choices(record)
-    if not isinstance(found, list) or len(found) < 2:
-        raise ValueError(f"choices are {shown(found)}, expected a list of at least two texts")
-    texts = tuple(answer_text(text, f"choice {i + 1}") for i, text in enumerate(found))
-    return Example(row, (_question_text(takes, record),), texts, _gold(takes["gold"](record), texts))
-
-
-def _gold(value: Json, choices: tuple[str, ...]) -> int:
-    """The right choice: its place from 0, its text, or its letter (A is the first)."""
-    place: int | None = None
-    if isinstance(value, str):
-        text = value.strip()
-        if value in choices or text in choices:
-            place = choices.index(value if value in choices else text)
-        elif text.isdecimal():
-            place = int(text)
-        elif len(text) == 1 and "A" <= text <= "Z":
-            place = ord(text) - ord("A")
-    elif isinstance(value, int) and not isinstance(value, bool):
-        place = value
-    if place is None or not 0 <= place < len(choices):
-        raise ValueError(
-            f"gold is {shown(value)}, expected one of the choices, its letter, or its place from 0 to {len(choices) - 1}"
-        )
-    return place
-
-
-def _continuation(takes: Mapping[str, Value], record: JsonObject, row: int) -> Example:
-    return Example(row, (_question_text(takes, record),), (answer_text(takes["answer"](record), "answer"),), 0)
-
-
-def _question(takes: Mapping[str, Value], record: JsonObject, row: int) -> Question:
-    found = takes["answer"](record)
-    answers = tuple(answer_text(text, "answer") for text in (found if isinstance(found, list) else [found]))
-    if not answers:
-        raise ValueError("answer is an empty list, expected at least one text")
-    context = _question_text(takes, record)
-    return Question(row, (context,), answers[:1], 0, accepted=tuple(dict.fromkeys(answers)), room_for=answers)
-
-
-def _question_text(takes: Mapping[str, Value], record: JsonObject) -> str:
-    return checked_text(takes["question"](record), "question")

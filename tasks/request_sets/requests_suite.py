@@ -12,7 +12,7 @@ from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import FIRST, SUM
 from miron_jax.prompting.draws import FILE_ORDER, NO_SHOTS
-from miron_jax.tasks.groups import MACRO, Groups, read_groups, written
+from miron_jax.tasks.groups import MACRO, Groups, Tasks, read_groups, written
 from miron_jax.tasks.request_sets.formats import MANIFEST, Request, read_requests
 from miron_jax.tokens.spans import AFTER_CONTEXT_OR_DIFFERENCE
 
@@ -38,7 +38,7 @@ def read_suite(folder: Path) -> Suite[Task[Profile]]:
     sizes = {each[0].task: len({request.doc_id for request in each}) for each in by_task.values()}
     names = {each[0].task: f"{NAME}/{name}" for name, each in by_task.items()}
     stated = manifest.get("groups", _plain_means(tasks, names))
-    groups = read_groups(stated, sizes, names, folder / MANIFEST)
+    groups = read_groups(stated, Tasks(sizes, names), folder / MANIFEST)
     _check_metrics(tasks, groups, folder / MANIFEST)
     return Suite(NAME, tasks, groups.composites, lambda data_dir, fetch: Path())
 
@@ -54,7 +54,7 @@ def _plain_means(tasks: Sequence[Task[Profile]], names: Mapping[str, str]) -> Js
 def _check_metrics(tasks: Sequence[Task[Profile]], groups: Groups, path: Path) -> None:
     """Raises InputError for a group of tasks whose numbers are not the same metric."""
     main = {task.name: task.main for task in tasks}
-    for name, weights in groups.weights.items():
+    for name, (weights, _) in groups.of.items():
         if len({main[task] for task in weights}) > 1:
             bits = next(task for task in weights if main[task] == "bits_per_byte")
             raise InputError(
