@@ -83,9 +83,6 @@ def write_texts(folder: Path, requests: Path) -> None:
 
 
 def timed(config: RunConfig) -> Timed:
-    """After a run that compiles."""
-    inputs = find_inputs(config)
-    evaluate(config, inputs, lambda line: None)
     start = time.perf_counter()
     outcome = evaluate(config, find_inputs(config), lambda line: None)
     spent = time.perf_counter() - start

@@ -9,6 +9,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,11 @@ class Session:
         self._keep()
         return texts
 
+    @cached_property
+    def weights(self) -> str:
+        """The fingerprint of the weights; of a mesh that spans processes, all of them compute it."""
+        return weights_fingerprint(self.model.on_one_device.state)
+
     # Other processes
 
     def serve(self) -> None:
@@ -161,8 +167,7 @@ class Session:
         placement, hosts = self.model.placement, self._hosts
         assert placement is not None
         hosts.check_shared(store)
-        weights = weights_fingerprint(self.model.on_one_device.state)
-        key = agreed_key(hosts, "session", self.model, self.architecture, weights, dtype)
+        key = agreed_key(hosts, "session", self.model, self.architecture, self.weights, dtype)
         if isinstance(self.model.config, OwnModel):
             answers = self.check.probe(self.model)
             key = key_with_answers(hosts, "session", store, key, answers, placement.is_global, self._say)

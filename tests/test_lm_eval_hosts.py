@@ -76,9 +76,9 @@ def test_two_processes_are_one_to_lm_eval(model: Path, folder: Path, tmp_path: P
     together = {"journal": str(tmp_path / "shared"), "coordinator": f"127.0.0.1:{port}", "num_processes": 2, **more}
     processes = [start(model, {**together, "process_id": index}, folder) for index in range(2)]
     first, second = map(ended, processes)
-    assert second == ""
+    assert "own_" not in second, "gloo may greet there"
     expected = json.loads(ended(start(model, {}, folder)))
-    found = json.loads(first)
+    found = json.loads(first.splitlines()[-1])
     assert found.keys() == expected.keys()
     for name, metrics in expected.items():
         numbers = {metric: value for metric, value in metrics.items() if isinstance(value, float)}

@@ -27,7 +27,7 @@ from miron_jax.errors import InputError
 from miron_jax.files.store import Store
 from miron_jax.lm_eval.arguments import hosts_of, run_config, truth, whole_number
 from miron_jax.lm_eval.completions import ignored_settings, text_request
-from miron_jax.model.fingerprint import tokenizer_fingerprint, weights_fingerprint
+from miron_jax.model.fingerprint import tokenizer_fingerprint
 from miron_jax.model.own import OwnModel
 from miron_jax.ragged import end_to_end
 from miron_jax.session import Session
@@ -309,7 +309,7 @@ class MironLM(TemplateLM):
     def fingerprint(self) -> str:
         """Of weights, tokenizer and all that an answer depends on, 16 hex digits."""
         content = [
-            weights_fingerprint(self.session.model.on_one_device.state), tokenizer_fingerprint(self.tokenizer),
+            self.session.weights, tokenizer_fingerprint(self.tokenizer),
             self.config.dtype, self.max_length, self.max_gen_toks, self.add_bos_token, self.prefix_token_id, self.seed,
         ]  # fmt: skip
         return blake2b(json.dumps(content).encode(), digest_size=8).hexdigest()
