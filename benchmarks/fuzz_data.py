@@ -1,6 +1,7 @@
 """Data files and documents that benchmarks/fuzz.py damages: a sane one of each, and what reads it."""
 
 import contextlib
+import gzip
 import io
 import json
 import os
@@ -11,17 +12,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
+import pyarrow as pa
 import yaml
 from fuzz import Target
+from pyarrow import parquet
 
 sys.path.append(str(Path(__file__).parents[1]))  # tests/ has MERA-like records
 
-from miron_jax.definitions.data_files import read_examples
+from miron_jax.definitions.data_files import data_state, read_examples
 from miron_jax.definitions.records import Suite, Task
 from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, JsonObject
 from miron_jax.humans.annotations import PROJECTS, Columns, read_annotations, read_skills
 from miron_jax.humans.gold import rule_of
+from miron_jax.prompting.prompts import render
 from miron_jax.tasks import core, eval_bundle, miron
 from miron_jax.tasks.gauntlet import programming, yaml_files
 from miron_jax.tasks.generators.eval_uation_gen.titles import read_articles
@@ -29,6 +33,9 @@ from miron_jax.tasks.mera import suite as mera
 from miron_jax.tasks.mera.site import check, read_records
 from miron_jax.tasks.mera.submission import Key, write_submission
 from miron_jax.tasks.mera.table import Version, data_sets
+from miron_jax.tasks.own_tasks.yaml_task import read_suite as read_own_tasks
+from miron_jax.tasks.request_sets.requests_suite import read_suite as read_request_set
+from miron_jax.tasks.text import read_suite as read_texts
 from tests.mera_records import write_mera
 
 MULTIPLE = {"query": "Where?", "choices": ["here", "there"], "gold": 1, "category": "x"}
@@ -229,7 +236,74 @@ def _read_bundle(folder: Path) -> None:
     eval_bundle.locate_files(None, True, {task.file.path: None}, "CORE")
 
 
+def _write_own(folder: Path) -> None:
+    rows = [{"q": f"the {word} hill", "c": ["hot", "cold"], "a": i % 2, "k": "x"} for i, word in enumerate("abcd")]
+    _lines(folder / "a.jsonl", *rows)
+    (folder / "b.csv").write_text("q,a\nwhere,here\nwhen,now\n")
+    parquet.write_table(pa.Table.from_pylist(rows), folder / "c.parquet")
+    choose = {
+        "task": "a",
+        "data": "a.jsonl",
+        "question": "{{q}} {% for x in c %}{{x}}{% endfor %}",
+        "choices": "c",
+        "gold": "a",
+    }
+    rules = {"rules": "gauntlet", "normalizer": "char", "num_fewshot": 2, "fewshot_data": "c.parquet", "category": "k"}
+    (folder / "a.yaml").write_text(yaml.safe_dump(choose | rules))
+    (folder / "b.yaml").write_text(
+        yaml.safe_dump(
+            {"task": "b", "kind": "generation", "data": "b.csv", "question": "q", "answer": "a", "stop": ["x"]}
+        )
+    )
+    groups = {"all": {"of": ["a", "b"], "weights": {"a": 1, "b": 2.5}}, "more": {"of": ["all"], "weights": "by_size"}}
+    (folder / "groups.yaml").write_text(yaml.safe_dump({"groups": groups}))
+
+
+def _read_own(folder: Path) -> None:
+    suite = read_own_tasks([str(folder)])
+    for task in suite.tasks:
+        data_state(task, folder)
+        render(task, read_examples(task, folder), 3)
+    suite.composites({})
+
+
+def _write_requests(folder: Path) -> None:
+    pair = {"context": "the sun is", "continuation": " hot"}
+    rows = [{"task": name, "doc_id": i, **pair} for i, name in enumerate("aab")]
+    _lines(
+        folder / "plain" / "requests.jsonl", *rows, *({"task": "c", "doc_id": 0, "gold": 1, **pair} for _ in range(2))
+    )
+    manifest = {"tasks": {"a": 2, "b": 1, "c": 2}, "groups": {"g": {"of": ["a", "b"], "weights": "by_size"}}}
+    (folder / "plain" / "manifest.json").write_text(json.dumps(manifest))
+    _lines(folder / "olmo" / "x-requests.jsonl", {"task_name": "a:rc", "doc_id": 1, "label": 0, "request": pair})
+    arguments = {f"gen_args_{i}": {"arg_0": "the sun is", "arg_1": text} for i, text in enumerate((" hot", " cold"))}
+    _lines(folder / "lm" / "samples_a_2026-01-01T00-00-00.jsonl", {"doc_id": 0, "target": "1", "arguments": arguments})
+
+
+def _read_requests(folder: Path) -> None:
+    for each in ("plain", "olmo", "lm"):
+        suite = read_request_set(folder / each)
+        for task in suite.tasks:
+            render(task, read_examples(task, folder))
+        suite.composites({})
+
+
+def _write_texts(folder: Path) -> None:
+    _lines(folder / "a" / "x.jsonl", {"text": "the sun", "id": 3}, {"text": "é ☀", "doc_id": "b"})
+    (folder / "a" / "y.json.gz").write_bytes(gzip.compress(json.dumps(["one", "two"]).encode()))
+    parquet.write_table(pa.Table.from_pylist([{"text": "rain"}]), folder / "z.parquet")
+    (folder / "w.txt").write_text("a hill")
+
+
+def _read_texts(folder: Path) -> None:
+    for task in read_texts(folder).tasks:
+        read_examples(task, folder)
+
+
 TARGETS = [
+    Target("own-tasks", _write_own, _read_own),
+    Target("requests", _write_requests, _read_requests),
+    Target("texts", _write_texts, _read_texts),
     Target("rows", lambda folder: _lines(folder / "commonsense_reasoning/copa.jsonl", MULTIPLE, MULTIPLE),
            _examples("core/copa", core.SUITE)),
     Target("programs", lambda folder: _lines(folder / "programming/human_eval.jsonl", PROGRAM := {

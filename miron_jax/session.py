@@ -8,6 +8,7 @@ import io
 import json
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple
 from functools import cached_property
 from pathlib import Path
@@ -81,7 +82,6 @@ class Session:
         self.totals, self.check = Totals(), SelfCheck(tolerance_of(config_of_model, state, config.dtype))
         self.model = Model(config_of_model, self.architecture.network, state, placement, config.attention)
         self._store, self._hosts, self._num_calls, self._say = store, hosts, 0, say
-        self._files: list[str] = []  # of calls that run
         with jax.default_matmul_precision("highest"):
             if isinstance(config_of_model, OwnModel):
                 check_own_model(config_of_model, self.model.on_one_device.state, self.check.tolerance)
@@ -97,22 +97,16 @@ class Session:
                 f"the tokenizer gives token id {highest}, but the model's vocabulary has {vocab_size}: "
                 "give the model's own tokenizer"
             )
-        name = self._call(requests)
-        with jax.default_matmul_precision("highest"):
+        with self._call(requests) as name, jax.default_matmul_precision("highest"):
             cost = cost_model(self.architecture.config)
             planned = plan_request_batches(_parts(requests), cost, self.totals, (), self.forward.id_sets)
             how = {"journal": self._journal, "hosts": self._hosts, "name": name}
-            scores = [score for scores in score_planned(planned, self.forward, self.check, **how) for score in scores]
-        self._keep()
-        return scores
+            return [score for scores in score_planned(planned, self.forward, self.check, **how) for score in scores]
 
     def completions(self, requests: Sequence[TextRequest]) -> list[Generated]:
         """Raises InputError for a request that cannot run."""
-        name = self._call(list(requests))
-        with jax.default_matmul_precision("highest"):
-            texts = generated(list(requests), self.generator, self._journal, self._hosts, f"{name}/texts")
-        self._keep()
-        return texts
+        with self._call(list(requests)) as name, jax.default_matmul_precision("highest"):
+            return generated(list(requests), self.generator, self._journal, self._hosts, f"{name}/texts")
 
     @cached_property
     def weights(self) -> str:
@@ -132,35 +126,33 @@ class Session:
                 self.completions(_text_requests_of(content))
 
     def close(self) -> None:
-        """Write what is kept, and let the other processes end."""
+        """Let the other processes end; every call has written what is kept."""
         if self._hosts.is_first:
             self._hosts.agree(f"call/{self._num_calls + 1}", None)
-        if self._journal is not None:
-            self._journal.__exit__(None, None, None)
         self._hosts.end()
 
-    def _call(self, requests: Requests | list[TextRequest]) -> str:
-        """The name of a call; the first process hands its requests to the others."""
+    @contextmanager
+    def _call(self, requests: Requests | list[TextRequest]) -> Iterator[str]:
+        """The name of a call; the first process hands its requests to the others.  Its end writes what is finished."""
         self._num_calls += 1
-        name = f"call/{self._num_calls}"
-        if self._hosts.count > 1 and self._hosts.is_first:
+        name, file, hosts = f"call/{self._num_calls}", None, self._hosts
+        hosts.rest(False)
+        if hosts.count > 1 and hosts.is_first:
             assert self._store is not None
             kind, content = ("npz", _npz(requests)) if isinstance(requests, Requests) else ("json", _json(requests))
             file = f"{CALLS}/{uuid.uuid4().hex}.{kind}"
             self._store.put(file, content)
-            self._hosts.agree(name, file)
-            self._files.append(file)
-        return name
-
-    def _keep(self) -> None:
-        if self._journal is not None:
-            self._journal.flush()
-        if self._hosts.count > 1:
-            self._hosts.arrive(f"call/{self._num_calls}/done")
-            if self._hosts.is_first:
-                self._hosts.gather(f"call/{self._num_calls}/done")
-                while self._files and self._store is not None:
-                    self._store.remove(self._files.pop())
+            hosts.agree(name, file)
+        try:
+            yield name
+        finally:
+            if self._journal is not None:
+                self._journal.flush()
+        hosts.arrive(f"{name}/done")
+        if file is not None and self._store is not None:
+            hosts.gather(f"{name}/done")
+            self._store.remove(file)
+        hosts.rest(True)
 
     def _open_journal(self, store: Store, dtype: str) -> Journal | None:
         """None on processes of a mesh that spans hosts, but for the first."""

@@ -34,6 +34,10 @@ class Linear(NamedTuple):
     offset: float = 0.0
 
 
+_NAME = re.compile(r"[\w.+:=@/-]{1,100}")
+_MOST = 1e9  # a weight
+
+
 def written(name: str) -> str:
     """A name as files and --tasks may bear it: other characters than letters, digits and . + - _ : = @ become _."""
     return re.sub(r"[^\w.+:=@-]", "_", name)
@@ -65,10 +69,14 @@ def read_groups(stated: Json, tasks: Tasks, path: Path) -> Groups:
     groups: dict[str, Linear] = {}
     for name, group in stated.items():
         at = f"{path}: group {name!r}"
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name.startswith("partial_"):
+            raise InputError(f"{at}: expected letters, digits and . + - _ : = @ / that do not begin with partial_")
         if name in tasks.sizes:
             raise InputError(f"{at} has the name of a task, expected another one")
         if not isinstance(group, dict) or not group.keys() <= {"of", "weights", "rescaled"}:
             raise InputError(f"{at} is {shown(group)}, expected the keys of and, if need be, weights and rescaled")
+        if not isinstance(group.get("rescaled", False), bool):
+            raise InputError(f"{at}: rescaled is {shown(group['rescaled'])}, expected true or false")
         groups[name] = _linear(group, groups, tasks, at)
     return Groups(
         {
@@ -86,7 +94,11 @@ def _linear(group: JsonObject, groups: Mapping[str, Linear], tasks: Tasks, at: s
         raise InputError(f"{at}: its weights sum to {total}, expected more than 0")
     weights, offset = dict[str, float](), 0.0
     for member, share in shares.items():
-        inner = groups[member] if member in groups else _of_task(member, bool(group.get("rescaled")), tasks, at)
+        if member in groups and group.get("rescaled"):
+            raise InputError(
+                f"{at} is rescaled, but {member} is a group: state rescaled of that one, and a group of both"
+            )
+        inner = groups[member] if member in groups else _of_task(member, group.get("rescaled", False), tasks, at)
         offset += inner.offset * share / total
         for task, weight in inner.weights.items():
             weights[task] = weights.get(task, 0.0) + weight * share / total
@@ -121,8 +133,10 @@ def _share(stated: Json, groups: Mapping[str, Linear], sizes: Mapping[str, int],
     if stated == "by_size":
         return float(sum(sizes[task] for task in groups[member].weights) if member in groups else sizes[member])
     weight = stated.get(member) if isinstance(stated, dict) else stated
-    if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 <= weight < math.inf:
-        raise InputError(f"{at}: the weight of {member!r} is {shown(weight)}, expected equal, by_size or a number each")
+    if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 <= weight <= _MOST:
+        raise InputError(
+            f"{at}: the weight of {member!r} is {shown(weight)}, expected equal, by_size or a number each, up to {_MOST:g}"
+        )
     return float(weight)
 
 

@@ -9,6 +9,7 @@ uncheatable-eval has its sets.  .jsonl and .json (gzipped or not) and .parquet h
 
 import gzip
 import re
+import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -60,8 +61,10 @@ def _stem(path: Path) -> str:
 
 
 def _files(path: Path) -> list[Path]:
+    """The documents' files of a group; names that begin with a dot are left out, as they are of the data's hash."""
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    return [file for file in files if file.is_file() and file.name.removesuffix(".gz").endswith(_FORMATS)]
+    seen = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path.parent).parts)]
+    return [file for file in seen if file.is_file() and file.name.removesuffix(".gz").endswith(_FORMATS)]
 
 
 def _documents(name: str, files: list[Path]) -> list[Document]:
@@ -81,7 +84,7 @@ def _records(name: str, file: Path) -> Iterator[Record]:
     try:
         content = file.read_bytes()
         content = gzip.decompress(content) if file.name.endswith(".gz") else content
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{name}: {file} cannot be read ({error!s:.120}): {_REMEDY}") from None
     plain = Path(file.name.removesuffix(".gz"))
     if plain.suffix == ".txt":

@@ -10,9 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import yaml
 from pyarrow import parquet
 
-from miron_jax.definitions.data_files import read_examples
+from miron_jax.definitions.data_files import data_state, read_examples
 from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import render
 from miron_jax.tasks import registry
@@ -97,7 +98,8 @@ def test_groups_make_composites(miron: Any, place: Place, tmp_path: Path) -> Non
 def test_tasks_in_a_python_file(miron: Any, place: Place, tmp_path: Path) -> None:
     write(tmp_path / "tasks")
     (tmp_path / "tasks" / "mine.py").write_text(PYTHON.format(data=tmp_path / "tasks" / "hills.jsonl"))
-    results = run(miron, place.model, tmp_path / "out", f"--task_path={tmp_path / 'tasks'}")
+    paths = f"{tmp_path / 'tasks'},{tmp_path / 'tasks' / 'mine.py'}"
+    results = run(miron, place.model, tmp_path / "out", f"--task_path={paths}")
     assert set(results["tasks"]) == {"own/hills", "own/mine"}
     assert results["tasks"]["own/mine"]["n"] == 7
     for content, sentence in (("1 / 0", "cannot be run (ZeroDivisionError: division by zero)"), ("", "holds no Task")):
@@ -203,6 +205,25 @@ def test_data_of_the_hub(miron: Any, place: Place, tmp_path: Path, monkeypatch: 
     assert logprobs(tmp_path / "out", "own/hills") == logprobs(tmp_path / "file", "own/hills")
 
 
+def test_the_hash_of_a_task_covers_all_that_its_prompts_hang_on(tmp_path: Path) -> None:
+    """A step that is scored already is left out by this hash: another template, shot or group makes another one."""
+    path = write(tmp_path, PLAIN + "fewshot_data: others.jsonl\n")
+    (tmp_path / "others.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    groups = tmp_path / "groups.yaml"
+    groups.write_text("groups: {all: {of: [hills]}}")
+
+    def found() -> str | None:
+        [task] = read_suite([str(path), str(groups)]).tasks
+        return data_state(task, tmp_path).git_blob_sha1
+
+    hashes = [found(), found()]
+    for file, change in ((path, "# x\n"), (tmp_path / "others.jsonl", json.dumps(ROWS[0]) + "\n"), (groups, "\n# y\n")):
+        file.write_text(file.read_text() + change)
+        hashes.append(found())
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes)) == 4
+
+
 def test_check_reads_and_describe_shows(miron: Any, place: Place, tmp_path: Path) -> None:
     path = write(tmp_path / "tasks", PLAIN + "licence: CC0\ncitation: us\n", [*ROWS, ROWS[0]])
     ran = miron("tasks", f"--check={path}")
@@ -222,9 +243,34 @@ def test_check_reads_and_describe_shows(miron: Any, place: Place, tmp_path: Path
     wrong = write(tmp_path / "wrong", PLAIN.replace("gold: answer", "gold: n"))
     ran = miron("tasks", f"--check={wrong}")
     assert (ran.status, "line 4: gold is 3" in ran.err) == (2, True)
+    (wrong.parent / "few.jsonl").write_text(json.dumps(ROWS[0]) + "\n")
+    write(wrong.parent, PLAIN + "fewshot_data: few.jsonl\n")
+    ran = miron("tasks", f"--check={wrong}")
+    assert (ran.status, "holds 1 examples, expected at least 2 to sample 2 before each question" in ran.err) == (
+        2,
+        True,
+    )
 
 
-@pytest.mark.parametrize("names", ["miron-gen/en", "gauntlet-programming/human_eval", "eval-ua-tion-gen/*"])
+@pytest.mark.parametrize(
+    ("groups", "sentence"),
+    [
+        ({2024: {"of": ["hills"]}}, "group 2024: expected letters, digits"),
+        ({"partial_a": {"of": ["hills"]}}, "that do not begin with partial_"),
+        ({"a": {"of": ["hills"], "rescaled": "no"}}, "rescaled is 'no', expected true or false"),
+        ({"a": {"of": ["hills"]}, "b": {"of": ["a"], "rescaled": True}}, "is rescaled, but a is a group"),
+        ({"a": {"of": ["hills"], "weights": {"hills": 10**17}}}, "expected equal, by_size or a number each, up to 1e"),
+        ([1], "expected names that no other file has"),
+    ],
+)
+def test_wrong_groups_are_one_sentence(tmp_path: Path, groups: Any, sentence: str) -> None:
+    path = write(tmp_path)
+    (tmp_path / "groups.yaml").write_text(yaml.safe_dump({"groups": groups}))
+    with pytest.raises(InputError, match=sentence):
+        read_suite([str(path), str(tmp_path / "groups.yaml")])
+
+
+@pytest.mark.parametrize("names", ["miron-gen/en", "gauntlet-programming/human_eval", "eval-ua-tion-gen-text/lmes_low"])
 def test_every_kind_of_task_is_described(miron: Any, names: str, shared_data: Path) -> None:
     data = f"--data_dir=gauntlet-programming={shared_data / 'eval_bundle'}"
     ran = miron("tasks", f"--describe={names}", data, "--items_per_category=3", "--max_length=512")

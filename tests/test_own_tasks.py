@@ -14,6 +14,7 @@ from miron_jax.definitions.data_files import json_rows
 from miron_jax.errors import InputError
 from miron_jax.tasks.own_tasks.templates import value_of
 from miron_jax.tasks.own_tasks.yaml_task import read_suite
+from miron_jax.tasks.registry import SUITES
 from tests.command import Place, run, samples
 from tests.own_tasks import PLAIN, ROWS, logprobs, write
 from tests.tolerances import CONTINUATION
@@ -86,6 +87,27 @@ def test_rules_of_core_are_those_of_core(miron: Any, place: Place, tmp_path: Pat
         assert results["tasks"][own]["metrics"] == results["tasks"][core]["metrics"]
 
 
+def test_rules_of_the_gauntlet_are_those_of_the_gauntlet(miron: Any, place: Place, tmp_path: Path) -> None:
+    profile: Any = next(task.profile for task in SUITES["gauntlet"].tasks if task.name == "gauntlet/arc_easy")
+    rows = [
+        json.loads(line) for line in (place.data / "eval_data/world_knowledge/arc_easy.jsonl").read_text().splitlines()
+    ]
+    rows = [{**row, "query": f"  {row['query']} \n"} for row in rows]  # texts are stripped, those in lists are not
+    for folder in ("own", "data/eval_data/world_knowledge"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "arc_easy.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    own = {
+        "task": "easy", "data": "arc_easy.jsonl", "question": "query", "choices": "choices", "gold": "gold",
+        "rules": "gauntlet", "delimiter": profile.delimiter, "num_fewshot": profile.num_fewshot,
+        "before_question": profile.prelimiter, "before_shots": profile.prompt_string,
+    }  # fmt: skip
+    (tmp_path / "own" / "easy.yaml").write_text(json.dumps(own))
+    flags = (f"--task_path={tmp_path / 'own'}", f"--data_dir={tmp_path / 'data'}", "--allow_changed_data")
+    results = run(miron, place.model, tmp_path / "out", *flags, "--tasks=own,gauntlet/arc_easy")
+    assert logprobs(tmp_path / "out", "own/easy") == logprobs(tmp_path / "out", "gauntlet/arc_easy")
+    assert results["tasks"]["own/easy"]["metrics"] == results["tasks"]["gauntlet/arc_easy"]["metrics"]
+
+
 @pytest.mark.skipif(not importlib.util.find_spec("lm_eval"), reason="needs lm-eval, which the extra lm-eval installs")
 def test_rules_of_lm_eval_are_those_of_lm_eval(miron: Any, place: Place, tmp_path: Path) -> None:
     """The same prompts, shots included, and the same sums and accuracies as lm-eval's own task of these records."""
@@ -146,6 +168,7 @@ def test_gold(value: Any, gold: int | None, tmp_path: Path) -> None:
         (("data: hills.jsonl", "data: {hub: us/x}"), "data is {'hub': 'us/x'}, expected {hub: owner/name, config: NAME"),
         (("data: hills.jsonl", "data: {hub: us/x, files: ../x}"), "leads out of the data set"),
         ((PLAIN, "groups: {a: {of: [b]}}"), "there are groups and no task"),
+        (("baseline: 0.333", "span: continuation"), "span is continuation, which goes with boundary: segments"),
         (("gold: answer", "golden: answer"), "key 'golden' is not known, did you mean 'gold'?"),
         (("gold: answer", ""), "gold is None, expected a field's name or a template"),
         (("choices: options", "answer: options"), "key 'answer' is not of a task of kind choice"),
@@ -178,7 +201,7 @@ def test_wrong_files_are_one_sentence(
 def test_wrong_paths_and_names_that_clash(miron: Any, place: Place, tmp_path: Path) -> None:
     for paths, sentence in (
         (tmp_path / "absent.yaml", "absent.yaml cannot be read (No such file or directory)"),
-        (tmp_path, "the folder has no .yaml or .py file"),
+        (tmp_path, "the folder has no .yaml file"),
         (f"{write(tmp_path / 'a')},{write(tmp_path / 'b')}", "has a task own/hills too: give one another name"),
     ):
         ran = miron("eval", f"--model={place.model}", f"--output={tmp_path / 'out'}", f"--task_path={paths}")

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from miron_jax.definitions.data_files import read_examples
 from miron_jax.errors import InputError
+from miron_jax.prompting.prompts import render
 from miron_jax.tasks.request_sets.requests_suite import read_suite
+from miron_jax.tokens.requests import tokenize
 from tests.command import Place, common, run, samples
 from tests.tolerances import COMPONENT, FLOAT64, TOKEN
-from tests.torch_folders import FOLDERS, torch_folder
+from tests.torch_folders import FOLDERS, tokenizer_of, torch_folder
 
 PAIRS = [
     ("the sun is", " hot", 0), ("the sun is ", "hot", 0), ("on a green", " hill where rain falls", 1), ("", "the sun", 1),
@@ -179,6 +182,55 @@ def _components(folder: Path, rows: list[dict[str, Any]]) -> dict[str, float]:
     return {name: sum(each) / len(each) for name, each in by_task.items()}
 
 
+def test_lm_evals_files(tmp_path: Path) -> None:
+    """A line for each filter is one question; a target of digits is a place, another one a text; two runs are refused."""
+
+    def row(target: str, name: str) -> dict[str, Any]:
+        arguments = {f"gen_args_{i}": {"arg_0": "one or", "arg_1": f" {text}"} for i, text in enumerate("123")}
+        return {"doc_id": 0, "target": target, "arguments": arguments, "filter": name}
+
+    write(tmp_path / "a", [row("1", "none"), row("1", "strict")], "samples_a_2026-11-25T20-00-00.1.jsonl")
+    [task] = read_suite(tmp_path / "a").tasks
+    [example] = read_examples(task, tmp_path)
+    assert (example.gold, example.continuations) == (1, (" 1", " 2", " 3"))
+    write(tmp_path / "b", [row("3", "none")], "samples_a_2026-11-25T20-00-00.1.jsonl")
+    assert read_examples(read_suite(tmp_path / "b").tasks[0], tmp_path)[0].gold == 2, "no place 3: the text"
+    write(tmp_path / "a", [row("1", "none")], "samples_a_2026-11-26T20-00-00.1.jsonl")
+    with pytest.raises(InputError, match="holds the task a too: leave one of them"):
+        read_suite(tmp_path / "a")
+
+
+def test_saved_requests_of_the_gauntlet_have_its_spaces(miron: Any, place: Place, tmp_path: Path) -> None:
+    """Its contexts end without the space that the tokenizer's words want: the continuation brings it."""
+    flags = (
+        f"--data_dir={place.data}",
+        "--allow_changed_data",
+        "--tasks=gauntlet/arc_easy",
+        "--limit=2",
+        "--save_requests",
+    )
+    run(miron, place.model, tmp_path / "out", *flags)
+    rows = [json.loads(line) for line in (tmp_path / "out/requests/requests.jsonl").read_text().splitlines()]
+    assert rows
+    assert all(row["continuation"].startswith(" ") and not row["context"].endswith(" ") for row in rows)
+
+
+def test_a_context_that_begins_with_bos_gets_no_second_one(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of("llama")
+    rows = [
+        {"task": "a", "doc_id": 0, "context": "<s>the sun is", "continuation": " hot"},
+        {"task": "a", "doc_id": 1, "context": "the sun is", "continuation": " hot"},
+        {"task": "a", "doc_id": 2, "context": "", "continuation": "<s>the sun"},
+    ]
+    [task] = read_suite(write(tmp_path / "set", rows)).tasks
+    requests = tokenize(render(task, read_examples(task, tmp_path)), task.profile, tokenizer, None, "a")
+    first, second, third = (ids.tolist() for ids, _ in requests)
+    assert first == second
+    assert first[0] == tokenizer.bos_token_id
+    assert third.count(tokenizer.bos_token_id) == 1
+    assert int(requests.span_start[2]) == 1
+
+
 ONE = {"task": "a", "doc_id": 0, "context": "the sun is", "continuation": " hot"}
 
 
@@ -189,7 +241,7 @@ ONE = {"task": "a", "doc_id": 0, "context": "the sun is", "continuation": " hot"
         ([ONE, {"task": "a"}], {}, "line 2: field 'context' is missing"),
         ([{**ONE, "doc_id": None}], {}, "field 'doc_id' holds None, expected a whole number or a text"),
         ([ONE, {**ONE, "continuation": " cold"}], {}, "has 2 requests, and the right one is None: expected `gold`"),
-        ([{**ONE, "gold": 2}, {**ONE, "gold": 2}], {}, "the right one is 2: expected `gold` from 0 to 1"),
+        ([{**ONE, "gold": 2}, {**ONE, "gold": 2, "continuation": " x"}], {}, "the right one is 2: expected `gold` from 0 to 1"),
         ([ONE], {"tasks": {"a": 2}}, "it counts 2 requests of 'a', there are 1"),
         ([ONE], {"tasks": {"a": 1, "b": 3}}, "it counts 3 requests of 'b', there are 0"),
         (
@@ -206,6 +258,7 @@ ONE = {"task": "a", "doc_id": 0, "context": "the sun is", "continuation": " hot"
         ),
         ([ONE], {"groups": {"g": {"of": []}}}, "is of \\[\\], expected a list"),
         ([ONE], {"groups": [1]}, "groups is \\[1\\], expected names"),
+        ([ONE, ONE], {}, "doc_id 0 of a has this request twice"),
         ([], {}, "is empty"),
     ],
 )

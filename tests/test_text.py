@@ -104,6 +104,16 @@ def test_windows_are_those_of_lm_eval(num_tokens: int, length: int, stride: int)
     assert all(len(each) <= length + 1 for each, _ in ours)
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 30), st.integers(1, 9), st.integers(1, 9), st.integers(1, 4))
+def test_several_tokens_before_a_document(num_tokens: int, length: int, stride: int, num_first: int) -> None:
+    first = -np.arange(1, min(num_first, length) + 1, dtype=np.int32)
+    ids = np.arange(1, num_tokens + 1, dtype=np.int32)
+    cut = windows(ids, first, length, min(stride, length))
+    assert [token for each, start in cut for token in each[start:].tolist()] == ids.tolist(), "each once, in order"
+    assert all(1 <= start < len(each) <= length + 1 for each, start in cut)
+
+
 TOKENIZERS = {kind: tokenizer_of(kind) for kind in FOLDERS}
 TABLES = {kind: TokenBytes(tokenizer) for kind, tokenizer in TOKENIZERS.items()}
 
@@ -165,6 +175,8 @@ def test_a_ratio_is_that_of_the_sums() -> None:
         ("a.jsonl", "", "is empty"),
         ("a.jsonl", "nothing\n", "found no valid JSON"),
         ("a.jsonl.gz", "plain", "cannot be read"),
+        ("a.jsonl.gz", gzip.compress(b"xy" * 99)[:10] + b"\xff" * 20, "cannot be read"),
+        (".a.txt", "x", "holds no document"),
         ("a.txt", b"\xff", "byte 1 is not UTF-8"),
         ("a.json", '["\\ud83d"]', "half a surrogate pair"),
         ("a.parquet", "no", "cannot be read"),

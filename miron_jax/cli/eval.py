@@ -132,7 +132,11 @@ def _score_checkpoints(
         for logger in loggers:
             logger.log(step or 0, numbers_of(results))
 
+    wants_more = config.save_requests or config.save_byte_losses or config.results_format is not None
+
     def is_stored(checkpoint: "Checkpoint", answers: "Answers | None") -> bool:
+        if wants_more:  # what an earlier run need not have written; scores come from the journal
+            return False
         stored = stored_results(config, checkpoint, inputs, answers)
         if stored is not None and checkpoint.step is not None:
             scored.by_step[checkpoint.step] = stored

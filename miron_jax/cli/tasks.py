@@ -48,16 +48,21 @@ def command() -> None:
 
 def _check(paths: list[str]) -> None:
     """Read tasks of the user's own with all their examples."""
+    from miron_jax.definitions.records import Wording
+    from miron_jax.prompting.prompts import check_shots
     from miron_jax.task_kinds.kinds import kind_of
     from miron_jax.tasks.own_tasks.yaml_task import read_suite
 
     config = RunConfig("demo", ("own",), task_path=tuple(map(place, paths)))
     suite = read_suite(config.task_path or ())
-    folder = suite.locate(None, True)
+    folder, lines = suite.locate(None, True), list[str]()
     for task in suite.tasks:
         examples = kind_of(task).load(task, folder, config, runs=False)
-        print(printable(f"{task.name}: {task.kind}, {len(examples)} examples, nothing is wrong"))
+        if isinstance(task.profile, Wording):
+            check_shots(task, examples, None)
+        lines.append(f"{task.name}: {task.kind}, {len(examples)} examples, nothing is wrong")
     suite.composites({})  # groups name tasks that are there
+    print(printable("\n".join(lines)))
 
 
 def _describe(names: str) -> None:

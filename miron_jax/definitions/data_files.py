@@ -40,8 +40,12 @@ def data_state(task: AnyTask, folder: Path | None) -> DataState:
     if not path.exists():
         return DataState("missing", None)
     sha1 = _sha1_of(task, path)
+    if further := getattr(task, "made_of", ()):
+        hashes = [sha1, *(_sha1_of(task, each) for each in further if each.exists())]
+        sha1 = git_blob_sha1("\n".join(hashes).encode())
     if task.file.git_blob_sha1 is None:
-        return DataState("no published hash", sha1, commit_of(path))
+        one = next((file for file in sorted(path.rglob("*")) if file.suffix in FORMATS), path)
+        return DataState("no published hash", sha1, commit_of(one))
     return DataState("as published" if sha1 == task.file.git_blob_sha1 else "changed", sha1, commit_of(path))
 
 
@@ -49,7 +53,8 @@ def _sha1_of(task: AnyTask, path: Path) -> str:
     """The hash of a file as git has it; of a folder, that of the names and hashes of the files below it."""
     if not path.is_dir():
         return git_blob_sha1(_read_bytes(task, path))
-    files = sorted(file for file in path.rglob("*") if file.is_file())
+    below = ((file.relative_to(path), file) for file in sorted(path.rglob("*")) if file.is_file())
+    files = [file for name, file in below if not any(part.startswith(".") for part in name.parts)]
     names = [f"{file.relative_to(path)} {git_blob_sha1(_read_bytes(task, file))}\n" for file in files]
     return git_blob_sha1("".join(names).encode())
 
@@ -119,7 +124,7 @@ def _checked(record: Json, has_escapes: bool) -> JsonObject:
 def _has_lone_surrogate(value: Json) -> bool:
     r"""Whether a text in a JSON value cannot be UTF-8: JSON may write \ud83d alone."""
     try:
-        json.dumps(value, ensure_ascii=False).encode()
+        json.dumps(value, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError:
         return True
     return False

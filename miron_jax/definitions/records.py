@@ -236,6 +236,7 @@ class Task(Generic[AnyProfile]):
     # Reads a file of several tasks, or several files; None: `parse` reads each line of `file`.
     examples: "Callable[[], list[AnyExample]] | None" = None
     licence: str = ""  # of the data; "": not known here
+    made_of: tuple[Path, ...] = ()  # further files that its prompts depend on: the data's hash covers them
 
 
 @dataclass(frozen=True, slots=True)

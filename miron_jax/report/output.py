@@ -143,6 +143,14 @@ def write_top(config: RunConfig, steps: Mapping[int, JsonObject], wall_seconds: 
     results = {**steps[last], "steps": {str(step): f"{STEP}{step}/{RESULTS}" for step in sorted(steps)}}
     results["speed"] = {**results["speed"], "wall_seconds": wall_seconds}
     names = [f"{name}.jsonl" for name in results["tasks"]]
+    if config.results_format is not None:
+
+        def samples(name: str) -> Iterator[JsonObject]:
+            lines = store.get(f"{STEP}{last}/{SAMPLES}/{name}.jsonl").splitlines()
+            return map(parse_json, lines)
+
+        for name, content in other_layout(config.results_format, results, samples):
+            store.put(name, content)
     _write(store, "", ((name, store.get(f"{STEP}{last}/{SAMPLES}/{name}")) for name in names), results)
     return results
 

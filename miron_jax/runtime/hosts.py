@@ -131,6 +131,11 @@ class Hosts:
         self._waits = False
         self.step()
 
+    def rest(self, rests: bool) -> None:
+        """Say whether this process may do nothing of the run for long, as between two calls of a program that uses it."""
+        self._waits = rests
+        self.step()
+
     def step(self) -> None:
         """Count a finished batch, so that the others know that this process does not hang."""
         self._steps += 1

@@ -25,7 +25,7 @@ from miron_jax.task_kinds.entries import option_entry, prompt_entry, published_e
 from miron_jax.task_kinds.interface import Pair, Piece, Sizes, TaskKind
 from miron_jax.task_kinds.prompted import PromptedScores
 from miron_jax.tokens.records import Requests
-from miron_jax.tokens.requests import tokenize
+from miron_jax.tokens.requests import as_scored, tokenize
 from miron_jax.tokens.whole_shots import fitting
 
 LONGEST_TRIED, SAMPLED = 8, 32  # examples per task tokenized ahead: the longest, and some of every size
@@ -118,11 +118,14 @@ class Choice(TaskKind[ChoiceScores]):
             yield chunk, self.tokenized(chunk)
 
     def pairs(self) -> Iterator[Pair]:
-        for prompt in fitting(self.prompts(), self.source.task.profile, self.setup.tokenizer, self.max_length):
-            num_choices = len(prompt.contexts) - prompt.num_extra
-            if num_choices > 1 and prompt.gold is None:
-                return
-            for context, continuation in zip(prompt.contexts[:num_choices], prompt.continuations, strict=False):
+        profile, tokenizer = self.source.task.profile, self.setup.tokenizer
+        prompts = fitting(self.prompts(), profile, tokenizer, self.max_length)
+        if any(prompt.gold is None and len(prompt.contexts) - prompt.num_extra > 1 for prompt in prompts):
+            return
+        for prompt in prompts:
+            contexts = prompt.contexts[: len(prompt.contexts) - prompt.num_extra]
+            continuations = as_scored(prompt.continuations[: len(contexts)], profile, tokenizer)
+            for context, continuation in zip(contexts, continuations, strict=True):
                 yield Pair(prompt.id, prompt.preamble + context, continuation, prompt.gold)
 
     def begin(self) -> ChoiceScores:

@@ -145,6 +145,10 @@ class TextKind(TaskKind[TextScores]):
             )
         first = first_tokens(profile.bos, setup.tokenizer) or (prefix_token(setup.tokenizer),)
         self.first = np.asarray(first, np.int32)
+        if len(first) > self.window:
+            raise InputError(
+                f"--max_length is {self.window}, but the tokenizer puts {len(first)} tokens before every text: raise it"
+            )
         self._encode = encoder(setup.tokenizer)
 
     @classmethod

@@ -91,23 +91,38 @@ def _joint(prompts: Sequence[Prompt], rules: _Rules, num_choices: np.ndarray) ->
     texts = [p.preamble + c + k for p in prompts for c, k in zip(p.contexts, p.continuations, strict=True)]
     alone = span.context  # the text that is tokenized alone, if the rule needs one
     contexts = [alone(p.preamble + context) for p in prompts for context in p.contexts] if alone else []
-    each = encode_each(encode, texts + contexts, first=first)
-    if rules.profile.bos == "as_tokenizer_or_prefix" and not first:
-        each = _with_prefix(each, contexts, rules.tokenizer)
+    if rules.profile.bos == "as_tokenizer_or_prefix":
+        each = _prefixed(encode_each(encode, texts + contexts), texts, contexts, first, rules.tokenizer)
+    else:
+        each = encode_each(encode, texts + contexts, first=first)
     whole, before = end_to_end(each[: len(texts)]), end_to_end(each[len(texts) :])
     span_start = span.call(whole, before, num_choices)
     inexact = shared_with_context(whole, before) < before.lengths if alone else np.zeros(len(texts), bool)
     return _Untruncated(whole, span_start, inexact)
 
 
-def _with_prefix(each: list[np.ndarray], contexts: Sequence[str], tokenizer: Tokenizer) -> list[np.ndarray]:
-    """Tokens of the texts, then of their contexts: behind BOS or EOS where the context is empty."""
-    if all(contexts):
-        return each
-    prefix = np.array([prefix_token(tokenizer)], np.int32)
-    return [
-        ids if context else np.concatenate([prefix, ids]) for ids, context in zip(each, [*contexts] * 2, strict=True)
-    ]
+def as_scored(continuations: Sequence[str], profile: Profile, tokenizer: Tokenizer) -> list[str]:
+    """Continuations with the space that the profile puts before them."""
+    spaced = profile.continuation_space == "where_one_token" and writes_space_into_words(tokenizer)
+    return [text if not spaced or text.startswith(" ") else f" {text}" for text in continuations]
+
+
+def _prefixed(
+    each: list[np.ndarray], texts: Sequence[str], contexts: Sequence[str], first: tuple[int, ...], tokenizer: Tokenizer
+) -> list[np.ndarray]:
+    """Tokens of the texts, then of their contexts, behind the tokenizer's own special tokens, as lm-eval's HFLM has them.
+
+    A text that begins with BOS gets none.  In place of an empty context stands BOS or EOS, unless a special token is there.
+    """
+    bos, prefixed = tokenizer.bos_token or "", list(each)
+    for i, (text, context) in enumerate(zip(texts, contexts, strict=True)):
+        before = () if bos and (context or text).startswith(bos) else first
+        before = before or (() if context else (prefix_token(tokenizer),))
+        doubled = not context and each[i][:1].tolist() == list(before[:1])  # the continuation begins with it itself
+        for j in (i, len(texts) + i):
+            own = () if doubled and j == i else before
+            prefixed[j] = np.concatenate([np.asarray(own, np.int32), each[j]])
+    return prefixed
 
 
 def _segments(prompts: Sequence[Prompt], rules: _Rules, num_choices: np.ndarray) -> _Untruncated:
@@ -116,9 +131,7 @@ def _segments(prompts: Sequence[Prompt], rules: _Rules, num_choices: np.ndarray)
     A SentencePiece tokenizer may put a stray space before each of them.
     """
     encode = encoder(rules.tokenizer)
-    spaced = rules.profile.continuation_space == "where_one_token" and writes_space_into_words(rules.tokenizer)
-    texts = [text for prompt in prompts for text in prompt.continuations]
-    texts = [text if not spaced or text.startswith(" ") else f" {text}" for text in texts]
+    texts = as_scored([text for prompt in prompts for text in prompt.continuations], rules.profile, rules.tokenizer)
     before = _before_answers(prompts, encode, rules.tokenizer)
     after = encode_each(encode, texts)
     whole = end_to_end([np.concatenate(pair) for pair in zip(before, after, strict=True)])

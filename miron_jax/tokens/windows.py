@@ -20,18 +20,19 @@ from miron_jax.tokens.tokenizers import Tokenizer
 def windows(ids: np.ndarray, first: np.ndarray, length: int, stride: int) -> list[tuple[np.ndarray, int]]:
     """(token ids, first scored one) of every window; each token of `ids` is scored once.
 
-    `first`: tokens before the document, at least one, not scored.  `length`: tokens of a window beside its last one, which
-    is only predicted.  `stride`: tokens that a window scores after the first one, at most `length`.  As lm-eval 0.4.13's
-    `get_rolling_token_windows`, whose context_len is length - stride + 1, and `make_disjoint_window` where that is 1.
+    `first`: tokens before the document, from one to `length`, not scored.  `length`: tokens of a window beside its last
+    one, which is only predicted.  `stride`: tokens that a window scores after the first one, at most `length`.  As lm-eval
+    0.4.13's `get_rolling_token_windows`, whose context_len is length - stride + 1.
     """
     if not len(ids):
         return []
-    end = min(length - len(first) + 1, len(ids))
-    cut = [(np.concatenate([first, ids[:end]]), len(first))]
-    while end < len(ids):
-        start, end = end, min(end + stride, len(ids))
-        before = end - length - 1
-        cut.append((ids[before:end], start - before))
+    whole = np.concatenate([first, ids])
+    start, end = len(first), min(length + 1, len(whole))
+    cut = [(whole[:end], start)]
+    while end < len(whole):
+        start, end = end, min(end + stride, len(whole))
+        before = max(0, end - length - 1)
+        cut.append((whole[before:end], start - before))
     return cut
 
 

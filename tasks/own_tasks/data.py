@@ -10,7 +10,6 @@ record means.
 
 from collections.abc import Callable
 from fnmatch import fnmatch
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,7 +52,6 @@ class Data(NamedTuple):
         return files
 
 
-@cache
 def _records(file: Path, name: str) -> list[JsonObject]:
     try:
         return json_rows(file.read_bytes(), file, name, remedy=_MEND)

@@ -24,7 +24,7 @@ def read_python(path: Path, suite: str) -> list[Task[Any]]:
     sys.modules[name] = module  # dataclasses of the file look their module up
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # a user's file may raise anything
+    except (Exception, SystemExit) as error:  # a user's file may raise anything
         why = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(f"{path} cannot be run ({why:.200}): mend it") from None
     values = [value for key, value in vars(module).items() if not key.startswith("_")]
@@ -32,4 +32,7 @@ def read_python(path: Path, suite: str) -> list[Task[Any]]:
     tasks = {id(task): task for task in (*values, *several) if isinstance(task, Task)}
     if not tasks:
         raise InputError(f"{path} holds no Task: expected a name such as TASK = Task(...) (docs/own_tasks.md)")
-    return [replace(task, name=f"{suite}/{task.name.removeprefix(f'{suite}/')}") for task in tasks.values()]
+    return [
+        replace(task, name=f"{suite}/{task.name.removeprefix(f'{suite}/')}", made_of=(*task.made_of, path.resolve()))
+        for task in tasks.values()
+    ]

@@ -4,16 +4,22 @@ Arrives: functions from a record to a value, a record.  Leaves: an `Example`, `Q
 record that does not fit.  It deliberately does not know files.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from miron_jax.definitions.records import Example, Problem, Question
+from miron_jax.definitions.records import AnyExample, Example, Problem, Question
 from miron_jax.files.readers import Json, JsonObject, shown
 from miron_jax.tasks.icl_rows import answer_text, checked_text
 from miron_jax.tasks.own_tasks.templates import Value
 
 Takes = Mapping[str, Any]  # key -> a Value, or a list of them
 LANGUAGES = ("python", "c++", "javascript")
+
+
+def with_stripped_fields(parse: Callable[[JsonObject, int], AnyExample], record: JsonObject, row: int) -> AnyExample:
+    """As composer does: texts of the record lose white space at both ends, those in lists do not."""
+    fields = {key: value.strip() if isinstance(value, str) else value for key, value in record.items()}
+    return parse(fields, row)
 
 
 def choice(takes: Takes, record: JsonObject, row: int) -> Example:

@@ -74,7 +74,7 @@ _PATTERNS: dict[str, tuple[Named, str]] = {
 }
 _OTHER_DRAW = (other_draw_named, "first, per_item_SEED, stream_SEED or stream_lm_eval")
 _OF_OTHERS = {"core": "per_item_1234", "gauntlet": "stream_1234", "lm_eval": "stream_lm_eval"}
-_NOT_OF_FILES = {"protocol", "decoding", "over_all"}
+_NOT_OF_FILES = {"protocol", "decoding", "over_all", "truncation"}
 
 
 def rules_of(kind: str) -> dict[str, tuple[str, ...]]:
@@ -109,7 +109,7 @@ def profile_of(
     rules: str, kind: str, stated: dict[str, Any], stop: tuple[str, ...], extra: int, of_other_file: bool
 ) -> Profile | AnswerProfile:
     """`stated`: fields of the profile that the task's file gives; `stop`, `extra`: of a completion; `of_other_file`: its
-    few-shot examples come from another file."""
+    few-shot examples come from another file.  Raises ValueError for rules that do not go together."""
     others: dict[str, Any] = {}
     if of_other_file:
         others = {"fewshot_pool": "other_file", "fewshot_draw": other_draw_named(_OF_OTHERS[rules])}
@@ -121,4 +121,7 @@ def profile_of(
         )  # fmt: skip
     strip = {"strip": "context"} if (rules, kind) == ("core", "continuation") else {}
     of_choices = {**_CHOICE[rules], "span": _SPANS[rules][kind], "tie": FIRST}
-    return Profile(**{**wording, **strip, **of_choices, **stated})
+    profile = Profile(**{**wording, **strip, **of_choices, **stated})
+    if profile.boundary == "joint" and profile.span is CONTINUATION:
+        raise ValueError("span is continuation, which goes with boundary: segments; expected another one of both")
+    return profile

@@ -21,6 +21,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import AnyExample, ProgramProfile, Suite, Task
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject, shown
@@ -68,7 +69,7 @@ _TASK_NAME = re.compile(r"[\w+-][\w.+-]{0,99}(/[\w+-][\w.+-]{0,99}){0,3}")
 
 
 def read_suite(paths: Sequence[str]) -> Suite[Task[Any]]:
-    """The tasks of these files, and of the .yaml and .py files in these folders.  Raises InputError."""
+    """The tasks of these files, and of the .yaml files in these folders.  Raises InputError."""
     file_of: dict[str, Path] = {}
     tasks: list[Task[Any]] = []
     fetches: list[Data] = []
@@ -88,6 +89,7 @@ def read_suite(paths: Sequence[str]) -> Suite[Task[Any]]:
         raise InputError(
             f"--task_path={','.join(paths)}: there are groups and no task, expected the files of tasks too"
         )
+    tasks = [replace(task, made_of=(*task.made_of, *(path for path, _ in stated))) for task in tasks]
     groups = partial(_groups, tuple(tasks), stated)
     if stated and not fetches:
         groups()  # finds what is wrong before a model is loaded
@@ -101,27 +103,30 @@ def _locate(fetches: Sequence[Data], data_dir: Path | None, fetch: bool) -> Path
 
 
 def _groups(tasks: Sequence[Task[Any]], stated: Sequence[tuple[Path, JsonObject]]) -> Groups:
-    names = {task.name.removeprefix(f"{NAME}/"): task for task in tasks}
-    of: dict[str, Any] = {}
+    """Groups of all files together, in the order of the files."""
+    every: JsonObject = {}
     for path, groups in stated:
-        # Examples are counted only where a weight hangs on them.
-        by_size = "by_size" in str(groups)
-        sizes = {name: len(task.examples()) if by_size and task.examples else 1 for name, task in names.items()}
-        known = Tasks(
-            sizes,
-            {name: task.name for name, task in names.items()},
-            {name: task.baselines["random"] for name, task in names.items()},
-        )
-        of |= read_groups(groups, known, path).of
-    return Groups(of)
+        if not isinstance(groups, dict) or groups.keys() & every.keys():
+            raise InputError(
+                f"{path}: groups is {shown(groups)}, expected names that no other file has, with their members"
+            )
+        every |= groups
+    names = {task.name.removeprefix(f"{NAME}/"): task for task in tasks}
+    by_size = "by_size" in str(every)  # examples are counted only where a weight hangs on them
+    known = Tasks(
+        {name: len(read_examples(task, Path(), allow_changed=True)) if by_size else 1 for name, task in names.items()},
+        {name: task.name for name, task in names.items()},
+        {name: task.baselines["random"] for name, task in names.items()},
+    )
+    return read_groups(every, known, stated[-1][0]) if stated else Groups({})
 
 
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    files = sorted(each for each in path.iterdir() if each.suffix in (".yaml", ".yml", ".py"))
+    files = sorted(each for each in path.iterdir() if each.suffix in (".yaml", ".yml"))
     if not files:
-        raise InputError(f"--task_path={path}: the folder has no .yaml or .py file, expected one for each task")
+        raise InputError(f"--task_path={path}: the folder has no .yaml file, expected one for each task")
     return files
 
 
@@ -133,11 +138,13 @@ def _task(keys: Keys, fetches: list[Data]) -> Task[Any]:
         raise keys.wrong(
             f"task is {shown(keys.text('task'))}, expected letters, digits, and . + - _ with / between parts"
         )
-    parse = partial(_PARSE[kind], _values(keys, kind))
     data = read_data(keys, "data")
     others = read_data(keys, "fewshot_data") if "fewshot_data" in keys else None
     fetches += [each for each in (data, others) if each is not None and each.repository is not None]
     profile = _program_profile(keys) if kind == "program" else _profile(keys, kind, others is not None)
+    parse = partial(_PARSE[kind], _values(keys, kind))
+    if getattr(profile, "strip", "") == "fields":
+        parse = partial(records.with_stripped_fields, parse)
     return Task(
         name,
         _KIND[kind],
@@ -149,6 +156,7 @@ def _task(keys: Keys, fetches: list[Data]) -> Task[Any]:
         shots_from=None if others is None else cache(partial(others.examples, name, parse)),
         examples=partial(data.examples, name, parse),
         licence=keys.text("licence", ""),
+        made_of=(keys.path.resolve(), *(() if others is None else (others.path,))),
     )
 
 
@@ -186,7 +194,11 @@ def _profile(keys: Keys, kind: str, of_other_file: bool) -> Any:
         raise keys.wrong(
             f"categories is {stated['categories']}, but no category is taken: name its field with category"
         )
-    return profile_of(rules, kind, stated, keys.texts("stop", ["\n"]), keys.number("extra_tokens", 0), of_other_file)
+    stop, extra = keys.texts("stop", ["\n"]), keys.number("extra_tokens", 0)
+    try:
+        return profile_of(rules, kind, stated, stop, extra, of_other_file)
+    except ValueError as error:
+        raise keys.wrong(str(error)) from None
 
 
 def _program_profile(keys: Keys) -> ProgramProfile:

@@ -49,6 +49,7 @@ def read_requests(folder: Path) -> RequestSet:
         files = [file for file in files if file.is_file()]
         if files:
             requests = [request for file in files for request in _read(file, partial(parse, file))]
+            requests = _each_once(requests, skips=parse is _lm_eval)
             manifest = _manifest(folder / MANIFEST)
             _check_counts(requests, manifest, folder / MANIFEST)
             return RequestSet(requests, manifest)
@@ -65,6 +66,24 @@ def _read(file: Path, parse: Callable[[JsonObject, int], list[Request]]) -> list
         raise InputError(f"{file} cannot be read ({error.strerror}): {_REMEDY}") from None
     rows = json_rows(content, file, "requests", remedy=_REMEDY)
     return [request for each in parse_each(rows, parse, f"{file}, line", f"; {_REMEDY}") for request in each]
+
+
+def _each_once(requests: list[Request], skips: bool) -> list[Request]:
+    """`skips`: an equal request of one question is left out (lm-eval writes a line for each filter), else it is refused."""
+    file_of: dict[str, Path] = {}
+    seen: set[tuple[str, int | str, str, str]] = set()
+    kept = []
+    for request in requests:
+        at = f"{request.file}, line {request.row + 1}"
+        if file_of.setdefault(request.task, request.file) != request.file:
+            raise InputError(f"{at}: {file_of[request.task]} holds the task {request.task} too: leave one of them")
+        key = request[:4]
+        if key in seen and not skips:
+            raise InputError(f"{at}: doc_id {request.doc_id!r} of {request.task} has this request twice; {_REMEDY}")
+        if key not in seen:
+            kept.append(request)
+        seen.add(key)
+    return kept
 
 
 def _plain(file: Path, fields: JsonObject, row: int) -> list[Request]:
@@ -89,7 +108,10 @@ def _lm_eval(file: Path, fields: JsonObject, row: int) -> list[Request]:
     # acc_mutual_info asks for every choice a second time, without a context.
     pairs = [pair for pair in pairs if pair[0] or not pairs[0][0]]
     task = re.sub(r"^samples_|_[\dT:.-]+$", "", file.stem)
-    gold = _gold(fields.get("target"), len(pairs)) if len(pairs) > 1 else None
+    target, texts = fields.get("target"), [continuation.strip() for _, continuation in pairs]
+    gold = _gold(target, len(pairs)) if len(pairs) > 1 else None  # digits are a place, as lm-eval itself reads them
+    if len(pairs) > 1 and gold is None and isinstance(target, str) and target.strip() in texts:
+        gold = texts.index(target.strip())
     return [Request(task, _doc_id(fields), *pair, gold, file, row) for pair in pairs]
 
 

@@ -34,7 +34,7 @@ def read_suite(folder: Path) -> Suite[Task[Profile]]:
     by_task: dict[str, list[Request]] = {}
     for request in requests:
         by_task.setdefault(_name(request), []).append(request)
-    tasks = tuple(_task(name, each) for name, each in by_task.items())
+    tasks = tuple(_task(name, each, folder / MANIFEST) for name, each in by_task.items())
     sizes = {each[0].task: len({request.doc_id for request in each}) for each in by_task.values()}
     names = {each[0].task: f"{NAME}/{name}" for name, each in by_task.items()}
     stated = manifest.get("groups", _plain_means(tasks, names))
@@ -48,7 +48,8 @@ def _plain_means(tasks: Sequence[Task[Profile]], names: Mapping[str, str]) -> Js
     main = {task.name: task.main for task in tasks}
     metrics = sorted(set(main.values()))
     means = {metric: {"of": [task for task, name in names.items() if main[name] == metric]} for metric in metrics}
-    return {MACRO if len(means) == 1 else f"{MACRO}_{metric}": each for metric, each in means.items()}
+    first = f"{MACRO}_of_tasks" if MACRO in names else MACRO
+    return {first if len(means) == 1 else f"{first}_{metric}": each for metric, each in means.items()}
 
 
 def _check_metrics(tasks: Sequence[Task[Profile]], groups: Groups, path: Path) -> None:
@@ -68,7 +69,7 @@ def _name(request: Request) -> str:
     return name
 
 
-def _task(name: str, requests: Sequence[Request]) -> Task[Profile]:
+def _task(name: str, requests: Sequence[Request], manifest: Path) -> Task[Profile]:
     if other := next((each for each in requests if each.task != requests[0].task), None):
         raise InputError(f"{other.file}: tasks {requests[0].task!r} and {other.task!r} are both written {name}")
     by_doc: dict[int | str, list[Request]] = {}
@@ -85,6 +86,7 @@ def _task(name: str, requests: Sequence[Request]) -> Task[Profile]:
         parse=_by_line,
         citation="",
         main="accuracy" if chooses else "bits_per_byte",
+        made_of=(manifest, *list(dict.fromkeys(request.file.resolve() for request in requests))[1:]),
         examples=lambda: examples,
     )
 
