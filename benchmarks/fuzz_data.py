@@ -270,9 +270,8 @@ def _read_own(folder: Path) -> None:
 def _write_requests(folder: Path) -> None:
     pair = {"context": "the sun is", "continuation": " hot"}
     rows = [{"task": name, "doc_id": i, **pair} for i, name in enumerate("aab")]
-    _lines(
-        folder / "plain" / "requests.jsonl", *rows, *({"task": "c", "doc_id": 0, "gold": 1, **pair} for _ in range(2))
-    )
+    choices = [{"task": "c", "doc_id": 0, "gold": 1, **pair, "continuation": text} for text in (" hot", " cold")]
+    _lines(folder / "plain" / "requests.jsonl", *rows, *choices)
     manifest = {"tasks": {"a": 2, "b": 1, "c": 2}, "groups": {"g": {"of": ["a", "b"], "weights": "by_size"}}}
     (folder / "plain" / "manifest.json").write_text(json.dumps(manifest))
     _lines(folder / "olmo" / "x-requests.jsonl", {"task_name": "a:rc", "doc_id": 1, "label": 0, "request": pair})

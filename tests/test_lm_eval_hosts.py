@@ -112,7 +112,7 @@ def test_what_the_journal_keeps_is_not_computed_again(
 
 
 def test_wrong_processes_are_one_sentence(model: Path, tmp_path: Path) -> None:
-    for options, sentence in (
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"coordinator": "127.0.0.1:1"}, "coordinator, num_processes and process_id go together"),
         ({"distributed": "perhaps"}, "distributed is 'perhaps', expected true or false"),
         ({"distributed": True}, "give journal=FOLDER"),
@@ -121,7 +121,8 @@ def test_wrong_processes_are_one_sentence(model: Path, tmp_path: Path) -> None:
             "process_id is 2, expected 0 to 1",
         ),
         ({"distributed": True, "peer_timeout": 1}, "peer_timeout is 1, expected a whole number, 5 or more"),
-    ):
+    ]
+    for options, sentence in wrong:
         with pytest.raises(InputError, match=sentence):
             MironLM(str(model), **options)
     assert miron_jax.session.CALLS == "calls"

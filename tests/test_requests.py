@@ -241,7 +241,11 @@ ONE = {"task": "a", "doc_id": 0, "context": "the sun is", "continuation": " hot"
         ([ONE, {"task": "a"}], {}, "line 2: field 'context' is missing"),
         ([{**ONE, "doc_id": None}], {}, "field 'doc_id' holds None, expected a whole number or a text"),
         ([ONE, {**ONE, "continuation": " cold"}], {}, "has 2 requests, and the right one is None: expected `gold`"),
-        ([{**ONE, "gold": 2}, {**ONE, "gold": 2, "continuation": " x"}], {}, "the right one is 2: expected `gold` from 0 to 1"),
+        (
+            [{**ONE, "gold": 2}, {**ONE, "gold": 2, "continuation": " x"}],
+            {},
+            "the right one is 2: expected `gold` from 0 to 1",
+        ),
         ([ONE], {"tasks": {"a": 2}}, "it counts 2 requests of 'a', there are 1"),
         ([ONE], {"tasks": {"a": 1, "b": 3}}, "it counts 3 requests of 'b', there are 0"),
         (
