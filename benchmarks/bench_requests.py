@@ -1,12 +1,13 @@
 """How fast are frozen request sets and texts on this engine, compared with a runner that pads every row to 1,024 tokens?
 
-    python benchmarks/bench_requests.py --model=FOLDER --data_dir=BUNDLE      # half an hour on two cores
+    python benchmarks/bench_requests.py --model=FOLDER --data_dir=BUNDLE      # a quarter of an hour on two cores
 
-The set: the gold continuation of the first questions of every task of CORE and of the Gauntlet (0 to 10 shots), at most 51
-tasks, as `eval --save_requests` writes them.  The peer does as Marin's runner: task by task, rows padded to a multiple of
-1,024 tokens, the last one repeated until a batch is full, the loss of every position; in torch, float32, on the first
-requests of each task; its time is scaled by its rows.  The text: the questions of the set, a document a task, in windows of
-1,024 tokens.  Seconds are end to end without loading and compilation.  The last line is JSON.
+The set has the form of OLMoBaseEval-Easy's: of each task of CORE and of the Gauntlet, at most 51, the gold continuations of
+some questions behind the same five questions with their answers (the first five that have no more than MOST_CHARS
+characters).  The peer does as Marin's runner: task by task, rows padded to a multiple of 1,024 tokens, the last one repeated
+until a batch is full, the loss of every position; in torch, float32, on the first requests of some tasks; its time is scaled
+by its rows.  The text: the questions of the set, a document a task, in windows of 1,024 tokens.  Seconds are end to end
+without loading and compilation.  The last line is JSON.
 """
 
 import json
@@ -14,6 +15,7 @@ import math
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +30,7 @@ from miron_jax.inputs import find_inputs
 from miron_jax.model.checkpoints import architecture_of, find_model
 from miron_jax.report.results import results_of
 from miron_jax.run import RunTasks, evaluate
+from miron_jax.task_kinds.interface import Pair
 from miron_jax.tokens.records import Requests
 
 FLAGS = flags.FLAGS
@@ -37,7 +40,8 @@ flags.DEFINE_integer("limit", 8, "Questions of each task.", lower_bound=1)
 flags.DEFINE_integer("peer_requests", 1, "Requests of each task that the peer runs.", lower_bound=1)
 flags.DEFINE_integer("peer_tasks", 51, "Tasks that the peer runs.", lower_bound=1)
 
-MOST_TASKS, PADDED, PEER_BATCH = 51, 1024, 4
+MOST_TASKS, SHOTS, PADDED, PEER_BATCH = 51, 5, 1024, 4
+MOST_CHARS = 800  # of a question with its answer
 SUITES = ("core", "gauntlet")
 
 
@@ -47,37 +51,39 @@ class Timed(NamedTuple):
 
 
 def write_set(folder: Path) -> int:
-    """requests.jsonl with gold of each question; returns the number of tasks."""
+    """requests.jsonl with gold of each question behind five others; returns the number of tasks."""
     bundle = tuple((suite, FLAGS.data_dir) for suite in SUITES)
-    config = RunConfig(FLAGS.model, SUITES, data_dir=bundle, limit=FLAGS.limit, allow_changed_data=True)
-    tasks = RunTasks.of(config, find_inputs(config, fetch=False), architecture_of(config, find_model(config)))
+    config = RunConfig(FLAGS.model, SUITES, data_dir=bundle, limit=SHOTS + 4 * FLAGS.limit, allow_changed_data=True)
+    inputs = find_inputs(config, fetch=False)
+    sources = [
+        source._replace(task=replace(source.task, profile=replace(source.task.profile, num_fewshot=0)))
+        for source in inputs.sources
+    ]
+    tasks = RunTasks.of(config, inputs._replace(sources=sources), architecture_of(config, find_model(config)))
     lines: list[str] = []
-    names: set[str] = set()
+    num_tasks = 0
     for kind in tasks.kinds:
-        by_doc: dict[int, list[tuple[str, str, int | None]]] = {}
-        for doc_id, context, continuation, gold in kind.pairs():
-            by_doc.setdefault(doc_id, []).append((context, continuation, gold))
-        if not by_doc or len(names) == MOST_TASKS:
+        by_doc: dict[int, list[Pair]] = {}
+        for pair in kind.pairs():
+            by_doc.setdefault(pair.doc_id, []).append(pair)
+        gold = [pairs[pairs[0].gold or 0] for pairs in by_doc.values()]
+        gold = [pair for pair in gold if len(pair.context) + len(pair.continuation) <= MOST_CHARS]
+        if len(gold) <= SHOTS or num_tasks == MOST_TASKS:
             continue
-        names.add(kind.source.task.name)
-        for doc_id, pairs in by_doc.items():
-            context, continuation, _ = pairs[pairs[0][2] or 0]
-            request = {
-                "task": kind.source.task.name,
-                "doc_id": doc_id,
-                "context": context,
-                "continuation": continuation,
-            }
-            lines.append(json.dumps(request) + "\n")
+        num_tasks += 1
+        shots = "".join(f"{pair.context}{pair.continuation}\n\n" for pair in gold[:SHOTS])
+        for pair in gold[SHOTS : SHOTS + FLAGS.limit]:
+            request = {"task": kind.source.task.name, "doc_id": pair.doc_id, "context": shots + pair.context}
+            lines.append(json.dumps({**request, "continuation": pair.continuation}) + "\n")
     (folder / "requests.jsonl").write_text("".join(lines))
-    return len(names)
+    return num_tasks
 
 
 def write_texts(folder: Path, requests: Path) -> None:
     texts: dict[str, list[str]] = {}
     for line in (requests / "requests.jsonl").read_text().splitlines():
         row = json.loads(line)
-        texts.setdefault(row["task"], []).append(row["context"] + row["continuation"])
+        texts.setdefault(row["task"], []).append(row["context"].rpartition("\n\n")[2] + row["continuation"])
     for name, each in texts.items():
         (folder / f"{name.replace('/', '_')}.txt").write_text("\n\n".join(each))
 
