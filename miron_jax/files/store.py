@@ -53,8 +53,11 @@ class Store:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         try:
-            with partial.open("wb") as file:
-                file.writelines([data] if isinstance(data, bytes) else data)
+            if isinstance(data, bytes):
+                partial.write_bytes(data)
+            else:
+                with partial.open("wb") as file:
+                    file.writelines(data)
             partial.replace(path)
         except BaseException:
             partial.unlink(missing_ok=True)
