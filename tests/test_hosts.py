@@ -277,10 +277,11 @@ def test_a_coordinator_wants_number_and_place(tmp_path: Path) -> None:
 
 def test_a_host_of_a_global_mesh_that_took_other_attention_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each host tries the kernel on its own device; hosts that compile different programs would wait for each other."""
-    monkeypatch.setattr("miron_jax.run.attention_of", lambda model: SimpleNamespace(name="xla"))
-    monkeypatch.setattr("miron_jax.run.tokenizer_fingerprint", lambda tokenizer: "t")
+    monkeypatch.setattr("miron_jax.evaluation.journal_key.attention_of", lambda model: SimpleNamespace(name="xla"))
+    monkeypatch.setattr("miron_jax.evaluation.journal_key.tokenizer_fingerprint", lambda tokenizer: "t")
     monkeypatch.setattr(
-        "miron_jax.run.Placement.of", lambda state: SimpleNamespace(device=SimpleNamespace(platform="tpu"))
+        "miron_jax.evaluation.journal_key.Placement.of",
+        lambda state: SimpleNamespace(device=SimpleNamespace(platform="tpu")),
     )
     for answer, words in ((lambda name, key: key, None), (lambda name, key: "another", "process 1 has other weights")):
         hosts = SimpleNamespace(is_first=False, index=1, agree=answer)
