@@ -51,8 +51,8 @@ class PromptedScores(TaskScores):
         return by_category(self.examples, categories, self.source.task.profile.categories, self._whole_set())
 
     def for_composites(self) -> Mapping[str, Estimate]:
-        metrics = self.estimates().metrics
-        return {name: metrics[name] for name in (self.source.task.main, *MEANS) if name in metrics}
+        metrics, main = self.estimates().metrics, self.source.task.main
+        return {name: metrics[name] for name in (main, *MEANS) if name in metrics} if main in metrics else {}
 
     def entry(self, facts: Facts) -> JsonObject:
         of_kind = {

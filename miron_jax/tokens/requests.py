@@ -120,8 +120,8 @@ def _prefixed(
         before = before or (() if context else (prefix_token(tokenizer),))
         doubled = not context and each[i][:1].tolist() == list(before[:1])  # the continuation begins with it itself
         for j in (i, len(texts) + i):
-            own = () if doubled and j == i else before
-            prefixed[j] = np.concatenate([np.asarray(own, np.int32), each[j]])
+            special = () if doubled and j == i else before
+            prefixed[j] = np.concatenate([np.asarray(special, np.int32), each[j]])
     return prefixed
 
 

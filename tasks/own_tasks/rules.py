@@ -80,15 +80,15 @@ _NOT_OF_FILES = {"protocol", "decoding", "over_all", "truncation"}
 def rules_of(kind: str) -> dict[str, tuple[str, ...]]:
     """Names of the rules that a task of this kind may choose itself, each with its values; (): free."""
     profile = AnswerProfile if kind == "generation" else Profile
-    found: dict[str, tuple[str, ...]] = {}
+    values: dict[str, tuple[str, ...]] = {}
     for name, hint in get_type_hints(profile).items():
         if name in _TABLES:
-            found[name] = tuple(_TABLES[name])
+            values[name] = tuple(_TABLES[name])
         elif name in _PATTERNS:
-            found[name] = ()
+            values[name] = ()
         elif get_origin(hint) is Literal and name not in _NOT_OF_FILES:
-            found[name] = get_args(hint)
-    return found
+            values[name] = get_args(hint)
+    return values
 
 
 def rule_named(kind: str, name: str, value: Json, of_other_file: bool) -> Any:

@@ -30,7 +30,7 @@ class Request(NamedTuple):
     doc_id: int | str
     context: str
     continuation: str
-    gold: int | None  # which of its choices is right; None: not told
+    gold: int | None  # which of its choices is right; None: not stated
     file: Path
     row: int  # line in the file, from 0
 
