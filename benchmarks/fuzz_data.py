@@ -178,18 +178,21 @@ def _write_results(folder: Path) -> None:
         "metrics": {"accuracy": entry},
         "by": {"template": {"1": entry}},
     }
+    run = {"schema": 1, "config": {}, "suites": {}}
     task = {"kind": "choice", "robustness": robustness, "baselines": {"random": 0.5}, "reference": {"m": 0.5}}
-    (folder / "results.json").write_text(json.dumps({"tasks": {"eval-ua-tion/a": task, "mera-v1/parus": task}}))
+    (folder / "results.json").write_text(json.dumps({**run, "tasks": {"eval-ua-tion/a": task, "mera-v1/parus": task}}))
     sample = {"meta": {"id": 0}, "options": [{"text": " 1"}, {"text": " 2"}], "prediction": 1, "generated": None}
     _lines(folder / "samples/mera-v1/parus.jsonl", sample, {**sample, "meta": {"id": 1}})
 
 
 def _read_results(folder: Path) -> None:
+    from miron_jax.report.console import console
     from miron_jax.report.robustness_table import print_robustness
+    from miron_jax.report.run_folder import read_runs
     from miron_jax.tasks.mera.site import export
 
     export(folder, folder / "out.zip", "v1")
-    _quiet(lambda: print_robustness(folder))
+    _quiet(lambda: print_robustness(console(), *read_runs([str(folder)])))
 
 
 def _write_journal(folder: Path) -> None:

@@ -18,7 +18,7 @@ Sharding = Literal["pmap", "mesh"]
 Dtype = Literal["float32", "bfloat16"]
 HumanBaseline = Literal["A", "B"]
 Kind = Literal["string", "integer", "float", "bool", "enum", "list"]
-Topic = Literal["model", "tasks", "output", "devices", "hosts", "export", "annotations", "submission"]
+Topic = Literal["model", "tasks", "output", "devices", "hosts", "export", "annotations", "submission", "comparison"]
 AXES = ("data", "fsdp", "model")
 _STEPS = re.compile(r"latest|\d+(,\d+)*|\d*:\d*(:[1-9]\d*)?", re.ASCII)
 

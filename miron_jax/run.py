@@ -42,7 +42,7 @@ from miron_jax.model.checkpoints import (
 )
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import cost_model, useful_flops
-from miron_jax.model.fingerprint import weights_fingerprint
+from miron_jax.model.fingerprint import tokenizer_fingerprint, weights_fingerprint
 from miron_jax.model.own import OwnModel, import_from
 from miron_jax.model.training_run import Checkpoint, implausible
 from miron_jax.planning.request_batches import RequestBatch, Totals, plan_request_batches
@@ -225,6 +225,7 @@ class Evaluation:
             weights=weights,
             answers=answers,
             implausible=warnings,
+            tokenizer=tokenizer_fingerprint(self.architecture.tokenizer),
             unverified=unverified(self.config, self.inputs, checkpoint),
             commits=self._commits(checkpoint),
         )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from miron_jax.definitions.records import Composite, Measured
-from miron_jax.statistics.estimate import estimate, estimate_composite, wilson
+from miron_jax.statistics.estimate import Estimate, estimate, estimate_composite, wilson
 from miron_jax.tasks import core
 from tests.tolerances import FLOAT64, printed
 
@@ -62,11 +62,17 @@ def test_sums_are_float64():
 
 def test_composite_error_by_hand():
     # sqrt((.5 * .06)² + (2 * .02)²) = sqrt(.0009 + .0016) = .05
+    # Down: a by .5 * .1 = .05, b by 2 * .06 = .12: .13.  Up: .5 * .16 = .08, 2 * .03 = .06: .1; the weight of c is negative,
+    # so its upper end pulls down.
     composite = Composite(0.2, True, (), {"a": 0.5, "b": 2.0})
-    result = estimate_composite(composite, {"a": 0.06, "b": 0.02})
+    tasks = {"a": Estimate(0.5, 0.06, (0.4, 0.66), 9, 0), "b": Estimate(0.1, 0.02, (0.04, 0.13), 9, 0)}
+    result = estimate_composite(composite, tasks)
     assert result is not None
     assert result.stderr == pytest.approx(0.05)
-    assert result.ci95 == pytest.approx((0.2 - 0.098, 0.2 + 0.098))
+    assert result.ci95 == pytest.approx((0.2 - 0.13, 0.2 + 0.1))
+    negative = estimate_composite(Composite(0.2, True, (), {"c": -1.0}), {"c": Estimate(0.5, 0.1, (0.4, 0.7), 9, 0)})
+    assert negative is not None
+    assert negative.ci95 == pytest.approx((0.2 - 0.2, 0.2 + 0.1))
     assert estimate_composite(Composite(None, False, ("b",), {"a": 1.0}), {}) is None
 
 
@@ -75,10 +81,12 @@ def test_published_error_of_gpt2s_core(shared_data):
     text = (shared_data / "goldens" / "openai-community-gpt2.csv").read_text()
     rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()[1:-1]]
     accuracies = {f"core/{label}": float(accuracy) for label, accuracy, _ in rows}
-    stderrs = {
-        t.name: math.sqrt(accuracies[t.name] * (1 - accuracies[t.name]) / (t.file.rows or 1)) for t in core.SUITE.tasks
-    }
+    tasks = {}
+    for task in core.SUITE.tasks:
+        accuracy, rows_of_file = accuracies[task.name], task.file.rows or 1
+        stderr = math.sqrt(accuracy * (1 - accuracy) / rows_of_file)
+        tasks[task.name] = Estimate(accuracy, stderr, wilson(accuracy, rows_of_file), rows_of_file, 0)
     measured = {name: Measured(accuracy, 10) for name, accuracy in accuracies.items()}
-    result = estimate_composite(core.composites(measured)["CORE"], stderrs)
+    result = estimate_composite(core.composites(measured)["CORE"], tasks)
     assert result is not None
     assert result.stderr == pytest.approx(0.006, abs=printed(3))

@@ -78,6 +78,12 @@ NEW = {
     "stride",
     "describe",
     "check",
+    "metric",
+    "last",
+    "json",
+    "html",
+    "markdown",
+    "csv",
 }  # since then; fmt: skip
 
 
@@ -119,7 +125,7 @@ def test_a_command_refuses_every_flag_of_another(miron, command: str) -> None:
             ["eval", "--limt", "3"],
             "miron-jax eval: there is no flag --limt; the nearest is --limit; miron-jax eval --help",
         ),
-        (["report", "--mera_submision=x"], "the nearest is --mera_submission"),
+        (["mera", "--mera_submision=x"], "the nearest is --mera_submission"),
         (["report", "--export=x"], "--export is a flag of tasks, not of report"),
         (["eval", "--mask_number_words"], "--mask_number_words is a flag of tasks, not of eval"),
         (["tasks", "--tasks=core"], "not of tasks; the nearest of tasks is --icl_tasks; "),

@@ -9,10 +9,8 @@ import pytest
 
 from miron_jax.definitions.data_files import DataState
 from miron_jax.definitions.records import Example
-from miron_jax.errors import InputError
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.prompting.prompts import Prompt
-from miron_jax.report.robustness_table import print_robustness
 from miron_jax.statistics.robustness import cluster_stderr
 from miron_jax.task_kinds.choice import ChoiceScores
 from miron_jax.task_kinds.interface import Source
@@ -75,31 +73,39 @@ def test_groups_spread_and_swapped_pairs() -> None:
     assert report["swapped"] == {"pairs": 2, "consistency": 0.5, "stderr": pytest.approx(math.sqrt(0.25 / 2))}
 
 
-def test_the_table_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_of_a_run(tmp_path: Path, miron) -> None:
     task = {
         "robustness": scores().robustness(),
         "baselines": {"random": 0.5, "human": None},
         "reference": {"gpt": 0.85},
     }
     task["robustness"]["metrics"]["accuracy_pmi"] = {"value": 0.25}  # pyright: ignore[reportOptionalSubscript]
-    (tmp_path / "results.json").write_text(json.dumps({"tasks": {"eval-ua-tion/x": task, "core/y": {}}}))
-    print_robustness(tmp_path)
-    printed = capsys.readouterr().out
+    run = {"schema": 1, "config": {}, "suites": {}}
+    (tmp_path / "results.json").write_text(json.dumps({**run, "tasks": {"eval-ua-tion/x": task, "core/y": {}}}))
+    ran = miron("report", str(tmp_path), "--robustness")
     for part in ("eval-ua-tion/x: accuracy", "template_n", "0.750", "0.500 of 2 pairs", "gpt 0.85", "random 0.500"):
-        assert part in printed, printed
-    assert "beside it: accuracy_pmi 0.250" in printed
+        assert part in ran.out, ran.out
+    assert "beside it: accuracy_pmi 0.250" in ran.out
+    assert miron("report", f"--output={tmp_path}", "--robustness").out == ran.out  # as before runs could be named
 
 
-def test_no_such_run(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"holds no results\.json"):
-        print_robustness(tmp_path)
-    (tmp_path / "results.json").write_text("[]")
-    with pytest.raises(InputError, match=r"no results\.json of this version"):
-        print_robustness(tmp_path)
-    for text in ('{"tasks": []}', '{"tasks": {"core/x": {"robustness": {"main": "accuracy"}}}}'):
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (None, "holds no results.json"),
+        ("[]", "is no results.json (list, expected an object)"),
+        ('{"schema": 1, "config": {}, "suites": {}, "tasks": []}', "is no results.json (list, expected an object)"),
+        (
+            '{"schema": 1, "config": {}, "suites": {}, "tasks": {"core/x": {"robustness": {"main": "accuracy"}}}}',
+            "its results.json is none of this version (KeyError",
+        ),
+        ('{"schema": 1, "config": {}, "suites": {}, "tasks": {"core/x": {}}}', "none of its tasks"),
+    ],
+)
+def test_no_such_run(tmp_path: Path, miron, text: str | None, sentence: str) -> None:
+    (tmp_path / "notes.txt").write_text("")
+    if text is not None:
         (tmp_path / "results.json").write_text(text)
-        with pytest.raises(InputError, match=r"no results\.json of this version"):
-            print_robustness(tmp_path)
-    (tmp_path / "results.json").write_text('{"tasks": {"core/x": {}}}')
-    with pytest.raises(InputError, match="none of its tasks"):
-        print_robustness(tmp_path)
+    ran = miron("report", str(tmp_path), "--robustness")
+    assert (ran.status, ran.err.count("\n")) == (2, 1)
+    assert sentence in ran.err

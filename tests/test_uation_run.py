@@ -20,8 +20,10 @@ from miron_jax.evaluation.records import Inputs
 from miron_jax.files.readers import JsonObject
 from miron_jax.inputs import find_inputs
 from miron_jax.prompting.prompts import render
+from miron_jax.report.console import console
 from miron_jax.report.output import write_results
 from miron_jax.report.robustness_table import print_robustness
+from miron_jax.report.run_folder import read_runs
 from miron_jax.run import evaluate
 from miron_jax.task_kinds.interface import Source
 from miron_jax.tasks.eval_uation.suite import SUITE, TEXT
@@ -182,6 +184,6 @@ def test_both_text_suites(model: Path, data: Path, tmp_path: Path, capsys: pytes
     profiles = [results["tasks"][name]["profile"] for name in tasks]
     assert [profile["answer_normalizer"] for profile in profiles] == ["ukrainian", "lm_eval"]
     assert profiles[1]["stop"] == ["\n", "</s>"]
-    print_robustness(tmp_path)
+    print_robustness(console(), *read_runs([str(tmp_path)]))
     assert "eval-ua-tion-text/lmes_catsbin: accuracy" in capsys.readouterr().out
     assert not math.isnan(results["tasks"][tasks[0]]["metrics"]["accuracy"]["value"])

@@ -3,7 +3,7 @@
 Arrives: the command line.  Leaves: an exit status: 0 done, 1 failed, 2 bad input, 75 interrupted.  It deliberately
 knows only run.py and the modules that print or write; jax is imported after the flags are read, so that --help is quick.
 
-    flags        what each command accepts           eval tasks plan bench humans report    one module a command
+    flags        what each command accepts           one module a command
     parse, help  the command line -> flags           processes    the processes of a run, their supervisor
     run_config   flags -> RunConfig                  guard        exceptions -> exit statuses
 """
@@ -17,9 +17,13 @@ COMMANDS = {
     "tasks": "list suites and tasks, what data each needs and whether it is there",
     "bench": "throughput of these devices on a model: tokens/s, share of the matmul peak, what each idea is worth",
     "humans": "crowd annotations to a human baseline: filter, votes, agreement, accuracy",
-    "report": "how far a run's scores hang on wording; its answers as a submission to MERA's site",
+    "compare": "runs example by example: differences, intervals, p-values; noise of training runs",
+    "report": "a run's results on screen, and how far they hang on wording",
+    "mera": "submissions to MERA's site: write, check",
     "plan": "what eval would do: requests, tokens, rows, programs, FLOPs; with --topology its memory and time on TPUs",
 }
+
+TAKES_RUNS = ("compare", "report")  # output folders of eval, beside flags
 
 
 def main() -> None:
@@ -34,14 +38,16 @@ def main() -> None:
     if command not in COMMANDS:
         print(f"miron-jax: unknown command {command!r}, expected one of {', '.join(COMMANDS)}", file=sys.stderr)
         sys.exit(BAD_INPUT)
+    from functools import partial
     from importlib import import_module
 
     from miron_jax.cli.guard import guarded
     from miron_jax.cli.parse import parse
 
     action = import_module(f"miron_jax.cli.{command}").command
+    takes_runs = command in TAKES_RUNS
     app.run(
-        lambda rest: guarded(action, rest),
+        lambda rest: guarded(partial(action, rest[1:]), rest[:1]) if takes_runs else guarded(action, rest),
         argv=[f"miron-jax {command}", *arguments[1:]],
         flags_parser=lambda argv: parse(command, argv),
     )

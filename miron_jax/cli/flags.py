@@ -89,8 +89,22 @@ _HUMANS = {
         "Right answers: lcs, brackets, arithmetic, or a table of the item's columns and the right answer.",
     ),
 }
+_COMPARE = {
+    "metric": Setting(
+        None, "comparison", "Metrics to compare; absent: each task's main one, and bits_per_byte beside it.", "list"
+    ),
+    "last": Setting(5, "comparison", "Of training runs: noise is taken over so many last checkpoints.", "integer"),
+    "json": Setting(None, "comparison", "Write the comparison, with the rows that flip, into this file."),
+}
 _REPORT = {
-    "robustness": Setting(False, "output", "How far the scores of the run in --output hang on wording.", "bool"),
+    "html": Setting(
+        None, "output", "Write one HTML file: composites, pictures, tasks, every example. Nothing is printed."
+    ),
+    "markdown": Setting(None, "output", "Write composites and tasks as Markdown."),
+    "csv": Setting(None, "output", "Write every number of every task as CSV."),
+    "robustness": Setting(False, "output", "Only how far the scores hang on wording.", "bool"),
+}
+_MERA = {
     "mera_submission": Setting(
         None, "submission", "Write the answers of the run in --output as a submission to MERA's site: out.zip."
     ),
@@ -99,7 +113,18 @@ _REPORT = {
         "v1.2", "submission", "Of --mera_submission and --check_submission.", "enum", ("v1", "v1.2")
     ),
 }
-EVERY: dict[str, Setting] = {**SETTINGS, **_DEVICES, **_HOSTS, **_PLAN, **_TASKS, **_EXPORT, **_HUMANS, **_REPORT}
+EVERY: dict[str, Setting] = {
+    **SETTINGS,
+    **_DEVICES,
+    **_HOSTS,
+    **_PLAN,
+    **_TASKS,
+    **_EXPORT,
+    **_HUMANS,
+    **_COMPARE,
+    **_REPORT,
+    **_MERA,
+}
 _RUN = (*SETTINGS, *_DEVICES, *_HOSTS)
 OF_COMMAND: dict[str, tuple[str, ...]] = {
     "eval": _RUN,
@@ -119,7 +144,9 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
         *_EXPORT,
     ),
     "humans": (*_HUMANS, "detox_scorer", "output"),
-    "report": (*_REPORT, "output", "data_dir"),
+    "compare": tuple(_COMPARE),
+    "report": (*_REPORT, "output"),
+    "mera": (*_MERA, "output", "data_dir"),
 }
 
 

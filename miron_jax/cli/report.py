@@ -1,63 +1,61 @@
-"""`miron-jax report`: robustness tables of a run, and its answers as a submission to MERA's site.
+"""`miron-jax report RUN [RUN ...]`: what runs found.
 
-Arrives: a results folder, or a submission.  Leaves: tables on screen, a submission.  It deliberately computes no score.
+Arrives: output folders of eval; --output where none is named.  Leaves: tables on screen, or files.  It deliberately computes
+no score.
 """
 
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from absl import flags
 
-from miron_jax.cli.run_config import data_dir
-from miron_jax.errors import InputError, printable
-from miron_jax.files.places import local_path
+from miron_jax.errors import InputError
 
 if TYPE_CHECKING:
-    from miron_jax.tasks.mera.site import Checked
+    from miron_jax.report.run_folder import Run
 
 FLAGS = flags.FLAGS
 
 
-def command() -> None:
-    from miron_jax.tasks.mera import site
-
-    version = FLAGS.mera_version
-    if FLAGS.mera_submission is None and FLAGS.check_submission is None and not FLAGS.robustness:
-        raise InputError("report wants --robustness, --mera_submission=out.zip, or --check_submission=in.zip")
-    if FLAGS.robustness:
-        from miron_jax.report.robustness_table import print_robustness
-
-        print_robustness(local_path(FLAGS.output))
-    if FLAGS.mera_submission is not None:
-        path = local_path(FLAGS.mera_submission)
-        exported = site.export(local_path(FLAGS.output), path, version)
-        print(printable(f"written to {path}: {', '.join(exported.written)}"))
-        if exported.absent:
-            print(f"not in it, so the site will refuse it (no_task): {', '.join(exported.absent)}")
-    if FLAGS.check_submission is not None:
-        folders = dict(data_dir())
-        folder = folders.get(f"mera-{version}", folders.get(""))
-        checked = site.check(local_path(FLAGS.check_submission), version, Path(folder) if folder else None)
-        _print_checked(checked)
-        if checked.faults:
-            raise InputError(
-                f"{FLAGS.check_submission}: the site will refuse it for the faults above: mend those files"
-            )
-
-
-def _print_checked(checked: "Checked") -> None:
-    from rich.table import Table
-
+def command(folders: list[str]) -> None:
     from miron_jax.report.console import console
+    from miron_jax.report.robustness_table import is_robust, print_robustness
+    from miron_jax.report.run_folder import read_runs, readable
+    from miron_jax.report.table import print_results
 
-    for note in checked.notes:
-        print(note)
-    table = Table(header_style="bold")
-    for name in ("data set", "records", "state", "numbers"):
-        table.add_column(name, no_wrap=name != "numbers")
-    for row in checked.rows:
-        table.add_row(*row)
-    console().print(table)
-    for fault in checked.faults:
-        console(stderr=True).print(fault, soft_wrap=True)
-    print(checked.total)
+    runs, out = read_runs(folders or [FLAGS.output]), console()
+    with readable(runs):
+        if FLAGS.html or FLAGS.markdown or FLAGS.csv:
+            for name, size in _written(runs):
+                out.print(f"written to {name} ({size / 1e6:.1f} MB)", soft_wrap=True)
+            return
+        for run in runs:
+            if FLAGS.robustness:
+                print_robustness(out, run)
+                continue
+            out.print(run.folder, style="bold", soft_wrap=True)
+            print_results(out, run.results)
+            if run.unfinished:
+                out.print(run.unfinished, soft_wrap=True)
+            if is_robust(run):
+                print_robustness(out, run)
+
+
+def _written(runs: "list[Run]") -> Iterator[tuple[str, int]]:
+    """Write each file that is asked for; yields its name and size in bytes."""
+    from miron_jax.files.places import local_path
+    from miron_jax.report.flat import csv_of, markdown_of
+    from miron_jax.report.html.page import page_of
+
+    asked = ((FLAGS.html, page_of, "html"), (FLAGS.markdown, markdown_of, "markdown"), (FLAGS.csv, csv_of, "csv"))
+    for name, text_of, flag in asked:
+        if name is None:
+            continue
+        path = local_path(name)
+        if path.is_dir() or not path.absolute().parent.is_dir():
+            raise InputError(f"--{flag}={name} cannot be written: name a file in a folder that is there")
+        content = text_of(runs).encode("utf-8", "replace")
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_bytes(content)
+        partial.replace(path)
+        yield name, len(content)

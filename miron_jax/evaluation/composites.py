@@ -22,12 +22,12 @@ def suite_composites(suite: Suite[AnyTask], outcome: Outcome) -> dict[str, tuple
             estimates[name], measured[name] = metrics, _measured(scores, metrics)
     composites = {}
     for name, composite in suite.composites(measured).items():
-        stderrs = {
-            task: (metrics[composite.metric] if composite.metric else next(iter(metrics.values()))).stderr
+        of_tasks = {
+            task: metrics[composite.metric] if composite.metric else next(iter(metrics.values()))
             for task, metrics in estimates.items()
             if task in composite.weights
         }
-        composites[name] = composite, estimate_composite(composite, stderrs)
+        composites[name] = composite, estimate_composite(composite, of_tasks)
     return composites
 
 

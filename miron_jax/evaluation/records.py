@@ -43,6 +43,7 @@ class Outcome(NamedTuple):
     journal_seconds: float = 0.0  # that the run waited for its journal
     weights: str = ""  # fingerprint of all weights on the devices
     answers: Answers | None = None  # of a user's own model to fixed tokens
+    tokenizer: str = ""  # fingerprint of its vocabulary and rules
     implausible: Sequence[str] = ()  # one warning per suspicious weight
     commits: Mapping[str, str | None] = MappingProxyType({})  # hub commits of model and tokenizer
     unverified: Sequence[str] = ()  # inputs without a checksum

@@ -7,10 +7,13 @@ deliberately does not know tokens.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from itertools import accumulate, islice
 
 from miron_jax.definitions.records import Example, Task, Wording
 from miron_jax.errors import InputError
+
+TAIL = 300  # characters of a prompt that samples show
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,8 @@ class Prompt:
     shot_starts: tuple[int, ...] = ()  # offset in the preamble of each shot that may be dropped, in characters
     num_shots: int | None = None  # shots that it has kept; None: they are not counted
     num_extra: int = 0  # contexts and continuations after those of the choices: scored too, but no choices
+    tail: str = ""  # the end of the first context with its preamble, kept when both are dropped
+    digest: str = ""  # of all texts, likewise; equal digests are equal questions
 
     @property
     def num_chars(self) -> int:
@@ -77,12 +82,30 @@ def chunks_of(prompts: Sequence[Prompt], num_chars: int) -> Iterator[Sequence[Pr
 
 
 def without_shots(prompt: Prompt) -> Prompt:
-    """The choices alone, without the question: the last line of each context, or "" if all contexts are equal."""
+    """The choices alone, without the question: the last line of each context, or "" if all contexts are equal.  Its tail
+    and its digest stay."""
     num_choices = len(prompt.contexts) - prompt.num_extra
     contexts, continuations = prompt.contexts[:num_choices], prompt.continuations[:num_choices]
     same = all(context == contexts[0] for context in contexts)
-    contexts = tuple("" if same else context.rsplit("\n", 1)[-1] for context in contexts)
-    return replace(prompt, contexts=contexts, continuations=continuations, preamble="", shot_starts=(), num_extra=0)
+    return replace(
+        prompt,
+        contexts=tuple("" if same else context.rsplit("\n", 1)[-1] for context in contexts),
+        continuations=continuations,
+        preamble="",
+        shot_starts=(),
+        num_extra=0,
+        tail=(prompt.preamble[-TAIL:] + contexts[0])[-TAIL:],
+        digest=prompt.digest or digest_of(prompt.preamble, *contexts[: 1 if same else None], *continuations),
+    )
+
+
+def digest_of(*texts: str) -> str:
+    """The first 16 digits of the SHA-256 of texts, each with its length before it."""
+    digest = sha256()
+    for text in texts:
+        encoded = text.encode("utf-8", "surrogatepass")
+        digest.update(b"%d:" % len(encoded) + encoded)
+    return digest.hexdigest()[:16]
 
 
 def without_first_shot(prompt: Prompt) -> Prompt:

@@ -4,7 +4,7 @@ Arrives: results.json of each step.  Leaves: a rich Table, an SVG file.  It deli
 """
 
 from collections.abc import Mapping, Sequence
-from typing import IO, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from rich.table import Table
 
@@ -12,7 +12,11 @@ from miron_jax.errors import printable
 from miron_jax.files.readers import JsonObject
 from miron_jax.report.console import table_of
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 MOST_CHARS = 60  # of a name in the picture
+COLUMNS = 3  # of panels, if there is one metric
 BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 CLOZE_METRICS = (  # (name, label, factor)
     ("greedy_exact", "greedy exact, %", 100.0),
@@ -72,30 +76,40 @@ def bars(values: Sequence[float | None]) -> str:
 
 
 def draw_curves(results: Mapping[int, JsonObject], file: IO[bytes]) -> None:
-    """Write an SVG: a panel per task and metric, a line per category, steps on a logarithmic axis."""
+    """Write the picture as an SVG, if there is a curve."""
+    if (figure := curves_figure(results)) is not None:
+        figure.savefig(file, format="svg", metadata={"Date": None})
+
+
+def curves_figure(results: Mapping[int, JsonObject]) -> "Figure | None":
+    """A panel per task and metric, a line per category, steps on a logarithmic axis; None without a curve."""
     from matplotlib.figure import Figure
 
     curves, steps = curves_of(results), sorted(results)
     tasks = list(dict.fromkeys(curve.task for curve in curves))
     metrics = list(dict.fromkeys(curve.metric for curve in curves))
     if not curves:
-        return
-    figure = Figure(figsize=(4.2 * len(metrics), 3.2 * len(tasks)), layout="constrained")
-    panels = figure.subplots(len(tasks), len(metrics), squeeze=False)
-    for i, task in enumerate(tasks):
-        for j, metric in enumerate(metrics):
-            panel = panels[i][j]
-            for curve in (curve for curve in curves if (curve.task, curve.metric) == (task, metric)):
-                panel.plot(steps, curve.values, marker="o", markersize=3, label=_label(curve.category))
-            panel.set_xscale("symlog", linthresh=1)  # linear below 1, for step 0
-            title = f"{_label(task)}: {LABELS.get(metric, metric)}"
-            panel.set_title(title, fontsize=9, parse_math=False)
-            panel.set_xlabel("training step", fontsize=8)
-            panel.grid(alpha=0.3)
+        return None
+    places = [(task, metric) for task in tasks for metric in metrics]
+    columns = len(metrics) if len(metrics) > 1 else min(COLUMNS, len(tasks))
+    rows = -(-len(places) // columns)
+    figure = Figure(figsize=(4.2 * columns, 3.2 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False)
+    for panel in panels.flat[len(places) :]:
+        panel.set_axis_off()
+    for panel, (task, metric) in zip(panels.flat, places, strict=False):
+        for curve in (curve for curve in curves if (curve.task, curve.metric) == (task, metric)):
+            panel.plot(steps, curve.values, marker="o", markersize=3, label=_label(curve.category))
+        panel.set_xscale("symlog", linthresh=1)  # linear below 1, for step 0
+        panel.xaxis.set_major_formatter(lambda step, _: f"{step:g}")
+        title = f"{_label(task)}: {LABELS.get(metric, metric)}"
+        panel.set_title(title, fontsize=9, parse_math=False)
+        panel.set_xlabel("training step", fontsize=8)
+        panel.grid(alpha=0.3)
     if panels[0][0].get_legend_handles_labels()[1]:
         for text in panels[0][0].legend(fontsize=7).get_texts():
             text.set_parse_math(False)
-    figure.savefig(file, format="svg", metadata={"Date": None})
+    return figure
 
 
 def _label(name: str) -> str | None:

@@ -57,6 +57,7 @@ def results_of(config: RunConfig, outcome: Outcome, wall_seconds: float) -> Json
             "fingerprint": outcome.checkpoint.fingerprint,
             "weights": outcome.weights,
             "commits": dict(outcome.commits),
+            "tokenizer": outcome.tokenizer,
             "answers": outcome.answers,
             "implausible": list(outcome.implausible),
         },
@@ -71,6 +72,8 @@ def _composites(suite: Suite[AnyTask], outcome: Outcome) -> JsonObject:
             "ci95": list(estimate.ci95) if estimate else None,
             "complete": composite.complete,
             "missing": list(composite.missing),
+            "weights": dict(composite.weights),  # d value / d metric of each task
+            **({"metric": composite.metric} if composite.metric else {}),
         }
         for name, (composite, estimate) in suite_composites(suite, outcome).items()
     }

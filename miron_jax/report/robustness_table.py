@@ -3,33 +3,27 @@
 Arrives: a run's results.json.  Leaves: a table per task on standard output.  It deliberately computes nothing.
 """
 
-from pathlib import Path
-
+from rich.console import Console
 from rich.table import Table
 
 from miron_jax.errors import InputError
-from miron_jax.files.readers import JsonObject, parse_json
-from miron_jax.report.console import console, table_of
+from miron_jax.files.readers import JsonObject
+from miron_jax.report.console import table_of
+from miron_jax.report.run_folder import Run
 
 
-def print_robustness(folder: Path) -> None:
-    """Print every task's robustness report.  Raises InputError if the folder holds no results with one."""
-    path = folder / "results.json"
-    try:
-        tasks = parse_json(path.read_bytes())["tasks"]
-        reported = {name: task for name, task in tasks.items() if task.get("robustness")}
-        tables = [(_table(name, task["robustness"]), _lines(task)) for name, task in reported.items()]
-    except FileNotFoundError:
-        raise InputError(f"--output={folder} holds no results.json: name the folder of a finished run") from None
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+def is_robust(run: Run) -> bool:
+    return any(task.get("robustness") for task in run.tasks.values())
+
+
+def print_robustness(out: Console, run: Run) -> None:
+    """Print every task's robustness report.  Raises InputError if the run has none."""
+    if not is_robust(run):
         raise InputError(
-            f"{path} is no results.json of this version ({error!s:.120}): name the folder of a finished run"
-        ) from None
-    if not tables:
-        raise InputError(
-            f"{path}: none of its tasks tells how its questions are worded: run eval-ua-tion or eval-ua-tion-gen"
+            f"{run.folder}: none of its tasks tells how its questions are worded: run eval-ua-tion or eval-ua-tion-gen"
         )
-    out = console()
+    reported = {name: task for name, task in run.tasks.items() if task.get("robustness")}
+    tables = [(_table(name, task["robustness"]), _lines(task)) for name, task in reported.items()]
     for table, lines in tables:
         out.print(table)
         for line in lines:

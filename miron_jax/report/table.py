@@ -38,7 +38,7 @@ def print_results(console: Console, results: JsonObject) -> None:
             continue
         for name, composite in suite["composites"].items():
             console.print(_composite(name, composite), soft_wrap=True)
-    for line in (*cloze_notes(cloze), *_notes(results), _speed(results)):
+    for line in (*cloze_notes(cloze), *notes_of(results), _speed(results)):
         console.print(line, soft_wrap=True)
 
 
@@ -175,7 +175,7 @@ def _left_out(composites: JsonObject) -> str:
     )
 
 
-def _notes(results: JsonObject) -> list[str]:
+def notes_of(results: JsonObject) -> list[str]:
     """Sentences that qualify the numbers."""
     tasks = results["tasks"]
     notes = []

@@ -151,15 +151,20 @@ def is_unscored(example: ExampleScore) -> bool:
     return example.correct is None and all(map(math.isnan, example.metrics.values()))
 
 
-def estimate_composite(composite: Composite, stderrs: Mapping[str, float]) -> Estimate | None:
-    """sqrt(sum of (weight * stderr)²), as if tasks were independent; None without a value.
+def estimate_composite(composite: Composite, tasks: Mapping[str, Estimate]) -> Estimate | None:
+    """sqrt(sum of (weight * stderr)²), as if tasks were independent; None without a value.  `tasks`: by name.
 
-    Two tasks over one file (CORE's two hellaswags) are not independent: their error is somewhat too small.
+    The interval keeps the tasks' own: its ends are sqrt(sum of (weight * (value - end))²) away (Zou and Donner 2008,
+    Statistics in Medicine 27, 1693-1702), so that a small task near 0 or 1 does not make it too narrow.  Two tasks over one
+    file (CORE's two hellaswags) are not independent: their error is somewhat too small.
     """
     if composite.value is None:
         return None
-    stderr = math.hypot(*(weight * stderrs[name] for name, weight in composite.weights.items()))
-    return Estimate(composite.value, stderr, _symmetric(composite.value, stderr), len(composite.weights), 0)
+    of_tasks = [(weight, tasks[name]) for name, weight in composite.weights.items()]
+    stderr = math.hypot(*(weight * own.stderr for weight, own in of_tasks))
+    to_ends = [sorted(weight * (end - own.value) for end in own.ci95) for weight, own in of_tasks]
+    low, high = math.hypot(*(end for end, _ in to_ends)), math.hypot(*(end for _, end in to_ends))
+    return Estimate(composite.value, stderr, (composite.value - low, composite.value + high), len(of_tasks), 0)
 
 
 def _symmetric(value: float, stderr: float) -> tuple[float, float]:

@@ -22,6 +22,7 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.cloze import ClozeAnswers, Fragments, Span, score_cloze
 from miron_jax.metrics.detox import Scorer
+from miron_jax.prompting.prompts import digest_of
 from miron_jax.statistics.cloze_groups import cloze_groups
 from miron_jax.statistics.estimate import Estimate, estimates
 from miron_jax.task_kinds.entries import answer_entry, estimate_entry, option_entry, with_limit
@@ -154,6 +155,7 @@ class ClozeScores(TaskScores):
                 "name": item.name,
                 "category": item.category,
                 "prefix": item.prefix,
+                "prompt_sha256": digest_of(item.prefix, item.target, *item.distractors),
                 **answer_entry(example.correct if example else None, generated, options),
                 "metrics": dict(example.metrics) if example else {},
             }

@@ -14,7 +14,7 @@ from miron_jax.engine.model import Model
 from miron_jax.engine.records import Score
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.planning.records import CostModel
-from miron_jax.prompting.prompts import Prompt
+from miron_jax.prompting.prompts import Prompt, digest_of
 from miron_jax.task_kinds.choice import Choice, ChoiceScores
 from miron_jax.task_kinds.interface import Pair, Piece
 from miron_jax.tokens.records import Requests
@@ -81,9 +81,13 @@ class Dialogue(Choice):
     def _prompt(self, scores: ChoiceScores, turns: Sequence[Example], answers: Sequence[str], turn_idx: int) -> Prompt:
         """The prompt of a turn with an answer to every earlier turn."""
         turn, task = turns[turn_idx], self.source.task
-        context = task.turn_prompt(turns[: turn_idx + 1], task.profile.fewshot_draw.call(answers, turn_idx))
+        context, unanswered = (
+            task.turn_prompt(turns[: turn_idx + 1], task.profile.fewshot_draw.call(given, turn_idx))
+            for given in (answers, ())
+        )
         choices = turn.continuations
-        return Prompt(len(scores.prompts), turn.row, (context,) * len(choices), choices, turn.gold)
+        digest = digest_of(unanswered, *choices)  # the same whatever a model answers
+        return Prompt(len(scores.prompts), turn.row, (context,) * len(choices), choices, turn.gold, digest=digest)
 
     def _room(self, scores: ChoiceScores, turns: Sequence[Example]) -> int:
         """Upper bound of a dialogue's tokens: an answer may have one more than the dash in its place."""

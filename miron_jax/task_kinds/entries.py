@@ -95,8 +95,9 @@ def num_shots_entry(prompts: Sequence[Prompt]) -> JsonObject:
 
 
 def prompt_entry(prompt: Prompt, example: Example | None) -> JsonObject:
-    """The keys of a sample that identify its example, and the traits by which the robustness report groups it."""
-    entry: JsonObject = {"id": prompt.id, "row": prompt.row}
+    """The keys of a sample that identify its example: the end of its prompt, a digest of all of it (16 digits), and the
+    traits by which the robustness report groups it."""
+    entry: JsonObject = {"id": prompt.id, "row": prompt.row, "prompt": prompt.tail, "prompt_sha256": prompt.digest}
     if prompt.category is not None:
         entry["category"] = prompt.category
     if prompt.num_shots is not None:

@@ -20,6 +20,7 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.detox import Scorer
 from miron_jax.metrics.programs import score_programs
+from miron_jax.prompting.prompts import TAIL, digest_of
 from miron_jax.statistics.estimate import Estimate, TaskEstimates, estimates
 from miron_jax.task_kinds.entries import answer_entry, published_entry, task_entry, why_unscored
 from miron_jax.task_kinds.interface import Facts, Source, TaskKind, TaskScores
@@ -78,6 +79,8 @@ class ProgramScores(TaskScores):
                 "id": i,
                 "row": problem.row,
                 "name": problem.name,
+                "prompt": problem.prompt[-TAIL:],
+                "prompt_sha256": digest_of(problem.prompt),
                 **answer_entry(example.correct, None),
                 "programs": [
                     {"text": text, "ended": verdict.ended, **({"answers": verdict.answers} if verdict.answers else {})}

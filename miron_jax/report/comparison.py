@@ -1,0 +1,270 @@
+"""Two runs, example by example: differences of tasks and composites, or why there is none.
+
+Arrives: two `Run`s.  Leaves: a `Comparison`.  It deliberately does not know how a score is made.
+
+Examples are paired by their row in the data file.  Before that, everything that a score depends on beside the model must be
+equal: the data's hash, the rules of the profile, the texts of the prompts.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from miron_jax.errors import InputError
+from miron_jax.files.readers import JsonObject
+from miron_jax.report.run_folder import Run
+from miron_jax.statistics.paired import Difference, combined, difference, holm, mean
+
+BESIDE = "bits_per_byte"  # compared beside each task's main metric
+CHOSEN_IF_NO_MAIN = ("accuracy", "greedy_exact", "em", "bits_per_char")
+# Metrics by which fewer is better.
+LOWER_IS_BETTER = frozenset({"bits_per_byte", "bits_per_char", "bits_per_token", "choice_rank", "lev_distance"})
+# They count tokens: two tokenizers give other units.
+BY_TOKENS = frozenset({"bits_per_token", "target_tokens", "target_confidence", "first_token_rank", "marginal_gap"})
+# What follows from the model and its tokenizer, not from the task.
+_OF_MODEL = frozenset({"bos_token", "max_length", "empty_prefix_token"})
+_SIZES = {"bits_per_byte": "num_bytes", "bits_per_token": "scored_tokens"}  # of documents: what their nll is divided by
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDifference:
+    """One metric of one task in two runs."""
+
+    task: str
+    metric: str
+    first: float
+    second: float
+    difference: Difference
+    adjusted: float  # p-value by Holm's method over the tasks' main metrics; NaN for others
+    only_first: tuple[int, ...]  # rows of the data file that are right in the first run only
+    only_second: tuple[int, ...]
+    is_main: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CompositeDifference:
+    name: str  # "core: CORE"
+    first: float
+    second: float
+    paired: Difference
+    unpaired_stderr: float  # as if the runs had other examples
+    shares: Mapping[str, float]  # task -> of the paired variance
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    first: Run
+    second: Run
+    tasks: tuple[TaskDifference, ...]
+    composites: tuple[CompositeDifference, ...]
+    refused: Mapping[str, str]  # task, or "task metric" -> why it cannot be compared
+    notes: tuple[str, ...]
+
+
+class _Pairs(NamedTuple):
+    """The samples of a task that both runs have."""
+
+    first: list[JsonObject]
+    second: list[JsonObject]
+    num_alone: int  # samples of one run only
+
+    def column(self, name: str) -> list[str] | None:
+        """A text of each sample; None if no sample has it."""
+        values = [sample.get(name) for sample in self.first]
+        return None if all(value is None for value in values) else [str(value) for value in values]
+
+
+def compare(first: Run, second: Run, metrics: Sequence[str] = ()) -> Comparison:
+    """`metrics`: of each task that has them; absent: its main one and bits per byte.
+
+    Raises InputError if nothing can be compared.
+    """
+    common = [name for name in first.tasks if name in second.tasks]
+    if not common:
+        raise InputError(
+            f"{first.label} and {second.label} have no task in common: the first has {_some(first.tasks)}, the second "
+            f"{_some(second.tasks)}"
+        )
+    refused: dict[str, str] = {}
+    tasks: list[TaskDifference] = []
+    for name in common:
+        if why := _why_not(first.tasks[name], second.tasks[name]):
+            refused[name] = why
+            continue
+        pairs = _pairs_of(first, second, name)
+        if why := _other_prompts(pairs):
+            refused[name] = why
+            continue
+        for metric in metrics or _metrics_of(first.tasks[name]):
+            found = _task_difference(name, metric, pairs, first, second)
+            if isinstance(found, str):
+                refused[f"{name} {metric}"] = found
+            else:
+                tasks.append(found)
+    if not tasks:
+        task, why = next(iter(refused.items()))
+        more = f" (and {len(refused) - 1} more)" if refused.keys() - {task} else ""
+        raise InputError(f"{first.label} and {second.label} cannot be compared: {task}{more}: {why}")
+    adjusted = iter(holm([task.difference.p_value for task in tasks if task.is_main]))
+    tasks = [replace(task, adjusted=next(adjusted)) if task.is_main else task for task in tasks]
+    composites = [*_composites(first, second, tasks)]
+    return Comparison(first, second, tuple(tasks), tuple(composites), refused, tuple(_notes(first, second, common)))
+
+
+def _why_not(first: JsonObject, second: JsonObject) -> str:
+    """The field by which a task differs in two runs; ""."""
+    a, b = first["data"], second["data"]
+    if a.get("git_blob_sha1") != b.get("git_blob_sha1"):
+        return f"its data differ: {a.get('git_blob_sha1')} and {b.get('git_blob_sha1')} (hashes of {a.get('file')})"
+    rules = {**first["profile"]}, {**second["profile"]}
+    for name in sorted({*rules[0], *rules[1]} - _OF_MODEL):
+        if rules[0].get(name) != rules[1].get(name):
+            return f"its rule {name} differs: {rules[0].get(name)!r} and {rules[1].get(name)!r}"
+    return ""
+
+
+def _pairs_of(first: Run, second: Run, task: str) -> _Pairs:
+    """Samples with the same row; of rows that occur more than once, the first with the first and so on."""
+    by_key = [_keyed(run.samples(task)) for run in (first, second)]
+    common = [key for key in by_key[0] if key in by_key[1]]
+    alone = len(by_key[0]) + len(by_key[1]) - 2 * len(common)
+    return _Pairs([by_key[0][key] for key in common], [by_key[1][key] for key in common], alone)
+
+
+def _keyed(samples: list[JsonObject]) -> dict[tuple[object, int], JsonObject]:
+    seen: Counter[object] = Counter()
+    keyed = {}
+    for sample in samples:
+        row = sample.get("row", sample.get("id"))
+        keyed[row, seen[row]] = sample
+        seen[row] += 1
+    return keyed
+
+
+def _other_prompts(pairs: _Pairs) -> str:
+    """Why the pairs are not the same questions; "" if they are.  Shots that one tokenizer had no room for may differ."""
+    if not pairs.first:
+        return "the runs have no example of it in common: give both the same --limit"
+    for key in ("prompt_sha256", "text_sha256", "gold"):
+        others = [
+            a for a, b in zip(pairs.first, pairs.second, strict=True)
+            if key in a and key in b and a[key] != b[key] and a.get("num_shots") == b.get("num_shots")
+        ]  # fmt: skip
+        if others:
+            what = "right answers" if key == "gold" else "prompts"
+            return (
+                f"its {what} differ in {len(others)} of {len(pairs.first)} examples (row {others[0].get('row')}): run both "
+                "with the same --limit, shots and version"
+            )
+    return ""
+
+
+def _metrics_of(task: JsonObject) -> list[str]:
+    return [*dict.fromkeys((main_of(task), *(name for name in (BESIDE,) if name in task["metrics"])))]
+
+
+def main_of(task: JsonObject) -> str:
+    """The metric that stands for a task."""
+    main = task.get("main")
+    return main or next(
+        (name for name in CHOSEN_IF_NO_MAIN if name in task["metrics"]), next(iter(task["metrics"]), "")
+    )
+
+
+def _task_difference(name: str, metric: str, pairs: _Pairs, first: Run, second: Run) -> TaskDifference | str:
+    """The difference, or why there is none."""
+    entries = first.tasks[name], second.tasks[name]
+    if any(metric not in entry["metrics"] for entry in entries):
+        return f"no metric of that name, expected one of {', '.join(entries[0]['metrics'])}"
+    if metric in BY_TOKENS and not same_tokenizer(first, second):
+        return "it counts tokens, and the tokenizers differ: compare bits_per_byte"
+    values = [np.asarray([_value(sample, metric) for sample in samples]) for samples in (pairs.first, pairs.second)]
+    strata = pairs.column("category") if entries[0]["profile"].get("categories") == "macro" else None
+    clusters, sizes = pairs.column("cluster"), None
+    if "total_nll" in pairs.first[0]:  # a document: the mean is nats of all over bytes or tokens of all
+        sizes = np.asarray([sample[_SIZES.get(metric, "num_bytes")] for sample in pairs.first], np.float64)
+        values = [value * sizes for value in values]
+    for entry, value in zip(entries, values, strict=True):
+        published, whole = entry["metrics"][metric]["value"], not pairs.num_alone and np.isfinite(value).all()
+        if (
+            whole
+            and published is not None
+            and not math.isclose(mean(value, strata, sizes), published, rel_tol=1e-6, abs_tol=1e-9)
+        ):
+            return "it is a number over all examples, not a mean of theirs: no difference by example explains it"
+    a, b = values
+    found = difference(a, b, strata, clusters, sizes)
+    both = np.isfinite(a) & np.isfinite(b)
+    means = (mean(np.where(both, own, math.nan), strata, sizes) for own in (a, b))
+    rows = [sample.get("row", sample["id"]) for sample in pairs.first]
+    only_first, only_second = (
+        tuple(rows[i] for i in np.flatnonzero(own)) for own in ((a == 1) & (b == 0), (a == 0) & (b == 1))
+    )
+    first_mean, second_mean = means
+    is_main = metric == main_of(entries[0])
+    return TaskDifference(name, metric, first_mean, second_mean, found, math.nan, only_first, only_second, is_main)
+
+
+def _value(sample: JsonObject, metric: str) -> float:
+    value = sample["metrics"].get(metric)
+    return math.nan if value is None else float(value)
+
+
+def _composites(first: Run, second: Run, tasks: Sequence[TaskDifference]) -> list[CompositeDifference]:
+    """Composites that both runs have, of tasks that were compared whole.  A composite of another metric than the main ones
+    takes that metric's differences, if they are there."""
+    by_name = {(task.task, task.metric): task.difference for task in tasks}
+    found = []
+    for suite, entry in first.results["suites"].items():
+        others = second.results["suites"].get(suite, {}).get("composites", {})
+        for name, composite in entry["composites"].items():
+            weights = composite.get("weights")
+            a, b = composite["value"], others.get(name, {}).get("value")
+            if not weights or a is None or b is None:
+                continue
+            metric = composite.get("metric")
+            chosen = {task: by_name.get((task, metric or main_of(first.tasks[task]))) for task in weights}
+            parts = {task: (weights[task], own) for task, own in chosen.items() if own is not None}
+            if len(parts) < len(weights) or any(math.isnan(own.stderr) for _, own in parts.values()):
+                continue
+            paired = combined(b - a, [*parts.values()])
+            both = math.hypot(composite["stderr"] or math.nan, others[name]["stderr"] or math.nan)
+            shares = {
+                task: (weight * own.stderr / paired.stderr) ** 2 if paired.stderr else 0.0
+                for task, (weight, own) in parts.items()
+            }
+            found.append(CompositeDifference(f"{suite}: {name}", a, b, paired, both, shares))
+    return found
+
+
+def same_tokenizer(first: Run, second: Run) -> bool:
+    """Whether both runs say that they have the same tokenizer."""
+    names = [run.results.get("checkpoint", {}).get("tokenizer") for run in (first, second)]
+    return names[0] is not None and names[0] == names[1]
+
+
+def _notes(first: Run, second: Run, common: Sequence[str]) -> list[str]:
+    notes = [run.unfinished for run in (first, second) if run.unfinished]
+    for run, other in ((first, second), (second, first)):
+        if alone := [name for name in run.tasks if name not in other.tasks]:
+            notes.append(f"only in {run.label}: {_some(alone)}")
+    for key in ("bos_token", "max_length"):
+        tasks = [
+            name for name in common if len({repr(run.tasks[name]["profile"].get(key)) for run in (first, second)}) > 1
+        ]
+        if tasks:
+            notes.append(f"{key} differs, as models and tokenizers have it: {_some(tasks)}")
+    for key in ("dtype", "limit"):
+        values = [run.results["config"].get(key) for run in (first, second)]
+        if values[0] != values[1]:
+            notes.append(f"--{key} differs: {values[0]} and {values[1]}")
+    return notes
+
+
+def _some(names: Sequence[str] | Mapping[str, object]) -> str:
+    names = list(names)
+    return f"{', '.join(names[:4])}{f' and {len(names) - 4} more' if names[4:] else ''}"

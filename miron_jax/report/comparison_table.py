@@ -1,0 +1,176 @@
+"""Comparisons on screen and as JSON.
+
+Arrives: `Comparison`s, `TaskNoise`s.  Leaves: rich tables, sentences, a JSON object.  It deliberately computes nothing.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.table import Table
+
+from miron_jax.files.readers import JsonObject
+from miron_jax.report.comparison import Comparison, TaskDifference
+from miron_jax.report.console import table_of
+from miron_jax.report.results import strict
+from miron_jax.report.training_noise import TaskNoise
+from miron_jax.statistics.paired import Difference
+
+LEVEL = 0.05
+MOST_ROWS = 8  # of flipped examples that are listed
+MARK = "*"
+LARGE_SHARE = 0.05  # of a composite's variance
+_ONLY = ("only first", "only second")
+
+
+def print_comparison(console: Console, comparison: Comparison) -> None:
+    first, second = comparison.first.label, comparison.second.label
+    console.print(f"{second} against {first}: differences are {second} less {first}", soft_wrap=True)
+    console.print(_table_of(task_rows(comparison), 2))
+    if comparison.composites:
+        console.print(_table_of(composite_rows(comparison), 1))
+    for line in comparison_lines(comparison):
+        console.print(line, soft_wrap=True)
+
+
+def print_noise(console: Console, noises: Sequence[TaskNoise], labels: Sequence[str], last: int) -> None:
+    """Two different errors stand side by side: over examples (stderr) and over checkpoints (noise)."""
+    columns = [column for label in labels for column in (f"mean {label}", "noise", "stderr")]
+    several = len(labels) > 1
+    more = ("signal", "signal/noise", f"{labels[1]} overtakes at step") if several else ()
+    table = table_of(("task or composite", "metric"), (*columns, *more))
+    for own in noises:
+        cells = [
+            cell
+            for noise, stderr in zip(own.noise, own.stderr, strict=True)
+            for cell in (_number(noise.mean), _number(noise.deviation), _number(stderr))
+        ]
+        if several:
+            cells += [
+                _number(own.signal),
+                _number(own.signal_to_noise),
+                "" if own.overtakes is None else str(own.overtakes),
+            ]
+        table.add_row(own.name, own.metric, *cells)
+    table.title, table.title_justify = f"training noise over the last {last} checkpoints", "left"
+    console.print(table)
+    console.print(
+        "mean, noise: over checkpoints, the same examples each time; stderr: of the last checkpoint, over examples. They "
+        "answer different questions and are not added.",
+        soft_wrap=True,
+    )
+
+
+def comparison_json(comparison: Comparison) -> JsonObject:
+    return strict(
+        {
+            "first": comparison.first.folder,
+            "second": comparison.second.folder,
+            "tasks": [{**asdict(own), "difference": _entry(own.difference)} for own in comparison.tasks],
+            "composites": [{**asdict(own), "paired": _entry(own.paired)} for own in comparison.composites],
+            "refused": dict(comparison.refused),
+            "notes": list(comparison.notes),
+        }
+    )
+
+
+def _entry(difference: Difference) -> JsonObject:
+    return {**asdict(difference), "detectable": difference.detectable}
+
+
+def task_rows(comparison: Comparison) -> Iterator[list[str]]:
+    """A heading, then a row for each difference."""
+    labels = comparison.first.label, comparison.second.label
+    yield ["task", "metric", "n", *labels, "difference", "95 % interval", "p", "p, Holm", "detectable", *_ONLY]
+    for own in comparison.tasks:
+        found = own.difference
+        is_right = bool(own.only_first or own.only_second)
+        yield [
+            own.task,
+            own.metric,
+            str(found.num_examples),
+            *_differences(own.first, own.second, found),
+            _p(own.adjusted) + (MARK if own.adjusted < LEVEL else ""),
+            _number(found.detectable),
+            *(str(count) if is_right else "" for count in (found.only_first, found.only_second)),
+        ]
+
+
+def composite_rows(comparison: Comparison) -> Iterator[list[str]]:
+    """A heading, then a row for each composite."""
+    labels = comparison.first.label, comparison.second.label
+    yield [
+        "composite",
+        *labels,
+        "difference",
+        "95 % interval",
+        "p",
+        "detectable",
+        "unpaired stderr",
+        "share of the variance",
+    ]
+    for own in comparison.composites:
+        large = sorted(((share, task) for task, share in own.shares.items() if share >= LARGE_SHARE), reverse=True)
+        shares = ", ".join(f"{task.partition('/')[2]} {share:.0%}" for share, task in large[:4])
+        numbers = _number(own.paired.detectable), _number(own.unpaired_stderr)
+        yield [own.name, *_differences(own.first, own.second, own.paired), *numbers, shares]
+
+
+def _differences(first: float, second: float, found: Difference) -> tuple[str, ...]:
+    return _number(first), _number(second), _signed(found.value), _interval(found), _p(found.p_value)
+
+
+def _table_of(rows: Iterator[list[str]], num_names: int) -> Table:
+    head, *others = rows
+    table = table_of(head[:num_names], head[num_names:])
+    for row in others:
+        table.add_row(*row)
+    return table
+
+
+def comparison_lines(comparison: Comparison) -> Iterator[str]:
+    mains = [own for own in comparison.tasks if own.is_main]
+    decided = [own for own in mains if own.adjusted < LEVEL]
+    yield (
+        f"{len(decided)} of {len(mains)} tasks differ at the level of {LEVEL:g}, all taken together (Holm, {MARK}); "
+        "detectable: the smallest true difference that so many examples find four times in five"
+    )
+    for own in comparison.tasks:
+        if own.is_main and (own.only_first or own.only_second):
+            yield f"{own.task}: right in one only, by row: {_flips(own, comparison)}"
+        if own.difference.num_undefined:
+            yield f"{own.task} {own.metric}: {own.difference.num_undefined} examples have no value in one of the runs"
+        if own.difference.num_examples and math.isnan(own.difference.stderr):
+            yield f"{own.task} {own.metric}: one example, or one cluster, has no deviation: no standard error"
+        elif own.is_main and not own.difference.stderr:
+            yield f"{own.task} {own.metric}: every example is the same in both runs"
+    for name, why in comparison.refused.items():
+        yield f"{name} is not compared: {why}"
+    yield from comparison.notes
+
+
+def _flips(own: TaskDifference, comparison: Comparison) -> str:
+    sides = ((comparison.first.label, own.only_first), (comparison.second.label, own.only_second))
+    return "; ".join(
+        f"{label} {', '.join(map(str, rows[:MOST_ROWS]))}{f' and {len(rows) - MOST_ROWS} more' if rows[MOST_ROWS:] else ''}"
+        for label, rows in sides
+        if rows
+    )
+
+
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.4f}"
+
+
+def _signed(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:+.4f}"
+
+
+def _interval(found: Difference) -> str:
+    low, high = found.ci95
+    return "" if math.isnan(low) else f"{low:+.4f} to {high:+.4f}"
+
+
+def _p(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.4f}" if value >= 0.0001 else "<.0001"

@@ -1,0 +1,169 @@
+"""The page: what runs found, from headline to single examples.
+
+Arrives: `Run`s.  Leaves: the text of an HTML file.  It deliberately computes no score.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from miron_jax.errors import InputError, printable
+from miron_jax.files.readers import JsonObject
+from miron_jax.report.comparison import Comparison, compare
+from miron_jax.report.comparison_table import comparison_lines, composite_rows, task_rows
+from miron_jax.report.flat import composites_of, interval, number, numbers_of
+from miron_jax.report.html.examples import examples_of
+from miron_jax.report.html.pictures import pictures_of
+from miron_jax.report.run_folder import Run
+from miron_jax.report.table import notes_of
+
+_SETTINGS = ("model", "dtype", "limit", "max_length", "seed")
+_SPEED = (
+    "requests",
+    "unique_tokens",
+    "plain_tokens",
+    "wall_seconds",
+    "device_seconds",
+    "compile_seconds",
+    "tokens_per_second",
+)
+
+
+class Cell(NamedTuple):
+    text: str
+    sort: str  # what the table sorts by; "": comes last
+
+
+def page_of(runs: Sequence[Run]) -> str:
+    """Raises InputError if samples are missing."""
+    style, script = _part("page.css"), _part("page.js")
+    examples = examples_of(runs)
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(_part("page.html.j2")).render(
+        title=" and ".join(printable(run.label) for run in runs),
+        style=Markup(style),
+        script=Markup(script),
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+        composites=list(_composite_cells(runs)),
+        missing=list(_missing(runs)),
+        pictures=[{"svg": Markup(own.svg), "caption": own.caption} for own in pictures_of(runs)],
+        comparisons=[_compared(runs[0], other) for other in runs[1:]],
+        table=_table(runs),
+        notes=list(
+            dict.fromkeys(printable(note) for run in runs for note in (*notes_of(run.results), run.unfinished) if note)
+        ),
+        index=_json_in_html(examples.index),
+        chunks=examples.chunks,
+        rules=[{"name": printable(name), "fields": list(_rules(task))} for name, task in _all_tasks(runs).items()],
+        runs=[{"label": printable(run.label), "fields": list(_facts(run))} for run in runs],
+    )
+
+
+def _part(name: str) -> str:
+    return files("miron_jax.report.html").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """Of a script or style as its element holds it, for the policy."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _json_in_html(value: Any) -> Markup:
+    """JSON that no HTML parser finds an element in."""
+    text = json.dumps(value, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def _composite_cells(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
+    for name, entries in composites_of(runs).items():
+        cells = [{"value": number(own.get("value"), "none"), "interval": interval(own.get("ci95"))} for own in entries]
+        yield {"name": printable(name), "cells": cells}
+
+
+def _missing(runs: Sequence[Run]) -> Iterator[str]:
+    for run in runs:
+        for suite, entry in run.results["suites"].items():
+            names = dict.fromkeys(task for own in entry["composites"].values() for task in own.get("missing", ()))
+            if names:
+                yield printable(f"{run.label}, {suite}: without a score on published data: {', '.join(names)}")
+
+
+def _compared(first: Run, second: Run) -> dict[str, Any]:
+    """The comparison with the first run, or the sentence that says why there is none."""
+    title = printable(f"{second.label} against {first.label}")
+    try:
+        found: Comparison = compare(first, second)
+    except InputError as error:
+        return {"title": title, "head": (), "rows": (), "lines": (printable(str(error)),)}
+    head, *rows = task_rows(found)
+    _, *more = composite_rows(found)
+    wide = [[name, "composite", "", *cells[:5], "", cells[5], "", ""] for name, *cells in more]
+    return {"title": title, "head": head, "rows": [*rows, *wide], "lines": [*map(printable, comparison_lines(found))]}
+
+
+def _table(runs: Sequence[Run]) -> dict[str, Any]:
+    """Every metric of every task."""
+    names = ("value", "stderr", "low", "high", "n")
+    head = ["task", "metric", "run", *names, "chance", "human"]
+    rows = [
+        [*map(_text, (task, metric, run.label)), *map(_cell, values)]
+        for run in runs
+        for task, metric, values in numbers_of(run)
+    ]
+    return {"head": head, "rows": rows}
+
+
+def _text(text: str) -> Cell:
+    return Cell(printable(text), printable(text))
+
+
+def _cell(value: float | None) -> Cell:
+    return Cell(number(value), "" if value is None else repr(value))
+
+
+def _all_tasks(runs: Sequence[Run]) -> dict[str, JsonObject]:
+    return {name: task for run in reversed(runs) for name, task in run.tasks.items()}
+
+
+def _rules(task: JsonObject) -> Iterator[tuple[str, str]]:
+    """What a score of the task depends on."""
+    for name in ("kind", "main", "limit", "licence", "citation"):
+        if task.get(name):
+            yield name, printable(str(task[name]))
+    for name, value in task["data"].items():
+        if value is not None:
+            yield f"data, {name}", printable(str(value))
+    for name, value in task["profile"].items():
+        if value not in (None, "", ()):
+            yield name, printable(value if isinstance(value, str) else json.dumps(value))
+
+
+def _facts(run: Run) -> Iterator[tuple[str, str]]:
+    """Model, environment and speed."""
+    results = run.results
+    yield "folder", printable(run.folder)
+    for name in _SETTINGS:
+        if results["config"].get(name) is not None:
+            yield name, printable(str(results["config"][name]))
+    for part in ("checkpoint", "environment", "speed"):
+        for name, value in results.get(part, {}).items():
+            wanted = part != "speed" or name in _SPEED
+            if wanted and value not in (None, "", [], {}):
+                shown = (
+                    f"{value:.4g}"
+                    if isinstance(value, float)
+                    else value
+                    if isinstance(value, str)
+                    else json.dumps(value)
+                )
+                yield name.replace("_", " "), printable(shown)
+    check = results.get("self_check", {})
+    if check.get("largest") is not None:
+        yield "self-check", f"largest difference {check['largest']:.1e} nats, allowed {check['tolerance']:g}"

@@ -1,0 +1,180 @@
+"""Two models over the same examples: difference of their means, its interval and p-value.
+
+Arrives: one value per example of each model, with strata and clusters.  Leaves: `Difference`s, float64.  It deliberately
+does not know what a metric means.
+
+    value    = mean of d = second - first; the plain mean of the strata's means where a task counts its categories so
+    stderr   = sqrt(sum over strata of G / (G - 1) * sum over its G clusters of (sum of w * (d - mean of the stratum))²)
+    interval = right or wrong: Bonett and Price (2012, J. Educ. Behav. Stat. 37, 479-488); else Student's t
+    p-value  = right or wrong: McNemar, exact; else signs of the clusters' sums flipped, RESAMPLES times with a fixed seed
+
+(Miller 2024, arXiv:2411.00640, sections 3 and 4, for pairs and clusters.)  Without clusters each example is one; without
+strata there is one.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+RESAMPLES, BLOCK = 10_000, 250  # sign flips, and how many are drawn at once
+_EXACT = 13  # of so many clusters with a difference all sign flips are tried: 8,192
+_Z, _Z_POWER = 1.96, 0.8416  # 95 % interval; power of 80 %
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Second minus first.  What is undefined is NaN."""
+
+    value: float
+    stderr: float
+    ci95: tuple[float, float]
+    p_value: float
+    num_examples: int  # with a value of both models
+    num_undefined: int  # without one of either
+    only_first: int  # examples that are better in the first
+    only_second: int
+    method: str
+
+    @property
+    def detectable(self) -> float:
+        """The smallest true difference that so many such examples find with a power of 80 % at a level of 5 %."""
+        return (_Z + _Z_POWER) / _Z * (self.ci95[1] - self.ci95[0]) / 2
+
+
+def difference(
+    first: Sequence[float] | np.ndarray,
+    second: Sequence[float] | np.ndarray,
+    strata: Sequence[str] | None = None,
+    clusters: Sequence[str] | None = None,
+    sizes: Sequence[float] | np.ndarray | None = None,
+) -> Difference:
+    """`first`, `second`: float64 [n], NaN where undefined; `strata`, `clusters`: a name for each example.
+
+    `sizes`, float64 [n]: the values are sums over each example's bytes or tokens, and the mean is their total over the total
+    of `sizes` (its error by linearization, as in `estimate.ratio`).
+    """
+    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    defined = np.isfinite(a) & np.isfinite(b)
+    kept = np.flatnonzero(defined)
+    a, b = a[defined], b[defined]
+    counts = len(kept), len(defined) - len(kept), int((b < a).sum()), int((b > a).sum())
+    if not len(kept):
+        return Difference(math.nan, math.nan, (math.nan, math.nan), math.nan, *counts, "no common example")
+    is_binary = bool(np.isin(a, (0, 1)).all() and np.isin(b, (0, 1)).all())
+    if is_binary and strata is None and clusters is None and sizes is None:
+        value, stderr = float((b - a).mean()), math.sqrt(_variance(counts[2], counts[3], len(kept)) / len(kept))
+        interval = bonett_price(counts[2], counts[3], len(kept))
+        return Difference(value, stderr, interval, mcnemar(counts[2], counts[3]), *counts, "exact McNemar")
+    size = np.ones(len(kept)) if sizes is None else np.asarray(sizes, np.float64)[defined]
+    stratum, cluster = (
+        _numbered(strata, kept, np.zeros(len(kept), int)),
+        _numbered(clusters, kept, np.arange(len(kept))),
+    )
+    value, stderr, degrees, sums = _mean(b - a, size, stratum, cluster)
+    half = _student(degrees) * stderr
+    how = "sign flips" if clusters is None else "sign flips of clusters"
+    return Difference(value, stderr, (value - half, value + half), sign_flips(sums), *counts, how)
+
+
+def mean(values: np.ndarray, strata: Sequence[str] | None = None, sizes: np.ndarray | None = None) -> float:
+    """The mean that `difference` takes, of the values [n] that are defined; NaN if none is."""
+    kept = np.flatnonzero(np.isfinite(values))
+    if not len(kept):
+        return math.nan
+    size, stratum = (
+        np.ones(len(kept)) if sizes is None else sizes[kept],
+        _numbered(strata, kept, np.zeros(len(kept), int)),
+    )
+    return float((np.bincount(stratum, weights=values[kept]) / np.bincount(stratum, weights=size)).mean())
+
+
+def _numbered(names: Sequence[str] | None, kept: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+    """A number from 0 for each distinct name, int [kept]."""
+    return otherwise if names is None else np.unique([names[i] for i in kept], return_inverse=True)[1]
+
+
+def _mean(
+    values: np.ndarray, size: np.ndarray, stratum: np.ndarray, cluster: np.ndarray
+) -> tuple[float, float, int, np.ndarray]:
+    """Mean, standard error, degrees of freedom, and what each cluster adds to the mean; all arrays are [n]."""
+    total = np.bincount(stratum, weights=size)
+    means = np.bincount(stratum, weights=values) / total
+    weight = 1 / (len(total) * total[stratum])
+    _, first, unit = np.unique(stratum * (cluster.max() + 1) + cluster, return_index=True, return_inverse=True)
+    residuals = np.bincount(unit, weights=weight * (values - means[stratum] * size))
+    num_units = np.bincount(stratum[first])
+    others = np.where(num_units > 1, num_units - 1, math.nan)  # a stratum of one cluster has no deviation
+    squares = np.bincount(stratum[first], weights=residuals**2) * num_units / others
+    degrees = int((num_units - 1).sum())
+    return float(means.mean()), float(np.sqrt(squares.sum())), degrees, np.bincount(unit, weights=weight * values)
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """The exact two-sided p-value: of n discordant pairs, as few as these of one kind where both are as likely."""
+    from scipy.stats import binom  # takes a second to import
+
+    n, fewer = only_first + only_second, min(only_first, only_second)
+    return min(1.0, 2 * float(binom.cdf(fewer, n, 0.5)))
+
+
+def bonett_price(only_first: int, only_second: int, n: int) -> tuple[float, float]:
+    """95 % interval of a difference of paired proportions: Wald's with one discordant pair of each kind added."""
+    a, b = only_first + 1, only_second + 1
+    center, half = (b - a) / (n + 2), _Z * math.sqrt(_variance(a, b, n + 2) / (n + 2))
+    return max(-1.0, center - half), min(1.0, center + half)
+
+
+def sign_flips(sums: np.ndarray) -> float:
+    """p-value of sum(sums) where each of `sums`, float64 [clusters], is as likely with either sign.
+
+    All flips of at most 13 that are not zero; else RESAMPLES drawn with seed 0, the observed one counted among them.
+    """
+    sums = sums[sums != 0]
+    observed = abs(float(sums.sum())) * (1 - 1e-12)  # equal sums may round apart
+    if len(sums) <= _EXACT:
+        flips = (np.arange(1 << len(sums))[:, None] >> np.arange(len(sums))) & 1
+        return float((np.abs((2 * flips - 1) @ sums) >= observed).mean())
+    generator = np.random.default_rng(0)
+    num_bytes = -(-len(sums) // 8)
+    reached = 0
+    for _ in range(RESAMPLES // BLOCK):
+        drawn = np.frombuffer(generator.bytes(BLOCK * num_bytes), np.uint8).reshape(BLOCK, num_bytes)
+        signs = np.unpackbits(drawn, axis=1, count=len(sums)).astype(np.float64)
+        reached += int((np.abs(2 * (signs @ sums) - sums.sum()) >= observed).sum())
+    return (reached + 1) / (RESAMPLES + 1)
+
+
+def combined(value: float, parts: Sequence[tuple[float, Difference]]) -> Difference:
+    """The difference of a composite of independent tasks, each with its weight; the p-value is that of a normal value.
+
+    The interval keeps those of its parts, as `estimate.estimate_composite` does.
+    """
+    stderr = math.hypot(*(weight * own.stderr for weight, own in parts))
+    p_value = math.erfc(abs(value) / stderr / math.sqrt(2)) if stderr else float(value == 0)
+    to_ends = [sorted(weight * (end - own.value) for end in own.ci95) for weight, own in parts]
+    low, high = math.hypot(*(end for end, _ in to_ends)), math.hypot(*(end for _, end in to_ends))
+    return Difference(value, stderr, (value - low, value + high), p_value, len(parts), 0, 0, 0, "normal")
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjustment (1979, Scand. J. Stat. 6, 65-70) over those that are not NaN: each holds for all at once."""
+    known = sorted((p, i) for i, p in enumerate(p_values) if not math.isnan(p))
+    adjusted, highest = [math.nan] * len(p_values), 0.0
+    for rank, (p, i) in enumerate(known):
+        highest = max(highest, min(1.0, p * (len(known) - rank)))
+        adjusted[i] = highest
+    return adjusted
+
+
+def _variance(only_first: int, only_second: int, n: int) -> float:
+    """Of one pair's difference, right or wrong."""
+    return (only_first + only_second) / n - ((only_second - only_first) / n) ** 2
+
+
+def _student(degrees: int) -> float:
+    """The quantile 0.975 of Student's t."""
+    from scipy.stats import t
+
+    return float(t.ppf(0.975, degrees)) if degrees > 0 else math.nan

@@ -1,0 +1,114 @@
+"""Output folders of runs that never ran: results.json and samples as eval writes them, from made-up scores."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from miron_jax.report.results import strict
+from miron_jax.statistics.estimate import estimate
+from miron_jax.task_kinds.entries import estimate_entry
+
+PROFILE = {
+    "protocol": "made up",
+    "num_fewshot": 5,
+    "categories": "pooled",
+    "bos": "always",
+    "bos_token": "declared",
+    "max_length": 512,
+}
+
+
+def samples_of(
+    correct: Sequence[float], bits: Sequence[float] | None = None, **columns: Sequence[Any]
+) -> list[dict[str, Any]]:
+    """One sample for each entry of `correct`; `columns`: further keys."""
+    return [
+        {
+            "id": i,
+            "row": i,
+            "prompt": f"Question {i}?\nAnswer:",
+            "prompt_sha256": f"{i:016x}",
+            "gold": i % 2,
+            "prediction": i % 2 if right else 1 - i % 2,
+            "correct": bool(right),
+            "options": [
+                {"text": text, "logprob": -2.5, "num_tokens": 2, "token_logprobs": [-2.0, -0.5], "greedy": False}
+                for text in (" yes", " no")
+            ],
+            "generated": None,
+            "metrics": {"accuracy": right, **({} if bits is None else {"bits_per_byte": bits[i]})},
+            **{name: values[i] for name, values in columns.items()},
+        }
+        for i, right in enumerate(correct)
+    ]
+
+
+def task_of(samples: Sequence[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    """The task's part of results.json."""
+    names = dict.fromkeys(name for sample in samples for name in sample["metrics"])
+    columns = {name: [sample["metrics"].get(name) for sample in samples] for name in names}
+    means = {
+        name: estimate([float("nan") if value is None else value for value in column], name == "accuracy")
+        for name, column in columns.items()
+    }
+    return {
+        "n": len(samples),
+        "metrics": {name: estimate_entry(mean) for name, mean in means.items()},
+        "groups": {},
+        "baselines": {"random": 0.5, "human": None},
+        "human": [],
+        "rescaled": None,
+        "profile": PROFILE,
+        "kind": "multiple_choice",
+        "main": "accuracy",
+        "section": None,
+        "skipped": 0,
+        "data": {"file": "made_up.jsonl", "state": "as published", "git_blob_sha1": "a" * 40, "commit": None},
+        "citation": "nobody",
+        **more,
+    }
+
+
+def write_run(
+    folder: Path,
+    samples: Mapping[str, Sequence[dict[str, Any]]],
+    composites: Mapping[str, Any] | None = None,
+    of_task: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Path:
+    """A run's folder.  `composites`: of the suite of the first task; `of_task`: further keys of every task."""
+    tasks = {name: task_of(own, **(of_task or {})) for name, own in samples.items()}
+    suites = dict.fromkeys(name.partition("/")[0] for name in samples)
+    results = {
+        "schema": 1,
+        "config": {"model": folder.name, "dtype": "float32", "limit": None},
+        "environment": {"packages": {"miron-jax": "0.1.0"}, "device": "cpu", "platform": "cpu", "num_devices": 1},
+        "tasks": tasks,
+        "suites": {
+            suite: {"composites": {} if i or composites is None else composites, "missing_data": {}}
+            for i, suite in enumerate(suites)
+        },
+        "speed": {
+            "requests": 10, "plain_tokens": 100, "unique_tokens": 50, "padded_tokens": 60, "computed_tokens": 50,
+            "programs": 1, "tokens_per_second": 10.0, "wall_seconds": 9.0, "device_seconds": 5.0, "compile_seconds": 1.0,
+            "load_seconds": 1.0,
+        },
+        "self_check": {"seconds": 1.0, "largest": 1e-6, "tokens": 8, "tolerance": 1e-3},
+        "checkpoint": {"tokenizer": "t", "weights": folder.name},
+        **more,
+    }  # fmt: skip
+    for name, own in samples.items():
+        path = folder / "samples" / f"{name}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{json.dumps(strict(sample))}\n" for sample in own))
+    (folder / "results.json").write_text(json.dumps(strict(results)))
+    return folder
+
+
+def write_training_run(folder: Path, runs: Mapping[int, Mapping[str, Sequence[dict[str, Any]]]]) -> Path:
+    """A training run: step -> samples of its tasks."""
+    for step, samples in runs.items():
+        write_run(folder / f"step_{step}", samples, step=step)
+    write_run(folder, runs[max(runs)], step=max(runs), steps={str(step): f"step_{step}/results.json" for step in runs})
+    return folder
