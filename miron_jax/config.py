@@ -122,6 +122,13 @@ class RunConfig:
         choices=("lm_eval", "nanochat"),
         identity=False,
     )
+    against: str | None = setting(
+        None,
+        "output",
+        "Folder of an earlier run that the last lines compare with; absent: the last one beside --output.",
+        identity=False,
+        is_path=True,
+    )
     dtype: Dtype = setting("float32", "devices", "Dtype of weights and matmuls; sums are float32.")
     sharding: Sharding = setting(
         "pmap",

@@ -34,7 +34,7 @@ SLOW = {
     "hf_reader", "hosts", "journal", "lm_eval", "lm_eval_hosts", "lm_eval_use", "mera_run", "miron", "model_parity",
     "orbax_layouts", "own_factory", "own_model",
     "own_rules", "own_tasks", "packaging", "param_map", "recipes", "report_page", "requests", "rope_class",
-    "sandbox", "sharding", "text", "tpu", "tpu_plan", "training_run", "uation_gen", "uation_gen_stories", "uation_gen_user",
+    "paired", "sandbox", "sequential", "sharding", "text", "tpu", "tpu_plan", "training_run", "uation_gen", "uation_gen_stories", "uation_gen_user",
     "uation_gen_words", "uation_run",
 }  # fmt: skip
 

@@ -84,6 +84,7 @@ NEW = {
     "html",
     "markdown",
     "csv",
+    "against",
 }  # since then; fmt: skip
 
 

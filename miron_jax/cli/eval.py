@@ -76,12 +76,15 @@ def _score_along(config: RunConfig, store: Store, hosts: "Hosts") -> None:
 def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float) -> None:
     """Score every checkpoint, write the results and print them.  Exits with FAILED if a score could not be computed."""
     from miron_jax.inputs import find_inputs
+    from miron_jax.report.closing import closing_lines, last_run_beside
     from miron_jax.report.curves import curves_table
     from miron_jax.report.other_layouts import check_layout
     from miron_jax.report.output import write_curves, write_top
     from miron_jax.report.progress import Progress
+    from miron_jax.report.run_folder import read_runs
     from miron_jax.report.table import print_results
 
+    against = read_runs([config.against])[0] if config.against else None
     inputs = hosts.first_then_others("data", lambda: find_inputs(config))
     check_layout(config.results_format, [suite.name for suite in inputs.suites])
     with Progress() as progress:
@@ -98,7 +101,10 @@ def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float) ->
         curves = write_curves(config, scored.by_step)
         progress.tables.print(curves_table(scored.by_step))
         progress.tables.print(f"curves: {curves}", soft_wrap=True)
-    progress.tables.print(f"written to {public(config.output)}/results.json", soft_wrap=True)
+    run = read_runs([config.output])[0]
+    earlier = against or last_run_beside(store)
+    for line in closing_lines(run, earlier, against is not None):
+        progress.tables.print(line, soft_wrap=True)
     for line in scored.failures:
         progress.say(f"miron-jax: {line}")
     if scored.error is not None:

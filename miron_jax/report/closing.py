@@ -1,0 +1,80 @@
+"""The last lines of eval: the headline, what changed, where to look.
+
+Arrives: a finished `Run`, an earlier one.  Leaves: at most five lines.  It deliberately does not know how a score is made.
+"""
+
+from collections.abc import Iterator
+
+from miron_jax.errors import InputError
+from miron_jax.files.readers import JsonObject
+from miron_jax.files.store import Store
+from miron_jax.report.comparison import Comparison, compare, main_of
+from miron_jax.report.flat import composites_of, interval, number
+from miron_jax.report.output import RESULTS
+from miron_jax.report.run_folder import Run, read_runs, readable
+
+MOST = 3  # composites, tasks, changes that a line names
+LEVEL = 0.05
+
+
+def last_run_beside(store: Store) -> Run | None:
+    """The run that was written last among the folders beside this one; None in an object store, or if there is none."""
+    if store.is_remote:
+        return None
+    folder = store.root.absolute()
+    others = [own / RESULTS for own in folder.parent.iterdir() if own != folder and (own / RESULTS).is_file()]
+    for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)[:1]:
+        try:
+            return read_runs([str(path.parent)])[0]
+        except InputError:
+            return None
+    return None
+
+
+def closing_lines(run: Run, against: Run | None, is_asked: bool) -> Iterator[str]:
+    """`is_asked`: the user named the earlier run; else a run that cannot be compared is passed over."""
+    yield _headline(run)
+    if against is not None:
+        try:
+            with readable([run, against]):
+                yield from _changes(compare(against, run))
+        except InputError as error:
+            if is_asked:
+                yield str(error)
+    seconds = run.results["speed"]["wall_seconds"]
+    num_examples = sum(task["n"] for task in run.tasks.values())
+    yield f"{len(run.tasks)} tasks, {num_examples} examples in {seconds:.1f} s; numbers: {run.folder}/{RESULTS}"
+    yield f"look at it: miron-jax report {run.folder} --html={run.folder}/report.html"
+
+
+def _headline(run: Run) -> str:
+    found = {name: own[0] for name, own in composites_of([run]).items() if own[0].get("value") is not None}
+    if found:
+        shown = [f"{name} {_with_interval(own)}" for name, own in found.items()]
+    else:
+        mains = [(name, main_of(task), task["metrics"].get(main_of(task), {})) for name, task in run.tasks.items()]
+        shown = [f"{name} {metric} {_with_interval(entry)}" for name, metric, entry in mains]
+    return f"{', '.join(shown[:MOST])}{f' and {len(shown) - MOST} more' if shown[MOST:] else ''}"
+
+
+def _with_interval(entry: JsonObject) -> str:
+    bounds = interval(entry.get("ci95"))
+    return number(entry.get("value"), "none") + (f" ({bounds})" if bounds else "")
+
+
+def _changes(found: Comparison) -> Iterator[str]:
+    """Composites and tasks, newer less older."""
+    against = f"against {found.first.label}: "
+    if found.composites:
+        shown = [
+            f"{own.name} {own.paired.value:+.4f} (paired, {own.paired.ci95[0]:+.4f} to {own.paired.ci95[1]:+.4f})"
+            for own in found.composites
+        ]
+        yield f"{against}{', '.join(shown[:MOST])}{f' and {len(shown) - MOST} more' if shown[MOST:] else ''}"
+        against = ""
+    mains = [own for own in found.tasks if own.is_main]
+    changed = sorted((own for own in mains if own.adjusted < LEVEL), key=lambda own: own.adjusted)
+    names = [f"{own.task} {own.metric} {own.difference.value:+.4f}" for own in changed[:MOST]]
+    more = f" and {len(changed) - MOST} more" if changed[MOST:] else ""
+    told = f": {', '.join(names)}{more}" if changed else ""
+    yield f"{against}{len(changed)} of {len(mains)} tasks changed by more than chance (Holm, {LEVEL:g}){told}"
