@@ -4,6 +4,7 @@ Arrives: flag values.  Leaves: a frozen, checked `RunConfig`, and a `Setting` pe
 tasks, models or files: names are checked where they are looked up.
 """
 
+import math
 import re
 from collections.abc import Collection
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -34,6 +35,7 @@ class Setting:
     choices: tuple[str, ...] = ()  # of an enum
     low: int | None = None  # smallest valid value
     over_seconds: float | None = None  # a valid value is greater, seconds
+    over: float | None = None  # a valid value is greater
     identity: bool = True  # another value makes another run
     is_path: bool = False  # names files; the paths, not the contents, may differ between hosts
 
@@ -95,6 +97,18 @@ class RunConfig:
         is_path=True,
     )
     limit: int | None = setting(None, "tasks", "First n examples of each task, after the suite's own shuffle.", low=1)
+    until: str | None = setting(
+        None,
+        "tasks",
+        "Run examples in a random order until this is known: ci<=0.01 (half of the 95 % interval), or decided (who is "
+        "better, this model or the run of --against); alone for each task, or behind a name: CORE:ci<=0.01.",
+    )
+    budget: float | None = setting(
+        None,
+        "tasks",
+        "Unique tokens to spend, about: examples in a random order, more of the tasks that say more for them.",
+        over=0.0,
+    )
     output: str = setting(
         "miron-results",
         "output",
@@ -125,7 +139,8 @@ class RunConfig:
     against: str | None = setting(
         None,
         "output",
-        "Folder of an earlier run that the last lines compare with; absent: the last one beside --output.",
+        "Folder of an earlier run that the last lines, and --until=decided, compare with; absent: the last one beside "
+        "--output.",
         identity=False,
         is_path=True,
     )
@@ -275,6 +290,8 @@ def _check(name: str, declared: Setting, value: Any) -> None:
         raise InputError(f"--{name} is {value}, expected {declared.low} or more; leave the flag out for its default")
     if declared.over_seconds is not None and not value > declared.over_seconds:
         raise InputError(f"--{name} is {value:g}, expected seconds, more than {declared.over_seconds:g}")
+    if declared.over is not None and not declared.over < value < math.inf:
+        raise InputError(f"--{name} is {value:g}, expected more than {declared.over:g}")
 
 
 def parse_mesh(text: str | None) -> tuple[tuple[str, int], ...]:

@@ -26,6 +26,7 @@ from miron_jax.errors import InputError
 from miron_jax.evaluation.journal_key import agreed_key, key_with_answers
 from miron_jax.evaluation.parts import Part, join, parts_of, survey
 from miron_jax.evaluation.records import Inputs, Outcome
+from miron_jax.evaluation.sampling import Sampling
 from miron_jax.evaluation.saved_requests import save_requests
 from miron_jax.evaluation.texts import generate_texts
 from miron_jax.files.hub import commit_of
@@ -85,11 +86,12 @@ class RunTasks(NamedTuple):
         setup = Setup(config, tokenizer, table, limit, model.trained_length or (1 << 31))
         return cls(model, setup, [kind_of(source.task)(source, setup) for source in inputs.sources])
 
-    def request_batches(self, totals: Totals, waiting: deque[Part]) -> Iterator[RequestBatch]:
-        """Tokenize and plan one part at a time.  Each part joins `waiting` before its batch is yielded."""
+    def request_batches(self, totals: Totals, waiting: deque[Part], several: bool = False) -> Iterator[RequestBatch]:
+        """Tokenize and plan one part at a time.  Each part joins `waiting` before its batch is yielded.  `several`: the run
+        has more rounds than this one."""
         generates = any(kind.generates and not kind.scores_spans for kind in self.kinds)
         cost = cost_model(self.model, SCORING_PROGRAMS - (GENERATION_PROGRAMS if generates else 0))
-        lengths, order = survey(self.kinds, cost)
+        lengths, order = survey(self.kinds, cost, several)
         requests = join(parts_of(self.kinds, order), waiting, self.model.vocab_size)
         for batch in plan_request_batches(requests, cost, totals, lengths, self.setup.table.id_sets):
             totals.useful_flops += useful_flops(self.model, batch.plan)
@@ -186,6 +188,9 @@ class Evaluation:
         self._bos = resolve_bos(architecture.tokenizer) if adds_bos else None
         for kind in self._tasks.kinds:
             kind.prepare()
+        self._samples = config.until is not None or config.budget is not None
+        if self._samples:
+            self._sampling()  # raises before weights are loaded
         if config.save_requests and store is not None and hosts.is_first:
             save_requests(self._tasks.kinds, store, say)
         self._planned: list[tuple[Part, RequestBatch]] = []
@@ -289,12 +294,15 @@ class Evaluation:
             progress(done, totals.unique_tokens)
 
         waiting: deque[Part] = deque()  # parts that are tokenized and not yet scored
-        batches = self._request_batches(totals, waiting)
-        for scores in score_planned(batches, engine.forward, check, advance, journal, self.hosts, name):
-            part_scores = iter(scores)
-            for piece in waiting.popleft():
-                kinds[piece.task].take(tasks[piece.task], piece, list(islice(part_scores, len(piece.requests))))
-        if self.keep:
+        rounds = self._sampling().rounds(tasks) if self._samples else iter([None])
+        for i, _ in enumerate(rounds):
+            batches = self._request_batches(totals, waiting)
+            of_round = f"{name}/round/{i}" if self._samples else name
+            for scores in score_planned(batches, engine.forward, check, advance, journal, self.hosts, of_round):
+                part_scores = iter(scores)
+                for piece in waiting.popleft():
+                    kinds[piece.task].take(tasks[piece.task], piece, list(islice(part_scores, len(piece.requests))))
+        if self.keep and not self._samples:
             self._totals = totals
         generate_texts(kinds, tasks, engine.generator, journal, self.hosts, name)
         model = engine.forward.model
@@ -319,6 +327,10 @@ class Evaluation:
             0.0 if journal is None else journal.seconds,
         )
 
+    def _sampling(self) -> Sampling:
+        cost = cost_model(self._tasks.model, SCORING_PROGRAMS)
+        return Sampling(self.config, self._tasks.kinds, self.inputs.suites, cost, self.inputs.earlier)
+
     def _request_batches(self, totals: Totals, waiting: deque[Part]) -> Iterator[RequestBatch]:
         """The batches that were planned for earlier weights, or new ones.  See `RunTasks.request_batches`."""
         if self._totals is not None:
@@ -327,7 +339,7 @@ class Evaluation:
                 yield batch
             return
         self._planned = []
-        for batch in self._tasks.request_batches(totals, waiting):
-            if self.keep:
+        for batch in self._tasks.request_batches(totals, waiting, self._samples):
+            if self.keep and not self._samples:
                 self._planned.append((waiting[-1], batch))
             yield batch

@@ -85,6 +85,8 @@ NEW = {
     "markdown",
     "csv",
     "against",
+    "until",
+    "budget",
 }  # since then; fmt: skip
 
 
@@ -158,11 +160,11 @@ def test_what_makes_another_run_and_what_names_files() -> None:
     """The two lists that stood beside RunConfig, before its fields said so themselves."""
     assert {name for name, own in SETTINGS.items() if not own.identity} == {
         "output", "resume", "token_budget", "sharding", "mesh", "steps", "watch", "watch_timeout", "tensorboard", "wandb",
-        "save_requests", "save_byte_losses", "results_format",
+        "save_requests", "save_byte_losses", "results_format", "against",
     }  # fmt: skip
     assert {name for name, own in SETTINGS.items() if own.is_path} == {
         "model", "tokenizer", "data_dir", "icl_tasks", "eval_gauntlet", "output", "checkpoint", "param_map", "tensorboard",
-        "task_path", "requests",
+        "task_path", "requests", "against",
     }  # fmt: skip
 
 

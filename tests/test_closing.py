@@ -50,7 +50,8 @@ def test_headline_change_and_place(tmp_path: Path) -> None:
 def test_the_last_run_beside_is_the_newest_other_folder(tmp_path: Path) -> None:
     for age, name in ((300, "a"), (100, "b"), (200, "c")):
         path = write_run(tmp_path / name, {"own/x": samples_of([1, 0])}) / "results.json"
-        os.utime(path, (path.stat().st_mtime - age,) * 2)
+        seconds = path.stat().st_mtime - age
+        os.utime(path, (seconds, seconds))
     (tmp_path / "notes").mkdir()
     found = [last_run_beside(Store(str(tmp_path / name))) for name in ("new", "b")]
     assert [run and run.label for run in found] == ["b", "c"]

@@ -75,17 +75,22 @@ def _score_along(config: RunConfig, store: Store, hosts: "Hosts") -> None:
 
 def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float) -> None:
     """Score every checkpoint, write the results and print them.  Exits with FAILED if a score could not be computed."""
+    from miron_jax.evaluation.sampling import check_sampling
     from miron_jax.inputs import find_inputs
     from miron_jax.report.closing import closing_lines, last_run_beside
     from miron_jax.report.curves import curves_table
     from miron_jax.report.other_layouts import check_layout
     from miron_jax.report.output import write_curves, write_top
     from miron_jax.report.progress import Progress
-    from miron_jax.report.run_folder import read_runs
+    from miron_jax.report.run_folder import earlier_of, read_runs
     from miron_jax.report.table import print_results
 
     against = read_runs([config.against])[0] if config.against else None
     inputs = hosts.first_then_others("data", lambda: find_inputs(config))
+    if config.until is not None or config.budget is not None:
+        names = {source.task.name for source in inputs.sources}
+        inputs = inputs._replace(earlier=None if against is None else earlier_of(against, names))
+        check_sampling(config, hosts.count, inputs.earlier)
     check_layout(config.results_format, [suite.name for suite in inputs.suites])
     with Progress() as progress:
         for name, path in inputs.missing.items():

@@ -9,17 +9,38 @@ from collections.abc import Mapping
 
 from miron_jax.definitions.records import AnyTask, Composite, Measured, Suite
 from miron_jax.evaluation.records import Outcome
+from miron_jax.evaluation.sampling import of_complete_set
 from miron_jax.statistics.estimate import Estimate, estimate_composite
 from miron_jax.task_kinds.interface import TaskScores
 
+SAMPLED = "sampled "  # before the name of a composite of which not every example ran
+
 
 def suite_composites(suite: Suite[AnyTask], outcome: Outcome) -> dict[str, tuple[Composite, Estimate | None]]:
-    """A suite's composites.  A task with skipped examples or changed data counts as missing."""
+    """A suite's composites.  A task with skipped examples or changed data counts as missing.
+
+    So does one of which not every example ran; "sampled" composites take it, with their error for the complete set.
+    """
+    whole = _composites(suite, outcome, False)
+    if not any(scores.sampled for scores in outcome.tasks):
+        return whole
+    sampled = _composites(suite, outcome, True).items()
+    added = {name: own for name, own in sampled if own[0].value is not None and whole[name][0].value is None}
+    return whole | {f"{SAMPLED}{name}": own for name, own in added.items()}
+
+
+def _composites(
+    suite: Suite[AnyTask], outcome: Outcome, takes_sampled: bool
+) -> dict[str, tuple[Composite, Estimate | None]]:
     estimates, measured = {}, {}
     for scores in outcome.tasks:
         if metrics := scores.for_composites():
             name = scores.source.task.name
-            estimates[name], measured[name] = metrics, _measured(scores, metrics)
+            is_whole = takes_sampled or scores.sampled is None or scores.sampled.examples == scores.sampled.of
+            estimates[name] = metrics
+            if takes_sampled:
+                estimates[name] = {key: of_complete_set(scores, own) for key, own in metrics.items()}
+            measured[name] = _measured(scores, metrics) if is_whole else Measured(None, scores.num_examples)
     composites = {}
     for name, composite in suite.composites(measured).items():
         of_tasks = {

@@ -57,13 +57,14 @@ class Survey(NamedTuple):
     order: list[int]  # tasks from long rows to short, so that hosts and devices finish at about the same time
 
 
-def survey(kinds: Sequence[TaskKind], cost: CostModel) -> Survey:
-    """Row lengths for a run of several parts, and the order of its tasks.
+def survey(kinds: Sequence[TaskKind], cost: CostModel, several: bool = False) -> Survey:
+    """Row lengths for a run of several parts, and the order of its tasks.  `several`: it has several, however small.
 
     Each kind estimates its sizes.  One compiled length is reserved for examples longer than estimated.
     """
     estimated = {index: sizes for index, kind in enumerate(kinds) if (sizes := kind.sizes(cost)) is not None}
-    if sum(sizes.plain_tokens for sizes in estimated.values()) < REQUEST_BATCH_TOKENS:
+    is_small = sum(sizes.plain_tokens for sizes in estimated.values()) < REQUEST_BATCH_TOKENS
+    if not estimated or (is_small and not several):
         return Survey((), list(range(len(kinds))))
     longest = {index: sizes.longest for index, sizes in estimated.items()}
     most = min(-(-max(longest.values()) // cost.length_multiple) * cost.length_multiple, cost.max_slots or 1 << 31)

@@ -19,12 +19,20 @@ from miron_jax.task_kinds.interface import Source, TaskScores
 from miron_jax.tokens.records import Bos, LengthLimit
 
 
+class Earlier(NamedTuple):
+    """What an earlier run found for one task."""
+
+    values: Mapping[int, float]  # example's id -> its main metric; NaN: none
+    prompts: Mapping[int, str]  # -> digest of its prompt
+
+
 class Inputs(NamedTuple):
     """The tasks of a run with their checked data files."""
 
     sources: list[Source]
     missing: dict[str, Path]  # tasks of a suite without a data file -> the path where it should be
     suites: Sequence[Suite[AnyTask]]  # of the tasks
+    earlier: Mapping[str, Earlier] | None = None  # of the run that --against names, by task
 
 
 class Outcome(NamedTuple):

@@ -3,12 +3,14 @@
 Arrives: names of folders, local or in an object store.  Leaves: `Run`s.  It deliberately does not know what a metric means.
 """
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from miron_jax.errors import InputError
+from miron_jax.evaluation.records import Earlier
 from miron_jax.files.readers import JsonObject, parse_json
 from miron_jax.files.store import Store
 from miron_jax.report.output import PARTIAL, RESULTS, SAMPLES, STEP
@@ -87,6 +89,17 @@ def read_runs(names: Sequence[str]) -> list[Run]:
     if twice := next((label for label in labels if labels.count(label) > 1), None):
         raise InputError(f"{twice} is named twice: name folders of different runs")
     return [_read(store, label) for store, label in zip(stores, labels, strict=True)]
+
+
+def earlier_of(run: Run, tasks: Collection[str]) -> dict[str, Earlier]:
+    """The main metric of every example of those `tasks` that the run has.  Raises InputError."""
+    found = {}
+    for name in [name for name in run.tasks if name in tasks]:
+        samples, main = run.samples(name), run.tasks[name].get("main", "accuracy")
+        values = {own["id"]: own["metrics"].get(main) for own in samples}
+        known = {i: math.nan if value is None else float(value) for i, value in values.items()}
+        found[name] = Earlier(known, {own["id"]: own.get("prompt_sha256", "") for own in samples})
+    return found
 
 
 def _read(store: Store, label: str) -> Run:

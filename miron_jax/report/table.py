@@ -182,6 +182,12 @@ def notes_of(results: JsonObject) -> list[str]:
     if any(gap["interval"].startswith("the model's") for task in tasks.values() for gap in task.get("human", ())):
         notes.append(f"{MODEL_ONLY} the interval of the model's number alone: that of the human baseline is not known")
     for name, task in tasks.items():
+        if (sampled := task.get("sampled")) and sampled["examples"] < sampled["of"]:
+            low, high = sampled["interval"]
+            notes.append(
+                f"{name}: {sampled['examples']} of {sampled['of']} examples ran, in a random order ({sampled['how']}, seed "
+                f"{sampled['seed']}); the {task['main']} of all of them lies within {low:.3f} and {high:.3f}"
+            )
         if "published_rows" in task["data"]:
             rows, published = task["data"]["rows"], task["data"]["published_rows"]
             notes.append(f"{name}: its file has {rows} rows, published are {published}; no composite counts it")

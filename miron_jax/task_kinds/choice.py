@@ -52,6 +52,17 @@ class ChoiceScores(PromptedScores):
     def finish(self, detox: Scorer | None = None) -> None:
         """Do nothing: `Choice.take` has scored every example."""
 
+    def values_by_id(self) -> dict[int, float]:
+        main = self.source.task.main
+        pairs = zip(self.prompts, self.examples, strict=True)
+        return {prompt.id: example.metrics.get(main, math.nan) for prompt, example in pairs}
+
+    def in_order(self) -> None:
+        place = sorted(range(len(self.prompts)), key=lambda i: self.prompts[i].id)
+        self.prompts = [self.prompts[i] for i in place]
+        self.choices = [self.choices[i] for i in place]
+        self.examples = [self.examples[i] for i in place]
+
     def details(self) -> JsonObject:
         golds = [prompt.gold for prompt in self.prompts if prompt.gold is not None]
         return {
@@ -112,8 +123,16 @@ class Choice(TaskKind[ChoiceScores]):
         num_nodes = np.minimum(num_bytes * (measured.sum() / num_bytes[tried].sum()), measured.max())
         return Sizes(int(measured.max()), num_nodes, float(num_nodes.sum()) * len(prompts[0].contexts))
 
+    @property
+    def may_be_sampled(self) -> bool:
+        return self.source.task.profile.categories != "macro"
+
+    def digests(self) -> dict[int, str]:
+        return {prompt.id: without_shots(prompt).digest for prompt in self.prompts()}
+
     def pieces(self) -> Iterator[tuple[Sequence[Prompt], Requests]]:
-        prompts = fitting(self.prompts(), self.source.task.profile, self.setup.tokenizer, self.max_length)
+        prompts = [prompt for prompt in self.prompts() if self.due is None or prompt.id in self.due]
+        prompts = fitting(prompts, self.source.task.profile, self.setup.tokenizer, self.max_length)
         for chunk in chunks_of(prompts, 2 * REQUEST_BATCH_TOKENS):  # half a request batch, at four characters per token
             yield chunk, self.tokenized(chunk)
 

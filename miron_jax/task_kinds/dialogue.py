@@ -25,6 +25,10 @@ CHECKED, CHECKED_UP_TO = 8, 4096  # turns per task in the self-check, and their 
 class Dialogue(Choice):
     scores_spans = False  # requests of a turn depend on earlier answers
 
+    @property
+    def may_be_sampled(self) -> bool:
+        return False
+
     def sizes(self, cost: CostModel) -> None:
         return None
 

@@ -81,6 +81,10 @@ def task_entry(scores: TaskScores, estimates: TaskEstimates, facts: Facts, of_ki
     }
     if task.reference:
         entry["reference"] = dict(task.reference)
+    if task.licence:
+        entry["licence"] = task.licence
+    if scores.sampled is not None:
+        entry["sampled"] = scores.sampled._asdict()
     return with_limit(entry, facts)
 
 

@@ -80,6 +80,16 @@ class Pair(NamedTuple):
     gold: int | None  # place of the right choice among the example's pairs; None: it is the only one
 
 
+class Sampled(NamedTuple):
+    """Which examples of a task ran, if not all."""
+
+    examples: int
+    of: int
+    how: str  # the flag that decided
+    seed: int  # of their random order
+    interval: tuple[float, float]  # the main metric's 95 % confidence sequence, about the complete set
+
+
 class Sizes(NamedTuple):
     """The lengths of a task's rows, estimated from a few examples."""
 
@@ -93,6 +103,7 @@ class TaskScores(ABC):
 
     source: Source
     examples: Sequence[ExampleScore | None]  # None: the tokenizer cannot spell the example
+    sampled: Sampled | None = None  # None: every example ran
 
     @property
     def num_examples(self) -> int:
@@ -124,6 +135,14 @@ class TaskScores(ABC):
     def samples(self) -> Iterator[JsonObject]:
         """One record per example, for the samples files."""
 
+    def values_by_id(self) -> Mapping[int, float]:
+        """The main metric of each example that has run, of a kind that `may_be_sampled`."""
+        raise AssertionError(f"{self.source.task.name} runs whole")
+
+    def in_order(self) -> None:
+        """Put examples that ran in another order into the suite's own."""
+        raise AssertionError(f"{self.source.task.name} runs whole")
+
     def further_files(self) -> Iterator[tuple[str, bytes]]:
         """Files that the run was asked for beside samples: their names below the output folder, and contents."""
         yield from ()
@@ -142,6 +161,7 @@ class TaskKind(ABC, Generic[Scores]):
     def __init__(self, source: Source, setup: Setup) -> None:
         self.source, self.setup = source, setup
         self.max_length = setup.limit.of(source.task.profile)
+        self.due: frozenset[int] | None = None  # ids of the examples that `pieces` gives; None: all
 
     @classmethod
     def load(cls, task: Any, folder: Path, config: RunConfig, runs: bool) -> list[AnyExample]:
@@ -150,6 +170,15 @@ class TaskKind(ABC, Generic[Scores]):
 
     def prepare(self) -> None:
         """Do whatever may fail before weights are loaded, such as tokenizing prompts of completions.  Raises InputError."""
+
+    @property
+    def may_be_sampled(self) -> bool:
+        """Whether the task's number is a mean of examples that may run one without the other."""
+        return False
+
+    def digests(self) -> Mapping[int, str]:
+        """The digest of each example's prompt, by id, as samples have it."""
+        raise AssertionError(f"{self.source.task.name} runs whole")
 
     def sizes(self, cost: CostModel) -> Sizes | None:
         """Estimate the task's rows; None: they are too few to matter."""

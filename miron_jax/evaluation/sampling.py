@@ -1,0 +1,276 @@
+"""Fewer examples: which ones run next, until a number is known well enough or a budget is spent.
+
+Arrives: `--until` or `--budget`, the run's `TaskKind`s, an earlier run's values.  Leaves: rounds of chosen examples;
+`Sampled` for each task, on its scores.  It deliberately does not know devices or files.
+
+Every task's examples run in a random order of their own, by the seed and the task's name, so that a run that asks for more
+contains one that asks for less.  A task whose number is no mean of independent examples (completions, dialogues, means of
+categories) runs whole.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from miron_jax.config import RunConfig
+from miron_jax.definitions.records import AnyTask, Composite, Measured, Suite
+from miron_jax.errors import InputError
+from miron_jax.evaluation.records import Earlier
+from miron_jax.planning.records import CostModel
+from miron_jax.statistics.estimate import Estimate
+from miron_jax.statistics.sequential import Interval, Stratum, allocation, betting_interval, half_width, winner
+from miron_jax.task_kinds.interface import Sampled, TaskKind, TaskScores
+
+FIRST, GROWTH = 100, 1.5  # examples of a task in its first round; how much each round adds
+DEVIATION = 0.5  # of an example's right or wrong, where no earlier run says
+_UNTIL = re.compile(r"(?:(?P<name>.+):)?\s*(?P<rule>decided|ci\s*<=\s*(?P<width>\d*\.?\d+(?:e-?\d+)?))\s*")
+
+
+class Until(NamedTuple):
+    """What ends a run."""
+
+    name: str  # of a task or a composite; "": each task for itself
+    width: float | None  # half of the interval's; None: until a winner against the earlier run is decided
+    text: str
+
+
+def parse_until(text: str) -> Until:
+    """Raises InputError."""
+    found = _UNTIL.fullmatch(text)
+    width = float(found["width"]) if found and found["width"] else None
+    if not found or (width is not None and not 0 < width < 1):
+        raise InputError(
+            f"--until={text!r} is not understood: expected ci<=0.01 (half of the interval, between 0 and 1) or decided, "
+            "alone for each task, or behind the name of a task or composite: CORE:ci<=0.01"
+        )
+    return Until((found["name"] or "").strip(), width, text)
+
+
+def check_sampling(config: RunConfig, num_hosts: int, earlier: Mapping[str, Earlier] | None) -> None:
+    """Raises InputError for flags that do not go together."""
+    if config.until is not None:
+        until = parse_until(config.until)
+        if config.budget is not None:
+            raise InputError("--until and --budget both say how many examples run: give one of them")
+        if num_hosts > 1:
+            raise InputError("--until decides as scores come, on one host: leave out --distributed and --coordinator")
+        if until.width is None and earlier is None:
+            raise InputError("--until=decided wants the run to compare with: add --against=RUN")
+
+
+@dataclass
+class _Pool:
+    """One task's examples in the order in which they run."""
+
+    kind: TaskKind
+    order: np.ndarray  # ids
+    cost: float  # tokens of an example
+    num_due: int = 0  # so many of the order are to run, or have
+
+    @property
+    def name(self) -> str:
+        return self.kind.source.task.name
+
+    @property
+    def size(self) -> int:
+        return len(self.order)
+
+
+class Sampling:
+    """The rounds of one run."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        kinds: Sequence[TaskKind],
+        suites: Sequence[Suite[AnyTask]],
+        cost: CostModel,
+        earlier: Mapping[str, Earlier] | None,
+    ) -> None:
+        """Raises InputError for a name that is neither task nor composite."""
+        self.config, self.kinds, self.suites, self.earlier = config, kinds, suites, earlier or {}
+        self.pools = [_pool(kind, config.seed, cost) for kind in kinds if kind.may_be_sampled]
+        self.until = None if config.until is None else parse_until(config.until)
+        if self.until and self.until.name and self._target() is None and self._composite({}) is None:
+            raise InputError(
+                f"--until={self.until.text}: {self.until.name} is no task of this run whose examples may be chosen, nor a "
+                f"composite: expected one of {', '.join((*[pool.name for pool in self.pools], *self._composite_names()))}"
+            )
+
+    def rounds(self, scores: Sequence[TaskScores]) -> Iterator[None]:
+        """Before each round the kinds are told which examples are due.  Raises InputError."""
+        numbers = {id(pool): self._first(pool) for pool in self.pools}
+        by_kind = {id(kind): own for kind, own in zip(self.kinds, scores, strict=True)}
+        if self.until is None:
+            numbers = self._of_budget()
+        is_first = True
+        while is_first or any(numbers[id(pool)] > pool.num_due for pool in self.pools):
+            for kind in self.kinds:
+                kind.due = None if is_first and not kind.may_be_sampled else frozenset()
+            for pool in self.pools:
+                pool.kind.due = frozenset(pool.order[pool.num_due : numbers[id(pool)]].tolist())
+                pool.num_due = max(pool.num_due, numbers[id(pool)])
+            yield
+            is_first = False
+            if self.until is not None:
+                numbers = self._next({id(pool): self._values(pool, by_kind[id(pool.kind)]) for pool in self.pools})
+        for pool in self.pools:
+            own = by_kind[id(pool.kind)]
+            own.sampled = self._sampled(pool, self._values(pool, own))
+            own.in_order()
+
+    def _first(self, pool: _Pool) -> int:
+        if self.until and self.until.name and not self._is_of_target(pool):
+            return pool.size
+        return min(FIRST, pool.size)
+
+    # How many examples each task runs
+
+    def _next(self, values: Mapping[int, np.ndarray]) -> dict[int, int]:
+        """Examples of each pool after the next round, by id(pool); as many as now where it is done."""
+        assert self.until is not None
+        if self.until.name and self._target() is None:
+            return self._next_of_composite(values)
+        return {id(pool): self._grown(pool, values[id(pool)]) for pool in self.pools}
+
+    def _grown(self, pool: _Pool, values: np.ndarray) -> int:
+        assert self.until is not None
+        if not self._is_of_target(pool) or self._is_known(pool, values):
+            return pool.num_due
+        return min(pool.size, math.ceil(GROWTH * pool.num_due))
+
+    def _is_known(self, pool: _Pool, values: np.ndarray) -> bool:
+        assert self.until is not None
+        if self.until.width is not None:
+            return betting_interval(values, pool.size).half_width <= self.until.width
+        return winner(values - self._rivals(pool), pool.size) != 0
+
+    def _next_of_composite(self, values: Mapping[int, np.ndarray]) -> dict[int, int]:
+        assert self.until is not None
+        composite = self._composite({pool.name: values[id(pool)] for pool in self.pools})
+        assert composite is not None
+        pools = [pool for pool in self.pools if composite.weights.get(pool.name)]
+        if self.until.width is None:
+            compared = {id(pool): values[id(pool)] - self._rivals(pool) for pool in pools}
+        else:
+            compared = {id(pool): values[id(pool)] for pool in pools}
+        strata = [Stratum(composite.weights[pool.name], compared[id(pool)], pool.size) for pool in pools]
+        total = abs(sum(own.weight * float(own.values.mean()) for own in strata))
+        width = self.until.width if self.until.width is not None else total
+        now = {id(pool): pool.num_due for pool in self.pools}
+        if half_width(strata, max(width, 1e-9)) <= width:
+            return now
+        deviations = [abs(own.weight) * _deviation(own.values) for own in strata]
+        costs = [pool.cost for pool in pools]
+        spent = sum(pool.num_due * pool.cost for pool in pools)
+        numbers = allocation(deviations, costs, [pool.size for pool in pools], GROWTH * spent)
+        grown = {id(pool): max(pool.num_due, number) for pool, number in zip(pools, numbers, strict=True)}
+        if all(grown[id(pool)] == pool.num_due for pool in pools):  # Neyman's shares are reached: all grow
+            grown = {id(pool): min(pool.size, math.ceil(GROWTH * pool.num_due)) for pool in pools}
+        return now | grown
+
+    def _of_budget(self) -> dict[int, int]:
+        assert self.config.budget is not None
+        composite = self._composite({pool.name: np.full(2, 0.5) for pool in self.pools})
+        weights = composite.weights if composite is not None else {}
+        equal = 1 / max(1, len(self.pools))
+        deviations = [
+            abs(weights.get(pool.name, equal)) * _deviation(np.asarray(list(self._values_of_earlier(pool))))
+            for pool in self.pools
+        ]
+        sizes = [pool.size for pool in self.pools]
+        numbers = allocation(deviations, [pool.cost for pool in self.pools], sizes, self.config.budget)
+        return {id(pool): number for pool, number in zip(self.pools, numbers, strict=True)}
+
+    # Names
+
+    def _target(self) -> _Pool | None:
+        assert self.until is not None
+        return next((pool for pool in self.pools if pool.name == self.until.name), None)
+
+    def _is_of_target(self, pool: _Pool) -> bool:
+        """Whether the rule is about this task, alone or in a composite."""
+        assert self.until is not None
+        if not self.until.name or pool is self._target():
+            return True
+        if self._target() is not None:
+            return False
+        composite = self._composite({own.name: np.full(2, 0.5) for own in self.pools})
+        return composite is not None and bool(composite.weights.get(pool.name))
+
+    def _composite(self, values: Mapping[str, np.ndarray]) -> Composite | None:
+        """The composite that --until names, or of a budget the first that has weights, at these means."""
+        name = self.until.name if self.until else ""
+        for suite in self.suites:
+            measured = {
+                task.name: Measured(float(own.mean()), len(own))
+                for task in suite.tasks
+                if (own := values.get(task.name)) is not None
+            }
+            for own, composite in suite.composites(measured).items():
+                if name in (own, f"{suite.name}: {own}") or (not name and composite.weights):
+                    return composite
+        return None
+
+    def _composite_names(self) -> list[str]:
+        return [name for suite in self.suites for name in suite.composites({})]
+
+    # Values
+
+    def _values(self, pool: _Pool, scores: TaskScores) -> np.ndarray:
+        """The main metric of the examples that have run, in their random order; NaN counts as 0, and ends the run anyway."""
+        by_id = scores.values_by_id()
+        return np.nan_to_num(np.asarray([by_id[i] for i in pool.order[: pool.num_due].tolist()], np.float64))
+
+    def _rivals(self, pool: _Pool) -> np.ndarray:
+        """The earlier run's values of the same examples.  Raises InputError."""
+        earlier = self.earlier.get(pool.name)
+        ids = pool.order[: pool.num_due].tolist()
+        if earlier is None or any(i not in earlier.values for i in ids):
+            raise InputError(
+                f"--against: its run has not scored {pool.name} on the examples that are due here: name a run of all of "
+                "them, or one by the same --seed that ran at least as many"
+            )
+        prompts = pool.kind.digests()
+        other = next((i for i in ids if earlier.prompts.get(i) != prompts[i]), None)
+        if other is not None:
+            raise InputError(
+                f"--against: its run asked {pool.name} otherwise (example {other}): its prompts must be those of this run"
+            )
+        return np.asarray([earlier.values[i] for i in ids], np.float64)
+
+    def _values_of_earlier(self, pool: _Pool) -> Iterator[float]:
+        earlier = self.earlier.get(pool.name)
+        yield from () if earlier is None else (value for value in earlier.values.values() if not math.isnan(value))
+
+    def _sampled(self, pool: _Pool, values: np.ndarray) -> Sampled:
+        how = f"--until={self.config.until}" if self.until else f"--budget={self.config.budget:g}"
+        interval = betting_interval(values, pool.size) if len(values) else Interval(0.0, 1.0)
+        return Sampled(len(values), pool.size, how, self.config.seed, interval)
+
+
+def of_complete_set(scores: TaskScores, estimate: Estimate) -> Estimate:
+    """The estimate with the error that it has for the complete set of examples, of which some have run."""
+    if scores.sampled is None:
+        return estimate
+    stderr = estimate.stderr * math.sqrt(1 - scores.sampled.examples / scores.sampled.of)
+    value = estimate.value
+    return replace(estimate, stderr=stderr, ci95=(value - 1.96 * stderr, value + 1.96 * stderr))
+
+
+def _pool(kind: TaskKind, seed: int, cost: CostModel) -> _Pool:
+    ids = sorted(kind.digests())
+    draws = np.random.default_rng([seed, crc32(kind.source.task.name.encode())])
+    sizes = kind.sizes(cost)
+    tokens = 1.0 if sizes is None else float(sizes.num_nodes.mean())
+    return _Pool(kind, draws.permutation(np.asarray(ids, np.int64)), tokens)
+
+
+def _deviation(values: np.ndarray) -> float:
+    """Of one example; DEVIATION where too few say, and never 0, as all may have been right by chance."""
+    return max(float(values.std(ddof=1)), 0.05) if len(values) > 1 else DEVIATION
