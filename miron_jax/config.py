@@ -19,7 +19,9 @@ Sharding = Literal["pmap", "mesh"]
 Dtype = Literal["float32", "bfloat16"]
 HumanBaseline = Literal["A", "B"]
 Kind = Literal["string", "integer", "float", "bool", "enum", "list"]
-Topic = Literal["model", "tasks", "output", "devices", "hosts", "export", "annotations", "submission", "comparison"]
+Topic = Literal[
+    "model", "tasks", "output", "devices", "hosts", "export", "annotations", "submission", "comparison", "sampling"
+]
 AXES = ("data", "fsdp", "model")
 _STEPS = re.compile(r"latest|\d+(,\d+)*|\d*:\d*(:[1-9]\d*)?", re.ASCII)
 
@@ -99,13 +101,13 @@ class RunConfig:
     limit: int | None = setting(None, "tasks", "First n examples of each task, after the suite's own shuffle.", low=1)
     until: str | None = setting(
         None,
-        "tasks",
+        "sampling",
         "Run examples in a random order until this is known: ci<=0.01 (half of the 95 % interval), or decided (who is "
         "better, this model or the run of --against); alone for each task, or behind a name: CORE:ci<=0.01.",
     )
     budget: float | None = setting(
         None,
-        "tasks",
+        "sampling",
         "Unique tokens to spend, about: examples in a random order, more of the tasks that say more for them.",
         over=0.0,
     )
@@ -140,7 +142,7 @@ class RunConfig:
         None,
         "output",
         "Folder of an earlier run that the last lines, and --until=decided, compare with; absent: the last one beside "
-        "--output.",
+        "--output. Of verify: a file of an oracle's numbers.",
         identity=False,
         is_path=True,
     )

@@ -34,7 +34,7 @@ SLOW = {
     "hf_reader", "hosts", "journal", "lm_eval", "lm_eval_hosts", "lm_eval_use", "mera_run", "miron", "model_parity",
     "orbax_layouts", "own_factory", "own_model", "own_rules", "own_tasks", "packaging", "paired", "param_map", "recipes",
     "report_page", "requests", "rope_class", "sampled", "sandbox", "sequential", "sharding", "text", "tpu", "tpu_plan",
-    "training_run", "uation_gen", "uation_gen_stories", "uation_gen_user", "uation_gen_words", "uation_run",
+    "training_run", "uation_gen", "uation_gen_stories", "uation_gen_user", "uation_gen_words", "uation_run", "verify",
 }  # fmt: skip
 
 # Programs for TPUs need libtpu, which `make tpu` installs beside this package in an environment of its own.

@@ -52,6 +52,7 @@ STAGES = (
     "topology_plan",
     "describe",
     "session",
+    "verify",
     "evaluator",
     "lm_eval",
     "cli",

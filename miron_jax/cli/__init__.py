@@ -20,6 +20,7 @@ COMMANDS = {
     "compare": "runs example by example: differences, intervals, p-values; noise of training runs",
     "report": "a run's results on screen, and how far they hang on wording",
     "mera": "submissions to MERA's site: write, check",
+    "verify": "does this model score as it should: several ways, and against transformers' stored numbers",
     "plan": "what eval would do: requests, tokens, rows, programs, FLOPs; with --topology its memory and time on TPUs",
 }
 

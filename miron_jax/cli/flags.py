@@ -29,6 +29,13 @@ _HOSTS = {
     ),
 }
 _PLAN = {
+    "mde": Setting(
+        False,
+        "sampling",
+        "Print the smallest difference that this run could find against another, by task; with --against from that run's "
+        "deviations.",
+        "bool",
+    ),
     "topology": Setting(
         None,
         "devices",
@@ -61,6 +68,7 @@ _TASKS = {
         "tasks",
         "Names or globs of tasks: print wording, rules, an example with its tokens, baselines, and what to look at.",
     ),
+    "human": Setting(False, "tasks", "Print the published human values with their sources.", "bool"),
     "check": Setting(None, "tasks", "Only read these files of tasks and their data, and say what is wrong.", "list"),
 }
 _HUMANS = {
@@ -104,6 +112,11 @@ _REPORT = {
     "csv": Setting(None, "output", "Write every number of every task as CSV."),
     "robustness": Setting(False, "output", "Only how far the scores hang on wording.", "bool"),
 }
+_VERIFY = {
+    "write": Setting(
+        None, "output", "Only write the oracle's numbers, by transformers and torch from --model, into this file."
+    ),
+}
 _MERA = {
     "mera_submission": Setting(
         None, "submission", "Write the answers of the run in --output as a submission to MERA's site: out.zip."
@@ -123,6 +136,7 @@ EVERY: dict[str, Setting] = {
     **_HUMANS,
     **_COMPARE,
     **_REPORT,
+    **_VERIFY,
     **_MERA,
 }
 _RUN = (*SETTINGS, *_DEVICES, *_HOSTS)
@@ -146,6 +160,21 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
     "humans": (*_HUMANS, "detox_scorer", "output"),
     "compare": tuple(_COMPARE),
     "report": (*_REPORT, "output"),
+    "verify": (
+        "model",
+        "tokenizer",
+        "checkpoint",
+        "param_map",
+        "steps",
+        "dtype",
+        "sharding",
+        "mesh",
+        "attention",
+        "token_budget",
+        "compilation_cache",
+        "against",
+        *_VERIFY,
+    ),
     "mera": (*_MERA, "output", "data_dir"),
 }
 

@@ -16,6 +16,7 @@ TOPICS: dict[Topic, str] = {
     "comparison": "Comparison",
     "model": "Model",
     "tasks": "Tasks",
+    "sampling": "Fewer examples",
     "export": "Export",
     "output": "Output",
     "devices": "Devices",

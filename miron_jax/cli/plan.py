@@ -26,10 +26,15 @@ def command() -> None:
         return
     start_jax()
     from miron_jax.inputs import find_inputs
-    from miron_jax.report.plan_table import print_plan
+    from miron_jax.report.plan_table import print_detectable, print_plan
+    from miron_jax.report.run_folder import earlier_of, read_runs
     from miron_jax.run import summarize_plan
 
     inputs = find_inputs(config, runs=False)
+    if FLAGS.mde:
+        names = {source.task.name for source in inputs.sources}
+        print_detectable(inputs, config, earlier_of(read_runs([config.against])[0], names) if config.against else {})
+        return
     print_plan(inputs, summarize_plan(config, inputs))
 
 

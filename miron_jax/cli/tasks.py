@@ -18,6 +18,7 @@ FLAGS = flags.FLAGS
 
 
 def command() -> None:
+    from miron_jax.report.human_table import print_human_values
     from miron_jax.report.task_table import print_tasks
     from miron_jax.tasks.about import about
     from miron_jax.tasks.registry import export, suites
@@ -43,7 +44,10 @@ def command() -> None:
         texts = next((Path(folder) for suite, folder in data_dir() if suite == "text"), None)
         icl_tasks, eval_gauntlet, requests = map(local, (FLAGS.icl_tasks, FLAGS.eval_gauntlet, FLAGS.requests))
         every = suites(icl_tasks, eval_gauntlet, task_path() or (), requests, texts)
-        print_tasks(every.values(), data_dir(), about)
+        if FLAGS.human:
+            print_human_values(every.values())
+        else:
+            print_tasks(every.values(), data_dir(), about)
 
 
 def _check(paths: list[str]) -> None:

@@ -1,15 +1,17 @@
-"""A human baseline on screen.
+"""Human baselines on screen.
 
-Arrives: a `Baseline`.  Leaves: a table and lines on standard output.  It deliberately computes nothing.
+Arrives: a `Baseline`, or suites with published ones.  Leaves: a table and lines on standard output.  It deliberately
+computes nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rich.table import Table
 
+from miron_jax.definitions.records import Suite
 from miron_jax.humans.baseline import Accuracy, Baseline
 from miron_jax.humans.ethics import EthicsValues
-from miron_jax.report.console import console
+from miron_jax.report.console import console, table_of
 
 
 def print_baseline(measured: Baseline) -> None:
@@ -36,6 +38,26 @@ def print_baseline(measured: Baseline) -> None:
         *_notes(measured),
     ):
         out.print(line, soft_wrap=True)
+
+
+def print_human_values(suites: Iterable[Suite]) -> None:
+    """Prints every published human value that a suite's task is compared with, and where it stands."""
+    out = console()
+    table = table_of(("task", "metric"), ("value", "n", "procedure"))
+    table.add_column("how", no_wrap=True)
+    table.add_column("notes")
+    sources: dict[str, int] = {}
+    for suite in suites:
+        for task in suite.tasks:
+            for own in getattr(task, "human", ()):
+                notes = "; ".join(text for text in (own.paper, own.note, own.otherwise) if text)
+                numbers = (f"{own.value:.3f}", "" if own.n is None else str(own.n), own.procedure)
+                source = sources.setdefault(own.published, len(sources) + 1)
+                table.add_row(task.name, own.metric, *numbers, f"{own.source} [{source}]", notes)
+    out.print(table)
+    for published, source in sources.items():
+        out.print(f"[{source}] {published}", soft_wrap=True)
+    out.print("--human_baseline of eval chooses between A and B, which must not be mixed", soft_wrap=True)
 
 
 def print_ethics(by_procedure: Mapping[str, EthicsValues]) -> None:

@@ -5,13 +5,21 @@ time is for a stated rate.
 """
 
 import timeit
+from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 
-from miron_jax.evaluation.records import Inputs
+from miron_jax.config import RunConfig
+from miron_jax.evaluation.records import Earlier, Inputs
 from miron_jax.planning.request_batches import Totals
-from miron_jax.report.console import console
+from miron_jax.report.console import console, table_of
+from miron_jax.statistics.paired import detectable
+from miron_jax.task_kinds.interface import Source
 from miron_jax.task_kinds.kinds import kind_of
+
+CORRELATION = 0.5  # of two models' results on an example; checkpoints of one run are alike, other models less
+WORST_DEVIATION = 0.5  # of a right or wrong, at one half
 
 
 def print_plan(inputs: Inputs, totals: Totals) -> None:
@@ -38,6 +46,35 @@ def print_plan(inputs: Inputs, totals: Totals) -> None:
         f"estimated time {totals.useful_flops / rate:.0f} s at {rate / 1e9:.0f} GFLOP/s, this host's NumPy float32 matmul",
     ):
         out.print(line, soft_wrap=True)
+
+
+def print_detectable(inputs: Inputs, config: RunConfig, earlier: Mapping[str, Earlier]) -> None:
+    """Print, for each task, the smallest true difference that its examples find four times in five at a level of 5 %."""
+    out = console()
+    columns = ("n", "deviation", f"correlation {CORRELATION:g}", "independent")
+    table = table_of(("task",), columns)
+    for source in inputs.sources:
+        task, n = source.task, _num_examples(source, config.limit)
+        values = [own for own in earlier[task.name].values.values() if own == own] if task.name in earlier else []
+        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else WORST_DEVIATION
+        numbers = (detectable(deviation, n, correlation) for correlation in (CORRELATION, 0.0))
+        table.add_row(task.name, str(n), f"{deviation:.3f}", *(f"{number:.4f}" for number in numbers))
+    out.print(table)
+    out.print(
+        "the difference of two models' means over the same examples that is found four times in five (level 5 %), if an "
+        f"example's results of both correlate by {CORRELATION:g}, and if they are independent; deviation of an example: "
+        f"from --against where given, else {WORST_DEVIATION:g}, the largest of a right or wrong",
+        soft_wrap=True,
+    )
+
+
+def _num_examples(source: Source, limit: int | None) -> int:
+    """Examples that run: of tasks whose categories count separately, the limit is each category's."""
+    if limit is None:
+        return len(source.examples)
+    if source.task.profile.categories != "macro":
+        return min(limit, len(source.examples))
+    return sum(min(limit, count) for count in Counter(own.category for own in source.examples).values())
 
 
 def host_matmul_rate() -> float:

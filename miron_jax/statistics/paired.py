@@ -78,6 +78,15 @@ def difference(
     return Difference(value, stderr, (value - half, value + half), sign_flips(sums), *counts, how)
 
 
+def detectable(deviation: float, num_examples: int, correlation: float) -> float:
+    """`Difference.detectable` before a run, of two models with this deviation of an example and this correlation:
+
+    (z of 97.5 % + z of 80 %) * sqrt(2 * deviation² * (1 - correlation) / n) (Miller 2024, section 5).
+    """
+    variance = 2 * deviation**2 * (1 - correlation)
+    return (_Z + _Z_POWER) * math.sqrt(variance / num_examples) if num_examples else math.nan
+
+
 def mean(values: np.ndarray, strata: Sequence[str] | None = None, sizes: np.ndarray | None = None) -> float:
     """The mean that `difference` takes, of the values [n] that are defined; NaN if none is."""
     kept = np.flatnonzero(np.isfinite(values))

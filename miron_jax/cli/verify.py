@@ -1,0 +1,65 @@
+"""`miron-jax verify`: fixed texts scored in several ways, and against an oracle's numbers.
+
+Arrives: the flags that name a model.  Leaves: a table on screen, or a file of an oracle's numbers.  Exit status 1 if a way
+differs.  It deliberately does not know how texts are scored.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from miron_jax.cli.processes import start_jax
+from miron_jax.cli.run_config import local
+from miron_jax.config import RunConfig, parse_mesh
+from miron_jax.errors import FAILED, InputError, printable
+from miron_jax.files.places import local_path, public
+
+FLAGS = flags.FLAGS
+
+
+def command() -> None:
+    start_jax()
+    names = ("dtype", "sharding", "attention", "token_budget", "steps")
+    more: dict[str, Any] = {name: getattr(FLAGS, name) for name in names}
+    paths: dict[str, Any] = {name: local(getattr(FLAGS, name)) for name in ("tokenizer", "checkpoint", "param_map")}
+    config = RunConfig(local(FLAGS.model) or "", ("none",), mesh=parse_mesh(FLAGS.mesh), **more, **paths)
+    if FLAGS.write is not None:
+        _write(config, local_path(FLAGS.write))
+        return
+    from miron_jax.report.console import console
+    from miron_jax.report.verify_table import print_verified
+    from miron_jax.session import Session
+    from miron_jax.verify import read_oracle, verify
+
+    oracle = read_oracle(local_path(FLAGS.against)) if FLAGS.against else None
+    out = console()
+    session = Session(config.model, config.tokenizer, None, config, lambda line: console(stderr=True).print(line))
+    verified = verify(session, config.token_budget, oracle, FLAGS.against or "")
+    print_verified(out, verified.differences, verified.tokens, verified.tolerance)
+    if verified.wrong:
+        names_of_wrong = ", ".join(own.name for own in verified.wrong)
+        print(
+            printable(
+                f"miron-jax: {public(config.model)} differs by more than {verified.tolerance:g} nats a token from: "
+                f"{names_of_wrong}; look at its norms, RoPE, special tokens and dtype"
+            ),
+            file=sys.stderr,
+        )
+        sys.exit(FAILED)
+
+
+def _write(config: RunConfig, path: Path) -> None:
+    from miron_jax.model.checkpoints import architecture_of, find_model
+    from miron_jax.verify import oracle_json, oracle_of
+
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise InputError(f"--write={path} cannot be written: name a file in a folder that is there")
+    folder = local_path(config.model)
+    if not (folder / "config.json").is_file():
+        raise InputError(f"--write makes the oracle from a Hugging Face folder, and --model={config.model} is none")
+    model = architecture_of(config, find_model(config)).config
+    most = min(model.num_positions or 1 << 31, model.trained_length or 1 << 31)
+    path.write_text(oracle_json(oracle_of(folder, model.trained_length, most)), encoding="utf-8")
+    print(printable(f"written to {path}"))

@@ -1,0 +1,34 @@
+"""What verify found, on screen.
+
+Arrives: differences of ways to score.  Leaves: a table.  It deliberately computes nothing.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from rich.console import Console
+
+from miron_jax.report.console import table_of
+
+
+class _Difference(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def largest(self) -> float: ...
+    @property
+    def flips(self) -> int: ...
+    @property
+    def kl(self) -> float | None: ...
+
+
+def print_verified(out: Console, differences: Iterable[_Difference], tokens: int, tolerance: float) -> None:
+    table = table_of(
+        ("against",), ("largest difference, nats a token", "KL, nats", "greedy tokens that flip", "verdict")
+    )
+    for own in differences:
+        kl = "" if own.kl is None else f"{own.kl:.1e}"
+        verdict = "same" if own.largest <= tolerance else "DIFFERS"
+        table.add_row(own.name, f"{own.largest:.1e}", kl, f"{own.flips} of {tokens}", verdict)
+    out.print(table)
+    out.print(f"{tokens} tokens; allowed {tolerance:g} nats a token", soft_wrap=True)
