@@ -32,7 +32,7 @@ flags.DEFINE_integer(
     "interval_replays", 300, "Orders of each task for its intervals, which take longer.", lower_bound=1
 )
 
-GAPS = ((10_000, 0.04), (2_400, 0.04), (10_000, 0.0), (2_400, 0.0))  # population, difference
+GAPS = ((10_000, 0.04), (2_400, 0.04), (25_000, 0.04), (10_000, 0.0), (2_400, 0.0))  # population, difference
 TENTH = 0.1
 
 

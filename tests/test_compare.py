@@ -172,8 +172,9 @@ def test_what_the_command_prints_and_writes(tmp_path: Path, miron) -> None:
     )
     ran = miron("compare", str(a), str(b), str(c), f"--json={tmp_path / 'out.json'}")
     assert ran.status == 0, ran.err
-    for part in ("b against a: differences are b less a", "+0.5000", "<.0001*", "1 of 1 tasks differ", "b 1, 3, 5",
-                 "c against a", "own/x accuracy: every example is the same in both runs"):  # fmt: skip
+    for part in ("b (second) against a (first): differences are second less first",
+                 "+0.5000", "<.0001*", "1 of 1 tasks differ", "b 1, 3, 5",
+                 "c (second) against a", "own/x accuracy: every example is the same in both runs"):  # fmt: skip
         assert part in ran.out, ran.out
     first, second = json.loads((tmp_path / "out.json").read_text())
     assert first["tasks"][0]["only_second"] == list(range(1, 40, 2))

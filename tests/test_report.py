@@ -125,7 +125,14 @@ def test_two_runs_are_compared_and_steps_make_curves(tmp_path: Path) -> None:
     )
     b = write_run(tmp_path / "b", {"own/x": samples_of([1] * 40)})
     page = page_of(read_runs([str(a), str(b)]))
-    for part in ("b against a", "+0.5000", "a: over the steps of training.", "own/x (b)", "currentColor", "own/x"):
+    for part in (
+        "b (second) against a (first)",
+        "+0.5000",
+        "a: over the steps of training.",
+        "own/x (b)",
+        "currentColor",
+        "own/x",
+    ):
         assert part in page
     other = write_run(tmp_path / "c", {"own/y": samples_of([1] * 40)})
     assert "a and c have no task in common" in page_of(read_runs([str(a), str(other)]))

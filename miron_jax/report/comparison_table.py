@@ -21,12 +21,12 @@ LEVEL = 0.05
 MOST_ROWS = 8  # of flipped examples that are listed
 MARK = "*"
 LARGE_SHARE = 0.05  # of a composite's variance
-_ONLY = ("only first", "only second")
+_SIDES = ("first", "second")
 
 
 def print_comparison(console: Console, comparison: Comparison) -> None:
     first, second = comparison.first.label, comparison.second.label
-    console.print(f"{second} against {first}: differences are {second} less {first}", soft_wrap=True)
+    console.print(f"{second} (second) against {first} (first): differences are second less first", soft_wrap=True)
     console.print(_table_of(task_rows(comparison), 2))
     if comparison.composites:
         console.print(_table_of(composite_rows(comparison), 1))
@@ -81,8 +81,7 @@ def _entry(difference: Difference) -> JsonObject:
 
 def task_rows(comparison: Comparison) -> Iterator[list[str]]:
     """A heading, then a row for each difference."""
-    labels = comparison.first.label, comparison.second.label
-    yield ["task", "metric", "n", *labels, "difference", "95 % interval", "p", "p, Holm", "detectable", *_ONLY]
+    yield ["task", "metric", "n", *_SIDES, "difference", "95 % interval", "p", "Holm", "detectable", "only 1st | 2nd"]
     for own in comparison.tasks:
         found = own.difference
         is_right = bool(own.only_first or own.only_second)
@@ -93,23 +92,13 @@ def task_rows(comparison: Comparison) -> Iterator[list[str]]:
             *_differences(own.first, own.second, found),
             _p(own.adjusted) + (MARK if own.adjusted < LEVEL else ""),
             _number(found.detectable),
-            *(str(count) if is_right else "" for count in (found.only_first, found.only_second)),
+            f"{found.only_first} | {found.only_second}" if is_right else "",
         ]
 
 
 def composite_rows(comparison: Comparison) -> Iterator[list[str]]:
     """A heading, then a row for each composite."""
-    labels = comparison.first.label, comparison.second.label
-    yield [
-        "composite",
-        *labels,
-        "difference",
-        "95 % interval",
-        "p",
-        "detectable",
-        "unpaired stderr",
-        "share of the variance",
-    ]
+    yield ["composite", *_SIDES, "difference", "95 % interval", "p", "detectable", "unpaired", "share of the variance"]
     for own in comparison.composites:
         large = sorted(((share, task) for task, share in own.shares.items() if share >= LARGE_SHARE), reverse=True)
         shares = ", ".join(f"{task.partition('/')[2]} {share:.0%}" for share, task in large[:4])

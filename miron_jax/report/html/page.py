@@ -97,14 +97,14 @@ def _missing(runs: Sequence[Run]) -> Iterator[str]:
 
 def _compared(first: Run, second: Run) -> dict[str, Any]:
     """The comparison with the first run, or the sentence that says why there is none."""
-    title = printable(f"{second.label} against {first.label}")
+    title = printable(f"{second.label} (second) against {first.label} (first)")
     try:
         found: Comparison = compare(first, second)
     except InputError as error:
         return {"title": title, "head": (), "rows": (), "lines": (printable(str(error)),)}
     head, *rows = task_rows(found)
     _, *more = composite_rows(found)
-    wide = [[name, "composite", "", *cells[:5], "", cells[5], "", ""] for name, *cells in more]
+    wide = [[name, "composite", "", *cells[:5], "", cells[5], ""] for name, *cells in more]
     return {"title": title, "head": head, "rows": [*rows, *wide], "lines": [*map(printable, comparison_lines(found))]}
 
 
