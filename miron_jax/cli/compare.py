@@ -13,6 +13,7 @@ FLAGS = flags.FLAGS
 
 def command(folders: list[str]) -> None:
     from miron_jax.files.places import local_path
+    from miron_jax.report.byte_gaps import print_byte_gaps
     from miron_jax.report.comparison import compare
     from miron_jax.report.comparison_table import comparison_json, print_comparison, print_noise
     from miron_jax.report.console import console
@@ -32,6 +33,7 @@ def command(folders: list[str]) -> None:
         comparisons = [compare(runs[0], other, FLAGS.metric or ()) for other in runs[1:]]
         for comparison in comparisons:
             print_comparison(out, comparison)
+            print_byte_gaps(out, comparison.first, comparison.second)
         if noises:
             print_noise(out, noises, [run.label for run in runs], FLAGS.last)
     if FLAGS.json is not None:

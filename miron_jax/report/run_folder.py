@@ -42,9 +42,13 @@ class Run:
     def step(self) -> int | None:
         return self.results.get("step")
 
+    def path_of(self, name: str) -> str:
+        """A file of the run, as its store names it."""
+        return f"{self.below}/{name}" if self.below else name
+
     def samples(self, task: str) -> list[JsonObject]:
         """The samples of a task, in its order.  Raises InputError."""
-        name = "/".join(part for part in (self.below, SAMPLES, f"{task}.jsonl") if part)
+        name = self.path_of(f"{SAMPLES}/{task}.jsonl")
         lines: list[bytes] = []
         try:
             lines = self.store.get(name).splitlines()

@@ -119,6 +119,7 @@ class TextScores(TaskScores):
             "doc_id": [document.doc_id for document in self.documents],
             "corpus_id": [corpus] * len(self.documents),
             "text_sha256": [sha256(document.text.encode()).hexdigest() for document in self.documents],
+            "text": [document.text for document in self.documents],
             "num_bytes": [_num_bytes(document.text) for document in self.documents],
             "per_byte_loss": [spread(nll, ends) for nll, ends in zip(self.token_nll, self.ends, strict=True)],
             "token_byte_starts": [np.concatenate([[0], ends])[: len(ends)].astype(np.int64) for ends in self.ends],

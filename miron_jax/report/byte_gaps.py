@@ -1,0 +1,83 @@
+"""Where two runs differ on texts, byte by byte: from the Parquet files that --save_byte_losses writes.
+
+Arrives: two `Run`s.  Leaves: tables on screen.  It deliberately does not know how losses are spread over bytes.
+"""
+
+import io
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from rich.console import Console
+
+from miron_jax.errors import InputError
+from miron_jax.files.readers import JsonObject
+from miron_jax.report.console import table_of
+from miron_jax.report.run_folder import Run
+from miron_jax.statistics.byte_gaps import BytePair, SpanGap, gaps_by_kind, worst_spans
+from miron_jax.task_kinds.text import BYTE_LOSSES
+
+MOST_SPANS = 8
+MOST_CHARS = 60
+
+
+def print_byte_gaps(console: Console, first: Run, second: Run) -> None:
+    """For each group of texts that both runs have byte losses of.  Raises InputError for files of other texts."""
+    label, first, second = second.label, _last_step(first), _last_step(second)
+    for task in [name for name in first.tasks if name in second.tasks]:
+        names = [run.path_of(f"{BYTE_LOSSES}/{task}.parquet") for run in (first, second)]
+        if not all(run.store.has(name) for run, name in zip((first, second), names, strict=True)):
+            continue
+        pairs = list(_pairs(task, first, second, names))
+        table = table_of(("bytes of", "kind"), ("bytes", "first, bits/byte", "second", "share of the difference"))
+        for gap in gaps_by_kind(pairs):
+            numbers = (f"{gap.first:.4f}", f"{gap.second:.4f}", f"{gap.share:.0%}")
+            table.add_row(task, gap.kind, str(gap.num_bytes), *numbers)
+        console.print(table)
+        worse, better = worst_spans(pairs, MOST_SPANS)
+        for title, spans in (
+            (f"{second.label} finds less probable", worse),
+            (f"{second.label} finds more probable", better),
+        ):
+            for line in _lines(f"{task}: {title}", spans):
+                console.print(line, soft_wrap=True)
+
+
+def _last_step(run: Run) -> Run:
+    """Where the files of the checkpoint lie that the run's numbers are of."""
+    steps = run.steps()
+    return steps[max(steps)] if steps else run
+
+
+def _lines(title: str, spans: Sequence[SpanGap]) -> Iterator[str]:
+    if spans:
+        yield f"{title}:"
+    for span in spans:
+        text = span.text if len(span.text) <= MOST_CHARS else f"{span.text[:MOST_CHARS]}..."
+        yield f"  {span.difference:+.1f} bits  {text!r}  ({span.doc_id}, byte {span.start})"
+
+
+def _pairs(task: str, first: Run, second: Run, names: Sequence[str]) -> Iterator[BytePair]:
+    tables = [_table(run, name) for run, name in zip((first, second), names, strict=True)]
+    by_id = {(row["doc_id"], row["text_sha256"]): row for row in tables[1]}
+    common = [row for row in tables[0] if (row["doc_id"], row["text_sha256"]) in by_id]
+    if not common:
+        raise InputError(f"{task}: the byte losses of {first.label} and {second.label} are of other texts")
+    for row in common:
+        other = by_id[row["doc_id"], row["text_sha256"]]
+        losses = (np.asarray(own["per_byte_loss"], np.float64) for own in (row, other))
+        yield BytePair(row["doc_id"], row["text"], *losses)
+
+
+def _table(run: Run, name: str) -> list[JsonObject]:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        columns = ["doc_id", "text_sha256", "text", "per_byte_loss"]
+        return parquet.read_table(io.BytesIO(run.store.get(name)), columns=columns).to_pylist()
+    except (pyarrow.ArrowException, KeyError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"{run.store.name}/{name} is no file of byte losses of this version ({reason:.100}): run eval "
+            "--save_byte_losses again"
+        ) from None

@@ -1,0 +1,110 @@
+"""Two models' losses of the bytes of the same texts: where they differ, by kind of text and by span.
+
+Arrives: texts, the loss of each byte (nats) of each model.  Leaves: `KindGap`s, `SpanGap`s.  It deliberately does not know
+tokens: losses are compared byte by byte, whatever the tokenizers are.
+"""
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+_SPAN = re.compile(r"\s*\S+|\s+")  # a word with the white space before it
+MOST_BYTES = 400  # of a span: text without white space is cut
+
+
+class BytePair(NamedTuple):
+    """A document as both models scored it."""
+
+    doc_id: str
+    text: str
+    first: np.ndarray  # float [bytes], nats
+    second: np.ndarray
+
+
+class KindGap(NamedTuple):
+    """All bytes of one kind."""
+
+    kind: str
+    num_bytes: int
+    first: float  # bits a byte
+    second: float
+    share: float  # of the whole difference; kinds of both signs may exceed 1
+
+
+class SpanGap(NamedTuple):
+    """One word."""
+
+    doc_id: str
+    start: int  # byte in the document
+    text: str
+    difference: float  # bits, second less first
+
+
+def gaps_by_kind(pairs: Iterable[BytePair]) -> list[KindGap]:
+    """Largest difference first."""
+    sums: dict[str, np.ndarray] = {}
+    for pair in pairs:
+        kinds, numbers = np.unique(_kinds_of(pair.text), return_inverse=True)
+        for i, kind in enumerate(kinds.tolist()):
+            own = numbers == i
+            found = np.asarray([own.sum(), pair.first[own].sum(), pair.second[own].sum()], np.float64)
+            sums[kind] = sums.get(kind, np.zeros(3)) + found
+    whole = sum((own[2] - own[1] for own in sums.values()), 0.0)
+    gaps = [
+        KindGap(kind, int(n), a / n / math.log(2), b / n / math.log(2), (b - a) / whole if whole else 0.0)
+        for kind, (n, a, b) in sums.items()
+    ]
+    return sorted(gaps, key=lambda gap: -abs(gap.second - gap.first) * gap.num_bytes)
+
+
+def worst_spans(pairs: Iterable[BytePair], most: int) -> tuple[list[SpanGap], list[SpanGap]]:
+    """The words that the second model finds less probable by the most bits, and those that it finds more probable."""
+    found: list[SpanGap] = []
+    for pair in pairs:
+        bits = np.concatenate([[0.0], np.cumsum((pair.second - pair.first) / math.log(2))])
+        start = 0
+        for text in _spans(pair.text):
+            stop = start + len(text.encode("utf-8", "surrogatepass"))
+            found.append(SpanGap(pair.doc_id, start, text, float(bits[stop] - bits[start])))
+            start = stop
+        found = [*_extremes(found, most), *_extremes(found, most, -1)]
+        found = list(dict.fromkeys(found))
+    worse, better = _extremes(found, most), _extremes(found, most, -1)
+    return [own for own in worse if own.difference > 0], [own for own in better if own.difference < 0]
+
+
+def _extremes(spans: Sequence[SpanGap], most: int, sign: int = 1) -> list[SpanGap]:
+    return sorted(spans, key=lambda span: -sign * span.difference)[:most]
+
+
+def _spans(text: str) -> Iterable[str]:
+    for found in _SPAN.finditer(text):
+        word = found[0]
+        yield from (word[i : i + MOST_BYTES] for i in range(0, len(word), MOST_BYTES))
+
+
+def _kinds_of(text: str) -> np.ndarray:
+    """The kind of each byte's character."""
+    return np.asarray([kind for char in text for kind in _kind_of_bytes(char)])
+
+
+@lru_cache(1 << 16)
+def _kind_of_bytes(char: str) -> tuple[str, ...]:
+    return (_kind(char),) * len(char.encode("utf-8", "surrogatepass"))
+
+
+def _kind(char: str) -> str:
+    if char.isspace():
+        return "white space"
+    category = unicodedata.category(char)
+    if category.startswith("N"):
+        return "digits"
+    if category.startswith(("L", "M")):
+        script = unicodedata.name(char, "OTHER").split(" ")[0].capitalize()
+        return f"letters, {script if script in ('Latin', 'Cyrillic', 'Greek', 'Cjk', 'Arabic', 'Hebrew') else 'other'}"
+    return "punctuation and symbols"
