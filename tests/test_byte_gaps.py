@@ -65,14 +65,16 @@ def test_compare_reads_them_from_two_runs(miron, tmp_path: Path) -> None:
         assert ran.status == 0, ran.err
     ran = miron("compare", str(tmp_path / "60"), str(tmp_path / "4500"))
     assert ran.status == 0, ran.err
-    for part in (
+    # The demo model was trained on other texts: its last step is worse here.
+    parts = (
         "letters, Latin",
         "letters, Cyrillic",
         "digits",
         "white space",
-        "4500 finds more probable:",
-        "bits  'the'",
-    ):
+        ": 4500 finds less probable:",
+        " bits  ' 1984'",
+    )
+    for part in parts:
         assert part in ran.out, ran.out
     (path,) = (tmp_path / "4500").rglob("byte_losses/text/*.parquet")
     path.write_bytes(b"torn")
