@@ -35,8 +35,8 @@ def print_byte_gaps(console: Console, first: Run, second: Run) -> None:
         console.print(table)
         worse, better = worst_spans(pairs, MOST_SPANS)
         for title, spans in (
-            (f"{second.label} finds less probable", worse),
-            (f"{second.label} finds more probable", better),
+            (f"{label} finds less probable", worse),
+            (f"{label} finds more probable", better),
         ):
             for line in _lines(f"{task}: {title}", spans):
                 console.print(line, soft_wrap=True)
