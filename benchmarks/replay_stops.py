@@ -3,7 +3,7 @@
     python benchmarks/replay_stops.py --first=RUN --second=RUN       # ten minutes on two cores for 10,000 replays
 
 Each replay draws another random order of the examples that both runs have, and asks after 100 examples and then after each
-half more, as `eval --until` does: who wins (`decided`), and, on one run, whether the betting interval at any of those
+half more, as `eval --until` does: who wins (`decided`), and, on one run, whether a betting interval up to the last of those
 moments misses the mean of all examples.  A pair of runs differs as it differs; to ask about other differences, populations
 of a given size are made with the recorded share of pairs that differ.  The pooled population has the examples of all tasks.
 A budget of a tenth of all tokens, by Neyman's shares, is compared with the equal limit that has the same error.  The last
@@ -22,7 +22,7 @@ from common import environment, run, say
 from miron_jax.evaluation.sampling import FIRST, GROWTH
 from miron_jax.report.comparison import main_of
 from miron_jax.report.run_folder import earlier_of, read_runs
-from miron_jax.statistics.sequential import allocation, betting_interval, winner
+from miron_jax.statistics.sequential import ALPHA, allocation, highest_wealth, winner
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("first", None, "Output folder of eval.", required=True)
@@ -68,12 +68,12 @@ def with_gap(differences: np.ndarray, size: int, gap: float) -> np.ndarray:
 
 
 def missed(values: np.ndarray, replays: int, draws: np.random.Generator) -> float:
-    """Share of orders in which an interval at any moment does not hold the mean."""
+    """Share of orders in which the bets refute the true mean, before the last round: an interval that does not hold it."""
     size, truth, out = len(values), float(values.mean()), 0
+    *_, last, _ = (0, *moments(size))
     for _ in range(replays):
-        order = draws.permutation(values)
-        intervals = (betting_interval(order[:at], size) for at in moments(size))
-        out += any(not low - 1e-12 <= truth <= high + 1e-12 for low, high in intervals)
+        order = draws.permutation(values)[:last]
+        out += bool(highest_wealth(order, size, np.asarray([truth]))[0] >= -math.log(ALPHA))
     return out / replays
 
 
@@ -119,7 +119,7 @@ def main(arguments: Sequence[str]) -> None:
         results[f"{size}, {gap:g}"] = own._asdict()
         say(f"population of {size}, difference {gap:g}: wrong {own.wrong:.2%}, median {own.median:.1%} of the examples")
     for name in tasks:
-        out = missed(values[0][name], FLAGS.interval_replays, draws)
+        out = missed(values[0][name], FLAGS.replays, draws)
         results[f"{name}, interval"] = {"missed": out}
         say(f"{name}: the interval at some moment misses the mean in {out:.2%} of the orders")
     tokens = {name: float(np.mean([_tokens(sample) for sample in first.samples(name)])) for name in tasks}

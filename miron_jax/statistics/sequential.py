@@ -41,25 +41,33 @@ def betting_interval(values: np.ndarray, population: int) -> Interval:
     if t == population or not t:
         return logical
     grid = np.linspace(0, 1, _GRID)
-    sums = np.concatenate([[0.0], np.cumsum(values)[:-1]])
-    sizes = _bet_sizes(values)
-    more, less, highest = np.zeros(_GRID), np.zeros(_GRID), np.full(_GRID, -math.inf)
-    for start in range(0, t, _ROWS):
-        rows = slice(start, min(start + _ROWS, t))
-        left = population - np.arange(rows.start, rows.stop)
-        means = (population * grid - sums[rows, None]) / left[:, None]
-        possible = (means > 0) & (means < 1)
-        inner = np.where(possible, means, 0.5)
-        gain = values[rows, None] - inner
-        up = more + np.cumsum(np.log1p(np.minimum(sizes[rows, None], _CAP / inner) * gain), axis=0)
-        down = less + np.cumsum(np.log1p(-np.minimum(sizes[rows, None], _CAP / (1 - inner)) * gain), axis=0)
-        wealth = np.where(possible, np.logaddexp(up, down) - math.log(2), -math.inf)
-        highest = np.maximum(highest, wealth.max(axis=0))
-        more, less = up[-1], down[-1]
-    kept = grid[(highest < -math.log(ALPHA)) & (grid >= logical.low) & (grid <= logical.high)]
+    grid = grid[(grid >= logical.low) & (grid <= logical.high)]
+    kept = grid[highest_wealth(values, population, grid) < -math.log(ALPHA)]
     step = 1 / (_GRID - 1)  # a mean between two candidates may be the true one
     low, high = (kept.min() - step, kept.max() + step) if len(kept) else (total / t, total / t)
     return Interval(max(low, logical.low), min(high, logical.high))
+
+
+def highest_wealth(values: np.ndarray, population: int, candidates: np.ndarray) -> np.ndarray:
+    """ln of the most that the bets against each candidate mean [m] have held at any moment: from -ln ALPHA on it is refuted.
+
+    Candidates must be possible after all `values`.
+    """
+    sums = np.concatenate([[0.0], np.cumsum(values)[:-1]])
+    sizes = _bet_sizes(values)
+    more, less = np.zeros(len(candidates)), np.zeros(len(candidates))
+    highest = np.full(len(candidates), -math.inf)
+    for start in range(0, len(values), _ROWS):
+        rows = slice(start, min(start + _ROWS, len(values)))
+        left = population - np.arange(rows.start, rows.stop)
+        # A candidate at the end of what is possible expects 0 or 1 of every value that is left, and gets it.
+        means = np.clip((population * candidates - sums[rows, None]) / left[:, None], 1e-9, 1 - 1e-9)
+        gain, size = values[rows, None] - means, sizes[rows, None]
+        up = more + np.cumsum(np.log1p(np.minimum(size, _CAP / means) * gain), axis=0)
+        down = less + np.cumsum(np.log1p(-np.minimum(size, _CAP / (1 - means)) * gain), axis=0)
+        highest = np.maximum(highest, (np.logaddexp(up, down) - math.log(2)).max(axis=0))
+        more, less = up[-1], down[-1]
+    return highest
 
 
 def _bet_sizes(values: np.ndarray) -> np.ndarray:
