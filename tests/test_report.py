@@ -138,6 +138,20 @@ def test_two_runs_are_compared_and_steps_make_curves(tmp_path: Path) -> None:
     assert "a and c have no task in common" in page_of(read_runs([str(a), str(other)]))
 
 
+def test_robustness_is_a_section(tmp_path: Path) -> None:
+    entry = {"n": 2, "value": 0.5, "stderr": 0.25, "cluster_stderr": None, "clusters": 1}
+    report = {
+        "main": "accuracy",
+        "cluster": "story",
+        "metrics": {"accuracy": entry},
+        "by": {"template_n": {"<1>": entry}},
+    }
+    run = write_run(tmp_path / "a", {"own/x": samples_of([1, 0])}, of_task={"robustness": report})
+    page = page_of(read_runs([str(run)]))
+    for part in ("<h2>Robustness to wording</h2>", "of story clusters", "template_n", "&lt;1&gt;", "0.250"):
+        assert part in page
+
+
 def test_markdown_and_csv(tmp_path: Path, miron) -> None:
     composites = {
         "ALL": {"value": 0.5, "stderr": 0.1, "ci95": [0.3, 0.7], "weights": {"own/x|y": 1.0}, "missing": []},

@@ -11,6 +11,7 @@ from miron_jax.definitions.data_files import DataState
 from miron_jax.definitions.records import Example
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.prompting.prompts import Prompt
+from miron_jax.report.robustness_table import robustness_rows
 from miron_jax.statistics.robustness import cluster_stderr
 from miron_jax.task_kinds.choice import ChoiceScores
 from miron_jax.task_kinds.interface import Source
@@ -87,6 +88,9 @@ def test_the_table_of_a_run(tmp_path: Path, miron) -> None:
         assert part in ran.out, ran.out
     assert "beside it: accuracy_pmi 0.250" in ran.out
     assert miron("report", f"--output={tmp_path}", "--robustness").out == ran.out  # as before runs could be named
+    assert [row[:2] for row in robustness_rows(task["robustness"])] == [
+        ["by", ""], ["all", ""], ["template_n", "0"], ["template_n", "1"], ["kind", "less"]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

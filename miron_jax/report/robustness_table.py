@@ -3,6 +3,8 @@
 Arrives: a run's results.json.  Leaves: a table per task on standard output.  It deliberately computes nothing.
 """
 
+from collections.abc import Iterator
+
 from rich.console import Console
 from rich.table import Table
 
@@ -23,21 +25,32 @@ def print_robustness(out: Console, run: Run) -> None:
             f"{run.folder}: none of its tasks tells how its questions are worded: run eval-ua-tion or eval-ua-tion-gen"
         )
     reported = {name: task for name, task in run.tasks.items() if task.get("robustness")}
-    tables = [(_table(name, task["robustness"]), _lines(task)) for name, task in reported.items()]
+    tables = [(_table(name, task["robustness"]), robustness_lines(task)) for name, task in reported.items()]
     for table, lines in tables:
         out.print(table)
         for line in lines:
             out.print(line, soft_wrap=True)
 
 
-def _table(name: str, report: JsonObject) -> Table:
-    table = table_of(("by", ""), ("n", report["main"], "stderr", f"of {report['cluster']} clusters", "clusters"))
-    table.title, table.title_justify = f"{name}: {report['main']}", "left"
-    table.add_row("all", "", *_numbers(report["metrics"][report["main"]]))
+def robustness_rows(report: JsonObject) -> Iterator[list[str]]:
+    """A heading, then a row for all examples and one for each value of each trait."""
+    yield ["by", "", "n", report["main"], "stderr", f"of {report['cluster']} clusters", "clusters"]
+    yield ["all", "", *_numbers(report["metrics"][report["main"]])]
     for trait, values in report["by"].items():
-        table.add_section()
-        for i, (value, entry) in enumerate(values.items()):
-            table.add_row("" if i else trait, value, *_numbers(entry))
+        for value, entry in values.items():
+            yield [trait, value, *_numbers(entry)]
+
+
+def _table(name: str, report: JsonObject) -> Table:
+    head, *rows = robustness_rows(report)
+    table = table_of(head[:2], head[2:])
+    table.title, table.title_justify = f"{name}: {report['main']}", "left"
+    before = "all"
+    for trait, *cells in rows:
+        if trait != before:
+            table.add_section()
+        table.add_row("" if trait == before != "all" else trait, *cells)
+        before = trait
     return table
 
 
@@ -46,7 +59,7 @@ def _numbers(entry: JsonObject) -> tuple[str, ...]:
     return str(entry["n"]), *("" if number is None else f"{number:.3f}" for number in numbers), str(entry["clusters"])
 
 
-def _lines(task: JsonObject) -> list[str]:
+def robustness_lines(task: JsonObject) -> list[str]:
     report, lines = task["robustness"], []
     others = [(name, entry) for name, entry in report["metrics"].items() if name != report["main"]]
     if numbers := [f"{name} {entry['value']:.3f}" for name, entry in others if entry["value"] is not None]:

@@ -20,6 +20,7 @@ from miron_jax.report.comparison_table import comparison_lines, composite_rows, 
 from miron_jax.report.flat import composites_of, interval, number, numbers_of
 from miron_jax.report.html.examples import examples_of
 from miron_jax.report.html.pictures import pictures_of
+from miron_jax.report.robustness_table import robustness_lines, robustness_rows
 from miron_jax.report.run_folder import Run
 from miron_jax.report.table import notes_of
 
@@ -59,6 +60,7 @@ def page_of(runs: Sequence[Run]) -> str:
         notes=list(
             dict.fromkeys(printable(note) for run in runs for note in (*notes_of(run.results), run.unfinished) if note)
         ),
+        robustness=[section for run in runs for section in _robustness(run, len(runs) > 1)],
         index=_json_in_html(examples.index),
         chunks=examples.chunks,
         rules=[{"name": printable(name), "fields": list(_rules(task))} for name, task in _all_tasks(runs).items()],
@@ -118,6 +120,21 @@ def _table(runs: Sequence[Run]) -> dict[str, Any]:
         for task, metric, values in numbers_of(run)
     ]
     return {"head": head, "rows": rows}
+
+
+def _robustness(run: Run, is_labelled: bool) -> Iterator[dict[str, Any]]:
+    """A section for each task that tells how its questions are worded."""
+    for name, task in run.tasks.items():
+        if report := task.get("robustness"):
+            head, *rows = robustness_rows(report)
+            title = f"{name}: {report['main']}{f' ({run.label})' if is_labelled else ''}"
+            lines = [*map(printable, robustness_lines(task))]
+            yield {
+                "title": printable(title),
+                "head": head,
+                "rows": [[*map(printable, row)] for row in rows],
+                "lines": lines,
+            }
 
 
 def _text(text: str) -> Cell:
