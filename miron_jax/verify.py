@@ -197,7 +197,7 @@ def oracle_of(folder: Path, trained_length: int | None, most: int) -> JsonObject
     """What transformers computes in float32 with its own tokenizer.  Raises InputError where torch is absent."""
     if importlib.util.find_spec("torch") is None:
         raise InputError(
-            "--write makes the oracle with torch, which is not installed: pip install torch, or run it elsewhere"
+            "--write makes the oracle with torch, which is not installed: pip install miron-jax[oracle], or run it elsewhere"
         )
     import torch
     import transformers

@@ -9,7 +9,7 @@ import pytest
 
 from miron_jax.errors import InputError
 from miron_jax.evaluation.sampling import parse_until
-from tests.tolerances import CONTINUATION
+from tests.tolerances import CONTINUATION, FLOAT64
 
 WORDS = ["sun", "moon", "tree", "river", "stone", "bird", "cloud", "grass", "sand", "wind"]
 
@@ -105,7 +105,7 @@ def test_until_an_interval_is_small(tasks: Path, whole: Path, tmp_path: Path, mi
     assert composites["both"]["value"] is None
     sampled = composites["sampled both"]
     assert sampled["value"] == pytest.approx((large["rescaled"]["value"] + small["rescaled"]["value"]) / 2)
-    assert 0 < sampled["stderr"] < large["rescaled"]["stderr"] / 2 + 1e-12
+    assert 0 < sampled["stderr"] < large["rescaled"]["stderr"] / 2 + FLOAT64
     assert f"own/large: {large['n']} of 400 examples ran" in run.ran.out
     again = Ran(miron, tasks, tmp_path / "again", "--until=ci<=0.09")
     assert list(again.samples("large")) == list(run.samples("large"))
