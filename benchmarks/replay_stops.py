@@ -12,14 +12,14 @@ line is JSON.
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from absl import flags
 from common import environment, run, say
 
-from miron_jax.evaluation.sampling import FIRST, GROWTH
+from miron_jax.evaluation.sampling import moments
 from miron_jax.report.comparison import main_of
 from miron_jax.report.run_folder import earlier_of, read_runs
 from miron_jax.statistics.sequential import ALPHA, allocation, highest_wealth, winner
@@ -39,14 +39,6 @@ TENTH = 0.1
 class Replayed(NamedTuple):
     wrong: float  # share of orders that named the other one, or one where both are equal
     median: float  # share of the examples that ran
-
-
-def moments(size: int) -> Iterator[int]:
-    at = min(FIRST, size)
-    while at < size:
-        yield at
-        at = min(size, math.ceil(GROWTH * at))
-    yield size
 
 
 def replayed(differences: np.ndarray, replays: int, draws: np.random.Generator) -> Replayed:

@@ -72,6 +72,9 @@ class Evaluator:
             self.config = RunConfig(model=name, tasks=tuple(tasks), **options)
         except TypeError as error:
             raise InputError(f"Evaluator: {error}; expected fields of RunConfig") from None
+        for flag in ("until", "budget", "against"):
+            if getattr(self.config, flag) is not None:
+                raise InputError(f"Evaluator: it scores every example: leave out {flag}, which is of the command")
         self._writes = output is not None and jax.process_index() == 0
         if self._writes:
             check_output(self.config)

@@ -12,6 +12,7 @@ import pytest
 from miron_jax.errors import InputError
 from miron_jax.report.comparison import compare
 from miron_jax.report.run_folder import read_runs
+from miron_jax.statistics.paired import bonett_price
 from tests.run_folders import PROFILE, samples_of, task_of, write_run, write_training_run
 from tests.tolerances import FLOAT64
 
@@ -159,10 +160,50 @@ def test_composites_have_the_error_of_pairs(tmp_path: Path) -> None:
     ]
     (found,) = compared(*runs).composites
     assert (found.name, found.first, found.second) == ("own: BOTH", 0.5, 0.625)
-    # x: 25 of 100 differ, all one way: sqrt(.25 * .75 / 100) = .0433, half of it counts; y: no difference
-    assert found.paired.stderr == pytest.approx(0.5 * math.sqrt(0.25 * 0.75 / 100))
+    # Each keeps its interval (Bonett and Price): x has 1 and 26 of 102, y 1 and 1.
+    assert found.paired.value == pytest.approx(0.125)
+    x, y = bonett_price(0, 25, 100), bonett_price(0, 0, 100)
+    low, high = 0.5 * math.hypot(0.25 - x[0], y[0]), 0.5 * math.hypot(x[1] - 0.25, y[1])
+    assert found.paired.ci95 == pytest.approx((0.125 - low, 0.125 + high))
     assert found.unpaired_stderr == pytest.approx(0.04 * math.sqrt(2))
-    assert found.shares == pytest.approx({"own/x": 1.0, "own/y": 0.0})
+    assert found.shares["own/x"] == pytest.approx((x[1] - x[0]) ** 2 / ((x[1] - x[0]) ** 2 + (y[1] - y[0]) ** 2))
+
+
+def test_composites_of_other_examples_or_weights_are_refused(tmp_path: Path) -> None:
+    def run(name: str, values: list[int], weight: float = 1.0, **more: Any) -> Path:
+        composite = {"value": 0.5, "stderr": 0.04, "ci95": [0, 1], "weights": {"own/x": weight}, "missing": [], **more}
+        return write_run(tmp_path / name, {"own/x": samples_of(values)}, {"ALL": composite})
+
+    first = run("a", [1, 0] * 20)
+    for name, other, sentence in (
+        ("b", run("b", [1, 0] * 30), "own/x: not every example has a value in both runs"),
+        ("c", run("c", [1, 0] * 20, 0.5), "it averages other tasks, or weighs them otherwise"),
+        ("d", run("d", [1, 0] * 20, metric="bits_per_byte"), "it averages other tasks, or weighs them otherwise"),
+    ):
+        found = compared(first, other)
+        assert found.composites == (), name
+        assert sentence in found.refused["own: ALL"]
+
+
+def test_a_run_that_stopped_by_its_scores_has_no_p_value(tmp_path: Path) -> None:
+    sampled = {"sampled": {"examples": 30, "of": 90, "how": "--until=decided", "seed": 0, "interval": [0, 1]}}
+    first = write_run(tmp_path / "a", {"own/x": samples_of([0] * 30)})
+    second = write_run(tmp_path / "b", {"own/x": samples_of([1] * 30)}, of_task=sampled)
+    found = compared(first, second)
+    assert found.tasks[0].difference.value == 1.0
+    assert math.isnan(found.tasks[0].difference.p_value)
+    assert math.isnan(found.tasks[0].adjusted)
+    assert "b stopped when it knew enough (--until), so there are no p-values: own/x" in found.notes
+
+
+def test_a_run_without_digests_is_told(tmp_path: Path) -> None:
+    old = samples_of([1, 0])
+    for sample in old:
+        del sample["prompt_sha256"]
+    found = compared(
+        write_run(tmp_path / "a", {"own/x": old}), write_run(tmp_path / "b", {"own/x": samples_of([1, 0])})
+    )
+    assert any("has no digests" in note for note in found.notes)
 
 
 def test_what_the_command_prints_and_writes(tmp_path: Path, miron) -> None:
@@ -179,6 +220,20 @@ def test_what_the_command_prints_and_writes(tmp_path: Path, miron) -> None:
     first, second = json.loads((tmp_path / "out.json").read_text())
     assert first["tasks"][0]["only_second"] == list(range(1, 40, 2))
     assert second["tasks"][0]["difference"]["p_value"] == 1.0
+
+
+def test_when_it_would_have_been_decided(tmp_path: Path, miron) -> None:
+    a, b = (
+        write_run(tmp_path / name, {"own/x": samples_of(x), "own/y": samples_of(y)})
+        for name, x, y in (("a", [0] * 300, [0, 1] * 150), ("b", [1] * 300, [1, 0] * 150))
+    )
+    ran = miron("compare", str(a), str(b), "--until=decided")
+    assert ran.status == 0, ran.err
+    rows = [line.replace("│", " ").split() for line in ran.out.splitlines() if line.count("│") == 5]
+    assert ["own/x", "100", "300", "b"] in rows, "after the first round"
+    assert ["own/y", "300", "300", "neither"] in rows, "a tie"
+    ran = miron("compare", str(a), str(b), "--until=ci<=0.1")
+    assert (ran.status, "compare knows decided alone" in ran.err) == (2, True)
 
 
 def test_training_runs_have_noise_and_overtake(tmp_path: Path, miron) -> None:

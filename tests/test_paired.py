@@ -117,9 +117,15 @@ def test_composites_and_noise_by_hand() -> None:
     x = Difference(0.2, 0.06, (0.1, 0.26), 0.5, 9, 0, 0, 0, "")
     y = Difference(0.0, 0.08, (-0.24, 0.16), 0.5, 9, 0, 0, 0, "")
     found = combined(0.1, [(0.5, x), (0.5, y)])
-    assert found.stderr == pytest.approx(0.05)
-    assert found.p_value == pytest.approx(0.0455, abs=printed(4))  # two standard errors
-    assert found.ci95 == pytest.approx((0.1 - 0.13, 0.1 + math.hypot(0.03, 0.08)))
+    low, high = 0.13, math.hypot(0.03, 0.08)
+    assert found.ci95 == pytest.approx((0.1 - low, 0.1 + high))
+    assert found.stderr == pytest.approx((low + high) / 2 / 1.96)
+    # 0.1 is 0.1 / .13 of the way to the interval's end: z = 1.5077
+    assert found.p_value == pytest.approx(0.1316, abs=printed(4))
+    # Five flips of 100, all one way: McNemar says .0625, and so, about, does a composite of this task alone.
+    one_way = difference([0] * 100, [1] * 5 + [0] * 95)
+    assert combined(0.05, [(1.0, one_way)]).p_value > 0.05
+    assert combined(1.0, [(1.0, difference([0], [1]))]).p_value > 0.05
     # 1 2 3: mean 2, deviation 1
     assert noise([9.0, 1.0, 2.0, 3.0], last=3) == pytest.approx((2.0, 1.0, 3))
     assert noise([1.0, math.nan, 3.0], last=2).num_steps == 1

@@ -1,6 +1,7 @@
 """Runs of fewer examples: which ones, that their scores are those of a whole run, what results say, what is refused."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from miron_jax.errors import InputError
 from miron_jax.evaluation.sampling import parse_until
-from tests.tolerances import CONTINUATION, FLOAT64
+from tests.tolerances import CONTINUATION
 
 WORDS = ["sun", "moon", "tree", "river", "stone", "bird", "cloud", "grass", "sand", "wind"]
 
@@ -105,7 +106,8 @@ def test_until_an_interval_is_small(tasks: Path, whole: Path, tmp_path: Path, mi
     assert composites["both"]["value"] is None
     sampled = composites["sampled both"]
     assert sampled["value"] == pytest.approx((large["rescaled"]["value"] + small["rescaled"]["value"]) / 2)
-    assert 0 < sampled["stderr"] < large["rescaled"]["stderr"] / 2 + FLOAT64
+    # small is complete; large has its confidence sequence, rescaled by 1 / (1 - .5)
+    assert sampled["stderr"] == pytest.approx((high - low) / 2 / 1.96)
     assert f"own/large: {large['n']} of 400 examples ran" in run.ran.out
     again = Ran(miron, tasks, tmp_path / "again", "--until=ci<=0.09")
     assert list(again.samples("large")) == list(run.samples("large"))
@@ -136,6 +138,20 @@ def test_until_a_winner_is_decided(tasks: Path, whole: Path, tmp_path: Path, mir
             (other / "samples" / "own" / f"{task}.jsonl").write_text("".join(f"{line}\n" for line in lines))
         run = Ran(miron, tasks, tmp_path / f"out_{value:g}", "--until=own/large:decided", f"--against={other}")
         assert run.results["tasks"]["own/large"]["n"] == 100, "the first round"
+        verdict = "better" if not value else "worse"
+        assert f"own/large: {verdict} than {other} on this set, decided after 100 examples" in run.ran.out
+
+
+def test_tasks_that_run_whole_run_once_beside_sampled_ones(tasks: Path, tmp_path: Path, miron) -> None:
+    """MIRON's items and a text are scored in the first round alone, however many there are."""
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("the sun is hot and cold rain falls")
+    flags = ["--until=own/large:ci<=0.08", "--tasks=own,miron-gen,text", f"--data_dir=text={tmp_path / 'texts'}"]
+    run = Ran(miron, tasks, tmp_path / "out", *flags, "--items_per_category=3")
+    found = run.results["tasks"]
+    assert found["own/large"]["n"] > 150, "several rounds"
+    assert (found["miron-gen/en"]["n"], found["text/a"]["n"]) == (12, 1)
+    assert "sampled" not in found["miron-gen/en"]
 
 
 def test_a_budget_is_kept_and_a_larger_one_contains_it(tasks: Path, whole: Path, tmp_path: Path, miron) -> None:
@@ -175,6 +191,15 @@ def test_flags_that_do_not_go_together(tasks: Path, whole: Path, tmp_path: Path,
     other.mkdir()
     (other / "samples" / "own").mkdir(parents=True)
     (other / "results.json").write_bytes((whole / "results.json").read_bytes())
+    nan, rules = tmp_path / "nan", tmp_path / "rules"
+    for folder in (nan, rules):
+        shutil.copytree(whole, folder)
+    path = nan / "samples" / "own" / "small.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[3]["metrics"]["accuracy"] = None
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    text = (rules / "results.json").read_text()
+    (rules / "results.json").write_text(text.replace('"num_fewshot": 2', '"num_fewshot": 3'))
     for task in ("large", "small"):
         samples = whole_samples(whole, task).values()
         lines = (json.dumps({**own, "prompt_sha256": "0" * 16}) for own in samples)
@@ -187,6 +212,9 @@ def test_flags_that_do_not_go_together(tasks: Path, whole: Path, tmp_path: Path,
         (["--until=CORE:ci<=0.1"], "CORE is no task of this run whose examples may be chosen, nor a "
          "composite: expected one of own/large, own/small, both"),
         (["--until=decided", f"--against={other}"], "its run asked own/large otherwise"),
+        (["--until=own/small:decided", f"--against={nan}"], "has no score for example 3 of own/small"),
+        (["--until=decided", f"--against={rules}"], "by another rule num_fewshot: 3 instead of 2"),
+        (["--until=both:ci<=0.1", "--tasks=own/large"], "both wants tasks that are not in this run"),
     ):  # fmt: skip
         run = Ran(miron, tasks, tmp_path / "out", *flags)
         assert (run.ran.status, run.ran.err.splitlines()[-1].startswith("miron-jax: ")) == (2, True), run.ran.err

@@ -6,6 +6,8 @@ import math
 import numpy as np
 import pytest
 
+from miron_jax.definitions.records import Composite
+from miron_jax.statistics.estimate import Estimate, estimate_composite
 from miron_jax.statistics.sequential import (
     ALPHA,
     Interval,
@@ -63,6 +65,8 @@ def test_what_is_certain_without_bets() -> None:
     assert betting_interval(np.ones(5), 10).high == 1.0
     assert betting_interval(np.asarray([1.0, 0.0]), 2) == (0.5, 0.5)
     assert betting_interval(np.asarray([]), 4) == (0.0, 1.0)
+    almost = np.repeat([1.0, 0.0], [6137, 3860])
+    assert betting_interval(almost, 10_000) == (0.6137, 0.614)  # three are left: less than a step of the grid
     assert winner(np.asarray([1.0, 1.0, 1.0]), 4) == 1  # the last one cannot turn it
     assert winner(np.asarray([-1.0, -1.0]), 3) == -1
     assert winner(np.asarray([1.0, -1.0]), 2) == 0  # a tie
@@ -116,6 +120,23 @@ def test_composites_hold_at_every_moment() -> None:
         assert half_width([Stratum(0.25, own, len(own)) for own in tasks], 0.02) == 0.0, "at the end all is known"
     assert left / RUNS <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / RUNS), left
     assert half_width([Stratum(1.0, np.ones(1), 9)], 0.1) == math.inf
+
+
+def test_intervals_of_sampled_composites_hold_the_complete_sets_value() -> None:
+    """Made of the tasks' sequences, so near 1 too, and wherever a task stopped."""
+    draws, held = np.random.default_rng(3), 0
+    for _ in range(RUNS):
+        tasks = [draws.permutation((draws.random(1000) < p).astype(float)) for p in (0.97, 0.5, 0.3, 0.8)]
+        parts = {}
+        for i, own in enumerate(tasks):
+            at = int(draws.integers(30, 300))
+            low, high = betting_interval(own[:at], len(own))
+            parts[str(i)] = Estimate(float(own[:at].mean()), (high - low) / 2 / 1.96, (low, high), at, 0)
+        value = sum(0.25 * own.value for own in parts.values())
+        found = estimate_composite(Composite(value, True, (), dict.fromkeys(parts, 0.25)), parts)
+        assert found is not None
+        held += found.ci95[0] <= sum(0.25 * own.mean() for own in tasks) <= found.ci95[1]
+    assert held / RUNS >= 0.93, held
 
 
 def test_allocation_by_hand() -> None:

@@ -15,7 +15,7 @@ def command(folders: list[str]) -> None:
     from miron_jax.files.places import local_path
     from miron_jax.report.byte_gaps import print_byte_gaps
     from miron_jax.report.comparison import compare
-    from miron_jax.report.comparison_table import comparison_json, print_comparison, print_noise
+    from miron_jax.report.comparison_table import comparison_json, print_comparison, print_decided, print_noise
     from miron_jax.report.console import console
     from miron_jax.report.results import strict_json
     from miron_jax.report.run_folder import read_runs, readable
@@ -23,6 +23,10 @@ def command(folders: list[str]) -> None:
 
     if not folders:
         raise InputError("compare wants the output folders of two runs or more, or that of one training run")
+    if FLAGS.until not in (None, "decided"):
+        raise InputError(f"--until is {FLAGS.until!r}, and compare knows decided alone; eval knows ci<=0.01 too")
+    if FLAGS.last < 2:
+        raise InputError(f"--last is {FLAGS.last}, expected 2 or more: one checkpoint has no deviation")
     runs, out = read_runs(folders), console()
     with readable(runs):
         noises = training_noise(runs, FLAGS.last)
@@ -33,6 +37,8 @@ def command(folders: list[str]) -> None:
         comparisons = [compare(runs[0], other, FLAGS.metric or ()) for other in runs[1:]]
         for comparison in comparisons:
             print_comparison(out, comparison)
+            if FLAGS.until is not None:
+                print_decided(out, comparison, FLAGS.seed)
             print_byte_gaps(out, comparison.first, comparison.second)
         if noises:
             print_noise(out, noises, [run.label for run in runs], FLAGS.last)

@@ -82,12 +82,14 @@ def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float) ->
     from miron_jax.report.other_layouts import check_layout
     from miron_jax.report.output import write_curves, write_top
     from miron_jax.report.progress import Progress
-    from miron_jax.report.run_folder import earlier_of, read_runs
+    from miron_jax.report.run_folder import check_same_tasks, earlier_of, read_runs
     from miron_jax.report.table import print_results
 
     against = read_runs([config.against])[0] if config.against else None
     inputs = hosts.first_then_others("data", lambda: find_inputs(config))
     if config.until is not None or config.budget is not None:
+        if against is not None:
+            check_same_tasks(against, inputs.sources)
         names = {source.task.name for source in inputs.sources}
         inputs = inputs._replace(earlier=None if against is None else earlier_of(against, names))
         check_sampling(config, hosts.count, inputs.earlier)

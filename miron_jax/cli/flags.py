@@ -158,7 +158,7 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
         *_EXPORT,
     ),
     "humans": (*_HUMANS, "detox_scorer", "output"),
-    "compare": tuple(_COMPARE),
+    "compare": (*_COMPARE, "until", "seed"),
     "report": (*_REPORT, "output"),
     "verify": (
         "model",

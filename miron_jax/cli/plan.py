@@ -13,7 +13,7 @@ from absl import flags
 from miron_jax.cli.processes import start_jax
 from miron_jax.cli.run_config import output_beside, run_config
 from miron_jax.config import RunConfig
-from miron_jax.errors import printable
+from miron_jax.errors import InputError, printable
 from miron_jax.files.store import Store
 
 FLAGS = flags.FLAGS
@@ -21,6 +21,8 @@ FLAGS = flags.FLAGS
 
 def command() -> None:
     config = run_config()
+    if config.until is not None or config.budget is not None:
+        raise InputError("plan counts every example: leave out --until and --budget")
     if FLAGS.topology is not None:
         _plan_on_topology(config, FLAGS.topology)
         return

@@ -39,8 +39,10 @@ def _composites(
             is_whole = takes_sampled or scores.sampled is None or scores.sampled.examples == scores.sampled.of
             estimates[name] = metrics
             if takes_sampled:
-                estimates[name] = {key: of_complete_set(scores, own) for key, own in metrics.items()}
-            measured[name] = _measured(scores, metrics) if is_whole else Measured(None, scores.num_examples)
+                main, *others = metrics.items()
+                estimates[name] = dict([(main[0], of_complete_set(scores, main[1])), *others])
+            own = _measured(scores, metrics) if is_whole else Measured(None, scores.num_examples)
+            measured[name] = own if scores.sampled is None else own._replace(num_examples=scores.sampled.of)
     composites = {}
     for name, composite in suite.composites(measured).items():
         of_tasks = {

@@ -26,6 +26,8 @@ def parts_of(kinds: Sequence[TaskKind], order: Sequence[int]) -> Iterator[Part]:
     part: Part = []
     tokens = 0
     for index in order:
+        if kinds[index].due == frozenset():  # it has run whole in an earlier round
+            continue
         for examples, requests in kinds[index].pieces():
             part.append(Piece(index, examples, requests))
             tokens += len(requests.token_ids)

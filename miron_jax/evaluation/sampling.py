@@ -10,7 +10,7 @@ categories) runs whole.
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 from zlib import crc32
@@ -53,12 +53,12 @@ def parse_until(text: str) -> Until:
 
 def check_sampling(config: RunConfig, num_hosts: int, earlier: Mapping[str, Earlier] | None) -> None:
     """Raises InputError for flags that do not go together."""
+    if num_hosts > 1:
+        raise InputError("--until and --budget choose examples on one host: leave out --distributed and --coordinator")
     if config.until is not None:
         until = parse_until(config.until)
         if config.budget is not None:
             raise InputError("--until and --budget both say how many examples run: give one of them")
-        if num_hosts > 1:
-            raise InputError("--until decides as scores come, on one host: leave out --distributed and --coordinator")
         if until.width is None and earlier is None:
             raise InputError("--until=decided wants the run to compare with: add --against=RUN")
 
@@ -96,9 +96,24 @@ class Sampling:
         self.config, self.kinds, self.suites, self.earlier = config, kinds, suites, earlier or {}
         self.pools = [_pool(kind, config.seed, cost) for kind in kinds if kind.may_be_sampled]
         self.until = None if config.until is None else parse_until(config.until)
-        if self.until and self.until.name and self._target() is None and self._composite({}) is None:
+        if self.until and self.until.name and self._target() is None:
+            self._check_composite(self.until)
+
+    def _check_composite(self, until: Until) -> None:
+        composite = self._composite({pool.name: np.full(2, 0.5) for pool in self.pools})
+        if composite is not None and composite.value is None:
+            missing = ", ".join(composite.missing[:4])
             raise InputError(
-                f"--until={self.until.text}: {self.until.name} is no task of this run whose examples may be chosen, nor a "
+                f"--until={until.text}: {until.name} wants tasks that are not in this run, or cannot be sampled: "
+                f"{missing}{' ...' if composite.missing[4:] else ''}"
+            )
+        if composite is not None and composite.metric not in ("", *(pool.kind.source.task.main for pool in self.pools)):
+            raise InputError(
+                f"--until={until.text}: {until.name} averages {composite.metric}, and --until knows right or wrong alone"
+            )
+        if composite is None:
+            raise InputError(
+                f"--until={until.text}: {until.name} is no task of this run whose examples may be chosen, nor a "
                 f"composite: expected one of {', '.join((*[pool.name for pool in self.pools], *self._composite_names()))}"
             )
 
@@ -125,8 +140,6 @@ class Sampling:
             own.in_order()
 
     def _first(self, pool: _Pool) -> int:
-        if self.until and self.until.name and not self._is_of_target(pool):
-            return pool.size
         return min(FIRST, pool.size)
 
     # How many examples each task runs
@@ -204,18 +217,19 @@ class Sampling:
         return composite is not None and bool(composite.weights.get(pool.name))
 
     def _composite(self, values: Mapping[str, np.ndarray]) -> Composite | None:
-        """The composite that --until names, or of a budget the first that has weights, at these means."""
-        name = self.until.name if self.until else ""
+        """The composite that --until names, or of a budget the one of most tasks, at these means."""
+        name, found = self.until.name if self.until else "", list[Composite]()
+        sizes = {pool.name: pool.size for pool in self.pools}
         for suite in self.suites:
             measured = {
-                task.name: Measured(float(own.mean()), len(own))
+                task.name: Measured(float(own.mean()), sizes[task.name])
                 for task in suite.tasks
                 if (own := values.get(task.name)) is not None
             }
             for own, composite in suite.composites(measured).items():
                 if name in (own, f"{suite.name}: {own}") or (not name and composite.weights):
-                    return composite
-        return None
+                    found.append(composite)
+        return max(found, key=lambda composite: len(composite.weights), default=None)
 
     def _composite_names(self) -> list[str]:
         return [name for suite in self.suites for name in suite.composites({})]
@@ -236,6 +250,9 @@ class Sampling:
                 f"--against: its run has not scored {pool.name} on the examples that are due here: name a run of all of "
                 "them, or one by the same --seed that ran at least as many"
             )
+        nan = next((i for i in ids if math.isnan(earlier.values[i])), None)
+        if nan is not None:
+            raise InputError(f"--against: its run has no score for example {nan} of {pool.name}: name another run")
         prompts = pool.kind.digests()
         other = next((i for i in ids if earlier.prompts.get(i) != prompts[i]), None)
         if other is not None:
@@ -251,24 +268,39 @@ class Sampling:
     def _sampled(self, pool: _Pool, values: np.ndarray) -> Sampled:
         how = f"--until={self.config.until}" if self.until else f"--budget={self.config.budget:g}"
         interval = betting_interval(values, pool.size) if len(values) else Interval(0.0, 1.0)
-        return Sampled(len(values), pool.size, how, self.config.seed, interval)
+        decides = self.until is not None and self.until.width is None and self._is_of_target(pool)
+        found = winner(values - self._rivals(pool), pool.size) if decides else None
+        return Sampled(len(values), pool.size, how, self.config.seed, interval, found)
 
 
 def of_complete_set(scores: TaskScores, estimate: Estimate) -> Estimate:
-    """The estimate with the error that it has for the complete set of examples, of which some have run."""
+    """The main metric's estimate about the complete set of examples, of which some have run: its interval holds whenever the
+    run stopped."""
     if scores.sampled is None:
         return estimate
-    stderr = estimate.stderr * math.sqrt(1 - scores.sampled.examples / scores.sampled.of)
-    value = estimate.value
-    return replace(estimate, stderr=stderr, ci95=(value - 1.96 * stderr, value + 1.96 * stderr))
+    low, high = scores.sampled.interval
+    return replace(estimate, stderr=(high - low) / 2 / 1.96, ci95=(min(low, estimate.value), max(high, estimate.value)))
+
+
+def order_of(ids: Collection[int], task: str, seed: int) -> np.ndarray:
+    """The ids, int64 [n], in the random order in which a task's examples run."""
+    return np.random.default_rng([seed, crc32(task.encode())]).permutation(np.asarray(sorted(ids), np.int64))
+
+
+def moments(size: int) -> Iterator[int]:
+    """Numbers of examples after which a task may end, all of them at last."""
+    at = min(FIRST, size)
+    while at < size:
+        yield at
+        at = min(size, math.ceil(GROWTH * at))
+    yield size
 
 
 def _pool(kind: TaskKind, seed: int, cost: CostModel) -> _Pool:
-    ids = sorted(kind.digests())
-    draws = np.random.default_rng([seed, crc32(kind.source.task.name.encode())])
+    order = order_of(kind.digests(), kind.source.task.name, seed)
     sizes = kind.sizes(cost)
     tokens = 1.0 if sizes is None else float(sizes.num_nodes.mean())
-    return _Pool(kind, draws.permutation(np.asarray(ids, np.int64)), tokens)
+    return _Pool(kind, order, tokens)
 
 
 def _deviation(values: np.ndarray) -> float:

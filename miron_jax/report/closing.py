@@ -3,7 +3,10 @@
 Arrives: a finished `Run`, an earlier one.  Leaves: at most five lines.  It deliberately does not know how a score is made.
 """
 
+import contextlib
+import math
 from collections.abc import Iterator
+from pathlib import Path
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
@@ -21,14 +24,16 @@ def last_run_beside(store: Store) -> Run | None:
     """The run that was written last among the folders beside this one; None in an object store, or if there is none."""
     if store.is_remote:
         return None
-    folder = store.root.absolute()
-    others = [own / RESULTS for own in folder.parent.iterdir() if own != folder and (own / RESULTS).is_file()]
-    for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)[:1]:
-        try:
-            return read_runs([str(path.parent)])[0]
-        except InputError:
-            return None
-    return None
+    folder, found = store.root.absolute(), list[tuple[float, Path]]()
+    with contextlib.suppress(OSError):  # a parent that may not be listed
+        for own in folder.parent.iterdir():
+            with contextlib.suppress(OSError):  # no run, or a folder that may not be read
+                if own != folder:
+                    found.append(((own / RESULTS).stat().st_mtime, own))
+    try:
+        return read_runs([str(max(found)[1])])[0] if found else None
+    except (InputError, OSError):
+        return None
 
 
 def closing_lines(run: Run, against: Run | None, is_asked: bool) -> Iterator[str]:
@@ -44,7 +49,8 @@ def closing_lines(run: Run, against: Run | None, is_asked: bool) -> Iterator[str
     seconds = run.results["speed"]["wall_seconds"]
     num_examples = sum(task["n"] for task in run.tasks.values())
     yield f"{len(run.tasks)} tasks, {num_examples} examples in {seconds:.1f} s; numbers: {run.folder}/{RESULTS}"
-    yield f"look at it: miron-jax report {run.folder} --html={run.folder}/report.html"
+    page = "report.html" if run.store.is_remote else f"{run.folder}/report.html"
+    yield f"look at it: miron-jax report {run.folder} --html={page}"
 
 
 def _headline(run: Run) -> str:
@@ -72,7 +78,7 @@ def _changes(found: Comparison) -> Iterator[str]:
         ]
         yield f"{against}{', '.join(shown[:MOST])}{f' and {len(shown) - MOST} more' if shown[MOST:] else ''}"
         against = ""
-    mains = [own for own in found.tasks if own.is_main]
+    mains = [own for own in found.tasks if own.is_main and not math.isnan(own.difference.p_value)]
     changed = sorted((own for own in mains if own.adjusted < LEVEL), key=lambda own: own.adjusted)
     names = [f"{own.task} {own.metric} {own.difference.value:+.4f}" for own in changed[:MOST]]
     more = f" and {len(changed) - MOST} more" if changed[MOST:] else ""

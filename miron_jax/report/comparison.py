@@ -8,16 +8,18 @@ equal: the data's hash, the rules of the profile, the texts of the prompts.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from miron_jax.errors import InputError
+from miron_jax.evaluation.sampling import moments, order_of
 from miron_jax.files.readers import JsonObject
-from miron_jax.report.run_folder import Run
+from miron_jax.report.run_folder import Run, earlier_of
 from miron_jax.statistics.paired import Difference, combined, difference, holm, mean
+from miron_jax.statistics.sequential import winner
 
 BESIDE = "bits_per_byte"  # compared beside each task's main metric
 CHOSEN_IF_NO_MAIN = ("accuracy", "greedy_exact", "em", "bits_per_char")
@@ -43,6 +45,7 @@ class TaskDifference:
     only_first: tuple[int, ...]  # rows of the data file that are right in the first run only
     only_second: tuple[int, ...]
     is_main: bool
+    num_alone: int  # examples of one run only
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,7 @@ def compare(first: Run, second: Run, metrics: Sequence[str] = ()) -> Comparison:
             f"{_some(second.tasks)}"
         )
     refused: dict[str, str] = {}
+    unchecked: list[str] = []
     tasks: list[TaskDifference] = []
     for name in common:
         if why := _why_not(first.tasks[name], second.tasks[name]):
@@ -99,6 +103,10 @@ def compare(first: Run, second: Run, metrics: Sequence[str] = ()) -> Comparison:
         if why := _other_prompts(pairs):
             refused[name] = why
             continue
+        if not _has_digests(pairs):
+            unchecked.append(
+                f"{name}: its prompts cannot be compared, as a run of an older version has no digests of them"
+            )
         for metric in metrics or _metrics_of(first.tasks[name]):
             found = _task_difference(name, metric, pairs, first, second)
             if isinstance(found, str):
@@ -111,8 +119,9 @@ def compare(first: Run, second: Run, metrics: Sequence[str] = ()) -> Comparison:
         raise InputError(f"{first.label} and {second.label} cannot be compared: {task}{more}: {why}")
     adjusted = iter(holm([task.difference.p_value for task in tasks if task.is_main]))
     tasks = [replace(task, adjusted=next(adjusted)) if task.is_main else task for task in tasks]
-    composites = [*_composites(first, second, tasks)]
-    return Comparison(first, second, tuple(tasks), tuple(composites), refused, tuple(_notes(first, second, common)))
+    composites = tuple(_composites(first, second, tasks, refused))
+    notes = [*_notes(first, second, common), *unchecked]
+    return Comparison(first, second, tuple(tasks), composites, refused, tuple(notes))
 
 
 def _why_not(first: JsonObject, second: JsonObject) -> str:
@@ -163,6 +172,10 @@ def _other_prompts(pairs: _Pairs) -> str:
     return ""
 
 
+def _has_digests(pairs: _Pairs) -> bool:
+    return all("prompt_sha256" in own or "text_sha256" in own for own in (pairs.first[0], pairs.second[0]))
+
+
 def _metrics_of(task: JsonObject) -> list[str]:
     return [*dict.fromkeys((main_of(task), *(name for name in (BESIDE,) if name in task["metrics"])))]
 
@@ -198,6 +211,8 @@ def _task_difference(name: str, metric: str, pairs: _Pairs, first: Run, second: 
             return "it is a number over all examples, not a mean of theirs: no difference by example explains it"
     a, b = values
     found = difference(a, b, strata, clusters, sizes)
+    if any(_stopped(entry) for entry in entries):
+        found = replace(found, p_value=math.nan)
     both = np.isfinite(a) & np.isfinite(b)
     means = (mean(np.where(both, own, math.nan), strata, sizes) for own in (a, b))
     rows = [sample.get("row", sample["id"]) for sample in pairs.first]
@@ -206,7 +221,23 @@ def _task_difference(name: str, metric: str, pairs: _Pairs, first: Run, second: 
     )
     first_mean, second_mean = means
     is_main = metric == main_of(entries[0])
-    return TaskDifference(name, metric, first_mean, second_mean, found, math.nan, only_first, only_second, is_main)
+    return TaskDifference(
+        name, metric, first_mean, second_mean, found, math.nan, only_first, only_second, is_main, pairs.num_alone
+    )
+
+
+def decided_after(comparison: Comparison, task: str, seed: int) -> tuple[int, int, int]:
+    """When `eval --until=decided` would have ended a task of right and wrong: after how many examples, of how many, and who
+    is better then: 1 the second, -1 the first, 0 neither."""
+    first, second = comparison.first, comparison.second
+    values = [own[task].values for own in (earlier_of(first, (task,)), earlier_of(second, (task,)))]
+    common = values[0].keys() & values[1].keys()
+    order = order_of(common, task, seed)
+    differences = np.nan_to_num(np.asarray([values[1][i] - values[0][i] for i in order.tolist()]))
+    for at in moments(len(order)):
+        if found := winner(differences[:at], len(order)):
+            return at, len(order), found
+    return len(order), len(order), 0
 
 
 def _value(sample: JsonObject, metric: str) -> float:
@@ -214,31 +245,53 @@ def _value(sample: JsonObject, metric: str) -> float:
     return math.nan if value is None else float(value)
 
 
-def _composites(first: Run, second: Run, tasks: Sequence[TaskDifference]) -> list[CompositeDifference]:
-    """Composites that both runs have, of tasks that were compared whole.  A composite of another metric than the main ones
-    takes that metric's differences, if they are there."""
-    by_name = {(task.task, task.metric): task.difference for task in tasks}
-    found = []
+def _composites(
+    first: Run, second: Run, tasks: Sequence[TaskDifference], refused: dict[str, str]
+) -> Iterator[CompositeDifference]:
+    """Composites that have a value in both runs; why one cannot be compared is added to `refused`."""
+    by_name = {(task.task, task.metric): task for task in tasks}
     for suite, entry in first.results["suites"].items():
         others = second.results["suites"].get(suite, {}).get("composites", {})
-        for name, composite in entry["composites"].items():
-            weights = composite.get("weights")
-            a, b = composite["value"], others.get(name, {}).get("value")
-            if not weights or a is None or b is None:
+        for name, own in entry["composites"].items():
+            other = others.get(name, {})
+            if own["value"] is None or other.get("value") is None or "weights" not in own:
                 continue
-            metric = composite.get("metric")
-            chosen = {task: by_name.get((task, metric or main_of(first.tasks[task]))) for task in weights}
-            parts = {task: (weights[task], own) for task, own in chosen.items() if own is not None}
-            if len(parts) < len(weights) or any(math.isnan(own.stderr) for _, own in parts.values()):
-                continue
-            paired = combined(b - a, [*parts.values()])
-            both = math.hypot(composite["stderr"] or math.nan, others[name]["stderr"] or math.nan)
-            shares = {
-                task: (weight * own.stderr / paired.stderr) ** 2 if paired.stderr else 0.0
-                for task, (weight, own) in parts.items()
-            }
-            found.append(CompositeDifference(f"{suite}: {name}", a, b, paired, both, shares))
-    return found
+            found = _composite(f"{suite}: {name}", own, other, first, by_name)
+            if isinstance(found, str):
+                refused[f"{suite}: {name}"] = found
+            else:
+                yield found
+
+
+def _composite(
+    name: str, own: JsonObject, other: JsonObject, first: Run, by_name: Mapping[tuple[str, str], TaskDifference]
+) -> CompositeDifference | str:
+    """The difference, or why there is none.  Its value is that of the common examples."""
+    weights, others = own["weights"], other.get("weights", {})
+    same = weights.keys() == others.keys() and all(math.isclose(weights[task], others[task]) for task in weights)
+    if not same or own.get("metric") != other.get("metric"):
+        return "it averages other tasks, or weighs them otherwise, in the two runs"
+    metrics = {task: own.get("metric") or main_of(first.tasks[task]) for task in weights}
+    if absent := [task for task, metric in metrics.items() if (task, metric) not in by_name]:
+        return f"{metrics[absent[0]]} of {_some(absent)} is not compared here"
+    parts = {task: by_name[task, metric] for task, metric in metrics.items()}
+    if other_examples := [task for task, part in parts.items() if part.num_alone or part.difference.num_undefined]:
+        return f"{_some(other_examples)}: not every example has a value in both runs"
+    if alone := [task for task, part in parts.items() if math.isnan(part.difference.ci95[0])]:
+        return f"{_some(alone)}: one example, or one cluster, has no deviation"
+    value = sum(weights[task] * part.difference.value for task, part in parts.items())
+    paired = combined(value, [(weights[task], part.difference) for task, part in parts.items()])
+    both = math.hypot(own["stderr"] or math.nan, other["stderr"] or math.nan)
+    widths = {task: weights[task] * (part.difference.ci95[1] - part.difference.ci95[0]) for task, part in parts.items()}
+    total = sum(width**2 for width in widths.values())
+    shares = {task: width**2 / total if total else 0.0 for task, width in widths.items()}
+    return CompositeDifference(name, own["value"], other["value"], paired, both, shares)
+
+
+def _stopped(task: JsonObject) -> bool:
+    """Whether its scores decided how many examples ran: such a number has no p-value of a fixed number of examples."""
+    sampled = task.get("sampled") or {}
+    return sampled.get("how", "").startswith("--until") and sampled["examples"] < sampled["of"]
 
 
 def same_tokenizer(first: Run, second: Run) -> bool:
@@ -252,6 +305,11 @@ def _notes(first: Run, second: Run, common: Sequence[str]) -> list[str]:
     for run, other in ((first, second), (second, first)):
         if alone := [name for name in run.tasks if name not in other.tasks]:
             notes.append(f"only in {run.label}: {_some(alone)}")
+    for run in (first, second):
+        if stopped := [name for name in common if _stopped(run.tasks[name])]:
+            notes.append(
+                f"{run.label} stopped when it knew enough (--until), so there are no p-values: {_some(stopped)}"
+            )
     for key in ("bos_token", "max_length"):
         tasks = [
             name for name in common if len({repr(run.tasks[name]["profile"].get(key)) for run in (first, second)}) > 1

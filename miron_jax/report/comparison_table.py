@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from miron_jax.files.readers import JsonObject
-from miron_jax.report.comparison import Comparison, TaskDifference
+from miron_jax.report.comparison import Comparison, TaskDifference, decided_after
 from miron_jax.report.console import table_of
 from miron_jax.report.results import strict
 from miron_jax.report.training_noise import TaskNoise
@@ -32,6 +32,21 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
         console.print(_table_of(composite_rows(comparison), 1))
     for line in comparison_lines(comparison):
         console.print(line, soft_wrap=True)
+
+
+def print_decided(console: Console, comparison: Comparison, seed: int) -> None:
+    """When `eval --until=decided` would have known who is better on each task."""
+    table = table_of(("task",), ("examples", "of", "better"))
+    labels = {1: comparison.second.label, -1: comparison.first.label, 0: "neither"}
+    for own in comparison.tasks:
+        if own.is_main and (own.only_first or own.only_second):
+            at, size, found = decided_after(comparison, own.task, seed)
+            table.add_row(own.task, str(at), str(size), labels[found])
+    table.title, table.title_justify = (
+        f"who is better on these examples was decided after (order of seed {seed})",
+        "left",
+    )
+    console.print(table)
 
 
 def print_noise(console: Console, noises: Sequence[TaskNoise], labels: Sequence[str], last: int) -> None:
@@ -119,7 +134,7 @@ def _table_of(rows: Iterator[list[str]], num_names: int) -> Table:
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    mains = [own for own in comparison.tasks if own.is_main]
+    mains = [own for own in comparison.tasks if own.is_main and not math.isnan(own.difference.p_value)]
     decided = [own for own in mains if own.adjusted < LEVEL]
     yield (
         f"{len(decided)} of {len(mains)} tasks differ at the level of {LEVEL:g}, all taken together (Holm, {MARK}); "
@@ -132,7 +147,7 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
             yield f"{own.task} {own.metric}: {own.difference.num_undefined} examples have no value in one of the runs"
         if own.difference.num_examples and math.isnan(own.difference.stderr):
             yield f"{own.task} {own.metric}: one example, or one cluster, has no deviation: no standard error"
-        elif own.is_main and not own.difference.stderr:
+        elif own.is_main and own.difference.only_first == own.difference.only_second == 0:
             yield f"{own.task} {own.metric}: every example is the same in both runs"
     for name, why in comparison.refused.items():
         yield f"{name} is not compared: {why}"

@@ -97,7 +97,11 @@ def _results_in(store: Store, below: str) -> JsonObject:
 
 def _identity(config: RunConfig) -> JsonObject:
     """The settings that identify a run; its output folder and batch sizes do not."""
-    return {key: value for key, value in config_entry(config).items() if SETTINGS[key].identity}
+    chooses = (
+        config.until is not None or config.budget is not None
+    )  # which examples run, by an earlier run's numbers too
+    entry = config_entry(config)
+    return {key: value for key, value in entry.items() if SETTINGS[key].identity or (chooses and key == "against")}
 
 
 def _resolved(setting: Json) -> Json:

@@ -3,12 +3,14 @@
 Arrives: names of folders, local or in an object store.  Leaves: `Run`s.  It deliberately does not know what a metric means.
 """
 
+import json
 import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from miron_jax.definitions.rules import printed
 from miron_jax.errors import InputError
 from miron_jax.evaluation.records import Earlier
 from miron_jax.files.readers import JsonObject, parse_json
@@ -16,6 +18,7 @@ from miron_jax.files.store import Store
 from miron_jax.report.output import PARTIAL, RESULTS, SAMPLES, STEP
 from miron_jax.report.results import SCHEMA
 from miron_jax.runtime.journal import FOLDER as JOURNAL
+from miron_jax.task_kinds.interface import Source
 
 FINISH = "run the same eval again to finish it"
 
@@ -104,6 +107,27 @@ def earlier_of(run: Run, tasks: Collection[str]) -> dict[str, Earlier]:
         known = {i: math.nan if value is None else float(value) for i, value in values.items()}
         found[name] = Earlier(known, {own["id"]: own.get("prompt_sha256", "") for own in samples})
     return found
+
+
+def check_same_tasks(run: Run, sources: Sequence[Source]) -> None:
+    """Raises InputError for a task that the earlier run scored on other data, by other rules or another metric."""
+    for source in sources:
+        task, entry = source.task, run.tasks.get(source.task.name)
+        if entry is None:
+            continue
+        rules = json.loads(json.dumps(printed(task.profile)))
+        other = next(
+            (key for key, value in rules.items() if key != "max_length" and entry["profile"].get(key) != value), None
+        )
+        if entry["data"].get("git_blob_sha1") != source.data.git_blob_sha1:
+            why = "on other data"
+        elif other is not None:
+            why = f"by another rule {other}: {entry['profile'].get(other)!r} instead of {rules[other]!r}"
+        elif entry.get("main") != task.main:
+            why = f"by {entry.get('main')} instead of {task.main}"
+        else:
+            continue
+        raise InputError(f"--against={run.folder} scored {task.name} {why}: name a run by the same rules")
 
 
 def _read(store: Store, label: str) -> Run:

@@ -188,6 +188,10 @@ def notes_of(results: JsonObject) -> list[str]:
                 f"{name}: {sampled['examples']} of {sampled['of']} examples ran, in a random order ({sampled['how']}, seed "
                 f"{sampled['seed']}); the {task['main']} of all of them lies within {low:.3f} and {high:.3f}"
             )
+        if (sampled := task.get("sampled")) and sampled.get("winner") is not None:
+            against = results["config"].get("against")
+            verdict = {1: "better than", -1: "worse than", 0: "neither better nor worse than"}[sampled["winner"]]
+            notes.append(f"{name}: {verdict} {against} on this set, decided after {sampled['examples']} examples")
         if "published_rows" in task["data"]:
             rows, published = task["data"]["rows"], task["data"]["published_rows"]
             notes.append(f"{name}: its file has {rows} rows, published are {published}; no composite counts it")

@@ -25,7 +25,8 @@ class TaskNoise:
 
     @property
     def signal_to_noise(self) -> float:
-        relative = max((noise.relative for noise in self.noise), default=math.nan)
+        known = [own.relative for own in self.noise if math.isfinite(own.relative)]
+        relative = max(known, default=math.nan)
         return self.signal / relative if relative else math.nan
 
 
@@ -45,8 +46,18 @@ def training_noise(runs: Sequence[Run], last: int) -> list[TaskNoise]:
     for suite, entry in runs[0].results["suites"].items():
         for name in entry["composites"]:
             values = [{step: _number(_composite(run, suite, name)) for step, run in own.items()} for own in steps]
-            found.append(_noise_of(f"{suite}: {name}", "composite", values, last))
+            metric = _metric_of(runs[0], suite, name)
+            found.append(_noise_of(f"{suite}: {name}", metric, values, last))
     return [own for own in found if any(noise.num_steps for noise in own.noise)]
+
+
+def _metric_of(run: Run, suite: str, name: str) -> str:
+    """The metric that a composite averages, its tasks' main one if it names none."""
+    entry = _composite(run, suite, name)
+    own = entry if isinstance(entry, dict) else {}
+    tasks = [run.tasks[task] for task in own.get("weights", ()) if task in run.tasks]
+    named = own.get("metric") or next((known for known in sorted(LOWER_IS_BETTER) if known in name.split()), None)
+    return named or (main_of(tasks[0]) if tasks else "composite")
 
 
 def _composite(run: Run, suite: str, name: str) -> object:

@@ -33,7 +33,7 @@ class Difference:
     p_value: float
     num_examples: int  # with a value of both models
     num_undefined: int  # without one of either
-    only_first: int  # examples that are better in the first
+    only_first: int  # examples with a larger value in the first; of right and wrong, right in the first only
     only_second: int
     method: str
 
@@ -156,14 +156,16 @@ def sign_flips(sums: np.ndarray) -> float:
 
 
 def combined(value: float, parts: Sequence[tuple[float, Difference]]) -> Difference:
-    """The difference of a composite of independent tasks, each with its weight; the p-value is that of a normal value.
+    """The difference of a composite of independent tasks, each with its weight.
 
-    The interval keeps those of its parts, as `estimate.estimate_composite` does.
+    The interval keeps those of its parts, as `estimate.estimate_composite` does; error and p-value follow from it, as those
+    of a normal value: the standard error of a few pairs that all differ one way would be 0.
     """
-    stderr = math.hypot(*(weight * own.stderr for weight, own in parts))
-    p_value = math.erfc(abs(value) / stderr / math.sqrt(2)) if stderr else float(value == 0)
     to_ends = [sorted(weight * (end - own.value) for end in own.ci95) for weight, own in parts]
     low, high = math.hypot(*(end for end, _ in to_ends)), math.hypot(*(end for _, end in to_ends))
+    toward_zero = low if value > 0 else high
+    p_value = math.erfc(abs(value) / (toward_zero / _Z) / math.sqrt(2)) if toward_zero else float(value == 0)
+    stderr = (low + high) / 2 / _Z
     return Difference(value, stderr, (value - low, value + high), p_value, len(parts), 0, 0, 0, "normal")
 
 

@@ -42,10 +42,11 @@ def betting_interval(values: np.ndarray, population: int) -> Interval:
         return logical
     grid = np.linspace(0, 1, _GRID)
     grid = grid[(grid >= logical.low) & (grid <= logical.high)]
-    kept = grid[highest_wealth(values, population, grid) < -math.log(ALPHA)]
+    kept = grid[highest_wealth(values, population, grid) < -math.log(ALPHA)] if len(grid) else grid
+    if not len(kept):  # what is left is less than a step of the grid
+        return logical
     step = 1 / (_GRID - 1)  # a mean between two candidates may be the true one
-    low, high = (kept.min() - step, kept.max() + step) if len(kept) else (total / t, total / t)
-    return Interval(max(low, logical.low), min(high, logical.high))
+    return Interval(max(kept.min() - step, logical.low), min(kept.max() + step, logical.high))
 
 
 def highest_wealth(values: np.ndarray, population: int, candidates: np.ndarray) -> np.ndarray:

@@ -15,7 +15,14 @@ import numpy as np
 from miron_jax.engine.growing import GrowingSpeed
 from miron_jax.engine.records import Score
 from miron_jax.files.readers import JsonObject
-from miron_jax.metrics.choices import CHAR, ExampleScore, score_choices, score_continuation, with_extra_metrics
+from miron_jax.metrics.choices import (
+    CHAR,
+    PROPORTIONS,
+    ExampleScore,
+    score_choices,
+    score_continuation,
+    with_extra_metrics,
+)
 from miron_jax.metrics.detox import Scorer
 from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
@@ -125,10 +132,13 @@ class Choice(TaskKind[ChoiceScores]):
 
     @property
     def may_be_sampled(self) -> bool:
-        return self.source.task.profile.categories != "macro"
+        """It is, if its number is the mean of a right or wrong, and the right answers are known."""
+        is_mean = self.source.task.main in PROPORTIONS and self.source.task.profile.categories != "macro"
+        return is_mean and all(example.gold is not None for example in self.source.examples)
 
     def digests(self) -> dict[int, str]:
-        return {prompt.id: without_shots(prompt).digest for prompt in self.prompts()}
+        prompts = fitting(self.prompts(), self.source.task.profile, self.setup.tokenizer, self.max_length)
+        return {prompt.id: without_shots(prompt).digest for prompt in prompts}
 
     def pieces(self) -> Iterator[tuple[Sequence[Prompt], Requests]]:
         prompts = [prompt for prompt in self.prompts() if self.due is None or prompt.id in self.due]

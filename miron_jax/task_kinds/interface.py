@@ -88,6 +88,7 @@ class Sampled(NamedTuple):
     how: str  # the flag that decided
     seed: int  # of their random order
     interval: tuple[float, float]  # the main metric's 95 % confidence sequence, about the complete set
+    winner: int | None = None  # against the earlier run: 1 this model, -1 that run, 0 not decided; None: not asked
 
 
 class Sizes(NamedTuple):

@@ -76,7 +76,7 @@ def _intervals(runs: Sequence[Run], rows: dict[str, list[JsonObject]]) -> "Figur
     for i, run in enumerate(runs):
         points = [(row, entry[i]) for row, entry in enumerate(rows.values()) if entry[i].get("value") is not None]
         values = [entry["value"] for _, entry in points]
-        bounds = [entry["ci95"] or (entry["value"],) * 2 for _, entry in points]
+        bounds = [_bounds(entry) for _, entry in points]
         errors = [
             [max(0.0, value - low) for value, (low, _) in zip(values, bounds, strict=True)],
             [max(0.0, high - value) for value, (_, high) in zip(values, bounds, strict=True)],
@@ -151,7 +151,7 @@ def _bars(runs: Sequence[Run], tasks: Sequence[str]) -> "Figure":
         there = [(row, run.tasks[name]["metrics"]["accuracy"]) for row, name in enumerate(tasks) if name in run.tasks]
         there = [(row, entry) for row, entry in there if entry["value"] is not None]
         values = [entry["value"] for _, entry in there]
-        bounds = [entry["ci95"] for _, entry in there]
+        bounds = [_bounds(entry) for _, entry in there]
         errors = [
             [value - low for value, (low, _) in zip(values, bounds, strict=True)],
             [high - value for value, (_, high) in zip(values, bounds, strict=True)],
@@ -214,6 +214,12 @@ def _new(width: float, height: float) -> tuple["Figure", Any]:
 
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()
+
+
+def _bounds(entry: JsonObject) -> tuple[float, float]:
+    """The interval; the value alone where there is none."""
+    low, high = entry.get("ci95") or (None, None)
+    return (entry["value"], entry["value"]) if low is None or high is None else (low, high)
 
 
 def _color(i: int) -> str:
