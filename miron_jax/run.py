@@ -294,7 +294,8 @@ class Evaluation:
             progress(done, totals.unique_tokens)
 
         waiting: deque[Part] = deque()  # parts that are tokenized and not yet scored
-        rounds = self._sampling().rounds(tasks) if self._samples else iter([None])
+        sampling = self._sampling() if self._samples else None
+        rounds = iter([None]) if sampling is None else sampling.rounds(tasks)
         for i, _ in enumerate(rounds):
             batches = self._request_batches(totals, waiting)
             of_round = f"{name}/round/{i}" if self._samples else name
@@ -325,6 +326,7 @@ class Evaluation:
             engine.generator.speed if any(kind.generates for kind in kinds) else None,
             checkpoint,
             0.0 if journal is None else journal.seconds,
+            decided=sampling.decided._asdict() if sampling and sampling.decided else None,
         )
 
     def _sampling(self) -> Sampling:

@@ -139,7 +139,24 @@ def test_until_a_winner_is_decided(tasks: Path, whole: Path, tmp_path: Path, mir
         run = Ran(miron, tasks, tmp_path / f"out_{value:g}", "--until=own/large:decided", f"--against={other}")
         assert run.results["tasks"]["own/large"]["n"] == 100, "the first round"
         verdict = "better" if not value else "worse"
-        assert f"own/large: {verdict} than {other} on this set, decided after 100 examples" in run.ran.out
+        assert f"own/large: {verdict} than {other} on this set, after 100 of its 400 examples" in run.ran.out
+
+
+def test_a_composite_says_who_won(tasks: Path, whole: Path, tmp_path: Path, miron) -> None:
+    """Against a run that was always wrong on the large task; the small one is the same."""
+    other = shutil.copytree(whole, tmp_path / "other")
+    samples = whole_samples(whole, "large").values()
+    lines = (json.dumps({**own, "metrics": {**own["metrics"], "accuracy": 0.0}}) for own in samples)
+    (other / "samples" / "own" / "large.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    run = Ran(miron, tasks, tmp_path / "out", "--until=both:decided", f"--against={other}")
+    decided = run.results["decided"]
+    assert (decided["composite"], decided["winner"]) == ("both", 1)
+    # Half of the large task's accuracy, rescaled by 1 / (1 - .5).
+    assert decided["difference"] == pytest.approx(run.results["tasks"]["own/large"]["metrics"]["accuracy"]["value"])
+    assert 0 < decided["half_width"] <= decided["difference"]
+    assert f"both: better than {other} on this set: +" in run.ran.out
+    same = Ran(miron, tasks, tmp_path / "same", "--until=both:decided", f"--against={whole}")
+    assert (same.results["decided"]["winner"], same.results["tasks"]["own/large"]["n"]) == (0, 400)
 
 
 def test_tasks_that_run_whole_run_once_beside_sampled_ones(tasks: Path, tmp_path: Path, miron) -> None:

@@ -6,7 +6,7 @@ Arrives: nothing.  Leaves: `Inputs` and `Outcome`.  It deliberately does not kno
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from miron_jax.definitions.records import AnyTask, Suite
 from miron_jax.engine.model import Speed
@@ -55,3 +55,4 @@ class Outcome(NamedTuple):
     implausible: Sequence[str] = ()  # one warning per suspicious weight
     commits: Mapping[str, str | None] = MappingProxyType({})  # hub commits of model and tokenizer
     unverified: Sequence[str] = ()  # inputs without a checksum
+    decided: Mapping[str, Any] | None = None  # a composite against the run of --against, if --until asks for a winner

@@ -39,6 +39,15 @@ class Until(NamedTuple):
     text: str
 
 
+class Decided(NamedTuple):
+    """A composite against the earlier run's, over this set of examples."""
+
+    composite: str
+    difference: float  # this model less that run
+    half_width: float  # of its 95 % confidence sequence
+    winner: int  # 1 this model, -1 that run, 0 not decided
+
+
 def parse_until(text: str) -> Until:
     """Raises InputError."""
     found = _UNTIL.fullmatch(text)
@@ -96,6 +105,7 @@ class Sampling:
         self.config, self.kinds, self.suites, self.earlier = config, kinds, suites, earlier or {}
         self.pools = [_pool(kind, config.seed, cost) for kind in kinds if kind.may_be_sampled]
         self.until = None if config.until is None else parse_until(config.until)
+        self.decided: Decided | None = None  # of a composite that is compared with the earlier run, at the last round
         if self.until and self.until.name and self._target() is None:
             self._check_composite(self.until)
 
@@ -119,7 +129,7 @@ class Sampling:
 
     def rounds(self, scores: Sequence[TaskScores]) -> Iterator[None]:
         """Before each round the kinds are told which examples are due.  Raises InputError."""
-        numbers = {id(pool): self._first(pool) for pool in self.pools}
+        numbers = {id(pool): min(FIRST, pool.size) for pool in self.pools}
         by_kind = {id(kind): own for kind, own in zip(self.kinds, scores, strict=True)}
         if self.until is None:
             numbers = self._of_budget()
@@ -138,9 +148,6 @@ class Sampling:
             own = by_kind[id(pool.kind)]
             own.sampled = self._sampled(pool, self._values(pool, own))
             own.in_order()
-
-    def _first(self, pool: _Pool) -> int:
-        return min(FIRST, pool.size)
 
     # How many examples each task runs
 
@@ -168,15 +175,17 @@ class Sampling:
         composite = self._composite({pool.name: values[id(pool)] for pool in self.pools})
         assert composite is not None
         pools = [pool for pool in self.pools if composite.weights.get(pool.name)]
-        if self.until.width is None:
-            compared = {id(pool): values[id(pool)] - self._rivals(pool) for pool in pools}
-        else:
-            compared = {id(pool): values[id(pool)] for pool in pools}
-        strata = [Stratum(composite.weights[pool.name], compared[id(pool)], pool.size) for pool in pools]
-        total = abs(sum(own.weight * float(own.values.mean()) for own in strata))
-        width = self.until.width if self.until.width is not None else total
-        now = {id(pool): pool.num_due for pool in self.pools}
-        if half_width(strata, max(width, 1e-9)) <= width:
+        decides = self.until.width is None
+        compared = [values[id(pool)] - (self._rivals(pool) if decides else 0.0) for pool in pools]
+        strata = [
+            Stratum(composite.weights[pool.name], own, pool.size) for pool, own in zip(pools, compared, strict=True)
+        ]
+        total = sum(own.weight * float(own.values.mean()) for own in strata)
+        width = abs(total) if self.until.width is None else self.until.width
+        half, now = half_width(strata, max(width, 1e-9)), {id(pool): pool.num_due for pool in self.pools}
+        if decides:
+            self.decided = Decided(self.until.name, total, half, 0 if half >= abs(total) else 1 if total > 0 else -1)
+        if half <= width:
             return now
         deviations = [abs(own.weight) * _deviation(own.values) for own in strata]
         costs = [pool.cost for pool in pools]

@@ -51,6 +51,7 @@ def results_of(config: RunConfig, outcome: Outcome, wall_seconds: float) -> Json
         "generation": None if outcome.generation is None else asdict(outcome.generation),
         "self_check": asdict(outcome.check),
         "unanswered": sum(len(task.unanswered) for task in outcome.tasks),  # examples that the model answers with NaN
+        **({} if outcome.decided is None else {"decided": dict(outcome.decided)}),
         "unverified": list(outcome.unverified),  # inputs without a checksum
         "checkpoint": {
             "folder": None if outcome.checkpoint.folder is None else str(outcome.checkpoint.folder),

@@ -19,6 +19,7 @@ _SOFT = tuple(metric.name for metric in SOFT)
 _OF_CHOICES = ("accuracy_sum", "accuracy_bytes", "bits_per_byte", "answered", *_SOFT)
 _COLUMNS = {"accuracy_sum": "by sum", "accuracy_bytes": "by bytes", "bits_per_byte": "bits/byte"}
 PARTIAL = "partial_"
+_VERDICTS = {1: "better than", -1: "worse than", 0: "not decided against"}
 FIRST_OPTION = 0.9  # share of examples with gold first, above which ties inflate accuracy
 
 
@@ -179,6 +180,10 @@ def notes_of(results: JsonObject) -> list[str]:
     """Sentences that qualify the numbers."""
     tasks = results["tasks"]
     notes = []
+    if decided := results.get("decided"):
+        verdict = f"{_VERDICTS[decided['winner']]} {results['config'].get('against')}"
+        numbers = f"{decided['difference']:+.4f}, give or take {decided['half_width']:.4f}"
+        notes.append(f"{decided['composite']}: {verdict} on this set: {numbers}")
     if any(gap["interval"].startswith("the model's") for task in tasks.values() for gap in task.get("human", ())):
         notes.append(f"{MODEL_ONLY} the interval of the model's number alone: that of the human baseline is not known")
     for name, task in tasks.items():
@@ -189,9 +194,8 @@ def notes_of(results: JsonObject) -> list[str]:
                 f"{sampled['seed']}); the {task['main']} of all of them lies within {low:.3f} and {high:.3f}"
             )
         if (sampled := task.get("sampled")) and sampled.get("winner") is not None:
-            against = results["config"].get("against")
-            verdict = {1: "better than", -1: "worse than", 0: "neither better nor worse than"}[sampled["winner"]]
-            notes.append(f"{name}: {verdict} {against} on this set, decided after {sampled['examples']} examples")
+            verdict = f"{_VERDICTS[sampled['winner']]} {results['config'].get('against')}"
+            notes.append(f"{name}: {verdict} on this set, after {sampled['examples']} of its {sampled['of']} examples")
         if "published_rows" in task["data"]:
             rows, published = task["data"]["rows"], task["data"]["published_rows"]
             notes.append(f"{name}: its file has {rows} rows, published are {published}; no composite counts it")
