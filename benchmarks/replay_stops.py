@@ -20,8 +20,7 @@ from absl import flags
 from common import environment, run, say
 
 from miron_jax.evaluation.sampling import moments
-from miron_jax.report.comparison import main_of
-from miron_jax.report.run_folder import earlier_of, read_runs
+from miron_jax.report.run_folder import earlier_of, main_of, read_runs
 from miron_jax.statistics.sequential import ALPHA, allocation, highest_wealth, winner
 
 FLAGS = flags.FLAGS

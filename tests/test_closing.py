@@ -61,7 +61,7 @@ def test_the_last_run_beside_is_the_newest_other_folder(tmp_path: Path) -> None:
 def test_eval_ends_with_them(miron, place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = miron("eval", *common(place, tmp_path / "one", "--limit=3", f"--against={tmp_path / 'nowhere'}"))
     assert (ran.status, ran.err.count("\n")) == (2, 1)
-    assert "nowhere is not there, or empty" in ran.err
+    assert "nowhere is not there: name" in ran.err
     assert not (tmp_path / "one" / "results.json").exists()
     ran = miron("eval", *common(place, tmp_path / "one", "--limit=3"))
     assert ran.status == 0, ran.err

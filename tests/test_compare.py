@@ -35,7 +35,7 @@ def test_examples_are_paired_by_row_whatever_their_order(tmp_path: Path) -> None
     assert main.difference.value == pytest.approx(2 / 9)
     assert (beside.difference.value, beside.difference.p_value) == (-0.5, 2 / 2**9)
     assert main.adjusted == main.difference.p_value  # of one task
-    assert math.isnan(beside.adjusted)
+    assert beside.adjusted == beside.difference.p_value  # each metric over its tasks
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,11 @@ def test_what_follows_from_the_model_is_told_not_refused(tmp_path: Path) -> None
     samples, profile = {"own/x": samples_of([1, 0, 1])}, {**PROFILE, "max_length": 99, "bos_token": "<|bos|>"}
     other = write_run(tmp_path / "b", samples, of_task={"profile": profile}, config={"dtype": "bfloat16"})
     notes = "\n".join(compared(write_run(tmp_path / "a", samples), other).notes)
-    for part in ("bos_token differs", "max_length differs", "--dtype differs: float32 and bfloat16"):
+    for part in (
+        "bos_token is declared and <|bos|>",
+        "max_length is 512 and 99",
+        "--dtype differs: float32 and bfloat16",
+    ):
         assert part in notes
 
 
@@ -214,7 +218,7 @@ def test_what_the_command_prints_and_writes(tmp_path: Path, miron) -> None:
     ran = miron("compare", str(a), str(b), str(c), f"--json={tmp_path / 'out.json'}")
     assert ran.status == 0, ran.err
     for part in ("b (second) against a (first): differences are second less first",
-                 "+0.5000", "<.0001*", "1 of 1 tasks differ", "b 1, 3, 5",
+                 "+0.5000", "<.0001*", "1 of 1 tasks differ", "  own/x: b 1, 3, 5",
                  "c (second) against a", "own/x accuracy: every example is the same in both runs"):  # fmt: skip
         assert part in ran.out, ran.out
     first, second = json.loads((tmp_path / "out.json").read_text())
@@ -232,6 +236,10 @@ def test_when_it_would_have_been_decided(tmp_path: Path, miron) -> None:
     rows = [line.replace("│", " ").split() for line in ran.out.splitlines() if line.count("│") == 5]
     assert ["own/x", "100", "300", "b"] in rows, "after the first round"
     assert ["own/y", "300", "300", "neither"] in rows, "a tie"
+    assert "in the order of --seed=0" in ran.out
+    ran = miron("compare", str(a), str(b), "--until=decided", f"--json={tmp_path / 'out.json'}")
+    (document,) = json.loads((tmp_path / "out.json").read_text())
+    assert document["decided"][0] == {"task": "own/x", "examples": 100, "of": 300, "better": "b"}
     ran = miron("compare", str(a), str(b), "--until=ci<=0.1")
     assert (ran.status, "compare knows decided alone" in ran.err) == (2, True)
 
@@ -270,6 +278,8 @@ def test_bad_folders_are_one_sentence(tmp_path: Path, miron) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "results.json").write_text("[")
     (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
     (tmp_path / "elsewhere" / "notes.txt").write_text("")
     bare = write_run(tmp_path / "bare", {"own/x": samples_of([1, 0])})
     (bare / "samples" / "own" / "x.jsonl").unlink()
@@ -280,7 +290,9 @@ def test_bad_folders_are_one_sentence(tmp_path: Path, miron) -> None:
         sample["row"] += 7
     write_run(tmp_path / "later", {"own/x": later})
     for name, sentence in (
-        ("nowhere", "is not there, or empty: name the --output folder"),
+        ("nowhere", "is not there: name the --output folder"),
+        ("empty", "is empty: name the --output folder"),
+        ("file", "is a file: name the --output folder"),
         ("elsewhere", "holds no results.json: name the --output folder"),
         ("unfinished", "holds an unfinished run, without results yet: run the same eval again"),
         ("broken", "is no results.json"),
@@ -296,7 +308,16 @@ def test_bad_folders_are_one_sentence(tmp_path: Path, miron) -> None:
         assert sentence in ran.err, ran.err
         assert ran.err.count("\n") == 1
     ran = miron("compare", str(good))
-    assert (ran.status, "name a second run to compare it with" in ran.err) == (2, True)
+    assert (ran.status, "name a second one to compare it with" in ran.err) == (2, True)
+    ran = miron("compare", str(good), str(good.parent / "other"), f"--json={tmp_path / 'no' / 'x'}")
+    assert (ran.status, "--json=" in ran.err, "cannot be written" in ran.err) == (2, True, True)
+    ran = miron(
+        "compare", str(good), str(write_run(tmp_path / "same", {"own/x": samples_of([1, 0])})), "--metric=acuracy"
+    )
+    assert (ran.status, "--metric: no task has 'acuracy', expected one of accuracy" in ran.err) == (2, True)
+    ran = miron("compare", str(good), str(tmp_path / "other"), str(tmp_path / "same"))
+    assert (ran.status, "same (second) against good (first)" in ran.out) == (2, True), "what can be compared is printed"
+    assert "good and other have no task in common" in ran.err
     ran = miron("compare")
     assert (ran.status, "compare wants the output folders" in ran.err) == (2, True)
 

@@ -31,6 +31,7 @@ def test_plan_prints_them_for_the_examples_that_would_run(miron, place, tmp_path
     rows = {line.split()[1]: re.findall(r"[\d.]+", line)[-4:] for line in ran.out.splitlines() if "core/" in line}
     assert rows["core/copa"] == ["4", "0.500", "0.7004", "0.9905"]
     assert rows["core/winograd"][1:] == ["0.000", "0.0000", "0.0000"]
+    assert "--against has not scored core/arc_easy, core/lambada_openai: 0.5 is taken there" in ran.out
     ran = miron("plan", "--mde", *common(place, tmp_path / "out", f"--against={tmp_path / 'nowhere'}"))
     assert (ran.status, "nowhere is not there" in ran.err) == (2, True)
 

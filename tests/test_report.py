@@ -186,3 +186,5 @@ def test_a_report_that_cannot_be_written(tmp_path: Path, miron, flag: str) -> No
     assert (ran.status, ran.err.count("\n")) == (2, 1)
     assert f"--{flag}=" in ran.err
     assert "cannot be written: name a file in a folder that is there" in ran.err
+    ran = miron("report", str(run), f"--{flag}={run / 'results.json'}")
+    assert (ran.status, "would overwrite a run's results" in ran.err) == (2, True)

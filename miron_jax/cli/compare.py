@@ -27,14 +27,20 @@ def command(folders: list[str]) -> None:
         raise InputError(f"--until is {FLAGS.until!r}, and compare knows decided alone; eval knows ci<=0.01 too")
     if FLAGS.last < 2:
         raise InputError(f"--last is {FLAGS.last}, expected 2 or more: one checkpoint has no deviation")
+    path = None if FLAGS.json is None else local_path(FLAGS.json)
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise InputError(f"--json={FLAGS.json} cannot be written: name a file in a folder that is there")
     runs, out = read_runs(folders), console()
     with readable(runs):
         noises = training_noise(runs, FLAGS.last)
-        if len(runs) == 1 and not noises:
-            raise InputError(
-                f"{runs[0].folder} is the only run, and has one checkpoint: name a second run to compare it with"
-            )
-        comparisons = [compare(runs[0], other, FLAGS.metric or ()) for other in runs[1:]]
+        if len(runs) == 1 and (not noises or FLAGS.until):
+            raise InputError(f"{runs[0].folder} is the only run: name a second one to compare it with")
+        comparisons, error = [], None
+        for other in runs[1:]:
+            try:
+                comparisons.append(compare(runs[0], other, FLAGS.metric or ()))
+            except InputError as found:  # what can be compared is
+                error = error or found
         for comparison in comparisons:
             print_comparison(out, comparison)
             if FLAGS.until is not None:
@@ -42,7 +48,10 @@ def command(folders: list[str]) -> None:
             print_byte_gaps(out, comparison.first, comparison.second)
         if noises:
             print_noise(out, noises, [run.label for run in runs], FLAGS.last)
-    if FLAGS.json is not None:
-        path = local_path(FLAGS.json)
-        path.write_text(strict_json([comparison_json(own) for own in comparisons], indent=1) + "\n", encoding="utf-8")
-        out.print(f"written to {path}", soft_wrap=True)
+        if path is not None:
+            seed = None if FLAGS.until is None else FLAGS.seed
+            document = [comparison_json(own, seed) for own in comparisons]
+            path.write_text(strict_json(document, indent=1) + "\n", encoding="utf-8")
+            out.print(f"written to {path}", soft_wrap=True)
+    if error is not None:
+        raise error

@@ -106,7 +106,7 @@ _COMPARE = {
 }
 _REPORT = {
     "html": Setting(
-        None, "output", "Write one HTML file: composites, pictures, tasks, every example. Nothing is printed."
+        None, "output", "Write one HTML file: composites, pictures, tasks, every example, instead of tables on screen."
     ),
     "markdown": Setting(None, "output", "Write composites and tasks as Markdown."),
     "csv": Setting(None, "output", "Write every number of every task as CSV."),

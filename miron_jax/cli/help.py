@@ -6,7 +6,7 @@ Arrives: declarations of flags.  Leaves: text.  It deliberately does not know th
 import textwrap
 from collections.abc import Iterator
 
-from miron_jax.cli import COMMANDS, TAKES_RUNS
+from miron_jax.cli import COMMANDS
 from miron_jax.cli.flags import EVERY, OF_COMMAND
 from miron_jax.config import Setting, Topic
 
@@ -29,7 +29,7 @@ _VALUES = {"string": "TEXT", "integer": "N", "float": "NUMBER", "list": "A,B,.."
 
 def help_of(command: str) -> str:
     """Usage, the flags of each topic, and absl's --flagfile."""
-    runs = "RUN [RUN ...] " if command in TAKES_RUNS else ""
+    runs = {"compare": "RUN [RUN ...] ", "report": "[RUN ...] "}.get(command, "")
     parts = [f"usage: miron-jax {command} {runs}[flags]: {COMMANDS[command]}"]
     for topic, heading in TOPICS.items():
         lines = [line for name in OF_COMMAND[command] if EVERY[name].topic == topic for line in _lines(name)]

@@ -35,7 +35,7 @@ def command() -> None:
     inputs = find_inputs(config, runs=False)
     if FLAGS.mde:
         names = {source.task.name for source in inputs.sources}
-        print_detectable(inputs, config, earlier_of(read_runs([config.against])[0], names) if config.against else {})
+        print_detectable(inputs, config, earlier_of(read_runs([config.against])[0], names) if config.against else None)
         return
     print_plan(inputs, summarize_plan(config, inputs))
 

@@ -46,14 +46,18 @@ def _written(runs: "list[Run]") -> Iterator[tuple[str, int]]:
     from miron_jax.files.places import local_path
     from miron_jax.report.flat import csv_of, markdown_of
     from miron_jax.report.html.page import page_of
+    from miron_jax.report.output import RESULTS
 
-    asked = ((FLAGS.html, page_of, "html"), (FLAGS.markdown, markdown_of, "markdown"), (FLAGS.csv, csv_of, "csv"))
-    for name, text_of, flag in asked:
-        if name is None:
-            continue
-        path = local_path(name)
+    flags_of = ((FLAGS.html, page_of, "html"), (FLAGS.markdown, markdown_of, "markdown"), (FLAGS.csv, csv_of, "csv"))
+    asked = [(name, local_path(name), text_of, flag) for name, text_of, flag in flags_of if name is not None]
+    for i, (name, path, _, flag) in enumerate(asked):
         if path.is_dir() or not path.absolute().parent.is_dir():
             raise InputError(f"--{flag}={name} cannot be written: name a file in a folder that is there")
+        if path.name == RESULTS or any(path == other for _, other, _, _ in asked[:i]):
+            raise InputError(
+                f"--{flag}={name} would overwrite a run's results or another of these files: name another file"
+            )
+    for name, path, text_of, _ in asked:
         content = text_of(runs).encode("utf-8", "replace")
         partial = path.with_name(f".{path.name}.partial")
         partial.write_bytes(content)

@@ -11,10 +11,10 @@ from pathlib import Path
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 from miron_jax.files.store import Store
-from miron_jax.report.comparison import Comparison, compare, main_of
+from miron_jax.report.comparison import Comparison, compare
 from miron_jax.report.flat import composites_of, interval, number
 from miron_jax.report.output import RESULTS
-from miron_jax.report.run_folder import Run, read_runs, readable
+from miron_jax.report.run_folder import Run, main_of, read_runs, readable
 
 MOST = 3  # composites, tasks, changes that a line names
 LEVEL = 0.05

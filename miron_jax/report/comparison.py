@@ -17,12 +17,11 @@ import numpy as np
 from miron_jax.errors import InputError
 from miron_jax.evaluation.sampling import moments, order_of
 from miron_jax.files.readers import JsonObject
-from miron_jax.report.run_folder import Run, earlier_of
+from miron_jax.report.run_folder import Run, earlier_of, main_of
 from miron_jax.statistics.paired import Difference, combined, difference, holm, mean
 from miron_jax.statistics.sequential import winner
 
 BESIDE = "bits_per_byte"  # compared beside each task's main metric
-CHOSEN_IF_NO_MAIN = ("accuracy", "greedy_exact", "em", "bits_per_char")
 # Metrics by which fewer is better.
 LOWER_IS_BETTER = frozenset({"bits_per_byte", "bits_per_char", "bits_per_token", "choice_rank", "lev_distance"})
 # They count tokens: two tokenizers give other units.
@@ -41,7 +40,7 @@ class TaskDifference:
     first: float
     second: float
     difference: Difference
-    adjusted: float  # p-value by Holm's method over the tasks' main metrics; NaN for others
+    adjusted: float  # p-value by Holm's method over the tasks' main metrics, or over this metric of all tasks
     only_first: tuple[int, ...]  # rows of the data file that are right in the first run only
     only_second: tuple[int, ...]
     is_main: bool
@@ -90,8 +89,9 @@ def compare(first: Run, second: Run, metrics: Sequence[str] = ()) -> Comparison:
     if not common:
         raise InputError(
             f"{first.label} and {second.label} have no task in common: the first has {_some(first.tasks)}, the second "
-            f"{_some(second.tasks)}"
+            f"{_some(second.tasks)}: name runs of the same tasks"
         )
+    _check_names(metrics, [run.tasks[name] for run in (first, second) for name in common])
     refused: dict[str, str] = {}
     unchecked: list[str] = []
     tasks: list[TaskDifference] = []
@@ -117,11 +117,30 @@ def compare(first: Run, second: Run, metrics: Sequence[str] = ()) -> Comparison:
         task, why = next(iter(refused.items()))
         more = f" (and {len(refused) - 1} more)" if refused.keys() - {task} else ""
         raise InputError(f"{first.label} and {second.label} cannot be compared: {task}{more}: {why}")
-    adjusted = iter(holm([task.difference.p_value for task in tasks if task.is_main]))
-    tasks = [replace(task, adjusted=next(adjusted)) if task.is_main else task for task in tasks]
+    tasks = _adjusted(tasks)
     composites = tuple(_composites(first, second, tasks, refused))
     notes = [*_notes(first, second, common), *unchecked]
     return Comparison(first, second, tuple(tasks), composites, refused, tuple(notes))
+
+
+def _check_names(metrics: Sequence[str], tasks: Sequence[JsonObject]) -> None:
+    """Raises InputError for a metric that no task has."""
+    known = dict.fromkeys(metric for task in tasks for metric in task["metrics"])
+    for metric in metrics:
+        if metric not in known:
+            raise InputError(f"--metric: no task has {metric!r}, expected one of {', '.join(known)}")
+
+
+def _adjusted(tasks: Sequence[TaskDifference]) -> list[TaskDifference]:
+    """With p-values by Holm's method: over the main metrics of all tasks, and over each other metric."""
+    groups: dict[str, list[int]] = {}
+    for i, task in enumerate(tasks):
+        groups.setdefault("" if task.is_main else task.metric, []).append(i)
+    found = list(tasks)
+    for members in groups.values():
+        for i, p_value in zip(members, holm([tasks[i].difference.p_value for i in members]), strict=True):
+            found[i] = replace(tasks[i], adjusted=p_value)
+    return found
 
 
 def _why_not(first: JsonObject, second: JsonObject) -> str:
@@ -180,14 +199,6 @@ def _metrics_of(task: JsonObject) -> list[str]:
     return [*dict.fromkeys((main_of(task), *(name for name in (BESIDE,) if name in task["metrics"])))]
 
 
-def main_of(task: JsonObject) -> str:
-    """The metric that stands for a task."""
-    main = task.get("main")
-    return main or next(
-        (name for name in CHOSEN_IF_NO_MAIN if name in task["metrics"]), next(iter(task["metrics"]), "")
-    )
-
-
 def _task_difference(name: str, metric: str, pairs: _Pairs, first: Run, second: Run) -> TaskDifference | str:
     """The difference, or why there is none."""
     entries = first.tasks[name], second.tasks[name]
@@ -217,7 +228,7 @@ def _task_difference(name: str, metric: str, pairs: _Pairs, first: Run, second: 
     means = (mean(np.where(both, own, math.nan), strata, sizes) for own in (a, b))
     rows = [sample.get("row", sample["id"]) for sample in pairs.first]
     only_first, only_second = (
-        tuple(rows[i] for i in np.flatnonzero(own)) for own in ((a == 1) & (b == 0), (a == 0) & (b == 1))
+        tuple(sorted(rows[i] for i in np.flatnonzero(own))) for own in ((a == 1) & (b == 0), (a == 0) & (b == 1))
     )
     first_mean, second_mean = means
     is_main = metric == main_of(entries[0])
@@ -273,7 +284,7 @@ def _composite(
         return "it averages other tasks, or weighs them otherwise, in the two runs"
     metrics = {task: own.get("metric") or main_of(first.tasks[task]) for task in weights}
     if absent := [task for task, metric in metrics.items() if (task, metric) not in by_name]:
-        return f"{metrics[absent[0]]} of {_some(absent)} is not compared here"
+        return f"{metrics[absent[0]]} of {_some(absent)} is not compared: --metric={metrics[absent[0]]} does so"
     parts = {task: by_name[task, metric] for task, metric in metrics.items()}
     if other_examples := [task for task, part in parts.items() if part.num_alone or part.difference.num_undefined]:
         return f"{_some(other_examples)}: not every example has a value in both runs"
@@ -311,11 +322,10 @@ def _notes(first: Run, second: Run, common: Sequence[str]) -> list[str]:
                 f"{run.label} stopped when it knew enough (--until), so there are no p-values: {_some(stopped)}"
             )
     for key in ("bos_token", "max_length"):
-        tasks = [
-            name for name in common if len({repr(run.tasks[name]["profile"].get(key)) for run in (first, second)}) > 1
-        ]
-        if tasks:
-            notes.append(f"{key} differs, as models and tokenizers have it: {_some(tasks)}")
+        values = [{str(run.tasks[name]["profile"].get(key)) for name in common} for run in (first, second)]
+        if values[0] != values[1]:
+            shown = " and ".join(_some(sorted(own)) for own in values)
+            notes.append(f"{key} is {shown}, as the models and tokenizers have it: compared all the same")
     for key in ("dtype", "limit"):
         values = [run.results["config"].get(key) for run in (first, second)]
         if values[0] != values[1]:

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from miron_jax.files.readers import JsonObject
-from miron_jax.report.comparison import Comparison, TaskDifference, decided_after
-from miron_jax.report.console import table_of
+from miron_jax.report.comparison import LOWER_IS_BETTER, Comparison, TaskDifference, decided_after
+from miron_jax.report.console import print_whole, table_of
 from miron_jax.report.results import strict
 from miron_jax.report.training_noise import TaskNoise
 from miron_jax.statistics.paired import Difference
@@ -20,6 +20,7 @@ from miron_jax.statistics.paired import Difference
 LEVEL = 0.05
 MOST_ROWS = 8  # of flipped examples that are listed
 MARK = "*"
+LOWER = "\u2193"  # beside metrics of which less is better
 LARGE_SHARE = 0.05  # of a composite's variance
 _SIDES = ("first", "second")
 
@@ -27,9 +28,9 @@ _SIDES = ("first", "second")
 def print_comparison(console: Console, comparison: Comparison) -> None:
     first, second = comparison.first.label, comparison.second.label
     console.print(f"{second} (second) against {first} (first): differences are second less first", soft_wrap=True)
-    console.print(_table_of(task_rows(comparison), 2))
+    print_whole(console, _table_of(task_rows(comparison), 2))
     if comparison.composites:
-        console.print(_table_of(composite_rows(comparison), 1))
+        print_whole(console, _table_of(composite_rows(comparison), 1))
     for line in comparison_lines(comparison):
         console.print(line, soft_wrap=True)
 
@@ -37,16 +38,23 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
 def print_decided(console: Console, comparison: Comparison, seed: int) -> None:
     """When `eval --until=decided` would have known who is better on each task."""
     table = table_of(("task",), ("examples", "of", "better"))
-    labels = {1: comparison.second.label, -1: comparison.first.label, 0: "neither"}
+    for task, at, size, found in decided_rows(comparison, seed):
+        table.add_row(task, str(at), str(size), found or "neither")
+    console.print(
+        f"who is better on this complete set was decided after so many examples, in the order of --seed={seed}; whether "
+        "other such questions would say the same is what p is about",
+        soft_wrap=True,
+    )
+    print_whole(console, table)
+
+
+def decided_rows(comparison: Comparison, seed: int) -> Iterator[tuple[str, int, int, str]]:
+    """(task, examples that ran, of how many, who is better or ""), of tasks of right and wrong."""
+    labels = {1: comparison.second.label, -1: comparison.first.label, 0: ""}
     for own in comparison.tasks:
         if own.is_main and (own.only_first or own.only_second):
             at, size, found = decided_after(comparison, own.task, seed)
-            table.add_row(own.task, str(at), str(size), labels[found])
-    table.title, table.title_justify = (
-        f"who is better on these examples was decided after (order of seed {seed})",
-        "left",
-    )
-    console.print(table)
+            yield own.task, at, size, labels[found]
 
 
 def print_noise(console: Console, noises: Sequence[TaskNoise], labels: Sequence[str], last: int) -> None:
@@ -68,8 +76,9 @@ def print_noise(console: Console, noises: Sequence[TaskNoise], labels: Sequence[
                 "" if own.overtakes is None else str(own.overtakes),
             ]
         table.add_row(own.name, own.metric, *cells)
-    table.title, table.title_justify = f"training noise over the last {last} checkpoints", "left"
-    console.print(table)
+    most = max(noise.num_steps for own in noises for noise in own.noise)
+    console.print(f"training noise over the last {most} checkpoints (--last={last})", soft_wrap=True)
+    print_whole(console, table)
     console.print(
         "mean, noise: over checkpoints, the same examples each time; stderr: of the last checkpoint, over examples. They "
         "answer different questions and are not added.",
@@ -77,13 +86,17 @@ def print_noise(console: Console, noises: Sequence[TaskNoise], labels: Sequence[
     )
 
 
-def comparison_json(comparison: Comparison) -> JsonObject:
+def comparison_json(comparison: Comparison, seed: int | None = None) -> JsonObject:
+    """`seed`: of the order in which `decided` is asked; None: it is not."""
+    decided = [] if seed is None else [*decided_rows(comparison, seed)]
+    keys = ("task", "examples", "of", "better")
     return strict(
         {
             "first": comparison.first.folder,
             "second": comparison.second.folder,
             "tasks": [{**asdict(own), "difference": _entry(own.difference)} for own in comparison.tasks],
             "composites": [{**asdict(own), "paired": _entry(own.paired)} for own in comparison.composites],
+            **({} if seed is None else {"decided": [dict(zip(keys, row, strict=True)) for row in decided]}),
             "refused": dict(comparison.refused),
             "notes": list(comparison.notes),
         }
@@ -102,7 +115,7 @@ def task_rows(comparison: Comparison) -> Iterator[list[str]]:
         is_right = bool(own.only_first or own.only_second)
         yield [
             own.task,
-            own.metric,
+            f"{own.metric} {LOWER}" if own.metric in LOWER_IS_BETTER else own.metric,
             str(found.num_examples),
             *_differences(own.first, own.second, found),
             _p(own.adjusted) + (MARK if own.adjusted < LEVEL else ""),
@@ -134,15 +147,22 @@ def _table_of(rows: Iterator[list[str]], num_names: int) -> Table:
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    mains = [own for own in comparison.tasks if own.is_main and not math.isnan(own.difference.p_value)]
+    known = [own for own in comparison.tasks if not math.isnan(own.difference.p_value)]
+    mains = [own for own in known if own.is_main] or known
     decided = [own for own in mains if own.adjusted < LEVEL]
     yield (
-        f"{len(decided)} of {len(mains)} tasks differ at the level of {LEVEL:g}, all taken together (Holm, {MARK}); "
-        "detectable: the smallest true difference that so many examples find four times in five"
+        f"{len(decided)} of {len(mains)} tasks differ at the level of {LEVEL:g}, all taken together (Holm, {MARK}), "
+        "composites apart; detectable: the smallest true difference that so many examples find four times in five"
     )
+    if any(own.metric in LOWER_IS_BETTER for own in comparison.tasks):
+        yield f"{LOWER} less is better"
+    if comparison.composites:
+        yield "unpaired: the standard error of a composite's difference if the runs had other examples"
+    if any(own.only_first or own.only_second for own in comparison.tasks if own.is_main):
+        yield "right in one only, by row of the data file, from 0 (all of them: --json=FILE):"
     for own in comparison.tasks:
         if own.is_main and (own.only_first or own.only_second):
-            yield f"{own.task}: right in one only, by row: {_flips(own, comparison)}"
+            yield f"  {own.task}: {_flips(own, comparison)}"
         if own.difference.num_undefined:
             yield f"{own.task} {own.metric}: {own.difference.num_undefined} examples have no value in one of the runs"
         if own.difference.num_examples and math.isnan(own.difference.stderr):

@@ -13,6 +13,7 @@ from rich.text import Text
 from miron_jax.errors import printable
 
 WIDE = 160
+MOST = 1000  # columns of a table on a terminal
 
 
 def console(stderr: bool = False) -> Console:
@@ -31,6 +32,14 @@ def table_of(names: Sequence[str], numbers: Sequence[str]) -> Table:
     for column in table.columns[len(names) :]:
         column.justify = "right"
     return table
+
+
+def print_whole(out: Console, table: Table) -> None:
+    """Print a table as wide as it is: a narrow terminal breaks its lines, but no number is cut."""
+    before = out.width
+    out.width = max(before, out.measure(table, options=out.options.update(width=MOST)).maximum)
+    out.print(table, crop=False)
+    out.width = before
 
 
 class _Console(Console):

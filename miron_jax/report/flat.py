@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from miron_jax.errors import printable
 from miron_jax.files.readers import JsonObject
-from miron_jax.report.comparison import main_of
-from miron_jax.report.run_folder import Run
+from miron_jax.report.run_folder import Run, main_of
 
 COLUMNS = ("value", "stderr", "low", "high", "n", "chance", "human")
 

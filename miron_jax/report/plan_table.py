@@ -48,14 +48,19 @@ def print_plan(inputs: Inputs, totals: Totals) -> None:
         out.print(line, soft_wrap=True)
 
 
-def print_detectable(inputs: Inputs, config: RunConfig, earlier: Mapping[str, Earlier]) -> None:
+def print_detectable(inputs: Inputs, config: RunConfig, earlier: Mapping[str, Earlier] | None) -> None:
     """Print, for each task, the smallest true difference that its examples find four times in five at a level of 5 %."""
     out = console()
+    for name, path in inputs.missing.items():
+        out.print(f"{name} is left out: {path} is missing", soft_wrap=True)
+    if earlier is not None and (absent := [own.task.name for own in inputs.sources if own.task.name not in earlier]):
+        out.print(f"--against has not scored {', '.join(absent)}: {WORST_DEVIATION:g} is taken there", soft_wrap=True)
+    known = earlier or {}
     columns = ("n", "deviation", f"correlation {CORRELATION:g}", "independent")
     table = table_of(("task",), columns)
     for source in inputs.sources:
         task, n = source.task, _num_examples(source, config.limit)
-        values = [own for own in earlier[task.name].values.values() if own == own] if task.name in earlier else []
+        values = [own for own in known[task.name].values.values() if own == own] if task.name in known else []
         deviation = float(np.std(values, ddof=1)) if len(values) > 1 else WORST_DEVIATION
         numbers = (detectable(deviation, n, correlation) for correlation in (CORRELATION, 0.0))
         table.add_row(task.name, str(n), f"{deviation:.3f}", *(f"{number:.4f}" for number in numbers))

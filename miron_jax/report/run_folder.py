@@ -20,6 +20,7 @@ from miron_jax.report.results import SCHEMA
 from miron_jax.runtime.journal import FOLDER as JOURNAL
 from miron_jax.task_kinds.interface import Source
 
+CHOSEN_IF_NO_MAIN = ("accuracy", "greedy_exact", "em", "bits_per_char")
 FINISH = "run the same eval again to finish it"
 
 
@@ -98,11 +99,19 @@ def read_runs(names: Sequence[str]) -> list[Run]:
     return [_read(store, label) for store, label in zip(stores, labels, strict=True)]
 
 
+def main_of(task: JsonObject) -> str:
+    """The metric that stands for a task."""
+    main = task.get("main")
+    return main or next(
+        (name for name in CHOSEN_IF_NO_MAIN if name in task["metrics"]), next(iter(task["metrics"]), "")
+    )
+
+
 def earlier_of(run: Run, tasks: Collection[str]) -> dict[str, Earlier]:
     """The main metric of every example of those `tasks` that the run has.  Raises InputError."""
     found = {}
     for name in [name for name in run.tasks if name in tasks]:
-        samples, main = run.samples(name), run.tasks[name].get("main", "accuracy")
+        samples, main = run.samples(name), main_of(run.tasks[name])
         values = {own["id"]: own["metrics"].get(main) for own in samples}
         known = {i: math.nan if value is None else float(value) for i, value in values.items()}
         found[name] = Earlier(known, {own["id"]: own.get("prompt_sha256", "") for own in samples})
@@ -143,8 +152,16 @@ def _read(store: Store, label: str) -> Run:
         return Run(label, store, last, {**by_step[last], "steps": files}, done)
     if {JOURNAL, PARTIAL} & set(names):
         raise InputError(f"{store.name} holds an unfinished run, without results yet: {FINISH}")
-    state = f"holds no {RESULTS}" if names else "is not there, or empty"
-    raise InputError(f"{store.name} {state}: name the --output folder of a finished eval")
+    raise InputError(f"{store.name} {_state(store, names)}: name the --output folder of a finished eval")
+
+
+def _state(store: Store, names: Sequence[str]) -> str:
+    """Why a folder is no run."""
+    if names:
+        return f"holds no {RESULTS}"
+    if store.root.is_file():
+        return "is a file"
+    return "is empty" if store.root.is_dir() else "is not there"
 
 
 def _results(store: Store, below: str) -> JsonObject:

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from miron_jax.report.comparison import LOWER_IS_BETTER, main_of
-from miron_jax.report.run_folder import Run
+from miron_jax.report.comparison import LOWER_IS_BETTER
+from miron_jax.report.run_folder import Run, main_of
 from miron_jax.statistics.noise import Noise, noise, signal
 
 
@@ -75,7 +75,7 @@ def _noise_of(name: str, metric: str, values: Sequence[dict[int, tuple[float, fl
     noises = [noise([value for value, _ in own.values()], last) for own in values]
     ends = [list(own.values())[-1] for own in values]
     overtakes = None
-    if len(values) > 1 and math.isfinite(ends[0][0]):
+    if len(values) > 1 and len(values[1]) > 1 and math.isfinite(ends[0][0]):
         sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
         better = (step for step, (value, _) in values[1].items() if sign * (value - ends[0][0]) > 0)
         overtakes = next(better, None)

@@ -12,10 +12,9 @@ from xml.etree import ElementTree
 
 from miron_jax.errors import printable
 from miron_jax.files.readers import JsonObject
-from miron_jax.report.comparison import main_of
 from miron_jax.report.curves import curves_figure
 from miron_jax.report.flat import composites_of
-from miron_jax.report.run_folder import Run
+from miron_jax.report.run_folder import Run, main_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
