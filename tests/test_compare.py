@@ -261,6 +261,21 @@ def test_training_runs_have_noise_and_overtake(tmp_path: Path, miron) -> None:
         assert part in ran.out, ran.out
 
 
+def test_a_composites_error_comes_from_its_smallest_task(tmp_path: Path, miron) -> None:
+    """CORE's arithmetic in small: .5 of 100 and of 400 examples, equal weights: variances 4 to 1."""
+    steps = {step: {"own/x": samples_of([1, 0] * 50), "own/y": samples_of([1, 0] * 200)} for step in (1, 2)}
+    run = write_training_run(tmp_path / "a", steps)
+    weights = {"own/x": 0.5, "own/y": 0.5}
+    composite = {"value": 0.5, "stderr": 0.03, "ci95": [0.4, 0.6], "weights": weights, "missing": []}
+    for path in (run / "results.json", *run.glob("step_*/results.json")):
+        results = json.loads(path.read_text())
+        results["suites"]["own"]["composites"] = {"BOTH": composite}
+        path.write_text(json.dumps(results))
+    ran = miron("compare", str(run))
+    assert ran.status == 0, ran.err
+    assert "own: BOTH: of its variance over examples x 80%, y 20%" in ran.out
+
+
 def test_an_unfinished_training_run_counts_with_what_is_done(tmp_path: Path, miron) -> None:
     done = write_run(tmp_path / "a" / "step_200", {"own/x": samples_of([1, 0, 1])}, step=200).parent
     (done / "journal").mkdir()

@@ -1,6 +1,6 @@
 """The report in a browser: it draws, sorts, filters and opens examples without an error, and no text of a run does anything.
 
-Needs Chromium and Playwright.  A screenshot of each colour scheme is kept below MIRON_SCREENSHOTS, where that is set.
+Needs Chromium and Playwright.  A screenshot of each colour scheme is kept in SCREENSHOTS.
 """
 
 import os
@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import REPOSITORY
 from tests.run_folders import samples_of, write_run, write_training_run
 from tests.test_report import NASTY, hostile_run
 
 playwright: Any = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
+SCREENSHOTS = Path(os.environ.get("MIRON_SCREENSHOTS") or REPOSITORY / ".pytest_cache" / "screenshots")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -95,8 +97,7 @@ def test_a_report_is_drawn_sorted_filtered_and_opened(browser: Any, tmp_path: Pa
     page.locator("#task").select_option(label="own/y (b)")
     page.evaluate("document.getElementById('list').scrollTop = 1e9")
     opened.wait_for("1199  Question 1199? Answer:")
-    if folder := os.environ.get("MIRON_SCREENSHOTS"):
-        page.screenshot(path=Path(folder) / f"report-{scheme}.png", full_page=True)
+    page.screenshot(path=SCREENSHOTS / f"report-{scheme}.png", full_page=True)
     assert opened.errors == []
 
 

@@ -4,7 +4,7 @@ Arrives: `Comparison`s, `TaskNoise`s.  Leaves: rich tables, sentences, a JSON ob
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from rich.console import Console
@@ -79,6 +79,9 @@ def print_noise(console: Console, noises: Sequence[TaskNoise], labels: Sequence[
     most = max(noise.num_steps for own in noises for noise in own.noise)
     console.print(f"training noise over the last {most} checkpoints (--last={last})", soft_wrap=True)
     print_whole(console, table)
+    for own in noises:
+        if shares := largest_shares(own.shares):
+            console.print(f"{own.name}: of its variance over examples {shares}", soft_wrap=True)
     console.print(
         "mean, noise: over checkpoints, the same examples each time; stderr: of the last checkpoint, over examples. They "
         "answer different questions and are not added.",
@@ -128,10 +131,14 @@ def composite_rows(comparison: Comparison) -> Iterator[list[str]]:
     """A heading, then a row for each composite."""
     yield ["composite", *_SIDES, "difference", "95 % interval", "p", "detectable", "unpaired", "share of the variance"]
     for own in comparison.composites:
-        large = sorted(((share, task) for task, share in own.shares.items() if share >= LARGE_SHARE), reverse=True)
-        shares = ", ".join(f"{task.partition('/')[2]} {share:.0%}" for share, task in large[:4])
-        numbers = _number(own.paired.detectable), _number(own.unpaired_stderr)
-        yield [own.name, *_differences(own.first, own.second, own.paired), *numbers, shares]
+        numbers = _number(own.paired.detectable), _number(own.unpaired_stderr), largest_shares(own.shares)
+        yield [own.name, *_differences(own.first, own.second, own.paired), *numbers]
+
+
+def largest_shares(shares: Mapping[str, float]) -> str:
+    """The tasks that most of a composite's variance comes from."""
+    large = sorted(((share, task) for task, share in shares.items() if share >= LARGE_SHARE), reverse=True)
+    return ", ".join(f"{task.partition('/')[2]} {share:.0%}" for share, task in large[:4])
 
 
 def _differences(first: float, second: float, found: Difference) -> tuple[str, ...]:

@@ -4,8 +4,9 @@ Arrives: `Run`s with checkpoints.  Leaves: `TaskNoise`s.  It deliberately does n
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from miron_jax.report.comparison import LOWER_IS_BETTER
 from miron_jax.report.run_folder import Run, main_of
@@ -21,6 +22,9 @@ class TaskNoise:
     noise: tuple[Noise, ...]  # of each run
     stderr: tuple[float, ...]  # of each run's last step, over examples: another question than noise
     signal: float  # NaN for one run
+    shares: Mapping[
+        str, float
+    ]  # of a composite's error over examples: task -> its share of the variance, in the first run
     overtakes: int | None  # the second run's first step that is better than the first run's last one; None: none is
 
     @property
@@ -46,8 +50,8 @@ def training_noise(runs: Sequence[Run], last: int) -> list[TaskNoise]:
     for suite, entry in runs[0].results["suites"].items():
         for name in entry["composites"]:
             values = [{step: _number(_composite(run, suite, name)) for step, run in own.items()} for own in steps]
-            metric = _metric_of(runs[0], suite, name)
-            found.append(_noise_of(f"{suite}: {name}", metric, values, last))
+            metric, shares = _metric_of(runs[0], suite, name), _shares(runs[0], suite, name)
+            found.append(_noise_of(f"{suite}: {name}", metric, values, last, shares))
     return [own for own in found if any(noise.num_steps for noise in own.noise)]
 
 
@@ -58,6 +62,19 @@ def _metric_of(run: Run, suite: str, name: str) -> str:
     tasks = [run.tasks[task] for task in own.get("weights", ()) if task in run.tasks]
     named = own.get("metric") or next((known for known in sorted(LOWER_IS_BETTER) if known in name.split()), None)
     return named or (main_of(tasks[0]) if tasks else "composite")
+
+
+def _shares(run: Run, suite: str, name: str) -> dict[str, float]:
+    """(weight * stderr)² of each task's main metric, by their sum; {} if one is unknown."""
+    entry = _composite(run, suite, name)
+    own = entry if isinstance(entry, dict) else {}
+    metrics = {
+        task: own.get("metric") or main_of(run.tasks[task]) for task in own.get("weights", ()) if task in run.tasks
+    }
+    errors = {task: _number(run.tasks[task]["metrics"].get(metric))[1] for task, metric in metrics.items()}
+    squares = {task: (own["weights"][task] * error) ** 2 for task, error in errors.items()}
+    total = sum(squares.values())
+    return {task: square / total for task, square in squares.items()} if total and math.isfinite(total) else {}
 
 
 def _composite(run: Run, suite: str, name: str) -> object:
@@ -71,7 +88,13 @@ def _number(entry: object) -> tuple[float, float]:
     return math.nan if value is None else float(value), math.nan if stderr is None else float(stderr)
 
 
-def _noise_of(name: str, metric: str, values: Sequence[dict[int, tuple[float, float]]], last: int) -> TaskNoise:
+def _noise_of(
+    name: str,
+    metric: str,
+    values: Sequence[dict[int, tuple[float, float]]],
+    last: int,
+    shares: Mapping[str, float] = MappingProxyType({}),
+) -> TaskNoise:
     noises = [noise([value for value, _ in own.values()], last) for own in values]
     ends = [list(own.values())[-1] for own in values]
     overtakes = None
@@ -80,4 +103,4 @@ def _noise_of(name: str, metric: str, values: Sequence[dict[int, tuple[float, fl
         better = (step for step, (value, _) in values[1].items() if sign * (value - ends[0][0]) > 0)
         overtakes = next(better, None)
     means = [own.mean for own in noises]
-    return TaskNoise(name, metric, tuple(noises), tuple(stderr for _, stderr in ends), signal(means), overtakes)
+    return TaskNoise(name, metric, tuple(noises), tuple(stderr for _, stderr in ends), signal(means), shares, overtakes)
