@@ -7,7 +7,9 @@ import hashlib
 import io
 import json
 import math
+import os
 import re
+import threading
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -177,6 +179,21 @@ def test_report_alone_prints_what_there_is(tmp_path: Path, miron) -> None:
         assert ran.status == 0, ran.err
         assert "own/x" in ran.out
         assert "0.500" in ran.out
+
+
+def test_a_pipe_is_written_to_not_replaced(tmp_path: Path, miron) -> None:
+    """A rename would put a file in its place: /dev/null would be gone for all programs."""
+    run = write_run(tmp_path / "a", {"own/x": samples_of([1, 0])})
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    received: list[str] = []
+    reader = threading.Thread(target=lambda: received.append(pipe.read_text()))
+    reader.start()
+    ran = miron("report", str(run), f"--csv={pipe}")
+    reader.join(60)
+    assert ran.status == 0, ran.err
+    assert received[0].startswith("run,step,task")
+    assert pipe.is_fifo()
 
 
 @pytest.mark.parametrize("flag", ["html", "markdown", "csv"])

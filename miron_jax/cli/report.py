@@ -59,7 +59,10 @@ def _written(runs: "list[Run]") -> Iterator[tuple[str, int]]:
             )
     for name, path, text_of, _ in asked:
         content = text_of(runs).encode("utf-8", "replace")
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_bytes(content)
-        partial.replace(path)
+        if path.exists() and not path.is_file():  # a device or a pipe, which a rename would replace
+            path.write_bytes(content)
+        else:
+            partial = path.with_name(f".{path.name}.partial")
+            partial.write_bytes(content)
+            partial.replace(path)
         yield name, len(content)
