@@ -178,21 +178,42 @@ def _write_results(folder: Path) -> None:
         "metrics": {"accuracy": entry},
         "by": {"template": {"1": entry}},
     }
-    run = {"schema": 1, "config": {}, "suites": {}}
-    task = {"kind": "choice", "robustness": robustness, "baselines": {"random": 0.5}, "reference": {"m": 0.5}}
+    means = {name: {"value": 0.5, "stderr": 0.1, "ci95": [0.3, 0.7]} for name in ("accuracy", "bits_per_byte")}
+    task = {
+        "n": 2, "kind": "choice", "main": "accuracy", "section": None, "metrics": means, "robustness": robustness,
+        "baselines": {"random": 0.5, "human": None}, "human": [], "rescaled": None, "reference": {"m": 0.5}, "skipped": 0,
+        "profile": {"num_fewshot": 0, "categories": "pooled"}, "data": {"file": "a", "state": "as published"},
+    }  # fmt: skip
+    composite = {"value": 0.5, "stderr": 0.1, "ci95": [0.3, 0.7], "weights": {"mera-v1/parus": 1.0}, "missing": []}
+    run = {
+        "schema": 1, "config": {"model": "m"}, "environment": {"device": "cpu"}, "speed": {"requests": 2},
+        "suites": {"mera-v1": {"composites": {"all": composite}}, "eval-ua-tion": {"composites": {}}},
+    }  # fmt: skip
     (folder / "results.json").write_text(json.dumps({**run, "tasks": {"eval-ua-tion/a": task, "mera-v1/parus": task}}))
-    sample = {"meta": {"id": 0}, "options": [{"text": " 1"}, {"text": " 2"}], "prediction": 1, "generated": None}
-    _lines(folder / "samples/mera-v1/parus.jsonl", sample, {**sample, "meta": {"id": 1}})
+    option = {"text": " 1", "logprob": -1.5, "num_tokens": 1, "token_logprobs": [-1.5], "greedy": False}
+    sample = {
+        "id": 0, "row": 0, "prompt": "q", "prompt_sha256": "0", "meta": {"id": 0}, "options": [option, option],
+        "gold": 1, "prediction": 1, "correct": True, "generated": None, "metrics": {"accuracy": 1.0, "bits_per_byte": 0.5},
+    }  # fmt: skip
+    for name in ("mera-v1/parus", "eval-ua-tion/a"):
+        wrong = {**sample, "id": 1, "row": 1, "meta": {"id": 1}, "metrics": {"accuracy": 0.0, "bits_per_byte": 0.5}}
+        _lines(folder / f"samples/{name}.jsonl", sample, wrong)
 
 
 def _read_results(folder: Path) -> None:
+    from miron_jax.report.comparison import compare
     from miron_jax.report.console import console
+    from miron_jax.report.html.page import page_of
     from miron_jax.report.robustness_table import print_robustness
-    from miron_jax.report.run_folder import read_runs
+    from miron_jax.report.run_folder import read_runs, readable
     from miron_jax.tasks.mera.site import export
 
     export(folder, folder / "out.zip", "v1")
-    _quiet(lambda: print_robustness(console(), *read_runs([str(folder)])))
+    [run] = runs = read_runs([str(folder)])
+    with readable(runs):
+        _quiet(lambda: print_robustness(console(), run))
+        compare(run, run)
+        page_of(runs)
 
 
 def _write_journal(folder: Path) -> None:

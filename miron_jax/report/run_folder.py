@@ -81,7 +81,7 @@ def readable(runs: Sequence[Run]) -> Iterator[None]:
     """Turns what results.json of another version lacks into InputError."""
     try:
         yield
-    except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         where = runs[0].folder if len(runs) == 1 else f"one of {', '.join(run.folder for run in runs)}"
         raise InputError(
             f"{where}: its results.json is none of this version ({type(error).__name__}: {error!s:.80}): run eval again, or "
@@ -171,14 +171,15 @@ def _results(store: Store, below: str) -> JsonObject:
         schema = results.get("schema")
         for part in ("tasks", "suites", "config"):
             _mapping(results[part])
-    except (OSError, ValueError, KeyError) as error:
+        writer = results.get("environment", {}).get("packages", {}).get("miron-jax", "unknown")
+    except (OSError, ValueError, KeyError, AttributeError) as error:
         raise InputError(
             f"{store.name}/{name} is no results.json ({error!s:.120}): name the --output folder of a finished eval"
         ) from None
     if schema != SCHEMA:
         raise InputError(
             f"{store.name}/{name} has schema {schema!r}, expected {SCHEMA}: read it with the version that wrote it, "
-            f"{results.get('environment', {}).get('packages', {}).get('miron-jax', 'unknown')}, or run eval again"
+            f"{writer}, or run eval again"
         )
     return results
 
