@@ -39,6 +39,9 @@ def test_headline_change_and_place(tmp_path: Path) -> None:
         f"2 tasks, 109 examples in 9.0 s; numbers: {folder}/results.json",
         f"look at it: miron-jax report {folder} --html={folder}/report.html",
     ]
+    (spaced,) = read_runs([str(write_run(tmp_path / "a run", {"own/z": samples_of([1, 0])}))])
+    *_, look = closing_lines(spaced, None, False)
+    assert look == f"look at it: miron-jax report '{spaced.folder}' --html='{spaced.folder}/report.html'"
     alone = write_run(tmp_path / "alone", {"own/z": samples_of([1, 0])})
     (other,) = read_runs([str(alone)])
     headline, *rest = closing_lines(other, old, False)

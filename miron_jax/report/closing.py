@@ -5,6 +5,7 @@ Arrives: a finished `Run`, an earlier one.  Leaves: at most five lines.  It deli
 
 import contextlib
 import math
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,7 +51,7 @@ def closing_lines(run: Run, against: Run | None, is_asked: bool) -> Iterator[str
     num_examples = sum(task["n"] for task in run.tasks.values())
     yield f"{len(run.tasks)} tasks, {num_examples} examples in {seconds:.1f} s; numbers: {run.folder}/{RESULTS}"
     page = "report.html" if run.store.is_remote else f"{run.folder}/report.html"
-    yield f"look at it: miron-jax report {run.folder} --html={page}"
+    yield f"look at it: miron-jax report {shlex.quote(run.folder)} --html={shlex.quote(page)}"
 
 
 def _headline(run: Run) -> str:
