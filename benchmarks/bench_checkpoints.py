@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from absl import flags
-from common import environment, run, say
+from common import PRINTED, environment, run, say
 from flax import nnx
 
 from miron_jax.config import RunConfig
@@ -79,7 +79,7 @@ def cost(folder: Path) -> JsonObject:
         )
     )
     laps, start = [], time.perf_counter()
-    for step, outcome in evaluate_checkpoints(config, inputs, say):
+    for step, outcome in evaluate_checkpoints(config, inputs, PRINTED):
         write_results(config, outcome, 0.0, step)
         seconds = time.perf_counter() - start
         laps.append(

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from absl import flags
-from common import environment, run, say, seconds_of
+from common import PRINTED, environment, run, say, seconds_of
 from peers import PlainTorch
 
 from miron_jax.config import RunConfig
@@ -38,10 +38,10 @@ def main(_: Sequence[str]) -> None:
     config = RunConfig(FLAGS.model, ("gauntlet",), data_dir=(("", FLAGS.data_dir),), limit=FLAGS.limit)
     inputs = find_inputs(config)
     generation = Inputs([source for source in inputs.sources if source.task.kind == "generation"], {}, inputs.suites)
-    seconds, alone = seconds_of(lambda: evaluate(config, generation, say))
+    seconds, alone = seconds_of(lambda: evaluate(config, generation, PRINTED))
     alone_seconds = seconds - excluded_seconds(alone)
     say(f"generation tasks alone: {alone_seconds:.1f} s")
-    seconds, whole = seconds_of(lambda: evaluate(config, inputs, say))
+    seconds, whole = seconds_of(lambda: evaluate(config, inputs, PRINTED))
     seconds -= excluded_seconds(whole)
     say(f"everything: {seconds:.1f} s")
     document = summary(whole, seconds, alone, alone_seconds, peer_numbers(generation))

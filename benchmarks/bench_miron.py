@@ -202,7 +202,7 @@ class FullRun(NamedTuple):
 def run_full(inputs: Inputs) -> FullRun:
     """Everything that evaluate computes.  It compiles its programs anew each time; those seconds are excluded."""
     config = RunConfig(FLAGS.model, ("miron-gen",), items_per_category=FLAGS.items_per_category)
-    seconds, outcome = seconds_of(lambda: evaluate(config, inputs, lambda line: None))
+    seconds, outcome = seconds_of(lambda: evaluate(config, inputs))
     assert outcome.generation is not None
     excluded = {
         "load_seconds": outcome.load_seconds,

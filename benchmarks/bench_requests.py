@@ -90,7 +90,7 @@ def write_texts(folder: Path, requests: Path) -> None:
 
 def timed(config: RunConfig) -> Timed:
     start = time.perf_counter()
-    outcome = evaluate(config, find_inputs(config), lambda line: None)
+    outcome = evaluate(config, find_inputs(config))
     spent = time.perf_counter() - start
     return Timed(outcome, spent - outcome.load_seconds - outcome.speed.compile_seconds)
 

@@ -174,7 +174,7 @@ def pod() -> JsonObject:
     cost, limit, table = cost_model(model), length_limit(config, model), TokenBytes(tokenizer, model.vocab_size)
     setup = Setup(config, tokenizer, table, limit)
     kinds = [kind_of(source.task)(source, setup) for source in inputs.sources]
-    lengths, order = survey(kinds, cost)
+    lengths, _, order = survey(kinds, cost)
     parts = parts_of(kinds, order)
     hosts, totals, needed, sizes = FLAGS.devices // DEVICES_A_HOST, Totals(), 0.0, dict[int, int]()
     load, rows, sent, spent = (np.zeros(hosts) for _ in range(4))

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 
 from absl import flags
-from common import environment, run, say, seconds_of
+from common import PRINTED, environment, run, say, seconds_of
 
 from miron_jax.config import RunConfig
 from miron_jax.inputs import find_inputs
@@ -42,7 +42,7 @@ def main(_: Sequence[str]) -> None:
         for source in inputs.sources:
             totals = summarize_plan(replace(config, tasks=(source.task.name,)), inputs._replace(sources=[source]))
             tasks[source.task.name] = {"unique_tokens": totals.unique_tokens, "plain_tokens": totals.plain_tokens}
-        seconds, outcome = seconds_of(lambda: evaluate(config, inputs, say))
+        seconds, outcome = seconds_of(lambda: evaluate(config, inputs, PRINTED))
     for scores in outcome.tasks:
         assert isinstance(scores, PromptedScores)
         task = tasks[scores.source.task.name]

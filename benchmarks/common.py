@@ -28,6 +28,7 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import score_choices, score_continuation
 from miron_jax.prompting.prompts import Prompt, render
 from miron_jax.runtime.backend import set_backend_flags
+from miron_jax.runtime.progress import Lines
 from miron_jax.tasks import core
 from miron_jax.tokens.records import Requests, concatenate
 from miron_jax.tokens.requests import tokenize
@@ -157,7 +158,7 @@ class Engine:
 
     def __init__(self, model: Model, token_budget: int | None = None, max_lengths: int = 8):
         self.model = model
-        self.forward = Forward(model, token_budget, lambda line: print(f"  {line}", flush=True))
+        self.forward = Forward(model, token_budget, PRINTED)
         self.cost = cost_model(model.config, max_lengths)
 
     @property
@@ -259,6 +260,9 @@ def run_eval(output: str | Path, *flags: str) -> JsonObject:
 def say(line: str) -> None:
     """Print a line of progress without delay, also through a pipe."""
     print(line, flush=True)
+
+
+PRINTED = Lines(say)  # a run's sentences and details
 
 
 def environment() -> JsonObject:

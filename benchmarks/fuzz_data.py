@@ -26,6 +26,7 @@ from miron_jax.files.readers import Json, JsonObject
 from miron_jax.humans.annotations import PROJECTS, Columns, read_annotations, read_skills
 from miron_jax.humans.gold import rule_of
 from miron_jax.prompting.prompts import render
+from miron_jax.runtime.progress import Lines
 from miron_jax.tasks import core, eval_bundle, miron
 from miron_jax.tasks.gauntlet import programming, yaml_files
 from miron_jax.tasks.generators.eval_uation_gen.titles import read_articles
@@ -242,7 +243,7 @@ def _read_journal(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         store = Store(scratch)
         store.put(f"{FOLDER}/k/0-a-000001-{_checksum(content)}.npz", content)
-        with Journal(store, "k", "0", said.append):
+        with Journal(store, "k", "0", Lines(said.append)):
             if said:
                 raise InputError(said[0])
 

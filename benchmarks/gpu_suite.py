@@ -39,6 +39,7 @@ from absl import flags
 from agreement import TorchAnswers, compare, score_each
 from child import in_a_child
 from common import (
+    PRINTED,
     Answers,
     Engine,
     Work,
@@ -252,7 +253,7 @@ class Suite:
         )  # fmt: skip
         inputs = find_inputs(config, fetch=False)
         architecture = architecture_of(config, find_model(config, weights=False))
-        evaluation = Evaluation(config, inputs, architecture, lambda line: say(f"  {line}"), keep=True)
+        evaluation = Evaluation(config, inputs, architecture, PRINTED, keep=True)
         init_seconds, state = seconds_of(lambda: random_params(architecture.config, jnp.bfloat16, seed=0))  # type: ignore[arg-type]
         runs = []
         for _ in range(2):

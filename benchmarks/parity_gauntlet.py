@@ -29,7 +29,7 @@ import numpy as np
 import yaml
 from absl import flags
 from agreement import say_lists
-from common import Answers, environment, run, say
+from common import PRINTED, Answers, environment, run, say
 from peers import PlainTorch
 
 from miron_jax.config import RunConfig
@@ -245,7 +245,7 @@ def main(_: Sequence[str]) -> None:
         data_dir=(("", FLAGS.data_dir),), limit=FLAGS.limit, max_length=FLAGS.max_length,
     )  # fmt: skip
     inputs = find_inputs(config)
-    outcome = evaluate(config, inputs, say)
+    outcome = evaluate(config, inputs, PRINTED)
     say(f"this engine: {time.perf_counter() - start:.1f} s")
     tokenizer, torch = load_tokenizer(FLAGS.model), PlainTorch.load(FLAGS.model, "float32")
     torch.model.generation_config.eos_token_id = torch.model.config.eos_token_id

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from absl import flags
 from agreement import say_lists
-from common import environment, prepare, read_tasks, run, say, seconds_of
+from common import PRINTED, environment, prepare, read_tasks, run, seconds_of
 from peers import PlainTorch, first_difference, tokens_of
 
 from miron_jax.engine.generate import Generator
@@ -37,7 +37,7 @@ flags.DEFINE_float("tie", 1e-4, "Nats between two logits that count as equal.")
 def main(_: Sequence[str]) -> None:
     tokenizer, ends = load_tokenizer(FLAGS.model), eos_token_ids(FLAGS.model)
     prompts = make_prompts(tokenizer)
-    generator = Generator(load_model(Path(FLAGS.model), "float32"), tokenizer, ends, say=say)
+    generator = Generator(load_model(Path(FLAGS.model), "float32"), tokenizer, ends, progress=PRINTED)
     engine_seconds, texts = seconds_of(lambda: generator.run([TextRequest(ids, FLAGS.new_tokens) for ids in prompts]))
     torch = PlainTorch.load(FLAGS.model, "float32")
     torch_seconds, torch_tokens = seconds_of(lambda: [torch.greedy(ids, FLAGS.new_tokens, ends) for ids in prompts])

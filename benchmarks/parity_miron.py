@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from absl import flags
 from agreement import Verdicts, say_verdicts
-from common import environment, run, say, seconds_of
+from common import PRINTED, environment, run, say, seconds_of
 from miron_card import (
     TIE,
     TOLERANCE,
@@ -66,7 +66,7 @@ COLUMNS = {"items": 7, "seams": 7, "zeros": 7, **dict.fromkeys(NUMBERS, 19), "te
 def main(_: Sequence[str]) -> None:
     config = RunConfig(FLAGS.model, SUITES)
     inputs = sampled_evenly(find_inputs(config), FLAGS.items)
-    engine_seconds, outcome = seconds_of(lambda: evaluate(config, inputs, say))
+    engine_seconds, outcome = seconds_of(lambda: evaluate(config, inputs, PRINTED))
     tasks = [task for task in outcome.tasks if isinstance(task, ClozeScores)]
     twin = Twin.load(FLAGS.model)
     say(f"{'largest differences':26}" + "".join(f"{name:>{width}}" for name, width in COLUMNS.items()))

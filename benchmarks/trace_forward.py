@@ -25,7 +25,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from absl import flags
-from common import bare_matmuls, environment, joined, layer_kernels, prepare, read_tasks, run, say, seconds_of
+from common import PRINTED, bare_matmuls, environment, joined, layer_kernels, prepare, read_tasks, run, seconds_of
 
 from miron_jax.engine.batches import Shape, assemble
 from miron_jax.engine.forward import Forward
@@ -67,7 +67,7 @@ def main(_: Sequence[str]) -> None:
     works = [prepare(s, FLAGS.limit, tokenizer, config.num_positions) for s in read_tasks(FLAGS.data_dir, [FLAGS.task])]
     model = load_model(folder, FLAGS.dtype)
     plan = next(iter(plan_request_batches(iter([joined(works)]), cost_model(config), Totals()))).plan
-    forward = Forward(model, FLAGS.token_budget, say)
+    forward = Forward(model, FLAGS.token_budget, PRINTED)
     forward.compile(plan)
     shape, rows = full_batches(plan, forward)
     program = forward._program(shape)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from absl import flags
-from common import environment, run, say, seconds_of
+from common import PRINTED, environment, run, say, seconds_of
 from device_clock import DeviceClock
 
 from miron_jax.config import RunConfig
@@ -42,7 +42,7 @@ def main(_: Sequence[str]) -> None:
     inputs = find_inputs(config, fetch=False)
     architecture = architecture_of(config, find_model(config))
     state = load_model(Path(FLAGS.model), FLAGS.dtype).state
-    evaluation = Evaluation(config, inputs, architecture, say, keep=False)
+    evaluation = Evaluation(config, inputs, architecture, PRINTED, keep=False)
     evaluation.score(state)
     with DeviceClock() as clock:
         begun = time.perf_counter()

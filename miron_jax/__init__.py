@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from miron_jax.runtime.backend import set_backend_flags
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Evaluator",
     "Head",

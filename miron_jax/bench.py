@@ -11,7 +11,7 @@ import resource
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import jax
@@ -31,6 +31,7 @@ from miron_jax.planning.request_batches import Totals, plan_request_batches
 from miron_jax.report.bench_table import Bench, Bucket, Layout
 from miron_jax.run import RunTasks
 from miron_jax.runtime.devices import Device, Placement
+from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.task_kinds.kinds import kind_of
 from miron_jax.tokens.records import Requests
 
@@ -38,17 +39,17 @@ SECONDS = 60.0  # about how long the timed batches of one layout take
 SQUARE_ON_CPU, SQUARE = 2048, 8192  # rows and columns of the matrices that measure the peak rate
 
 
-def measure(config: RunConfig, inputs: Inputs, say: Callable[[str], None]) -> Bench:
+def measure(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> Bench:
     """Measure scoring on the first request batch of `eval`, without generation.  Raises InputError."""
     if not any(kind_of(source.task).scores_spans for source in inputs.sources):
         raise InputError("--tasks: all of these generate texts, and bench times scoring: name a task with choices")
     files = find_model(config)
     architecture, placement = architecture_of(config, files), Placement.choose(config.sharding, config.mesh)
-    first = next(rounds(config, files, say, lambda checkpoint: False))
-    _, state = next(loaded(architecture, config, first, placement))
+    first = next(rounds(config, files, progress, lambda checkpoint: False))
+    _, state = next(loaded(architecture, config, first, placement, progress))
     model = Model(architecture.config, architecture.network, state, placement, config.attention)
     peak = matmul_rate(config.dtype, placement.device)
-    say(f"{peak / 1e9:.0f} GFLOP/s in a large {config.dtype} product on {placement.device.device_kind}")
+    progress.say(f"{peak / 1e9:.0f} GFLOP/s in a large {config.dtype} product on {placement.device.device_kind}")
 
     cost, totals = cost_model(model.config), Totals()
     start = time.perf_counter()
@@ -61,7 +62,7 @@ def measure(config: RunConfig, inputs: Inputs, say: Callable[[str], None]) -> Be
     flops = useful_flops(model.config, plan)
 
     def time_layout(name: str, layout: Plan) -> Layout:
-        say(f"{name} ...")
+        progress.say(f"{name} ...")
         forward = Forward(model, config.token_budget, id_sets=tasks.setup.table.id_sets)
         return _layout(name, layout, forward, flops / (peak * placement.devices))
 

@@ -20,7 +20,17 @@ Dtype = Literal["float32", "bfloat16"]
 HumanBaseline = Literal["A", "B"]
 Kind = Literal["string", "integer", "float", "bool", "enum", "list"]
 Topic = Literal[
-    "model", "tasks", "output", "devices", "hosts", "export", "annotations", "submission", "comparison", "sampling"
+    "model",
+    "tasks",
+    "output",
+    "screen",
+    "devices",
+    "hosts",
+    "export",
+    "annotations",
+    "submission",
+    "comparison",
+    "sampling",
 ]
 AXES = ("data", "fsdp", "model")
 _STEPS = re.compile(r"latest|\d+(,\d+)*|\d*:\d*(:[1-9]\d*)?", re.ASCII)
@@ -40,6 +50,7 @@ class Setting:
     over: float | None = None  # a valid value is greater
     identity: bool = True  # another value makes another run
     is_path: bool = False  # names files; the paths, not the contents, may differ between hosts
+    everyday: bool = False  # --help tells of it; --helpfull of all
 
 
 def setting(default: Any, topic: Topic, help: str, *, flag_default: Any = MISSING, **more: Any) -> Any:
@@ -62,6 +73,7 @@ class RunConfig:
         "comes with the package; package.module:factory: a Flax model of your own.",
         flag_default="demo",
         is_path=True,
+        everyday=True,
     )
     tasks: tuple[str, ...] = setting(
         MISSING,
@@ -69,9 +81,10 @@ class RunConfig:
         "Suites, tasks or globs: core, core/arc_easy, core/arc_*; absent: core, miron-gen for the demo model, or what "
         "--icl_tasks, --task_path and --requests bring.",
         flag_default=None,
+        everyday=True,
     )
     tokenizer: str | None = setting(
-        None, "model", "Tokenizer folder or hub id; the model's own when absent.", is_path=True
+        None, "model", "Tokenizer folder or hub id; the model's own when absent.", is_path=True, everyday=True
     )
     data_dir: tuple[tuple[str, str], ...] = setting(  # (suite, folder); suite "" stands for every suite
         (),
@@ -79,6 +92,7 @@ class RunConfig:
         "Folder with the data files, or suite=folder pairs; fetched and cached when absent.",
         flag_default=None,
         is_path=True,
+        everyday=True,
     )
     icl_tasks: str | None = setting(
         None, "tasks", "A gauntlet of your own: llm-foundry's tasks.yaml; its suite is own-gauntlet.", is_path=True
@@ -91,6 +105,7 @@ class RunConfig:
         "tasks",
         "YAML files of tasks of your own, or folders of them; their suite is own.",
         is_path=True,
+        everyday=True,
     )
     requests: str | None = setting(
         None,
@@ -98,19 +113,23 @@ class RunConfig:
         "Folder of a frozen request set: requests.jsonl, or what olmo-eval or lm-eval saved; its suite is requests.",
         is_path=True,
     )
-    limit: int | None = setting(None, "tasks", "First n examples of each task, after the suite's own shuffle.", low=1)
+    limit: int | None = setting(
+        None, "tasks", "Only the first n examples of each task, after the suite's own shuffle.", low=1, everyday=True
+    )
     until: str | None = setting(
         None,
         "sampling",
         "Run examples in a random order until this is known: ci<=0.01 (half of the 95 % interval), or decided (who is "
         "better, this model or the run of --against); alone for each task, or behind a name: CORE:ci<=0.01. "
         "Of compare, decided alone: after how many examples a run would have known.",
+        everyday=True,
     )
     budget: float | None = setting(
         None,
         "sampling",
         "Unique tokens to spend, about: examples in a random order, more of the tasks that say more for them.",
         over=0.0,
+        everyday=True,
     )
     output: str = setting(
         "miron-results",
@@ -118,6 +137,7 @@ class RunConfig:
         "Folder for results.json and samples; of bench and humans, for theirs.",
         identity=False,
         is_path=True,
+        everyday=True,
     )
     save_requests: bool = setting(
         False,
@@ -146,13 +166,15 @@ class RunConfig:
         "--output. Of verify: a file of an oracle's numbers.",
         identity=False,
         is_path=True,
+        everyday=True,
     )
-    dtype: Dtype = setting("float32", "devices", "Dtype of weights and matmuls; sums are float32.")
+    dtype: Dtype = setting("float32", "devices", "Dtype of weights and matmuls; sums are float32.", everyday=True)
     sharding: Sharding = setting(
         "pmap",
         "devices",
         "pmap: every device has the weights and rows of its own; mesh: weights are split over --mesh.",
         identity=False,
+        everyday=True,
     )
     mesh: tuple[tuple[str, int], ...] = setting(  # (axis, devices along it)
         (),
@@ -161,6 +183,7 @@ class RunConfig:
         "parallel).",
         flag_default=None,
         identity=False,
+        everyday=True,
     )
     attention: str | None = setting(
         None,
@@ -196,12 +219,17 @@ class RunConfig:
         "model",
         "Of a training run's folder: latest, 1000,2000 or first:last:stride; absent: every step.",
         identity=False,
+        everyday=True,
     )
     watch: bool = setting(
-        False, "model", "Score steps as they come, until none has for --watch_timeout.", identity=False
+        False,
+        "model",
+        "Score checkpoints as they appear, until none has appeared for --watch_timeout seconds.",
+        identity=False,
+        everyday=True,
     )
     watch_timeout: float = setting(
-        3600.0, "model", "Seconds without a new step that end --watch.", over_seconds=0.0, identity=False
+        3600.0, "model", "Seconds without a new checkpoint after which --watch ends.", over_seconds=0.0, identity=False
     )
     tensorboard: str | None = setting(
         None, "output", "Folder for TensorBoard's event files.", identity=False, is_path=True
@@ -228,6 +256,7 @@ class RunConfig:
         "output",
         "Use a folder that holds a run of this configuration; --noresume wants an empty one.",
         identity=False,
+        everyday=True,
     )
     allow_code_execution: bool = setting(
         False, "tasks", "Run programs that the model writes, in a sandbox (bubblewrap)."

@@ -29,6 +29,7 @@ from miron_jax.report.output import check_output, steps_there, write_results, wr
 from miron_jax.report.results import results_of, strict
 from miron_jax.run import Evaluation
 from miron_jax.runtime.backend import check_backend_flags
+from miron_jax.runtime.progress import Lines
 from miron_jax.session import Session, architecture_with, files_of, state_of
 from miron_jax.tokens.records import Requests
 
@@ -83,7 +84,7 @@ class Evaluator:
         self._loggers = open_loggers(self.config)
         self._files = files_of(model, self.config)
         inputs, architecture = find_inputs(self.config), architecture_with(model, self._files, tokenizer, self.config)
-        self.evaluation = Evaluation(self.config, inputs, architecture, say, row_axes=row_axes)
+        self.evaluation = Evaluation(self.config, inputs, architecture, Lines(say), row_axes=row_axes)
 
     def run(self, params: Any = None, step: int | None = None) -> dict[str, Any]:
         """Score these weights and return the document of results.json.  Raises InputError, SelfCheckFailed.

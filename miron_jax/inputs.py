@@ -5,10 +5,12 @@ models.
 """
 
 from pathlib import Path
+from typing import NamedTuple
 
 from miron_jax import demo
 from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import data_state
+from miron_jax.definitions.records import AnyTask, Suite
 from miron_jax.errors import InputError
 from miron_jax.evaluation.records import Inputs
 from miron_jax.files.places import public
@@ -18,23 +20,41 @@ from miron_jax.task_kinds.kinds import kind_of
 from miron_jax.tasks import registry, text
 
 
-def find_inputs(config: RunConfig, fetch: bool = True, runs: bool = True) -> Inputs:
-    """Find and read the data of every selected task.
+class Selected(NamedTuple):
+    """The tasks of a run, before their data are looked for."""
 
-    `fetch`: download absent files.  `runs`: False if the run is only planned.  A task without a file is left out if its
-    suite was selected; raises InputError if the task itself was, or if no task is left.
-    """
+    suites: list[Suite[AnyTask]]  # that a selected task belongs to
+    names: set[str]  # of the tasks
+    by_name: set[str]  # those that the user named, whose data must be there
+
+    @property
+    def tasks(self) -> list[AnyTask]:
+        return [task for suite in self.suites for task in suite.tasks if task.name in self.names]
+
+
+def select_tasks(config: RunConfig) -> Selected:
+    """The tasks that --tasks names.  Raises InputError."""
     own = (config.icl_tasks, config.eval_gauntlet, config.task_path or (), config.requests)
     all_suites = registry.suites(*own, _texts(config), config.stride)
     selection = registry.select(",".join(config.tasks), all_suites)
     names = {task.name for task in selection.tasks}
     suites = [suite for suite in all_suites.values() if any(task.name in names for task in suite.tasks)]
+    return Selected(suites, names, set(selection.by_name))
+
+
+def find_inputs(config: RunConfig, fetch: bool = True, runs: bool = True, selected: Selected | None = None) -> Inputs:
+    """Find and read the data of every selected task.
+
+    `fetch`: download absent files.  `runs`: False if the run is only planned.  `selected`: what `select_tasks` gave.  A task
+    without a file is left out if its suite was selected; raises InputError if the task itself was, or if no task is left.
+    """
+    suites, names, by_name = selected or select_tasks(config)
     sources, missing = [], {}
     for suite in suites:
         folder = suite.locate(suite.named_folder(config.data_dir), fetch)
         for task in (task for task in suite.tasks if task.name in names):
             data = data_state(task, folder)
-            if data.state == "missing" and task.name not in selection.by_name:
+            if data.state == "missing" and task.name not in by_name:
                 assert task.file is not None
                 missing[task.name] = task.file.below(folder)
             else:

@@ -51,6 +51,7 @@ from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import Journal
+from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.task_kinds.interface import Setup, TaskKind
 from miron_jax.task_kinds.kinds import kind_of
 from miron_jax.tokens.records import LengthLimit
@@ -58,6 +59,7 @@ from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import resolve_bos
 
 SCORING_PROGRAMS = 8  # at most so many row lengths in a run, each compiled once
+_FLOPS = (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9))
 GENERATION_PROGRAMS = 2  # fewer in a run that generates long texts, for prefill and steps
 
 
@@ -91,30 +93,43 @@ class RunTasks(NamedTuple):
         has more rounds than this one."""
         generates = any(kind.generates and not kind.scores_spans for kind in self.kinds)
         cost = cost_model(self.model, SCORING_PROGRAMS - (GENERATION_PROGRAMS if generates else 0))
-        lengths, order = survey(self.kinds, cost, several)
+        lengths, totals.expected, order = survey(self.kinds, cost, several)
         requests = join(parts_of(self.kinds, order), waiting, self.model.vocab_size)
         for batch in plan_request_batches(requests, cost, totals, lengths, self.setup.table.id_sets):
             totals.useful_flops += useful_flops(self.model, batch.plan)
             yield batch
+        totals.expected = totals.plain_tokens
 
 
-def summarize_plan(config: RunConfig, inputs: Inputs) -> Totals:
+def cost_of(totals: Totals) -> str:
+    """What a run computes with each weights, in a sentence; estimated while only a part of it is planned."""
+    counts = (totals.unique_tokens, totals.plain_tokens, totals.useful_flops)
+    unique, plain, flops = (count / totals.share for count in counts)
+    unit, size = next((own for own in _FLOPS if flops >= own[1]), _FLOPS[-1])
+    return (
+        f"{'' if totals.share == 1 else 'about '}{unique:,.0f} unique tokens of {plain:,.0f} to compute, "
+        f"{flops / size:,.3g} {unit} ({plain / max(1.0, unique):.1f} times fewer than one row a request)"
+    )
+
+
+def summarize_plan(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> Totals:
     """Tokenize and plan without a device or weights."""
     tasks, totals = RunTasks.of(config, inputs, architecture_of(config, find_model(config, weights=False))), Totals()
-    deque(tasks.request_batches(totals, deque(maxlen=1)), maxlen=0)
+    for _ in tasks.request_batches(totals, deque(maxlen=1)):
+        progress.advance("planning", totals.plain_tokens, totals.expected, "tokens")
+    progress.advance("planning", 1, 1)
     return totals
 
 
-def evaluate(config: RunConfig, inputs: Inputs, say: Callable[[str], None]) -> Outcome:
+def evaluate(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> Outcome:
     """Score every task with the model's only checkpoint, or with its last one."""
-    return list(evaluate_checkpoints(config, inputs, say))[-1][1]
+    return list(evaluate_checkpoints(config, inputs, progress))[-1][1]
 
 
 def evaluate_checkpoints(
     config: RunConfig,
     inputs: Inputs,
-    say: Callable[[str], None],
-    progress: Callable[[int, int], None] = lambda done, planned: None,
+    progress: Progress = SILENT,
     is_scored: Callable[[Checkpoint, Answers | None], bool] = lambda checkpoint, answers: False,
     store: Store | None = None,
     hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
@@ -130,24 +145,25 @@ def evaluate_checkpoints(
     evaluation: Evaluation | None = None
     checkpoints, placement = checkpoints_of(config, model), Placement.choose(config.sharding, config.mesh)
     if placement.how == "mesh" and placement.size(*AXES) < jax.local_device_count():
-        say(f"--mesh takes {placement.size(*AXES)} of this host's {jax.local_device_count()} devices")
+        progress.say(f"--mesh takes {placement.size(*AXES)} of this host's {jax.local_device_count()} devices")
     is_own = model.own_model is not None
-    for group in rounds(config, model, say, lambda checkpoint: not is_own and is_scored(checkpoint, None), hosts):
+    for group in rounds(config, model, progress, lambda checkpoint: not is_own and is_scored(checkpoint, None), hosts):
         evaluation = evaluation or Evaluation(
             config,
             inputs,
             architecture_of(config, model),
-            say,
+            progress,
             keep=config.watch or len(checkpoints) > 1,
             placement=placement,
             store=store,
             hosts=hosts,
         )
-        for checkpoint, state in loaded(evaluation.architecture, config, group, placement):
+        for checkpoint, state in loaded(evaluation.architecture, config, group, placement, progress):
             load_seconds = time.perf_counter() - start
             at_step = "" if checkpoint.step is None else f" at step {checkpoint.step}"
-            say(f"loaded {public(config.model)}{at_step} in {load_seconds:.1f} s")
-            outcome = evaluation.score(state, load_seconds, progress, checkpoint, partial(is_scored, checkpoint))
+            tell = progress.detail if checkpoint.step is None else progress.say
+            tell(f"loaded {public(config.model)}{at_step} in {load_seconds:.1f} s")
+            outcome = evaluation.score(state, load_seconds, checkpoint, partial(is_scored, checkpoint))
             del state
             if outcome is not None:
                 yield checkpoint.step, outcome
@@ -169,7 +185,7 @@ class Evaluation:
         config: RunConfig,
         inputs: Inputs,
         architecture: Architecture,
-        say: Callable[[str], None] = lambda line: None,
+        progress: Progress = SILENT,
         keep: bool = True,
         row_axes: tuple[str, ...] = (),
         placement: Placement | None = None,
@@ -179,7 +195,13 @@ class Evaluation:
         """`keep`: keep requests and plans for the next weights.  `row_axes`: axes of the weights' mesh that rows are split
         over.  `placement`: of weights that the engine has loaded.  `store`: keeps finished scores and texts for a run that
         is resumed.  `hosts`: share the work.  Raises InputError."""
-        self.config, self.inputs, self.architecture, self.say, self.keep = config, inputs, architecture, say, keep
+        self.config, self.inputs, self.architecture, self.progress, self.keep = (
+            config,
+            inputs,
+            architecture,
+            progress,
+            keep,
+        )
         self.row_axes, self.placement, self.store, self.hosts = row_axes, placement, store, hosts
         self._detox = import_from(config.detox_scorer, "--detox_scorer", 2) if config.detox_scorer else None
         self._num_scored = 0  # weights so far
@@ -192,7 +214,7 @@ class Evaluation:
         if self._samples:
             self._sampling()  # raises before weights are loaded
         if config.save_requests and store is not None and hosts.is_first:
-            save_requests(self._tasks.kinds, store, say)
+            save_requests(self._tasks.kinds, store, progress)
         self._planned: list[tuple[Part, RequestBatch]] = []
         self._totals: Totals | None = None  # None: the run is not yet planned to its end
         self._engine: _Engine | None = None
@@ -201,7 +223,6 @@ class Evaluation:
         self,
         state: Any,
         load_seconds: float = 0.0,
-        progress: Callable[[int, int], None] = lambda done, planned: None,
         checkpoint: Checkpoint = Checkpoint(None, None),  # noqa: B008 - frozen
         is_scored: Callable[[Answers], bool] = lambda answers: False,
     ) -> Outcome | None:
@@ -217,15 +238,15 @@ class Evaluation:
             self._num_scored += 1
             answers = check.probe(model) if isinstance(config, OwnModel) else None
             if answers is not None and self.hosts.agree(f"scored/{self._num_scored}", is_scored(answers)):
-                self.say(f"step {checkpoint.step} is scored already")
+                self.progress.say(f"step {checkpoint.step} is scored already")
                 return None
             engine = self._engine_with(model)
             weights = weights_fingerprint(model.on_one_device.state)
             warnings = [] if isinstance(config, OwnModel) else implausible(model.on_one_device.state)
             for line in warnings:
-                self.say(line)
+                self.progress.say(line)
             with self._journal(model, weights, answers) as journal:
-                outcome = self._score(engine, check, journal, load_seconds, progress, checkpoint)
+                outcome = self._score(engine, check, journal, load_seconds, checkpoint)
         return outcome and outcome._replace(
             weights=weights,
             answers=answers,
@@ -238,8 +259,8 @@ class Evaluation:
     def _engine_with(self, model: Model) -> _Engine:
         """The engine with the weights of this model, and with new counts of speed."""
         if self._engine is None:
-            forward = Forward(model, self.config.token_budget, self.say, self._tasks.setup.table.id_sets)
-            generator = Generator(model, self.architecture.tokenizer, self.architecture.eos_ids, say=self.say)
+            forward = Forward(model, self.config.token_budget, self.progress, self._tasks.setup.table.id_sets)
+            generator = Generator(model, self.architecture.tokenizer, self.architecture.eos_ids, progress=self.progress)
             self._engine = _Engine(forward, generator)
         forward, generator = self._engine
         forward.model = generator.model = model
@@ -267,12 +288,12 @@ class Evaluation:
             return
         if answers is not None:
             is_global = model.placement.is_global
-            key = key_with_answers(self.hosts, name, self.store, key, answers, is_global, self.say)
-        with Journal(self.store, key, str(self.hosts.index), self.say) as journal:
+            key = key_with_answers(self.hosts, name, self.store, key, answers, is_global, self.progress)
+        with Journal(self.store, key, str(self.hosts.index), self.progress) as journal:
             journal.seconds += time.perf_counter() - start
             self.hosts.on_leave = journal.flush
             if journal.num_known:
-                self.say(f"{journal.num_known} scores and texts are there already")
+                self.progress.say(f"{journal.num_known} scores and texts are there already")
             yield journal
 
     def _score(
@@ -281,7 +302,6 @@ class Evaluation:
         check: SelfCheck,
         journal: Journal | None,
         load_seconds: float,
-        progress: Callable[[int, int], None],
         checkpoint: Checkpoint,
     ) -> Outcome | None:
         kinds, name = self._tasks.kinds, str(self._num_scored)
@@ -291,7 +311,7 @@ class Evaluation:
         def advance(tokens: int) -> None:
             nonlocal done
             done += tokens
-            progress(done, totals.unique_tokens)
+            self.progress.advance("scoring", done, totals.unique_tokens / totals.share, "tokens")
 
         waiting: deque[Part] = deque()  # parts that are tokenized and not yet scored
         sampling = self._sampling() if self._samples else None
@@ -303,13 +323,14 @@ class Evaluation:
                 part_scores = iter(scores)
                 for piece in waiting.popleft():
                     kinds[piece.task].take(tasks[piece.task], piece, list(islice(part_scores, len(piece.requests))))
+        self.progress.advance("scoring", done, done, "tokens")
         if self.keep and not self._samples:
             self._totals = totals
-        generate_texts(kinds, tasks, engine.generator, journal, self.hosts, name)
+        generate_texts(kinds, tasks, engine.generator, journal, self.hosts, name, self.progress)
         model = engine.forward.model
         if self.hosts.is_first or (model.placement and model.placement.is_global):  # on a mesh over hosts all take part
             for kind, task in zip(kinds, tasks, strict=True):
-                kind.score_in_turn(task, model, check, self.say)
+                kind.score_in_turn(task, model, check, self.progress)
         if not self.hosts.is_first:
             return None
         for task in tasks:
@@ -341,7 +362,11 @@ class Evaluation:
                 yield batch
             return
         self._planned = []
-        for batch in self._tasks.request_batches(totals, waiting, self._samples):
+        for i, batch in enumerate(self._tasks.request_batches(totals, waiting, self._samples)):
+            if not i and not self._samples:
+                self.progress.say(cost_of(totals))
+            self.progress.advance("planning", totals.plain_tokens, totals.expected, "tokens")
             if self.keep and not self._samples:
                 self._planned.append((waiting[-1], batch))
             yield batch
+        self.progress.advance("planning", 1, 1)

@@ -7,7 +7,7 @@ know tasks or files of results.
 import io
 import json
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple
 from functools import cached_property
@@ -47,6 +47,7 @@ from miron_jax.runtime.backend import check_backend_flags
 from miron_jax.runtime.devices import Placement, with_auto_axes
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import Journal
+from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.tokenizers import load_tokenizer
 
@@ -68,7 +69,7 @@ class Session:
         tokenizer: Any,
         params: Any,
         config: RunConfig,
-        say: Callable[[str], None] = lambda line: None,
+        progress: Progress = SILENT,
         store: Store | None = None,
         hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
     ) -> None:
@@ -81,13 +82,15 @@ class Session:
         placement = Placement.of_loaded(state, placement, is_own=isinstance(config_of_model, OwnModel))
         self.totals, self.check = Totals(), SelfCheck(tolerance_of(config_of_model, state, config.dtype))
         self.model = Model(config_of_model, self.architecture.network, state, placement, config.attention)
-        self._store, self._hosts, self._num_calls, self._say = store, hosts, 0, say
+        self._store, self._hosts, self._num_calls, self._progress = store, hosts, 0, progress
         with jax.default_matmul_precision("highest"):
             if isinstance(config_of_model, OwnModel):
                 check_own_model(config_of_model, self.model.on_one_device.state, self.check.tolerance)
             self._journal = None if store is None else self._open_journal(store, config.dtype)
-            self.forward = Forward(self.model, config.token_budget, say)
-            self.generator = Generator(self.model, self.architecture.tokenizer, self.architecture.eos_ids, say=say)
+            self.forward = Forward(self.model, config.token_budget, progress)
+            self.generator = Generator(
+                self.model, self.architecture.tokenizer, self.architecture.eos_ids, progress=progress
+            )
 
     def scores(self, requests: Requests) -> list[Score]:
         """The scored span of each request, in their order.  Raises InputError, SelfCheckFailed."""
@@ -162,10 +165,10 @@ class Session:
         key = agreed_key(hosts, "session", self.model, self.architecture, self.weights, dtype)
         if isinstance(self.model.config, OwnModel):
             answers = self.check.probe(self.model)
-            key = key_with_answers(hosts, "session", store, key, answers, placement.is_global, self._say)
+            key = key_with_answers(hosts, "session", store, key, answers, placement.is_global, self._progress)
         if placement.is_global and not hosts.is_first:
             return None
-        journal = Journal(store, key, str(hosts.index), self._say).__enter__()
+        journal = Journal(store, key, str(hosts.index), self._progress).__enter__()
         hosts.on_leave = journal.flush
         return journal
 

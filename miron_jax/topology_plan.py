@@ -10,7 +10,7 @@ communication is not.  None of it is a measured time.
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -45,6 +45,7 @@ from miron_jax.report.topology_table import Program, TopologyPlan, gigabytes
 from miron_jax.run import RunTasks
 from miron_jax.runtime.devices import FSDP, MODEL, Placement, Tree
 from miron_jax.runtime.hlo import cycles_of, kernel_calls, sends
+from miron_jax.runtime.progress import Progress
 from miron_jax.runtime.topology import chip_of, described_devices, described_placement, larger
 from miron_jax.task_kinds.interface import TaskScores
 from miron_jax.tokens.records import Requests
@@ -52,14 +53,12 @@ from miron_jax.tokens.records import Requests
 FULL = 0.9  # share of a chip's memory that weights alone may take in a mesh that is proposed
 FLOAT32_PASSES = 6  # bfloat16 products of one float32 product at "highest" precision
 
-Say = Callable[[str], None]
-
 
 class DoesNotFit(Exception):
     """Weights or a program of the smallest batch need more memory than a chip has."""
 
 
-def plan_on_topology(config: RunConfig, inputs: Inputs, topology: str, say: Say) -> TopologyPlan:
+def plan_on_topology(config: RunConfig, inputs: Inputs, topology: str, progress: Progress) -> TopologyPlan:
     """Compile every program that `eval` would run on these chips.
 
     Raises InputError for an unknown topology, a mesh that is larger, and a model that does not fit, with the smallest mesh
@@ -72,9 +71,9 @@ def plan_on_topology(config: RunConfig, inputs: Inputs, topology: str, say: Say)
     tasks = RunTasks.of(config, inputs, architecture)
     with jax.default_matmul_precision("highest"):
         try:
-            return _Planner(config, architecture, tasks, topology, placement, say).plan(inputs)
+            return _Planner(config, architecture, tasks, topology, placement, progress).plan(inputs)
         except DoesNotFit as problem:
-            remedy = _smallest_mesh(config, architecture, tasks, inputs, topology, say)
+            remedy = _smallest_mesh(config, architecture, tasks, inputs, topology, progress)
             raise InputError(
                 f"--topology={topology}: {public(config.model)} does not fit: {problem}; {remedy}"
             ) from problem
@@ -90,15 +89,15 @@ class _Planner:
         tasks: RunTasks,
         topology: str,
         placement: Placement,
-        say: Say,
+        progress: Progress,
     ) -> None:
         """Raises DoesNotFit for weights that are larger than a chip's memory."""
-        self.config, self.architecture, self.tasks, self.topology, self.say = (
+        self.config, self.architecture, self.tasks, self.topology, self.progress = (
             config,
             architecture,
             tasks,
             topology,
-            say,
+            progress,
         )
         self.chip = chip_of(placement.device)
         state = _shapes(architecture, config, placement)
@@ -109,7 +108,7 @@ class _Planner:
             )
         self.placement = replace(placement, taken=self.weights)
         self.model = Model(architecture.config, architecture.network, state, self.placement, config.attention)
-        self.forward = Forward(self.model, config.token_budget, say, tasks.setup.table.id_sets)
+        self.forward = Forward(self.model, config.token_budget, progress, tasks.setup.table.id_sets)
         self.programs: list[Program] = []
         self._halved: set[int] = set()  # row lengths whose batches did not fit
 
@@ -202,7 +201,9 @@ class _Planner:
         ]
         if not requests:
             return
-        generator = Generator(self.model, self.architecture.tokenizer, self.architecture.eos_ids, say=self.say)
+        generator = Generator(
+            self.model, self.architecture.tokenizer, self.architecture.eos_ids, progress=self.progress
+        )
         with _refused("a program of generation"):
             calls = generator.compile(requests)
         admissions = sum(count for key, count in calls.items() if key[0] == "admit") * self.placement.shards
@@ -228,7 +229,7 @@ class _Planner:
         for index, scores in tasks.items():
             kind = self.tasks.kinds[index]
             with _refused("the cache of a dialogue"):
-                text = kind.growing_text(scores, self.model, self.say)
+                text = kind.growing_text(scores, self.model, self.progress)
             if text is not None and text.program is not None:
                 # At least one read for a turn's question and one for each of its choices.
                 calls = sum(len(example.continuations) for example in kind.source.examples[: self.config.limit])
@@ -358,7 +359,7 @@ def _unknown(requests: Requests) -> list[Score]:
 
 
 def _smallest_mesh(
-    config: RunConfig, architecture: Architecture, tasks: RunTasks, inputs: Inputs, topology: str, say: Say
+    config: RunConfig, architecture: Architecture, tasks: RunTasks, inputs: Inputs, topology: str, progress: Progress
 ) -> str:
     """What to do about a model that does not fit: the smallest mesh of these chips that holds it and all programs."""
     if isinstance(architecture.config, OwnModel):
@@ -375,7 +376,7 @@ def _smallest_mesh(
                 if weights > FULL * chip_of(placement.device).memory:
                     continue
                 with suppress(DoesNotFit):
-                    _Planner(config, architecture, tasks, name, placement, say).plan(inputs)
+                    _Planner(config, architecture, tasks, name, placement, progress).plan(inputs)
                     flags = ",".join(f"{axis}={size}" for axis, size in mesh)
                     return f"the smallest mesh that does: --topology={name} --sharding=mesh --mesh={flags}"
         size //= 2

@@ -54,6 +54,10 @@ class Verified(NamedTuple):
     def wrong(self) -> list[Difference]:
         return [own for own in self.differences if not own.largest <= self.tolerance]
 
+    def json(self) -> JsonObject:
+        ways = [difference._asdict() for difference in self.differences]
+        return {"tokens": self.tokens, "tolerance": self.tolerance, "differences": ways}
+
 
 def texts_for(trained_length: int | None) -> list[str]:
     """The fixed texts, and one about as long as the model was trained at, at most 1,000 tokens: windows, positions far

@@ -16,6 +16,7 @@ from miron_jax.files.store import Store
 from miron_jax.model.own import OwnModel, check_own_model
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.journal import FOLDER, key_of_answers
+from miron_jax.runtime.progress import Lines
 from tests.tiny_model import make_tokenizer
 from tests.tolerances import TOKEN
 
@@ -130,7 +131,7 @@ def test_a_damaged_record_of_answers_is_nobodys(tmp_path: Path) -> None:
     assert key_of_answers(store, "k", answers((-1.0,), "b", "two")) == "k-a"
     for content in ("[", "[1]", "{}", "[null, null, 3, 1]", '[null, "a", ["x"], 1]', "[" * 5000):
         (tmp_path / FOLDER / "k-a" / "answers.json").write_text(content)
-        assert key_of_answers(store, "k", answers((-1.0,), "b", "two"), said.append) == "k-b"
+        assert key_of_answers(store, "k", answers((-1.0,), "b", "two"), Lines(said.append)) == "k-b"
         (tmp_path / FOLDER / "k-b" / "answers.json").unlink()
     assert len(said) == 6
     assert "answers.json is damaged" in said[0]

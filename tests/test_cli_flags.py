@@ -8,8 +8,10 @@ import sys
 import jaxlib.version
 import pytest
 
+from miron_jax import __version__
 from miron_jax.cli import COMMANDS
 from miron_jax.cli.flags import EVERY, OF_COMMAND
+from miron_jax.cli.help import SCREEN
 from miron_jax.config import SETTINGS
 from tests.command import common
 
@@ -33,25 +35,57 @@ def test_help_lists_the_flags():
 
 
 def help_of(command: str) -> dict[str, list[str]]:
-    """Heading of a topic -> its lines, of what `miron-jax COMMAND --help` prints."""
+    """Heading of a topic -> its lines, of what `miron-jax COMMAND --helpfull` prints."""
+    text = printed_help(command, "--helpfull")
+    _, *topics = text.split("\n\n")
+    return {lines[0].removesuffix(":"): lines[1:] for lines in (topic.splitlines() for topic in topics)}
+
+
+def printed_help(*arguments: str) -> str:
     script = [
         sys.executable,
         "-c",
         "import sys; from miron_jax.cli import main\ntry: main()\nfinally: print('jax' in sys.modules)",
     ]
-    ran = subprocess.run([*script, command, "--help"], capture_output=True, text=True, check=False)
+    ran = subprocess.run([*script, *arguments], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     text, _, has_jax = ran.stdout.rstrip().rpartition("\n")
     assert has_jax == "False", "help is quick"
-    _, *topics = text.split("\n\n")
-    return {lines[0].removesuffix(":"): lines[1:] for lines in (topic.splitlines() for topic in topics)}
+    return text
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_has_a_screen_a_topic_and_the_flags_of_its_command_alone(command: str) -> None:
+def test_help_is_one_screen_that_names_every_flag(command: str) -> None:
+    lines = printed_help(command, "--help").splitlines()
+    assert len(lines) <= SCREEN
+    assert all(len(line) <= 120 for line in lines)
+    named = set(re.findall(r"--(?:\[no\])?(\w+)", "\n".join(lines)))
+    assert named >= {*OF_COMMAND[command], "flagfile"}
+
+
+def test_the_command_alone_says_where_to_begin(miron) -> None:
+    for arguments in ((), ("--help",), ("help",)):
+        ran = miron(*arguments)
+        assert ran.status == 0
+        assert "Begin here:\n  miron-jax eval " in ran.out
+        assert all(f"\n  {command} " in ran.out for command in COMMANDS)
+    assert miron("--version").out == f"miron-jax {__version__}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_full_help_has_a_screen_a_topic_and_the_flags_of_its_command_alone(command: str) -> None:
     topics = help_of(command)
     if command in ("eval", "plan", "bench"):
-        assert list(topics) == ["Model", "Tasks", "Fewer examples", "Output", "Devices", "Hosts", "Flag files"]
+        assert list(topics) == [
+            "Model",
+            "Tasks",
+            "Fewer examples",
+            "Output",
+            "Screen",
+            "Devices",
+            "Hosts",
+            "Flag files",
+        ]
     assert all(len(lines) < 44 for lines in topics.values())
     assert all(len(line) <= 110 for lines in topics.values() for line in lines)
     named = re.findall(r"^  --(?:\[no\])?(\w+)", "\n".join(line for lines in topics.values() for line in lines), re.M)
@@ -63,7 +97,7 @@ def test_help_tells_defaults_and_values() -> None:
     tasks = "\n".join(topics["Tasks"])
     assert "--items_per_category=N\n      Items of each language and category of miron-gen. (default: 500)" in tasks
     assert "--human_baseline=A|B" in tasks
-    assert "First n examples of each task, after the suite's own shuffle.\n" in tasks, "no default is none"
+    assert "Only the first n examples of each task, after the suite's own shuffle.\n" in tasks, "no default is none"
     assert "--[no]resume" in "\n".join(topics["Output"])
     assert "(default: 60)" in "\n".join(topics["Hosts"])
 
@@ -90,6 +124,8 @@ NEW = {
     "human",
     "mde",
     "write",
+    "quiet",
+    "verbose",
 }  # since then; fmt: skip
 
 

@@ -116,5 +116,12 @@ def test_a_tokenizer_of_another_model_is_refused(miron, place, tmp_path):
 
 
 def test_no_command_and_a_wrong_one(miron):
-    assert "usage" in miron().out
-    assert miron("evaluate").status == 2
+    assert miron().status == 0
+    for arguments, sentence in {
+        ("evaluate",): "unknown command 'evaluate', expected one of eval, report, ",
+        ("evl", "--limit=2"): "; eval is the nearest\n",
+        ("--limit=2",): "a command comes before its flags: miron-jax eval --limit=2 ...",
+    }.items():
+        ran = miron(*arguments)
+        assert (ran.status, ran.err.count("\n"), ran.out) == (2, 1, "")
+        assert sentence in ran.err

@@ -17,6 +17,7 @@ from miron_jax.inputs import find_inputs
 from miron_jax.model.checkpoints import find_model
 from miron_jax.report.results import results_of
 from miron_jax.run import evaluate
+from miron_jax.runtime.progress import Lines
 from miron_jax.tasks.miron import export, read_parquet
 from tests.tiny_model import make_model, write_core_data
 
@@ -72,7 +73,7 @@ def results(model: Path, data: Path, told: list[str], **more: Any) -> dict[str, 
     config = RunConfig(
         model=str(model), tasks=("core/copa",), data_dir=(("", str(data)),), allow_changed_data=True, limit=4, **more
     )
-    outcome = evaluate(config, find_inputs(config), told.append)
+    outcome = evaluate(config, find_inputs(config), Lines(told.append))
     return results_of(config, outcome, 1.0)
 
 
@@ -99,5 +100,5 @@ def test_results_say_which_inputs_had_no_checksum(tmp_path: Path) -> None:
     found = results(model, data, [])["unverified"]
     assert found == [f"weights: {model}", f"configuration and tokenizer: {model}", "core/copa: changed"]
     config = RunConfig(model="demo", tasks=("miron-gen/en",), items_per_category=1, steps="60")
-    outcome = evaluate(config, find_inputs(config), lambda line: None)
+    outcome = evaluate(config, find_inputs(config))
     assert json.loads(json.dumps(results_of(config, outcome, 1.0)))["unverified"] == []

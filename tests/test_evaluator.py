@@ -100,7 +100,7 @@ def test_a_run_that_breaks_off_leaves_nothing_behind(tmp_path: Path, monkeypatch
 def test_it_gives_the_commands_numbers(tmp_path: Path) -> None:
     folder = make_model(tmp_path / "model")
     config = RunConfig(str(folder), ("miron-gen/en",), **OPTIONS)
-    expected = strict(results_of(config, evaluate(config, find_inputs(config), lambda line: None), 0.0))
+    expected = strict(results_of(config, evaluate(config, find_inputs(config)), 0.0))
     evaluator = miron_jax.Evaluator(folder, tasks=["miron-gen/en"], output=tmp_path / "out", **OPTIONS)
     for results in (evaluator.run(step=5), evaluator.run(miron_jax.load_params(folder))):
         assert without_times(results) == without_times(expected)

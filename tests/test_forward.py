@@ -25,6 +25,7 @@ from miron_jax.kernels.forest_attention.choose import Choice
 from miron_jax.model.costs import cost_model, useful_flops
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.request_batches import Totals, plan_request_batches, select
+from miron_jax.runtime.progress import Lines
 from miron_jax.tokens.records import Requests, concatenate
 from tests.test_plan import requests_of
 from tests.tiny_model import make_model
@@ -184,7 +185,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on(model, monkeypatch):
     plan = make_plan(requests, replace(cost_model(model.config), max_lengths=1, length_multiple=16))
     expected = {int(e): p for s in Forward(model, 1024).run(plan) for e, p in zip(s.edges, s.logprob, strict=True)}
     lines: list[str] = []
-    forward = Forward(model, 1024, lines.append)
+    forward = Forward(model, 1024, Lines(lines.append))
     real: Callable[[Shape], Any] = forward._program
     rows_at_first = max(rows_a_batch(plan.row_length, 1, 1024, more=False).values())
 

@@ -26,6 +26,7 @@ from miron_jax.model.decoder import Decoder, abstract, random_params
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.runtime.devices import Placement
+from miron_jax.runtime.progress import Lines
 from tests.generators import Tiny, load, prompts, slow_greedy, slow_logits
 from tests.tiny_model import make_model
 from tests.tolerances import BFLOAT16
@@ -316,7 +317,7 @@ def test_slots_that_do_not_fit_are_halved(tiny: Tiny, monkeypatch: pytest.Monkey
         return compile_program(self, function, shared, split, *more)
 
     monkeypatch.setattr(Placement, "compile", refusing)
-    generator.say, finished = lines.append, list[TextRequest]()
+    generator.progress, finished = Lines(lines.append), list[TextRequest]()
     assert generator.run(asked, lambda request, text: finished.append(request)) == texts
     assert [line for line in lines if "out of memory" in line]
     assert sorted(finished, key=asked.index) == asked

@@ -85,7 +85,7 @@ def test_a_run_names_the_commits_that_it_read(cache: Path, tmp_path: Path) -> No
         status, errors = run(*flags)
         assert status == 2, errors
         assert f"{flags[-1]}: " in errors
-        assert errors.count("\n") == 1
+        assert errors.count("miron-jax: ") == 1
         assert not (tmp_path / "out" / "results.json").exists()
 
 

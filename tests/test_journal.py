@@ -26,6 +26,7 @@ from miron_jax.model.costs import cost_model
 from miron_jax.model.fingerprint import tokenizer_fingerprint, weights_fingerprint
 from miron_jax.planning.request_batches import Totals, plan_request_batches
 from miron_jax.runtime.journal import FOLDER, Entries, Journal, Text, run_key
+from miron_jax.runtime.progress import Lines
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.test_forward import some_requests
 from tests.tiny_model import make_model, write_core_data
@@ -84,7 +85,7 @@ def test_a_damaged_part_is_set_aside(harm: str, tmp_path: Path) -> None:
     else:
         flipped = bytes([*data[:200], data[200] ^ 1, *data[201:]])
         path.write_bytes({"cut": data[: len(data) // 2], "flipped": flipped, "empty": b""}[harm])
-    with Journal(store, "k", "0", said.append) as journal:
+    with Journal(store, "k", "0", Lines(said.append)) as journal:
         assert journal.known([own.tobytes() for own in entries_of(2, 2, seed=0).digests]).tolist() == [False, False]
         assert journal.known([own.tobytes() for own in entries_of(2, 2, seed=1).digests]).tolist() == [True, True]
     assert len(said) == 1

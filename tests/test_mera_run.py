@@ -51,7 +51,7 @@ def run(model: Path, folder: Path, version: Version, **settings: Any) -> Path:
         "allow_unsandboxed_code": True,
     }
     config = RunConfig(str(model), (suite,), **paths, **settings)
-    outcome = evaluate(config, find_inputs(config), lambda line: None)
+    outcome = evaluate(config, find_inputs(config))
     write_results(config, outcome, 1.0, None)
     return output
 

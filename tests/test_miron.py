@@ -94,7 +94,7 @@ def test_bad_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def run(tmp_path: Path, tasks: str, **settings: Any) -> tuple[JsonObject, dict[str, list[JsonObject]]]:
     model = make_model(tmp_path / "model")
     config = RunConfig(str(model), (tasks,), data_dir=(("", str(tmp_path)),), **settings)
-    outcome = evaluate(config, find_inputs(config), lambda line: None)
+    outcome = evaluate(config, find_inputs(config))
     return results_of(config, outcome, 0.0), {t.source.task.name: list(t.samples()) for t in outcome.tasks}
 
 
@@ -297,7 +297,7 @@ def test_published_noise_has_drift_by_text_and_counts_that_differ_from_the_cards
     for language in LANGUAGES:
         parquet.write_table(pa.Table.from_pylist(rows), tmp_path / f"miron_{language}.parquet")
     config = RunConfig(model=str(make_model(tmp_path / "m")), tasks=("miron/en",), data_dir=(("miron", str(tmp_path)),))
-    results = results_of(config, evaluate(config, find_inputs(config), lambda line: None), 1.0)
+    results = results_of(config, evaluate(config, find_inputs(config)), 1.0)
     task = results["tasks"]["miron/en"]
     assert task["drift"]["all"]["n"] == 1
     assert task["drift"][f"operator {BY_TEXT}"]["n"] == 1

@@ -116,7 +116,7 @@ def test_a_checkpoint_that_is_still_being_written_is_none(tmp_path: Path) -> Non
     assert training_steps(tmp_path) == []
     config = RunConfig(str(tmp_path / "7.orbax-checkpoint-tmp-123"), ("miron-gen/en",))
     with pytest.raises(InputError, match=r"config\.json: no such file"):
-        list(evaluate_checkpoints(config, find_inputs(config), lambda line: None))
+        list(evaluate_checkpoints(config, find_inputs(config)))
     with pytest.raises(InputError, match="tmp-123: is still being written, or was given up"):
         load_orbax(tmp_path / "7.orbax-checkpoint-tmp-123", CONFIG, jnp.bfloat16)
 

@@ -96,25 +96,25 @@ def logprobs(outcome: Any) -> list[float]:
 def test_a_factory_that_is_none(factory: str, named: str, words: str) -> None:
     config = config_of(named)
     with pytest.raises(InputError, match=words):
-        evaluate(config, find_inputs(config), lambda line: None)
+        evaluate(config, find_inputs(config))
 
 
 def test_an_error_within_a_factory_is_its_own(factory: str) -> None:
     config = config_of("a_users_model:fails")
     with pytest.raises(TypeError, match="object of type 'int' has no len"):
-        evaluate(config, find_inputs(config), lambda line: None)
+        evaluate(config, find_inputs(config))
 
 
 def test_a_factory_is_scored_and_its_checkpoints_are(factory: str, tmp_path: Path) -> None:
     """NNX states as they are and as pure dicts; the run's numbers are those of the weights."""
-    alone = evaluate(config_of(f"{factory}:make"), find_inputs(config_of(f"{factory}:make")), lambda line: None)
+    alone = evaluate(config_of(f"{factory}:make"), find_inputs(config_of(f"{factory}:make")))
     assert len(logprobs(alone)) == 8
     with ocp.StandardCheckpointer() as saver:
         saver.save(tmp_path / "run" / "10", of_nnx(1).params)
         saver.save(tmp_path / "run" / "20", {"params": nnx.to_pure_dict(of_nnx(0).params), "step": np.int32(20)})
         saver.wait_until_finished()
     config = config_of(f"{factory}:shapes", checkpoint=str(tmp_path / "run"))
-    found = dict(evaluate_checkpoints(config, find_inputs(config), lambda line: None))
+    found = dict(evaluate_checkpoints(config, find_inputs(config)))
     assert list(found) == [10, 20]
     assert logprobs(found[20]) == pytest.approx(logprobs(alone), abs=CONTINUATION)
     assert logprobs(found[10]) != pytest.approx(logprobs(alone), abs=100 * MOVED)
@@ -128,7 +128,7 @@ def test_linen_variables_from_orbax(factory: str, tmp_path: Path) -> None:
         saver.save(tmp_path / "state", {"params": doubled, "opt_state": {"mu": params}})
         saver.wait_until_finished()
     config = config_of(f"{factory}:linen", checkpoint=str(tmp_path / "state"))
-    outcome = evaluate(config, find_inputs(config), lambda line: None)
+    outcome = evaluate(config, find_inputs(config))
     twin = recurrent(params=doubled)
     asked = outcome.tasks[0]
     first = next(i for i, example in enumerate(asked.examples) if example)  # type: ignore[union-attr]
@@ -143,9 +143,9 @@ def test_a_checkpoint_of_another_model_is_refused(factory: str, tmp_path: Path) 
         saver.wait_until_finished()
     config = config_of(f"{factory}:shapes", checkpoint=str(tmp_path / "other"))
     with pytest.raises(InputError, match=r"lacks norm/scale, places/embedding.*check the model's sizes"):
-        evaluate(config, find_inputs(config), lambda line: None)
+        evaluate(config, find_inputs(config))
     with pytest.raises(InputError, match="no factory"):
-        evaluate(config_of("demo", checkpoint="x"), find_inputs(config), lambda line: None)
+        evaluate(config_of("demo", checkpoint="x"), find_inputs(config))
 
 
 def test_a_run_whose_model_answers_nan_fails_and_keeps_its_scores(

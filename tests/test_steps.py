@@ -46,7 +46,7 @@ def test_every_step_is_scored_with_its_own_weights(trained: Path, tmp_path: Path
     check_output(config)
     inputs = find_inputs(config)
     written = {}
-    for step, outcome in evaluate_checkpoints(config, inputs, lambda line: None):
+    for step, outcome in evaluate_checkpoints(config, inputs):
         assert step is not None
         written[step] = write_results(config, outcome, 0.0, step)
         assert (outcome.speed.programs > 0) == (step == 3), "later steps run what the first one compiled"
@@ -58,9 +58,7 @@ def test_every_step_is_scored_with_its_own_weights(trained: Path, tmp_path: Path
         assert json.loads((tmp_path / f"out/step_{step}/results.json").read_text())["step"] == step
         assert len((tmp_path / f"out/step_{step}/samples/miron-gen/en.jsonl").read_text().splitlines()) == 8
     check_output(config)  # the same run may be run again
-    alone = evaluate(
-        RunConfig(str(tmp_path / "alone"), ("miron-gen/en",), limit=2, items_per_category=12), inputs, lambda line: None
-    )
+    alone = evaluate(RunConfig(str(tmp_path / "alone"), ("miron-gen/en",), limit=2, items_per_category=12), inputs)
     found = [example.metrics["logprob"] for example in alone.tasks[0].examples if example]
     assert found == pytest.approx(
         [example.metrics["logprob"] for example in outcome.tasks[0].examples if example], abs=CONTINUATION

@@ -18,6 +18,7 @@ from miron_jax.inputs import find_inputs
 from miron_jax.model.training_run import Checkpoint
 from miron_jax.report.output import check_output, stored_results, write_curves, write_results, write_top
 from miron_jax.run import evaluate_checkpoints
+from miron_jax.runtime.progress import Lines
 from tests.test_journal import WRITES_AT_ONCE, done, environment, parts_in, same_results
 from tests.tiny_model import make_model, write_core_data
 
@@ -56,7 +57,7 @@ def test_results_samples_and_journal_go_to_an_object_store(tmp_path: Path) -> No
 
     def run() -> dict[int, dict[str, Any]]:
         store, inputs, results = check_output(config), find_inputs(config), {}
-        for step, outcome in evaluate_checkpoints(config, inputs, lines.append, store=store):
+        for step, outcome in evaluate_checkpoints(config, inputs, Lines(lines.append), store=store):
             assert step is not None
             results[step] = write_results(config, outcome, 1.0, step)
         write_top(config, results, 1.0)

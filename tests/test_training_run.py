@@ -87,7 +87,7 @@ def test_a_run_of_hugging_face_folders_is_scored_step_by_step(tmp_path: Path) ->
     folder = run_of(tmp_path)
     config = RunConfig(str(folder), ("miron-gen/en",), limit=2, items_per_category=12)
     inputs = find_inputs(config)
-    found = dict(evaluate_checkpoints(config, inputs, lambda line: None))
+    found = dict(evaluate_checkpoints(config, inputs))
     assert list(found) == [10, 20, 30]
     assert [outcome.speed.programs > 0 for outcome in found.values()] == [True, False, False]
 
@@ -96,11 +96,11 @@ def test_a_run_of_hugging_face_folders_is_scored_step_by_step(tmp_path: Path) ->
 
     for step in found:
         alone = RunConfig(str(folder / f"checkpoint-{step}"), ("miron-gen/en",), limit=2, items_per_category=12)
-        [(none, outcome)] = evaluate_checkpoints(alone, inputs, lambda line: None)
+        [(none, outcome)] = evaluate_checkpoints(alone, inputs)
         assert none is None
         assert logprobs(outcome) == pytest.approx(logprobs(found[step]), abs=CONTINUATION)
     picked = RunConfig(str(folder), ("miron-gen/en",), limit=2, items_per_category=12, steps="latest")
-    [(step, last)] = evaluate_checkpoints(picked, inputs, lambda line: None)
+    [(step, last)] = evaluate_checkpoints(picked, inputs)
     assert step == 30
     assert logprobs(last) == logprobs(found[30])
 
@@ -112,14 +112,14 @@ def test_a_step_of_another_model_is_refused(tmp_path: Path) -> None:
     assert "1e-03" in path.read_text()
     config = RunConfig(str(folder), ("miron-gen/en",), limit=1, items_per_category=12)
     with pytest.raises(InputError, match=r"checkpoint-20/config\.json: another model"):
-        list(evaluate_checkpoints(config, find_inputs(config), lambda line: None))
+        list(evaluate_checkpoints(config, find_inputs(config)))
 
 
 def test_steps_of_a_folder_without_any(tmp_path: Path) -> None:
     folder = make_model(tmp_path / "model")
     config = RunConfig(str(folder), ("miron-gen/en",), limit=1, items_per_category=12, steps="latest")
     with pytest.raises(InputError, match="holds no checkpoint in a folder named by its step"):
-        list(evaluate_checkpoints(config, find_inputs(config), lambda line: None))
+        list(evaluate_checkpoints(config, find_inputs(config)))
 
 
 def test_steps_that_are_scored_are_not_scored_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -280,4 +280,4 @@ def test_orbax_in_an_object_store_is_read_once_it_is_committed(tmp_path: Path, s
 def test_urls_that_lead_nowhere(url: str, words: str) -> None:
     config = RunConfig(url, ("miron-gen/en",))
     with pytest.raises(InputError, match=f"--model={url}: .*{words}"):
-        list(evaluate_checkpoints(config, find_inputs(config), lambda line: None))
+        list(evaluate_checkpoints(config, find_inputs(config)))

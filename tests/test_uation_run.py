@@ -51,7 +51,7 @@ def run(model: Path, data: Path, output: Path, tasks: tuple[str, ...], **setting
         (suite, str(data)) for suite in ("eval-ua-tion", "eval-ua-tion-text", "eval-ua-tion-text-refcompat")
     )
     config = RunConfig(str(model), tasks, data_dir=folders, output=str(output), **{"max_length": ROOM, **settings})
-    return write_results(config, evaluate(config, find_inputs(config), lambda line: None), 1.0)
+    return write_results(config, evaluate(config, find_inputs(config)), 1.0)
 
 
 def samples(output: Path, name: str) -> list[JsonObject]:
@@ -134,7 +134,7 @@ def test_greedy_exact_is_what_greedy_generation_writes(data: Path, tmp_path: Pat
             for example, text in zip(read_examples(task, data), texts, strict=False)
         ]
         inputs = Inputs([Source(task, examples, DataState("no published hash", None))], {}, [])
-        [scores] = evaluate(config, inputs, lambda line: None).tasks
+        [scores] = evaluate(config, inputs).tasks
         assert [score.metrics["greedy_exact"] for score in scores.examples if score] == [expected] * 3
 
 

@@ -14,30 +14,40 @@ from absl import app  # at the top, as it defines flags, which code that saves a
 
 COMMANDS = {
     "eval": "score a model on tasks",
-    "tasks": "list suites and tasks, what data each needs and whether it is there",
-    "bench": "throughput of these devices on a model: tokens/s, share of the matmul peak, what each idea is worth",
-    "humans": "crowd annotations to a human baseline: filter, votes, agreement, accuracy",
+    "report": "what runs found: on screen, or as one HTML page, Markdown, CSV",
     "compare": "runs example by example: differences, intervals, p-values; noise of training runs",
-    "report": "a run's results on screen, and how far they hang on wording",
-    "mera": "submissions to MERA's site: write, check",
-    "verify": "does this model score as it should: several ways, and against transformers' stored numbers",
+    "tasks": "list suites and tasks, what data each needs and whether it is there",
     "plan": "what eval would do: requests, tokens, rows, programs, FLOPs; with --topology its memory and time on TPUs",
+    "verify": "does this model score as it should: several ways, and against transformers' stored numbers",
+    "bench": "throughput of these devices on a model: tokens/s, share of the matmul peak, what each idea is worth",
+    "mera": "submissions to MERA's site: write, check",
+    "humans": "crowd annotations to a human baseline: filter, votes, agreement, accuracy",
+    "completion": "a script that completes commands and flags in bash, zsh or fish",
 }
 
-TAKES_RUNS = ("compare", "report")  # output folders of eval, beside flags
+# What these commands take beside flags.
+TAKES = {"compare": "RUN [RUN ...] ", "report": "[RUN ...] ", "completion": "bash|zsh|fish "}
+LIKENESS = 60.0  # of 100: from it a command is suggested
 
 
 def main() -> None:
     """Entry point of the `miron-jax` command."""
-    from miron_jax.errors import BAD_INPUT
+    from miron_jax.errors import BAD_INPUT, printable
 
     arguments = sys.argv[1:]
     command = arguments[0] if arguments else "--help"
-    if command in ("--help", "-h", "help"):
-        print(usage())
+    if command in ("--help", "-help", "-h", "help", "--helpfull"):
+        from miron_jax.cli.help import welcome
+
+        print(welcome())
+        sys.exit(0)
+    if command in ("--version", "-version", "version"):
+        from miron_jax import __version__
+
+        print(f"miron-jax {__version__}")
         sys.exit(0)
     if command not in COMMANDS:
-        print(f"miron-jax: unknown command {command!r}, expected one of {', '.join(COMMANDS)}", file=sys.stderr)
+        print(printable(f"miron-jax: {_unknown(command)}"), file=sys.stderr)
         sys.exit(BAD_INPUT)
     from functools import partial
     from importlib import import_module
@@ -46,7 +56,7 @@ def main() -> None:
     from miron_jax.cli.parse import parse
 
     action = import_module(f"miron_jax.cli.{command}").command
-    takes_runs = command in TAKES_RUNS
+    takes_runs = command in TAKES
     app.run(
         lambda rest: guarded(partial(action, rest[1:]), rest[:1]) if takes_runs else guarded(action, rest),
         argv=[f"miron-jax {command}", *arguments[1:]],
@@ -54,7 +64,12 @@ def main() -> None:
     )
 
 
-def usage() -> str:
-    """The help text: one line for each command."""
-    lines = [f"  miron-jax {name:6} {text}" for name, text in COMMANDS.items()]
-    return "\n".join(["usage: miron-jax COMMAND [flags]; miron-jax COMMAND --help lists the flags", *lines])
+def _unknown(command: str) -> str:
+    """Why this is no command, and what may be meant."""
+    from rapidfuzz import fuzz, process
+
+    if command.startswith("-"):
+        return f"a command comes before its flags: miron-jax eval {command} ..., or another of {', '.join(COMMANDS)}"
+    nearest, likeness, _ = process.extractOne(command, list(COMMANDS), scorer=fuzz.ratio)
+    meant = f"; {nearest} is the nearest" if likeness >= LIKENESS else ""
+    return f"unknown command {command!r}, expected one of {', '.join(COMMANDS)}{meant}"

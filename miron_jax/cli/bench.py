@@ -6,10 +6,15 @@ Arrives: the flags of a run.  Leaves: bench.json, a table on screen.  It deliber
 import json
 from dataclasses import asdict
 
+from absl import flags
+
+from miron_jax.cli.json_output import STANDARD_OUTPUT, json_file, write_json
 from miron_jax.cli.processes import start_jax, wants_others
 from miron_jax.cli.run_config import output_beside, run_config
 from miron_jax.errors import InputError, printable
 from miron_jax.files.store import Store
+
+FLAGS = flags.FLAGS
 
 
 def command() -> None:
@@ -20,14 +25,18 @@ def command() -> None:
     from miron_jax.bench import measure
     from miron_jax.inputs import find_inputs
     from miron_jax.report.bench_table import print_bench
-    from miron_jax.report.console import console
+    from miron_jax.report.progress import Screen
     from miron_jax.report.results import config_entry, environment
 
+    path = json_file(FLAGS.json)
     inputs = find_inputs(config)
     output = output_beside("miron-bench")
     store = Store(output)
-    bench = measure(config, inputs, lambda line: console(stderr=True).print(line, soft_wrap=True))
+    with Screen(FLAGS.quiet, FLAGS.verbose) as screen:
+        bench = measure(config, inputs, screen)
     document = {"config": config_entry(config), "environment": environment(), **asdict(bench)}
     store.put("bench.json", json.dumps(document, indent=1).encode())
-    print_bench(bench)
-    print(printable(f"written to {output}/bench.json"))
+    write_json(path, document)
+    if path != STANDARD_OUTPUT:
+        print_bench(bench)
+        print(printable(f"written to {output}/bench.json"))

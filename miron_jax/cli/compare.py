@@ -6,18 +6,17 @@ deliberately computes nothing.
 
 from absl import flags
 
+from miron_jax.cli.json_output import STANDARD_OUTPUT, json_file, write_json
 from miron_jax.errors import InputError
 
 FLAGS = flags.FLAGS
 
 
 def command(folders: list[str]) -> None:
-    from miron_jax.files.places import local_path
     from miron_jax.report.byte_gaps import print_byte_gaps
     from miron_jax.report.comparison import compare
     from miron_jax.report.comparison_table import comparison_json, print_comparison, print_decided, print_noise
     from miron_jax.report.console import console
-    from miron_jax.report.results import strict_json
     from miron_jax.report.run_folder import read_runs, readable
     from miron_jax.report.training_noise import training_noise
 
@@ -27,10 +26,8 @@ def command(folders: list[str]) -> None:
         raise InputError(f"--until is {FLAGS.until!r}, and compare knows decided alone; eval knows ci<=0.01 too")
     if FLAGS.last < 2:
         raise InputError(f"--last is {FLAGS.last}, expected 2 or more: one checkpoint has no deviation")
-    path = None if FLAGS.json is None else local_path(FLAGS.json)
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        raise InputError(f"--json={FLAGS.json} cannot be written: name a file in a folder that is there")
-    runs, out = read_runs(folders), console()
+    path = json_file(FLAGS.json)
+    runs, out = read_runs(folders), console(stderr=path == STANDARD_OUTPUT)
     with readable(runs):
         noises = training_noise(runs, FLAGS.last)
         if len(runs) == 1 and (not noises or FLAGS.until):
@@ -51,7 +48,8 @@ def command(folders: list[str]) -> None:
         if path is not None:
             seed = None if FLAGS.until is None else FLAGS.seed
             document = [comparison_json(own, seed) for own in comparisons]
-            path.write_text(strict_json(document, indent=1) + "\n", encoding="utf-8")
-            out.print(f"written to {path}", soft_wrap=True)
+            write_json(path, document)
+            if path != STANDARD_OUTPUT:
+                out.print(f"written to {path}", soft_wrap=True)
     if error is not None:
         raise error

@@ -10,6 +10,9 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from absl import flags
+
+from miron_jax.cli.json_output import STANDARD_OUTPUT, json_file, write_json
 from miron_jax.cli.processes import join_others, start_jax, wants_others
 from miron_jax.cli.run_config import run_config
 from miron_jax.config import SETTINGS, RunConfig
@@ -21,9 +24,11 @@ from miron_jax.files.store import Lock, Store
 if TYPE_CHECKING:
     from miron_jax.evaluation.records import Inputs, Outcome
     from miron_jax.model.training_run import Checkpoint
-    from miron_jax.report.progress import Progress
+    from miron_jax.report.progress import Screen
     from miron_jax.runtime.answers import Answers
     from miron_jax.runtime.hosts import Hosts
+
+FLAGS = flags.FLAGS
 
 
 def command() -> None:
@@ -69,24 +74,30 @@ def _score_along(config: RunConfig, store: Store, hosts: "Hosts") -> None:
 
     hosts.check_shared(store)
     inputs = hosts.first_then_others("data", lambda: find_inputs(config, fetch=False))
-    for _ in evaluate_checkpoints(config, inputs, lambda line: None, store=store, hosts=hosts):
+    for _ in evaluate_checkpoints(config, inputs, store=store, hosts=hosts):
         raise AssertionError("only the first process has results")
 
 
 def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float) -> None:
     """Score every checkpoint, write the results and print them.  Exits with FAILED if a score could not be computed."""
     from miron_jax.evaluation.sampling import check_sampling
-    from miron_jax.inputs import find_inputs
+    from miron_jax.inputs import find_inputs, select_tasks
     from miron_jax.report.closing import closing_lines, last_run_beside
+    from miron_jax.report.console import console
     from miron_jax.report.curves import curves_table
+    from miron_jax.report.opening import opening_line
     from miron_jax.report.other_layouts import check_layout
     from miron_jax.report.output import write_curves, write_top
-    from miron_jax.report.progress import Progress
+    from miron_jax.report.progress import Screen
     from miron_jax.report.run_folder import check_same_tasks, earlier_of, read_runs
-    from miron_jax.report.table import print_results
+    from miron_jax.report.table import print_results, speed_line
 
+    out, json_path = console(), json_file(FLAGS.json)
     against = read_runs([config.against])[0] if config.against else None
-    inputs = hosts.first_then_others("data", lambda: find_inputs(config))
+    selected = select_tasks(config)
+    screen = Screen(FLAGS.quiet, FLAGS.verbose)
+    screen.say(opening_line(config, selected))
+    inputs = hosts.first_then_others("data", lambda: find_inputs(config, selected=selected))
     if config.until is not None or config.budget is not None:
         if against is not None:
             check_same_tasks(against, inputs.sources)
@@ -94,26 +105,30 @@ def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float) ->
         inputs = inputs._replace(earlier=None if against is None else earlier_of(against, names))
         check_sampling(config, hosts.count, inputs.earlier)
     check_layout(config.results_format, [suite.name for suite in inputs.suites])
-    with Progress() as progress:
+    with screen:
         for name, path in inputs.missing.items():
-            progress.say(f"{name} is left out: {path} is missing")
-        scored = _score_checkpoints(config, inputs, store, hosts, progress, start)
+            screen.say(f"{name} is left out: {path} is missing")
+        scored = _score_checkpoints(config, inputs, store, hosts, screen, start)
     results = write_top(config, scored.by_step, time.perf_counter() - start) if scored.by_step else scored.last
     if not results:
         raise InputError(
             f"--model={public(config.model)}: no checkpoint came within --watch_timeout; start the training, or wait longer"
         )
-    print_results(progress.tables, results)
-    if scored.by_step:
-        curves = write_curves(config, scored.by_step)
-        progress.tables.print(curves_table(scored.by_step))
-        progress.tables.print(f"curves: {curves}", soft_wrap=True)
+    curves = write_curves(config, scored.by_step) if scored.by_step else None
+    write_json(json_path, results)
+    if not FLAGS.quiet and json_path != STANDARD_OUTPUT:
+        print_results(out, results)
+        if FLAGS.verbose:
+            out.print(speed_line(results), soft_wrap=True)
+        if curves is not None:
+            out.print(curves_table(scored.by_step))
+            out.print(f"curves: {curves}", soft_wrap=True)
     run = read_runs([config.output])[0]
     earlier = against or last_run_beside(store)
-    for line in closing_lines(run, earlier, against is not None):
-        progress.tables.print(line, soft_wrap=True)
+    for line in closing_lines(run, earlier, against is not None) if json_path != STANDARD_OUTPUT else ():
+        out.print(line, soft_wrap=True)
     for line in scored.failures:
-        progress.say(f"miron-jax: {line}")
+        screen.fail(f"miron-jax: {line}")
     if scored.error is not None:
         raise scored.error
     if scored.failures:
@@ -131,7 +146,7 @@ class _Scored:
 
 
 def _score_checkpoints(
-    config: RunConfig, inputs: "Inputs", store: Store, hosts: "Hosts", progress: "Progress", start: float
+    config: RunConfig, inputs: "Inputs", store: Store, hosts: "Hosts", screen: "Screen", start: float
 ) -> _Scored:
     """Score every checkpoint, write and log its results."""
     from miron_jax.engine.self_check import SelfCheckFailed
@@ -156,7 +171,7 @@ def _score_checkpoints(
             log(checkpoint.step, stored)
         return stored is not None
 
-    rounds = evaluate_checkpoints(config, inputs, progress.say, progress.advance, is_stored, store, hosts)
+    rounds = evaluate_checkpoints(config, inputs, screen, is_stored, store, hosts)
     try:
         for step, outcome in rounds:
             scored.last = write_results(config, outcome, time.perf_counter() - start, step)
@@ -166,7 +181,7 @@ def _score_checkpoints(
                 scored.by_step[step] = scored.last
                 start = time.perf_counter()
     except SelfCheckFailed as error:
-        progress.say(f"miron-jax: {error}")
+        screen.fail(f"miron-jax: {error}")
         sys.exit(FAILED)
     except InputError as error:
         if not scored.by_step:

@@ -20,6 +20,7 @@ _HOSTS = {
         "hosts",
         "Join the other processes that the cluster tells of: TPU pod, Slurm, Open MPI, Kubernetes.",
         "bool",
+        everyday=True,
     ),
     "coordinator": Setting(None, "hosts", "host:port of process 0, where no cluster tells of it."),
     "num_processes": Setting(None, "hosts", "Processes of the run, with --coordinator.", "integer"),
@@ -97,12 +98,25 @@ _HUMANS = {
         "Right answers: lcs, brackets, arithmetic, or a table of the item's columns and the right answer.",
     ),
 }
+_SCREEN = {
+    "quiet": Setting(False, "screen", "Print the closing lines and errors alone.", "bool", everyday=True),
+    "verbose": Setting(
+        False, "screen", "Print details too: what is compiled and loaded, tokens, times.", "bool", everyday=True
+    ),
+}
+_JSON = {
+    "json": Setting(
+        None,
+        "screen",
+        "Write the result as JSON into this file; - or the bare flag: to standard output, and nothing else there.",
+        everyday=True,
+    ),
+}
 _COMPARE = {
     "metric": Setting(
         None, "comparison", "Metrics to compare; absent: each task's main one, and bits_per_byte beside it.", "list"
     ),
     "last": Setting(5, "comparison", "Of training runs: noise is taken over so many last checkpoints.", "integer"),
-    "json": Setting(None, "comparison", "Write the comparison, with the rows that flip, into this file."),
 }
 _REPORT = {
     "html": Setting(
@@ -130,6 +144,8 @@ EVERY: dict[str, Setting] = {
     **SETTINGS,
     **_DEVICES,
     **_HOSTS,
+    **_SCREEN,
+    **_JSON,
     **_PLAN,
     **_TASKS,
     **_EXPORT,
@@ -139,11 +155,12 @@ EVERY: dict[str, Setting] = {
     **_VERIFY,
     **_MERA,
 }
-_RUN = (*SETTINGS, *_DEVICES, *_HOSTS)
+_RUN = (*SETTINGS, *_DEVICES, *_HOSTS, *_SCREEN, *_JSON)
 OF_COMMAND: dict[str, tuple[str, ...]] = {
     "eval": _RUN,
     "plan": (*_RUN, *_PLAN),  # the flags of eval, so that one flagfile serves all three
     "bench": _RUN,
+    "completion": (),
     "tasks": (
         "data_dir",
         "icl_tasks",
@@ -156,9 +173,10 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
         "max_length",
         *_TASKS,
         *_EXPORT,
+        *_JSON,
     ),
     "humans": (*_HUMANS, "detox_scorer", "output"),
-    "compare": (*_COMPARE, "until", "seed"),
+    "compare": (*_COMPARE, "until", "seed", *_JSON),
     "report": (*_REPORT, "output"),
     "verify": (
         "model",
@@ -173,6 +191,8 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
         "token_budget",
         "compilation_cache",
         "against",
+        *_SCREEN,
+        *_JSON,
         *_VERIFY,
     ),
     "mera": (*_MERA, "output", "data_dir"),

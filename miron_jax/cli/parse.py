@@ -18,11 +18,11 @@ ALIKE = 60.0  # of 100: likeness from which a flag of this command is suggested 
 def parse(command: str, arguments: Sequence[str]) -> list[str]:
     """Set the command's flags and return the arguments that are no flags.  Exits after --help and after a wrong flag."""
     if any(argument in ("--help", "-help", "-h", "--helpshort", "--helpfull") for argument in arguments):
-        print(help_of(command))
+        print(help_of(command, full="--helpfull" in arguments))
         sys.exit(0)
     define(command)
     try:
-        return FLAGS(list(arguments))
+        return FLAGS(["--json=-" if argument in ("--json", "-json") else argument for argument in arguments])
     except flags.UnrecognizedFlagError as error:
         sentence = f"miron-jax {command}: {_unknown(command, error.flagname, arguments)}"
     except (flags.Error, ValueError) as error:  # ValueError: of --nolimit=3, and of a --flagfile that is no text
@@ -37,7 +37,7 @@ def _unknown(command: str, flag: str, arguments: Sequence[str]) -> str:
 
     name = _positive(flag)
     others = [other for other, accepted in OF_COMMAND.items() if name in accepted]
-    nearest, likeness, _ = process.extractOne(name, OF_COMMAND[command], scorer=fuzz.ratio)
+    nearest, likeness, _ = process.extractOne(name, [*OF_COMMAND[command], "help"], scorer=fuzz.ratio)
     if not others:
         return f"there is no flag --{flag}{_origin(flag, arguments)}; the nearest is --{nearest}"
     sentence = f"--{name} is a flag of {', '.join(others)}, not of {command}{_origin(flag, arguments)}"

@@ -7,9 +7,11 @@ device and loads no weights.
 
 import json
 import os
+from dataclasses import asdict
 
 from absl import flags
 
+from miron_jax.cli.json_output import STANDARD_OUTPUT, json_file, write_json
 from miron_jax.cli.processes import start_jax
 from miron_jax.cli.run_config import output_beside, run_config
 from miron_jax.config import RunConfig
@@ -29,15 +31,23 @@ def command() -> None:
     start_jax()
     from miron_jax.inputs import find_inputs
     from miron_jax.report.plan_table import print_detectable, print_plan
+    from miron_jax.report.progress import Screen
     from miron_jax.report.run_folder import earlier_of, read_runs
     from miron_jax.run import summarize_plan
 
+    path = json_file(FLAGS.json)
     inputs = find_inputs(config, runs=False)
     if FLAGS.mde:
         names = {source.task.name for source in inputs.sources}
         print_detectable(inputs, config, earlier_of(read_runs([config.against])[0], names) if config.against else None)
         return
-    print_plan(inputs, summarize_plan(config, inputs))
+    with Screen(FLAGS.quiet, FLAGS.verbose) as screen:
+        totals = summarize_plan(config, inputs, screen)
+    lengths = {str(length): count for length, count in totals.lengths.items()}
+    names = [source.task.name for source in inputs.sources]
+    write_json(path, {"tasks": names, **asdict(totals), "lengths": lengths})
+    if path != STANDARD_OUTPUT:
+        print_plan(inputs, totals)
 
 
 def _plan_on_topology(config: RunConfig, topology: str) -> None:
@@ -46,7 +56,7 @@ def _plan_on_topology(config: RunConfig, topology: str) -> None:
     import jax
 
     from miron_jax.inputs import find_inputs
-    from miron_jax.report.console import console
+    from miron_jax.report.progress import Screen
     from miron_jax.report.results import config_entry, environment
     from miron_jax.report.topology_table import print_topology_plan
     from miron_jax.runtime.topology import described_devices
@@ -57,7 +67,8 @@ def _plan_on_topology(config: RunConfig, topology: str) -> None:
     output = output_beside("")
     store = Store(output) if output else None
     inputs = find_inputs(config, runs=False)
-    plan = plan_on_topology(config, inputs, topology, lambda line: console(stderr=True).print(line, soft_wrap=True))
+    with Screen(FLAGS.quiet, verbose=True) as screen:
+        plan = plan_on_topology(config, inputs, topology, screen)
     print_topology_plan(plan)
     if store is not None:
         document = {"config": config_entry(config), "environment": environment(), "plan": plan.json()}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from absl import flags
 
+from miron_jax.cli.json_output import STANDARD_OUTPUT, json_file, write_json
 from miron_jax.cli.run_config import data_dir, local, task_path
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError, printable
@@ -19,7 +20,7 @@ FLAGS = flags.FLAGS
 
 def command() -> None:
     from miron_jax.report.human_table import print_human_values
-    from miron_jax.report.task_table import print_tasks
+    from miron_jax.report.task_table import print_tasks, tasks_json
     from miron_jax.tasks.about import about
     from miron_jax.tasks.registry import export, suites
 
@@ -47,7 +48,10 @@ def command() -> None:
         if FLAGS.human:
             print_human_values(every.values())
         else:
-            print_tasks(every.values(), data_dir(), about)
+            path = json_file(FLAGS.json)
+            write_json(path, tasks_json(every.values(), data_dir()))
+            if path != STANDARD_OUTPUT:
+                print_tasks(every.values(), data_dir(), about)
 
 
 def _check(paths: list[str]) -> None:

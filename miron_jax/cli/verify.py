@@ -10,6 +10,7 @@ from typing import Any
 
 from absl import flags
 
+from miron_jax.cli.json_output import STANDARD_OUTPUT, json_file, write_json
 from miron_jax.cli.processes import start_jax
 from miron_jax.cli.run_config import local
 from miron_jax.config import RunConfig, parse_mesh
@@ -29,15 +30,19 @@ def command() -> None:
         _write(config, local_path(FLAGS.write))
         return
     from miron_jax.report.console import console
+    from miron_jax.report.progress import Screen
     from miron_jax.report.verify_table import print_verified
     from miron_jax.session import Session
     from miron_jax.verify import read_oracle, verify
 
     oracle = read_oracle(local_path(FLAGS.against)) if FLAGS.against else None
-    out = console()
-    session = Session(config.model, config.tokenizer, None, config, lambda line: console(stderr=True).print(line))
-    verified = verify(session, config.token_budget, oracle, FLAGS.against or "")
-    print_verified(out, verified.differences, verified.tokens, verified.tolerance)
+    path = json_file(FLAGS.json)
+    with Screen(FLAGS.quiet, FLAGS.verbose) as screen:
+        session = Session(config.model, config.tokenizer, None, config, screen)
+        verified = verify(session, config.token_budget, oracle, FLAGS.against or "")
+    write_json(path, verified.json())
+    if path != STANDARD_OUTPUT:
+        print_verified(console(), verified.differences, verified.tokens, verified.tolerance)
     if verified.wrong:
         names_of_wrong = ", ".join(own.name for own in verified.wrong)
         print(

@@ -16,7 +16,7 @@ import ctypes
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -36,6 +36,7 @@ from miron_jax.model.sharding import padded_vocabulary
 from miron_jax.model.visibility import Visibility
 from miron_jax.planning.records import Plan
 from miron_jax.runtime.devices import Placement, Tree
+from miron_jax.runtime.progress import SILENT, Progress
 
 IN_FLIGHT = 2  # batches on the device at once: one runs, one waits
 CPU_TOKENS, ACCELERATOR_TOKENS = (
@@ -63,7 +64,7 @@ class Forward:
         self,
         model: Model,
         token_budget: int | None = None,
-        say: Callable[[str], None] = lambda line: None,
+        progress: Progress = SILENT,
         id_sets: Sequence[np.ndarray] = (),
     ):
         """`id_sets`: token ids of each set that id-set queries name; the list may grow between plans."""
@@ -72,9 +73,9 @@ class Forward:
         on_cpu = self.placement.device.platform == "cpu"
         choice = attention_of(model)
         if choice.why_not:
-            say(f"attention in plain XLA: {choice.why_not}")
+            progress.say(f"attention in plain XLA: {choice.why_not}")
         self.attention: str = choice.name
-        self.model, self.say, self.speed = model, say, Speed(self.attention)
+        self.model, self.progress, self.speed = model, progress, Speed(self.attention)
         self.token_budget = token_budget or (CPU_TOKENS if on_cpu else ACCELERATOR_TOKENS)
         self._chunk = CPU_CHUNK if on_cpu else chunk_of(model.config.vocab_size)
         self._vocab_size = padded_vocabulary(model.config.vocab_size, self.placement)
@@ -113,11 +114,13 @@ class Forward:
         lengths = np.unique(plan.row_length if rows is None else plan.row_length[rows]).tolist()
         new = [length for length in lengths if self._shape(length, room) not in self.programs]
         for i, length in enumerate(new):
+            self.progress.advance("compiling", i, len(new), "programs")
             start = time.perf_counter()
             self._fit(length, room)
             seconds = time.perf_counter() - start
             self.speed.compile_seconds += seconds
-            self.say(f"compiled {i + 1} of {len(new)}: {self._rows[length]} x {length} tokens, {seconds:.1f} s")
+            self.progress.detail(f"compiled {self._rows[length]} x {length} tokens in {seconds:.1f} s")
+            self.progress.advance("compiling", i + 1, len(new), "programs")
         if new:
             return_freed_memory()
 
@@ -254,7 +257,7 @@ class Forward:
             return  # this batch was launched before the last halving
         rows = self._rows[shape.length] = self._half(shape.rows)
         self.speed.halvings += 1
-        self.say(f"out of memory: {rows} rows of {shape.length} tokens a batch from now on, not {shape.rows}")
+        self.progress.say(f"out of memory: {rows} rows of {shape.length} tokens a batch from now on, not {shape.rows}")
 
 
 def return_freed_memory() -> None:

@@ -28,6 +28,7 @@ from miron_jax.engine.text_requests import Generated, TextRequest, why_refused
 from miron_jax.errors import InputError
 from miron_jax.model.cache import Cache
 from miron_jax.model.own import OwnModel
+from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.tokens.detokenize import text_after, texts_of_tokens
 from miron_jax.tokens.tokenizers import Tokenizer
 
@@ -47,9 +48,9 @@ class Generator(SlotPrograms):
         tokenizer: Tokenizer,
         eos_ids: Sequence[int] = (),
         slots: int | None = None,
-        say: Callable[[str], None] = lambda line: None,
+        progress: Progress = SILENT,
     ):
-        super().__init__(model, slots, say)
+        super().__init__(model, slots, progress)
         self.tokenizer, self.eos_ids = tokenizer, frozenset(eos_ids)
         self._texts: list[str] | None = None  # each token's text; made for the first stop string
 
@@ -158,7 +159,7 @@ class Generator(SlotPrograms):
                 if "RESOURCE_EXHAUSTED" not in str(error) or num_slots == 1 or self.placement.is_global:
                     raise
                 num_slots //= 2
-                self.say(f"out of memory: {num_slots} slots of {size} tokens from now on")
+                self.progress.say(f"out of memory: {num_slots} slots of {size} tokens from now on")
         return completions
 
     def _complete(

@@ -11,7 +11,6 @@ The program is a plain jit, not one of `Placement.compile`: a leading axis of sh
 """
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,6 +28,7 @@ from miron_jax.model.costs import rope_classes_of
 from miron_jax.model.decoder import matrix_dtype
 from miron_jax.model.visibility import Continuation
 from miron_jax.runtime.devices import Placement, Tree
+from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.tokens.records import Requests
 
 READ = 128  # tokens that a call takes in
@@ -50,7 +50,7 @@ class GrowingSpeed:
 class GrowingText:
     """The cache of one text of up to `num_tokens` tokens, on the devices that hold the weights."""
 
-    def __init__(self, model: Model, num_tokens: int, say: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(self, model: Model, num_tokens: int, progress: Progress = SILENT) -> None:
         self.model, self.speed = model.on_one_device, GrowingSpeed()
         self._keeps = isinstance(model.config, ModelConfig) and rope_classes_of(model.config) is None
         self._cached = np.zeros(0, np.int32)  # tokens whose keys and values are kept
@@ -60,7 +60,7 @@ class GrowingText:
             start = time.perf_counter()
             self._cache, self.program = self._compiled(num_tokens)
             self.speed.compile_seconds = time.perf_counter() - start
-            say(f"compiled read {self._cache.num_positions}, {self.speed.compile_seconds:.1f} s")
+            progress.detail(f"compiled read {self._cache.num_positions}, {self.speed.compile_seconds:.1f} s")
 
     def _compiled(self, num_tokens: int) -> tuple[Cache, jax.stages.Compiled]:
         """An empty cache, or its shapes on devices that only compile, and the program that reads tokens into it."""

@@ -28,6 +28,7 @@ from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import Plan
 from miron_jax.ragged import end_to_end
 from miron_jax.runtime.devices import DATA, Placement, Tree
+from miron_jax.runtime.progress import Progress
 from miron_jax.tokens.records import Requests
 
 CPU_SLOTS, ACCELERATOR_SLOTS = 128, 256
@@ -44,10 +45,10 @@ ProgramKey = tuple[str | int, ...]  # what it does, and its sizes
 class SlotPrograms:
     """The compiled programs of one model; they stay from call to call."""
 
-    def __init__(self, model: Model, slots: int | None, say: Callable[[str], None]) -> None:
+    def __init__(self, model: Model, slots: int | None, progress: Progress) -> None:
         self.placement = model.placement or Placement.of(model.state)
         self.on_cpu = self.placement.device.platform == "cpu"
-        self.model, self.say = model, say
+        self.model, self.progress = model, progress
         self.num_slots = slots or (CPU_SLOTS if self.on_cpu else ACCELERATOR_SLOTS)
         self.prefill_slots = CPU_PREFILL if self.on_cpu else ACCELERATOR_PREFILL
         self._prefill_rows: dict[int, int] = {}  # compiled row length -> rows of a prefilled batch
@@ -237,7 +238,7 @@ class SlotPrograms:
             self.speed.programs += 1
             seconds = time.perf_counter() - start
             self.speed.compile_seconds += seconds
-            self.say(f"compiled {' '.join(map(str, key))}, {seconds:.1f} s")
+            self.progress.detail(f"compiled {' '.join(map(str, key))}, {seconds:.1f} s")
             start = time.perf_counter()
         if self.placement.is_described:
             return self.programs[key].out_info

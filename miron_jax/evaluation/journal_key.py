@@ -4,7 +4,6 @@ Arrives: a model on the devices, its architecture.  Leaves: a key that all proce
 not know tasks.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,6 +17,7 @@ from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import key_of_answers, run_key
+from miron_jax.runtime.progress import Progress
 
 
 def agreed_key(hosts: Hosts, name: str, model: Model, architecture: Architecture, weights: str, dtype: str) -> str:
@@ -48,11 +48,11 @@ def key_with_answers(
     key: str,
     answers: Answers,
     is_global: bool,
-    say: Callable[[str], None],
+    progress: Progress,
 ) -> str:
     """The key of a user's own model, which the first process chooses.  Raises InputError if this one's answers differ."""
     if hosts.is_first:
-        key = key_of_answers(store, key, answers, say)
+        key = key_of_answers(store, key, answers, progress)
     if is_global:
         return key
     key, first_answers = hosts.agree(f"answers/{name}", [key, answers])

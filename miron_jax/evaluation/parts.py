@@ -56,6 +56,7 @@ class Survey(NamedTuple):
     """Decisions of a run of several parts before the first one is tokenized."""
 
     lengths: tuple[int, ...]  # of rows; (): a run of one part chooses them from its requests
+    plain_tokens: float  # of all tasks, about, at one row per request; 0: it has one part
     order: list[int]  # tasks from long rows to short, so that hosts and devices finish at about the same time
 
 
@@ -65,13 +66,13 @@ def survey(kinds: Sequence[TaskKind], cost: CostModel, several: bool = False) ->
     Each kind estimates its sizes.  One compiled length is reserved for examples longer than estimated.
     """
     estimated = {index: sizes for index, kind in enumerate(kinds) if (sizes := kind.sizes(cost)) is not None}
-    is_small = sum(sizes.plain_tokens for sizes in estimated.values()) < REQUEST_BATCH_TOKENS
-    if not estimated or (is_small and not several):
-        return Survey((), list(range(len(kinds))))
+    plain_tokens = sum(sizes.plain_tokens for sizes in estimated.values())
+    if not estimated or (plain_tokens < REQUEST_BATCH_TOKENS and not several):
+        return Survey((), 0.0, list(range(len(kinds))))
     longest = {index: sizes.longest for index, sizes in estimated.items()}
     most = min(-(-max(longest.values()) // cost.length_multiple) * cost.length_multiple, cost.max_slots or 1 << 31)
     spare = replace(cost, max_lengths=max(1, cost.max_lengths - 1))
     num_nodes = np.concatenate([sizes.num_nodes for sizes in estimated.values()])
     sizes = np.minimum(np.ceil(num_nodes).astype(np.int64), most)
     order = sorted(range(len(kinds)), key=lambda index: -longest.get(index, most))
-    return Survey(choose_lengths(sizes, spare, (most,)), order)
+    return Survey(choose_lengths(sizes, spare, (most,)), plain_tokens, order)

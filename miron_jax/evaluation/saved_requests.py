@@ -6,16 +6,17 @@ know scores.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from miron_jax import __version__
 from miron_jax.files.store import Store
+from miron_jax.runtime.progress import Progress
 from miron_jax.task_kinds.interface import TaskKind
 
 FOLDER = "requests"  # of the output
 
 
-def save_requests(kinds: Sequence[TaskKind], store: Store, say: Callable[[str], None]) -> None:
+def save_requests(kinds: Sequence[TaskKind], store: Store, progress: Progress) -> None:
     counts: Counter[str] = Counter()
 
     def lines() -> Iterator[bytes]:
@@ -30,6 +31,8 @@ def save_requests(kinds: Sequence[TaskKind], store: Store, say: Callable[[str], 
     store.put(f"{FOLDER}/requests.jsonl", lines())
     for kind in kinds:
         if not counts[kind.source.task.name]:
-            say(f"{kind.source.task.name} is not in the request set: it has no pairs whose right answer is published")
+            progress.say(
+                f"{kind.source.task.name} is not in the request set: it has no pairs whose right answer is published"
+            )
     manifest = {"version": "1", "source": f"miron_jax {__version__}", "tasks": dict(counts)}
     store.put(f"{FOLDER}/manifest.json", json.dumps(manifest, ensure_ascii=False, indent=1).encode())

@@ -14,6 +14,7 @@ from miron_jax.engine.scores import meet
 from miron_jax.engine.text_requests import Generated, TextRequest
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import Journal, Text
+from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.task_kinds.interface import TaskKind, TaskScores
 
 BLOCKS_EACH = 4  # per process; another process may take over whole blocks
@@ -27,6 +28,7 @@ def generate_texts(
     journal: Journal | None = None,
     hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
     name: str = "",
+    progress: Progress = SILENT,
 ) -> None:
     """Generate the completions of all tasks in one run and hand them to the tasks.
 
@@ -35,19 +37,29 @@ def generate_texts(
     """
     pairs = list(zip(kinds, scores, strict=True))
     requests = [request for kind, task_scores in pairs for request in kind.texts(task_scores)]
-    texts = iter(generated(requests, generator, journal, hosts, f"{name}/texts"))
+    texts = iter(generated(requests, generator, journal, hosts, f"{name}/texts", progress))
     if hosts.is_first:
         for kind, task_scores in pairs:
             kind.take_texts(task_scores, texts)
 
 
 def generated(
-    requests: list[TextRequest], generator: Generator, journal: Journal | None, hosts: Hosts, name: str
+    requests: list[TextRequest],
+    generator: Generator,
+    journal: Journal | None,
+    hosts: Hosts,
+    name: str,
+    progress: Progress = SILENT,
 ) -> list[Generated]:
     """One completion per request, on the first host; [] on the others.  See `generate_texts`."""
 
+    num_ended, num_distinct = 0, len(set(requests))
+
     def finished(request: TextRequest, text: Generated) -> None:
+        nonlocal num_ended
         hosts.step()
+        num_ended += 1
+        progress.advance("generating", num_ended, num_distinct, "completions")
         if journal is not None and text.ended != "nan":
             journal.add_text(request.digest, Text(*text))
 
@@ -60,6 +72,7 @@ def generated(
             return []
     known = [None if journal is None else journal.text_of(request.digest) for request in requests]
     missing = hosts.agree(f"{name}/missing", [i for i, text in enumerate(known) if text is None])
+    num_distinct = len({requests[i] for i in missing})
     new = dict(zip(missing, generator.run([requests[i] for i in missing], finished), strict=True))
     return [new[i] if i in new else Generated(*(text or Text("", (), "nan"))) for i, text in enumerate(known)]
 

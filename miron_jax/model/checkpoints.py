@@ -5,6 +5,7 @@ know what is scored.  The next checkpoint is read while one is scored; with --wa
 """
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from miron_jax import demo
 from miron_jax.config import RunConfig
@@ -25,7 +27,7 @@ from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.hf_files import has_tensors
-from miron_jax.model.hf_reader import from_hub, resolve_model
+from miron_jax.model.hf_reader import Put, from_hub, resolve_model
 from miron_jax.model.own import OwnModel, code_fingerprint, is_factory, make_own_model, source_file
 from miron_jax.model.remote import folder_at, local_config_files, local_copy
 from miron_jax.model.sharding import put_weight
@@ -39,6 +41,7 @@ from miron_jax.model.training_run import (
 )
 from miron_jax.runtime.devices import FSDP, MODEL, Placement
 from miron_jax.runtime.hosts import Hosts
+from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer
 
 POLL_SECONDS = 10.0  # between two looks at a watched run
@@ -184,7 +187,7 @@ def _shared_files(config: RunConfig, files: ModelFiles) -> list[Path]:
 def rounds(
     config: RunConfig,
     files: ModelFiles,
-    say: Callable[[str], None],
+    progress: Progress,
     scored: Callable[[Checkpoint], bool],
     hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
 ) -> Iterator[Round]:
@@ -196,7 +199,7 @@ def rounds(
     """
     if hosts.is_first:
         count = -1
-        for count, new in enumerate(_rounds_of_first_host(config, files, say, scored)):
+        for count, new in enumerate(_rounds_of_first_host(config, files, progress, scored)):
             hosts.agree(f"round/{count}", [checkpoint.step for checkpoint in new.checkpoints])
             yield new
         hosts.agree(f"round/{count + 1}")
@@ -230,7 +233,7 @@ def _await_steps(config: RunConfig, files: ModelFiles, steps: list[int | None]) 
 
 
 def _rounds_of_first_host(
-    config: RunConfig, files: ModelFiles, say: Callable[[str], None], scored: Callable[[Checkpoint], bool]
+    config: RunConfig, files: ModelFiles, progress: Progress, scored: Callable[[Checkpoint], bool]
 ) -> Iterator[Round]:
     done: set[int | None] = set()
     failed: dict[int | None, tuple[str | None, InputError]] = {}  # step -> fingerprint of its files, and the error
@@ -243,7 +246,7 @@ def _rounds_of_first_host(
                 continue
             if scored(checkpoint):
                 done.add(step)
-                say(f"step {step} is scored already")
+                progress.say(f"step {step} is scored already")
             else:
                 new.append(checkpoint)
         if new:
@@ -253,7 +256,7 @@ def _rounds_of_first_host(
             for checkpoint, error in failures:
                 done.discard(checkpoint.step)
                 failed[checkpoint.step] = (checkpoint.fingerprint, error)
-                say(f"step {checkpoint.step} cannot be read yet: {error}")
+                progress.say(f"step {checkpoint.step} cannot be read yet: {error}")
             last_new = time.monotonic()
         if not config.watch:
             return
@@ -261,14 +264,18 @@ def _rounds_of_first_host(
             for step, (_, error) in failed.items():
                 if step not in done:
                     raise error
-            say(f"nothing new in {files.weights} for {config.watch_timeout:.0f} s")
+            progress.say(f"nothing new in {files.weights} for {config.watch_timeout:.0f} s")
             return
         if not new:
             time.sleep(min(POLL_SECONDS, config.watch_timeout))
 
 
 def loaded(
-    architecture: Architecture, config: RunConfig, new: Round, placement: Placement
+    architecture: Architecture,
+    config: RunConfig,
+    new: Round,
+    placement: Placement,
+    progress: Progress = SILENT,
 ) -> Iterator[tuple[Checkpoint, Any]]:
     """Each checkpoint with its weights on the devices.
 
@@ -279,7 +286,9 @@ def loaded(
         pending: Future[Any] | None = None
         for checkpoint, following in zip(new.checkpoints, [*new.checkpoints[1:], None], strict=True):
             try:
-                state = load(architecture, config, checkpoint, placement) if pending is None else pending.result()
+                state = (
+                    load(architecture, config, checkpoint, placement, progress) if pending is None else pending.result()
+                )
             except InputError as error:
                 pending = None
                 if new.failures is None:
@@ -296,7 +305,13 @@ def loaded(
             del state  # frees the memory before the next weights are read
 
 
-def load(architecture: Architecture, config: RunConfig, checkpoint: Checkpoint, placement: Placement) -> Any:
+def load(
+    architecture: Architecture,
+    config: RunConfig,
+    checkpoint: Checkpoint,
+    placement: Placement,
+    progress: Progress = SILENT,
+) -> Any:
     """The weights of one checkpoint on the devices of `placement`, or on the mesh that a user's own model gives them.
 
     Raises InputError for weights that cannot be read or do not fit the devices' memory.
@@ -304,9 +319,10 @@ def load(architecture: Architecture, config: RunConfig, checkpoint: Checkpoint, 
     try:
         if not isinstance(architecture.config, OwnModel):
             assert checkpoint.folder is not None
-            put = partial(put_weight, config=architecture.config, placement=placement)
+            put = _counted(partial(put_weight, config=architecture.config, placement=placement), architecture, progress)
             with local_copy(checkpoint.folder) as folder:
                 return load_step(folder, architecture.config, jnp.dtype(config.dtype), config.param_map, put)
+        progress.advance("loading", 0, 0)
         return _load_own(architecture.config, config, checkpoint, placement)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
@@ -315,6 +331,25 @@ def load(architecture: Architecture, config: RunConfig, checkpoint: Checkpoint, 
             f"--model={public(config.model)}: the weights do not fit the memory of {placement.device}: split them over "
             "devices with --sharding=mesh --mesh=model=N, or take --dtype=bfloat16"
         ) from error
+    finally:
+        progress.advance("loading", 1, 1)
+
+
+def _counted(put: Put, architecture: Architecture, progress: Progress) -> Put:
+    """`put`, which also tells how many of the model's weights are on the devices."""
+    assert isinstance(architecture.config, ModelConfig)
+    shapes = jax.tree.leaves(abstract(architecture.config, jnp.float32)[1])
+    placed, total = 0, sum(math.prod(shape.shape) for shape in shapes)
+    progress.advance("loading", 0, total, "weights")
+
+    def put_and_tell(path: str, host: np.ndarray) -> jax.Array:
+        nonlocal placed
+        on_devices = put(path, host)
+        placed += host.size
+        progress.advance("loading", placed, total, "weights")
+        return on_devices
+
+    return put_and_tell
 
 
 def own_params(own_model: OwnModel, config: RunConfig, placement: Placement) -> Any:

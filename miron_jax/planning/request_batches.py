@@ -33,6 +33,12 @@ class Totals:
     parents: int = 0  # nodes that go through the head
     edges: int = 0  # scored tokens
     lengths: Counter[int] = field(default_factory=Counter)  # rows of each length
+    expected: float = 0.0  # plain tokens of the whole run, about; 0: not estimated
+
+    @property
+    def share(self) -> float:
+        """The share of the run that these sums cover, about, from 0 to 1."""
+        return min(1.0, self.plain_tokens / self.expected) if self.expected else 1.0
 
     def add(self, requests: Requests, plan: Plan) -> None:
         self.requests += len(requests)

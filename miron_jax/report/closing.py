@@ -57,11 +57,17 @@ def closing_lines(run: Run, against: Run | None, is_asked: bool) -> Iterator[str
 def _headline(run: Run) -> str:
     found = {name: own[0] for name, own in composites_of([run]).items() if own[0].get("value") is not None}
     if found:
-        shown = [f"{name} {_with_interval(own)}" for name, own in found.items()]
+        shown = [f"{_short(name)} {_with_interval(own)}" for name, own in found.items()]
     else:
         mains = [(name, main_of(task), task["metrics"].get(main_of(task), {})) for name, task in run.tasks.items()]
         shown = [f"{name} {metric} {_with_interval(entry)}" for name, metric, entry in mains]
     return f"{', '.join(shown[:MOST])}{f' and {len(shown) - MOST} more' if shown[MOST:] else ''}"
+
+
+def _short(name: str) -> str:
+    """ "core: CORE" stays; "miron: miron overall .." loses the suite, which its name has too."""
+    suite, _, composite = name.partition(": ")
+    return composite if composite.startswith(f"{suite} ") else name
 
 
 def _with_interval(entry: JsonObject) -> str:

@@ -1,46 +1,133 @@
-"""A progress bar on a terminal; other outputs have none.
+"""A run's progress on standard error: bars on a terminal, else a line now and then for what takes long.
 
-Arrives: tokens done and planned.  Leaves: a bar on standard error with tokens/s and time left.  It deliberately does not
-know what the tokens are.
+Arrives: sentences and counts of stages, from any thread.  Leaves: text on standard error.  It deliberately does not
+know what the stages do.
 """
 
+import threading
 import time
+from dataclasses import dataclass, field
 
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
 
 from miron_jax.report.console import console
+from miron_jax.runtime.progress import Progress
+
+PATIENCE = 5.0  # seconds after which a stage is told of where there is no terminal
+LONGEST_SILENCE = 60.0  # seconds between two lines about one stage; the silence doubles up to it
 
 
-class Progress:
-    """Prints lines and the bar to standard error, so that standard output holds only results."""
+@dataclass(slots=True)
+class _Stage:
+    """A stage that has begun and not ended."""
 
-    def __init__(self) -> None:
-        self.tables = console()
-        self._lines = console(stderr=True)
-        self._bar = Bar(
-            TextColumn("scoring"),
-            BarColumn(),
-            TextColumn("{task.completed:.0f} of {task.total:.0f} tokens, {task.fields[rate]:.0f}/s, left"),
-            TimeRemainingColumn(),
-            console=self._lines,
-            disable=not self._lines.is_terminal,
+    bar: TaskID
+    unit: str
+    done: float
+    total: float
+    first: float  # units that were done when it began
+    start: float = field(default_factory=time.perf_counter)  # seconds
+    silence: float = PATIENCE  # seconds from start to the next line
+
+    def line(self, name: str) -> str:
+        """Where the stage is: its share, its rate, the time left."""
+        seconds = time.perf_counter() - self.start
+        if not self.total:
+            return f"{name}: {duration(seconds)} so far"
+        of_all = f"{name}: {self.done / self.total:.0%} of {self.total:,.0f} {self.unit}"
+        if self.done <= self.first:
+            return f"{of_all}, {duration(seconds)} so far"
+        rate = (self.done - self.first) / seconds
+        left = max(0.0, self.total - self.done) / rate
+        return (
+            f"{of_all}, {rate:,.3g} a second, {duration(left)} left"
+            if rate < 100
+            else (f"{of_all}, {rate:,.0f} a second, {duration(left)} left")
         )
-        self._task = self._bar.add_task("scoring", total=1, rate=0.0)
-        self._start: float | None = None
 
-    def __enter__(self) -> "Progress":
-        self._bar.start()
+
+class Screen(Progress):
+    """Prints sentences and stages to standard error, so that standard output holds only results."""
+
+    def __init__(self, quiet: bool = False, verbose: bool = False) -> None:
+        """`quiet`: errors alone; `verbose`: details too."""
+        self._quiet, self._verbose = quiet, verbose
+        self._lines = console(stderr=True)
+        self._bars = Bars(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[count]}"),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            console=self._lines,
+            disable=quiet or not self._lines.is_terminal,
+            transient=True,
+        )
+        self._stages: dict[str, _Stage] = {}
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._ticker = threading.Thread(target=self._tick, daemon=True)
+
+    def __enter__(self) -> "Screen":
+        self._bars.start()
+        if not self._quiet and not self._lines.is_terminal:
+            self._ticker.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        self._ended.set()
+        self._bars.stop()
 
     def say(self, line: str) -> None:
+        if not self._quiet:
+            self.fail(line)
+
+    def detail(self, line: str) -> None:
+        if self._verbose:
+            self.say(line)
+
+    def fail(self, line: str) -> None:
+        """A sentence about what went wrong, printed whatever the flags are."""
         self._lines.print(line, soft_wrap=True)
 
-    def advance(self, done: int, planned: int) -> None:
-        """`done` of `planned` tokens; both grow while parts are planned."""
-        self._start = self._start or time.perf_counter()
-        rate = done / max(time.perf_counter() - self._start, 1e-3)
-        self._bar.update(self._task, completed=done, total=planned, rate=rate)
+    def advance(self, stage: str, done: float, total: float, unit: str = "") -> None:
+        with self._lock:
+            if total and done >= total:
+                self._end(stage)
+                return
+            if stage not in self._stages:
+                bar = self._bars.add_task(stage, total=total or None, count="")
+                self._stages[stage] = _Stage(bar, unit, done, total, done)
+            current = self._stages[stage]
+            current.done, current.total = done, total
+            count = f"{done:,.0f} of {total:,.0f} {unit}" if total else ""
+            self._bars.update(current.bar, completed=done, total=total or None, count=count)
+
+    def _end(self, stage: str) -> None:
+        ended = self._stages.pop(stage, None)
+        if ended is None:
+            return
+        self._bars.remove_task(ended.bar)
+        if ended.silence > PATIENCE:  # it was told of
+            self.say(f"{stage}: done in {duration(time.perf_counter() - ended.start)}")
+
+    def _tick(self) -> None:
+        """Print a line about each stage whose silence is over."""
+        while not self._ended.wait(0.5):
+            with self._lock:
+                now = time.perf_counter()
+                for name, stage in self._stages.items():
+                    if now - stage.start >= stage.silence:
+                        stage.silence = now - stage.start + min(stage.silence, LONGEST_SILENCE)
+                        self.say(stage.line(name))
+
+
+def duration(seconds: float) -> str:
+    """8 s, 3 min 20 s, 2 h 5 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"

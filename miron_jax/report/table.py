@@ -24,7 +24,7 @@ FIRST_OPTION = 0.9  # share of examples with gold first, above which ties inflat
 
 
 def print_results(console: Console, results: JsonObject) -> None:
-    """Print tasks with their accuracy and its 95 % interval, then composites, notes and speed."""
+    """Print tasks with their accuracy and its 95 % interval, then composites and notes."""
     cloze = {name: task for name, task in results["tasks"].items() if "macro" in task}
     if cloze:
         console.print(cloze_table(cloze))
@@ -39,7 +39,7 @@ def print_results(console: Console, results: JsonObject) -> None:
             continue
         for name, composite in suite["composites"].items():
             console.print(_composite(name, composite), soft_wrap=True)
-    for line in (*cloze_notes(cloze), *notes_of(results), _speed(results)):
+    for line in (*cloze_notes(cloze), *notes_of(results)):
         console.print(line, soft_wrap=True)
 
 
@@ -245,7 +245,8 @@ def notes_of(results: JsonObject) -> list[str]:
     return notes
 
 
-def _speed(results: JsonObject) -> str:
+def speed_line(results: JsonObject) -> str:
+    """Counts and times of a run, in a sentence."""
     speed, check = results["speed"], results["self_check"]
     padding = 100 * (speed["padded_tokens"] / max(1, speed["computed_tokens"]) - 1) if speed["computed_tokens"] else 0.0
     rate = speed["tokens_per_second"] or 0.0

@@ -3,14 +3,15 @@
 Arrives: suites, --data_dir.  Leaves: a table on standard output.  It deliberately does not fetch anything.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from rich.table import Table
 
 from miron_jax.definitions.data_files import data_state
-from miron_jax.definitions.records import About, Suite
+from miron_jax.definitions.records import About, AnyTask, Suite
 from miron_jax.errors import InputError
+from miron_jax.files.readers import JsonObject
 from miron_jax.report.console import console
 
 
@@ -22,28 +23,47 @@ def print_tasks(
     table, benchmarks = Table(header_style="bold"), dict[str, About]()
     for name in ("task", "kind", "shots", "random", "rows", "data file", "data"):
         table.add_column(name, no_wrap=name != "data file")
-    for suite in suites:
-        is_named = any(name and name in (suite.name, suite.files_of) for name, _ in data_dir)
-        folder = _folder(suite, suite.named_folder(data_dir), is_named)
-        for task in suite.tasks:
-            state = data_state(task, folder).state if folder or not task.file else "missing"
-            shots = str(task.profile.num_fewshot)
-            if (benchmark := about(task.name)) is not None:
-                benchmarks[benchmark.name] = benchmark
-            random = task.baselines["random"]
-            baseline = "" if random is None else f"{random:.3f}"
-            documented = getattr(task.profile, "documented_num_fewshot", None)
-            shots += "" if documented is None else f" (document: {documented})"
-            rows, path = (
-                ("", "made by this program") if task.file is None else (str(task.file.rows or ""), task.file.path)
-            )
-            table.add_row(task.name, task.kind, shots, baseline, rows, path, state)
+    for task, state in _states(suites, data_dir):
+        shots = str(task.profile.num_fewshot)
+        if (benchmark := about(task.name)) is not None:
+            benchmarks[benchmark.name] = benchmark
+        random = task.baselines["random"]
+        baseline = "" if random is None else f"{random:.3f}"
+        documented = getattr(task.profile, "documented_num_fewshot", None)
+        shots += "" if documented is None else f" (document: {documented})"
+        rows, path = ("", "made by this program") if task.file is None else (str(task.file.rows or ""), task.file.path)
+        table.add_row(task.name, task.kind, shots, baseline, rows, path, state)
     out.print(table)
     descriptions = Table("benchmark", "year", "what it asks", header_style="bold")
     for benchmark in benchmarks.values():
         descriptions.add_row(benchmark.name, str(benchmark.year or ""), benchmark.asks)
     out.print(descriptions)
     out.print("data are looked for in --data_dir, else in the cache; `miron-jax eval` fetches what it can")
+
+
+def tasks_json(suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...]) -> list[JsonObject]:
+    """An object per task: name, kind, few-shot examples, baselines, rows and path of its data file, and their state."""
+    return [
+        {
+            "task": task.name,
+            "kind": task.kind,
+            "num_fewshot": task.profile.num_fewshot,
+            "baselines": dict(task.baselines),
+            "rows": None if task.file is None else task.file.rows,
+            "file": None if task.file is None else task.file.path,
+            "data": state,
+        }
+        for task, state in _states(suites, data_dir)
+    ]
+
+
+def _states(suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...]) -> Iterator[tuple[AnyTask, str]]:
+    """Each task with the state of its data: as published, changed, missing, generated."""
+    for suite in suites:
+        is_named = any(name and name in (suite.name, suite.files_of) for name, _ in data_dir)
+        folder = _folder(suite, suite.named_folder(data_dir), is_named)
+        for task in suite.tasks:
+            yield task, data_state(task, folder).state if folder or not task.file else "missing"
 
 
 def _folder(suite: Suite, data_dir: Path | None, by_name: bool) -> Path | None:

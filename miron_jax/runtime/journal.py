@@ -18,7 +18,7 @@ import io
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import blake2b
 from typing import Any, NamedTuple, Self
@@ -30,6 +30,7 @@ from miron_jax.files.readers import Json, parse_json
 from miron_jax.files.store import SEEN_SECONDS, Store
 from miron_jax.ragged import offsets_of
 from miron_jax.runtime.answers import Answers
+from miron_jax.runtime.progress import SILENT, Progress
 
 NUMERICS = 1  # version of the engine's arithmetic: raise it whenever a score may change beyond float32 rounding
 FOLDER, DAMAGED, ANSWERS = "journal", "damaged", "answers.json"
@@ -70,7 +71,7 @@ def run_key(parts: Mapping[str, Json]) -> str:
     return blake2b(document.encode(), digest_size=16).hexdigest()
 
 
-def key_of_answers(store: Store, key: str, answers: Answers, say: Callable[[str], None] = lambda line: None) -> str:
+def key_of_answers(store: Store, key: str, answers: Answers, progress: Progress = SILENT) -> str:
     """The key of a user's own model: that of an earlier run with the same answers within the tolerance, or a new one.
 
     Weights and code alone do not identify the model, because its code may read files.  Raises OSError.
@@ -87,7 +88,9 @@ def key_of_answers(store: Store, key: str, answers: Answers, say: Callable[[str]
             why = "in a way that is not known, its answers.json is damaged"
         if why is None:
             return name
-        say(f"{store.name}/{FOLDER}/{name} is not taken: with the same weights and code it answers otherwise, {why}")
+        progress.say(
+            f"{store.name}/{FOLDER}/{name} is not taken: with the same weights and code it answers otherwise, {why}"
+        )
     store.put(f"{FOLDER}/{new_key}/{ANSWERS}", json.dumps(answers).encode())
     return new_key
 
@@ -95,8 +98,8 @@ def key_of_answers(store: Store, key: str, answers: Answers, say: Callable[[str]
 class Journal:
     """Scores and texts of earlier runs, and a writer of new ones.  Raises OSError if the folder is not writable."""
 
-    def __init__(self, store: Store, key: str, writer: str, say: Callable[[str], None] = lambda line: None) -> None:
-        self._store, self._folder, self._say = store, f"{FOLDER}/{key}", say
+    def __init__(self, store: Store, key: str, writer: str, progress: Progress = SILENT) -> None:
+        self._store, self._folder, self._progress = store, f"{FOLDER}/{key}", progress
         self._writer = f"{writer}-{time.time_ns():x}"
         self._segments: list[Entries] = []  # of the segments that were read
         self._entry_of: dict[bytes, tuple[int, int]] = {}  # digest -> segment, entry in it
@@ -141,7 +144,7 @@ class Journal:
             except Exception:  # a damaged zip of arrays and JSON raises errors of many classes
                 self._store.put(f"{self._folder}/{DAMAGED}/{name}", data)
                 self._store.remove(path)
-                self._say(f"{self._store.name}/{path} is damaged: set aside, what it held is scored again")
+                self._progress.say(f"{self._store.name}/{path} is damaged: set aside, what it held is scored again")
 
     def _load(self, name: str, data: bytes) -> None:
         if _checksum(data) != name.removesuffix(".npz").rsplit("-", 1)[-1]:

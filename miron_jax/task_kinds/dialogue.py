@@ -3,7 +3,7 @@
 Arrives: a task of turns, a tokenizer, a model.  Leaves: `ChoiceScores`.  It deliberately does not know how turns are worded.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -15,6 +15,7 @@ from miron_jax.engine.records import Score
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.planning.records import CostModel
 from miron_jax.prompting.prompts import Prompt, digest_of
+from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.task_kinds.choice import Choice, ChoiceScores
 from miron_jax.task_kinds.interface import Pair, Piece
 from miron_jax.tokens.records import Requests
@@ -38,27 +39,27 @@ class Dialogue(Choice):
     def pairs(self) -> Iterator[Pair]:
         yield from ()
 
-    def growing_text(self, scores: ChoiceScores, model: Model, say: Callable[[str], None]) -> GrowingText:
-        return GrowingText(model, max(self._room(scores, turns) for turns in self._dialogues()), say)
+    def growing_text(self, scores: ChoiceScores, model: Model, progress: Progress) -> GrowingText:
+        return GrowingText(model, max(self._room(scores, turns) for turns in self._dialogues()), progress)
 
     def _dialogues(self) -> list[list[Example]]:
         examples = self.source.examples[: self.setup.config.limit]
         return [list(group) for _, group in groupby(examples, key=lambda turn: turn.dialogue)]
 
-    def score_in_turn(
-        self, scores: ChoiceScores, model: Model, check: SelfCheck, say: Callable[[str], None] = lambda line: None
-    ) -> None:
+    def score_in_turn(self, scores: ChoiceScores, model: Model, check: SelfCheck, progress: Progress = SILENT) -> None:
         """Score every turn in order.  A turn that the model answers with NaN ends its dialogue: later turns have no score.
 
         Raises SelfCheckFailed if turns that are computed from scratch score otherwise.
         """
         checked: list[tuple[np.ndarray, int, Score]] = []
-        text = self.growing_text(scores, model, say)
+        text = self.growing_text(scores, model, progress)
         scores.growing = text.speed
+        num_turns = sum(len(turns) for turns in self._dialogues())
         for turns in self._dialogues():
             answered = True  # all turns so far; turns after an unanswered one are not computed
             for piece, choice_scores in self.turn_scores(scores, turns, text):
                 self.take(scores, piece, choice_scores)
+                progress.advance("dialogues", len(scores.examples), num_turns, "turns")
                 if answered and _longest(piece.requests) <= CHECKED_UP_TO:
                     pairs = zip(piece.requests, choice_scores, strict=True)
                     checked += [(ids, start, score) for (ids, start), score in pairs]

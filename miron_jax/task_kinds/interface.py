@@ -4,7 +4,7 @@ Arrives: nothing.  Leaves: `TaskKind`, `TaskScores`, `Source`, `Piece`, `Setup`,
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,7 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.detox import Scorer
 from miron_jax.planning.records import CostModel
+from miron_jax.runtime.progress import Progress
 from miron_jax.runtime.sandbox import Sandbox
 from miron_jax.statistics.estimate import Estimate, is_unscored
 from miron_jax.tokens.records import Bos, LengthLimit, Requests
@@ -208,9 +209,9 @@ class TaskKind(ABC, Generic[Scores]):
     def take_texts(self, scores: Scores, texts: Iterator[Generated]) -> None:
         """Add one completion per request of `texts`."""
 
-    def growing_text(self, scores: Scores, model: Model, say: Callable[[str], None]) -> GrowingText | None:
+    def growing_text(self, scores: Scores, model: Model, progress: Progress) -> GrowingText | None:
         """The text, with its compiled program, that `score_in_turn` reads turns into; None: it does nothing."""
         return None
 
-    def score_in_turn(self, scores: Scores, model: Model, check: SelfCheck, say: Callable[[str], None]) -> None:
+    def score_in_turn(self, scores: Scores, model: Model, check: SelfCheck, progress: Progress) -> None:
         """Score examples whose prompts depend on earlier answers, on the whole model.  Raises SelfCheckFailed."""

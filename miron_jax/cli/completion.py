@@ -1,0 +1,95 @@
+"""`miron-jax completion SHELL`: a script that completes commands, flags and their values in bash, zsh or fish.
+
+Arrives: the declarations of all flags.  Leaves: the script on standard output.  It deliberately does not install it.
+"""
+
+from collections.abc import Iterator
+
+from miron_jax.errors import InputError
+
+HOWTO = {
+    "bash": 'eval "$(miron-jax completion bash)"',
+    "zsh": 'eval "$(miron-jax completion zsh)"',
+    "fish": "miron-jax completion fish | source",
+}
+
+BASH = """\
+# {howto}
+_miron_jax() {{
+  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} flag= words=
+  if [[ $word == = ]]; then flag=$before word=
+  elif [[ $before == = ]]; then flag=${{COMP_WORDS[COMP_CWORD-2]}}; fi
+  if [[ $COMP_CWORD == 1 ]]; then words="{commands}"
+  elif [[ -n $flag ]]; then
+    case $flag in
+{values}
+    esac
+  elif [[ $word == -* ]]; then
+    case ${{COMP_WORDS[1]}} in
+{flags}
+    esac
+  fi
+  COMPREPLY=($(compgen -W "$words" -- "$word"))
+  if [[ $words == --* || ${{#COMPREPLY[@]}} == 1 && ${{COMPREPLY[0]}} == *= ]]; then compopt -o nospace 2>/dev/null; fi
+}}
+complete -o bashdefault -o default -F _miron_jax miron-jax
+"""
+
+
+def command(shells: list[str]) -> None:
+    if len(shells) != 1 or shells[0] not in HOWTO:
+        raise InputError(f"completion wants the name of a shell: {', '.join(HOWTO)}; then run, say, {HOWTO['bash']}")
+    [shell] = shells
+    print("\n".join(_fish()) if shell == "fish" else _bash(shell), end="\n" if shell == "fish" else "")
+
+
+def _bash(shell: str) -> str:
+    """zsh runs the script of bash, by its bashcompinit."""
+    from miron_jax.cli import COMMANDS
+    from miron_jax.cli.flags import OF_COMMAND
+
+    values = [f'      --{name}) words="{" ".join(choices)}" ;;' for name, choices in _values()]
+    flags = [f'      {name}) words="{" ".join(_words(names))}" ;;' for name, names in OF_COMMAND.items() if names]
+    text = BASH.format(
+        howto=HOWTO[shell], commands=" ".join(COMMANDS), values="\n".join(values), flags="\n".join(flags)
+    )
+    return f"autoload -U +X bashcompinit && bashcompinit\n{text}" if shell == "zsh" else text
+
+
+def _words(names: tuple[str, ...]) -> list[str]:
+    """The flags as they are typed: with "=" if a value follows."""
+    from miron_jax.cli.flags import EVERY
+
+    words = [f"--{name}{'' if EVERY[name].kind == 'bool' else '='}" for name in names]
+    return [*words, *(f"--no{name}" for name in names if EVERY[name].kind == "bool" and EVERY[name].default), "--help"]
+
+
+def _values() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Flags whose values are known: of enums, and of --tasks the suites."""
+    from miron_jax.cli.flags import EVERY
+    from miron_jax.tasks.registry import SUITE_NAMES
+
+    yield "tasks", tuple(SUITE_NAMES)
+    for name, setting in EVERY.items():
+        if setting.kind == "enum":
+            yield name, setting.choices
+
+
+def _fish() -> Iterator[str]:
+    from miron_jax.cli import COMMANDS
+    from miron_jax.cli.flags import EVERY, OF_COMMAND
+
+    def quoted(text: str) -> str:
+        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+    yield f"# {HOWTO['fish']}"
+    for name, text in COMMANDS.items():
+        yield f"complete -c miron-jax -n __fish_use_subcommand -f -a {name} -d {quoted(text)}"
+    known = dict(_values())
+    for command_name, names in OF_COMMAND.items():
+        for name in names:
+            setting = EVERY[name]
+            takes = "" if setting.kind == "bool" else " -r"
+            takes += f" -f -a {quoted(' '.join(known[name]))}" if name in known else ""
+            text = quoted(setting.help.split("; ")[0].rstrip("."))
+            yield f"complete -c miron-jax -n '__fish_seen_subcommand_from {command_name}' -l {name}{takes} -d {text}"

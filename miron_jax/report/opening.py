@@ -1,0 +1,50 @@
+"""The first line of a run: model, tasks, devices, examples.
+
+Arrives: the configuration, the selected tasks, devices.  Leaves: a sentence.  It deliberately reads no data.
+"""
+
+import jax
+
+from miron_jax import __version__
+from miron_jax.config import RunConfig
+from miron_jax.definitions.records import AnyTask, ClozeTask
+from miron_jax.files.places import public
+from miron_jax.inputs import Selected
+
+MOST_NAMES = 4
+CATEGORIES = 4  # of a cloze task
+
+
+def opening_line(config: RunConfig, selected: Selected) -> str:
+    """Model, tasks, as many examples as are known without their data, devices."""
+    counts = [_num_examples(config, task) for task in selected.tasks]
+    known = [count for count in counts if count is not None]
+    examples = f", up to {sum(known):,} examples" if len(known) == len(counts) else ""
+    return (
+        f"miron-jax {__version__}: {public(config.model)} on {_names(selected)}{examples}, with {_devices()} in "
+        f"{config.dtype}"
+    )
+
+
+def _names(selected: Selected) -> str:
+    """Whole suites by their names, other tasks by theirs."""
+    names = list[str]()
+    for suite in selected.suites:
+        tasks = [task.name for task in suite.tasks if task.name in selected.names]
+        names += [f"{suite.name} ({len(tasks)} tasks)"] if len(tasks) == len(suite.tasks) > 1 else tasks
+    return f"{', '.join(names[:MOST_NAMES])}{f' and {len(names) - MOST_NAMES} more' if names[MOST_NAMES:] else ''}"
+
+
+def _num_examples(config: RunConfig, task: AnyTask) -> int | None:
+    """Examples that run if the data are those that were published; None: not known before they are read."""
+    if isinstance(task, ClozeTask):
+        rows, groups = config.items_per_category if task.file is None else task.rows, CATEGORIES
+    else:
+        rows, groups = None if task.file is None else task.file.rows, 1
+    return None if rows is None else groups * min(rows, config.limit or rows)
+
+
+def _devices() -> str:
+    devices = jax.devices()
+    kind = devices[0].device_kind if devices[0].platform != "cpu" else "CPU"
+    return f"{len(devices)} {kind} device{'s' if len(devices) > 1 else ''}"
