@@ -7,6 +7,7 @@
 #   make real          SmolLM2-135M against torch on a few real CORE and Gauntlet items (about five minutes on two cores)
 #   make parity        SmolLM2-135M and Gemma-3-270M against torch on many
 #   make tpu           the engine's programs, compiled by libtpu for TPUs that are not here, in another venv
+#   make docs          docs/_build/html, without a network; a warning is an error
 #   make bench         this engine beside torch and lm-eval
 #   make test-bare     the tests without torch, in another venv: make test-bare PYTHON=python3.12 BARE_FLAGS="-k forward"
 
@@ -27,7 +28,7 @@ WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 export MIRON_MODELS
 export TRANSFORMERS_VERBOSITY ?= error
 
-.PHONY: venv install lint test test-slow test-all test-bare demo real parity bench tpu
+.PHONY: docs venv install lint test test-slow test-all test-bare demo real parity bench tpu
 
 venv: $(VENV)/bin/pip
 install: $(VENV)/.installed
@@ -38,7 +39,7 @@ $(VENV)/bin/pip:
 # torch goes first and pinned: a resolver that is free to choose takes a build for a GPU from the index.
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/pip
 	$(VENV)/bin/pip install --quiet --upgrade "setuptools>=77" torch==2.13.0
-	$(VENV)/bin/pip install --quiet -e ".[test]"
+	$(VENV)/bin/pip install --quiet -e ".[test,docs]"
 	touch $@
 
 $(VENV)/.bench: $(VENV)/.installed
@@ -76,6 +77,9 @@ test: lint
 
 test-slow: install
 	$(RUN) -m pytest $(WORKERS) --durations=20 -m slow
+
+docs: install
+	$(VENV)/bin/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 
 test-all: test test-slow
 

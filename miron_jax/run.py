@@ -35,6 +35,7 @@ from miron_jax.files.store import Store
 from miron_jax.inputs import unverified
 from miron_jax.model.checkpoints import (
     Architecture,
+    ModelFiles,
     architecture_of,
     checkpoints_of,
     find_model,
@@ -133,15 +134,16 @@ def evaluate_checkpoints(
     is_scored: Callable[[Checkpoint, Answers | None], bool] = lambda checkpoint, answers: False,
     store: Store | None = None,
     hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
+    files: ModelFiles | None = None,
 ) -> Iterator[tuple[int | None, Outcome]]:
     """Yield (step, outcome) for every checkpoint.  All run the same programs; texts are tokenized and planned once.
 
     `progress` gets tokens computed and tokens planned so far.  A checkpoint is left out if `is_scored`; for a user's own
     model this is asked once its answers are known.  `store` keeps finished scores and texts.  Of several `hosts` only the
-    first yields.  Raises InputError, SelfCheckFailed.
+    first yields.  `files`: what `find_model` gave.  Raises InputError, SelfCheckFailed.
     """
     start = time.perf_counter()
-    model = hosts.first_then_others("model", lambda: find_model(config))
+    model = files or hosts.first_then_others("model", lambda: find_model(config))
     evaluation: Evaluation | None = None
     checkpoints, placement = checkpoints_of(config, model), Placement.choose(config.sharding, config.mesh)
     if placement.how == "mesh" and placement.size(*AXES) < jax.local_device_count():

@@ -14,7 +14,7 @@ from tests.conftest import REPOSITORY
 from tests.test_journal import same_results
 from tests.tiny_model import make_model, write_core_data
 
-LAUNCH = REPOSITORY / "docs" / "launch"
+LAUNCH = REPOSITORY / "examples" / "launch"
 FLAG_FILES = sorted(LAUNCH.glob("*.flags"))
 # What Slurm's srun does with two tasks on one node.
 SRUN = """#!/usr/bin/env bash

@@ -23,6 +23,7 @@ from miron_jax.files.store import Lock, Store
 
 if TYPE_CHECKING:
     from miron_jax.evaluation.records import Inputs, Outcome
+    from miron_jax.model.checkpoints import ModelFiles
     from miron_jax.model.training_run import Checkpoint
     from miron_jax.report.progress import Screen
     from miron_jax.runtime.answers import Answers
@@ -70,11 +71,13 @@ def _check_same_flags(config: RunConfig, hosts: "Hosts") -> None:
 def _score_along(config: RunConfig, store: Store, hosts: "Hosts") -> None:
     """Do the share of a process that is not the first, which checks the output folder and writes the results."""
     from miron_jax.inputs import find_inputs
+    from miron_jax.model.checkpoints import find_model
     from miron_jax.run import evaluate_checkpoints
 
     hosts.check_shared(store)
+    files = hosts.first_then_others("model", lambda: find_model(config))
     inputs = hosts.first_then_others("data", lambda: find_inputs(config, fetch=False))
-    for _ in evaluate_checkpoints(config, inputs, store=store, hosts=hosts):
+    for _ in evaluate_checkpoints(config, inputs, store=store, hosts=hosts, files=files):
         raise AssertionError("only the first process has results")
 
 
@@ -82,6 +85,7 @@ def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float) ->
     """Score every checkpoint, write the results and print them.  Exits with FAILED if a score could not be computed."""
     from miron_jax.evaluation.sampling import check_sampling
     from miron_jax.inputs import find_inputs, select_tasks
+    from miron_jax.model.checkpoints import find_model
     from miron_jax.report.closing import closing_lines, last_run_beside
     from miron_jax.report.console import console
     from miron_jax.report.curves import curves_table
@@ -96,7 +100,8 @@ def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float) ->
     against = read_runs([config.against])[0] if config.against else None
     selected = select_tasks(config)
     screen = Screen(FLAGS.quiet, FLAGS.verbose)
-    screen.say(opening_line(config, selected))
+    screen.say(opening_line(config, selected, hosts.count))
+    files = hosts.first_then_others("model", lambda: find_model(config))
     inputs = hosts.first_then_others("data", lambda: find_inputs(config, selected=selected))
     if config.until is not None or config.budget is not None:
         if against is not None:
@@ -108,7 +113,7 @@ def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float) ->
     with screen:
         for name, path in inputs.missing.items():
             screen.say(f"{name} is left out: {path} is missing")
-        scored = _score_checkpoints(config, inputs, store, hosts, screen, start)
+        scored = _score_checkpoints(config, inputs, files, store, hosts, screen, start)
     results = write_top(config, scored.by_step, time.perf_counter() - start) if scored.by_step else scored.last
     if not results:
         raise InputError(
@@ -146,7 +151,13 @@ class _Scored:
 
 
 def _score_checkpoints(
-    config: RunConfig, inputs: "Inputs", store: Store, hosts: "Hosts", screen: "Screen", start: float
+    config: RunConfig,
+    inputs: "Inputs",
+    files: "ModelFiles",
+    store: Store,
+    hosts: "Hosts",
+    screen: "Screen",
+    start: float,
 ) -> _Scored:
     """Score every checkpoint, write and log its results."""
     from miron_jax.engine.self_check import SelfCheckFailed
@@ -171,7 +182,7 @@ def _score_checkpoints(
             log(checkpoint.step, stored)
         return stored is not None
 
-    rounds = evaluate_checkpoints(config, inputs, screen, is_stored, store, hosts)
+    rounds = evaluate_checkpoints(config, inputs, screen, is_stored, store, hosts, files)
     try:
         for step, outcome in rounds:
             scored.last = write_results(config, outcome, time.perf_counter() - start, step)

@@ -21,7 +21,8 @@ def guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
     signals.install()
     logging.set_verbosity(logging.WARNING)  # at INFO jax logs which backends it looked for
     if rest[1:]:
-        print(f"miron-jax: {rest[1]!r} is no flag, expected --name=value", file=sys.stderr)
+        sentence = f"{printable(repr(rest[1]))} is no flag, expected --name=value; lists have commas and no spaces"
+        print(f"miron-jax: {sentence}: --tasks=core,miron-gen", file=sys.stderr)
         return BAD_INPUT
     if processes.wants_others() and (status := processes.supervised()) is not None:
         return status

@@ -78,20 +78,20 @@ def _short(names: list[str]) -> list[str]:
     lines = []
     for name in (name for name in names if EVERY[name].everyday):
         text = textwrap.shorten(EVERY[name].help.split("; ")[0].rstrip("."), WIDTH - 30, placeholder=" ..")
-        lines.append(f"  {_usage(name):27} {text}")
+        lines.append(f"  {usage_of(name):27} {text}")
     rest = " ".join(f"--{name}" for name in names if not EVERY[name].everyday)
     return lines + textwrap.wrap(rest, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _lines(name: str) -> Iterator[str]:
     setting = EVERY[name]
-    yield f"  {_usage(name)}"
-    text, indent = f"{setting.help}{_default(setting)}", " " * 6
+    yield f"  {usage_of(name)}"
+    text, indent = f"{setting.help}{default_of(setting)}", " " * 6
     for line in textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False):
         yield line.replace(TIED, " ")
 
 
-def _usage(name: str) -> str:
+def usage_of(name: str) -> str:
     """--name=TEXT, --[no]name."""
     setting = EVERY[name]
     if setting.kind == "bool":
@@ -99,7 +99,8 @@ def _usage(name: str) -> str:
     return f"--{name}={'|'.join(setting.choices) if setting.kind == 'enum' else _VALUES[setting.kind]}"
 
 
-def _default(setting: Setting) -> str:
+def default_of(setting: Setting) -> str:
+    """(default: 500); empty if there is none."""
     if setting.default is None or setting.default == "":
         return ""
     text = f"{setting.default:g}" if setting.kind == "float" else str(setting.default)

@@ -3,6 +3,7 @@
 Arrives: arguments.  Leaves: absl's flags, set.  It deliberately does not know what a command does.
 """
 
+import re
 import sys
 from collections.abc import Sequence
 
@@ -26,7 +27,7 @@ def parse(command: str, arguments: Sequence[str]) -> list[str]:
     except flags.UnrecognizedFlagError as error:
         sentence = f"miron-jax {command}: {_unknown(command, error.flagname, arguments)}"
     except (flags.Error, ValueError) as error:  # ValueError: of --nolimit=3, and of a --flagfile that is no text
-        sentence = f"miron-jax: {error}"
+        sentence = f"miron-jax {command}: {_wrong_value(str(error))}"
     print(printable(f"{sentence}; miron-jax {command} --help lists the flags"), file=sys.stderr)
     sys.exit(BAD_INPUT)
 
@@ -42,6 +43,23 @@ def _unknown(command: str, flag: str, arguments: Sequence[str]) -> str:
         return f"there is no flag --{flag}{_origin(flag, arguments)}; the nearest is --{nearest}"
     sentence = f"--{name} is a flag of {', '.join(others)}, not of {command}{_origin(flag, arguments)}"
     return f"{sentence}; the nearest of {command} is --{nearest}" if likeness >= ALIKE else sentence
+
+
+_EXPECTED = {"integer": "a whole number", "float": "a number", "bool": "true or false, or the bare flag"}
+
+
+def _wrong_value(message: str) -> str:
+    """absl's message about a value or a flag file, in this program's words where it is one of those."""
+    if wrong := re.match(r"flag --(\w+)=(.*?): ", message, re.DOTALL):
+        name, value = wrong.groups()
+        setting = EVERY.get(name)
+        if setting is not None and setting.kind in _EXPECTED:
+            return f"--{name} is {value!r}, expected {_EXPECTED[setting.kind]}"
+        if setting is not None and setting.choices:
+            return f"--{name} is {value!r}, expected one of {', '.join(setting.choices)}"
+    if missing := re.match(r"ERROR:: Unable to open flagfile: \[Errno \d+\] (.*?): '(.*)'", message):
+        return f"--flagfile={missing[2]} cannot be read ({missing[1]}): name a file with one flag a line"
+    return message
 
 
 def _positive(flag: str) -> str:
