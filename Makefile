@@ -4,6 +4,7 @@
 #   make test-slow     the other tests: families, checkpoints, hosts, meshes, kills, programs that are run, wheels
 #   make test-all      both
 #   make demo          the package alone in another venv, then `miron-jax eval` with no flags
+#   make package       wheel and sdist, each installed and used in an environment of its own
 #   make real          SmolLM2-135M against torch on a few real CORE and Gauntlet items (about five minutes on two cores)
 #   make parity        SmolLM2-135M and Gemma-3-270M against torch on many
 #   make tpu           the engine's programs, compiled by libtpu for TPUs that are not here, in another venv
@@ -18,6 +19,7 @@ BUNDLE := $(SHARED)/data/eval_bundle
 VENV := .venv
 BARE := .venv-bare
 PLAIN := .venv-plain
+PACKAGED := .venv-packaged
 TPU := .venv-tpu
 RUN := $(VENV)/bin/python
 GAUNTLET = $(RUN) benchmarks/parity_gauntlet.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) \
@@ -28,7 +30,7 @@ WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 export MIRON_MODELS
 export TRANSFORMERS_VERBOSITY ?= error
 
-.PHONY: docs venv install lint test test-slow test-all test-bare demo real parity bench tpu
+.PHONY: docs package venv install lint test test-slow test-all test-bare demo real parity bench tpu
 
 venv: $(VENV)/bin/pip
 install: $(VENV)/.installed
@@ -66,6 +68,18 @@ $(PLAIN)/.installed: pyproject.toml
 
 demo: $(PLAIN)/.installed
 	$(PLAIN)/bin/miron-jax eval
+
+# As from an index: the wheel, then the sdist, in an environment and a folder that know nothing of this checkout.
+package: install
+	rm -rf dist $(PACKAGED)
+	$(VENV)/bin/python -m build --quiet --outdir dist
+	$(PYTHON) -m venv $(PACKAGED)
+	mkdir $(PACKAGED)/elsewhere
+	$(PACKAGED)/bin/pip install --quiet dist/*.whl
+	cd $(PACKAGED)/elsewhere && ../bin/miron-jax eval --limit=2 --quiet && ../bin/miron-jax report miron-results --html=report.html
+	$(PACKAGED)/bin/pip uninstall --quiet --yes miron-jax
+	$(PACKAGED)/bin/pip install --quiet --no-deps dist/*.tar.gz
+	cd $(PACKAGED)/elsewhere && ../bin/miron-jax --version && ../bin/miron-jax tasks --json=tasks.json
 
 lint: install
 	$(VENV)/bin/ruff format --check

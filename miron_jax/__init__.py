@@ -46,11 +46,12 @@ _HOMES = {
 
 set_backend_flags()
 
+if not TYPE_CHECKING:  # a type checker reports a name that is not there
 
-def __getattr__(name: str) -> Any:
-    """Public names are imported when they are first used: `import miron_jax` alone stays quick."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'miron_jax' has no attribute {name!r}")
-    import importlib
+    def __getattr__(name: str) -> Any:
+        """Public names are imported when they are first used: `import miron_jax` alone stays quick."""
+        if name not in _HOMES:
+            raise AttributeError(f"module 'miron_jax' has no attribute {name!r}")
+        import importlib
 
-    return getattr(importlib.import_module(f"miron_jax.{_HOMES[name]}"), name)
+        return getattr(importlib.import_module(f"miron_jax.{_HOMES[name]}"), name)

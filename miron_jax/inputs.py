@@ -5,31 +5,17 @@ models.
 """
 
 from pathlib import Path
-from typing import NamedTuple
 
 from miron_jax import demo
 from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import data_state
-from miron_jax.definitions.records import AnyTask, Suite
 from miron_jax.errors import InputError
-from miron_jax.evaluation.records import Inputs
+from miron_jax.evaluation.records import Inputs, Selected
 from miron_jax.files.places import public
 from miron_jax.model.training_run import Checkpoint
 from miron_jax.task_kinds.interface import Source
 from miron_jax.task_kinds.kinds import kind_of
 from miron_jax.tasks import registry, text
-
-
-class Selected(NamedTuple):
-    """The tasks of a run, before their data are looked for."""
-
-    suites: list[Suite[AnyTask]]  # that a selected task belongs to
-    names: set[str]  # of the tasks
-    by_name: set[str]  # those that the user named, whose data must be there
-
-    @property
-    def tasks(self) -> list[AnyTask]:
-        return [task for suite in self.suites for task in suite.tasks if task.name in self.names]
 
 
 def select_tasks(config: RunConfig) -> Selected:

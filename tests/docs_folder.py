@@ -51,11 +51,11 @@ def write(folder: Path) -> Path:
     _lines(folder / "TEXTS" / "news.jsonl", [{"text": "A small hill.", "id": "x"}])
     (folder / "TEXTS" / "english").mkdir()
     (folder / "TEXTS" / "english" / "a.txt").write_text("The sun is hot and the rain is cold. " * 20)
-    pairs = [(doc, text, gold) for doc in "12" for text, gold in ((" hot", True), (" cold", False))]
+    pairs = [(doc, text) for doc in "12" for text in (" hot", " cold")]
     request = {"task": "hills", "context": "the hill is"}
     _lines(
         folder / "SET" / "requests.jsonl",
-        [{**request, "doc_id": doc, "continuation": text, "gold": gold} for doc, text, gold in pairs],
+        [{**request, "doc_id": doc, "continuation": text, "gold": 0} for doc, text in pairs],
     )
     _capitals(folder)
     (folder / "job.flags").write_text(

@@ -89,8 +89,8 @@ def test_a_page_does_as_it_says(page: Path, docs_place: Path, tmp_path: Path, mi
 def _run(words: list[str], miron: Any) -> None:
     variables = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
     program, *rest = words[len(variables) :]
-    if program == "miron-jax":
-        rest = made_small(rest)
+    rest = made_small(rest) if program == "miron-jax" else rest
+    if program == "miron-jax" and not variables:
         if "--allow_code_execution" in rest and shutil.which("bwrap") is None:
             rest.append("--allow_unsandboxed_code")
         if any(word.startswith("--topology") for word in rest):
@@ -98,8 +98,10 @@ def _run(words: list[str], miron: Any) -> None:
         ran = miron(*rest)
         assert ran.status == 0, f"{shlex.join(words)}\n{ran.err[-3000:]}"
         return
-    assert program in ("python", "miron-lm-eval"), f"{program}: what the pages run is miron-jax, python, miron-lm-eval"
-    command = [sys.executable] if program == "python" else [sys.executable, "-m", "miron_jax.lm_eval"]
+    lm_eval = "from miron_jax.lm_eval import main; main()"
+    programs = {"python": [], "miron-jax": ["-m", "miron_jax"], "miron-lm-eval": ["-c", lm_eval]}
+    assert program in programs, f"{program}: what the pages run is {', '.join(programs)}"
+    command = [sys.executable, *programs[program]]
     environment = {**os.environ, **variables, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run([*command, *rest], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{shlex.join(words)}\n{done.stderr[-3000:]}"

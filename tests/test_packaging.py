@@ -7,6 +7,7 @@ folder of that name must be reachable as miron_jax.kernels alone, from a wheel, 
 import ast
 import importlib.util
 import itertools
+import json
 import os
 import re
 import shutil
@@ -126,6 +127,52 @@ def test_unpacked_wheel_imports_from_elsewhere(wheel: Path, tmp_path: Path) -> N
     kernel, task = run_python(code, tmp_path, path=site).split()
     assert Path(kernel) == site / "miron_jax/kernels/target_logprob/xla.py"
     assert Path(task) == site / "miron_jax/tasks/core.py"
+
+
+USERS_FILE = """
+import jax
+import jax.numpy as jnp
+import miron_jax
+
+model = miron_jax.OwnModel(vocab_size=8, logits=lambda params, ids: jnp.zeros((*ids.shape, 8)), params={})
+evaluator = miron_jax.Evaluator(model, tasks=["core/copa"], limit=3)
+results = evaluator.run({}, step=1)
+value: float = results["tasks"]["core/copa"]["metrics"]["accuracy"]["value"]
+scores = miron_jax.score("FOLDER", None, [("a", "b")])
+first: float = scores[0].logprob
+tokens: int = len(scores[0].token_logprobs)
+seen: jax.Array = miron_jax.Visibility.causal(1, 8).position_BT
+head = miron_jax.Head(jnp.zeros((8, 2)), softcap=30.0)
+wrong_size = miron_jax.OwnModel(vocab_size="8")  # error
+wrong_text: str = scores[0].greedy  # error
+missing = miron_jax.Evaluator(model).score_all()  # error
+absent = miron_jax.nothing  # error
+"""
+
+
+def test_types_reach_a_users_file(wheel: Path, tmp_path: Path) -> None:
+    """A type checker sees the wheel's types, and the user's mistakes, and nothing else."""
+    pytest.importorskip("basedpyright")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    (tmp_path / "use.py").write_text(USERS_FILE)
+    settings = {"typeCheckingMode": "standard", "extraPaths": ["site"], "include": ["use.py"]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [
+        sys.executable,
+        "-m",
+        "basedpyright",
+        "--pythonpath",
+        sys.executable,
+        "--outputjson",
+        "-p",
+        str(tmp_path),
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout)["generalDiagnostics"]
+    lines = sorted(each["range"]["start"]["line"] for each in found if each["severity"] == "error")
+    marked = [i for i, line in enumerate(USERS_FILE.splitlines()) if line.endswith("# error")]
+    assert lines == marked, found
 
 
 def test_editable_install_maps_the_folders_and_exposes_no_bare_name(copy: Path, tmp_path: Path) -> None:

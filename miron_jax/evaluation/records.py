@@ -26,6 +26,18 @@ class Earlier(NamedTuple):
     prompts: Mapping[int, str]  # -> digest of its prompt
 
 
+class Selected(NamedTuple):
+    """The tasks of a run, before their data are looked for."""
+
+    suites: list[Suite[AnyTask]]  # that a selected task belongs to
+    names: set[str]  # of the tasks
+    by_name: set[str]  # those that the user named, whose data must be there
+
+    @property
+    def tasks(self) -> list[AnyTask]:
+        return [task for suite in self.suites for task in suite.tasks if task.name in self.names]
+
+
 class Inputs(NamedTuple):
     """The tasks of a run with their checked data files."""
 

@@ -177,7 +177,7 @@ def make_own_model(name: str) -> OwnModel:
     if not isinstance(model, OwnModel):
         raise InputError(
             f"--model={name}: {name.partition(':')[2]} returns a {type(model).__name__}, expected a miron_jax.OwnModel; see "
-            "the README"
+            "docs/own_model.md"
         )
     return model
 

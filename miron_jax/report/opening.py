@@ -8,8 +8,8 @@ import jax
 from miron_jax import __version__
 from miron_jax.config import RunConfig
 from miron_jax.definitions.records import AnyTask, ClozeTask
+from miron_jax.evaluation.records import Selected
 from miron_jax.files.places import public
-from miron_jax.inputs import Selected
 
 MOST_NAMES = 4
 CATEGORIES = 4  # of a cloze task

@@ -146,6 +146,8 @@ def _number(value: float | None) -> str:
 def _composite(name: str, composite: JsonObject) -> str:
     if composite["value"] is None:
         missing = composite["missing"]
+        if not missing:
+            return f"{name}: none, its number is not defined for one of its tasks"
         names = f"{', '.join(missing[:4])}{' ...' if missing[4:] else ''}"
         return f"{name}: none, {len(missing)} tasks have no score on published data: {names}"
     if composite["stderr"] is None:
