@@ -21,8 +21,9 @@ default_role = "code"  # docstrings have `names` in single backquotes, as Markdo
 html_theme, html_title = "sphinx_book_theme", "miron_jax"
 html_theme_options = {"show_navbar_depth": 1, "show_toc_level": 2}
 html_copy_source, html_show_sourcelink = False, False
-myst_heading_anchors = 3
-autodoc_member_order, autodoc_typehints = "bysource", "signature"
+myst_heading_anchors, myst_enable_extensions = 3, ["deflist"]
+autodoc_member_order, autodoc_typehints, autodoc_typehints_format = "bysource", "signature", "short"
+autodoc_preserve_defaults = python_use_unqualified_type_names = True
 autoclass_content = "class"
 
 

@@ -29,13 +29,13 @@ from miron_jax.report.output import check_output, steps_there, write_results, wr
 from miron_jax.report.results import results_of, strict
 from miron_jax.run import Evaluation
 from miron_jax.runtime.backend import check_backend_flags
-from miron_jax.runtime.progress import Lines
+from miron_jax.runtime.progress import SILENT, Lines
 from miron_jax.session import Session, architecture_with, files_of, state_of
 from miron_jax.tokens.records import Requests
 
 
 class Evaluator:
-    """Scores weights that change.  Data are read, tokenized and planned once; programs are compiled once.
+    """Scores weights that change.  Data are read, tokenized and planned once; programs are compiled once::
 
         evaluator = Evaluator(model, tokenizer, tasks=["core/copa", "miron-gen"], limit=200)
         results = evaluator.run(params, step=1000)      # the document of results.json
@@ -57,7 +57,7 @@ class Evaluator:
         data_dir: str | Path | None = None,
         output: str | Path | None = None,
         row_axes: tuple[str, ...] = (),
-        say: Callable[[str], None] = lambda line: None,
+        say: Callable[[str], None] | None = None,
         **options: Any,
     ) -> None:
         if isinstance(tasks, str):
@@ -84,7 +84,9 @@ class Evaluator:
         self._loggers = open_loggers(self.config)
         self._files = files_of(model, self.config)
         inputs, architecture = find_inputs(self.config), architecture_with(model, self._files, tokenizer, self.config)
-        self.evaluation = Evaluation(self.config, inputs, architecture, Lines(say), row_axes=row_axes)
+        self.evaluation = Evaluation(
+            self.config, inputs, architecture, SILENT if say is None else Lines(say), row_axes=row_axes
+        )
 
     def run(self, params: Any = None, step: int | None = None) -> dict[str, Any]:
         """Score these weights and return the document of results.json.  Raises InputError, SelfCheckFailed.
@@ -139,11 +141,11 @@ class Evaluator:
 class TextScore(NamedTuple):
     """The score of a continuation after its context."""
 
-    logprob: float  # nats, sum over its tokens; NaN if the model answers NaN
-    greedy: bool  # whether greedy decoding writes it: every rank is 0
-    token_ids: tuple[int, ...]
-    token_logprobs: tuple[float, ...]  # nats
-    token_ranks: tuple[int, ...]  # number of tokens that are more likely than each
+    logprob: float  #: nats, sum over its tokens; NaN if the model answers NaN
+    greedy: bool  #: whether greedy decoding writes it: every rank is 0
+    token_ids: tuple[int, ...]  #: of the continuation
+    token_logprobs: tuple[float, ...]  #: nats
+    token_ranks: tuple[int, ...]  #: number of tokens that are more likely than each
 
 
 def score(

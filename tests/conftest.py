@@ -30,9 +30,10 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # `make test` leaves these files to `make test-slow`: families against torch, checkpoints of every layout, hosts, meshes,
 # kills, programs that are run, whole suites against plain scoring, lm-eval, tasks of a user's own, wheels.
 SLOW = {
-    "answers", "benchmarks", "cheats", "demo", "dialogues", "evaluator", "extending", "fuzz", "hf_config", "hf_flax",
-    "hf_reader", "hosts", "journal", "lm_eval", "lm_eval_hosts", "lm_eval_use", "mera_run", "miron", "model_parity",
-    "orbax_layouts", "own_factory", "own_model", "own_rules", "own_tasks", "packaging", "paired", "param_map", "recipes",
+    "answers", "benchmarks", "cheats", "demo", "dialogues", "docs", "evaluator", "examples", "extending",
+    "fuzz", "hf_config", "hf_flax", "hf_reader", "hosts", "journal", "lm_eval", "lm_eval_hosts", "lm_eval_use",
+    "mera_run", "miron", "model_parity", "orbax_layouts", "own_factory", "own_model", "own_rules", "own_tasks",
+    "packaging", "paired", "param_map", "recipes",
     "report_page", "requests", "rope_class", "sampled", "sandbox", "sequential", "sharding", "text", "tpu", "tpu_plan",
     "training_run", "uation_gen", "uation_gen_stories", "uation_gen_user", "uation_gen_words", "uation_run", "verify",
 }  # fmt: skip
@@ -49,7 +50,7 @@ NEWEST = {
 
 # Files that take a minute and more come first, so that none of them is left to one worker at the end.
 LONG = (
-    "hosts", "golden", "sharding", "uation_run", "own_model", "kernels", "benchmarks", "journal", "fuzz", "forward",
+    "hosts", "docs", "golden", "sharding", "uation_run", "own_model", "kernels", "benchmarks", "journal", "fuzz", "forward",
     "model_parity", "sandbox", "mera_run", "training_run", "own_factory", "evaluator", "answers",
     "cli_signals", "cli", "generate",
 )  # fmt: skip

@@ -53,7 +53,9 @@ def test_own_models_are_scored(module: str, here: Path) -> None:
 
 def test_the_training_loop_scores_goes_on_and_its_checkpoints_score_alike(here: Path) -> None:
     printed = run("training_loop.py", "--steps=20", "--every=10").stdout
-    assert re.findall(r"^step (\d+): loss", printed, re.M) == ["10", "20"]
+    losses = {int(step): float(loss) for step, loss in re.findall(r"^step (\d+): loss ([\d.]+)", printed, re.M)}
+    assert list(losses) == [10, 20]
+    assert losses[20] < losses[10] < 7.0, "it learns its sentences"
     printed = run("training_loop.py", "--steps=30", "--every=10").stdout
     assert re.findall(r"^step (\d+): loss", printed, re.M) == ["30"], "it goes on from the checkpoint"
     inside = json.loads(Path("run-results/step_30/results.json").read_text())["tasks"]["miron-gen/en"]

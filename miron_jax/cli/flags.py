@@ -57,7 +57,7 @@ _EXPORT = {
     "stories": Setting(
         None,
         "export",
-        "With --export: a set of gaps in stories of your own instead: JSON objects with text and words (docs/eval_uation.md).",
+        "With --export: a set of gaps in stories of your own instead: objects with text and words, docs/eval_uation.md.",
     ),
     "mask_number_words": Setting(
         False, "export", "With --articles: Ukrainian words for 1 to 99 are masked too, not only digits.", "bool"

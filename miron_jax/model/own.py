@@ -49,16 +49,17 @@ class OwnModel:
     If --checkpoint names the weights, `params` may hold only shapes (jax.eval_shape).
     """
 
-    vocab_size: int
-    logits: Callable[[Any, jax.Array], jax.Array] | None = None
-    hidden: Callable[[Any, jax.Array, jax.Array, Visibility], jax.Array] | None = None
-    head: Callable[[Any], "jax.Array | Head"] | None = None  # weight [V, D], or a Head with bias, soft cap and scale
-    params: Any = None  # pytree of arrays; None: they are passed later (Evaluator.run)
-    tokenizer: Any = None  # folder, hub id, or a transformers tokenizer; --tokenizer takes precedence
-    eos_token_ids: tuple[int, ...] = ()  # tokens that end a text
-    num_positions: int | None = None  # maximum length of a row in tokens; None: any length
-    trained_length: int | None = None  # tokens; longer requests are counted
-    windows: tuple[int | None, ...] = (None,)  # windows that `hidden` passes to visibility.attend
+    vocab_size: int  #: tokens of the vocabulary
+    logits: Callable[..., Any] | None = None  #: (params, token_ids) -> logits
+    #: (params, token_ids, positions, visibility) -> hidden states
+    hidden: Callable[..., Any] | None = None
+    head: Callable[[Any], "jax.Array | Head"] | None = None  #: weight [V, D], or a Head with bias, soft cap and scale
+    params: Any = None  #: pytree of arrays; None: they are passed later (Evaluator.run)
+    tokenizer: Any = None  #: folder, hub id, or a transformers tokenizer; --tokenizer takes precedence
+    eos_token_ids: tuple[int, ...] = ()  #: tokens that end a text
+    num_positions: int | None = None  #: maximum length of a row in tokens; None: any length
+    trained_length: int | None = None  #: tokens; longer requests are counted
+    windows: tuple[int | None, ...] = (None,)  #: windows that `hidden` passes to visibility.attend
 
     def __post_init__(self) -> None:
         if self.vocab_size < 1:
