@@ -111,8 +111,9 @@ def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float) ->
         check_sampling(config, hosts.count, inputs.earlier)
     check_layout(config.results_format, [suite.name for suite in inputs.suites])
     with screen:
-        for name, path in inputs.missing.items():
-            screen.say(f"{name} is left out: {path} is missing")
+        if inputs.missing:
+            first = next(iter(inputs.missing.values()))
+            screen.say(f"left out, as data are missing ({first} ..): {', '.join(inputs.missing)}")
         scored = _score_checkpoints(config, inputs, files, store, hosts, screen, start)
     results = write_top(config, scored.by_step, time.perf_counter() - start) if scored.by_step else scored.last
     if not results:
