@@ -235,7 +235,7 @@ class Evaluation:
         config = self.architecture.config
         placement = Placement.of_loaded(state, self.placement, self.row_axes, isinstance(config, OwnModel))
         model = Model(config, self.architecture.network, state, placement, self.config.attention)
-        check = SelfCheck(tolerance_of(config, state, self.config.dtype))
+        check = SelfCheck(tolerance_of(config, state, self.config.dtype), progress=self.progress)
         with jax.default_matmul_precision("highest"):
             self._num_scored += 1
             answers = check.probe(model) if isinstance(config, OwnModel) else None
@@ -325,7 +325,7 @@ class Evaluation:
                 part_scores = iter(scores)
                 for piece in waiting.popleft():
                     kinds[piece.task].take(tasks[piece.task], piece, list(islice(part_scores, len(piece.requests))))
-        self.progress.advance("scoring", done, done, "tokens")
+        self.progress.advance("scoring", 1, 1)
         if self.keep and not self._samples:
             self._totals = totals
         generate_texts(kinds, tasks, engine.generator, journal, self.hosts, name, self.progress)

@@ -13,8 +13,12 @@ from miron_jax import __version__
 from miron_jax.cli import COMMANDS
 from miron_jax.cli.completion import HOWTO
 from miron_jax.cli.flags import OF_COMMAND
+from miron_jax.config import RunConfig
+from miron_jax.inputs import find_inputs
 from miron_jax.report import progress
 from miron_jax.report.progress import Screen, duration
+from miron_jax.run import evaluate
+from miron_jax.runtime.progress import Progress
 from tests.command import common
 
 
@@ -135,3 +139,27 @@ def test_every_shell_has_a_script(miron) -> None:
         ran = miron("completion", *arguments)
         assert (ran.status, ran.err.count("\n")) == (2, 1)
         assert "bash, zsh, fish" in ran.err
+
+
+def test_json_of_what_is_no_list_or_plan_is_refused(miron, place, tmp_path: Path) -> None:
+    for flags in (("tasks", "--human"), ("tasks", "--describe=core/copa"), ("plan", "--mde", *common(place, tmp_path))):
+        ran = miron(*flags, "--json")
+        assert (ran.status, ran.out) == (2, "")
+        assert "--json is of the " in ran.err
+
+
+def test_stages_end_when_nothing_is_scored(miron, place, tmp_path: Path) -> None:
+    """A run that only generates, and one whose scores are all in the journal, leave no stage open."""
+    told = list[tuple[str, float, float]]()
+
+    class Recorder(Progress):
+        def advance(self, stage: str, done: float, total: float, unit: str = "") -> None:
+            told.append((stage, done, total))
+
+    model, data = str(place.model), (("", str(place.data)),)
+    for task in ("eval-ua-tion-gen-text/lmes_catsbin", "core/copa"):
+        config = RunConfig(model, (task,), data_dir=data if "core" in task else (), limit=2, allow_changed_data=True)
+        evaluate(config, find_inputs(config), Recorder())
+    last = {stage: (done, total) for stage, done, total in told}
+    assert set(last) >= {"loading", "planning", "scoring", "self-check", "generating", "compiling"}
+    assert all(done >= total > 0 for done, total in last.values()), last

@@ -51,9 +51,8 @@ def made_small(words: list[str]) -> list[str]:
     if words[0] not in ("eval", "bench"):
         return words
     kept = [word for word in words if word.partition("=")[0] not in SMALL]
-    small = {} if known & {"--until", "--budget"} else {name: f"{name}={value}" for name, value in SMALL.items()}
-    small |= {"--limit": "--limit=12"} if known & {"--until", "--budget"} else {}
-    return [*kept, *small.values(), *(["--allow_changed_data"] if "--allow_changed_data" not in known else [])]
+    small = [f"{name}={value}" for name, value in SMALL.items()]
+    return [*kept, *small, *(["--allow_changed_data"] if "--allow_changed_data" not in known else [])]
 
 
 @pytest.fixture(scope="session")

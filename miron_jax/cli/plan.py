@@ -7,6 +7,7 @@ device and loads no weights.
 
 import json
 import os
+import sys
 from dataclasses import asdict
 
 from absl import flags
@@ -37,6 +38,8 @@ def command() -> None:
 
     path = json_file(FLAGS.json)
     inputs = find_inputs(config, runs=False)
+    if FLAGS.mde and path is not None:
+        raise InputError("--json is of the plan, not of --mde: leave one of them out")
     if FLAGS.mde:
         names = {source.task.name for source in inputs.sources}
         print_detectable(inputs, config, earlier_of(read_runs([config.against])[0], names) if config.against else None)
@@ -63,14 +66,17 @@ def _plan_on_topology(config: RunConfig, topology: str) -> None:
     from miron_jax.topology_plan import plan_on_topology
 
     jax.config.update("jax_enable_compilation_cache", False)  # programs for a TPU cannot be read back without one
+    path = json_file(FLAGS.json)
     described_devices(topology)  # refuses a name before data are read
     output = output_beside("")
     store = Store(output) if output else None
     inputs = find_inputs(config, runs=False)
     with Screen(FLAGS.quiet, verbose=True) as screen:
         plan = plan_on_topology(config, inputs, topology, screen)
-    print_topology_plan(plan)
+    document = {"config": config_entry(config), "environment": environment(), "plan": plan.json()}
+    write_json(path, document)
+    if path != STANDARD_OUTPUT:
+        print_topology_plan(plan)
     if store is not None:
-        document = {"config": config_entry(config), "environment": environment(), "plan": plan.json()}
         store.put("plan.json", json.dumps(document, indent=1).encode())
-        print(printable(f"written to {output}/plan.json"))
+        print(printable(f"written to {output}/plan.json"), file=sys.stderr if path == STANDARD_OUTPUT else sys.stdout)

@@ -16,6 +16,7 @@ from miron_jax.errors import InputError, printable
 from miron_jax.files.places import local_path, place
 
 FLAGS = flags.FLAGS
+_NO_LIST = ("check", "describe", "human", "export")  # flags that ask for something else than the list of tasks
 
 
 def command() -> None:
@@ -30,6 +31,8 @@ def command() -> None:
         raise InputError("--stories wants --export=FOLDER, where its set of gaps is written")
     if FLAGS.mask_number_words and FLAGS.articles is None:
         raise InputError("--mask_number_words wants --articles=FILE, whose number words are to be hidden")
+    if FLAGS.json is not None and (others := [name for name in _NO_LIST if getattr(FLAGS, name)]):
+        raise InputError(f"--json is of the list of tasks: leave out --json or --{others[0]}")
     if FLAGS.export is not None:
         articles, stories = (local_path(path) if path else None for path in (FLAGS.articles, FLAGS.stories))
         folder, spelled = local_path(FLAGS.export), FLAGS.mask_number_words
@@ -37,6 +40,7 @@ def command() -> None:
             print(printable(str(path)))
         return
 
+    path = json_file(FLAGS.json)
     if FLAGS.check:
         _check(FLAGS.check)
     elif FLAGS.describe is not None:
@@ -48,7 +52,6 @@ def command() -> None:
         if FLAGS.human:
             print_human_values(every.values())
         else:
-            path = json_file(FLAGS.json)
             write_json(path, tasks_json(every.values(), data_dir()))
             if path != STANDARD_OUTPUT:
                 print_tasks(every.values(), data_dir(), about)

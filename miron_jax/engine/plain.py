@@ -17,6 +17,7 @@ from miron_jax.model.costs import rope_classes_of
 from miron_jax.model.own import bind
 from miron_jax.model.visibility import Visibility
 from miron_jax.runtime.devices import Tree
+from miron_jax.runtime.progress import SILENT, Progress
 
 
 class PlainVisibility(Visibility):
@@ -59,7 +60,9 @@ def halves_of(num_tokens: Sequence[int], span_start: Sequence[int]) -> list[tupl
     ]
 
 
-def score_plainly(model: Model, token_ids: list[np.ndarray], span_start: list[int]) -> tuple[list[PlainScore], int]:
+def score_plainly(
+    model: Model, token_ids: list[np.ndarray], span_start: list[int], progress: Progress = SILENT
+) -> tuple[list[PlainScore], int]:
     """Score requests one per row, with dense attention and the whole vocabulary at once at the scored positions.
 
     Returns a score for each request and the number of programs.
@@ -77,6 +80,7 @@ def score_plainly(model: Model, token_ids: list[np.ndarray], span_start: list[in
             length_class = None if rope_classes is None else np.int32(rope_classes.class_of(len(ids)))
             outputs = program(model.graphdef, model.state, row, positions, length_class)
             results[i] = PlainScore(*(np.asarray(x)[: len(ids) - start] for x in outputs))
+            progress.advance("self-check", len(results), len(token_ids), "requests")
     return [results[i] for i in range(len(token_ids))], len({shape for _, shape in halves})
 
 

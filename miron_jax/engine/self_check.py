@@ -21,6 +21,7 @@ from miron_jax.model.own import OwnModel, check_own_model
 from miron_jax.planning.request_batches import RequestBatch
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.devices import Tree
+from miron_jax.runtime.progress import SILENT, Progress
 
 # Largest difference in nats per token that rounding may cause between a forest row and a plain row, by dtype.  float32 at
 # highest matmul precision: sums of a few thousand terms in another order.  bfloat16: operands keep 8 bits, and another
@@ -43,6 +44,12 @@ class SelfCheck:
     largest: float = 0.0  # largest absolute difference so far, nats per token
     seconds: float = 0.0
     programs: int = 0
+    progress: Progress = SILENT
+
+    def json(self) -> dict[str, float]:
+        """As results.json has it."""
+        names = ("tolerance", "requests", "tokens", "largest", "seconds", "programs")
+        return {name: getattr(self, name) for name in names}
 
     def compare(self, model: Model, batch: RequestBatch, scores: Scores, judge: bool = True) -> None:
         """Raises SelfCheckFailed if a scored token differs by more than the tolerance, or if only one of the two is NaN.
@@ -64,7 +71,9 @@ class SelfCheck:
     ) -> None:
         """The same for these requests: token ids and span start of each."""
         start = time.perf_counter()
-        plain_scores, programs = score_plainly(model, [ids for ids, _ in requests], [first for _, first in requests])
+        self.progress.advance("self-check", 0, len(requests), "requests")
+        token_ids, firsts = [ids for ids, _ in requests], [first for _, first in requests]
+        plain_scores, programs = score_plainly(model, token_ids, firsts, self.progress)
         for (ids, _), score, plain, name in zip(requests, scores, plain_scores, names, strict=True):
             if judge:
                 self._judge(score, plain, f"{name} ({len(ids)} tokens)")

@@ -74,6 +74,7 @@ def generated(
     missing = hosts.agree(f"{name}/missing", [i for i, text in enumerate(known) if text is None])
     num_distinct = len({requests[i] for i in missing})
     new = dict(zip(missing, generator.run([requests[i] for i in missing], finished), strict=True))
+    progress.advance("generating", 1, 1)
     return [new[i] if i in new else Generated(*(text or Text("", (), "nan"))) for i, text in enumerate(known)]
 
 

@@ -49,7 +49,7 @@ def results_of(config: RunConfig, outcome: Outcome, wall_seconds: float) -> Json
         },
         "speed": _speed(outcome, wall_seconds),
         "generation": None if outcome.generation is None else asdict(outcome.generation),
-        "self_check": asdict(outcome.check),
+        "self_check": outcome.check.json(),
         "unanswered": sum(len(task.unanswered) for task in outcome.tasks),  # examples that the model answers with NaN
         **({} if outcome.decided is None else {"decided": dict(outcome.decided)}),
         "unverified": list(outcome.unverified),  # inputs without a checksum
