@@ -18,7 +18,7 @@ from miron_jax.kernels.forest_attention import IMPLEMENTATIONS
 Sharding = Literal["pmap", "mesh"]
 Dtype = Literal["float32", "bfloat16"]
 HumanBaseline = Literal["A", "B"]
-Kind = Literal["string", "integer", "float", "bool", "enum", "list"]
+Kind = Literal["string", "integer", "float", "bool", "enum", "list", "optional"]
 Topic = Literal[
     "model",
     "tasks",

@@ -116,9 +116,10 @@ def cost_of(totals: Totals) -> str:
 def summarize_plan(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> Totals:
     """Tokenize and plan without a device or weights."""
     tasks, totals = RunTasks.of(config, inputs, architecture_of(config, find_model(config, weights=False))), Totals()
+    progress.advance("planning")
     for _ in tasks.request_batches(totals, deque(maxlen=1)):
         progress.advance("planning", totals.plain_tokens, totals.expected, "tokens")
-    progress.advance("planning", 1, 1)
+    progress.end("planning")
     return totals
 
 
@@ -246,7 +247,7 @@ class Evaluation:
             weights = weights_fingerprint(model.on_one_device.state)
             warnings = [] if isinstance(config, OwnModel) else implausible(model.on_one_device.state)
             for line in warnings:
-                self.progress.say(line)
+                self.progress.warn(line)
             with self._journal(model, weights, answers) as journal:
                 outcome = self._score(engine, check, journal, load_seconds, checkpoint)
         return outcome and outcome._replace(
@@ -309,11 +310,13 @@ class Evaluation:
         kinds, name = self._tasks.kinds, str(self._num_scored)
         tasks = [kind.begin() for kind in kinds]
         totals, done = self._totals or Totals(), 0
+        sharing = 1 if engine.forward.placement.is_global else self.hosts.count  # processes that share the rows
 
         def advance(tokens: int) -> None:
             nonlocal done
             done += tokens
-            self.progress.advance("scoring", done, totals.unique_tokens / totals.share, "tokens")
+            total = 0.0 if self._samples else totals.unique_tokens / totals.share / sharing
+            self.progress.advance("scoring", done, total, "tokens")
 
         waiting: deque[Part] = deque()  # parts that are tokenized and not yet scored
         sampling = self._sampling() if self._samples else None
@@ -325,7 +328,7 @@ class Evaluation:
                 part_scores = iter(scores)
                 for piece in waiting.popleft():
                     kinds[piece.task].take(tasks[piece.task], piece, list(islice(part_scores, len(piece.requests))))
-        self.progress.advance("scoring", 1, 1)
+        self.progress.end("scoring")
         if self.keep and not self._samples:
             self._totals = totals
         generate_texts(kinds, tasks, engine.generator, journal, self.hosts, name, self.progress)
@@ -364,6 +367,7 @@ class Evaluation:
                 yield batch
             return
         self._planned = []
+        self.progress.advance("planning")
         for i, batch in enumerate(self._tasks.request_batches(totals, waiting, self._samples)):
             if not i and not self._samples:
                 self.progress.say(cost_of(totals))
@@ -371,4 +375,4 @@ class Evaluation:
             if self.keep and not self._samples:
                 self._planned.append((waiting[-1], batch))
             yield batch
-        self.progress.advance("planning", 1, 1)
+        self.progress.end("planning")

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from absl import flags
 
-from miron_jax.cli.json_output import STANDARD_OUTPUT, json_file, write_json
+from miron_jax.cli.json_output import json_output
 from miron_jax.cli.processes import start_jax, wants_others
 from miron_jax.cli.run_config import output_beside, run_config
 from miron_jax.errors import InputError, printable
@@ -28,15 +28,13 @@ def command() -> None:
     from miron_jax.report.progress import Screen
     from miron_jax.report.results import config_entry, environment
 
-    path = json_file(FLAGS.json)
     inputs = find_inputs(config)
     output = output_beside("miron-bench")
     store = Store(output)
-    with Screen(FLAGS.quiet, FLAGS.verbose) as screen:
+    with json_output(FLAGS.json) as output_of_json, Screen(FLAGS.quiet, FLAGS.verbose) as screen:
         bench = measure(config, inputs, screen)
-    document = {"config": config_entry(config), "environment": environment(), **asdict(bench)}
-    store.put("bench.json", json.dumps(document, indent=1).encode())
-    write_json(path, document)
-    if path != STANDARD_OUTPUT:
+        document = {"config": config_entry(config), "environment": environment(), **asdict(bench)}
+        store.put("bench.json", json.dumps(document, indent=1).encode())
+        output_of_json.write(document)
         print_bench(bench)
         print(printable(f"written to {output}/bench.json"))

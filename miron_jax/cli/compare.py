@@ -6,13 +6,24 @@ deliberately computes nothing.
 
 from absl import flags
 
-from miron_jax.cli.json_output import STANDARD_OUTPUT, json_file, write_json
+from miron_jax.cli.json_output import JsonOutput, json_output
 from miron_jax.errors import InputError
 
 FLAGS = flags.FLAGS
 
 
 def command(folders: list[str]) -> None:
+    if not folders:
+        raise InputError("compare wants the output folders of two runs or more, or that of one training run")
+    if FLAGS.until not in (None, "decided"):
+        raise InputError(f"--until is {FLAGS.until!r}, and compare knows decided alone; eval knows ci<=0.01 too")
+    if FLAGS.last < 2:
+        raise InputError(f"--last is {FLAGS.last}, expected 2 or more: one checkpoint has no deviation")
+    with json_output(FLAGS.json) as document:
+        _compare(folders, document)
+
+
+def _compare(folders: list[str], document: JsonOutput) -> None:
     from miron_jax.report.byte_gaps import print_byte_gaps
     from miron_jax.report.comparison import compare
     from miron_jax.report.comparison_table import comparison_json, print_comparison, print_decided, print_noise
@@ -20,14 +31,7 @@ def command(folders: list[str]) -> None:
     from miron_jax.report.run_folder import read_runs, readable
     from miron_jax.report.training_noise import training_noise
 
-    if not folders:
-        raise InputError("compare wants the output folders of two runs or more, or that of one training run")
-    if FLAGS.until not in (None, "decided"):
-        raise InputError(f"--until is {FLAGS.until!r}, and compare knows decided alone; eval knows ci<=0.01 too")
-    if FLAGS.last < 2:
-        raise InputError(f"--last is {FLAGS.last}, expected 2 or more: one checkpoint has no deviation")
-    path = json_file(FLAGS.json)
-    runs, out = read_runs(folders), console(stderr=path == STANDARD_OUTPUT)
+    runs, out = read_runs(folders), console()
     with readable(runs):
         noises = training_noise(runs, FLAGS.last)
         if len(runs) == 1 and (not noises or FLAGS.until):
@@ -45,11 +49,9 @@ def command(folders: list[str]) -> None:
             print_byte_gaps(out, comparison.first, comparison.second)
         if noises:
             print_noise(out, noises, [run.label for run in runs], FLAGS.last)
-        if path is not None:
-            seed = None if FLAGS.until is None else FLAGS.seed
-            document = [comparison_json(own, seed) for own in comparisons]
-            write_json(path, document)
-            if path != STANDARD_OUTPUT:
-                out.print(f"written to {path}", soft_wrap=True)
+        seed = None if FLAGS.until is None else FLAGS.seed
+        document.write([comparison_json(comparison, seed) for comparison in comparisons])
+        if document.path is not None:
+            out.print(f"written to {document.path}", soft_wrap=True)
     if error is not None:
         raise error

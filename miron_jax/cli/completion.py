@@ -20,6 +20,7 @@ _miron_jax() {{
   if [[ $word == = ]]; then flag=$before word=
   elif [[ $before == = ]]; then flag=${{COMP_WORDS[COMP_CWORD-2]}}; fi
   if [[ $COMP_CWORD == 1 ]]; then words="{commands}"
+  elif [[ ${{COMP_WORDS[1]}} == completion ]]; then words="bash zsh fish"
   elif [[ -n $flag ]]; then
     case $flag in
 {values}
@@ -40,28 +41,67 @@ def command(shells: list[str]) -> None:
     if len(shells) != 1 or shells[0] not in HOWTO:
         raise InputError(f"completion wants the name of a shell: {', '.join(HOWTO)}; then run, say, {HOWTO['bash']}")
     [shell] = shells
-    print("\n".join(_fish()) if shell == "fish" else _bash(shell), end="\n" if shell == "fish" else "")
+    print({"bash": lambda: _bash(), "zsh": lambda: "\n".join(_zsh()), "fish": lambda: "\n".join(_fish())}[shell]())
 
 
-def _bash(shell: str) -> str:
-    """zsh runs the script of bash, by its bashcompinit."""
+def _bash() -> str:
     from miron_jax.cli import COMMANDS
     from miron_jax.cli.flags import OF_COMMAND
 
     values = [f'      --{name}) words="{" ".join(choices)}" ;;' for name, choices in _values()]
     flags = [f'      {name}) words="{" ".join(_words(names))}" ;;' for name, names in OF_COMMAND.items() if names]
-    text = BASH.format(
-        howto=HOWTO[shell], commands=" ".join(COMMANDS), values="\n".join(values), flags="\n".join(flags)
+    return BASH.format(
+        howto=HOWTO["bash"], commands=" ".join(COMMANDS), values="\n".join(values), flags="\n".join(flags)
     )
-    return f"autoload -U +X bashcompinit && bashcompinit\n{text}" if shell == "zsh" else text
+
+
+def _zsh() -> Iterator[str]:
+    from miron_jax.cli import COMMANDS
+    from miron_jax.cli.flags import EVERY, OF_COMMAND
+
+    known = dict(_values())
+    yield f"# {HOWTO['zsh']}"
+    yield "_miron_jax() {"
+    yield "  local -a commands=(" + " ".join(_quoted(f"{name}:{text}") for name, text in COMMANDS.items()) + ")"
+    yield "  if (( CURRENT == 2 )); then _describe command commands; return; fi"
+    yield "  local command=$words[2]"
+    yield "  shift words; (( CURRENT-- ))"
+    yield "  case $command in"
+    yield f"  completion) _values shell {' '.join(HOWTO)} ;;"
+    for command_name, names in OF_COMMAND.items():
+        if names:
+            specs = []
+            for name in names:
+                setting = EVERY[name]
+                text = setting.help.split("; ")[0].rstrip(".").translate(str.maketrans({c: f"\\{c}" for c in "[]:"}))
+                takes = "" if setting.kind in ("bool", "optional") else f":value:{_action(known.get(name))}"
+                specs.append(_quoted(f"--{name}{'=' if takes else ''}[{text}]{takes}"))
+            yield f"  {command_name}) _arguments {' '.join(specs)} '*:run:_files' ;;"
+    yield "  esac"
+    yield "}"
+    yield "compdef _miron_jax miron-jax"
+
+
+def _action(choices: tuple[str, ...] | None) -> str:
+    return "_files" if choices is None else f"({' '.join(choices)})"
+
+
+def _quoted(text: str) -> str:
+    """For zsh and fish in single quotes."""
+    return "'" + text.replace("'", "'\\''") + "'"
 
 
 def _words(names: tuple[str, ...]) -> list[str]:
     """The flags as they are typed: with "=" if a value follows."""
     from miron_jax.cli.flags import EVERY
 
-    words = [f"--{name}{'' if EVERY[name].kind == 'bool' else '='}" for name in names]
-    return [*words, *(f"--no{name}" for name in names if EVERY[name].kind == "bool" and EVERY[name].default), "--help"]
+    words = [f"--{name}{'' if EVERY[name].kind in ('bool', 'optional') else '='}" for name in names]
+    return [
+        *words,
+        *(f"--no{name}" for name in names if EVERY[name].kind == "bool" and EVERY[name].default),
+        "--flagfile=",
+        "--help",
+    ]
 
 
 def _values() -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -79,17 +119,14 @@ def _fish() -> Iterator[str]:
     from miron_jax.cli import COMMANDS
     from miron_jax.cli.flags import EVERY, OF_COMMAND
 
-    def quoted(text: str) -> str:
-        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
     yield f"# {HOWTO['fish']}"
     for name, text in COMMANDS.items():
-        yield f"complete -c miron-jax -n __fish_use_subcommand -f -a {name} -d {quoted(text)}"
+        yield f"complete -c miron-jax -n __fish_use_subcommand -f -a {name} -d {_quoted(text)}"
     known = dict(_values())
     for command_name, names in OF_COMMAND.items():
         for name in names:
             setting = EVERY[name]
-            takes = "" if setting.kind == "bool" else " -r"
-            takes += f" -f -a {quoted(' '.join(known[name]))}" if name in known else ""
-            text = quoted(setting.help.split("; ")[0].rstrip("."))
+            takes = "" if setting.kind in ("bool", "optional") else " -r"
+            takes += f" -f -a {_quoted(' '.join(known[name]))}" if name in known else ""
+            text = _quoted(setting.help.split("; ")[0].rstrip("."))
             yield f"complete -c miron-jax -n '__fish_seen_subcommand_from {command_name}' -l {name}{takes} -d {text}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from miron_jax.cli.json_output import STANDARD_OUTPUT, json_file, write_json
+from miron_jax.cli.json_output import JsonOutput, json_output
 from miron_jax.cli.processes import join_others, start_jax, wants_others
 from miron_jax.cli.run_config import run_config
 from miron_jax.config import SETTINGS, RunConfig
@@ -53,7 +53,8 @@ def command() -> None:
         return
     with Lock(store):
         hosts.check_shared(store)
-        _eval_into(config, store, hosts, start)
+        with json_output(FLAGS.json) as document:
+            _eval_into(config, store, hosts, start, document)
     hosts.end()
 
 
@@ -81,11 +82,12 @@ def _score_along(config: RunConfig, store: Store, hosts: "Hosts") -> None:
         raise AssertionError("only the first process has results")
 
 
-def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float) -> None:
+def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float, document: JsonOutput) -> None:
     """Score every checkpoint, write the results and print them.  Exits with FAILED if a score could not be computed."""
     from miron_jax.evaluation.sampling import check_sampling
     from miron_jax.inputs import find_inputs, select_tasks
     from miron_jax.model.checkpoints import find_model
+    from miron_jax.model.own import is_factory
     from miron_jax.report.closing import closing_lines, last_run_beside
     from miron_jax.report.console import console
     from miron_jax.report.curves import curves_table
@@ -96,24 +98,26 @@ def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float) ->
     from miron_jax.report.run_folder import check_same_tasks, earlier_of, read_runs
     from miron_jax.report.table import print_results, speed_line
 
-    out, json_path = console(), json_file(FLAGS.json)
+    out = console()
     against = read_runs([config.against])[0] if config.against else None
     selected = select_tasks(config)
     screen = Screen(FLAGS.quiet, FLAGS.verbose)
-    screen.say(opening_line(config, selected, hosts.count))
+    screen.say(opening_line(config, selected, knows_devices=hosts.count == 1 and not is_factory(config.model)))
+    check_layout(config.results_format, [suite.name for suite in selected.suites])
+    samples = config.until is not None or config.budget is not None
+    if samples:
+        check_sampling(config, hosts.count, has_earlier=against is not None)
     files = hosts.first_then_others("model", lambda: find_model(config))
     inputs = hosts.first_then_others("data", lambda: find_inputs(config, selected=selected))
-    if config.until is not None or config.budget is not None:
+    if samples:
         if against is not None:
             check_same_tasks(against, inputs.sources)
         names = {source.task.name for source in inputs.sources}
         inputs = inputs._replace(earlier=None if against is None else earlier_of(against, names))
-        check_sampling(config, hosts.count, inputs.earlier)
-    check_layout(config.results_format, [suite.name for suite in inputs.suites])
     with screen:
         if inputs.missing:
             first = next(iter(inputs.missing.values()))
-            screen.say(f"left out, as data are missing ({first} ..): {', '.join(inputs.missing)}")
+            screen.warn(f"left out, as data are missing ({first} ..): {', '.join(inputs.missing)}")
         scored = _score_checkpoints(config, inputs, files, store, hosts, screen, start)
     results = write_top(config, scored.by_step, time.perf_counter() - start) if scored.by_step else scored.last
     if not results:
@@ -121,8 +125,8 @@ def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float) ->
             f"--model={public(config.model)}: no checkpoint came within --watch_timeout; start the training, or wait longer"
         )
     curves = write_curves(config, scored.by_step) if scored.by_step else None
-    write_json(json_path, results)
-    if not FLAGS.quiet and json_path != STANDARD_OUTPUT:
+    document.write(results)
+    if not FLAGS.quiet:
         print_results(out, results)
         if FLAGS.verbose:
             out.print(speed_line(results), soft_wrap=True)
@@ -131,10 +135,10 @@ def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float) ->
             out.print(f"curves: {curves}", soft_wrap=True)
     run = read_runs([config.output])[0]
     earlier = against or last_run_beside(store)
-    for line in closing_lines(run, earlier, against is not None) if json_path != STANDARD_OUTPUT else ():
+    for line in closing_lines(run, earlier, against is not None):
         out.print(line, soft_wrap=True)
     for line in scored.failures:
-        screen.fail(f"miron-jax: {line}")
+        screen.warn(f"miron-jax: {line}")
     if scored.error is not None:
         raise scored.error
     if scored.failures:
@@ -193,7 +197,7 @@ def _score_checkpoints(
                 scored.by_step[step] = scored.last
                 start = time.perf_counter()
     except SelfCheckFailed as error:
-        screen.fail(f"miron-jax: {error}")
+        screen.warn(f"miron-jax: {error}")
         sys.exit(FAILED)
     except InputError as error:
         if not scored.by_step:

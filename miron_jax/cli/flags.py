@@ -99,7 +99,9 @@ _HUMANS = {
     ),
 }
 _SCREEN = {
-    "quiet": Setting(False, "screen", "Print the closing lines and errors alone.", "bool", everyday=True),
+    "quiet": Setting(
+        False, "screen", "Print only results, warnings and errors; of eval the closing lines.", "bool", everyday=True
+    ),
     "verbose": Setting(
         False, "screen", "Print details too: what is compiled and loaded, tokens, times.", "bool", everyday=True
     ),
@@ -108,7 +110,8 @@ _JSON = {
     "json": Setting(
         None,
         "screen",
-        "Write the result as JSON into this file; - or the bare flag: to standard output, and nothing else there.",
+        "Write the result as JSON into this file; the bare flag: to standard output, and nothing else there.",
+        "optional",
         everyday=True,
     ),
 }
@@ -199,6 +202,17 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
 }
 
 
+class _OptionalValue(flags.Flag):
+    """A text after "="; "-" for the bare flag, which never takes the word behind it."""
+
+    def __init__(self, name: str, help: str) -> None:
+        super().__init__(flags.ArgumentParser(), flags.ArgumentSerializer(), name, None, help)
+        self.boolean = True  # so that absl asks for no value
+
+    def _parse(self, arguments: str | None) -> str | None:
+        return {"true": "-", "false": None}.get(arguments or "", arguments)
+
+
 def define(command: str) -> None:
     """Define this command's flags, and delete those of an earlier command in this process."""
     for flag in list(FLAGS.flags_by_module_dict().get(__name__, ())):
@@ -209,6 +223,8 @@ def define(command: str) -> None:
 
 def _define(name: str, setting: Setting) -> None:
     match setting.kind:
+        case "optional":
+            flags.DEFINE_flag(_OptionalValue(name, setting.help))
         case "string":
             flags.DEFINE_string(name, setting.default, setting.help)
         case "integer":

@@ -94,8 +94,8 @@ def _lines(name: str) -> Iterator[str]:
 def usage_of(name: str) -> str:
     """--name=TEXT, --[no]name."""
     setting = EVERY[name]
-    if setting.kind == "bool":
-        return f"--[no]{name}"
+    if setting.kind in ("bool", "optional"):
+        return f"--[no]{name}" if setting.kind == "bool" else f"--{name}[=FILE]"
     return f"--{name}={'|'.join(setting.choices) if setting.kind == 'enum' else _VALUES[setting.kind]}"
 
 

@@ -4,33 +4,53 @@ Arrives: the flag, a document.  Leaves: a file, or lines on standard output.  It
 document says.
 """
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TextIO
 
 from miron_jax.errors import InputError
 from miron_jax.files.places import local_path
 
-STANDARD_OUTPUT = Path("-")
+
+class JsonOutput(NamedTuple):
+    """Where a command's document goes."""
+
+    path: Path | None  # None: to standard output, or nowhere
+    stream: TextIO | None  # standard output, if the document alone may stand there
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nothing but the document may be printed to standard output."""
+        return self.stream is not None
+
+    def write(self, document: Any) -> None:
+        if self.path is None and self.stream is None:
+            return
+        from miron_jax.report.results import strict, strict_json
+
+        text = strict_json(strict(document), indent=1) + "\n"
+        if self.path is not None:
+            self.path.write_text(text, encoding="utf-8")
+        elif self.stream is not None:
+            self.stream.flush()
+            binary = getattr(self.stream, "buffer", None)  # as UTF-8, whatever the terminal's encoding is
+            self.stream.write(text) if binary is None else binary.write(text.encode())
 
 
-def json_file(name: str | None) -> Path | None:
-    """The file that --json names; `STANDARD_OUTPUT` for "-", None if the flag is absent.  Raises InputError."""
-    if name is None or name == "-":
-        return None if name is None else STANDARD_OUTPUT
-    path = local_path(name)
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise InputError(f"--json={name} cannot be written: name a file in a folder that is there, or - for the screen")
-    return path
+@contextmanager
+def json_output(name: str | None) -> Iterator[JsonOutput]:
+    """What --json names.  For "-", all else that is printed meanwhile, by a user's own model too, goes to standard error.
 
-
-def write_json(path: Path | None, document: Any) -> None:
-    """Write the document where `json_file` says."""
-    if path is None:
+    Raises InputError for a file that cannot be written.
+    """
+    if name == "-":
+        stream = sys.stdout
+        with redirect_stdout(sys.stderr):
+            yield JsonOutput(None, stream)
         return
-    from miron_jax.report.results import strict, strict_json
-
-    text = strict_json(strict(document), indent=1)
-    if path == STANDARD_OUTPUT:
-        print(text)
-    else:
-        path.write_text(f"{text}\n", encoding="utf-8")
+    path = None if name is None else local_path(name)
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise InputError(f"--json={name} cannot be written: name a file in a folder that is there, or - for the screen")
+    yield JsonOutput(path, None)

@@ -13,17 +13,18 @@ from miron_jax.cli.flags import EVERY, FLAGS, OF_COMMAND, define
 from miron_jax.cli.help import help_of
 from miron_jax.errors import BAD_INPUT, printable
 
+FULL = ("--helpfull", "-helpfull")
 ALIKE = 60.0  # of 100: likeness from which a flag of this command is suggested for a flag of another one
 
 
 def parse(command: str, arguments: Sequence[str]) -> list[str]:
     """Set the command's flags and return the arguments that are no flags.  Exits after --help and after a wrong flag."""
-    if any(argument in ("--help", "-help", "-h", "--helpshort", "--helpfull") for argument in arguments):
-        print(help_of(command, full="--helpfull" in arguments))
+    if any(argument in ("--help", "-help", "-h", "--helpshort", "-helpshort", *FULL) for argument in arguments):
+        print(help_of(command, full=any(argument in FULL for argument in arguments)))
         sys.exit(0)
     define(command)
     try:
-        return FLAGS(["--json=-" if argument in ("--json", "-json") else argument for argument in arguments])
+        return FLAGS(list(arguments))
     except flags.UnrecognizedFlagError as error:
         sentence = f"miron-jax {command}: {_unknown(command, error.flagname, arguments)}"
     except (flags.Error, ValueError) as error:  # ValueError: of --nolimit=3, and of a --flagfile that is no text

@@ -7,12 +7,11 @@ device and loads no weights.
 
 import json
 import os
-import sys
 from dataclasses import asdict
 
 from absl import flags
 
-from miron_jax.cli.json_output import STANDARD_OUTPUT, json_file, write_json
+from miron_jax.cli.json_output import JsonOutput, json_output
 from miron_jax.cli.processes import start_jax
 from miron_jax.cli.run_config import output_beside, run_config
 from miron_jax.config import RunConfig
@@ -26,9 +25,14 @@ def command() -> None:
     config = run_config()
     if config.until is not None or config.budget is not None:
         raise InputError("plan counts every example: leave out --until and --budget")
-    if FLAGS.topology is not None:
-        _plan_on_topology(config, FLAGS.topology)
-        return
+    with json_output(FLAGS.json) as document:
+        if FLAGS.topology is not None:
+            _plan_on_topology(config, FLAGS.topology, document)
+        else:
+            _plan(config, document)
+
+
+def _plan(config: RunConfig, document: JsonOutput) -> None:
     start_jax()
     from miron_jax.inputs import find_inputs
     from miron_jax.report.plan_table import print_detectable, print_plan
@@ -36,9 +40,8 @@ def command() -> None:
     from miron_jax.report.run_folder import earlier_of, read_runs
     from miron_jax.run import summarize_plan
 
-    path = json_file(FLAGS.json)
     inputs = find_inputs(config, runs=False)
-    if FLAGS.mde and path is not None:
+    if FLAGS.mde and FLAGS.json is not None:
         raise InputError("--json is of the plan, not of --mde: leave one of them out")
     if FLAGS.mde:
         names = {source.task.name for source in inputs.sources}
@@ -48,12 +51,11 @@ def command() -> None:
         totals = summarize_plan(config, inputs, screen)
     lengths = {str(length): count for length, count in totals.lengths.items()}
     names = [source.task.name for source in inputs.sources]
-    write_json(path, {"tasks": names, **asdict(totals), "lengths": lengths})
-    if path != STANDARD_OUTPUT:
-        print_plan(inputs, totals)
+    document.write({"tasks": names, **asdict(totals), "lengths": lengths})
+    print_plan(inputs, totals)
 
 
-def _plan_on_topology(config: RunConfig, topology: str) -> None:
+def _plan_on_topology(config: RunConfig, topology: str, output_of_json: JsonOutput) -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"  # what is planned for is not here, or is in use
     start_jax()
     import jax
@@ -66,7 +68,6 @@ def _plan_on_topology(config: RunConfig, topology: str) -> None:
     from miron_jax.topology_plan import plan_on_topology
 
     jax.config.update("jax_enable_compilation_cache", False)  # programs for a TPU cannot be read back without one
-    path = json_file(FLAGS.json)
     described_devices(topology)  # refuses a name before data are read
     output = output_beside("")
     store = Store(output) if output else None
@@ -74,9 +75,8 @@ def _plan_on_topology(config: RunConfig, topology: str) -> None:
     with Screen(FLAGS.quiet, verbose=True) as screen:
         plan = plan_on_topology(config, inputs, topology, screen)
     document = {"config": config_entry(config), "environment": environment(), "plan": plan.json()}
-    write_json(path, document)
-    if path != STANDARD_OUTPUT:
-        print_topology_plan(plan)
+    output_of_json.write(document)
+    print_topology_plan(plan)
     if store is not None:
         store.put("plan.json", json.dumps(document, indent=1).encode())
-        print(printable(f"written to {output}/plan.json"), file=sys.stderr if path == STANDARD_OUTPUT else sys.stdout)
+        print(printable(f"written to {output}/plan.json"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from absl import flags
 
-from miron_jax.cli.json_output import STANDARD_OUTPUT, json_file, write_json
+from miron_jax.cli.json_output import json_output
 from miron_jax.cli.run_config import data_dir, local, task_path
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError, printable
@@ -40,7 +40,6 @@ def command() -> None:
             print(printable(str(path)))
         return
 
-    path = json_file(FLAGS.json)
     if FLAGS.check:
         _check(FLAGS.check)
     elif FLAGS.describe is not None:
@@ -52,8 +51,8 @@ def command() -> None:
         if FLAGS.human:
             print_human_values(every.values())
         else:
-            write_json(path, tasks_json(every.values(), data_dir()))
-            if path != STANDARD_OUTPUT:
+            with json_output(FLAGS.json) as document:
+                document.write(tasks_json(every.values(), data_dir()))
                 print_tasks(every.values(), data_dir(), about)
 
 

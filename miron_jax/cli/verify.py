@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import flags
 
-from miron_jax.cli.json_output import STANDARD_OUTPUT, json_file, write_json
+from miron_jax.cli.json_output import json_output
 from miron_jax.cli.processes import start_jax
 from miron_jax.cli.run_config import local
 from miron_jax.config import RunConfig, parse_mesh
@@ -26,6 +26,8 @@ def command() -> None:
     more: dict[str, Any] = {name: getattr(FLAGS, name) for name in names}
     paths: dict[str, Any] = {name: local(getattr(FLAGS, name)) for name in ("tokenizer", "checkpoint", "param_map")}
     config = RunConfig(local(FLAGS.model) or "", ("none",), mesh=parse_mesh(FLAGS.mesh), **more, **paths)
+    if FLAGS.write is not None and FLAGS.json is not None:
+        raise InputError("--json is of what was verified: leave out --json or --write")
     if FLAGS.write is not None:
         _write(config, local_path(FLAGS.write))
         return
@@ -36,12 +38,10 @@ def command() -> None:
     from miron_jax.verify import read_oracle, verify
 
     oracle = read_oracle(local_path(FLAGS.against)) if FLAGS.against else None
-    path = json_file(FLAGS.json)
-    with Screen(FLAGS.quiet, FLAGS.verbose) as screen:
+    with json_output(FLAGS.json) as document, Screen(FLAGS.quiet, FLAGS.verbose) as screen:
         session = Session(config.model, config.tokenizer, None, config, screen)
         verified = verify(session, config.token_budget, oracle, FLAGS.against or "")
-    write_json(path, verified.json())
-    if path != STANDARD_OUTPUT:
+        document.write(verified.json())
         print_verified(console(), verified.differences, verified.tokens, verified.tolerance)
     if verified.wrong:
         names_of_wrong = ", ".join(own.name for own in verified.wrong)

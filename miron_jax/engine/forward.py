@@ -120,7 +120,7 @@ class Forward:
             seconds = time.perf_counter() - start
             self.speed.compile_seconds += seconds
             self.progress.detail(f"compiled {self._rows[length]} x {length} tokens in {seconds:.1f} s")
-            self.progress.advance("compiling", i + 1, len(new), "programs")
+        self.progress.end("compiling")
         if new:
             return_freed_memory()
 
@@ -257,7 +257,7 @@ class Forward:
             return  # this batch was launched before the last halving
         rows = self._rows[shape.length] = self._half(shape.rows)
         self.speed.halvings += 1
-        self.progress.say(f"out of memory: {rows} rows of {shape.length} tokens a batch from now on, not {shape.rows}")
+        self.progress.warn(f"out of memory: {rows} rows of {shape.length} tokens a batch from now on, not {shape.rows}")
 
 
 def return_freed_memory() -> None:

@@ -159,7 +159,7 @@ class Generator(SlotPrograms):
                 if "RESOURCE_EXHAUSTED" not in str(error) or num_slots == 1 or self.placement.is_global:
                     raise
                 num_slots //= 2
-                self.progress.say(f"out of memory: {num_slots} slots of {size} tokens from now on")
+                self.progress.warn(f"out of memory: {num_slots} slots of {size} tokens from now on")
         return completions
 
     def _complete(

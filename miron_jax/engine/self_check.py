@@ -74,6 +74,7 @@ class SelfCheck:
         self.progress.advance("self-check", 0, len(requests), "requests")
         token_ids, firsts = [ids for ids, _ in requests], [first for _, first in requests]
         plain_scores, programs = score_plainly(model, token_ids, firsts, self.progress)
+        self.progress.end("self-check")
         for (ids, _), score, plain, name in zip(requests, scores, plain_scores, names, strict=True):
             if judge:
                 self._judge(score, plain, f"{name} ({len(ids)} tokens)")

@@ -60,7 +60,7 @@ def parse_until(text: str) -> Until:
     return Until((found["name"] or "").strip(), width, text)
 
 
-def check_sampling(config: RunConfig, num_hosts: int, earlier: Mapping[str, Earlier] | None) -> None:
+def check_sampling(config: RunConfig, num_hosts: int, has_earlier: bool) -> None:
     """Raises InputError for flags that do not go together."""
     if num_hosts > 1:
         raise InputError("--until and --budget choose examples on one host: leave out --distributed and --coordinator")
@@ -68,7 +68,7 @@ def check_sampling(config: RunConfig, num_hosts: int, earlier: Mapping[str, Earl
         until = parse_until(config.until)
         if config.budget is not None:
             raise InputError("--until and --budget both say how many examples run: give one of them")
-        if until.width is None and earlier is None:
+        if until.width is None and not has_earlier:
             raise InputError("--until=decided wants the run to compare with: add --against=RUN")
 
 

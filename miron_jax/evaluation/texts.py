@@ -53,7 +53,10 @@ def generated(
 ) -> list[Generated]:
     """One completion per request, on the first host; [] on the others.  See `generate_texts`."""
 
-    num_ended, num_distinct = 0, len(set(requests))
+    shares = hosts.count > 1 and not generator.placement.is_global
+    num_ended, num_distinct = 0, len(set(requests)) / (hosts.count if shares else 1)
+    if requests:
+        progress.advance("generating", 0, num_distinct, "completions")
 
     def finished(request: TextRequest, text: Generated) -> None:
         nonlocal num_ended
@@ -63,7 +66,7 @@ def generated(
         if journal is not None and text.ended != "nan":
             journal.add_text(request.digest, Text(*text))
 
-    if hosts.count > 1 and not generator.placement.is_global:
+    if shares:
         assert journal is not None, "hosts meet in the journal"
         for block in hosts.take(name, _blocks(requests, hosts.count)):
             generator.run([request for request in block if journal.text_of(request.digest) is None], finished)
@@ -74,7 +77,7 @@ def generated(
     missing = hosts.agree(f"{name}/missing", [i for i, text in enumerate(known) if text is None])
     num_distinct = len({requests[i] for i in missing})
     new = dict(zip(missing, generator.run([requests[i] for i in missing], finished), strict=True))
-    progress.advance("generating", 1, 1)
+    progress.end("generating")
     return [new[i] if i in new else Generated(*(text or Text("", (), "nan"))) for i, text in enumerate(known)]
 
 

@@ -256,7 +256,7 @@ def _rounds_of_first_host(
             for checkpoint, error in failures:
                 done.discard(checkpoint.step)
                 failed[checkpoint.step] = (checkpoint.fingerprint, error)
-                progress.say(f"step {checkpoint.step} cannot be read yet: {error}")
+                progress.warn(f"step {checkpoint.step} cannot be read yet: {error}")
             last_new = time.monotonic()
         if not config.watch:
             return
@@ -286,9 +286,11 @@ def loaded(
         pending: Future[Any] | None = None
         for checkpoint, following in zip(new.checkpoints, [*new.checkpoints[1:], None], strict=True):
             try:
+                progress.advance("loading")
                 state = (
                     load(architecture, config, checkpoint, placement, progress) if pending is None else pending.result()
                 )
+                progress.end("loading")
             except InputError as error:
                 pending = None
                 if new.failures is None:
@@ -322,7 +324,7 @@ def load(
             put = _counted(partial(put_weight, config=architecture.config, placement=placement), architecture, progress)
             with local_copy(checkpoint.folder) as folder:
                 return load_step(folder, architecture.config, jnp.dtype(config.dtype), config.param_map, put)
-        progress.advance("loading", 0, 0)
+        progress.advance("loading")
         return _load_own(architecture.config, config, checkpoint, placement)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
@@ -332,7 +334,7 @@ def load(
             "devices with --sharding=mesh --mesh=model=N, or take --dtype=bfloat16"
         ) from error
     finally:
-        progress.advance("loading", 1, 1)
+        progress.end("loading")
 
 
 def _counted(put: Put, architecture: Architecture, progress: Progress) -> Put:

@@ -15,14 +15,18 @@ MOST_NAMES = 4
 CATEGORIES = 4  # of a cloze task
 
 
-def opening_line(config: RunConfig, selected: Selected, processes: int = 1) -> str:
-    """Model, tasks, as many examples as are known without their data, devices."""
+def opening_line(config: RunConfig, selected: Selected, knows_devices: bool = True) -> str:
+    """Model, tasks, as many examples as are known without their data, devices.
+
+    `knows_devices`: False where jax must not start its backend yet: several processes start theirs together, and a user's
+    own module may set its flags first.
+    """
     counts = [_num_examples(config, task) for task in selected.tasks]
     known = [count for count in counts if count is not None]
     examples = f", up to {sum(known):,} examples" if len(known) == len(counts) else ""
     return (
-        f"miron-jax {__version__}: {public(config.model)} on {_names(selected)}{examples}, with {_devices(processes)} in "
-        f"{config.dtype}"
+        f"miron-jax {__version__}: {public(config.model)} on {_names(selected)}{examples}, "
+        f"{f'with {_devices()} ' if knows_devices else ''}in {config.dtype}"
     )
 
 
@@ -44,10 +48,7 @@ def _num_examples(config: RunConfig, task: AnyTask) -> int | None:
     return None if rows is None else groups * min(rows, config.limit or rows)
 
 
-def _devices(processes: int) -> str:
-    """Of several processes only their number: jax starts its backend in all of them together, later."""
-    if processes > 1:
-        return f"{processes} processes"
+def _devices() -> str:
     devices = jax.devices()
     kind = devices[0].device_kind if devices[0].platform != "cpu" else "CPU"
     return f"{len(devices)} {kind} device{'s' if len(devices) > 1 else ''}"

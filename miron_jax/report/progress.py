@@ -4,6 +4,7 @@ Arrives: sentences and counts of stages, from any thread.  Leaves: text on stand
 know what the stages do.
 """
 
+import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -54,14 +55,15 @@ class Screen(Progress):
         """`quiet`: errors alone; `verbose`: details too."""
         self._quiet, self._verbose = quiet, verbose
         self._lines = console(stderr=True)
+        self._has_bars = not quiet and sys.stderr.isatty() and not self._lines.is_dumb_terminal
         self._bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.fields[count]}"),
             TimeRemainingColumn(),
-            TextColumn("left"),
+            TextColumn("{task.fields[left]}"),
             console=self._lines,
-            disable=quiet or not self._lines.is_terminal,
+            disable=not self._has_bars,
             transient=True,
         )
         self._stages: dict[str, _Stage] = {}
@@ -69,42 +71,46 @@ class Screen(Progress):
         self._ticker = threading.Thread(target=self._tick, daemon=True)
 
     def __enter__(self) -> "Screen":
-        self._bars.start()
-        if not self._quiet and not self._lines.is_terminal:
+        if self._has_bars:
+            self._bars.start()
+        elif not self._quiet:
             self._ticker.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._bars.stop()
+        if self._has_bars:
+            self._bars.stop()
+        elif not self._quiet:
+            self._ticker.join()
 
     def say(self, line: str) -> None:
         if not self._quiet:
-            self.fail(line)
+            self.warn(line)
+
+    def warn(self, line: str) -> None:
+        self._lines.print(line, soft_wrap=True)
 
     def detail(self, line: str) -> None:
         if self._verbose:
             self.say(line)
 
-    def fail(self, line: str) -> None:
-        """A sentence about what went wrong, printed whatever the flags are."""
-        self._lines.print(line, soft_wrap=True)
-
-    def advance(self, stage: str, done: float, total: float, unit: str = "") -> None:
+    def advance(self, stage: str, done: float = 0, total: float = 0, unit: str = "") -> None:
         with self._lock:
-            if total and done >= total:
-                self._end(stage)
-                return
+            done = min(done, total) if total else done
             if stage not in self._stages:
-                bar = self._bars.add_task(stage, total=total or None, count="")
+                bar = self._bars.add_task(stage, total=total or None, count="", left="")
                 self._stages[stage] = _Stage(bar, unit, done, total, done)
             current = self._stages[stage]
             current.done, current.total = done, total
             count = f"{done:,.0f} of {total:,.0f} {unit}" if total else ""
-            self._bars.update(current.bar, completed=done, total=total or None, count=count)
+            self._bars.update(
+                current.bar, completed=done, total=total or None, count=count, left="left" if total else ""
+            )
 
-    def _end(self, stage: str) -> None:
-        ended = self._stages.pop(stage, None)
+    def end(self, stage: str) -> None:
+        with self._lock:
+            ended = self._stages.pop(stage, None)
         if ended is None:
             return
         self._bars.remove_task(ended.bar)

@@ -88,7 +88,7 @@ def key_of_answers(store: Store, key: str, answers: Answers, progress: Progress 
             why = "in a way that is not known, its answers.json is damaged"
         if why is None:
             return name
-        progress.say(
+        progress.warn(
             f"{store.name}/{FOLDER}/{name} is not taken: with the same weights and code it answers otherwise, {why}"
         )
     store.put(f"{FOLDER}/{new_key}/{ANSWERS}", json.dumps(answers).encode())
@@ -144,7 +144,7 @@ class Journal:
             except Exception:  # a damaged zip of arrays and JSON raises errors of many classes
                 self._store.put(f"{self._folder}/{DAMAGED}/{name}", data)
                 self._store.remove(path)
-                self._progress.say(f"{self._store.name}/{path} is damaged: set aside, what it held is scored again")
+                self._progress.warn(f"{self._store.name}/{path} is damaged: set aside, what it held is scored again")
 
     def _load(self, name: str, data: bytes) -> None:
         if _checksum(data) != name.removesuffix(".npz").rsplit("-", 1)[-1]:

@@ -13,11 +13,18 @@ class Progress:
     def say(self, line: str) -> None:
         """A sentence for every user."""
 
+    def warn(self, line: str) -> None:
+        """A sentence that must be read, whatever else is silenced."""
+        self.say(line)
+
     def detail(self, line: str) -> None:
         """A sentence for those who ask for details (--verbose)."""
 
-    def advance(self, stage: str, done: float, total: float, unit: str = "") -> None:
-        """`done` of about `total` units of a stage, such as "scoring"; equal numbers end it.  A total of 0 is not known."""
+    def advance(self, stage: str, done: float = 0, total: float = 0, unit: str = "") -> None:
+        """`done` of about `total` units of a stage, such as "scoring", which this begins; a total of 0 is not known."""
+
+    def end(self, stage: str) -> None:
+        """The stage is over, if it has begun."""
 
 
 class Lines(Progress):

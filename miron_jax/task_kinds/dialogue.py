@@ -64,6 +64,7 @@ class Dialogue(Choice):
                     pairs = zip(piece.requests, choice_scores, strict=True)
                     checked += [(ids, start, score) for (ids, start), score in pairs]
                 answered = answered and scores.examples[-1].prediction is not None
+        progress.end("dialogues")
         chosen = checked[:: max(1, len(checked) // CHECKED)][:CHECKED]
         names = [f"{self.source.task.name}, a turn" for _ in chosen]
         check.compare_with(model, [request[:2] for request in chosen], [request[2] for request in chosen], names)
