@@ -69,8 +69,8 @@ class RunConfig:
     model: str = setting(
         MISSING,
         "model",
-        "Hugging Face folder or hub id, or a training run's folder with one checkpoint a step; demo: the small model that "
-        "comes with the package; package.module:factory: a Flax model of your own.",
+        "Hugging Face folder, hub id, training run's folder, module:function of your own model, or demo; a run's folder has "
+        "one checkpoint a step, the function returns an OwnModel, demo is the small model that comes with the package.",
         flag_default="demo",
         is_path=True,
         everyday=True,

@@ -370,7 +370,7 @@ class Evaluation:
         self.progress.advance("planning")
         for i, batch in enumerate(self._tasks.request_batches(totals, waiting, self._samples)):
             if not i and not self._samples:
-                self.progress.say(cost_of(totals))
+                self.progress.say(f"{'for each checkpoint: ' if self.keep else ''}{cost_of(totals)}")
             self.progress.advance("planning", totals.plain_tokens, totals.expected, "tokens")
             if self.keep and not self._samples:
                 self._planned.append((waiting[-1], batch))

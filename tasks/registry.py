@@ -130,7 +130,8 @@ def _matches(pattern: str, tasks_by_name: dict[str, AnyTask], among: Mapping[str
         raise InputError(f"--tasks: {pattern} wants --data_dir={pattern}=FOLDER, whose documents are to be scored")
     names = [name for name in tasks_by_name if fnmatchcase(name, pattern)]
     if not names:
-        names = list(tasks_by_name) if "/" in pattern else list(among)
+        same = [name for name in tasks_by_name if name.partition("/")[2] == pattern]
+        names = same or (list(tasks_by_name) if "/" in pattern else list(among))
         nearest = process.extractOne(pattern, names) if pattern else None
         hint = f"did you mean {nearest[0]}? " if nearest else ""
         raise InputError(f"--tasks: {pattern!r} is no suite, task or matching glob: {hint}`miron-jax tasks` lists them")

@@ -35,8 +35,8 @@ def test_headline_change_and_place(tmp_path: Path) -> None:
         # Bonett and Price, 50 one way of 100: center 50 / 102, half 1.96 sqrt((52 / 102 - (50 / 102)²) / 102)
         "against old: own: A +0.5000 (paired, +0.3894 to +0.5909), own: B +0.5000 (paired, +0.3894 to +0.5909), "
         "own: C +0.5000 (paired, +0.3894 to +0.5909) and 1 more",
-        "1 of 2 tasks changed by more than chance (Holm, 0.05): own/x accuracy +0.5000",
-        f"2 tasks, 109 examples in 9.0 s; numbers: {folder}/results.json",
+        "1 of 2 tasks changed their main metric by more than chance (Holm, 0.05): own/x accuracy +0.5000",
+        f"2 tasks, 109 examples in 9.0 s; self-check: 8 tokens within 1.0e-06 nats; numbers: {folder}/results.json",
         f"look at it: miron-jax report {folder} --html={folder}/report.html",
     ]
     (spaced,) = read_runs([str(write_run(tmp_path / "a run", {"own/z": samples_of([1, 0])}))])
@@ -72,6 +72,6 @@ def test_eval_ends_with_them(miron, place, tmp_path: Path, monkeypatch: pytest.M
     ran = miron("eval", *common(place, tmp_path / "two", "--limit=3", "--dtype=bfloat16"))
     assert ran.status == 0, ran.err
     *_, change, place_of_numbers, look = ran.out.splitlines()
-    assert change.startswith("against one: 0 of 4 tasks changed by more than chance")
+    assert change.startswith("against one: 0 of 4 tasks changed their main metric by more than chance")
     assert place_of_numbers.startswith("4 tasks, 12 examples in ")
     assert look.startswith(f"look at it: miron-jax report {tmp_path / 'two'} --html=")

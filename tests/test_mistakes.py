@@ -24,7 +24,13 @@ MISTAKES = {
     "eval --model=empty " + CORE: ("empty", "config.json"),
     "eval --model=no_weights " + CORE: ("no_weights", "model.safetensors"),
     "eval --model=no_tokenizer " + CORE: ("no_tokenizer", "tokenizer"),
-    "eval --model=my_model " + CORE: ("no such folder here", "my_model"),
+    "eval --model=my_model " + CORE: ("my_model.py is here", "--model=my_model:make"),
+    "eval --model=my_model.py:make " + CORE: ("names a file, expected its module", "--model=my_model:function"),
+    "eval --model=my_model:broken " + CORE: (
+        "fails in my_model.py, line 4 (ZeroDivisionError",
+        "run the function by itself",
+    ),
+    "eval --task_path=capitals.yaml --tasks=capitals": ("'capitals' is no suite", "did you mean own/capitals?"),
     "eval --model=my_model:create " + CORE: ("has no function create", "name one that it has"),
     "eval --model=my_model:make " + CORE: ("my_model:make", "OwnModel"),
     "eval --model=missing:make " + CORE: ("no module missing", "run where it lies, or set PYTHONPATH"),
@@ -68,7 +74,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = docs_folder.write(tmp_path_factory.mktemp("mistakes"))
     (here / "empty").mkdir()
     (here / "notes.txt").write_text("not a model")
-    (here / "my_model.py").write_text("def make():\n    return 1\n")
+    (here / "my_model.py").write_text("def make():\n    return 1\ndef broken():\n    return 1 / 0\n")
     (here / "bad.yaml").write_text("task: x\ndata: capitals.jsonl\nquestions: a\n")
     for name, missing in (("no_weights", "model.safetensors"), ("no_tokenizer", "tokenizer*")):
         shutil.copytree(here / "MODEL", here / name)

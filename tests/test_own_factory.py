@@ -101,7 +101,9 @@ def test_a_factory_that_is_none(factory: str, named: str, words: str) -> None:
 
 def test_an_error_within_a_factory_is_its_own(factory: str) -> None:
     config = config_of("a_users_model:fails")
-    with pytest.raises(TypeError, match="object of type 'int' has no len"):
+    with pytest.raises(
+        InputError, match=r"fails in a_users_model.py, line \d+ \(TypeError: object of type 'int' has no len"
+    ):
         evaluate(config, find_inputs(config))
 
 

@@ -47,7 +47,7 @@ def join(parts: Iterable[Part], waiting: deque[Part], vocab_size: int) -> Iterat
         if highest >= vocab_size:  # an embedding lookup on the device would silently take another row
             raise InputError(
                 f"the tokenizer gives token id {highest}, but the model's vocabulary has {vocab_size}: "
-                "name the model's own tokenizer with --tokenizer"
+                "name the model's own tokenizer with --tokenizer, or mend vocab_size of your OwnModel"
             )
         yield requests
 

@@ -136,7 +136,7 @@ def check_vocabulary(tokenizer: Tokenizer, vocab_size: int) -> None:
     if size > vocab_size:
         raise InputError(
             f"the tokenizer has {size} tokens, but the model's vocabulary has {vocab_size}: name the model's own tokenizer "
-            "with --tokenizer"
+            "with --tokenizer, or mend vocab_size of your OwnModel"
         )
 
 

@@ -84,6 +84,8 @@ def resolve_model(name: str, weights: bool = True) -> Path:
         return local
     if local.exists():
         raise InputError(f"--model={name}: is a file, expected the folder that holds config.json; name the folder")
+    if Path(f"{name}.py").is_file():
+        raise InputError(f"--model={name}: {name}.py is here, so name its function too, such as --model={name}:make")
     return from_hub(name, "--model", weights)
 
 

@@ -16,6 +16,7 @@ import inspect
 import math
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -174,7 +175,23 @@ def is_factory(name: str) -> bool:
 
 def make_own_model(name: str) -> OwnModel:
     """Call the factory that --model names.  Raises InputError if it does not return an OwnModel."""
-    model = import_from(name, "--model", 0)()
+    module = name.partition(":")[0]
+    if module.endswith(".py"):
+        raise InputError(
+            f"--model={name} names a file, expected its module: --model={module.removesuffix('.py')}:function"
+        )
+    factory = import_from(name, "--model", 0)
+    try:
+        model = factory()
+    except InputError:
+        raise
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(source_file(name))]
+        at = f"{Path((own or [place])[-1].filename).name}, line {(own or [place])[-1].lineno}"
+        raise InputError(
+            f"--model={name} fails in {at} ({type(error).__name__}: {error}): run the function by itself to see more"
+        ) from error
     if not isinstance(model, OwnModel):
         raise InputError(
             f"--model={name}: {name.partition(':')[2]} returns a {type(model).__name__}, expected a miron_jax.OwnModel; see "

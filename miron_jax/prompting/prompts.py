@@ -146,7 +146,7 @@ def _check_sizes(task: Task[Wording], num_pool: int, limit: int | None) -> None:
         before = "others before each question" if others else "before each question"
         raise InputError(
             f"{task.name}: {task.file.path} holds {num_pool} examples, expected at least {profile.num_fewshot + others} "
-            f"to sample {profile.num_fewshot} {before}: ask for fewer, or fetch the file again"
+            f"to sample {profile.num_fewshot} {before}: ask for fewer, or complete the file"
         )
 
 

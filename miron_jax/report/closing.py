@@ -49,7 +49,12 @@ def closing_lines(run: Run, against: Run | None, is_asked: bool) -> Iterator[str
                 yield str(error)
     seconds = run.results["speed"]["wall_seconds"]
     num_examples = sum(task["n"] for task in run.tasks.values())
-    yield f"{len(run.tasks)} tasks, {num_examples} examples in {seconds:.1f} s; numbers: {run.folder}/{RESULTS}"
+    check, count = run.results["self_check"], len(run.tasks)
+    checked = f"self-check: {check['tokens']} tokens within {check['largest']:.1e} nats" if check["tokens"] else ""
+    yield (
+        f"{count} task{'s' if count > 1 else ''}, {num_examples} examples in {seconds:.1f} s"
+        f"{f'; {checked}' if checked else ''}; numbers: {run.folder}/{RESULTS}"
+    )
     page = "report.html" if run.store.is_remote else f"{run.folder}/report.html"
     yield f"look at it: miron-jax report {shlex.quote(run.folder)} --html={shlex.quote(page)}"
 
@@ -90,4 +95,5 @@ def _changes(found: Comparison) -> Iterator[str]:
     names = [f"{own.task} {own.metric} {own.difference.value:+.4f}" for own in changed[:MOST]]
     more = f" and {len(changed) - MOST} more" if changed[MOST:] else ""
     told = f": {', '.join(names)}{more}" if changed else ""
-    yield f"{against}{len(changed)} of {len(mains)} tasks changed by more than chance (Holm, {LEVEL:g}){told}"
+    counts = f"{len(changed)} of {len(mains)} tasks changed their main metric by more than chance"
+    yield f"{against}{counts} (Holm, {LEVEL:g}){told}"

@@ -158,8 +158,9 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
     mains = [own for own in known if own.is_main] or known
     decided = [own for own in mains if own.adjusted < LEVEL]
     yield (
-        f"{len(decided)} of {len(mains)} tasks differ at the level of {LEVEL:g}, all taken together (Holm, {MARK}), "
-        "composites apart; detectable: the smallest true difference that so many examples find four times in five"
+        f"{len(decided)} of {len(mains)} tasks differ in their main metric at the level of {LEVEL:g}, all taken together "
+        f"(Holm, {MARK}), composites apart; detectable: the smallest true difference that so many examples find four "
+        "times in five"
     )
     if any(own.metric in LOWER_IS_BETTER for own in comparison.tasks):
         yield f"{LOWER} less is better"

@@ -21,7 +21,6 @@ from miron_jax.files.readers import JsonObject, shown
 from miron_jax.tasks.own_tasks.keys import Keys
 
 _PARQUET = "refs/convert/parquet"  # the branch where the hub keeps every data set as Parquet
-_MEND = "mend the file"
 
 
 class Data(NamedTuple):
@@ -42,7 +41,12 @@ class Data(NamedTuple):
         """All examples in file order.  Raises InputError, which names file and line."""
         files = [self.path] if self.repository is None else self._files()
         records = [record for file in files for record in _records(file, name)]
-        return parse_each(records, parse, f"{name}: {self.path}, line", f"; mend the line or {_MEND}")
+        return parse_each(
+            records,
+            parse,
+            f"{name}: {self.path}, line",
+            f"; correct the line, or the keys of {name.partition('/')[2]}'s YAML file",
+        )
 
     def _files(self) -> list[Path]:
         files = sorted(file for file in self.path.rglob("*") if file.is_file() and file.suffix in FORMATS)
@@ -54,7 +58,7 @@ class Data(NamedTuple):
 
 def _records(file: Path, name: str) -> list[JsonObject]:
     try:
-        return json_rows(file.read_bytes(), file, name, remedy=_MEND)
+        return json_rows(file.read_bytes(), file, name, remedy="correct the file")
     except OSError as error:
         raise InputError(f"{name}: {file} cannot be read ({error.strerror}): mend or replace it") from None
 
