@@ -41,16 +41,16 @@ def command(shells: list[str]) -> None:
     if len(shells) != 1 or shells[0] not in HOWTO:
         raise InputError(f"completion wants the name of a shell: {', '.join(HOWTO)}; then run, say, {HOWTO['bash']}")
     [shell] = shells
-    print({"bash": lambda: _bash(), "zsh": lambda: "\n".join(_zsh()), "fish": lambda: "\n".join(_fish())}[shell]())
+    print("\n".join({"bash": _bash, "zsh": _zsh, "fish": _fish}[shell]()))
 
 
-def _bash() -> str:
+def _bash() -> Iterator[str]:
     from miron_jax.cli import COMMANDS
     from miron_jax.cli.flags import OF_COMMAND
 
     values = [f'      --{name}) words="{" ".join(choices)}" ;;' for name, choices in _values()]
     flags = [f'      {name}) words="{" ".join(_words(names))}" ;;' for name, names in OF_COMMAND.items() if names]
-    return BASH.format(
+    yield BASH.format(
         howto=HOWTO["bash"], commands=" ".join(COMMANDS), values="\n".join(values), flags="\n".join(flags)
     )
 

@@ -292,6 +292,7 @@ def loaded(
                 )
                 progress.end("loading")
             except InputError as error:
+                progress.end("loading")
                 pending = None
                 if new.failures is None:
                     raise

@@ -41,18 +41,14 @@ class _Stage:
             return f"{of_all}, {duration(seconds)} so far"
         rate = (self.done - self.first) / seconds
         left = max(0.0, self.total - self.done) / rate
-        return (
-            f"{of_all}, {rate:,.3g} a second, {duration(left)} left"
-            if rate < 100
-            else (f"{of_all}, {rate:,.0f} a second, {duration(left)} left")
-        )
+        return f"{of_all}, {f'{rate:,.3g}' if rate < 100 else f'{rate:,.0f}'} a second, {duration(left)} left"
 
 
 class Screen(Progress):
     """Prints sentences and stages to standard error, so that standard output holds only results."""
 
     def __init__(self, quiet: bool = False, verbose: bool = False) -> None:
-        """`quiet`: errors alone; `verbose`: details too."""
+        """`quiet`: warnings alone; `verbose`: details too."""
         self._quiet, self._verbose = quiet, verbose
         self._lines = console(stderr=True)
         self._has_bars = not quiet and sys.stderr.isatty() and not self._lines.is_dumb_terminal
@@ -102,7 +98,7 @@ class Screen(Progress):
                 bar = self._bars.add_task(stage, total=total or None, count="", left="")
                 self._stages[stage] = _Stage(bar, unit, done, total, done)
             current = self._stages[stage]
-            current.done, current.total = done, total
+            current.done, current.total, current.unit = done, total, unit or current.unit
             count = f"{done:,.0f} of {total:,.0f} {unit}" if total else ""
             self._bars.update(
                 current.bar, completed=done, total=total or None, count=count, left="left" if total else ""
