@@ -67,8 +67,8 @@ def _plan_on_topology(config: RunConfig, topology: str, output_of_json: JsonOutp
     from miron_jax.runtime.topology import described_devices
     from miron_jax.topology_plan import plan_on_topology
 
-    jax.config.update("jax_enable_compilation_cache", False)  # programs for a TPU cannot be read back without one
     described_devices(topology)  # refuses a name before data are read
+    jax.config.update("jax_enable_compilation_cache", False)  # programs for a TPU cannot be read back without one
     output = output_beside("")
     store = Store(output) if output else None
     inputs = find_inputs(config, runs=False)
