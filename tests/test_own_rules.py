@@ -193,7 +193,7 @@ def test_data_of_the_hub(miron: Any, place: Place, tmp_path: Path, monkeypatch: 
     path = write(tmp_path / "tasks", text)
     flags = (f"--model={place.model}", f"--output={tmp_path / 'out'}", f"--task_path={path}")
     ran = miron("eval", *flags)
-    assert (ran.status, ran.err.count("\n")) == (2, 1)
+    assert (ran.status, ran.err.count("miron-jax: ")) == (2, 1)
     assert "nor to be had from us/hills on the Hugging Face hub" in ran.err
     folder = tmp_path / "cache" / "own@refs-convert-parquet" / "us--hills-default--test--+.parquet" / "default" / "test"
     folder.mkdir(parents=True)

@@ -195,7 +195,7 @@ def test_wrong_folders_are_one_sentence(
         f"--data_dir=text={tmp_path / 'text'}",
         f"--output={tmp_path / 'o'}",
     )
-    assert (ran.status, ran.err.count("\n")) == (2, 1)
+    assert (ran.status, ran.err.count("miron-jax: ")) == (2, 1)
     assert sentence in ran.err
     assert not (tmp_path / "o" / "results.json").exists()
 
