@@ -12,6 +12,11 @@ from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from tests.hf_folders import GEMMA, GPT2, LLAMA, NEOX, UNCUT_YARN, error_of
 
+PHI = {name: value for name, value in LLAMA.items() if name != "rms_norm_eps"} | {
+    "model_type": "phi",
+    "hidden_size": 16,
+}
+
 
 def test_no_config(tmp_path: Path) -> None:
     assert "config.json: no such file" in error_of(lambda: load_hf(tmp_path, jnp.float32))
@@ -56,6 +61,13 @@ def test_config_that_is_no_json_object(tmp_path: Path, text: str) -> None:
         (LLAMA | {"attention_bias": 1.5}, "attention_bias is 1.5, expected true or false"),
         (LLAMA | {"hidden_act": ["silu"]}, "config.json"),
         (NEOX | {"rotary_pct": 1e9}, "the rotated part of a head"),
+        (
+            LLAMA | {"model_type": "smollm3", "no_rope_layers": [2, 1]},
+            "no_rope_layers is [2, 1], expected 2 entries, 0 or 1",
+        ),
+        (PHI | {"qk_layernorm": True}, "qk_layernorm is True, expected False"),
+        (PHI | {"model_type": "cohere", "logit_scale": 0}, "logit_scale is 0, expected a finite number above 0"),
+        (PHI | {"model_type": "olmo", "clip_qkv": -1.0}, "clip_qkv is -1.0, expected a finite number above 0"),
         (GEMMA | {"final_logit_softcapping": 0}, "final_logit_softcapping is 0, expected a finite number above 0"),
         (LLAMA | {"num_attention_heads": 6, "num_key_value_heads": 4}, "expected a multiple"),
         (LLAMA | {"head_dim": 3}, "part of a head is 3"),

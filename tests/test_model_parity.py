@@ -53,6 +53,8 @@ GPTJ: dict[str, Any] = {
 LAYER_NORMS = {name: value for name, value in LLAMA.items() if name != "rms_norm_eps"} | {"layer_norm_eps": 1e-4}
 NEOX = {name: value for name, value in LAYER_NORMS.items() if name != "num_key_value_heads"} | {"rotary_pct": 0.7}
 SHORT_WINDOW = {"sliding_window": 4}
+OLMO = {name: value for name, value in LLAMA.items() if name != "rms_norm_eps"} | {"pad_token_id": 0}
+STARCODER = OLMO | SHORT_WINDOW | {"norm_epsilon": 1e-4}
 LINEAR_ROPE = {"rope_type": "linear", "factor": 4.0, "rope_theta": 5e3}
 LLAMA3_ROPE = {
     "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_theta": 100.0,
@@ -91,6 +93,24 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt-neox-in-turn": ("GPTNeoX", NEOX | {"use_parallel_residual": False, "attention_bias": False}),
     "olmo2": ("Olmo2", LLAMA | {"attention_bias": True}),
     "olmo3": ("Olmo3", LLAMA | SHORT_WINDOW | {"num_hidden_layers": 4}),
+    "olmo": ("Olmo", OLMO),
+    "olmo-clipped-biases": ("Olmo", OLMO | {"clip_qkv": 0.6, "attention_bias": True, "tie_word_embeddings": True}),
+    "smollm3": ("SmolLM3", LLAMA | {"num_hidden_layers": 5, "pad_token_id": 0}),
+    "smollm3-windows": (
+        "SmolLM3",
+        LLAMA
+        | SHORT_WINDOW
+        | {"no_rope_layers": [0, 1, 0], "use_sliding_window": True, "attention_bias": True, "pad_token_id": 0},
+    ),
+    "starcoder2": ("Starcoder2", STARCODER),
+    "starcoder2-no-biases": ("Starcoder2", STARCODER | {"use_bias": False, "tie_word_embeddings": False}),
+    "phi": ("Phi", LAYER_NORMS | {"partial_rotary_factor": 0.4}),
+    "cohere": ("Cohere", LAYER_NORMS | {"logit_scale": 0.4, "pad_token_id": 0}),
+    "cohere-normed-biases": (
+        "Cohere",
+        LAYER_NORMS | {"use_qk_norm": True, "attention_bias": True, "pad_token_id": 0},
+    ),
+    "cohere2": ("Cohere2", LAYER_NORMS | SHORT_WINDOW | {"num_hidden_layers": 5, "pad_token_id": 0}),
     "phi3": ("Phi3", LLAMA | {"pad_token_id": 0}),
     "phi3-window-partly-rotated": ("Phi3", LLAMA | SHORT_WINDOW | {"pad_token_id": 0, "partial_rotary_factor": 0.7}),
     "stablelm": ("StableLm", LAYER_NORMS | {"partial_rotary_factor": 0.7}),

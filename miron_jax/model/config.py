@@ -69,7 +69,8 @@ class ModelConfig:
     layer_windows: tuple[int | None, ...]  # one for each layer; a key is visible if its distance in tokens < window
     norm_eps: float
     attn_scale: float
-    norm: Literal["rms", "layer"] = "rms"  # layer norms carry a bias
+    norm: Literal["rms", "layer"] = "rms"
+    norm_bias: bool = True  # of layer norms
     norm_weight: bool = True  # False: norms have no weights (nanochat)
     norm_offset: float = 0.0  # added to the stored norm weight (Gemma: 1)
     pre_norms: bool = True  # attention and MLP read a normed residual stream
@@ -82,6 +83,7 @@ class ModelConfig:
     qk_norm_rotated: bool = False  # queries and keys are normed after the rotation, not before
     activation: Activation = "silu"
     gated_mlp: bool = True  # act(gate(x)) * up(x), else act(up(x))
+    qkv_clip: float | None = None  # queries, keys and values lie between -qkv_clip and qkv_clip
     qkv_bias: bool = False
     attn_out_bias: bool = False
     mlp_bias: bool = False

@@ -122,7 +122,7 @@ class Norm(nnx.Module):
     ):
         self.config = config
         mean = 1.0 - config.norm_offset
-        weight, bias = config.norm_weight, bias and config.norm == "layer"
+        weight, bias = config.norm_weight, bias and config.norm_bias and config.norm == "layer"
         self.weight = nnx.Param(_normal(rngs, (*stack, *shape), jnp.float32, 0.1, mean)) if weight else None
         self.bias = nnx.Param(_normal(rngs, (*stack, *shape), jnp.float32, 0.1)) if bias else None
 
@@ -151,9 +151,10 @@ class Attention(nnx.Module):
     def __call__(self, x_BTD: jax.Array, context: LayerContext) -> tuple[jax.Array, KeyValues]:
         """Also returns the keys and values of these slots; attention reads those of `context.past` too."""
         dtype = self.q.kernel_IO[...].dtype
-        q_BTNH = self._heads(self.q(x_BTD), self.q_norm, context).astype(dtype)
-        k_BTKH = self._heads(self.k(x_BTD), self.k_norm, context).astype(dtype)
-        v_BTKH = _split_heads(self.v(x_BTD), self.config.head_dim).astype(dtype)
+        q_BTO, k_BTO, v_BTO = (self._clipped(project(x_BTD)) for project in (self.q, self.k, self.v))
+        q_BTNH = self._heads(q_BTO, self.q_norm, context).astype(dtype)
+        k_BTKH = self._heads(k_BTO, self.k_norm, context).astype(dtype)
+        v_BTKH = _split_heads(v_BTO, self.config.head_dim).astype(dtype)
         attend: Any = context.visibility.attend  # a Continuation's takes a past, a Visibility's does not
         o_BTNH = attend(
             q_BTNH,
@@ -165,6 +166,10 @@ class Attention(nnx.Module):
             scale=self.config.attn_scale,
         )
         return self.out(o_BTNH.reshape(*x_BTD.shape[:2], -1)), KeyValues(k_BTKH, v_BTKH)
+
+    def _clipped(self, x_BTO: jax.Array) -> jax.Array:
+        most = self.config.qkv_clip
+        return x_BTO if most is None else jnp.clip(x_BTO, -most, most)
 
     def _heads(self, x_BTO: jax.Array, norm: Norm | None, context: LayerContext) -> jax.Array:
         """Queries or keys by head, normed and rotated in the order of the config."""

@@ -16,7 +16,10 @@ MOST_HEAD_SIZE = 1 << 14
 
 # Upper limits of counts, about ten times those of the largest published model: a damaged number must not allocate memory.
 _COUNTS: Mapping[str, int] = {
-    **dict.fromkeys(("num_hidden_layers", "n_layer", "max_window_layers", "sliding_window_pattern"), 10_000),
+    **dict.fromkeys(
+        ("num_hidden_layers", "n_layer", "max_window_layers", "sliding_window_pattern", "no_rope_layer_interval"),
+        10_000,
+    ),
     **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "n_head"), 1 << 14),
     **dict.fromkeys(("head_dim", "rotary_dim"), MOST_HEAD_SIZE),
     **dict.fromkeys(("hidden_size", "n_embd"), 1 << 20),
@@ -30,17 +33,17 @@ _COUNTS: Mapping[str, int] = {
 _MAY_BE_ZERO = {"max_window_layers", "sliding_window", "num_labels"}  # 0: no window
 _POSITIVE_NUMBERS = (
     "rope_theta", "rotary_emb_base", "rope_local_base_freq", "query_pre_attn_scalar", "attn_logit_softcapping",
-    "final_logit_softcapping", "logits_scaling", "factor", "low_freq_factor", "high_freq_factor",
+    "final_logit_softcapping", "logits_scaling", "clip_qkv", "logit_scale", "factor", "low_freq_factor", "high_freq_factor",
 )  # fmt: skip
 _OTHER_NUMBERS = (
-    "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "embedding_multiplier", "residual_multiplier",
+    "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "embedding_multiplier", "residual_multiplier",
     "attention_multiplier", "rotary_pct", "partial_rotary_factor", "attention_factor", "mscale", "mscale_all_dim",
     "beta_fast", "beta_slow",
 )  # fmt: skip
 _FLAGS = (
     "tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window", "use_bidirectional_attention",
     "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "add_cross_attention", "use_parallel_residual",
-    "use_qkv_bias", "qk_layernorm", "truncate",
+    "use_qkv_bias", "qk_layernorm", "truncate", "use_bias", "use_qk_norm",
 )  # fmt: skip
 _LISTS = ("short_factor", "long_factor")
 _ROPES = ("rope_scaling", "rope_parameters")

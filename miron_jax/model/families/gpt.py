@@ -9,7 +9,7 @@ import numpy as np
 
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
-from miron_jax.model.families.naming import Source, Table, fused, linear, norm
+from miron_jax.model.families.naming import Source, Table, fused, half_split, linear, norm
 from miron_jax.model.families.reading import activation, head_size, llama_like, rope_from
 from miron_jax.model.hf_fields import Fields
 
@@ -113,11 +113,8 @@ def _gpt2_names(config: ModelConfig) -> Table:
 
 
 def _gptj_names(config: ModelConfig) -> Table:
-    """GPT-J rotates neighbours, (x[2i], x[2i + 1]): q and k are reordered to the decoder's half-split pairs, which leaves
-    their products the same."""
-    rotated = 2 * len(config.layer_ropes[0].frequencies)
-    head = np.concatenate([np.arange(0, rotated, 2), np.arange(1, rotated, 2), np.arange(rotated, config.head_dim)])
-    order = (np.arange(config.num_heads)[:, None] * config.head_dim + head).ravel()
+    """GPT-J rotates neighbours."""
+    order = half_split(config, config.num_heads)
     return {
         "embedding_VD": Source("wte.weight"),
         **norm("final_norm", "ln_f"),

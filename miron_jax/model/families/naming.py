@@ -65,6 +65,14 @@ def norm(leaf: str, tensor: str) -> Table:
     return {f"{leaf}/weight": Source(f"{tensor}.weight"), f"{leaf}/bias": Source(f"{tensor}.bias")}
 
 
+def half_split(config: ModelConfig, num_heads: int) -> np.ndarray:
+    """Order of a stored projection's outputs that turns rotated neighbours, (x[2i], x[2i + 1]) of GPT-J and Cohere, into
+    the decoder's half-split pairs; the products of queries and keys stay the same."""
+    rotated = 2 * len(config.layer_ropes[0].frequencies)
+    head = np.concatenate([np.arange(0, rotated, 2), np.arange(1, rotated, 2), np.arange(rotated, config.head_dim)])
+    return (np.arange(num_heads)[:, None] * config.head_dim + head).ravel()
+
+
 def llama_names(config: ModelConfig) -> Table:
     """Names of Llama's tensors, which most later families share."""
     return {

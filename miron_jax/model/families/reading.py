@@ -54,6 +54,12 @@ def ropes(fields: Fields, head_dim: int, used: Sequence[str]) -> tuple[Rope, ...
     return (rope_from(fields, parameters, int(head_dim * fraction)),) * fields["num_hidden_layers"]
 
 
+def without_rope(layer_ropes: Sequence[Rope], without: Sequence[bool]) -> tuple[Rope, ...]:
+    """The same, with angles of 0 in the layers that do not rotate."""
+    pairs = zip(layer_ropes, without, strict=True)
+    return tuple(Rope((0.0,) * len(each.frequencies)) if still else each for each, still in pairs)
+
+
 def rope_from(fields: Fields, parameters: Mapping[str, Any], rotated_dim: int) -> Rope:
     """Rotary frequencies of the first `rotated_dim` dimensions of each head.  Raises InputError for unusable parameters."""
     kind = parameters.get("rope_type", "default")
@@ -121,6 +127,7 @@ def llama_like(fields: Fields, used_fields: str) -> ModelConfig:
     head_dim = fields.get("head_dim") if "head_dim" in used else None
     head_dim = head_dim or head_size(fields, "hidden_size", "num_attention_heads")
     attention_bias = if_used("attention_bias", False)
+    norm_eps = next((name for name in ("rms_norm_eps", "layer_norm_eps", "norm_epsilon") if name in used), None)
     return ModelConfig(
         family=fields.family,
         vocab_size=fields["vocab_size"],
@@ -134,7 +141,7 @@ def llama_like(fields: Fields, used_fields: str) -> ModelConfig:
         num_positions=None,
         layer_ropes=ropes(fields, head_dim, used),
         layer_windows=windows(fields, used),
-        norm_eps=fields["rms_norm_eps" if "rms_norm_eps" in used else "layer_norm_eps"],
+        norm_eps=fields[norm_eps] if norm_eps is not None else 1e-5,  # OLMo 1 has it in its code
         attn_scale=head_dim**-0.5,
         activation=activation(fields, "hidden_act" if "hidden_act" in used else "hidden_activation"),
         qkv_bias=attention_bias,

@@ -1,0 +1,28 @@
+"""StarCoder2: how config.json is read, and the names of the tensors.
+
+Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does not know files.
+"""
+
+from dataclasses import replace
+
+from miron_jax.model.config import ModelConfig
+from miron_jax.model.families.family import Family
+from miron_jax.model.families.naming import Table, linear, llama_names
+from miron_jax.model.families.reading import llama_like
+from miron_jax.model.hf_fields import Fields
+
+
+def _starcoder2_config(fields: Fields) -> ModelConfig:
+    config = llama_like(fields, "num_key_value_heads hidden_act norm_epsilon use_bias sliding_window")
+    bias = fields["use_bias"]
+    return replace(config, norm="layer", gated_mlp=False, qkv_bias=bias, attn_out_bias=bias, mlp_bias=bias)
+
+
+def _starcoder2_names(config: ModelConfig) -> Table:
+    return llama_names(config) | {
+        **linear("layers/mlp/up", "layers.{}.mlp.c_fc"),
+        **linear("layers/mlp/down", "layers.{}.mlp.c_proj"),
+    }
+
+
+FAMILIES = {"starcoder2": Family(_starcoder2_config, _starcoder2_names)}
