@@ -106,7 +106,7 @@ def cost_of(totals: Totals) -> str:
     """What a run computes with each weights, in a sentence; estimated while only a part of it is planned."""
     counts = (totals.unique_tokens, totals.plain_tokens, totals.useful_flops)
     unique, plain, flops = (count / totals.share for count in counts)
-    unit, size = next((own for own in _FLOPS if flops >= own[1]), _FLOPS[-1])
+    unit, size = next((pair for pair in _FLOPS if flops >= pair[1]), _FLOPS[-1])
     return (
         f"{'' if totals.share == 1 else 'about '}{unique:,.0f} unique tokens of {plain:,.0f} to compute, "
         f"{flops / size:,.3g} {unit} ({plain / max(1.0, unique):.1f} times fewer than one row a request)"

@@ -186,9 +186,9 @@ def make_own_model(name: str) -> OwnModel:
     except InputError:
         raise
     except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(source_file(name))]
-        at = f"{Path((own or [place])[-1].filename).name}, line {(own or [place])[-1].lineno}"
+        frames = traceback.extract_tb(error.__traceback__)
+        frame = [frame for frame in frames if frame.filename == str(source_file(name))][-1:] or frames[-1:]
+        at = f"{Path(frame[0].filename).name}, line {frame[0].lineno}"
         raise InputError(
             f"--model={name} fails in {at} ({type(error).__name__}: {error}): run the function by itself to see more"
         ) from error

@@ -15,7 +15,7 @@ from rich.progress import Progress as Bars
 from miron_jax.report.console import console
 from miron_jax.runtime.progress import Progress
 
-PATIENCE = 5.0  # seconds after which a stage is told of where there is no terminal
+PATIENCE = 5.0  # seconds after which a line is printed about a stage where there is no terminal
 LONGEST_SILENCE = 60.0  # seconds between two lines about one stage; the silence doubles up to it
 
 
@@ -110,7 +110,7 @@ class Screen(Progress):
         if ended is None:
             return
         self._bars.remove_task(ended.bar)
-        if ended.silence > PATIENCE:  # it was told of
+        if ended.silence > PATIENCE:  # a line was printed about it
             self.say(f"{stage}: done in {duration(time.perf_counter() - ended.start)}")
 
     def _tick(self) -> None:
