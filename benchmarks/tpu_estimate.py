@@ -32,7 +32,7 @@ from miron_jax.engine.generate import Generator
 from miron_jax.engine.growing import GrowingText
 from miron_jax.engine.plain import PlainShape, compile_plain
 from miron_jax.files.readers import JsonObject
-from miron_jax.model import decoder
+from miron_jax.model import decoder, modules
 from miron_jax.model.config import ModelConfig, matmul_params
 from miron_jax.model.fingerprint import compile_sums
 from miron_jax.model.own import compile_probe
@@ -114,7 +114,7 @@ def others(case: Case, folder: Path) -> JsonObject:
 
 
 def main(_: list[str]) -> None:
-    stored = decoder._stored
+    stored = modules.stored
     out = Path(FLAGS.out or "/dev/null")
     table: dict[str, dict[str, JsonObject]] = (
         json.loads(out.read_text() or "{}").get("estimates", {}) if out.exists() else {}
@@ -132,9 +132,9 @@ def main(_: list[str]) -> None:
                     row["xla"] = scoring(case._replace(attention="xla"), folder)
                     row["float32"] = scoring(case._replace(dtype="float32"), folder)
                     row["gathered"] = scoring(case, folder, 1 / 8)
-                    decoder._stored = lambda x: x
+                    decoder.stored = modules.stored = lambda x: x
                     row["fused"] = scoring(case, folder)
-                    decoder._stored = stored
+                    decoder.stored = modules.stored = stored
                 if FLAGS.others:
                     row["ms a call"] = others(case, folder)
             for variant, numbers in row.items():

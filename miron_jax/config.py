@@ -32,7 +32,7 @@ Topic = Literal[
     "comparison",
     "sampling",
 ]
-AXES = ("data", "fsdp", "model")
+AXES = ("data", "fsdp", "expert", "model")
 _STEPS = re.compile(r"latest|\d+(,\d+)*|\d*:\d*(:[1-9]\d*)?", re.ASCII)
 
 

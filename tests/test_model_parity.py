@@ -55,6 +55,10 @@ NEOX = {name: value for name, value in LAYER_NORMS.items() if name != "num_key_v
 SHORT_WINDOW = {"sliding_window": 4}
 OLMO = {name: value for name, value in LLAMA.items() if name != "rms_norm_eps"} | {"pad_token_id": 0}
 STARCODER = OLMO | SHORT_WINDOW | {"norm_epsilon": 1e-4}
+MIXTRAL = LLAMA | {"num_local_experts": 5, "num_experts_per_tok": 2}
+MIXTURE = LLAMA | {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 17}
+WITH_SHARED = MIXTURE | {"shared_expert_intermediate_size": 29}
+OLMOE = OLMO | {"num_experts": 6, "num_experts_per_tok": 3}
 LINEAR_ROPE = {"rope_type": "linear", "factor": 4.0, "rope_theta": 5e3}
 LLAMA3_ROPE = {
     "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_theta": 100.0,
@@ -130,6 +134,18 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             "mlp_bias": True,
         },
     ),
+    "mixtral": ("Mixtral", MIXTRAL | SHORT_WINDOW),
+    "mixtral-one-active": ("Mixtral", MIXTRAL | {"num_experts_per_tok": 1, "head_dim": 8}),
+    "qwen2-moe": ("Qwen2Moe", WITH_SHARED),
+    "qwen2-moe-normalised": (
+        "Qwen2Moe",
+        WITH_SHARED | SHORT_WINDOW | {"norm_topk_prob": True, "qkv_bias": False, "use_sliding_window": True},
+    ),
+    "qwen3-moe": ("Qwen3Moe", MIXTURE | {"head_dim": 8}),
+    "qwen3-moe-normalised": ("Qwen3Moe", MIXTURE | {"norm_topk_prob": True, "attention_bias": True}),
+    "olmoe": ("Olmoe", OLMOE),
+    "olmoe-clipped": ("Olmoe", OLMOE | {"clip_qkv": 0.6, "norm_topk_prob": True, "num_experts_per_tok": 6}),
+    "granite-moe": ("GraniteMoe", MIXTRAL | {"residual_multiplier": 0.3, "logits_scaling": 2.5}),
     "nanochat": ("NanoChat", LLAMA | {"final_logit_softcapping": 4.0}),
     "gemma3": ("Gemma3", GEMMA),
     "gemma3-capped-biases": ("Gemma3", GEMMA | {"final_logit_softcapping": 3.0, "attention_bias": True}),
@@ -161,7 +177,8 @@ def save_tiny(folder: Path, architecture: str, fields: dict[str, Any], **save: A
     config = getattr(transformers, f"{prefix}Config")(**fields)
     torch.manual_seed(7)
     # eager: SDPA has no place for a soft cap, and the oracle should be the plainest program there is
-    model = getattr(transformers, f"{architecture}{head}")._from_config(config, attn_implementation="eager").eval()
+    plain = {"attn_implementation": "eager", "experts_implementation": "eager"}
+    model = getattr(transformers, f"{architecture}{head}")._from_config(config, **plain).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * (0.2 if parameter.ndim == 1 else 0.1))
@@ -225,7 +242,9 @@ class Model(NamedTuple):
 
 def random_model(folder: Path, architecture: str, fields: dict[str, Any]) -> Model:
     """The same shapes without torch: config.json alone, and the decoder's own random weights."""
-    model_type = {"Gemma3": "gemma3_text", "GPTNeoX": "gpt_neox"}.get(architecture, architecture.lower())
+    model_type = {"Gemma3": "gemma3_text", "GPTNeoX": "gpt_neox", "Qwen2Moe": "qwen2_moe", "Qwen3Moe": "qwen3_moe"}.get(
+        architecture, architecture.lower()
+    )
     (folder / "config.json").write_text(json.dumps(fields | {"model_type": model_type}))
     config = from_hf_config(folder)
     return Model(config, random_params(config, jnp.float32, seed=1))
@@ -238,8 +257,11 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_log_probability_is_torchs(saved: Saved, dtype: str) -> None:
-    found = logprobs(*load_hf(saved.folder, dtype), saved.token_ids)
-    np.testing.assert_allclose(found, saved.logprob_BTV, rtol=0, atol=LARGEST[dtype])
+    config, state = load_hf(saved.folder, dtype)
+    apart_BT = np.abs(logprobs(config, state, saved.token_ids) - saved.logprob_BTV).max(axis=-1)
+    # In bfloat16 a router whose choices are nearly equal may take another expert for one token of the 46.
+    rerouted = 1 if config.experts is not None and dtype == "bfloat16" else 0
+    assert np.sort(apart_BT.ravel())[-1 - rerouted] <= LARGEST[dtype]
 
 
 # Three tries in two rows of 13.  Row 0: a trunk a b c with branches d e | f (g | h) at depth 3, then a trie i j.

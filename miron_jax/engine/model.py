@@ -22,7 +22,7 @@ from miron_jax.model.decoder import Decoder, abstract
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.own import OwnModel, heads_of
 from miron_jax.model.sharding import heads_axis
-from miron_jax.runtime.devices import FSDP, MODEL, Placement, Tree
+from miron_jax.runtime.devices import MODEL, ONE_COPY, Placement, Tree
 
 Network = nnx.GraphDef[Decoder] | OwnModel
 
@@ -52,7 +52,7 @@ def attention_of(model: Model) -> Choice:
     Raises InputError if `model.attention` names another implementation than the one that runs.
     """
     placement = model.placement or Placement.of(model.state)
-    is_split = placement.size(FSDP, MODEL) > 1
+    is_split = placement.size(*ONE_COPY) > 1
     heads = [] if placement.how == "user" else _heads(model, placement)
     choices = [choose(placement.device, each, model.attention, is_split) for each in heads]
     choice = next((choice for choice in choices if choice.name == "xla"), choices[0] if choices else Choice("xla"))

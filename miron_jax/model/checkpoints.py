@@ -39,7 +39,7 @@ from miron_jax.model.training_run import (
     pick_steps,
     training_steps,
 )
-from miron_jax.runtime.devices import FSDP, MODEL, Placement
+from miron_jax.runtime.devices import ONE_COPY, Placement
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer
@@ -357,7 +357,7 @@ def _counted(put: Put, architecture: Architecture, progress: Progress) -> Put:
 
 def own_params(own_model: OwnModel, config: RunConfig, placement: Placement) -> Any:
     """The factory's params, or their shapes.  Raises InputError if there are none, or if the mesh would split them."""
-    if placement.size(FSDP, MODEL) > 1:
+    if placement.size(*ONE_COPY) > 1:
         raise InputError(
             f"--model={config.model}: --mesh splits weights by the names that the engine's own decoder has, not those of "
             "your own model: name data alone, or give the factory's params on a mesh of yours"

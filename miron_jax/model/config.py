@@ -51,6 +51,17 @@ class RopeClasses(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """A mixture of experts in the place of each layer's MLP: a router gives every token to some of them (Shazeer et al.,
+    2017, "Outrageously large neural networks", section 2)."""
+
+    count: int
+    active: int  # experts that compute a token: those of the largest router logits, of equal ones the first
+    normalised: bool  # the weights of a token's active experts sum to 1; else they are the softmax over all experts
+    shared_d_ff: int = 0  # hidden units of an MLP that computes every token, weighted by a sigmoid; 0: there is none
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """A decoder-only transformer; the defaults are Llama's.  Sizes are counts, scales are factors, soft caps are c in
     c * tanh(x / c)."""
@@ -62,7 +73,7 @@ class ModelConfig:
     num_heads: int
     num_kv_heads: int
     head_dim: int
-    d_ff: int
+    d_ff: int  # of the MLP, or of each expert
     trained_length: int  # tokens; longer requests are allowed unless num_positions forbids them
     num_positions: int | None  # rows of the learned position table; None: rotary positions
     layer_ropes: tuple[Rope, ...]  # one for each layer; empty with learned positions
@@ -82,6 +93,7 @@ class ModelConfig:
     qk_norm: Literal["head", "each_head", "all_heads"] | None = None
     qk_norm_rotated: bool = False  # queries and keys are normed after the rotation, not before
     activation: Activation = "silu"
+    experts: Experts | None = None
     gated_mlp: bool = True  # act(gate(x)) * up(x), else act(up(x))
     qkv_clip: float | None = None  # queries, keys and values lie between -qkv_clip and qkv_clip
     qkv_bias: bool = False
@@ -110,9 +122,14 @@ class ModelConfig:
 
 
 def matmul_params(config: ModelConfig) -> int:
-    """Number of weights in the matmuls of all layers, without embeddings and head.  Each costs 2 FLOPs per token."""
+    """Number of weights in the matmuls of a token in all layers, without embeddings and head.  Each costs 2 FLOPs per token.
+    Of experts only the active ones count."""
     attention = 2 * config.d_model * config.head_dim * (config.num_heads + config.num_kv_heads)
-    mlp = (3 if config.gated_mlp else 2) * config.d_model * config.d_ff
+    d_ff, router = config.d_ff, 0
+    if config.experts is not None:
+        d_ff = config.experts.active * config.d_ff + config.experts.shared_d_ff
+        router = config.d_model * (config.experts.count + (config.experts.shared_d_ff > 0))
+    mlp = (3 if config.gated_mlp else 2) * config.d_model * d_ff + router
     return config.num_layers * (attention + mlp)
 
 

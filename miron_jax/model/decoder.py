@@ -23,24 +23,14 @@ import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
-from miron_jax.kernels.reductions import row_sum
 from miron_jax.kernels.target_logprob.xla import head_logits
 from miron_jax.model.cache import Cache
-from miron_jax.model.config import Activation, ModelConfig
+from miron_jax.model.config import ModelConfig
+from miron_jax.model.experts import ExpertMlp
+from miron_jax.model.modules import Linear, Mlp, Norm, normal, normed, stored
 from miron_jax.model.rotation import Rotation, distinct, rotate, rotation_of
 from miron_jax.model.visibility import NO_WINDOW, Continuation, Visibility
-from miron_jax.runtime.devices import FSDP, take_rows
-
-_ACTIVATE = {
-    "silu": jax.nn.silu,
-    "gelu": partial(jax.nn.gelu, approximate=False),
-    "gelu_tanh": partial(jax.nn.gelu, approximate=True),
-    "relu": jax.nn.relu,
-    "relu2": lambda x: jnp.square(jax.nn.relu(x)),
-}
-
-
-SLICED_FROM = 16384  # slots of a batch from which on it pays on a TPU to cut a layer's weights out of the stack first
+from miron_jax.runtime.devices import take_rows
 
 
 @jax.tree_util.register_dataclass
@@ -89,53 +79,6 @@ class LayerContext(NamedTuple):
     )  # keys and values computed before, of all layers, and the layer's index (int32)
 
 
-class Linear(nnx.Module):
-    def __init__(
-        self,
-        stack: tuple[int, ...],
-        shape: tuple[int, int],
-        bias: bool,
-        dtype: DTypeLike,
-        rngs: nnx.Rngs,
-        by_head: bool = False,
-    ):
-        self.by_head = by_head  # outputs are split by head, and XLA orders them as attention reads them
-        self.kernel_IO = nnx.Param(_normal(rngs, (*stack, *shape), dtype, shape[0] ** -0.5))
-        self.bias_O = nnx.Param(_normal(rngs, (*stack, shape[1]), jnp.float32, 0.1)) if bias else None
-
-    @jax.named_scope("linear")
-    def __call__(self, x_BTI: jax.Array) -> jax.Array:
-        kernel_IO = self.kernel_IO[...]
-        # Weights that `fsdp` splits are gathered while a matmul runs.
-        is_whole = jax.sharding.get_abstract_mesh().shape.get(FSDP, 1) == 1
-        if is_whole and not self.by_head and x_BTI.shape[0] * x_BTI.shape[1] >= SLICED_FROM:
-            kernel_IO = _stored(kernel_IO)
-        y_BTO = jnp.dot(x_BTI.astype(kernel_IO.dtype), kernel_IO, preferred_element_type=jnp.float32)
-        return y_BTO if self.bias_O is None else y_BTO + self.bias_O[...][None, None]
-
-
-class Norm(nnx.Module):
-    """RMS norm or layer norm over the last axis, in float32; weights may also have earlier axes."""
-
-    def __init__(
-        self, config: ModelConfig, stack: tuple[int, ...], shape: tuple[int, ...], rngs: nnx.Rngs, bias: bool = True
-    ):
-        self.config = config
-        mean = 1.0 - config.norm_offset
-        weight, bias = config.norm_weight, bias and config.norm_bias and config.norm == "layer"
-        self.weight = nnx.Param(_normal(rngs, (*stack, *shape), jnp.float32, 0.1, mean)) if weight else None
-        self.bias = nnx.Param(_normal(rngs, (*stack, *shape), jnp.float32, 0.1)) if bias else None
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        if self.config.norm == "layer":
-            x = x - _mean(x)
-        x = x * jax.lax.rsqrt(_mean(jnp.square(x)) + self.config.norm_eps)
-        if self.weight is not None:
-            weight = self.weight[...] + self.config.norm_offset
-            x = x * weight[(None,) * (x.ndim - weight.ndim)]
-        return x if self.bias is None else x + self.bias[...][(None,) * (x.ndim - self.bias[...].ndim)]
-
-
 class Attention(nnx.Module):
     def __init__(self, config: ModelConfig, stack: tuple[int, ...], dtype: DTypeLike, rngs: nnx.Rngs):
         self.config = config
@@ -151,10 +94,9 @@ class Attention(nnx.Module):
     def __call__(self, x_BTD: jax.Array, context: LayerContext) -> tuple[jax.Array, KeyValues]:
         """Also returns the keys and values of these slots; attention reads those of `context.past` too."""
         dtype = self.q.kernel_IO[...].dtype
-        q_BTO, k_BTO, v_BTO = (self._clipped(project(x_BTD)) for project in (self.q, self.k, self.v))
-        q_BTNH = self._heads(q_BTO, self.q_norm, context).astype(dtype)
-        k_BTKH = self._heads(k_BTO, self.k_norm, context).astype(dtype)
-        v_BTKH = _split_heads(v_BTO, self.config.head_dim).astype(dtype)
+        q_BTNH = self._heads(self.q(x_BTD), self.q_norm, context).astype(dtype)
+        k_BTKH = self._heads(self.k(x_BTD), self.k_norm, context).astype(dtype)
+        v_BTKH = _split_heads(self._clipped(self.v(x_BTD)), self.config.head_dim).astype(dtype)
         attend: Any = context.visibility.attend  # a Continuation's takes a past, a Visibility's does not
         o_BTNH = attend(
             q_BTNH,
@@ -174,30 +116,13 @@ class Attention(nnx.Module):
     def _heads(self, x_BTO: jax.Array, norm: Norm | None, context: LayerContext) -> jax.Array:
         """Queries or keys by head, normed and rotated in the order of the config."""
         if self.config.qk_norm == "all_heads":
-            x_BTO, norm = _normed(norm, x_BTO), None
+            x_BTO, norm = normed(norm, x_BTO), None
+        x_BTO = self._clipped(x_BTO)
         norm_before, norm_after = (None, norm) if self.config.qk_norm_rotated else (norm, None)
-        x_BTNH = _normed(norm_before, _split_heads(x_BTO, self.config.head_dim))
+        x_BTNH = normed(norm_before, _split_heads(x_BTO, self.config.head_dim))
         if context.rotation is not None:
             x_BTNH = rotate(x_BTNH, context.rotation, context.kind.rope_idx)
-        return _normed(norm_after, x_BTNH)
-
-
-class Mlp(nnx.Module):
-    def __init__(self, config: ModelConfig, stack: tuple[int, ...], dtype: DTypeLike, rngs: nnx.Rngs):
-        self.activation: Activation = config.activation
-        wide, bias = (config.d_model, config.d_ff), config.mlp_bias
-        self.gate = Linear(stack, wide, bias, dtype, rngs) if config.gated_mlp else None
-        self.up = Linear(stack, wide, bias, dtype, rngs)
-        self.down = Linear(stack, (config.d_ff, config.d_model), bias, dtype, rngs)
-
-    def __call__(self, x_BTD: jax.Array) -> jax.Array:
-        activate = _ACTIVATE[self.activation]
-        if self.gate is None:
-            return self.down(activate(self.up(x_BTD)))
-        # In the run's dtype: the widest array of a layer is written and read again.
-        dtype = self.up.kernel_IO[...].dtype
-        gate_BTF = _stored(activate(self.gate(x_BTD)).astype(dtype))
-        return self.down(_stored((gate_BTF.astype(jnp.float32) * self.up(x_BTD)).astype(dtype)))
+        return normed(norm_after, x_BTNH)
 
 
 class Layer(nnx.Module):
@@ -210,26 +135,26 @@ class Layer(nnx.Module):
         self.attn = Attention(config, stack, dtype, rngs)
         self.attn_post_norm = norm() if config.post_norms else None
         self.mlp_norm = norm() if config.pre_norms and config.parallel != "one_norm" else None
-        self.mlp = Mlp(config, stack, dtype, rngs)
+        self.mlp = (ExpertMlp if config.experts else Mlp)(config, stack, dtype, rngs)
         self.mlp_post_norm = norm() if config.post_norms else None
 
     def __call__(self, x_BTD: jax.Array, context: LayerContext) -> tuple[jax.Array, KeyValues]:
-        dtype = self.mlp.up.kernel_IO[...].dtype
-        normed_BTD = _stored(_normed(self.attn_norm, x_BTD).astype(dtype))
+        dtype = self.attn.q.kernel_IO[...].dtype
+        normed_BTD = stored(normed(self.attn_norm, x_BTD).astype(dtype))
         y_BTD, key_values = self.attn(normed_BTD, context)
-        after_BTD = _stored(x_BTD + self.config.residual_scale * _normed(self.attn_post_norm, y_BTD))
+        after_BTD = stored(x_BTD + self.config.residual_scale * normed(self.attn_post_norm, y_BTD))
         if self.config.parallel is None:
-            normed_BTD = _stored(_normed(self.mlp_norm, after_BTD).astype(dtype))
+            normed_BTD = stored(normed(self.mlp_norm, after_BTD).astype(dtype))
         elif self.config.parallel == "own_norm":
-            normed_BTD = _stored(_normed(self.mlp_norm, x_BTD).astype(dtype))
-        y_BTD = _stored(self.mlp(normed_BTD))
-        return after_BTD + self.config.residual_scale * _normed(self.mlp_post_norm, y_BTD), key_values
+            normed_BTD = stored(normed(self.mlp_norm, x_BTD).astype(dtype))
+        y_BTD = stored(self.mlp(normed_BTD))
+        return after_BTD + self.config.residual_scale * normed(self.mlp_post_norm, y_BTD), key_values
 
 
 class Decoder(nnx.Module):
     def __init__(self, config: ModelConfig, *, dtype: DTypeLike, rngs: nnx.Rngs):
         self.config = config
-        table = partial(_normal, rngs, dtype=dtype, scale=0.5 / config.embedding_scale)
+        table = partial(normal, rngs, dtype=dtype, scale=0.5 / config.embedding_scale)
         self.embedding_VD = nnx.Param(table((config.vocab_size, config.d_model)))
         positions = config.num_positions
         self.position_PD = None if positions is None else nnx.Param(table((positions, config.d_model)))
@@ -239,7 +164,7 @@ class Decoder(nnx.Module):
         untied = not config.tied_head
         self.head_VD = nnx.Param(table((config.vocab_size, config.d_model))) if untied else None
         bias_shape = (config.vocab_size,)
-        self.head_bias_V = nnx.Param(_normal(rngs, bias_shape, jnp.float32, 0.1)) if config.head_bias else None
+        self.head_bias_V = nnx.Param(normal(rngs, bias_shape, jnp.float32, 0.1)) if config.head_bias else None
 
     def __call__(
         self,
@@ -303,7 +228,7 @@ class Decoder(nnx.Module):
             x_BTD = x_BTD * jnp.asarray(self.config.embedding_scale, dtype).astype(jnp.float32)
         if self.position_PD is not None:
             x_BTD = x_BTD + self.position_PD[...][position_BT].astype(jnp.float32)
-        return _normed(self.embedding_norm, x_BTD)
+        return normed(self.embedding_norm, x_BTD)
 
     def _layer_kinds(self) -> LayerKind:
         windows = [NO_WINDOW if window is None else window for window in self.config.layer_windows]
@@ -344,15 +269,6 @@ def random_params(config: ModelConfig, dtype: DTypeLike, seed: int) -> Any:
     return nnx.split(Decoder(config, dtype=dtype, rngs=nnx.Rngs(seed)))[1]
 
 
-def _normal(rngs: nnx.Rngs, shape: tuple[int, ...], dtype: DTypeLike, scale: float, mean: float = 0.0) -> jax.Array:
-    return (mean + scale * jax.random.normal(rngs.params(), shape, jnp.float32)).astype(dtype)
-
-
-def _mean(x: jax.Array) -> jax.Array:
-    """Mean over the last axis, which is kept with length 1."""
-    return (row_sum(x) / x.shape[-1])[..., None]
-
-
 def _split_heads(x_BTO: jax.Array, head_dim: int) -> jax.Array:
     return x_BTO.reshape(*x_BTO.shape[:2], -1, head_dim)
 
@@ -360,17 +276,3 @@ def _split_heads(x_BTO: jax.Array, head_dim: int) -> jax.Array:
 def _qk_norm_shape(config: ModelConfig, num_heads: int) -> tuple[int, ...]:
     shapes = {"head": (config.head_dim,), "each_head": (num_heads, config.head_dim)}
     return shapes.get(str(config.qk_norm), (num_heads * config.head_dim,))
-
-
-def _stored(x: jax.Array) -> jax.Array:
-    """x itself; on a TPU it is computed once and stored.
-
-    XLA otherwise computes a norm again in every tile of each matmul that reads it, reduces rows within the matmul before it,
-    and cuts a layer's weights out of the stack in every tile, not once into fast memory: by the compiler's estimate a layer
-    then takes a quarter longer (benchmarks/tpu_estimate.py).
-    """
-    return jax.lax.platform_dependent(x, tpu=jax.lax.optimization_barrier, default=lambda x: x)
-
-
-def _normed(norm: Norm | None, x: jax.Array) -> jax.Array:
-    return x if norm is None else norm(x)

@@ -23,7 +23,10 @@ _COUNTS: Mapping[str, int] = {
     **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "n_head"), 1 << 14),
     **dict.fromkeys(("head_dim", "rotary_dim"), MOST_HEAD_SIZE),
     **dict.fromkeys(("hidden_size", "n_embd"), 1 << 20),
-    **dict.fromkeys(("intermediate_size", "n_inner"), 1 << 24),
+    **dict.fromkeys(
+        ("intermediate_size", "n_inner", "moe_intermediate_size", "shared_expert_intermediate_size"), 1 << 24
+    ),
+    **dict.fromkeys(("num_experts", "num_local_experts", "num_experts_per_tok", "decoder_sparse_step"), 1 << 14),
     "vocab_size": 1 << 26,
     "num_labels": 1 << 16,  # transformers creates a name for each
     **dict.fromkeys(
@@ -43,7 +46,7 @@ _OTHER_NUMBERS = (
 _FLAGS = (
     "tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window", "use_bidirectional_attention",
     "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "add_cross_attention", "use_parallel_residual",
-    "use_qkv_bias", "qk_layernorm", "truncate", "use_bias", "use_qk_norm",
+    "use_qkv_bias", "qk_layernorm", "truncate", "use_bias", "use_qk_norm", "norm_topk_prob", "qkv_bias",
 )  # fmt: skip
 _LISTS = ("short_factor", "long_factor")
 _ROPES = ("rope_scaling", "rope_parameters")
@@ -150,14 +153,17 @@ class Fields:
 
 
 # Fields that change nothing in a forward pass: bookkeeping, generation and training settings, token ids.
-# reorder_and_upcast_attn only asks for a float32 softmax, which this engine always uses; pretraining_tp splits a matmul.
+# router_* are noise and loss of training; reorder_and_upcast_attn only asks for a float32 softmax, which this engine always
+# uses; pretraining_tp splits a matmul.
 _HARMLESS = re.compile(
-    r"_.*|.*_token_id|.*token_index|.*_dropout(_prob)?|.*_pdrop|max_sequence_length|summary_.*|output_.*|num_beam.*|.*_penalty|.*ngram_size|"
+    r"_.*|.*_token_id|.*token_index|.*_dropout(_prob)?|.*_pdrop|max_sequence_length|summary_.*|"
+    r"output_.*|num_beam.*|.*_penalty|.*ngram_size|"
     r"(begin_)?suppress_tokens|forced_.*|unsloth_.*|transformers.*|top_[kp]|typical_p|(max|min)_length|"
     r"model_type|architectures|(torch_)?dtype|use_cache|pretraining_tp|initializer_range|task_specific_params|"
     r"id2label|label2id|num_labels|problem_type|finetuning_task|n_ctx|return_dict(_in_generate)?|is_encoder_decoder|"
     r"is_decoder|chunk_size_feed_forward|is_llama_config|tokenizer_class|prefix|do_sample|early_stopping|temperature|"
     r"bad_words_ids|num_return_sequences|remove_invalid_values|torchscript|cache_implementation|"
+    r"router_aux_loss_coef|router_jitter_noise|"
     r"reorder_and_upcast_attn|vision_config|mm_tokens_per_image|gradient_checkpointing|name_or_path"
 )
 

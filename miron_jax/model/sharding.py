@@ -7,6 +7,7 @@ deliberately does not know devices.
                           needs one sum over devices for attention and one for the MLP
     vocabulary            over `model` and `fsdp`: embedding and head by their rows, padded with rows of zeros
                           (`Head.vocab_size` removes them), so that logits stay on the device that computes them
+    experts               over `expert`, and the feed-forward of each over `model`
     the other axis        of each matrix over `fsdp`
     norms, biases of outputs that are not split, learned positions: copied to every device
 
@@ -21,7 +22,8 @@ from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import leaf_name
-from miron_jax.runtime.devices import FSDP, MODEL, Placement, Tree
+from miron_jax.model.experts import Kernels
+from miron_jax.runtime.devices import EXPERT, FSDP, MODEL, Placement, Tree
 
 _BY_OUTPUT, _BY_INPUT = ("q", "k", "v", "gate", "up"), ("out", "down")
 
@@ -40,17 +42,22 @@ def layout_of(path: str, shape: tuple[int, ...], config: ModelConfig, placement:
         axes = tuple(axis for axis in (FSDP, MODEL) if placement.size(axis) > 1)
         rest = (None,) * (len(shape) - 1)
         return LeafSharding(PartitionSpec(axes or None, *rest), (padded_vocabulary(shape[0], placement), *shape[1:]))
+    if leaf in Kernels._fields:
+        axis_of = {"E": EXPERT, "D": FSDP, "F": MODEL}
+        split = [_if_divided(axis_of[axis], size, placement) for axis, size in zip(leaf[-3:], shape[-3:], strict=True)]
+        return LeafSharding(PartitionSpec(*(None,) * (len(shape) - 3), *split), shape)
     if leaf not in ("kernel_IO", "bias_O") or linear not in (*_BY_OUTPUT, *_BY_INPUT):
         return LeafSharding(PartitionSpec(), shape)
     split, other = (-1, -2) if linear in _BY_OUTPUT else (-2, -1)  # the axis over `model`, and the one over `fsdp`
     axis_of = {
         split: MODEL if _divides(linear, shape[split], config, placement.size(MODEL)) else None,
-        other: _fsdp(shape[other], placement),
+        other: _if_divided(FSDP, shape[other], placement),
     }
-    lead = (None,) * (len(shape) - (2 if leaf == "kernel_IO" else 1))
-    if leaf == "kernel_IO":
-        return LeafSharding(PartitionSpec(*lead, axis_of[-2], axis_of[-1]), shape)
-    return LeafSharding(PartitionSpec(*lead, axis_of[-1] if axis_of[-1] == MODEL else None), shape)
+    if leaf == "bias_O":
+        rest = (None,) * (len(shape) - 1)
+        return LeafSharding(PartitionSpec(*rest, axis_of[-1] if axis_of[-1] == MODEL else None), shape)
+    lead = (None,) * (len(shape) - 2)
+    return LeafSharding(PartitionSpec(*lead, axis_of[-2], axis_of[-1]), shape)
 
 
 def padded_vocabulary(vocab_size: int, placement: Placement) -> int:
@@ -82,9 +89,9 @@ def placed_shapes(state: Tree, config: ModelConfig, placement: Placement) -> Tre
     return jax.tree_util.tree_map_with_path(one, state)
 
 
-def _fsdp(size: int, placement: Placement) -> str | None:
-    parts = placement.size(FSDP)
-    return FSDP if parts > 1 and size % parts == 0 else None
+def _if_divided(axis: str, size: int, placement: Placement) -> str | None:
+    parts = placement.size(axis)
+    return axis if parts > 1 and size % parts == 0 else None
 
 
 def _divides(linear: str, size: int, config: ModelConfig, parts: int) -> bool:

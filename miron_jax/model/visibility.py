@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec
 from miron_jax.kernels.forest_attention import IMPLEMENTATIONS, implementation, reference, xla
 from miron_jax.kernels.reductions import row_max, row_sum
 from miron_jax.model.cache import Cache
-from miron_jax.runtime.devices import FSDP, MODEL
+from miron_jax.runtime.devices import MODEL, row_axes
 
 AHEAD_UP_TO = 4096  # slots of the longest row whose biases are built once a batch; those of longer rows: block by block
 NO_WINDOW = 2**30  # a window wider than any row
@@ -99,7 +99,8 @@ class Visibility:
 def _on_each_device(
     attend: Callable[..., jax.Array], rows: tuple[jax.Array, ...], window: jax.Array | int | None, **rules: float | None
 ) -> jax.Array:
-    """`attend` of each device's rows, which `fsdp` splits, and heads, which `model` splits: XLA does not divide a kernel.
+    """`attend` of each device's rows, which `fsdp` and `expert` split, and heads, which `model` splits: XLA does not divide
+    a kernel.
 
     An axis that its devices do not divide is computed whole by each.  For use inside a program of `Placement.compile`.
     """
@@ -109,7 +110,7 @@ def _on_each_device(
     )  # those of size 1, too: a kernel is compiled under manual axes alone
     if not axes:
         return attend(*rows, window=window, **rules)
-    by_rows = FSDP if rows[0].shape[0] % mesh.shape[FSDP] == 0 else None
+    by_rows = row_axes(rows[0].shape[0]) or None
     by_heads = MODEL if rows[1].shape[2] % mesh.shape[MODEL] == 0 else None
     heads, places = PartitionSpec(by_rows, None, by_heads), PartitionSpec(by_rows)
     specs = (PartitionSpec(), heads, heads, heads, places, places)

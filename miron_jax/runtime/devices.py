@@ -10,6 +10,7 @@ of one shard.
     data    copies of the weights; each copy scores different rows
     fsdp    devices that share one copy: each keeps a part of every matrix, gathers a layer's matrices before it computes
             the layer, and computes some of the shard's rows
+    expert  devices that split the experts of a mixture; each computes attention for some of the shard's rows
     model   devices that split heads, feed-forward and vocabulary (tensor parallel)
 """
 
@@ -31,7 +32,9 @@ from miron_jax.config import AXES
 from miron_jax.errors import InputError
 from miron_jax.runtime.program_cache import compiled
 
-DATA, FSDP, MODEL = AXES
+DATA, FSDP, EXPERT, MODEL = AXES
+ROWS = FSDP, EXPERT  # axes that split the rows of a shard
+ONE_COPY = FSDP, EXPERT, MODEL  # axes whose devices have one copy of the weights
 
 Tree = Any  # a pytree of arrays: jax has no type for it
 Device = Any  # a jax.Device: jaxlib has no type stubs
@@ -103,7 +106,13 @@ class Placement:
         """A mesh of this shape, in the order of AXES."""
         mesh = Mesh(np.asarray(devices).reshape(shape), AXES)
         device = mesh.local_devices[0] if memory is None else devices[0]
-        return cls(device, mesh, "mesh", (FSDP,) if shape[1] > 1 else (), memory)
+        return cls(
+            device,
+            mesh,
+            "mesh",
+            tuple(axis for axis, n in zip(AXES, shape, strict=True) if axis in ROWS and n > 1),
+            memory,
+        )
 
     def size(self, *axes: str) -> int:
         """Number of devices along these axes of the mesh."""
@@ -251,6 +260,13 @@ class Placement:
             return statistics["bytes_limit"] - statistics["bytes_in_use"]
         num_local = 1 if self.mesh is None else len(self.mesh.local_devices)
         return psutil.virtual_memory().available / num_local
+
+
+def row_axes(num_rows: int) -> tuple[str, ...]:
+    """Axes that split so many rows of a shard inside a program of `Placement.compile`; none if they do not divide them."""
+    shape = jax.sharding.get_abstract_mesh().shape
+    axes = tuple(axis for axis in ROWS if shape.get(axis, 1) > 1)
+    return axes if num_rows % math.prod(shape[axis] for axis in axes) == 0 else ()
 
 
 def take_rows(table_VD: jax.Array, index_BT: jax.Array, rows_are_split: bool) -> jax.Array:

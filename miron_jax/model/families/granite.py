@@ -12,15 +12,20 @@ from miron_jax.model.families.reading import LLAMA_FIELDS, llama_like
 from miron_jax.model.hf_fields import Fields
 
 
-def _granite_config(fields: Fields) -> ModelConfig:
+def granite_like(fields: Fields, used_fields: str) -> ModelConfig:
+    """Llama with factors; `used_fields` as in `llama_like`."""
     scales = "embedding_multiplier logits_scaling residual_multiplier attention_multiplier"
     return replace(
-        llama_like(fields, f"{LLAMA_FIELDS} attention_bias mlp_bias {scales}"),
+        llama_like(fields, f"{LLAMA_FIELDS} attention_bias {scales} {used_fields}"),
         attn_scale=float(fields["attention_multiplier"]),
         embedding_scale=float(fields["embedding_multiplier"]),
         residual_scale=float(fields["residual_multiplier"]),
         logit_scale=1.0 / fields["logits_scaling"],
     )
+
+
+def _granite_config(fields: Fields) -> ModelConfig:
+    return granite_like(fields, "mlp_bias")
 
 
 FAMILIES = {"granite": Family(_granite_config, llama_names)}

@@ -11,7 +11,7 @@ from miron_jax.model.families.naming import llama_names
 from miron_jax.model.families.reading import LLAMA_FIELDS, llama_like
 from miron_jax.model.hf_fields import Fields
 
-_QWEN_WINDOWS = "use_sliding_window sliding_window max_window_layers layer_types"
+QWEN_WINDOWS = "use_sliding_window sliding_window max_window_layers layer_types"
 
 
 def _llama_config(fields: Fields) -> ModelConfig:
@@ -23,11 +23,11 @@ def _mistral_config(fields: Fields) -> ModelConfig:
 
 
 def _qwen2_config(fields: Fields) -> ModelConfig:
-    return replace(llama_like(fields, LLAMA_FIELDS + _QWEN_WINDOWS), qkv_bias=True)
+    return replace(llama_like(fields, LLAMA_FIELDS + QWEN_WINDOWS), qkv_bias=True)
 
 
 def _qwen3_config(fields: Fields) -> ModelConfig:
-    return replace(llama_like(fields, f"{LLAMA_FIELDS} attention_bias {_QWEN_WINDOWS}"), qk_norm="head")
+    return replace(llama_like(fields, f"{LLAMA_FIELDS} attention_bias {QWEN_WINDOWS}"), qk_norm="head")
 
 
 FAMILIES = {

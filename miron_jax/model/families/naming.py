@@ -25,7 +25,7 @@ class Source:
         """Shape of each stored tensor for one layer's leaf of this shape."""
         shape = leaf_shape[1:] if self.parts else leaf_shape
         shape = shape if self.columns is None else (*shape[:-1], self.width)
-        return shape[::-1] if self.transposed else shape
+        return (*shape[:-2], *shape[:-3:-1]) if self.transposed else shape
 
     def names(self, layer: int) -> list[str]:
         """Names of one layer's tensors."""
@@ -71,6 +71,12 @@ def half_split(config: ModelConfig, num_heads: int) -> np.ndarray:
     rotated = 2 * len(config.layer_ropes[0].frequencies)
     head = np.concatenate([np.arange(0, rotated, 2), np.arange(1, rotated, 2), np.arange(rotated, config.head_dim)])
     return (np.arange(num_heads)[:, None] * config.head_dim + head).ravel()
+
+
+def experts(leaf: str, tensor: str, config: ModelConfig) -> Table:
+    """The kernels of experts, each stored in a tensor of its own; {part} is the expert's index."""
+    count = 0 if config.experts is None else config.experts.count
+    return {leaf: Source(f"{tensor}.weight", transposed=True, parts=count)}
 
 
 def llama_names(config: ModelConfig) -> Table:

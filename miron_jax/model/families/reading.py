@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from miron_jax.model import rope
-from miron_jax.model.config import Activation, ModelConfig, Rope
+from miron_jax.model.config import Activation, Experts, ModelConfig, Rope
 from miron_jax.model.hf_fields import MOST_HEAD_SIZE, Fields
 
 _ACTIVATIONS: Mapping[str, Activation] = {
@@ -150,6 +150,14 @@ def llama_like(fields: Fields, used_fields: str) -> ModelConfig:
         tied_head=fields["tie_word_embeddings"],
         final_softcap=if_used("final_logit_softcapping", None),
     )
+
+
+def experts_of(fields: Fields, count: str, normalised: bool, shared_d_ff: int = 0) -> Experts:
+    """The mixture of as many experts as the field `count` says.  Raises InputError if a token takes more than there are."""
+    active = fields["num_experts_per_tok"]
+    if active > fields[count]:
+        raise fields.refuse("num_experts_per_tok", active, f"at most {count} = {fields[count]}")
+    return Experts(fields[count], active, normalised, shared_d_ff)
 
 
 def head_size(fields: Fields, width: str, heads: str) -> int:

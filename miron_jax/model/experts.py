@@ -1,0 +1,188 @@
+"""A mixture of experts in the place of the MLP: a router gives each token to a few of many MLPs.
+
+Arrives: a `ModelConfig` with `experts`, normed activations.  Leaves: the weighted sum of the outputs of each token's
+experts.  It deliberately does not know attention, layers or files.
+
+No expert has a capacity and no token is dropped: copies of the tokens are sorted by expert, and each expert multiplies its
+stretch of them (Gale et al., 2022, "MegaBlocks", section 4).  Router and softmax are computed in float32.
+
+SHAPES   as in model/decoder.py; M tokens, A active experts of a token, R = M * A copies of tokens, E experts
+MESHES   `expert` splits the experts and `model` the hidden units of each; every device gets the tokens of its `fsdp` rows,
+         computes what its weights give for them, and the sum over devices is split by rows again
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import PartitionSpec
+from jax.typing import DTypeLike
+
+from miron_jax.model.config import Activation, ModelConfig
+from miron_jax.model.modules import ACTIVATE, Linear, Mlp, normal, stored
+from miron_jax.runtime.devices import EXPERT, FSDP, MODEL, row_axes
+
+FEWEST, MOST = 8, 256  # rows of a block; of its expert's last block half is computed in vain, on average
+
+
+class Kernels(NamedTuple):
+    """The weights of one layer's experts."""
+
+    gate_EDF: jax.Array
+    up_EDF: jax.Array
+    down_EFD: jax.Array
+
+
+class ExpertMlp(nnx.Module):
+    """Experts that are gated MLPs without biases, and the MLP that computes every token, if there is one."""
+
+    def __init__(self, config: ModelConfig, stack: tuple[int, ...], dtype: DTypeLike, rngs: nnx.Rngs):
+        assert config.experts is not None
+        assert config.gated_mlp
+        assert not config.mlp_bias
+        self.config, self.experts = config, config.experts
+        sizes = {"E": self.experts.count, "D": config.d_model, "F": config.d_ff}
+
+        def kernel(axes: str) -> nnx.Param:
+            shape = [sizes[axis] for axis in axes]
+            return nnx.Param(normal(rngs, (*stack, *shape), dtype, shape[1] ** -0.5))
+
+        self.router = Linear(stack, (config.d_model, self.experts.count), False, jnp.float32, rngs)
+        self.gate_EDF, self.up_EDF, self.down_EFD = (kernel(axes) for axes in ("EDF", "EDF", "EFD"))
+        d_ff = self.experts.shared_d_ff
+        self.shared = Mlp(config, stack, dtype, rngs, d_ff) if d_ff else None
+        self.shared_gate = Linear(stack, (config.d_model, 1), False, jnp.float32, rngs) if d_ff else None
+
+    @jax.named_scope("experts")
+    def __call__(self, x_BTD: jax.Array) -> jax.Array:
+        expert_BTA, weight_BTA = self._route(x_BTD)
+        kernels = Kernels(self.gate_EDF[...], self.up_EDF[...], self.down_EFD[...])
+        y_BTD = _on_each_device(x_BTD, expert_BTA, weight_BTA, kernels, self.config.activation)
+        if self.shared is None or self.shared_gate is None:
+            return y_BTD
+        share_BT1 = jax.nn.sigmoid(self.shared_gate(x_BTD))
+        return y_BTD + share_BT1 * self.shared(x_BTD)
+
+    def _route(self, x_BTD: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The active experts of each token, int32 [B, T, A], and their weights, float32."""
+        logit_BTE = self.router(x_BTD)
+        logit_BTA, expert_BTA = jax.lax.top_k(logit_BTE, self.experts.active)
+        if self.experts.normalised:
+            return expert_BTA, jax.nn.softmax(logit_BTA, axis=-1)
+        normaliser_BT1 = jax.nn.logsumexp(logit_BTE, axis=-1, keepdims=True)
+        return expert_BTA, jnp.exp(logit_BTA - normaliser_BT1)
+
+
+def expert_sum(
+    x_MD: jax.Array,
+    expert_MA: jax.Array,
+    weight_MA: jax.Array,
+    kernels: Kernels,
+    activation: Activation,
+    first: jax.Array | int = 0,
+) -> jax.Array:
+    """Weighted sum over each token's experts of their outputs, float32 [M, D].
+
+    `first`: the index of the first of the E experts whose weights are given; the others count as zero.  A token's sum does
+    not depend on the other tokens, but for the order in which a matmul adds.
+    """
+    active, num_experts = expert_MA.shape[1], kernels.gate_EDF.shape[0]
+    local_MA = expert_MA - first
+    is_local_MA = (local_MA >= 0) & (local_MA < num_experts)
+    sort_by_R = jnp.where(is_local_MA, local_MA, num_experts).ravel()  # those of other devices stand last
+    order_R = jnp.argsort(sort_by_R, stable=True)
+    size_E = jnp.bincount(sort_by_R, length=num_experts).astype(jnp.int32)
+    arguments = x_MD[order_R // active], size_E, kernels
+    forms = {"tpu": partial(_ragged, activation), "default": partial(_in_blocks, activation)}
+    y_RD = jax.lax.platform_dependent(*arguments, **forms)
+    y_MAD = y_RD[jnp.argsort(order_R)].reshape(*expert_MA.shape, -1)
+    return jnp.sum(jnp.where(is_local_MA[..., None], weight_MA[..., None] * y_MAD, 0.0), axis=1)
+
+
+def _ragged(
+    activation: Activation,
+    x_RD: jax.Array,
+    size_E: jax.Array,
+    kernels: Kernels,
+) -> jax.Array:
+    """Outputs of the experts, float32 [R, D]: the first size_E[0] rows by the first expert, and so on; the rows after these
+    are any."""
+    matmul = partial(jax.lax.ragged_dot, group_sizes=size_E, preferred_element_type=jnp.float32)
+    gate_RF = stored(ACTIVATE[activation](matmul(x_RD, kernels.gate_EDF)).astype(x_RD.dtype))
+    hidden_RF = stored((gate_RF.astype(jnp.float32) * matmul(x_RD, kernels.up_EDF)).astype(x_RD.dtype))
+    return matmul(hidden_RF, kernels.down_EFD)
+
+
+def _in_blocks(
+    activation: Activation,
+    x_RD: jax.Array,
+    size_E: jax.Array,
+    kernels: Kernels,
+) -> jax.Array:
+    """The same, a block of rows at a time.  XLA computes a ragged_dot by every expert for every row but on a TPU.
+
+    An expert's last block reaches into the rows of the next one, which writes over them.
+    """
+    num_rows = x_RD.shape[0]
+    block = min(MOST, max(FEWEST, 1 << (num_rows // (8 * size_E.shape[0])).bit_length()))
+    matmul = partial(jnp.dot, preferred_element_type=jnp.float32)
+    x_RD = jnp.pad(x_RD, ((0, block), (0, 0)))
+
+    def by_expert(
+        carry: tuple[jax.Array, jax.Array], expert: tuple[jax.Array, Kernels]
+    ) -> tuple[tuple[jax.Array, jax.Array], None]:
+        start, y_RD = carry
+        size, (gate_DF, up_DF, down_FD) = expert
+
+        def by_block(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            row, y_RD = state
+            x_CD = jax.lax.dynamic_slice_in_dim(x_RD, row, block)
+            gate_CF = ACTIVATE[activation](matmul(x_CD, gate_DF)).astype(x_RD.dtype)
+            hidden_CF = (gate_CF.astype(jnp.float32) * matmul(x_CD, up_DF)).astype(x_RD.dtype)
+            return row + block, jax.lax.dynamic_update_slice_in_dim(y_RD, matmul(hidden_CF, down_FD), row, axis=0)
+
+        stop = start + size
+        _, y_RD = jax.lax.while_loop(lambda state: state[0] < stop, by_block, (start, y_RD))
+        return (stop, y_RD), None
+
+    init = jnp.int32(0), jnp.zeros(x_RD.shape, jnp.float32)
+    (_, y_RD), _ = jax.lax.scan(by_expert, init, (size_E, kernels))
+    return y_RD[:num_rows]
+
+
+def _on_each_device(
+    x_BTD: jax.Array,
+    expert_BTA: jax.Array,
+    weight_BTA: jax.Array,
+    kernels: Kernels,
+    activation: Activation,
+) -> jax.Array:
+    """`expert_sum` of a batch; on a mesh, of each device's rows by its experts and hidden units, summed over devices."""
+    mesh = jax.sharding.get_abstract_mesh()
+    rows = row_axes(x_BTD.shape[0])
+    by_expert, by_hidden = (
+        axis if mesh.shape.get(axis, 1) > 1 and size % mesh.shape[axis] == 0 else None
+        for axis, size in ((EXPERT, kernels.gate_EDF.shape[0]), (MODEL, kernels.gate_EDF.shape[2]))
+    )
+    scatters = by_expert in rows
+    summed = tuple(axis for axis in (None if scatters else by_expert, by_hidden) if axis)
+
+    def local(x_BTD: jax.Array, expert_BTA: jax.Array, weight_BTA: jax.Array, kernels: Kernels) -> jax.Array:
+        x_MD, expert_MA, weight_MA = (x.reshape(-1, x.shape[-1]) for x in (x_BTD, expert_BTA, weight_BTA))
+        first = jax.lax.axis_index(EXPERT) * kernels.gate_EDF.shape[0] if by_expert else 0
+        y_BTD = expert_sum(x_MD, expert_MA, weight_MA, kernels, activation, first).reshape(x_BTD.shape)
+        y_BTD = jax.lax.psum(y_BTD, summed) if summed else y_BTD
+        return jax.lax.psum_scatter(y_BTD, EXPERT, scatter_dimension=0, tiled=True) if scatters else y_BTD
+
+    arguments = x_BTD, expert_BTA, weight_BTA, kernels
+    axes = set(mesh.axis_names) - set(mesh.manual_axes)
+    if not axes:
+        return local(*arguments)
+    tokens = PartitionSpec(FSDP if FSDP in rows else None)
+    wide, narrow = PartitionSpec(by_expert, None, by_hidden), PartitionSpec(by_expert, by_hidden)
+    specs = tokens, tokens, tokens, Kernels(wide, wide, narrow)  # type: ignore[arg-type]
+    return jax.shard_map(
+        local, in_specs=specs, out_specs=PartitionSpec(rows or None), axis_names=axes, check_vma=False
+    )(*arguments)
