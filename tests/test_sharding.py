@@ -272,7 +272,7 @@ def test_flags_that_do_not_fit_are_refused(flags: dict[str, Any], words: str) ->
 
 @pytest.mark.parametrize("text", ["data", "data=", "data=0", "data=x", "rows=2", "data=2,data=2", "data=-1", "data=2,"])
 def test_meshes_that_mean_nothing_are_refused(text: str) -> None:
-    with pytest.raises(InputError, match="is not expected there; name each of data, fsdp, model"):
+    with pytest.raises(InputError, match="is not expected there; name each of data, fsdp, expert, model"):
         parse_mesh(text)
 
 

@@ -30,7 +30,7 @@ from miron_jax.model.experts import ExpertMlp
 from miron_jax.model.modules import Linear, Mlp, Norm, normal, normed, stored
 from miron_jax.model.rotation import Rotation, distinct, rotate, rotation_of
 from miron_jax.model.visibility import NO_WINDOW, Continuation, Visibility
-from miron_jax.runtime.devices import take_rows
+from miron_jax.runtime.devices import on_every_device, take_rows
 
 
 @jax.tree_util.register_dataclass
@@ -72,6 +72,7 @@ class LayerContext(NamedTuple):
     """What a layer needs beside its input."""
 
     kind: LayerKind
+    rows_are_split: bool  # over a mesh's axes ROWS, where they divide them
     rotation: Rotation | None
     visibility: Visibility | Continuation
     past: (
@@ -147,7 +148,10 @@ class Layer(nnx.Module):
             normed_BTD = stored(normed(self.mlp_norm, after_BTD).astype(dtype))
         elif self.config.parallel == "own_norm":
             normed_BTD = stored(normed(self.mlp_norm, x_BTD).astype(dtype))
-        y_BTD = stored(self.mlp(normed_BTD))
+        if isinstance(self.mlp, ExpertMlp):
+            y_BTD = stored(self.mlp(normed_BTD, context.rows_are_split))
+        else:
+            y_BTD = stored(self.mlp(normed_BTD))
         return after_BTD + self.config.residual_scale * normed(self.mlp_post_norm, y_BTD), key_values
 
 
@@ -189,7 +193,9 @@ class Decoder(nnx.Module):
         """Hidden states of tokens that follow those of `past`, and their own keys and values."""
         hidden_BTD, key_values = self._run(token_ids_BT, position_BT, visibility, past, keep=True)
         assert key_values is not None
-        return hidden_BTD, key_values
+        # Else XLA may exchange parts of them between all devices before the head: in a loop that copies of the weights leave at
+        # different steps, these wait for each other.
+        return on_every_device(hidden_BTD), key_values
 
     def _run(
         self,
@@ -205,7 +211,7 @@ class Decoder(nnx.Module):
 
         def layer(x_BTD: jax.Array, of_layer: Any) -> tuple[jax.Array, KeyValues | None]:
             weights, kind, index = of_layer
-            context = LayerContext(kind, rotation, visibility, None if past is None else (past, index))
+            context = LayerContext(kind, not keep, rotation, visibility, None if past is None else (past, index))
             x_BTD, key_values = nnx.merge(graphdef, weights)(x_BTD, context)
             return x_BTD, key_values if keep else None
 

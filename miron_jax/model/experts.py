@@ -12,7 +12,7 @@ MESHES   `expert` splits the experts and `model` the hidden units of each; every
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +20,9 @@ from flax import nnx
 from jax.sharding import PartitionSpec
 from jax.typing import DTypeLike
 
-from miron_jax.model.config import Activation, ModelConfig
+from miron_jax.model.config import Activation, Experts, ModelConfig
 from miron_jax.model.modules import ACTIVATE, Linear, Mlp, normal, stored
-from miron_jax.runtime.devices import EXPERT, FSDP, MODEL, row_axes
+from miron_jax.runtime.devices import EXPERT, MODEL, row_axes
 
 FEWEST, MOST = 8, 256  # rows of a block; of its expert's last block half is computed in vain, on average
 
@@ -56,23 +56,23 @@ class ExpertMlp(nnx.Module):
         self.shared_gate = Linear(stack, (config.d_model, 1), False, jnp.float32, rngs) if d_ff else None
 
     @jax.named_scope("experts")
-    def __call__(self, x_BTD: jax.Array) -> jax.Array:
-        expert_BTA, weight_BTA = self._route(x_BTD)
+    def __call__(self, x_BTD: jax.Array, rows_are_split: bool) -> jax.Array:
         kernels = Kernels(self.gate_EDF[...], self.up_EDF[...], self.down_EFD[...])
-        y_BTD = _on_each_device(x_BTD, expert_BTA, weight_BTA, kernels, self.config.activation)
+        y_BTD = _on_each_device(x_BTD, self.router.kernel_IO[...], kernels, self.config, rows_are_split)
         if self.shared is None or self.shared_gate is None:
             return y_BTD
         share_BT1 = jax.nn.sigmoid(self.shared_gate(x_BTD))
         return y_BTD + share_BT1 * self.shared(x_BTD)
 
-    def _route(self, x_BTD: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The active experts of each token, int32 [B, T, A], and their weights, float32."""
-        logit_BTE = self.router(x_BTD)
-        logit_BTA, expert_BTA = jax.lax.top_k(logit_BTE, self.experts.active)
-        if self.experts.normalised:
-            return expert_BTA, jax.nn.softmax(logit_BTA, axis=-1)
-        normaliser_BT1 = jax.nn.logsumexp(logit_BTE, axis=-1, keepdims=True)
-        return expert_BTA, jnp.exp(logit_BTA - normaliser_BT1)
+
+def route(x_MD: jax.Array, router_DE: jax.Array, experts: Experts) -> tuple[jax.Array, jax.Array]:
+    """The active experts of each token, int32 [M, A], and their weights, float32."""
+    logit_ME = jnp.dot(x_MD.astype(jnp.float32), router_DE)
+    logit_MA, expert_MA = jax.lax.top_k(logit_ME, experts.active)
+    if experts.normalised:
+        return expert_MA, jax.nn.softmax(logit_MA, axis=-1)
+    normaliser_M1 = jax.nn.logsumexp(logit_ME, axis=-1, keepdims=True)
+    return expert_MA, jnp.exp(logit_MA - normaliser_M1)
 
 
 def expert_sum(
@@ -153,36 +153,36 @@ def _in_blocks(
 
 
 def _on_each_device(
-    x_BTD: jax.Array,
-    expert_BTA: jax.Array,
-    weight_BTA: jax.Array,
-    kernels: Kernels,
-    activation: Activation,
+    x_BTD: jax.Array, router_DE: jax.Array, kernels: Kernels, config: ModelConfig, rows_are_split: bool
 ) -> jax.Array:
     """`expert_sum` of a batch; on a mesh, of each device's rows by its experts and hidden units, summed over devices."""
-    mesh = jax.sharding.get_abstract_mesh()
-    rows = row_axes(x_BTD.shape[0])
+    assert config.experts is not None
+    experts, mesh = config.experts, jax.sharding.get_abstract_mesh()
+    rows = row_axes(x_BTD.shape[0]) if rows_are_split else ()
     by_expert, by_hidden = (
         axis if mesh.shape.get(axis, 1) > 1 and size % mesh.shape[axis] == 0 else None
-        for axis, size in ((EXPERT, kernels.gate_EDF.shape[0]), (MODEL, kernels.gate_EDF.shape[2]))
+        for axis, size in ((EXPERT, experts.count), (MODEL, config.d_ff))
     )
-    scatters = by_expert in rows
-    summed = tuple(axis for axis in (None if scatters else by_expert, by_hidden) if axis)
+    exchanges = by_expert in rows
 
-    def local(x_BTD: jax.Array, expert_BTA: jax.Array, weight_BTA: jax.Array, kernels: Kernels) -> jax.Array:
-        x_MD, expert_MA, weight_MA = (x.reshape(-1, x.shape[-1]) for x in (x_BTD, expert_BTA, weight_BTA))
+    def local(x_BTD: jax.Array, router_DE: jax.Array, kernels: Kernels) -> jax.Array:
+        if exchanges:  # one array travels: each device routes for itself
+            x_BTD = jax.lax.all_gather(x_BTD, EXPERT, tiled=True)
+        x_MD = x_BTD.reshape(-1, config.d_model)
         first = jax.lax.axis_index(EXPERT) * kernels.gate_EDF.shape[0] if by_expert else 0
-        y_BTD = expert_sum(x_MD, expert_MA, weight_MA, kernels, activation, first).reshape(x_BTD.shape)
-        y_BTD = jax.lax.psum(y_BTD, summed) if summed else y_BTD
-        return jax.lax.psum_scatter(y_BTD, EXPERT, scatter_dimension=0, tiled=True) if scatters else y_BTD
+        y_MD = expert_sum(x_MD, *route(x_MD, router_DE, experts), kernels, config.activation, first)
+        y_BTD = y_MD.reshape(x_BTD.shape)
+        if by_hidden:
+            y_BTD = jax.lax.psum(y_BTD, MODEL)
+        if exchanges:
+            return jax.lax.psum_scatter(y_BTD, EXPERT, scatter_dimension=0, tiled=True)
+        return jax.lax.psum(y_BTD, EXPERT) if by_expert else y_BTD
 
-    arguments = x_BTD, expert_BTA, weight_BTA, kernels
     axes = set(mesh.axis_names) - set(mesh.manual_axes)
     if not axes:
-        return local(*arguments)
-    tokens = PartitionSpec(FSDP if FSDP in rows else None)
+        return local(x_BTD, router_DE, kernels)
+    tokens = PartitionSpec(rows or None)
     wide, narrow = PartitionSpec(by_expert, None, by_hidden), PartitionSpec(by_expert, by_hidden)
-    specs = tokens, tokens, tokens, Kernels(wide, wide, narrow)  # type: ignore[arg-type]
-    return jax.shard_map(
-        local, in_specs=specs, out_specs=PartitionSpec(rows or None), axis_names=axes, check_vma=False
-    )(*arguments)
+    specs: Any = tokens, PartitionSpec(), Kernels(*(cast(Any, spec) for spec in (wide, wide, narrow)))
+    split = jax.shard_map(local, in_specs=specs, out_specs=tokens, axis_names=axes, check_vma=False)
+    return split(x_BTD, router_DE, kernels)

@@ -269,6 +269,13 @@ def row_axes(num_rows: int) -> tuple[str, ...]:
     return axes if num_rows % math.prod(shape[axis] for axis in axes) == 0 else ()
 
 
+def on_every_device(x: jax.Array) -> jax.Array:
+    """x, inside a program of `Placement.compile`, where no axis of a mesh splits it."""
+    mesh = jax.sharding.get_abstract_mesh()
+    has_axes = set(mesh.axis_names) != set(mesh.manual_axes)
+    return jax.lax.with_sharding_constraint(x, PartitionSpec()) if has_axes else x
+
+
 def take_rows(table_VD: jax.Array, index_BT: jax.Array, rows_are_split: bool) -> jax.Array:
     """float32 table_VD[index_BT] inside a program of `Placement.compile`.  `rows_are_split`: whether B is split over `fsdp`.
 
