@@ -193,8 +193,8 @@ class Decoder(nnx.Module):
         """Hidden states of tokens that follow those of `past`, and their own keys and values."""
         hidden_BTD, key_values = self._run(token_ids_BT, position_BT, visibility, past, keep=True)
         assert key_values is not None
-        # Else XLA may exchange parts of them between all devices before the head: in a loop that copies of the weights leave at
-        # different steps, these wait for each other.
+        # Else XLA may exchange parts of them between all devices before the head: in a loop that copies of the weights
+        # leave at different steps, these wait for each other.
         return on_every_device(hidden_BTD), key_values
 
     def _run(
