@@ -43,6 +43,9 @@ CASES = {
     "gemma v5e over data and fsdp, windows and 262k ids": Case("gemma3-1b", "v5e:2x2", "data=2,fsdp=2"),
     "gpt2 v5p, float32, learned positions": Case("gpt2", "v5p:2x2x1", lengths=(640,), budget=8192, dtype="float32"),
     "qwen v6e, heads are normed, a copy a chip": Case("qwen3-0.6b", "v6e:2x2", "data=4"),
+    "olmoe v5p, 64 experts": Case("olmoe-1b-7b", "v5p:2x2x1", "data=4"),
+    "mixtral v5p over experts": Case("mixtral-8x7b", "v5p:2x2x1", "expert=4"),
+    "mixtral v6e over fsdp, experts and model": Case("mixtral-8x7b", "v6e:4x4", "fsdp=2,expert=4,model=2"),
     "a model of one's own that calls attend": Case("own attend", "v5e:2x2", "data=4"),
     "a model of one's own that takes the mask": Case("own mask", "v5p:2x2x1", budget=8192, dtype="float32"),
     "a model of one's own that gives logits": Case("own logits", "v6e:2x2"),
@@ -51,6 +54,7 @@ GENERATING = {
     "1b v5e": Case("llama-1b", "v5e:2x2"),
     "8b v5p over fsdp and model": Case("llama-8b", "v5p:2x2x1", "fsdp=2,model=2"),
     "gemma v6e, a copy a chip": Case("gemma3-1b", "v6e:2x2", "data=4"),
+    "olmoe v5p over experts": Case("olmoe-1b-7b", "v5p:2x2x1", "expert=4"),
     "a model of one's own": Case("own attend", "v5p:2x2x1"),
 }
 
@@ -76,7 +80,7 @@ def test_programs_of_scoring(name: str, tmp_path: Path) -> None:
         needs = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes
         assert needs < chip_of(case.placement.device).memory
         if case.model not in ("own mask", "own logits"):
-            assert kernel_calls(text) == (LAYERS if case.model in OWN else 1), "one in the layers' loop"
+            assert kernel_calls(text) == kernels_of(case), "those of one layer, in the layers' loop"
             assert not re.findall(rf"= \w+\[(?:\d+,)*{length},{length}\]", text)
         if case.model in CONFIGS:
             check_operands(case, text)
@@ -101,7 +105,7 @@ def test_programs_of_generation(name: str, tmp_path: Path) -> None:
         if case.model in CONFIGS:
             check_operands(case, text)
         if key[0] == "prefill":
-            assert kernel_calls(text) == 1
+            assert kernel_calls(text) == kernels_of(case)
         if key[0] in ("step", "admit"):
             num, size = (int(x) for x in key[1:3])
             assert memory.alias_size_in_bytes >= cache_bytes(model, num, size), "the cache is updated where it is"
@@ -112,6 +116,13 @@ def test_programs_of_generation(name: str, tmp_path: Path) -> None:
                 if 4 * np.prod([int(axis) for axis in shape.split(",")]) == cache_bytes(model, num, size)
             ]
             assert not copied, "keys or values of the whole cache"
+
+
+def kernels_of(case: Case) -> int:
+    """Of attention; and of experts three matmuls, and one that tells them which rows are whose."""
+    if case.model in OWN:
+        return LAYERS
+    return 5 if "num_experts_per_tok" in CONFIGS[case.model] else 1
 
 
 def cache_bytes(model: Model, slots: int, size: int) -> int:
@@ -183,7 +194,7 @@ def check_collectives(case: Case, text: str) -> None:
         assert not tables & set(sizes), f"{kind} of {shape}: a table of the vocabulary, or logits"
         if "_logprob/while" in line:
             assert np.prod(sizes) <= MOST_CHUNK, f"{kind} of {shape} at each pass through the head"
-        if "layers/while" in line and kind.startswith("all-gather"):
+        if "layers/while" in line and kind.startswith("all-gather") and "experts/shard_map/all_gather" not in line:
             assert placement.size("fsdp") > 1, f"{kind} of {shape}: a weight"
             assert sizes[0] == 1, f"{kind} of {shape}: the weights of several layers"
 

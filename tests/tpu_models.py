@@ -54,6 +54,16 @@ CONFIGS: dict[str, JsonObject] = {
         "layer_types": ["full_attention" if i % 6 == 5 else "sliding_attention" for i in range(26)],
     },
     "gpt2": {"model_type": "gpt2"},
+    "olmoe-1b-7b": {
+        "model_type": "olmoe", "vocab_size": 50304, "hidden_size": 2048, "intermediate_size": 1024,
+        "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 16, "num_experts": 64,
+        "num_experts_per_tok": 8, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
+    },
+    "mixtral-8x7b": {
+        **LLAMA, "model_type": "mixtral", "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_local_experts": 8, "num_experts_per_tok": 2,
+        "tie_word_embeddings": False,
+    },
     "qwen3-0.6b": {
         "model_type": "qwen3", "vocab_size": 151936, "hidden_size": 1024, "intermediate_size": 3072,
         "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,

@@ -4,7 +4,7 @@ Arrives: a `ModelConfig` with `experts`, normed activations.  Leaves: the weight
 experts.  It deliberately does not know attention, layers or files.
 
 No expert has a capacity and no token is dropped: copies of the tokens are sorted by expert, and each expert multiplies its
-stretch of them (Gale et al., 2022, "MegaBlocks", section 4).  Router and softmax are computed in float32.
+stretch of them (Gale et al., 2022, "MegaBlocks", section 4).  The router's logits and weights are float32.
 
 SHAPES   as in model/decoder.py; M tokens, A active experts of a token, R = M * A copies of tokens, E experts
 MESHES   `expert` splits the experts and `model` the hidden units of each; every device gets the tokens of its `fsdp` rows,
@@ -49,11 +49,11 @@ class ExpertMlp(nnx.Module):
             shape = [sizes[axis] for axis in axes]
             return nnx.Param(normal(rngs, (*stack, *shape), dtype, shape[1] ** -0.5))
 
-        self.router = Linear(stack, (config.d_model, self.experts.count), False, jnp.float32, rngs)
+        self.router = Linear(stack, (config.d_model, self.experts.count), False, dtype, rngs)
         self.gate_EDF, self.up_EDF, self.down_EFD = (kernel(axes) for axes in ("EDF", "EDF", "EFD"))
         d_ff = self.experts.shared_d_ff
         self.shared = Mlp(config, stack, dtype, rngs, d_ff) if d_ff else None
-        self.shared_gate = Linear(stack, (config.d_model, 1), False, jnp.float32, rngs) if d_ff else None
+        self.shared_gate = Linear(stack, (config.d_model, 1), False, dtype, rngs) if d_ff else None
 
     @jax.named_scope("experts")
     def __call__(self, x_BTD: jax.Array, rows_are_split: bool) -> jax.Array:
@@ -67,7 +67,7 @@ class ExpertMlp(nnx.Module):
 
 def route(x_MD: jax.Array, router_DE: jax.Array, experts: Experts) -> tuple[jax.Array, jax.Array]:
     """The active experts of each token, int32 [M, A], and their weights, float32."""
-    logit_ME = jnp.dot(x_MD.astype(jnp.float32), router_DE)
+    logit_ME = jnp.dot(x_MD, router_DE, preferred_element_type=jnp.float32)
     logit_MA, expert_MA = jax.lax.top_k(logit_ME, experts.active)
     if experts.normalised:
         return expert_MA, jax.nn.softmax(logit_MA, axis=-1)
@@ -109,7 +109,9 @@ def _ragged(
 ) -> jax.Array:
     """Outputs of the experts, float32 [R, D]: the first size_E[0] rows by the first expert, and so on; the rows after these
     are any."""
-    matmul = partial(jax.lax.ragged_dot, group_sizes=size_E, preferred_element_type=jnp.float32)
+    # Mosaic does not compile the engine's "highest" precision for operands of bfloat16.
+    precision = "default" if x_RD.dtype == jnp.bfloat16 else "highest"
+    matmul = partial(jax.lax.ragged_dot, group_sizes=size_E, precision=precision, preferred_element_type=jnp.float32)
     gate_RF = stored(ACTIVATE[activation](matmul(x_RD, kernels.gate_EDF)).astype(x_RD.dtype))
     hidden_RF = stored((gate_RF.astype(jnp.float32) * matmul(x_RD, kernels.up_EDF)).astype(x_RD.dtype))
     return matmul(hidden_RF, kernels.down_EFD)
