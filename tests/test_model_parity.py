@@ -50,6 +50,13 @@ GPT2: dict[str, Any] = {"vocab_size": VOCAB, "n_positions": 31, "n_embd": 35, "n
 GPTJ: dict[str, Any] = {
     "vocab_size": VOCAB, "n_positions": 64, "n_embd": 36, "n_layer": 3, "n_head": 3, "rotary_dim": 8,
 }  # fmt: skip
+OPT: dict[str, Any] = {
+    "vocab_size": VOCAB, "hidden_size": 36, "ffn_dim": 53, "num_hidden_layers": 3, "num_attention_heads": 6,
+    "max_position_embeddings": 31,
+}  # fmt: skip
+FALCON: dict[str, Any] = {
+    "vocab_size": VOCAB, "hidden_size": 36, "ffn_hidden_size": 53, "num_hidden_layers": 3, "num_attention_heads": 6,
+}  # fmt: skip
 LAYER_NORMS = {name: value for name, value in LLAMA.items() if name != "rms_norm_eps"} | {"layer_norm_eps": 1e-4}
 NEOX = {name: value for name, value in LAYER_NORMS.items() if name != "num_key_value_heads"} | {"rotary_pct": 0.7}
 SHORT_WINDOW = {"sliding_window": 4}
@@ -79,6 +86,19 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "GPT2",
         GPT2
         | {"n_inner": 47, "scale_attn_weights": False, "activation_function": "relu", "tie_word_embeddings": False},
+    ),
+    "gpt2-inverse-layers": ("GPT2", GPT2 | {"scale_attn_by_inverse_layer_idx": True}),
+    "opt": ("OPT", OPT),
+    "opt-no-biases-untied": ("OPT", OPT | {"enable_bias": False, "tie_word_embeddings": False}),
+    "falcon": ("Falcon", FALCON),
+    "falcon-grouped": ("Falcon", FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2, "bias": True}),
+    "falcon-one-norm": (
+        "Falcon",
+        FALCON | {"new_decoder_architecture": True, "num_kv_heads": 3, "num_ln_in_parallel_attn": 1},
+    ),
+    "falcon-in-turn-all-heads": (
+        "Falcon",
+        FALCON | {"parallel_attn": False, "multi_query": False, "tie_word_embeddings": False, "bias": True},
     ),
     "llama3-rope": ("Llama", LLAMA | {"head_dim": 14, "rope_parameters": LLAMA3_ROPE}),
     "llama-yarn": ("Llama", LLAMA | {"head_dim": 14, "rope_parameters": YARN_ROPE}),

@@ -75,11 +75,13 @@ class ModelConfig:
     head_dim: int
     d_ff: int  # of the MLP, or of each expert
     trained_length: int  # tokens; longer requests are allowed unless num_positions forbids them
-    num_positions: int | None  # rows of the learned position table; None: rotary positions
+    num_positions: int | None  # learned positions; None: rotary positions
     layer_ropes: tuple[Rope, ...]  # one for each layer; empty with learned positions
     layer_windows: tuple[int | None, ...]  # one for each layer; a key is visible if its distance in tokens < window
     norm_eps: float
     attn_scale: float
+    position_offset: int = 0  # rows of the table of learned positions before that of position 0
+    layer_scales: tuple[float, ...] = ()  # of attention beside attn_scale, one for each layer; empty: 1
     norm: Literal["rms", "layer"] = "rms"
     norm_bias: bool = True  # of layer norms
     norm_weight: bool = True  # False: norms have no weights (nanochat)

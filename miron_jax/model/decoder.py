@@ -59,6 +59,7 @@ class LayerKind(NamedTuple):
 
     window: jax.Array | None  # int32; None when no layer has one
     rope_idx: jax.Array | None  # int32, row of the rotation tables; None when all layers share one
+    scale: jax.Array | None  # float32, of queries; None when no layer has one
 
 
 class KeyValues(NamedTuple):
@@ -95,7 +96,8 @@ class Attention(nnx.Module):
     def __call__(self, x_BTD: jax.Array, context: LayerContext) -> tuple[jax.Array, KeyValues]:
         """Also returns the keys and values of these slots; attention reads those of `context.past` too."""
         dtype = self.q.kernel_IO[...].dtype
-        q_BTNH = self._heads(self.q(x_BTD), self.q_norm, context).astype(dtype)
+        q_BTNH = self._heads(self.q(x_BTD), self.q_norm, context)
+        q_BTNH = (q_BTNH if context.kind.scale is None else q_BTNH * context.kind.scale).astype(dtype)
         k_BTKH = self._heads(self.k(x_BTD), self.k_norm, context).astype(dtype)
         v_BTKH = _split_heads(self._clipped(self.v(x_BTD)), self.config.head_dim).astype(dtype)
         attend: Any = context.visibility.attend  # a Continuation's takes a past, a Visibility's does not
@@ -160,8 +162,8 @@ class Decoder(nnx.Module):
         self.config = config
         table = partial(normal, rngs, dtype=dtype, scale=0.5 / config.embedding_scale)
         self.embedding_VD = nnx.Param(table((config.vocab_size, config.d_model)))
-        positions = config.num_positions
-        self.position_PD = None if positions is None else nnx.Param(table((positions, config.d_model)))
+        rows = None if config.num_positions is None else config.num_positions + config.position_offset
+        self.position_PD = None if rows is None else nnx.Param(table((rows, config.d_model)))
         self.embedding_norm = Norm(config, (), (config.d_model,), rngs) if config.embedding_norm else None
         self.layers = Layer(config, (config.num_layers,), dtype, rngs)
         self.final_norm = Norm(config, (), (config.d_model,), rngs)
@@ -233,7 +235,7 @@ class Decoder(nnx.Module):
             dtype = self.embedding_VD[...].dtype if self.config.embedding_scale_rounded else jnp.float32
             x_BTD = x_BTD * jnp.asarray(self.config.embedding_scale, dtype).astype(jnp.float32)
         if self.position_PD is not None:
-            x_BTD = x_BTD + self.position_PD[...][position_BT].astype(jnp.float32)
+            x_BTD = x_BTD + self.position_PD[...][position_BT + self.config.position_offset].astype(jnp.float32)
         return normed(self.embedding_norm, x_BTD)
 
     def _layer_kinds(self) -> LayerKind:
@@ -244,6 +246,7 @@ class Decoder(nnx.Module):
             rope_idx=jnp.asarray([ropes.index(r) for r in self.config.layer_ropes], jnp.int32)
             if len(ropes) > 1
             else None,
+            scale=jnp.asarray(self.config.layer_scales, jnp.float32) if self.config.layer_scales else None,
         )
 
     def _rotation(self, position_BT: jax.Array, rope_class_BT: jax.Array | None) -> Rotation | None:

@@ -20,11 +20,19 @@ _COUNTS: Mapping[str, int] = {
         ("num_hidden_layers", "n_layer", "max_window_layers", "sliding_window_pattern", "no_rope_layer_interval"),
         10_000,
     ),
-    **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "n_head"), 1 << 14),
+    **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "num_kv_heads", "n_head"), 1 << 14),
     **dict.fromkeys(("head_dim", "rotary_dim"), MOST_HEAD_SIZE),
-    **dict.fromkeys(("hidden_size", "n_embd"), 1 << 20),
+    **dict.fromkeys(("hidden_size", "n_embd", "word_embed_proj_dim"), 1 << 20),
     **dict.fromkeys(
-        ("intermediate_size", "n_inner", "moe_intermediate_size", "shared_expert_intermediate_size"), 1 << 24
+        (
+            "intermediate_size",
+            "n_inner",
+            "moe_intermediate_size",
+            "shared_expert_intermediate_size",
+            "ffn_dim",
+            "ffn_hidden_size",
+        ),
+        1 << 24,
     ),
     **dict.fromkeys(("num_experts", "num_local_experts", "num_experts_per_tok", "decoder_sparse_step"), 1 << 14),
     "vocab_size": 1 << 26,
@@ -47,6 +55,8 @@ _FLAGS = (
     "tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window", "use_bidirectional_attention",
     "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "add_cross_attention", "use_parallel_residual",
     "use_qkv_bias", "qk_layernorm", "truncate", "use_bias", "use_qk_norm", "norm_topk_prob", "qkv_bias",
+    "do_layer_norm_before", "enable_bias", "layer_norm_elementwise_affine", "_remove_final_layer_norm", "alibi", "bias",
+    "new_decoder_architecture", "multi_query", "parallel_attn",
 )  # fmt: skip
 _LISTS = ("short_factor", "long_factor")
 _ROPES = ("rope_scaling", "rope_parameters")
@@ -135,10 +145,11 @@ class Fields:
         self.duplicates.add(name)
 
     def _names_library_code(self, name: str, value: Any) -> bool:
-        """Whether this is the auto_map of Phi-3's published configs, which names classes that transformers now has."""
-        classes = {type(self.with_defaults).__name__, "Phi3ForCausalLM"}
-        is_auto_map = name == "auto_map" and self.family == "phi3" and isinstance(value, Mapping)
-        return is_auto_map and all(str(code).rsplit(".")[-1] in classes for code in value.values())
+        """Whether this is the auto_map of Phi-3's or Falcon's published configs, whose classes transformers now has."""
+        prefix = {"phi3": "Phi3", "falcon": "Falcon"}.get(self.family)
+        if name != "auto_map" or prefix is None or not isinstance(value, Mapping):
+            return False
+        return all(str(code).rsplit(".")[-1].startswith(prefix) for code in value.values())
 
     def allow_only(self, used: str) -> None:
         """Raises InputError for a field that is not in `used` (separated by spaces), may change scores, and is not off."""

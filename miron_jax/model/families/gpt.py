@@ -10,12 +10,12 @@ import numpy as np
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
 from miron_jax.model.families.naming import Source, Table, fused, half_split, linear, norm
-from miron_jax.model.families.reading import activation, head_size, llama_like, rope_from
+from miron_jax.model.families.reading import layer_normed, llama_like, rope_from
 from miron_jax.model.hf_fields import Fields
 
 
 def _gpt_like(fields: Fields, used_fields: str) -> ModelConfig:
-    """A decoder without rotation and attention biases, of the sizes that GPT-2 and GPT-J name in the same way.
+    """A decoder without attention biases, of the sizes that GPT-2 and GPT-J name in the same way.
 
     `used_fields` as in `llama_like`.
     """
@@ -23,36 +23,18 @@ def _gpt_like(fields: Fields, used_fields: str) -> ModelConfig:
         "vocab_size n_positions n_embd n_layer n_head n_inner activation_function layer_norm_epsilon scale_attn_weights "
         f"tie_word_embeddings {used_fields}"
     )
-    head_dim = head_size(fields, "n_embd", "n_head")
-    return ModelConfig(
-        family=fields.family,
-        vocab_size=fields["vocab_size"],
-        d_model=fields["n_embd"],
-        num_layers=fields["n_layer"],
-        num_heads=fields["n_head"],
-        num_kv_heads=fields["n_head"],
-        head_dim=head_dim,
-        d_ff=4 * fields["n_embd"] if fields["n_inner"] is None else fields["n_inner"],
-        trained_length=fields["n_positions"],
-        num_positions=fields["n_positions"],
-        layer_ropes=(),
-        layer_windows=(None,) * fields["n_layer"],
-        norm="layer",
-        norm_eps=fields["layer_norm_epsilon"],
-        attn_scale=head_dim**-0.5,
-        activation=activation(fields, "activation_function"),
-        gated_mlp=False,
-        mlp_bias=True,
-        tied_head=fields["tie_word_embeddings"],
-    )
+    d_ff = 4 * fields["n_embd"] if fields["n_inner"] is None else fields["n_inner"]
+    config = layer_normed(fields, "n_embd n_layer n_head n_positions activation_function", d_ff)
+    return replace(config, norm_eps=fields["layer_norm_epsilon"], mlp_bias=True)
 
 
 def _gpt2_config(fields: Fields) -> ModelConfig:
     config = _gpt_like(fields, "scale_attn_by_inverse_layer_idx add_cross_attention")
-    fields.require("scale_attn_by_inverse_layer_idx", False)
     fields.require("add_cross_attention", False)
     attn_scale = config.attn_scale if fields["scale_attn_weights"] else 1.0
-    return replace(config, attn_scale=attn_scale, qkv_bias=True, attn_out_bias=True)
+    inverse = tuple(1 / (layer + 1) for layer in range(config.num_layers))
+    layer_scales = inverse if fields["scale_attn_by_inverse_layer_idx"] else ()
+    return replace(config, attn_scale=attn_scale, layer_scales=layer_scales, qkv_bias=True, attn_out_bias=True)
 
 
 def _gptj_config(fields: Fields) -> ModelConfig:

@@ -152,6 +152,36 @@ def llama_like(fields: Fields, used_fields: str) -> ModelConfig:
     )
 
 
+def layer_normed(fields: Fields, names: str, d_ff: int) -> ModelConfig:
+    """GPT-2's decoder without biases: layer norms, an MLP without a gate, learned positions.
+
+    `names`: of the fields that hold the width, the numbers of layers, heads and positions, and the activation, separated by
+    spaces.
+    """
+    width, layers, heads, positions, activation_name = names.split()
+    head_dim = head_size(fields, width, heads)
+    return ModelConfig(
+        family=fields.family,
+        vocab_size=fields["vocab_size"],
+        d_model=fields[width],
+        num_layers=fields[layers],
+        num_heads=fields[heads],
+        num_kv_heads=fields[heads],
+        head_dim=head_dim,
+        d_ff=d_ff,
+        trained_length=fields[positions],
+        num_positions=fields[positions],
+        layer_ropes=(),
+        layer_windows=(None,) * fields[layers],
+        norm="layer",
+        norm_eps=1e-5,
+        attn_scale=head_dim**-0.5,
+        activation=activation(fields, activation_name),
+        gated_mlp=False,
+        tied_head=fields["tie_word_embeddings"],
+    )
+
+
 def experts_of(fields: Fields, count: str, normalised: bool, shared_d_ff: int = 0) -> Experts:
     """The mixture of as many experts as the field `count` says.  Raises InputError if a token takes more than there are."""
     active = fields["num_experts_per_tok"]

@@ -1,0 +1,72 @@
+"""Falcon 1 and 2: how config.json is read, and the names of the tensors.  (Falcon 3 is a Llama.)
+
+Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does not know files.
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from miron_jax.model.config import ModelConfig
+from miron_jax.model.families.family import Family
+from miron_jax.model.families.naming import Source, Table, linear, norm
+from miron_jax.model.families.reading import layer_normed, ropes
+from miron_jax.model.hf_fields import Fields
+
+
+def _falcon_config(fields: Fields) -> ModelConfig:
+    """Falcon-RW, whose attention is biased by distance (ALiBi), is refused."""
+    fields.allow_only(
+        "vocab_size hidden_size num_hidden_layers num_attention_heads num_kv_heads ffn_hidden_size activation bias alibi "
+        "max_position_embeddings layer_norm_epsilon new_decoder_architecture multi_query parallel_attn "
+        "num_ln_in_parallel_attn tie_word_embeddings rope_parameters rope_theta rope_scaling"
+    )
+    fields.require("alibi", False)
+    names = "hidden_size num_hidden_layers num_attention_heads max_position_embeddings activation"
+    config = layer_normed(fields, names, fields["ffn_hidden_size"])
+    kv_heads = 1 if fields["multi_query"] else config.num_heads
+    return replace(
+        config,
+        num_kv_heads=fields["num_kv_heads"] if fields["new_decoder_architecture"] else kv_heads,
+        num_positions=None,
+        layer_ropes=ropes(fields, config.head_dim, ()),
+        norm_eps=fields["layer_norm_epsilon"],
+        parallel=_parallel(fields),
+        **dict.fromkeys(("qkv_bias", "attn_out_bias", "mlp_bias"), fields["bias"]),
+    )
+
+
+def _parallel(fields: Fields) -> Literal["own_norm", "one_norm"] | None:
+    """What attention and MLP read: two norms only in the later architecture, whose attention and MLP are always parallel."""
+    norms = fields["num_ln_in_parallel_attn"]
+    if fields["new_decoder_architecture"]:
+        fields.require("parallel_attn", True)
+        return "one_norm" if norms == 1 else "own_norm"
+    if norms == 2:
+        raise fields.refuse("num_ln_in_parallel_attn", norms, "1 without new_decoder_architecture")
+    return "one_norm" if fields["parallel_attn"] else None
+
+
+def _falcon_names(config: ModelConfig) -> Table:
+    """One tensor holds, for each key/value head, its queries, its key and its value."""
+    groups, size = config.num_kv_heads, config.head_dim
+    width = (config.num_heads + 2 * groups) * size
+    stored = np.arange(width).reshape(groups, -1, size)
+    qkv = "h.{}.self_attention.query_key_value"
+    two = config.parallel == "own_norm"
+    return {
+        "embedding_VD": Source("word_embeddings.weight"),
+        **norm("final_norm", "ln_f"),
+        **norm("layers/attn_norm", "h.{}.ln_attn" if two else "h.{}.input_layernorm"),
+        **linear("layers/attn/q", qkv, columns=stored[:, :-2].ravel(), width=width),
+        **linear("layers/attn/k", qkv, columns=stored[:, -2].ravel(), width=width),
+        **linear("layers/attn/v", qkv, columns=stored[:, -1].ravel(), width=width),
+        **linear("layers/attn/out", "h.{}.self_attention.dense"),
+        **norm("layers/mlp_norm", "h.{}.ln_mlp" if two else "h.{}.post_attention_layernorm"),
+        **linear("layers/mlp/up", "h.{}.mlp.dense_h_to_4h"),
+        **linear("layers/mlp/down", "h.{}.mlp.dense_4h_to_h"),
+    }
+
+
+FAMILIES = {"falcon": Family(_falcon_config, _falcon_names)}
