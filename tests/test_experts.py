@@ -18,8 +18,9 @@ from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.runtime.devices import Placement
 from miron_jax.tokens.tokenizers import load_tokenizer
-from tests.test_model_parity import MIXTRAL, save_tiny
+from tests.test_model_parity import save_tiny
 from tests.test_sharding import in_process, logprobs, placed, placement_of, random_params, texts
+from tests.tiny_families import MIXTRAL
 from tests.tiny_model import make_model
 from tests.tolerances import KERNEL, RANKS_APART, ROUNDING, TOKEN
 
