@@ -16,7 +16,8 @@ from miron_jax.model.config import matmul_params
 from miron_jax.model.experts import Kernels, expert_sum, route
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
-from miron_jax.runtime.devices import Placement
+from miron_jax.model.sharding import layout_of
+from miron_jax.runtime.devices import AXES, Placement
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.test_model_parity import save_tiny
 from tests.test_sharding import in_process, logprobs, placed, placement_of, random_params, texts
@@ -117,6 +118,20 @@ def test_meshes_of_experts_agree_with_one_device(tmp_path: Path) -> None:
     make_model(tmp_path)
     script = "import miron_jax, sys; from tests.test_experts import check_meshes; check_meshes(sys.argv[1])"
     assert len(in_process(["-c", script, str(tmp_path)], devices=8).splitlines()) == len(MESHES)
+
+
+def test_experts_and_their_hidden_units_are_split(tmp_path: Path) -> None:
+    config = mixture(tmp_path)
+
+    def spec(path: str, shape: tuple[int, ...], **axes: int) -> tuple[Any, ...]:
+        mesh: Any = type("Sizes", (), {"shape": {axis: axes.get(axis, 1) for axis in AXES}})()
+        return tuple(layout_of(path, shape, config, Placement(None, mesh, "mesh")).spec)
+
+    assert spec("layers/mlp/gate_EDF", (2, 8, 24, 16), expert=4, fsdp=2, model=2) == (None, "expert", "fsdp", "model")
+    assert spec("layers/mlp/down_EFD", (2, 8, 16, 24), expert=4, model=2) == (None, "expert", "model", None)
+    assert spec("layers/mlp/up_EDF", (2, 8, 24, 16), expert=3) == (None, None, None, None), "eight experts on three"
+    assert spec("layers/mlp/router/kernel_IO", (2, 24, 8), expert=4, model=2) == ()
+    assert spec("layers/mlp/shared/up/kernel_IO", (2, 24, 20), expert=4, model=2) == (None, None, "model")
 
 
 def test_only_active_experts_count_as_flops(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ from tests.tiny_families import GEMMA, GPT2, LLAMA, MODELS, VOCAB
 from tests.tolerances import BFLOAT16, MOVED, TOKEN
 
 LARGEST = {"float32": TOKEN, "bfloat16": BFLOAT16}
+
+
 class Saved(NamedTuple):
     folder: Path
     token_ids: np.ndarray  # [2, 23]

@@ -106,13 +106,8 @@ class Placement:
         """A mesh of this shape, in the order of AXES."""
         mesh = Mesh(np.asarray(devices).reshape(shape), AXES)
         device = mesh.local_devices[0] if memory is None else devices[0]
-        return cls(
-            device,
-            mesh,
-            "mesh",
-            tuple(axis for axis, n in zip(AXES, shape, strict=True) if axis in ROWS and n > 1),
-            memory,
-        )
+        row_axes = tuple(axis for axis in ROWS if mesh.shape[axis] > 1)
+        return cls(device, mesh, "mesh", row_axes, memory)
 
     def size(self, *axes: str) -> int:
         """Number of devices along these axes of the mesh."""
