@@ -214,6 +214,11 @@ class RunConfig:
         "JSON file or package.module:function: where an Orbax tree of your own names holds each leaf.",
         is_path=True,
     )
+    params_key: str | None = setting(
+        None,
+        "model",
+        "Where in an Orbax tree the weights to score lie, such as ema_params; absent: params, or the only weights.",
+    )
     steps: str | None = setting(
         None,
         "model",

@@ -123,6 +123,7 @@ NEW = {
     "budget",
     "human",
     "mde",
+    "params_key",
     "write",
     "quiet",
     "verbose",

@@ -67,8 +67,35 @@ def test_weights_that_stand_twice_are_refused_but_for_params(tmp_path: Path) -> 
     save_standard(tmp_path / "1", {"params": pure(), "ema": half})
     assert same_bits(load_orbax(tmp_path / "1", CONFIG, jnp.bfloat16), weights())
     save_standard(tmp_path / "2", {"slow": pure(), "ema": half})
-    with pytest.raises(InputError, match="the weights in ema/, slow/, expected them once"):
+    with pytest.raises(
+        InputError, match="the weights in ema/, slow/, expected them once, or once below params; say with"
+    ):
         load_orbax(tmp_path / "2", CONFIG, jnp.bfloat16)
+
+
+AVERAGED: dict[str, Callable[[Path, Any, Any], object]] = {
+    "ema": lambda folder, fast, slow: save_standard(folder, {"params": fast, "ema": slow}),
+    "train/ema/": lambda folder, fast, slow: save_standard(folder, {"train": {"params": fast, "ema": slow}}),
+    "ema/params": lambda folder, fast, slow: save_items(folder, params=fast, ema={"params": slow}),
+    "ema_params": lambda folder, fast, slow: save_items(folder, params=fast, ema_params=slow),
+}
+
+
+@pytest.mark.parametrize("key", AVERAGED)
+def test_params_key_says_which_weights_are_scored(tmp_path: Path, key: str) -> None:
+    """A key of the tree, a path in it, or an item beside the weights."""
+    AVERAGED[key](tmp_path / "7", jax.tree.map(lambda x: x * 0.5, pure()), pure())
+    assert same_bits(load_step(tmp_path / "7", CONFIG, jnp.bfloat16, params_key=key), weights())
+    with pytest.raises(
+        InputError, match=r"--params_key=average: .*7 holds nothing below it, expected a path in its tree of"
+    ):
+        load_orbax(tmp_path / "7", CONFIG, jnp.bfloat16, params_key="average")
+
+
+def test_params_key_is_for_orbax_alone(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(InputError, match="--params_key names the arrays of an Orbax checkpoint"):
+        load_step(tmp_path, CONFIG, jnp.bfloat16, params_key="ema")
 
 
 def test_weights_with_nan_are_named(tmp_path: Path) -> None:

@@ -186,6 +186,7 @@ OF_COMMAND: dict[str, tuple[str, ...]] = {
         "tokenizer",
         "checkpoint",
         "param_map",
+        "params_key",
         "steps",
         "dtype",
         "sharding",

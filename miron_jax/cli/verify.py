@@ -22,7 +22,7 @@ FLAGS = flags.FLAGS
 
 def command() -> None:
     start_jax()
-    names = ("dtype", "sharding", "attention", "token_budget", "steps")
+    names = ("dtype", "sharding", "attention", "token_budget", "steps", "params_key")
     more: dict[str, Any] = {name: getattr(FLAGS, name) for name in names}
     paths: dict[str, Any] = {name: local(getattr(FLAGS, name)) for name in ("tokenizer", "checkpoint", "param_map")}
     config = RunConfig(local(FLAGS.model) or "", ("none",), mesh=parse_mesh(FLAGS.mesh), **more, **paths)

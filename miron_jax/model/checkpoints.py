@@ -324,7 +324,8 @@ def load(
             assert checkpoint.folder is not None
             put = _counted(partial(put_weight, config=architecture.config, placement=placement), architecture, progress)
             with local_copy(checkpoint.folder) as folder:
-                return load_step(folder, architecture.config, jnp.dtype(config.dtype), config.param_map, put)
+                dtype, param_map = jnp.dtype(config.dtype), config.param_map
+                return load_step(folder, architecture.config, dtype, param_map, put, config.params_key)
         progress.advance("loading")
         return _load_own(architecture.config, config, checkpoint, placement)
     except jax.errors.JaxRuntimeError as error:
@@ -376,7 +377,7 @@ def _load_own(own_model: OwnModel, config: RunConfig, checkpoint: Checkpoint, pl
         from miron_jax.model.orbax_reader import load_tree  # imported here because Orbax is slow to import
 
         with local_copy(checkpoint.folder) as folder:
-            state = check_finite(folder, load_tree(folder, params, config.param_map))
+            state = check_finite(folder, load_tree(folder, params, config.param_map, config.params_key))
     elif any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(params)):
         raise InputError(f"--model={config.model}: its params are shapes without numbers: name them with --checkpoint")
     else:

@@ -63,7 +63,7 @@ def weight_keys(folder: Path, keys: Iterable[str], leaf_names: Iterable[str]) ->
     if len(best) > 1 and len(usual) != 1:
         raise InputError(
             f"{folder}: holds the weights in {listed(prefix or 'the top' for prefix, _ in best)}, expected them once, or "
-            "once below params; save the weights to score alone"
+            "once below params; say with --params_key which to score"
         )
     prefix, suffix = best[0] if len(best) == 1 else usual[0]
     in_subtree = [key for key in keys if key.startswith(prefix) and key.endswith(suffix)]

@@ -31,7 +31,16 @@ from miron_jax.errors import InputError
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract, leaf_name
 from miron_jax.model.hf_reader import Put, on_default_device
-from miron_jax.model.orbax_layout import ROOTS, StoredArray, damaged, item_of, listed, stored_arrays, weight_keys
+from miron_jax.model.orbax_layout import (
+    ROOTS,
+    TREE_FILE,
+    StoredArray,
+    damaged,
+    item_of,
+    listed,
+    stored_arrays,
+    weight_keys,
+)
 from miron_jax.model.param_map import Mapped, is_maxtext, maxtext_map, users_map
 
 _DATA_FOLDER, _MANIFEST = "d", "manifest.ocdbt"  # files that hold all arrays, and their index
@@ -47,26 +56,29 @@ def load_orbax(
     dtype: DTypeLike,
     param_map: str | None = None,
     put: Put = on_default_device,
+    params_key: str | None = None,
 ) -> Any:
     """Weights of a Decoder as an nnx.State, matrices in `dtype`, norms and biases in float32.
 
     `param_map` names the arrays of a tree that is neither a Decoder's nor MaxText's.  `put` copies each leaf to its
-    devices.  Raises InputError for a checkpoint that is damaged or does not fit the config.
+    devices.  Weights are looked for below the path `params_key` of the tree alone, if one is given.  Raises InputError for
+    a checkpoint that is damaged or does not fit the config.
     """
-    return _load(folder, abstract(config, dtype)[1], param_map, config, put)
+    return _load(folder, abstract(config, dtype)[1], param_map, config, put, params_key)
 
 
-def load_tree(folder: Path, tree: Any, param_map: str | None = None) -> Any:
+def load_tree(folder: Path, tree: Any, param_map: str | None = None, params_key: str | None = None) -> Any:
     """Weights of any model, with the structure, shapes and dtypes of `tree`: an nnx.State, Linen's variables, ...
 
     Raises InputError as `load_orbax` does.
     """
-    return _load(folder, tree, param_map, None, on_default_device)
+    return _load(folder, tree, param_map, None, on_default_device, params_key)
 
 
-def _load(folder: Path, tree: Any, param_map: str | None, config: ModelConfig | None, put: Put) -> Any:
-    item = item_of(folder)
-    checkpoint = _Checkpoint(folder, item, stored_arrays(item))
+def _load(
+    folder: Path, tree: Any, param_map: str | None, config: ModelConfig | None, put: Put, params_key: str | None
+) -> Any:
+    checkpoint = _checkpoint_of(folder, params_key)
     flat, treedef = jax.tree_util.tree_flatten_with_path(tree)
     leaves = {leaf_name(path): jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for path, leaf in flat}
     keys = checkpoint.keys
@@ -89,7 +101,8 @@ def _load(folder: Path, tree: Any, param_map: str | None, config: ModelConfig | 
 class _Checkpoint:
     folder: Path  # as the user names it, for messages
     item: Path  # the folder of the tree, in it or the same
-    arrays: Mapping[str, StoredArray]  # by key
+    arrays: Mapping[str, StoredArray]  # by key, without `root`
+    root: tuple[str, ...] = ()  # path in the tree below which they lie
 
     @property
     def keys(self) -> dict[str, str]:
@@ -107,7 +120,7 @@ class _Checkpoint:
     def read(self, checkpointer: ocp.Checkpointer, key: str) -> np.ndarray:
         """One array on the host, in its stored dtype.  Raises InputError if it is damaged."""
         stored = self.arrays[key]
-        parts = key.split("/")
+        parts = (*self.root, *key.split("/"))
         as_numpy = _nested(parts, ocp.RestoreArgs(restore_type=np.ndarray), stored.lists)
         request = _nested(parts, jax.ShapeDtypeStruct(stored.shape, np.dtype(stored.dtype)), stored.lists)
         arguments = ocp.args.PyTreeRestore(item=request, restore_args=as_numpy, partial_restore=True)
@@ -119,6 +132,27 @@ class _Checkpoint:
             tree = tree[int(part) if length else part]
         assert isinstance(tree, np.ndarray), "Orbax returns a placeholder for a missing key, but all keys were checked"
         return tree
+
+
+def _checkpoint_of(folder: Path, params_key: str | None) -> _Checkpoint:
+    """The checkpoint, or what of it lies below --params_key, which may begin with an item's name.  Raises InputError if
+    nothing does."""
+    if params_key is None:
+        item = item_of(folder)
+        return _Checkpoint(folder, item, stored_arrays(item))
+    root = tuple(part for part in params_key.split("/") if part)
+    if root and (folder / root[0] / TREE_FILE).is_file():
+        item, root = folder / root[0], root[1:]
+    else:
+        item = item_of(folder)
+    arrays, prefix = stored_arrays(item), "".join(f"{part}/" for part in root)
+    below = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+    if not below:
+        tops = listed({key.partition("/")[0] for key in arrays})
+        raise InputError(
+            f"--params_key={params_key}: {folder} holds nothing below it, expected a path in its tree of {tops}; mend it"
+        )
+    return _Checkpoint(folder, item, below, root)
 
 
 def _nested(parts: Sequence[str], leaf: Any, lists: tuple[int, ...]) -> Any:

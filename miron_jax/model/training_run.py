@@ -102,7 +102,12 @@ def pick_steps(
 
 
 def load_step(
-    folder: Path, config: ModelConfig, dtype: DTypeLike, param_map: str | None = None, put: Put = on_default_device
+    folder: Path,
+    config: ModelConfig,
+    dtype: DTypeLike,
+    param_map: str | None = None,
+    put: Put = on_default_device,
+    params_key: str | None = None,
 ) -> Any:
     """Weights of a Decoder from an Orbax checkpoint or a Hugging Face folder; `put` copies each leaf to its devices.
 
@@ -111,11 +116,12 @@ def load_step(
     if _is_orbax(folder):
         from miron_jax.model.orbax_reader import load_orbax
 
-        return check_finite(folder, load_orbax(folder, config, dtype, param_map, put))
-    if param_map is not None:
-        raise InputError(
-            f"--param_map names the arrays of an Orbax checkpoint, but {folder} is none; leave the flag out"
-        )
+        return check_finite(folder, load_orbax(folder, config, dtype, param_map, put, params_key))
+    for flag, value in (("param_map", param_map), ("params_key", params_key)):
+        if value is not None:
+            raise InputError(
+                f"--{flag} names the arrays of an Orbax checkpoint, but {folder} is none; leave the flag out"
+            )
     if (folder / "config.json").is_file() and from_hf_config(folder) != config:
         raise InputError(
             f"{folder / 'config.json'}: another model than that of the run's other steps, expected the same; score it "
