@@ -211,7 +211,7 @@ class RunConfig:
     param_map: str | None = setting(
         None,
         "model",
-        "JSON file or package.module:function: where an Orbax tree of your own names holds each leaf.",
+        "gemma or tunix, a JSON file or package.module:function: where an Orbax tree of other names holds each leaf.",
         is_path=True,
     )
     params_key: str | None = setting(

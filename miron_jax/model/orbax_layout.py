@@ -22,7 +22,7 @@ COMMITTED = "commit_success.txt"
 UNFINISHED = ".orbax-checkpoint-tmp"
 # Folders in a checkpoint that may hold the tree: those of CheckpointManager and orbax v1, and common names of an item
 ITEMS = ("default", "state", "pytree", "params", "model", "model_params", "items", "train_state")
-ROOTS = ("", "params/", "params/params/", "model/")  # usual prefixes of the weights in a tree
+ROOTS = ("", "params/", "params/params/", "model/", "transformer/")  # usual prefixes of the weights in a tree
 SAVE = "save nnx.to_pure_dict(state) of a Decoder with orbax.checkpoint, or name the folder of one step"
 
 
@@ -31,7 +31,8 @@ class StoredArray(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: str
-    lists: tuple[int, ...] = ()  # for each part of its key: length of the list that it indexes, 0 for a dict
+    path: tuple[str, ...]  # in the tree; a part of it may hold slashes
+    lists: tuple[int, ...]  # for each part of the path: length of the list that it indexes, 0 for a dict
 
 
 def is_checkpoint(folder: Path) -> bool:
@@ -133,7 +134,7 @@ def _flattened(tree: Any, keys: tuple[str, ...] = (), lists: tuple[int, ...] = (
         shape, dtype = getattr(tree, "shape", None), getattr(tree, "dtype", None)
         yield (
             "/".join(keys),
-            StoredArray(tuple(shape or ()), "no array" if dtype is None else np.dtype(dtype).name, lists),
+            StoredArray(tuple(shape or ()), "no array" if dtype is None else np.dtype(dtype).name, keys, lists),
         )
 
 

@@ -15,6 +15,7 @@ import difflib
 import gc
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ from miron_jax.model.orbax_layout import (
     weight_keys,
 )
 from miron_jax.model.param_map import Mapped, is_maxtext, maxtext_map, users_map
+from miron_jax.model.presets import IGNORED, PRESETS
 
 _DATA_FOLDER, _MANIFEST = "d", "manifest.ocdbt"  # files that hold all arrays, and their index
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
@@ -84,8 +86,9 @@ def _load(
     keys = checkpoint.keys
     if param_map is not None:
         shapes = {name: checkpoint.arrays[key].shape for name, key in keys.items()}
-        mapping = users_map(param_map, shapes, {name: leaf.shape for name, leaf in leaves.items()}, config is not None)
-        read = _mapped_reader(checkpoint, leaves, _below_root(mapping, keys))
+        mapping = users_map(param_map, shapes, {name: leaf.shape for name, leaf in leaves.items()}, config)
+        ignored = IGNORED if param_map in PRESETS else ""
+        read = _mapped_reader(checkpoint, leaves, _below_root(mapping, keys), ignored)
     elif config is not None and is_maxtext(keys):
         rounded = jnp.asarray(config.embedding_scale, jax.tree.leaves(tree)[0].dtype)
         scale = float(rounded) if config.embedding_scale_rounded else config.embedding_scale
@@ -101,8 +104,7 @@ def _load(
 class _Checkpoint:
     folder: Path  # as the user names it, for messages
     item: Path  # the folder of the tree, in it or the same
-    arrays: Mapping[str, StoredArray]  # by key, without `root`
-    root: tuple[str, ...] = ()  # path in the tree below which they lie
+    arrays: Mapping[str, StoredArray]  # by key: their path, without that of --params_key
 
     @property
     def keys(self) -> dict[str, str]:
@@ -120,7 +122,7 @@ class _Checkpoint:
     def read(self, checkpointer: ocp.Checkpointer, key: str) -> np.ndarray:
         """One array on the host, in its stored dtype.  Raises InputError if it is damaged."""
         stored = self.arrays[key]
-        parts = (*self.root, *key.split("/"))
+        parts = stored.path
         as_numpy = _nested(parts, ocp.RestoreArgs(restore_type=np.ndarray), stored.lists)
         request = _nested(parts, jax.ShapeDtypeStruct(stored.shape, np.dtype(stored.dtype)), stored.lists)
         arguments = ocp.args.PyTreeRestore(item=request, restore_args=as_numpy, partial_restore=True)
@@ -152,7 +154,7 @@ def _checkpoint_of(folder: Path, params_key: str | None) -> _Checkpoint:
         raise InputError(
             f"--params_key={params_key}: {folder} holds nothing below it, expected a path in its tree of {tops}; mend it"
         )
-    return _Checkpoint(folder, item, below, root)
+    return _Checkpoint(folder, item, below)
 
 
 def _nested(parts: Sequence[str], leaf: Any, lists: tuple[int, ...]) -> Any:
@@ -225,8 +227,11 @@ def _plain_reader(checkpoint: _Checkpoint, leaves: _Leaves, source: str) -> _Rea
     return read
 
 
-def _mapped_reader(checkpoint: _Checkpoint, leaves: _Leaves, mapping: Mapping[str, Mapped]) -> _Read:
-    """A function that reads a leaf from the arrays of its mapping.  Raises InputError unless all names and dtypes fit."""
+def _mapped_reader(checkpoint: _Checkpoint, leaves: _Leaves, mapping: Mapping[str, Mapped], ignored: str = "") -> _Read:
+    """A function that reads a leaf from the arrays of its mapping.
+
+    `ignored`: pattern of names that nothing needs to be mapped to.  Raises InputError unless all names and dtypes fit.
+    """
     unmapped = sorted(set(leaves) - set(mapping))
     if unmapped:
         raise InputError(
@@ -243,7 +248,9 @@ def _mapped_reader(checkpoint: _Checkpoint, leaves: _Leaves, mapping: Mapping[st
             )
         checkpoint.check_floats(name, keys[name])
     tops = {_top(name, used) for name in used}
-    unused = [name for name in keys if name not in used and _top(name, used) in tops]
+    unused = [
+        name for name in keys if name not in used and _top(name, used) in tops and not re.fullmatch(ignored, name)
+    ]
     if unused:
         raise InputError(
             f"{checkpoint.folder}: has {listed(unused)} besides, which nothing is mapped to and which may change the "

@@ -20,6 +20,7 @@ from miron_jax.errors import InputError
 from miron_jax.files.places import local_path
 from miron_jax.files.readers import parse_json
 from miron_jax.model.config import ModelConfig
+from miron_jax.model.presets import PRESETS
 
 Change = Callable[[np.ndarray], np.ndarray]
 
@@ -172,21 +173,43 @@ def users_map(
     param_map: str,
     shapes: Mapping[str, tuple[int, ...]],
     leaves: Mapping[str, tuple[int, ...]],
-    has_layers: bool,
+    config: ModelConfig | None,
 ) -> dict[str, Mapped]:
-    """The mapping that --param_map names: a JSON file, or package.module:function, which is called with the stored `shapes`.
+    """The mapping that --param_map names: another library, a JSON file, or package.module:function, which is called with
+    the stored `shapes`.
 
-    `leaves`: shapes of the model's leaves.  With `has_layers` the first axis of those below layers/ is that of layers.
+    `leaves`: shapes of the model's leaves.  With a `config` the first axis of those below layers/ is that of layers.
     Raises InputError for a mapping that is malformed, incomplete or names an unknown leaf.
     """
-    entries = _entries(param_map, shapes)
+    entries = _preset(param_map, shapes, leaves, config) if param_map in PRESETS else _entries(param_map, shapes)
     unknown = sorted(set(entries) - set(leaves))
     missing = sorted(set(leaves) - set(entries))
     if unknown or missing:
         which = f"names {unknown[0]}, which the model does not have" if unknown else f"lacks {missing[0]}"
         raise InputError(f"--param_map={param_map}: {which}, expected an entry for each of {', '.join(sorted(leaves))}")
-    num_layers = {leaf: leaves[leaf][0] if has_layers and leaf.startswith("layers/") else None for leaf in entries}
+    num_layers = {
+        leaf: leaves[leaf][0] if config is not None and leaf.startswith("layers/") else None for leaf in entries
+    }
     return {leaf: _mapped(param_map, leaf, entry, num_layers[leaf]) for leaf, entry in entries.items()}
+
+
+def _preset(
+    name: str, shapes: Mapping[str, tuple[int, ...]], leaves: Collection[str], config: ModelConfig | None
+) -> dict[str, Any]:
+    """The names of another library, of the leaves that this model has."""
+    if config is None:
+        raise InputError(
+            f"--param_map={name}: names a library's tree of a known architecture, expected the names of a model of your "
+            "own: give a JSON file or package.module:function"
+        )
+    entries = PRESETS[name](config, shapes)
+    missing = sorted(set(leaves) - set(entries))
+    if missing:
+        raise InputError(
+            f"--param_map={name}: such a tree has no place for {missing[0]}, which a {config.family} model of this "
+            "config.json has; use the config.json of this checkpoint"
+        )
+    return {leaf: entries[leaf] for leaf in leaves}
 
 
 def _entries(param_map: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
@@ -197,7 +220,10 @@ def _entries(param_map: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
     else:
         path = local_path(param_map)
         if not path.is_file():
-            raise InputError(f"--param_map={param_map}: no such file, and no package.module:function; check the path")
+            raise InputError(
+                f"--param_map={param_map}: no such file, no package.module:function, "
+                f"and none of {', '.join(PRESETS)}; check the path"
+            )
         try:
             entries = parse_json(path.read_text(encoding="utf-8"))
         except ValueError as error:
