@@ -20,7 +20,7 @@ from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.model import Model, Speed
 from miron_jax.engine.scores import score_planned
-from miron_jax.engine.self_check import SelfCheck, tolerance_of
+from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import GenerationSpeed
 from miron_jax.errors import InputError
 from miron_jax.evaluation.journal_key import agreed_key, key_with_answers
@@ -236,7 +236,7 @@ class Evaluation:
         config = self.architecture.config
         placement = Placement.of_loaded(state, self.placement, self.row_axes, isinstance(config, OwnModel))
         model = Model(config, self.architecture.network, state, placement, self.config.attention)
-        check = SelfCheck(tolerance_of(config, state, self.config.dtype), progress=self.progress)
+        check = SelfCheck.of(config, state, self.config.dtype, self.progress)
         with jax.default_matmul_precision("highest"):
             self._num_scored += 1
             answers = check.probe(model) if isinstance(config, OwnModel) else None

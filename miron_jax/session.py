@@ -24,7 +24,7 @@ from miron_jax.engine.generate import Generator
 from miron_jax.engine.model import Model
 from miron_jax.engine.records import Score
 from miron_jax.engine.scores import score_planned
-from miron_jax.engine.self_check import SelfCheck, tolerance_of
+from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import Generated, Sampling, TextRequest
 from miron_jax.errors import InputError
 from miron_jax.evaluation.journal_key import agreed_key, key_with_answers
@@ -80,7 +80,7 @@ class Session:
         state = state_of(files, self.architecture, config, params, placement)
         config_of_model = self.architecture.config
         placement = Placement.of_loaded(state, placement, is_own=isinstance(config_of_model, OwnModel))
-        self.totals, self.check = Totals(), SelfCheck(tolerance_of(config_of_model, state, config.dtype))
+        self.totals, self.check = Totals(), SelfCheck.of(config_of_model, state, config.dtype)
         self.model = Model(config_of_model, self.architecture.network, state, placement, config.attention)
         self._store, self._hosts, self._num_calls, self._progress = store, hosts, 0, progress
         with jax.default_matmul_precision("highest"):

@@ -119,7 +119,7 @@ def _in_other_batches(session: Session, ids: Sequence[Sequence[int]], budget: in
     other = OTHER_BUDGET if budget != OTHER_BUDGET else 2 * OTHER_BUDGET
     with jax.default_matmul_precision("highest"):
         forward = Forward(session.model, other)
-        check = SelfCheck(session.check.tolerance)
+        check = SelfCheck(session.check.tolerance, session.check.by_median)
         requests, cost = _requests(ids[::-1], [1] * len(ids)), cost_model(session.architecture.config)
         scores = score_request_batches([requests], forward, cost, Totals(), check)
         return [score for part in scores for score in part][::-1]

@@ -148,6 +148,7 @@ def test_only_active_experts_count_as_flops(tmp_path: Path) -> None:
         ({"decoder_sparse_step": 2}, "decoder_sparse_step is 2, expected 1"),
         ({"mlp_only_layers": [1]}, r"mlp_only_layers is \[1\], expected \[\]"),
         ({"norm_topk_prob": "yes"}, "norm_topk_prob is 'yes', expected true or false"),
+        ({"model_type": "granitemoe", "num_experts_per_tok": None}, "num_experts_per_tok is None, expected a number"),
         ({"expert_capacity": 4}, "field 'expert_capacity' = 4 is not known"),
     ],
 )

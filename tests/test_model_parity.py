@@ -127,7 +127,9 @@ def test_every_log_probability_is_torchs(saved: Saved, dtype: str) -> None:
     apart_BT = np.abs(logprobs(config, state, saved.token_ids) - saved.logprob_BTV).max(axis=-1)
     # In bfloat16 a router whose choices are nearly equal may take another expert for one token of the 46.
     rerouted = 1 if config.experts is not None and dtype == "bfloat16" else 0
-    assert np.sort(apart_BT.ravel())[-1 - rerouted] <= LARGEST[dtype]
+    worst = np.sort(apart_BT.ravel())[::-1]
+    assert worst[rerouted] <= LARGEST[dtype]
+    assert worst[0] <= (1 + rerouted) * LARGEST[dtype]
 
 
 # Three tries in two rows of 13.  Row 0: a trunk a b c with branches d e | f (g | h) at depth 3, then a trie i j.

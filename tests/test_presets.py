@@ -28,6 +28,11 @@ def parts_of(config: ModelConfig) -> tuple[Any, Any]:
     return state, jax.tree.map(np.asarray, nnx.to_pure_dict(state))
 
 
+def padded(table_VD: np.ndarray) -> np.ndarray:
+    """These libraries pad a vocabulary to sizes of their own."""
+    return np.concatenate([table_VD, np.ones((8, table_VD.shape[1]), table_VD.dtype)])
+
+
 def einsums(config: ModelConfig, attn: Any, i: int) -> dict[str, Any]:
     """Gemma's attention: kernels (heads, width, head); keys and values in one array, or all three."""
     q, k, v = (attn[name]["kernel_IO"][i] for name in ("q", "k", "v"))
@@ -38,7 +43,7 @@ def einsums(config: ModelConfig, attn: Any, i: int) -> dict[str, Any]:
     return {"q_einsum": {"w": apart[0]}, "kv_einsum": {"w": np.stack(apart[1:])}, "attn_vec_einsum": {"w": out}}
 
 
-def gemma_layer(config: ModelConfig, layers: Any, i: int) -> dict[str, Any]:
+def gemma_layer(config: ModelConfig, layers: Any, i: int, post_norm: str = "post_attention_norm") -> dict[str, Any]:
     """All but the MLP."""
     layer: dict[str, Any] = {
         "attn": einsums(config, layers["attn"], i),
@@ -46,7 +51,7 @@ def gemma_layer(config: ModelConfig, layers: Any, i: int) -> dict[str, Any]:
         "pre_ffw_norm": {"scale": layers["mlp_norm"]["weight"][i]},
     }
     if config.post_norms:
-        layer["post_attention_norm"] = {"scale": layers["attn_post_norm"]["weight"][i]}
+        layer[post_norm] = {"scale": layers["attn_post_norm"]["weight"][i]}
         layer["post_ffw_norm"] = {"scale": layers["mlp_post_norm"]["weight"][i]}
     if config.qk_norm:
         layer["attn"]["_query_norm"] = {"scale": layers["attn"]["q_norm"]["weight"][i]}
@@ -57,7 +62,7 @@ def gemma_layer(config: ModelConfig, layers: Any, i: int) -> dict[str, Any]:
 def gemma_tree(config: ModelConfig, weights: Any, wide_first: bool) -> dict[str, Any]:
     """gemma/gm/nn: one array for gate and up."""
     tree: dict[str, Any] = {
-        "embedder": {"input_embedding": weights["embedding_VD"], "mm_input_projection": {"w": np.ones((3, 4))}},
+        "embedder": {"input_embedding": padded(weights["embedding_VD"]), "mm_input_projection": {"w": np.ones((3, 4))}},
         "vision_encoder": {"siglip": np.ones((3, 4))},
         "final_norm": {"scale": weights["final_norm"]["weight"]},
     }
@@ -91,7 +96,8 @@ def tunix_tree(config: ModelConfig, weights: Any) -> dict[str, Any]:
     for i in range(config.num_layers):
         mlp = {f"{name}_proj": {"kernel": layers["mlp"][name]["kernel_IO"][i]} for name in ("gate", "up", "down")}
         if config.family.startswith("gemma"):
-            blocks.append(gemma_layer(config, layers, i) | {"mlp": mlp})
+            post_norm = "post_attn_norm" if config.family == "gemma2" else "post_attention_norm"
+            blocks.append(gemma_layer(config, layers, i, post_norm) | {"mlp": mlp})
             continue
         own = layers["attn"]
         attn: dict[str, Any] = {
@@ -109,11 +115,11 @@ def tunix_tree(config: ModelConfig, weights: Any) -> dict[str, Any]:
         )
     norm = "scale" if config.family.startswith("gemma") else "w"
     tree = {
-        "embedder": {"input_embedding": weights["embedding_VD"]},
+        "embedder": {"input_embedding": padded(weights["embedding_VD"])},
         "layers": blocks,
         "final_norm": {norm: weights["final_norm"]["weight"]},
     }
-    return tree if config.tied_head else tree | {"lm_head": {"w": weights["head_VD"].T}}
+    return tree if config.tied_head else tree | {"lm_head": {"w": padded(weights["head_VD"]).T}}
 
 
 def saved(folder: Path, tree: Any) -> Path:
@@ -144,6 +150,16 @@ def test_tunixs_trees(config: ModelConfig, tmp_path: Path) -> None:
         manager.wait_until_finished()
     found = load_orbax(tmp_path / "7", config, jnp.float32, "tunix")
     jax.tree.map(np.testing.assert_array_equal, found, state)
+
+
+@pytest.mark.parametrize("layout", ["nested", "flat", "tunix"])
+def test_layers_that_config_json_lacks_are_not_left_out(layout: str, tmp_path: Path) -> None:
+    _, weights = parts_of(GEMMA2)
+    tree = tunix_tree(GEMMA2, weights) if layout == "tunix" else gemma_tree(GEMMA2, weights, wide_first=True)
+    folder = saved(tmp_path, flat(tree) if layout == "flat" else tree)
+    short = replace(GEMMA2, num_layers=2, layer_ropes=GEMMA2.layer_ropes[:2], layer_windows=GEMMA2.layer_windows[:2])
+    with pytest.raises(InputError, match=r"has .*layers?[_/]2/.* besides, which nothing is mapped to"):
+        load_orbax(folder, short, jnp.float32, "tunix" if layout == "tunix" else "gemma")
 
 
 def test_trees_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:

@@ -373,6 +373,12 @@ def own_params(own_model: OwnModel, config: RunConfig, placement: Placement) -> 
 def _load_own(own_model: OwnModel, config: RunConfig, checkpoint: Checkpoint, placement: Placement) -> Any:
     """The weights of a user's own model: those of the checkpoint, or those that the factory made."""
     params = own_params(own_model, config, placement)
+    for flag in ("param_map", "params_key"):
+        if checkpoint.folder is None and getattr(config, flag) is not None:
+            raise InputError(
+                f"--{flag} says where an Orbax checkpoint holds the weights, expected --checkpoint beside it: name one, or "
+                "leave the flag out"
+            )
     if checkpoint.folder is not None:
         from miron_jax.model.orbax_reader import load_tree  # imported here because Orbax is slow to import
 

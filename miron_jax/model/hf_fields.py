@@ -36,6 +36,8 @@ _COUNTS: Mapping[str, int] = {
     ),
     **dict.fromkeys(("num_experts", "num_local_experts", "num_experts_per_tok", "decoder_sparse_step"), 1 << 14),
     "vocab_size": 1 << 26,
+    "num_ln_in_parallel_attn": 2,
+    "ff_factor": 1 << 10,
     "num_labels": 1 << 16,  # transformers creates a name for each
     **dict.fromkeys(
         ("max_position_embeddings", "n_positions", "sliding_window", "original_max_position_embeddings"), 1 << 31

@@ -87,8 +87,8 @@ def _load(
     if param_map is not None:
         shapes = {name: checkpoint.arrays[key].shape for name, key in keys.items()}
         mapping = users_map(param_map, shapes, {name: leaf.shape for name, leaf in leaves.items()}, config)
-        ignored = IGNORED if param_map in PRESETS else ""
-        read = _mapped_reader(checkpoint, leaves, _below_root(mapping, keys), ignored)
+        mapping, root = _below_root(mapping, keys)
+        read = _mapped_reader(checkpoint, leaves, mapping, root if param_map in PRESETS else None)
     elif config is not None and is_maxtext(keys):
         rounded = jnp.asarray(config.embedding_scale, jax.tree.leaves(tree)[0].dtype)
         scale = float(rounded) if config.embedding_scale_rounded else config.embedding_scale
@@ -227,10 +227,13 @@ def _plain_reader(checkpoint: _Checkpoint, leaves: _Leaves, source: str) -> _Rea
     return read
 
 
-def _mapped_reader(checkpoint: _Checkpoint, leaves: _Leaves, mapping: Mapping[str, Mapped], ignored: str = "") -> _Read:
+def _mapped_reader(
+    checkpoint: _Checkpoint, leaves: _Leaves, mapping: Mapping[str, Mapped], root: str | None = None
+) -> _Read:
     """A function that reads a leaf from the arrays of its mapping.
 
-    `ignored`: pattern of names that nothing needs to be mapped to.  Raises InputError unless all names and dtypes fit.
+    `root`: what all arrays of the model begin with; None: those near the mapped ones are its own.  Raises InputError unless
+    all names and dtypes fit.
     """
     unmapped = sorted(set(leaves) - set(mapping))
     if unmapped:
@@ -248,9 +251,9 @@ def _mapped_reader(checkpoint: _Checkpoint, leaves: _Leaves, mapping: Mapping[st
             )
         checkpoint.check_floats(name, keys[name])
     tops = {_top(name, used) for name in used}
-    unused = [
-        name for name in keys if name not in used and _top(name, used) in tops and not re.fullmatch(ignored, name)
-    ]
+    unused = [name for name in keys if name not in used and (root is not None or _top(name, used) in tops)]
+    if root is not None:
+        unused = [name for name in unused if name.startswith(root) and not re.fullmatch(IGNORED, name)]
     if unused:
         raise InputError(
             f"{checkpoint.folder}: has {listed(unused)} besides, which nothing is mapped to and which may change the "
@@ -259,15 +262,15 @@ def _mapped_reader(checkpoint: _Checkpoint, leaves: _Leaves, mapping: Mapping[st
     return lambda checkpointer, name: _read_mapped(checkpoint, checkpointer, name, leaves[name], mapping[name])
 
 
-def _below_root(mapping: Mapping[str, Mapped], names: Container[str]) -> Mapping[str, Mapped]:
-    """The mapping with the prefix, of `ROOTS`, below which the tree has all of its names; unchanged if there is none."""
-    for root in ROOTS:
-        if all(root + piece.name in names for mapped in mapping.values() for piece in mapped.pieces):
-            return {
-                leaf: Mapped(tuple(piece._replace(name=root + piece.name) for piece in mapped.pieces), mapped.change)
-                for leaf, mapped in mapping.items()
-            }
-    return mapping
+def _below_root(mapping: Mapping[str, Mapped], names: Container[str]) -> tuple[Mapping[str, Mapped], str]:
+    """The mapping with the prefix, of `ROOTS`, below which the tree has most of its names, and that prefix."""
+    mapped_names = [piece.name for mapped in mapping.values() for piece in mapped.pieces]
+    root = max(ROOTS, key=lambda root: sum(root + name in names for name in mapped_names))
+    below = {
+        leaf: Mapped(tuple(piece._replace(name=root + piece.name) for piece in mapped.pieces), mapped.change)
+        for leaf, mapped in mapping.items()
+    }
+    return below, root
 
 
 def _top(name: str, used: set[str]) -> str:

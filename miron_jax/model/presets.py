@@ -38,11 +38,13 @@ def tunix(config: ModelConfig, shapes: Shapes) -> Rules:
     """Kernels are (D, heads, head) or (heads, head, D); Gemma keeps its library's order of them."""
     layer = "layers/{}"
     mlp = {f"layers/mlp/{leaf}/kernel_IO": f"{layer}/mlp/{leaf}_proj/kernel" for leaf in ("gate", "up", "down")}
+    if config.family == "gemma2":
+        return _gemma_like(config, layer, "post_attn_norm") | mlp
     if config.family.startswith("gemma"):
         return _gemma_like(config, layer) | mlp
     return mlp | {
-        "embedding_VD": "embedder/input_embedding",
-        "head_VD": {"name": "lm_head/w", "transposed": True},
+        "embedding_VD": {"name": "embedder/input_embedding", "change": _rows(config)},
+        "head_VD": {"name": "lm_head/w", "change": lambda x: _rows(config)(x.T)},
         "final_norm/weight": "final_norm/w",
         "layers/attn_norm/weight": f"{layer}/input_layernorm/w",
         "layers/mlp_norm/weight": f"{layer}/post_attention_layernorm/w",
@@ -57,7 +59,7 @@ PRESETS: dict[str, Callable[[ModelConfig, Shapes], Rules]] = {"gemma": gemma, "t
 IGNORED = r"(.*/)?embedder/mm_.*|(.*/)?vision_encoder/.*"  # of presets: what takes no part in text
 
 
-def _gemma_like(config: ModelConfig, layer: str) -> Rules:
+def _gemma_like(config: ModelConfig, layer: str, attn_post_norm: str = "post_attention_norm") -> Rules:
     """All but the MLP.  Queries are (heads, D, head), keys and values one array; so are all three where they are as many."""
     together = config.num_heads == config.num_kv_heads
     qkv, first = f"{layer}/attn/{'qkv' if together else 'kv'}_einsum/w", int(together)
@@ -65,10 +67,10 @@ def _gemma_like(config: ModelConfig, layer: str) -> Rules:
         {"name": qkv, "change": _heads(0)} if together else {"name": f"{layer}/attn/q_einsum/w", "change": _heads()}
     )
     return {
-        "embedding_VD": "embedder/input_embedding",
+        "embedding_VD": {"name": "embedder/input_embedding", "change": _rows(config)},
         "final_norm/weight": "final_norm/scale",
         "layers/attn_norm/weight": f"{layer}/pre_attention_norm/scale",
-        "layers/attn_post_norm/weight": f"{layer}/post_attention_norm/scale",
+        "layers/attn_post_norm/weight": f"{layer}/{attn_post_norm}/scale",
         "layers/mlp_norm/weight": f"{layer}/pre_ffw_norm/scale",
         "layers/mlp_post_norm/weight": f"{layer}/post_ffw_norm/scale",
         "layers/attn/q/kernel_IO": query,
@@ -83,6 +85,11 @@ def _gemma_like(config: ModelConfig, layer: str) -> Rules:
 def _heads(part: int | None = None) -> Callable[[np.ndarray], np.ndarray]:
     """(heads, D, head), or one part of several such, -> (D, heads, head)."""
     return lambda x: (x if part is None else x[part]).swapaxes(0, 1)
+
+
+def _rows(config: ModelConfig) -> Callable[[np.ndarray], np.ndarray]:
+    """A table of the vocabulary without the rows that pad it."""
+    return lambda x: x[: config.vocab_size]
 
 
 def _part(part: int, transposed: bool) -> Callable[[np.ndarray], np.ndarray]:

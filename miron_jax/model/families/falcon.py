@@ -20,9 +20,14 @@ def _falcon_config(fields: Fields) -> ModelConfig:
     fields.allow_only(
         "vocab_size hidden_size num_hidden_layers num_attention_heads num_kv_heads ffn_hidden_size activation bias alibi "
         "max_position_embeddings layer_norm_epsilon new_decoder_architecture multi_query parallel_attn "
-        "num_ln_in_parallel_attn tie_word_embeddings rope_parameters rope_theta rope_scaling"
+        "num_ln_in_parallel_attn tie_word_embeddings rope_parameters rope_theta rope_scaling ff_factor"
     )
     fields.require("alibi", False)
+    factor = fields.raw.get("ff_factor")  # transformers does not read it
+    if factor is not None and factor * fields["hidden_size"] != fields["ffn_hidden_size"]:
+        raise fields.refuse("ff_factor", factor, f"that of ffn_hidden_size = {fields['ffn_hidden_size']}")
+    if fields["layer_norm_epsilon"] is None:
+        raise fields.refuse("layer_norm_epsilon", None, "a number")
     names = "hidden_size num_hidden_layers num_attention_heads max_position_embeddings activation"
     config = layer_normed(fields, names, fields["ffn_hidden_size"])
     kv_heads = 1 if fields["multi_query"] else config.num_heads

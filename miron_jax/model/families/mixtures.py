@@ -42,7 +42,8 @@ def _qwen2_moe_config(fields: Fields) -> ModelConfig:
 
 def _qwen3_moe_config(fields: Fields) -> ModelConfig:
     _check_same_counts(fields)
-    return replace(_qwen_like(fields, "attention_bias use_sliding_window sliding_window"), qk_norm="head")
+    used = "attention_bias use_sliding_window sliding_window max_window_layers"  # transformers reads all but the last
+    return replace(_qwen_like(fields, used), qk_norm="head")
 
 
 def _olmoe_config(fields: Fields) -> ModelConfig:

@@ -17,8 +17,10 @@ def _opt_config(fields: Fields) -> ModelConfig:
     fields.allow_only(
         "vocab_size hidden_size num_hidden_layers num_attention_heads ffn_dim max_position_embeddings activation_function "
         "do_layer_norm_before word_embed_proj_dim enable_bias layer_norm_elementwise_affine tie_word_embeddings "
-        "dropout layerdrop init_std"
+        "dropout layerdrop init_std learned_embeddings"
     )
+    if fields.raw.get("learned_embeddings") is False:  # Galactica's configs have it; transformers does not read it
+        raise fields.refuse("learned_embeddings", False, "true")
     for name in ("do_layer_norm_before", "layer_norm_elementwise_affine"):
         fields.require(name, True)
     fields.require("_remove_final_layer_norm", False)

@@ -185,6 +185,9 @@ def layer_normed(fields: Fields, names: str, d_ff: int) -> ModelConfig:
 def experts_of(fields: Fields, count: str, normalised: bool, shared_d_ff: int = 0) -> Experts:
     """The mixture of as many experts as the field `count` says.  Raises InputError if a token takes more than there are."""
     active = fields["num_experts_per_tok"]
+    for name in (count, "num_experts_per_tok"):
+        if fields[name] is None:
+            raise fields.refuse(name, None, "a number")
     if active > fields[count]:
         raise fields.refuse("num_experts_per_tok", active, f"at most {count} = {fields[count]}")
     return Experts(fields[count], active, normalised, shared_d_ff)
