@@ -111,7 +111,7 @@ def gemma(family: str, token_ids: np.ndarray) -> tuple[dict[str, Any], Any, jax.
 
 
 def tunix(family: str, token_ids: np.ndarray) -> tuple[dict[str, Any], Any, jax.Array]:
-    """The same.  Its Llama rotates with a theta of 1e6, whatever its own config says."""
+    """The same.  It rotates with a theta of 1e6, whatever its own config says."""
     from importlib import import_module
 
     library = import_module(f"tunix.models.{'llama3' if family == 'llama' else family}.model")

@@ -34,7 +34,7 @@ from miron_jax.evaluation.parts import Part
 from miron_jax.evaluation.records import Inputs
 from miron_jax.files.places import public
 from miron_jax.model.checkpoints import Architecture, architecture_of, find_model, own_params
-from miron_jax.model.config import attention_flops_per_pair, matmul_params
+from miron_jax.model.config import ModelConfig, attention_flops_per_pair, matmul_params
 from miron_jax.model.costs import own_model_flops
 from miron_jax.model.decoder import abstract
 from miron_jax.model.fingerprint import compile_sums
@@ -43,7 +43,7 @@ from miron_jax.model.sharding import placed_shapes
 from miron_jax.planning.request_batches import RequestBatch, Totals
 from miron_jax.report.topology_table import Program, TopologyPlan, gigabytes
 from miron_jax.run import RunTasks
-from miron_jax.runtime.devices import FSDP, MODEL, Placement, Tree
+from miron_jax.runtime.devices import EXPERT, FSDP, MODEL, Placement, Tree
 from miron_jax.runtime.hlo import cycles_of, kernel_calls, sends
 from miron_jax.runtime.progress import Progress
 from miron_jax.runtime.topology import chip_of, described_devices, described_placement, larger
@@ -280,14 +280,17 @@ class _Planner:
             kernel_flops = passes * attention_flops_per_pair(self.model.config) * pairs / chips
         cycles = cycles_of(text, loops)
         seconds = cycles / self.chip.clock + kernel_flops / self.chip.peak
-        if flops is not None and sends(text):  # matmuls that are fused with what is sent carry no estimate either
+        # Matmuls that are fused with what is sent carry no estimate, nor do those of experts, which are kernels too.
+        has_experts = isinstance(self.model.config, ModelConfig) and self.model.config.experts is not None
+        is_partial = sends(text) or has_experts
+        if flops is not None and is_partial:
             seconds = max(seconds, flops / chips / self.chip.peak)
         arguments = memory.argument_size_in_bytes - (self.weights if takes_weights else 0)
-        share = None if flops is None or sends(text) else flops / chips / self.chip.peak / seconds
+        share = None if flops is None or is_partial else flops / chips / self.chip.peak / seconds
         added = Program(
             name,
             calls,
-            kernels > 0,
+            kernels > 0 and (pairs > 0 or not has_experts),
             sends(text),
             0 if of_weights else max(0, arguments),
             memory.temp_size_in_bytes,
@@ -364,11 +367,12 @@ def _smallest_mesh(
     """What to do about a model that does not fit: the smallest mesh of these chips that holds it and all programs."""
     if isinstance(architecture.config, OwnModel):
         return "give the factory's params on a mesh of yours, or take a chip with more memory"
+    axes = (FSDP, MODEL) if architecture.config.experts is None else (FSDP, EXPERT, MODEL)
     size = 1  # chips that share one copy of the weights
     for name in (topology, *larger(topology)):
         count = len(described_devices(name))
         while (size := 2 * size) <= count:
-            for axis in (FSDP, MODEL):
+            for axis in axes:
                 copies = count // size
                 mesh = (*((("data", copies),) if copies > 1 else ()), (axis, size))
                 placement = described_placement(name, mesh)

@@ -1,6 +1,7 @@
 """Mixtures of experts: against a loop over tokens and experts in float64, over meshes, under padding, and their refusals."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from miron_jax.engine.forward import Forward
+from miron_jax.engine.scores import score_request_batches
+from miron_jax.engine.self_check import SelfCheck, SelfCheckFailed, chosen_requests
 from miron_jax.errors import InputError
 from miron_jax.model.config import matmul_params
+from miron_jax.model.costs import cost_model
 from miron_jax.model.experts import Kernels, expert_sum, route
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.sharding import layout_of
+from miron_jax.planning.request_batches import Totals, plan_request_batches
 from miron_jax.runtime.devices import AXES, Placement
 from miron_jax.tokens.tokenizers import load_tokenizer
+from tests.test_forward import some_requests
 from tests.test_model_parity import save_tiny
 from tests.test_sharding import in_process, logprobs, placed, placement_of, random_params, texts
 from tests.tiny_families import MIXTRAL
@@ -134,6 +141,24 @@ def test_experts_and_their_hidden_units_are_split(tmp_path: Path) -> None:
     assert spec("layers/mlp/shared/up/kernel_IO", (2, 24, 20), expert=4, model=2) == (None, None, "model")
 
 
+def test_in_bfloat16_the_self_check_holds_the_median_token(tmp_path: Path) -> None:
+    config = mixture(tmp_path)
+    model = placed(config, random_params(config, jnp.bfloat16, seed=5), Placement(jax.devices()[0]))
+    check = SelfCheck.of(config, model.state, "bfloat16")
+    assert check.by_median
+    assert not SelfCheck.of(config, model.state, "float32").by_median
+    [batch] = plan_request_batches([some_requests()], cost_model(config), Totals())
+    [scores] = score_request_batches([batch.fresh], Forward(model, 256), cost_model(config), Totals(), check)
+    few, all_ = replace(scores, logprob=scores.logprob.copy()), replace(scores, logprob=scores.logprob + 0.5)
+    few[chosen_requests(batch)[0]].logprob[0] += 5.0
+    check.compare(model, batch, few)
+    assert check.largest > 4
+    with pytest.raises(SelfCheckFailed, match=r"the median of the checked tokens differs by 0\.[45]"):
+        check.compare(model, batch, all_)
+    with pytest.raises(SelfCheckFailed, match="differs by nan nats"):
+        check.compare(model, batch, replace(scores, logprob=np.full_like(scores.logprob, np.nan)))
+
+
 def test_only_active_experts_count_as_flops(tmp_path: Path) -> None:
     # a layer: q and out 24x24 each, k and v 24x12 each, router 24x8, gate, up and down 24x16 of 3 experts,
     # gate, up and down 24x20 of the shared one, and its 24x1
@@ -148,7 +173,6 @@ def test_only_active_experts_count_as_flops(tmp_path: Path) -> None:
         ({"decoder_sparse_step": 2}, "decoder_sparse_step is 2, expected 1"),
         ({"mlp_only_layers": [1]}, r"mlp_only_layers is \[1\], expected \[\]"),
         ({"norm_topk_prob": "yes"}, "norm_topk_prob is 'yes', expected true or false"),
-        ({"model_type": "granitemoe", "num_experts_per_tok": None}, "num_experts_per_tok is None, expected a number"),
         ({"expert_capacity": 4}, "field 'expert_capacity' = 4 is not known"),
     ],
 )
