@@ -123,6 +123,15 @@ def test_a_factory_is_scored_and_its_checkpoints_are(factory: str, tmp_path: Pat
     assert [outcome.speed.programs > 0 for outcome in found.values()] == [True, False]
 
 
+@pytest.mark.parametrize("flag", ["param_map", "params_key"])
+def test_names_of_a_checkpoint_want_a_checkpoint(factory: str, flag: str) -> None:
+    config = config_of(f"{factory}:make", **{flag: "ema"})
+    with pytest.raises(
+        InputError, match=f"--{flag} says where an Orbax checkpoint holds the weights, expected --checkpoint"
+    ):
+        evaluate(config, find_inputs(config))
+
+
 def test_linen_variables_from_orbax(factory: str, tmp_path: Path) -> None:
     params = recurrent().params
     doubled = jax.tree.map(lambda x: 2 * x, params)
