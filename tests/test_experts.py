@@ -113,12 +113,12 @@ def check_meshes(folder: str) -> None:
     (logprob, rank), drawn = logprobs(alone), texts(alone, tokenizer)
     for place in MESHES:
         model = placed(config, state, placement_of(place))
-        found, found_rank = logprobs(model)
-        np.testing.assert_allclose(found, logprob, rtol=0, atol=TOKEN, err_msg=place)
-        assert (found_rank != rank).mean() < RANKS_APART, place
+        scored, scored_rank = logprobs(model)
+        np.testing.assert_allclose(scored, logprob, rtol=0, atol=TOKEN, err_msg=place)
+        assert (scored_rank != rank).mean() < RANKS_APART, place
         if place in ("expert=4", "data=2,fsdp=2,expert=2"):
             assert texts(model, tokenizer) == drawn, place
-        print(place, float(np.abs(found - logprob).max()), flush=True)
+        print(place, float(np.abs(scored - logprob).max()), flush=True)
 
 
 def test_meshes_of_experts_agree_with_one_device(tmp_path: Path) -> None:

@@ -99,16 +99,16 @@ def tunix_tree(config: ModelConfig, weights: Any) -> dict[str, Any]:
             post_norm = "post_attn_norm" if config.family == "gemma2" else "post_attention_norm"
             blocks.append(gemma_layer(config, layers, i, post_norm) | {"mlp": mlp})
             continue
-        own = layers["attn"]
+        stacked = layers["attn"]
         attn: dict[str, Any] = {
-            f"{name}_proj": {"w": own[name]["kernel_IO"][i].reshape(config.d_model, -1, config.head_dim)}
+            f"{name}_proj": {"w": stacked[name]["kernel_IO"][i].reshape(config.d_model, -1, config.head_dim)}
             for name in ("q", "k", "v")
         }
-        attn["o_proj"] = {"w": own["out"]["kernel_IO"][i].reshape(-1, config.head_dim, config.d_model)}
+        attn["o_proj"] = {"w": stacked["out"]["kernel_IO"][i].reshape(-1, config.head_dim, config.d_model)}
         if config.qkv_bias:
-            attn |= {f"{name}_bias": own[name]["bias_O"][i] for name in ("q", "k", "v")}
+            attn |= {f"{name}_bias": stacked[name]["bias_O"][i] for name in ("q", "k", "v")}
         if config.qk_norm:
-            attn |= {name: {"w": own[name]["weight"][i]} for name in ("q_norm", "k_norm")}
+            attn |= {name: {"w": stacked[name]["weight"][i]} for name in ("q_norm", "k_norm")}
         norms = {"input_layernorm": "attn_norm", "post_attention_layernorm": "mlp_norm"}
         blocks.append(
             {"attn": attn, "mlp": mlp, **{name: {"w": layers[leaf]["weight"][i]} for name, leaf in norms.items()}}
@@ -135,8 +135,8 @@ def test_gemmas_own_trees(config: ModelConfig, layout: str, tmp_path: Path) -> N
     state, weights = parts_of(config)
     tree = gemma_tree(config, weights, wide_first="F, D" in layout)
     tree = flat(tree) if "flat" in layout else {"params": tree, "step": np.int32(3)} if "params" in layout else tree
-    found = load_orbax(saved(tmp_path, tree), config, jnp.float32, "gemma")
-    jax.tree.map(np.testing.assert_array_equal, found, state)
+    loaded = load_orbax(saved(tmp_path, tree), config, jnp.float32, "gemma")
+    jax.tree.map(np.testing.assert_array_equal, loaded, state)
 
 
 @pytest.mark.parametrize("config", [LLAMA, QWEN2, QWEN3, GEMMA2, GEMMA3], ids=lambda config: config.family)
@@ -148,8 +148,8 @@ def test_tunixs_trees(config: ModelConfig, tmp_path: Path) -> None:
         items = {"model_params": tree, "optimizer_state": {"mu": tree}}
         manager.save(7, args=ocp.args.Composite(**{name: ocp.args.PyTreeSave(item) for name, item in items.items()}))
         manager.wait_until_finished()
-    found = load_orbax(tmp_path / "7", config, jnp.float32, "tunix")
-    jax.tree.map(np.testing.assert_array_equal, found, state)
+    loaded = load_orbax(tmp_path / "7", config, jnp.float32, "tunix")
+    jax.tree.map(np.testing.assert_array_equal, loaded, state)
 
 
 @pytest.mark.parametrize("layout", ["nested", "flat", "tunix"])
