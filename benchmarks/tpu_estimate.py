@@ -35,7 +35,7 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.model import decoder, modules
 from miron_jax.model.config import ModelConfig, matmul_params
 from miron_jax.model.fingerprint import compile_sums
-from miron_jax.model.own import compile_probe
+from miron_jax.model.own_probe import compile_probe
 from miron_jax.runtime.hlo import cycles_of, sends
 from miron_jax.runtime.topology import chip_of
 from tests.tpu_models import OWN, Case, model_of, plan_of, text_requests

@@ -38,7 +38,8 @@ from miron_jax.model.config import ModelConfig, attention_flops_per_pair, matmul
 from miron_jax.model.costs import own_model_flops
 from miron_jax.model.decoder import abstract
 from miron_jax.model.fingerprint import compile_sums
-from miron_jax.model.own import OwnModel, compile_probe
+from miron_jax.model.own import OwnModel
+from miron_jax.model.own_probe import compile_probe
 from miron_jax.model.sharding import placed_shapes
 from miron_jax.planning.request_batches import RequestBatch, Totals
 from miron_jax.report.topology_table import Program, TopologyPlan, gigabytes
@@ -215,7 +216,7 @@ class _Planner:
         what, *sizes = key
         name, flops, pairs, loops = " ".join(map(str, key)), None, 0.0, {}
         if what == "prefill":
-            rows, length = map(int, sizes)
+            rows, length = map(int, sizes[:2])
             pairs = rows * length * (length + 1) / 2
             name, flops = f"prefill {rows} x {length}", self._flops(rows * length, pairs, 0)
         elif what == "admit":

@@ -38,6 +38,63 @@ class Recurrent(nn.Module):
         return nn.Dense(VOCAB, name="head")(4 * x)
 
 
+class Cell(nn.Module):
+    """`Recurrent` one text at a time, from a carry and to one."""
+
+    @nn.compact
+    def __call__(self, carry: jax.Array, token_ids: jax.Array) -> tuple[jax.Array, jax.Array]:
+        x = nn.Embed(VOCAB, WIDTH, name="tokens")(token_ids[None])
+        after, x = nn.RNN(nn.GRUCell(WIDTH), name="cell", return_carry=True)(x, initial_carry=carry[None])
+        return nn.Dense(VOCAB, name="head")(4 * x)[0], after[0]
+
+
+def stateful(**changes: Any) -> OwnModel:
+    """The recurrent model by its state alone."""
+    own = recurrent()
+    steps = {"state": lambda params, num_tokens: jnp.zeros(WIDTH), "step": Cell().apply, "logits": None}
+    return replace(own, **{**steps, **changes})
+
+
+def with_hidden_steps(**changes: Any) -> OwnModel:
+    """The recurrent model by its state and a head."""
+    own = recurrent()
+
+    def step(params: Any, carry: jax.Array, token_ids: jax.Array) -> tuple[jax.Array, jax.Array]:
+        same = {"kernel": jnp.eye(WIDTH, VOCAB), "bias": jnp.zeros(VOCAB)}
+        found: Any = Cell().apply({"params": {**params["params"], "head": same}}, carry, token_ids)
+        return found[0][:, :WIDTH], found[1]
+
+    def head(params: Any) -> miron_jax.Head:
+        return miron_jax.Head(params["params"]["head"]["kernel"].T, params["params"]["head"]["bias"])
+
+    steps = {"state": lambda params, num_tokens: jnp.zeros(WIDTH), "step": step, "head": head, "logits": None}
+    return replace(own, **{**steps, **changes})
+
+
+def with_cache(**changes: Any) -> OwnModel:
+    """The NNX transformer, with a cache of keys and values for its texts."""
+    own = of_nnx()
+
+    def state(params: Any, num_tokens: int) -> Any:
+        return {"count": jnp.int32(0), "kv": jnp.zeros((2, 2, num_tokens, 2, WIDTH // 2))}
+
+    def step(params: Any, state: Any, token_ids: jax.Array) -> tuple[jax.Array, Any]:
+        model, count, kv = nnx.merge(nnx.split(Nnx(nnx.Rngs(0)))[0], params), state["count"], state["kv"]
+        position = count + jnp.arange(len(token_ids))
+        back = position[:, None] - jnp.arange(kv.shape[2])[None]
+        x = model.tokens(token_ids) + model.places(position)
+        for i, layer in enumerate(model.qkv):
+            q, k, v = jnp.split(layer(x).reshape(len(token_ids), 6, -1), 3, axis=1)
+            kv = jax.lax.dynamic_update_slice(kv, jnp.stack([k, v])[None], (i, 0, count, 0, 0))
+            logits = 0.35 * jnp.einsum("tnh,snh->nts", q, kv[i, 0])
+            seen = (back >= 0) & ((back < 5) | (i > 0))
+            weights = jax.nn.softmax(jnp.where(seen, logits, -jnp.inf))
+            x = x + jnp.einsum("nts,snh->tnh", weights, kv[i, 1]).reshape(x.shape)
+        return 3 * model.norm(x), {"count": count + len(token_ids), "kv": kv}
+
+    return replace(own, **{"state": state, "step": step, **changes})
+
+
 class Attending(nn.Module):
     """A Linen transformer layer that takes visibility as a mask; `broken` names how it breaks its word."""
 
@@ -111,6 +168,11 @@ MODELS: dict[str, Callable[..., OwnModel]] = {
     "Linen, logits, learned positions": lambda **changes: recurrent(num_positions=70, **changes),
     "Linen, hidden": attending,
     "NNX, hidden, windows, capped head": of_nnx,
+    "Linen, state and step": stateful,
+    "Linen, state, step and logits": lambda **changes: stateful(logits=recurrent().logits, **changes),
+    "Linen, state, step and head": with_hidden_steps,
+    "NNX, hidden and a cache": with_cache,
+    "NNX, a cache alone": lambda **changes: with_cache(hidden=None, **changes),
 }
 
 
@@ -134,9 +196,12 @@ def one_by_one(own: OwnModel, requests: Requests) -> list[np.ndarray]:
 @partial(jax.jit, static_argnums=0)
 def body(own: OwnModel, params: Any, row: jax.Array) -> jax.Array:
     """Logits or hidden states of one row."""
-    if own.hidden is None:
-        assert own.logits is not None
+    if own.logits is not None:
         return own.logits(params, row)
+    if own.hidden is None:
+        assert own.state is not None
+        assert own.step is not None
+        return own.step(params, own.state(params, row.shape[1]), row[0])[0][None]
     length = row.shape[1]
     position = jnp.arange(length, dtype=jnp.int32)[None]
     visibility = miron_jax.Visibility(jnp.full((1, length), length, jnp.int32), position)
@@ -146,14 +211,14 @@ def body(own: OwnModel, params: Any, row: jax.Array) -> jax.Array:
 def logits_of(own: OwnModel, ids: Any) -> np.ndarray:
     """[T, V] float64 of one sequence."""
     hidden = np.asarray(body(own, own.params, jnp.asarray(ids, jnp.int32)[None])[0], np.float64)
-    if own.hidden is None:
+    if own.head is None:
         return hidden
-    assert own.head is not None
     head = own.head(own.params)
     if isinstance(head, miron_jax.Head):
         assert head.weight_VD is not None
-        assert head.softcap is not None
-        return head.softcap * np.tanh(hidden @ np.asarray(head.weight_VD, np.float64).T / head.softcap)
+        logits = hidden @ np.asarray(head.weight_VD, np.float64).T
+        logits = logits if head.bias_V is None else logits + np.asarray(head.bias_V, np.float64)
+        return logits if head.softcap is None else head.softcap * np.tanh(logits / head.softcap)
     return hidden @ np.asarray(head, np.float64).T
 
 

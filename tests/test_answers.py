@@ -13,7 +13,8 @@ import orbax.checkpoint as ocp
 import pytest
 
 from miron_jax.files.store import Store
-from miron_jax.model.own import OwnModel, check_own_model
+from miron_jax.model.own import OwnModel
+from miron_jax.model.own_probe import check_own_model
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.journal import FOLDER, key_of_answers
 from miron_jax.runtime.progress import Lines

@@ -218,7 +218,7 @@ def test_small_slots_join_larger_ones_only_where_that_pays(tiny: Tiny) -> None:
     token_bytes = 2 * 2 * 1 * 8 * 4  # keys and values, layers, key-value heads, head size, bytes
     few = [TextRequest((1,) * 8, 10)] * 2
     # Two texts of 10 tokens: 10 steps more and a program, or 20 tokens that read larger slots.
-    even = (10 * weights + CPU_PROGRAM) // (20 * token_bytes)
+    even = (10 * weights + CPU_PROGRAM) // 20
     assert generator._worth_joining(few, even - 1)
     assert not generator._worth_joining(few, even + 1)
     sizes = generator._by_slot_size([TextRequest((1,) * 8, 10), TextRequest((1,) * 100, 10)])

@@ -17,7 +17,8 @@ from miron_jax.engine.self_check import TOLERANCE, SelfCheck
 from miron_jax.engine.text_requests import TextRequest
 from miron_jax.errors import InputError
 from miron_jax.model.costs import cost_model
-from miron_jax.model.own import OwnModel, check_own_model
+from miron_jax.model.own import OwnModel
+from miron_jax.model.own_probe import check_own_model
 from miron_jax.planning.request_batches import Totals
 from miron_jax.tokens.records import concatenate
 from miron_jax.tokens.tokenizers import load_tokenizer
@@ -55,7 +56,7 @@ def test_scores_are_those_of_one_request_after_the_other(name: str) -> None:
             np.testing.assert_allclose(score.logprob, expected, atol=TOKEN)
     assert check.requests >= 8
     assert totals.plain_tokens > totals.unique_tokens
-    if own.logits is not None:
+    if not own.is_forest:
         assert max(totals.lengths) <= (own.num_positions or 1000)
         assert totals.rows >= 5, "nothing but beginnings is shared"
 

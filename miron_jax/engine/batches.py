@@ -13,7 +13,9 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from miron_jax.kernels.target_logprob.layout import lay_out
+from miron_jax.model.walk import WalkShape, write_walk
 from miron_jax.planning.records import Plan
+from miron_jax.planning.walks import GroupSize, nodes_of, schedule, segments_of
 
 # One pass through an accelerator's head: bytes of its float32 logits, for every vocabulary size, and most nodes.
 LOGIT_BYTES, MOST_CHUNK = 1 << 28, 1024
@@ -36,6 +38,10 @@ class Arrays(NamedTuple, Generic[_Array]):
     query_set_A: _Array
     num_queries_1: _Array
     rope_class_BT: _Array  # [0, 0] if request lengths select no frequencies
+    walk: tuple[_Array, ...] = ()  # `WalkShape.array_shapes` of a model that carries a state
+
+
+NUM_ARRAYS = len(Arrays._fields) - 1  # without those of a walk
 
 
 def chunk_of(vocab_size: int) -> int:
@@ -55,6 +61,14 @@ class Shape(NamedTuple):
     has_rope_class: bool = False  # a request's length selects its rotary frequencies
     shards: int = 1
     attention: str = "xla"
+    walk_sizes: tuple[GroupSize, ...] = ()  # of a model that carries a state
+    num_states: int = 0
+    num_tokens: int = 0  # of the longest request, for its state
+
+    @property
+    def walk(self) -> WalkShape | None:
+        """How a model that carries a state reads a shard; None: the model carries none."""
+        return WalkShape(self.walk_sizes, self.slots, self.num_states, 0, self.num_tokens) if self.walk_sizes else None
 
     @property
     def slots(self) -> int:
@@ -72,7 +86,9 @@ class Shape(NamedTuple):
         square, chunks = (self.rows, self.length), -(-self.slots // self.chunk)
         parents, queries = (chunks * self.chunk,), (self.num_queries,)
         layout = (parents, (self.slots,), (self.slots + 1,), (chunks + 1,), (1,))
-        return (square, square, square, *layout, queries, queries, (1,), square if self.has_rope_class else (0, 0))
+        walk = self.walk.array_shapes if self.walk else ()
+        rope_class = square if self.has_rope_class else (0, 0)
+        return (square, square, square, *layout, queries, queries, (1,), rope_class, *walk)
 
     @property
     def packed_size(self) -> int:
@@ -82,7 +98,8 @@ class Shape(NamedTuple):
         """Views into the one vector that holds a shard's arrays end to end."""
         stops = list(accumulate(math.prod(shape) for shape in self.array_shapes))
         bounds = zip([0, *stops[:-1]], stops, self.array_shapes, strict=True)
-        return Arrays(*(packed[a:b].reshape(shape) for a, b, shape in bounds))
+        arrays = [packed[a:b].reshape(shape) for a, b, shape in bounds]
+        return Arrays(*arrays[:NUM_ARRAYS], walk=tuple(arrays[NUM_ARRAYS:]))  # pyright: ignore[reportCallIssue]
 
 
 class Batch(NamedTuple):
@@ -171,4 +188,7 @@ def assemble_shard(plan: Plan, rows: list[int], shape: Shape, packed: np.ndarray
     arrays.query_node_A[: len(query)] = np.concatenate(query_nodes)
     arrays.query_set_A[: len(query)] = plan.query_set[query]
     arrays.num_queries_1[0] = len(query)
+    if shape.walk is not None:
+        segments = segments_of([(b * shape.length, *nodes_of(plan, row)) for b, row in enumerate(rows)])
+        write_walk(schedule(segments, shape.walk_sizes, shape.num_states), arrays.walk)
     return Shard(edge, layout.edge_output_E, query)

@@ -20,8 +20,9 @@ from miron_jax.engine.model import Network
 from miron_jax.kernels.draw_token import Draw, draw_token
 from miron_jax.model.cache import Cache
 from miron_jax.model.decoder import Decoder, KeyValues
-from miron_jax.model.own import bind
+from miron_jax.model.own import BoundOwnModel, bind
 from miron_jax.model.visibility import Continuation, Visibility
+from miron_jax.model.walk import WalkArrays, WalkShape, walk_rows
 from miron_jax.runtime.devices import Tree
 
 STEPS = 32  # most steps of one call before the host looks
@@ -54,6 +55,30 @@ def prefill(network: Network, state: Tree, batch_3BT: jax.Array, num_nodes: int,
 def admit(cache: Cache, kept: KeyValues, slot_B: jax.Array, node_BS: jax.Array, count: jax.Array) -> Cache:
     """Copy the keys and values of nodes `node_BS` of a prefilled batch into slots `slot_B`, the first `count` of them."""
     return jax.lax.fori_loop(0, count, lambda i, filled: filled.with_slot(*kept, node_BS[i], slot_B[i]), cache)
+
+
+def prefill_states(network: Network, state: Tree, token_ids_S: jax.Array, walk: WalkArrays, shape: WalkShape) -> Tree:
+    """States of a user's own model: the empty one, and those that the walk keeps."""
+    model = bind(network, state)
+    assert isinstance(model, BoundOwnModel)
+    _, kept = walk_rows(model, token_ids_S, walk, shape)
+    empty = model.empty_states(1, shape.num_tokens)
+    return jax.tree.map(lambda first, rest: jnp.concatenate([first, rest]), empty, kept)
+
+
+def empty_states(network: Network, state: Tree, shard: jax.Array | None = None, *, count: int, size: int) -> Tree:
+    """States of slots of this size before any token; `shard` only says that each shard has its own."""
+    model = bind(network, state)
+    assert isinstance(model, BoundOwnModel)
+    return model.empty_states(count, size)
+
+
+@jax.named_scope("admit")
+def admit_states(states_B: Tree, kept: Tree, slot_B: jax.Array, index_B: jax.Array, count: jax.Array) -> Tree:
+    """Copy the kept states `index_B` into slots `slot_B`, the first `count` of them."""
+    num_slots = len(slot_B)
+    slot_B = jnp.where(jnp.arange(num_slots, dtype=jnp.int32) < count, slot_B, num_slots)
+    return jax.tree.map(lambda all_B, kept: all_B.at[slot_B].set(kept[index_B], mode="drop"), states_B, kept)
 
 
 class _Steps(NamedTuple):
@@ -127,9 +152,10 @@ def take_steps(
 
 
 class _PlainSteps(NamedTuple):
-    """The state between two steps of a model that keeps no keys and values."""
+    """The state between two steps of a user's own model."""
 
     index: jax.Array
+    states: Tree  # of the slots; None: the model carries none
     tokens_BS: jax.Array
     position_B: jax.Array
     left_B: jax.Array
@@ -145,13 +171,18 @@ def take_plain_steps(
     network: Network,
     state: Tree,
     halts_V: jax.Array,
+    states: Tree,
     tokens_BS: jax.Array,
     position_B: jax.Array,
     left_B: jax.Array,
     draw: Draw | None,
-) -> tuple[jax.Array, jax.Array]:
-    """`take_steps` for a model that keeps no cache: each step runs every slot's whole row and draws one token."""
+) -> tuple[Tree, jax.Array, jax.Array]:
+    """`take_steps` for a user's own model, which draws one token a step.
+
+    states: of each slot after its first `position` tokens; None: the model carries none, and each step runs whole rows.
+    """
     model = bind(network, state)
+    assert isinstance(model, BoundOwnModel)
     num_slots, size = tokens_BS.shape
     length = min(size, model.config.num_positions or size)  # no request needs more
     slot_B = jnp.arange(num_slots, dtype=jnp.int32)
@@ -160,7 +191,12 @@ def take_plain_steps(
     head = model.head()
 
     def step(steps: _PlainSteps) -> _PlainSteps:
-        hidden_BD = model(steps.tokens_BS[:, :length], position_BS, visibility)[slot_B, steps.position_B]
+        if steps.states is None:
+            states, hidden_BTD = None, model(steps.tokens_BS[:, :length], position_BS, visibility)
+            hidden_BD = hidden_BTD[slot_B, steps.position_B]
+        else:
+            hidden_B1D, states = model.advance(steps.states, steps.tokens_BS[slot_B, steps.position_B][:, None])
+            hidden_BD = hidden_B1D[:, 0]
         logits_BV = head.logits(hidden_BD)
         token_B = draw_token(logits_BV, draw, steps.index)
         nan_B, busy_B = jnp.isnan(logits_BV).any(axis=1), steps.left_B > 0
@@ -169,6 +205,7 @@ def take_plain_steps(
         next_B = jnp.where(busy_B, steps.position_B + 1, size)
         return _PlainSteps(
             steps.index + 1,
+            states,
             steps.tokens_BS.at[slot_B, next_B].set(token_B, mode="drop"),
             steps.position_B + one_B,
             steps.left_B - one_B,
@@ -177,9 +214,9 @@ def take_plain_steps(
         )
 
     drawn_NB = jnp.full((STEPS, num_slots), NOTHING, jnp.int32)
-    start = _PlainSteps(jnp.int32(0), tokens_BS, position_B, left_B, drawn_NB, jnp.asarray(False))
+    start = _PlainSteps(jnp.int32(0), states, tokens_BS, position_B, left_B, drawn_NB, jnp.asarray(False))
     end = jax.lax.while_loop(_goes_on, step, start)
-    return end.drawn_NB[:, :, None], end.index
+    return end.states, end.drawn_NB[:, :, None], end.index
 
 
 def with_guesses(tokens_BS: jax.Array, position_B: jax.Array, width: int) -> jax.Array:

@@ -3,9 +3,9 @@
 Arrives: a model (graphdef and state), a Plan.  Leaves: `RowScores`, a batch of rows at a time.  It deliberately does
 not know requests, tasks or text.
 
-Letters: B rows of a shard, T slots of a row (padding on the right, each padding slot sees only itself), S parent nodes,
-E edges, R rounds, C chunks of the head, A id-set queries, G id sets.  A batch has one shard per copy of the weights
-(`runtime/devices.py`).  Host arrays are int32; log-probabilities are float32 nats.
+Letters: B rows of a shard, T slots of a row (padding on the right, each padding slot sees only itself), F slots of a shard,
+S parent nodes, E edges, R rounds, C chunks of the head, A id-set queries, G id sets.  A batch has one shard per copy of the
+weights (`runtime/devices.py`).  Host arrays are int32; log-probabilities are float32 nats.
 
 A program is compiled ahead of time for each row length in use.  A shard's inputs travel as one int32 vector.  The next
 batch is put on the device while the last one runs, and results are fetched one batch late, so the device never waits for
@@ -31,10 +31,12 @@ from miron_jax.errors import InputError
 from miron_jax.kernels.target_logprob.xla import id_set_logprob, target_logprob
 from miron_jax.model.costs import rope_classes_of
 from miron_jax.model.decoder import Decoder
-from miron_jax.model.own import bind
+from miron_jax.model.own import BoundOwnModel, OwnModel, bind
 from miron_jax.model.sharding import padded_vocabulary
 from miron_jax.model.visibility import Visibility
+from miron_jax.model.walk import ACCELERATOR_SIZES, CPU_SIZES, WalkArrays, states_for, walk_rows
 from miron_jax.planning.records import Plan
+from miron_jax.planning.walks import deepest_path
 from miron_jax.runtime.devices import Placement, Tree
 from miron_jax.runtime.progress import SILENT, Progress
 
@@ -55,6 +57,15 @@ class _Flight(NamedTuple):
     batch: Batch
     outputs: Outputs | Exception  # on their way to the host, or the error that the call raised
     started: float
+
+
+class _Room(NamedTuple):
+    """What a program has room for, beside rows."""
+
+    num_sets: int  # id sets
+    queries_per_row: int
+    num_states: int  # of a model that carries a state
+    num_tokens: int  # of the longest request, for such a state
 
 
 class Forward:
@@ -80,6 +91,9 @@ class Forward:
         self._chunk = CPU_CHUNK if on_cpu else chunk_of(model.config.vocab_size)
         self._vocab_size = padded_vocabulary(model.config.vocab_size, self.placement)
         self.id_sets = id_sets
+        carries_state = isinstance(model.config, OwnModel) and model.config.is_recurrent
+        self.walk_sizes = (CPU_SIZES if on_cpu else ACCELERATOR_SIZES) if carries_state else ()
+        self._depth = self._longest = 0  # segments of a path, tokens of a request: the most in any plan so far
         self._tables: dict[tuple[int, int], jax.Array] = {}  # rows and sets in use -> bool [G, V], the last one only
         self.programs: dict[Shape, jax.stages.Compiled] = {}  # compiled so far
         self._rows: dict[int, int] = {}  # row length -> rows of a shard
@@ -101,7 +115,7 @@ class Forward:
 
     def shape_of(self, plan: Plan, length: int) -> Shape:
         """The shape in which rows of this length of the plan are run; the length must be compiled."""
-        return self._shape(length, self._room_for_queries(plan))
+        return self._shape(length, self._room_for(plan))
 
     def rows_a_batch(self, length: int) -> int:
         """Rows of a shard in a batch of this length, which must be compiled."""
@@ -110,7 +124,7 @@ class Forward:
     def compile(self, plan: Plan, more: bool = False, rows: np.ndarray | None = None) -> None:
         """Compile the missing programs for the row lengths of these rows; None: all rows of the plan."""
         self.size(plan, more)
-        room = self._room_for_queries(plan)
+        room = self._room_for(plan)
         lengths = np.unique(plan.row_length if rows is None else plan.row_length[rows]).tolist()
         new = [length for length in lengths if self._shape(length, room) not in self.programs]
         for i, length in enumerate(new):
@@ -141,7 +155,7 @@ class Forward:
         if row_lists is None:
             self.compile(plan, more)
             row_lists = self.batches(plan, np.arange(plan.num_rows))
-        room = self._room_for_queries(plan)
+        room = self._room_for(plan)
         again: deque[list[int]] = deque()  # rows of batches that did not fit
         flying: deque[_Flight] = deque()
         last_ready = 0.0
@@ -174,17 +188,25 @@ class Forward:
                 batch.rows, batch.edges, *edge_scores, batch.queries, set_logprob[batch.query_output], tokens
             )
 
-    def _shape(self, length: int, room: tuple[int, int]) -> Shape:
+    def _shape(self, length: int, room: _Room) -> Shape:
         has_rope_class = rope_classes_of(self.model.config) is not None
         layout = (self.placement.row_sharding, has_rope_class, self.placement.shards, self.attention)
-        return Shape(self._rows[length], length, self._chunk, *room, *layout)
+        walk = (self.walk_sizes, room.num_states, room.num_tokens)
+        return Shape(self._rows[length], length, self._chunk, room.num_sets, room.queries_per_row, *layout, *walk)
 
-    def _room_for_queries(self, plan: Plan) -> tuple[int, int]:
-        """(id sets, queries per row) of a program for this plan: powers of two, so that later plans fit, or zeros."""
-        if not len(plan.query_node):
-            return 0, 0
-        most = int(np.diff(plan.query_offset).max())
-        return 1 << (len(self.id_sets) - 1).bit_length(), 1 << (most - 1).bit_length()
+    def _room_for(self, plan: Plan) -> _Room:
+        """The room that a program for this plan needs: powers of two, so that later plans fit, or zeros."""
+        num_sets = queries_per_row = num_states = num_tokens = 0
+        if len(plan.query_node):
+            most = int(np.diff(plan.query_offset).max())
+            num_sets, queries_per_row = 1 << (len(self.id_sets) - 1).bit_length(), 1 << (most - 1).bit_length()
+        if self.walk_sizes:
+            self._depth = max(self._depth, deepest_path(plan))
+            self._longest = max(self._longest, int(plan.position.max(initial=0)) + 1)
+            num_states = states_for(self._depth, self.walk_sizes)
+            num_tokens = 1 << (self._longest - 1).bit_length()
+            num_tokens = min(num_tokens, self.model.config.num_positions or num_tokens)
+        return _Room(num_sets, queries_per_row, num_states, num_tokens)
 
     def _sets_table(self, num_sets: int) -> jax.Array:
         """bool [num_sets, V]: which ids each set holds; V includes the padding that a mesh needs."""
@@ -222,7 +244,7 @@ class Forward:
             self.speed.programs += 1
         return self.programs[shape]
 
-    def _fit(self, length: int, room: tuple[int, int]) -> None:
+    def _fit(self, length: int, room: _Room) -> None:
         """Compile this length, and halve its rows until the program's memory analysis says that it fits."""
         while True:
             at_least = self._rows[length] == self._split
@@ -289,18 +311,23 @@ def _score_shard(network: Network, shape: Shape, state: Tree, sets_GV: jax.Array
     if by_rows is not None:
         rows_3BT = jax.lax.with_sharding_constraint(rows_3BT, by_rows)
     token_ids_BT, position_BT, subtree_end_BT = rows_3BT
-    traced = isinstance(decoder, Decoder)
-    windows = decoder.config.layer_windows
-    visibility = Visibility.of_batch(subtree_end_BT, position_BT, windows, traced, shape.attention)
-    more = (arrays.rope_class_BT,) if shape.has_rope_class else ()
-    hidden_BTD = whole(decoder(token_ids_BT, position_BT, visibility, *more))  # the head reads rows of every device
-    hidden_SD = whole(hidden_BTD.reshape(shape.slots, -1)[arrays.parent_S])
+    if shape.walk is not None:
+        assert isinstance(decoder, BoundOwnModel)
+        hidden_FD, _ = walk_rows(decoder, token_ids_BT.reshape(-1), WalkArrays(*arrays.walk), shape.walk)
+    else:
+        traced = isinstance(decoder, Decoder)
+        windows = decoder.config.layer_windows
+        visibility = Visibility.of_batch(subtree_end_BT, position_BT, windows, traced, shape.attention)
+        more = (arrays.rope_class_BT,) if shape.has_rope_class else ()
+        hidden_BTD = whole(decoder(token_ids_BT, position_BT, visibility, *more))  # the head reads rows of every device
+        hidden_FD = hidden_BTD.reshape(shape.slots, -1)
+    hidden_SD = whole(hidden_FD[arrays.parent_S])
     head = decoder.head()
     rules = {**head.rules, "chunk": shape.chunk}
     edges = arrays.target_E, arrays.round_start_R, arrays.chunk_round_C, arrays.num_chunks_1[0]
     logprob_E, rank_E = target_logprob(hidden_SD, head.weight_VD, *edges, **rules)
     if not shape.num_sets:
         return logprob_E, rank_E, jnp.zeros(0, jnp.float32)
-    hidden_AD = whole(hidden_BTD.reshape(shape.slots, -1)[arrays.query_node_A])
+    hidden_AD = whole(hidden_FD[arrays.query_node_A])
     queries = arrays.query_set_A, arrays.num_queries_1[0]
     return logprob_E, rank_E, id_set_logprob(hidden_AD, head.weight_VD, sets_GV, *queries, **rules)

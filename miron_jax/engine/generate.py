@@ -16,6 +16,7 @@ the step and the logits alone: batch and order change it only where float roundi
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,8 +27,6 @@ from miron_jax.engine.slot_programs import SMALLEST_SLOT, ProgramKey, SlotProgra
 from miron_jax.engine.slots import PrefilledPrompt, Slot
 from miron_jax.engine.text_requests import Generated, TextRequest, why_refused
 from miron_jax.errors import InputError
-from miron_jax.model.cache import Cache
-from miron_jax.model.own import OwnModel
 from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.tokens.detokenize import text_after, texts_of_tokens
 from miron_jax.tokens.tokenizers import Tokenizer
@@ -86,12 +85,12 @@ class Generator(SlotPrograms):
         for size, group in self._groups(requests):
             num, shards = self._slots_for(group, size), range(self.placement.shards)
             halts_V = self.placement.share(self._halting_tokens(group))
-            cache = None if isinstance(self.model.config, OwnModel) else self._empty_cache(num, size)
-            for prompts in self._prefilled(group):
+            cache = self._empty_cache(num, size)
+            for prompts in self._prefilled(group, size):
                 of_shard = [[prompt for prompt in prompts if prompt.shard == s] for s in shards]
                 for start in range(0, max(map(len, of_shard)), num):
                     batch = [pair for s in shards for pair in enumerate(of_shard[s][start : start + num], s * num)]
-                    cache = None if cache is None else self._admit(cache, batch)
+                    cache = self._admit(cache, batch, num, size) if self.keeps else None
             num_slots = num * len(shards)
             # Slots that draw in several ways take the dearest one's steps.
             ways = {request.sampling.how: i for i, request in enumerate(group)}
@@ -125,17 +124,19 @@ class Generator(SlotPrograms):
                 size *= 2
             sizes.setdefault(size, []).append(request)
         for size, larger in pairwise(sorted(sizes)):
-            if len(sizes[size]) < self.num_slots and self._worth_joining(sizes[size], larger - size):
+            if len(sizes[size]) < self.num_slots and self._worth_joining(
+                sizes[size], self._slot_bytes(larger) - self._slot_bytes(size)
+            ):
                 sizes[larger] = sizes.pop(size) + sizes[larger]
         return sizes
 
-    def _worth_joining(self, requests: Sequence[TextRequest], more_tokens: int) -> bool:
-        """Compare bytes read: separate steps read the weights again and need a program; larger slots read `more_tokens`
-        cached tokens for every drawn one."""
+    def _worth_joining(self, requests: Sequence[TextRequest], more_bytes: int) -> bool:
+        """Compare bytes read: separate steps read the weights again and need a program; larger slots read `more_bytes`
+        for every drawn token."""
         most = [request.max_new_tokens for request in requests]
         weights = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self.model.state))
         program = CPU_PROGRAM if self.on_cpu else ACCELERATOR_PROGRAM
-        return max(most) * weights + program > sum(most) * more_tokens * self._token_bytes
+        return max(most) * weights + program > sum(most) * more_bytes
 
     def _slots_for(self, requests: Sequence[TextRequest], size: int) -> int:
         """Slots of a shard that the completions keep busy for CPU_TURNS or ACCELERATOR_TURNS of the longest one."""
@@ -173,9 +174,9 @@ class Generator(SlotPrograms):
         """Prefill, admit, step and evict until every request has its completion."""
         halts_V = self._halting_tokens(requests)
         on_device, shards = self.placement.share(halts_V), self.placement.shards
-        prompts, waiting = self._prefilled(requests), [deque[PrefilledPrompt]() for _ in range(shards)]
+        prompts, waiting = self._prefilled(requests, size), [deque[PrefilledPrompt]() for _ in range(shards)]
         slots: list[Slot | None] = [None] * (shards * num_slots)  # shard after shard
-        cache = None if isinstance(self.model.config, OwnModel) else self._empty_cache(num_slots, size)
+        cache = self._empty_cache(num_slots, size)
         count = len(completions) + len(requests)
         while len(completions) < count:
             cache = self._fill(cache, slots, requests, prompts, waiting, size)
@@ -192,13 +193,13 @@ class Generator(SlotPrograms):
 
     def _fill(
         self,
-        cache: Cache | None,
+        cache: Any,
         slots: list[Slot | None],
         requests: Sequence[TextRequest],
         prompts: Iterator[list[PrefilledPrompt]],
         waiting: list[deque[PrefilledPrompt]],
         size: int,
-    ) -> Cache | None:
+    ) -> Any:
         """Admit waiting prompts to free slots, one prefilled batch after another; its last prompt frees its memory.
 
         No batch is prefilled for a shard without prompts while another shard has enough waiting to fill its slots.
@@ -211,7 +212,7 @@ class Generator(SlotPrograms):
             admitted = [(b, waiting[b // num].popleft()) for b in free if waiting[b // num]]
             if not admitted:
                 break
-            cache = None if cache is None else self._admit(cache, admitted)
+            cache = self._admit(cache, admitted, num, size) if self.keeps else None
             for b, prompt in admitted:
                 slots[b] = Slot.of(prompt.request, requests[prompt.request].token_ids, size)
         return cache

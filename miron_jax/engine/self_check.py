@@ -18,7 +18,8 @@ from miron_jax.engine.model import Model
 from miron_jax.engine.plain import PlainScore, score_plainly
 from miron_jax.engine.records import Score, Scores
 from miron_jax.model.config import ModelConfig
-from miron_jax.model.own import OwnModel, check_own_model
+from miron_jax.model.own import OwnModel
+from miron_jax.model.own_probe import check_own_model
 from miron_jax.planning.request_batches import RequestBatch
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.devices import Tree

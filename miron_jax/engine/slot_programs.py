@@ -14,9 +14,18 @@ import jax
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from miron_jax.engine.decode import NOTHING, admit, prefill, take_plain_steps, take_steps
+from miron_jax.engine.decode import (
+    NOTHING,
+    admit,
+    admit_states,
+    empty_states,
+    prefill,
+    prefill_states,
+    take_plain_steps,
+    take_steps,
+)
 from miron_jax.engine.model import Model, attention_of
-from miron_jax.engine.slots import PrefilledPrompt, Slot, draw_arrays, prefill_batch, with_paths
+from miron_jax.engine.slots import Path, PrefilledPrompt, Slot, draw_arrays, prefill_batch, with_paths
 from miron_jax.engine.text_requests import GenerationSpeed, Sampling, TextRequest
 from miron_jax.model.cache import Cache
 from miron_jax.model.config import ModelConfig
@@ -24,8 +33,10 @@ from miron_jax.model.costs import cost_model
 from miron_jax.model.decoder import KeyValues, matrix_dtype
 from miron_jax.model.own import OwnModel
 from miron_jax.model.sharding import heads_axis
+from miron_jax.model.walk import ACCELERATOR_SIZES, CPU_SIZES, WalkArrays, WalkShape, states_for, write_walk
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import Plan
+from miron_jax.planning.walks import nodes_of, schedule, segments_of
 from miron_jax.ragged import end_to_end
 from miron_jax.runtime.devices import DATA, Placement, Tree
 from miron_jax.runtime.progress import Progress
@@ -39,6 +50,7 @@ CPU_BLOCK = SMALLEST_SLOT  # tokens that attention reads at a time; every slot h
 WIDTH = 4  # tokens that a step takes in if completions may be long
 LONG_TEXT = 64  # tokens; shorter completions seldom repeat themselves
 
+BY_SHARD = PartitionSpec(DATA)
 ProgramKey = tuple[str | int, ...]  # what it does, and its sizes
 
 
@@ -58,15 +70,15 @@ class SlotPrograms:
 
     # Prefill
 
-    def _prefilled(self, requests: Sequence[TextRequest]) -> Iterator[list[PrefilledPrompt]]:
-        """Batches of prompts with their keys and values; prompts whose completions may be long come first."""
+    def _prefilled(self, requests: Sequence[TextRequest], size: int) -> Iterator[list[PrefilledPrompt]]:
+        """Batches of prompts with what slots of this size keep of them; prompts whose completions may be long come first."""
         shards, empty = self.placement.shards, np.zeros(0, np.int64)
 
         def longest_first(members: Iterable[int]) -> list[int]:  # a long text that starts last keeps other slots idle
             return sorted(members, key=lambda r: -requests[r].max_new_tokens)
 
         order = longest_first(range(len(requests)))
-        if isinstance(self.model.config, OwnModel):
+        if not self.keeps:
             yield [PrefilledPrompt(r, None, i % shards, empty) for i, r in enumerate(order)]
             return
         ids = [request.token_ids for request in requests]
@@ -79,7 +91,7 @@ class SlotPrograms:
         for r in order:
             members.setdefault(row_of[r], []).append(r)
         if alone := members.pop(-1, []):  # prompts of one token have nothing to prefill
-            nothing = self._nothing()
+            nothing = self._nothing(size)
             yield [PrefilledPrompt(r, nothing, i % shards, empty) for i, r in enumerate(alone)]
         rows_of: dict[int, list[int]] = {}  # row length -> rows
         for row in members:
@@ -96,7 +108,44 @@ class SlotPrograms:
                     for r in members[row]
                 }
                 kept_paths = [(r, *nodes[r]) for r in longest_first(nodes)]
-                yield with_paths(self._prefill(plan, batch, num_rows, length), kept_paths)
+                if self._own is None:
+                    yield with_paths(self._prefill(plan, batch, num_rows, length), kept_paths)
+                else:
+                    yield with_paths(*self._prefill_states(plan, batch, num_rows, length, size, kept_paths))
+
+    def _prefill_states(
+        self, plan: Plan, rows: list[int], num_rows: int, length: int, size: int, paths: list[Path]
+    ) -> tuple[Tree, list[Path]]:
+        """Run rows of the plan; states [shards, 1 + kept, ...] after each prompt, and the prompts with their states."""
+        shards, sizes = self.placement.shards, CPU_SIZES if self.on_cpu else ACCELERATOR_SIZES
+        kept_nodes: list[dict[int, int]] = [
+            {} for _ in range(shards)
+        ]  # of each shard: last node of a path -> its state
+        for _, shard, first, path in paths:
+            kept_nodes[shard].setdefault(first + int(path[-1]), 0)
+        segments = []
+        for shard, kept in enumerate(kept_nodes):
+            of_shard = [(b * length, *nodes_of(plan, row)) for b, row in enumerate(rows[shard::shards])]
+            nodes = [[node - slot for node in sorted(kept) if slot <= node < slot + length] for slot, _, _ in of_shard]
+            kept.update({node: 1 + i for i, node in enumerate(sorted(kept))})
+            segments.append(segments_of(of_shard, [np.asarray(of_row, np.int64) for of_row in nodes]))
+        depth, most = max(found.depth for found in segments), max(map(len, kept_nodes))
+        num_kept = 1 << (most - 1).bit_length()
+        shape = WalkShape(sizes, num_rows * length, states_for(depth, sizes), num_kept, size)
+        arrays = [np.zeros((shards, *each), np.int32) for each in shape.array_shapes]
+        for shard, found in enumerate(segments):
+            write_walk(schedule(found, sizes, shape.num_states), [array[shard] for array in arrays])
+        tokens = prefill_batch(plan, rows, num_rows, length, shards)[:, 0].reshape(shards, -1)
+        self.speed.prefilled_tokens += int(np.diff(plan.node_offset)[rows].sum())
+        states = self._call(
+            ("prefill", num_rows, length, size, shape.num_states, num_kept),
+            partial(prefill_states, shape=shape),
+            (self.model.state,),
+            (tokens, WalkArrays(*arrays)),  # type: ignore[arg-type]
+            out=BY_SHARD,
+        )
+        index = [(r, shard, kept_nodes[shard][first + int(path[-1])]) for r, shard, first, path in paths]
+        return states, [(r, shard, i, np.zeros(1, np.int64)) for r, shard, i in index]
 
     def _prefill(self, plan: Plan, rows: list[int], num_rows: int, length: int) -> KeyValues:
         """Run rows of the plan, dealt out to the shards; keys and values of every node, [shards, L, P, K, H]."""
@@ -110,7 +159,10 @@ class SlotPrograms:
             ("prefill", num_rows, length), program, (self.model.state,), (batch,), out=KeyValues(spec, spec)
         )
 
-    def _nothing(self) -> KeyValues:
+    def _nothing(self, size: int) -> Any:
+        """What is kept of no tokens."""
+        if self._own is not None:
+            return self._empty_states(1, size)
         config = self._config
         shape = (self.placement.shards, config.num_layers, 1, config.num_kv_heads, config.head_dim)
         empty = self.placement.zeros(shape, matrix_dtype(self.model.state), self._by_heads(3))
@@ -123,23 +175,40 @@ class SlotPrograms:
     # Slots
 
     @property
-    def _config(self) -> ModelConfig:
-        assert isinstance(self.model.config, ModelConfig), "a user's own model keeps no cache"
-        return self.model.config
+    def _own(self) -> OwnModel | None:
+        """The user's own model; None: the engine's decoder."""
+        return self.model.config if isinstance(self.model.config, OwnModel) else None
 
     @property
-    def _token_bytes(self) -> int:
-        """Bytes of one token's keys and values; of its logits if the model keeps no cache."""
-        config = self.model.config
-        if isinstance(config, OwnModel):
-            return 8 * config.vocab_size
-        return 2 * config.num_layers * config.num_kv_heads * config.head_dim * matrix_dtype(self.model.state).itemsize
+    def keeps(self) -> bool:
+        """Whether slots keep what the model has read; otherwise each step reads whole texts."""
+        return self._own is None or self._own.step is not None
+
+    @property
+    def _config(self) -> ModelConfig:
+        assert isinstance(self.model.config, ModelConfig)
+        return self.model.config
+
+    def _slot_bytes(self, size: int) -> int:
+        """Bytes that a slot of this size keeps; of its logits if the model keeps nothing."""
+        if self._own is None:
+            heads = 2 * self._config.num_layers * self._config.num_kv_heads * self._config.head_dim
+            return heads * matrix_dtype(self.model.state).itemsize * size
+        if not self.keeps:
+            return 8 * self._own.vocab_size * size
+        states = jax.eval_shape(partial(empty_states, self.model.graphdef, count=1, size=size), self.model.state)
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(states)) + 8 * self._own.vocab_size
 
     def _slots_that_fit(self, size: int) -> int:
         """Slots of this size, per shard, that half of the free memory holds; prefilled batches take some of the rest."""
-        return max(1, int(self.placement.free_bytes() / 2 / (self._token_bytes * size)))
+        return max(1, int(self.placement.free_bytes() / 2 / self._slot_bytes(size)))
 
-    def _empty_cache(self, num_slots: int, size: int) -> Cache:
+    def _empty_cache(self, num_slots: int, size: int) -> Any:
+        """Nothing in every slot: a Cache, or states; None: the model keeps nothing."""
+        if not self.keeps:
+            return None
+        if self._own is not None:
+            return self._empty_states(num_slots, size)
         block = CPU_BLOCK if self.on_cpu else size  # on an accelerator, many small blocks would be many launches
         shapes = jax.eval_shape(
             lambda: Cache.zeros(self._config, num_slots, size // block, block, matrix_dtype(self.model.state))
@@ -147,17 +216,21 @@ class SlotPrograms:
         shards = self.placement.shards
         return Cache(*(self.placement.zeros((shards, *x.shape), x.dtype, self._by_heads(4)) for x in shapes))
 
-    def _admit(self, cache: Cache, admitted: list[tuple[int, PrefilledPrompt]]) -> Cache:
-        """Copy each prompt's path into its slot, prompts of one prefilled batch at a time."""
-        _, _, blocks, num, _, _, block = cache.key_LJBKHC.shape  # with its leading axis of shards
-        size, shards = blocks * block, self.placement.shards
+    def _empty_states(self, num_slots: int, size: int) -> Tree:
+        """States [shards, slots, ...] of a user's own model before any token."""
+        program = partial(empty_states, count=num_slots, size=size)
+        key = ("empty states", num_slots, size)
+        return self._call(key, program, (self.model.state,), (np.zeros(self.placement.shards, np.int32),), out=BY_SHARD)
+
+    def _admit(self, cache: Any, admitted: list[tuple[int, PrefilledPrompt]], num: int, size: int) -> Any:
+        """Copy what is kept of each prompt into its slot, one of `num` of this size in a shard; prompts of one prefilled
+        batch at a time."""
+        shards = self.placement.shards
         batches: dict[int, list[tuple[int, PrefilledPrompt]]] = {}
         for b, prompt in admitted:
-            assert prompt.kept is not None
-            batches.setdefault(id(prompt.kept.key_LBTKH), []).append((b, prompt))
+            batches.setdefault(id(prompt.kept), []).append((b, prompt))
         for group in batches.values():
             kept = group[0][1].kept
-            assert kept is not None
             slot, node = np.zeros((shards, num), np.int32), np.zeros((shards, num, size), np.int32)
             count = np.zeros(shards, np.int32)
             for b, prompt in group:
@@ -167,18 +240,23 @@ class SlotPrograms:
                 node[s, i] = prompt.path[-1] if len(prompt.path) else 0
                 node[s, i, : len(prompt.path)] = prompt.path
                 count[s] += 1
-            key, spec = ("admit", num, size, kept.key_LBTKH.shape[2]), self._by_heads(4)
-            cache = self._call(key, admit, (), (cache, kept, slot, node, count), donate=(0,), out=Cache(spec, spec))
+            if isinstance(kept, KeyValues):
+                key, spec = ("admit", num, size, kept.key_LBTKH.shape[2]), self._by_heads(4)
+                cache = self._call(key, admit, (), (cache, kept, slot, node, count), donate=(0,), out=Cache(spec, spec))
+            else:
+                key = ("admit", num, size, jax.tree.leaves(kept)[0].shape[1])
+                arrays = (cache, kept, slot, node[:, :, 0], count)
+                cache = self._call(key, admit_states, (), arrays, donate=(0,), out=BY_SHARD)
         return cache
 
     def _take_steps(
         self,
-        cache: Cache | None,
+        cache: Any,
         slots: Sequence[Slot | None],
         requests: Sequence[TextRequest],
         halts_V: jax.Array,
         size: int,
-    ) -> tuple[Cache | None, jax.Array, jax.Array]:
+    ) -> tuple[Any, jax.Array, jax.Array]:
         """Draw tokens in every busy slot: (cache, drawn int32 [shards, N, B, T], steps int32 [shards]) on the devices."""
         shards, num = self.placement.shards, len(slots) // self.placement.shards
         tokens_BS = np.zeros((len(slots), size), np.int32)
@@ -194,13 +272,15 @@ class SlotPrograms:
         how = "greedy" if draw is None else "sampled" if draw.cut is None else "cut"
         by_slot = jax.tree.map(lambda x: x.reshape(shards, num, *x.shape[1:]), (tokens_BS, position, left, draw))
         shared = (self.model.state, halts_V)
-        if cache is None:
+        small = self.placement.results
+        if self._own is not None:
+            out, donate = (None if cache is None else BY_SHARD, small, small), () if cache is None else (2,)
             key = ("plain step", num, size, how)
-            return None, *self._call(key, take_plain_steps, shared, by_slot)
+            return self._call(key, take_plain_steps, shared, (cache, *by_slot), donate=donate, out=out)
         long = any(request.max_new_tokens >= LONG_TEXT for request in requests)
         width = WIDTH if draw is None and long else 1
         program, key = partial(take_steps, width=width), ("step", num, size, width, how)
-        spec, small = self._by_heads(4), self.placement.results
+        spec = self._by_heads(4)
         out = (Cache(spec, spec), small, small)
         return self._call(key, program, shared, (cache, *by_slot), donate=(2,), out=out)
 

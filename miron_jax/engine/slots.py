@@ -13,15 +13,19 @@ from miron_jax.engine.text_requests import Sampling
 from miron_jax.kernels.draw_token import Cut, Draw
 from miron_jax.model.decoder import KeyValues
 from miron_jax.planning.records import Plan
+from miron_jax.runtime.devices import Tree
+
+Path = tuple[int, int, int, np.ndarray]  # (request, shard, first node of its row, int64 nodes of the row)
 
 
 class PrefilledPrompt(NamedTuple):
-    """A request whose keys and values are on the device."""
+    """A request that is read but for its last token, and what is kept of it on the device."""
 
     request: int
-    kept: KeyValues | None  # [shards, L, P, K, H] of its prefilled batch; None: the model keeps no cache
+    # [shards, L, P, K, H] of its prefilled batch; of a user's own model, states [shards, n, ...], or None if it has none
+    kept: KeyValues | Tree
     shard: int
-    path: np.ndarray  # int64, nodes of all its tokens but the last, in its shard
+    path: np.ndarray  # int64, nodes of all its tokens but the last, in its shard; or its state
 
 
 @dataclass(slots=True)
@@ -46,7 +50,7 @@ class Slot:
         self.drawn += tokens.tolist()
 
 
-def with_paths(kept: KeyValues, paths: list[tuple[int, int, int, np.ndarray]]) -> list[PrefilledPrompt]:
+def with_paths(kept: KeyValues | Tree, paths: list[Path]) -> list[PrefilledPrompt]:
     """Prompts of one prefilled batch, from (request, shard, first node of its row, path within the row).
 
     A caller that yields them holds no reference to `kept`, so its memory is freed with the last prompt.

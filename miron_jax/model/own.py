@@ -8,44 +8,47 @@ called under jit.
                                                          each is a prefix of the next; shared prefixes are recomputed
     hidden(params, token_ids, positions, visibility)     a transformer whose attention respects `visibility`.  Rows are
     head(params)                                         forests; every unique token is computed once
+    state(params, num_tokens)                            what one text has left behind so far: the state of a recurrent
+    step(params, state, token_ids)                       model, whose branches start from it (`walk.py`), or a cache, with
+                                                         which texts are generated
 """
 
 import importlib
 import importlib.util
 import inspect
-import math
 import os
 import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention.choose import Heads
 from miron_jax.model.decoder import Decoder, Head
 from miron_jax.model.visibility import Visibility
-from miron_jax.runtime.answers import Answers
 
 PROBE_LENGTH = 16  # tokens of the rows that test whether a model satisfies the contract
-PROBE_ATTEMPTS = 5
+FUNCTIONS = ("logits", "hidden", "head", "state", "step")
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: it is a static argument of compiled programs
 class OwnModel:
     """A user's own causal language model.
 
-    Pass `logits`, or `hidden` and `head`; all are pure functions that jax can trace.  Shapes: token_ids and positions int32
-    [B, T]; logits [B, T, V] and hidden states [B, T, D] of any float dtype; row v of the head's weight [V, D] belongs to
-    token v.  Rows are padded on the right with token 0.
+    Pass `logits`, or `hidden` and `head`, or `state` and `step`; all are pure functions that jax can trace.  Shapes:
+    token_ids and positions int32 [B, T]; logits [B, T, V] and hidden states [B, T, D] of any float dtype; row v of the
+    head's weight [V, D] belongs to token v.  Rows are padded on the right with token 0.
+
+    `state` and `step` are of one text, without an axis B and without padding.  Beside `hidden` they serve generation;
+    otherwise requests are scored by them too, and `logits`, if given, tests them.  `step` gives hidden states [T, D] if
+    there is a head, else logits [T, V].
 
     If --checkpoint names the weights, `params` may hold only shapes (jax.eval_shape).
     """
@@ -55,6 +58,10 @@ class OwnModel:
     #: (params, token_ids, positions, visibility) -> hidden states
     hidden: Callable[..., Any] | None = None
     head: Callable[[Any], "jax.Array | Head"] | None = None  #: weight [V, D], or a Head with bias, soft cap and scale
+    #: (params, num_tokens) -> pytree of arrays: the state of a text before any token, with room for so many tokens
+    state: Callable[..., Any] | None = None
+    #: (params, state, token_ids [T]) -> (hidden states or logits of T more tokens of the text, the state after them)
+    step: Callable[..., Any] | None = None
     params: Any = None  #: pytree of arrays; None: they are passed later (Evaluator.run)
     tokenizer: Any = None  #: folder, hub id, or a transformers tokenizer; --tokenizer takes precedence
     eos_token_ids: tuple[int, ...] = ()  #: tokens that end a text
@@ -65,16 +72,26 @@ class OwnModel:
     def __post_init__(self) -> None:
         if self.vocab_size < 1:
             raise InputError(f"OwnModel: vocab_size is {self.vocab_size}, expected the number of tokens")
-        functions = [name for name in ("logits", "hidden", "head") if getattr(self, name) is not None]
-        if functions not in (["logits"], ["hidden", "head"]):
+        functions = [name for name in FUNCTIONS if getattr(self, name) is not None]
+        rest = [name for name in functions if name not in ("state", "step")]
+        has_both = len(functions) - len(rest) == 2
+        if rest not in (["logits"], ["hidden", "head"], *([[], ["head"]] if has_both else [])) or not (
+            has_both or rest == functions
+        ):
             raise InputError(
-                f"OwnModel: has {', '.join(functions) or 'no function'}, expected logits, or hidden and head"
+                f"OwnModel: has {', '.join(functions) or 'no function'}, expected logits, or hidden and head, or state and "
+                "step (which may come with any of them)"
             )
 
     @property
     def is_forest(self) -> bool:
         """Whether its rows may hold branches, that is, requests with a shared prefix."""
-        return self.hidden is not None
+        return self.hidden is not None or self.step is not None
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether branches start from the state of what they share."""
+        return self.hidden is None and self.step is not None
 
     @property
     def layer_windows(self) -> tuple[int | None, ...]:
@@ -92,9 +109,43 @@ class BoundOwnModel:
         if self.config.hidden is not None:
             hidden = self.config.hidden(self.params, token_ids_BT, position_BT, visibility)
             return self._checked("hidden", hidden, token_ids_BT.shape, None)
-        assert self.config.logits is not None
-        logits = self.config.logits(self.params, token_ids_BT)
-        return self._checked("logits", logits, token_ids_BT.shape, self.config.vocab_size)
+        if self.config.logits is not None:
+            logits = self.config.logits(self.params, token_ids_BT)
+            return self._checked("logits", logits, token_ids_BT.shape, self.config.vocab_size)
+        return self.by_steps(token_ids_BT)
+
+    def by_steps(self, token_ids_BT: jax.Array) -> jax.Array:
+        """The same by one `step` of each whole row, in which there must be no branch."""
+        b, t = token_ids_BT.shape
+        return self.advance(self.empty_states(b, t), token_ids_BT)[0]
+
+    def empty_states(self, count: int, num_tokens: int) -> Any:
+        """States of texts before any token: `state`'s tree, with a leading axis.  Raises InputError for a state without
+        arrays."""
+        assert self.config.state is not None
+        state = jax.tree.map(jnp.asarray, self.config.state(self.params, num_tokens))
+        if not jax.tree.leaves(state):
+            raise InputError(
+                "--model: state gives no array, expected what a text leaves behind: give it, or logits alone"
+            )
+        return jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype) + leaf[None], state)
+
+    def advance(self, states: Any, token_ids_BT: jax.Array) -> tuple[jax.Array, Any]:
+        """(hidden states [B, T, D] or logits [B, T, V], float32; states) after T more tokens of B texts.
+
+        Raises InputError unless the new states have the shapes and dtypes of the old ones.
+        """
+        assert self.config.step is not None
+        hidden, after = jax.vmap(self.config.step, in_axes=(None, 0, 0))(self.params, states, token_ids_BT)
+        before, new = (_kinds_of(tree) for tree in (states, after))
+        if before != new:
+            name = next(name for name in [*before, *new] if before.get(name) != new.get(name))
+            raise InputError(
+                f"--model: step gives a state whose {name or 'array'} is {new.get(name, 'absent')}, expected "
+                f"{before.get(name, 'absent')}, as state gives it; mend one of the two"
+            )
+        width = self.config.vocab_size if self.config.head is None else None
+        return self._checked("step", hidden, token_ids_BT.shape, width), after
 
     def head(self) -> Head:
         """The head; without a weight for a model with `logits`.  Raises InputError for a weight of another shape."""
@@ -119,6 +170,12 @@ class BoundOwnModel:
                 f"{list(rows)}, expected {[*rows, 'D' if width is None else width]}; mend the function"
             )
         return output.astype(jnp.float32)
+
+
+def _kinds_of(states: Any) -> dict[str, str]:
+    """Dtype and shape of each leaf, without its leading axis, by its name."""
+    leaves = jax.tree_util.tree_leaves_with_path(states)
+    return {jax.tree_util.keystr(path): f"{leaf.dtype} {list(leaf.shape[1:])}" for path, leaf in leaves}
 
 
 def bind(network: Any, params: Any) -> "Decoder | BoundOwnModel":
@@ -265,127 +322,3 @@ def code_fingerprint(name: str, model: OwnModel) -> str:
     values = [getattr(model, each.name) for each in fields(model) if each.name not in ("params", "tokenizer")]
     record = [value for value in values if not callable(value)]
     return blake2b(repr([record, [path.read_bytes() for path in sources]]).encode(), digest_size=16).hexdigest()
-
-
-def check_own_model(model: OwnModel, params: Any, tolerance: float) -> Answers:
-    """Test with rows of random tokens whether the model satisfies the contract, and return its answers to them.
-
-    `tolerance`: largest difference of log-probabilities, in nats, that rounding may cause.  Raises InputError with the
-    reason if the model does not satisfy the contract.
-    """
-    logprobs = np.zeros((0, 0, 0), np.float32)
-    for seed in range(PROBE_ATTEMPTS):  # a model may answer a few tokens with NaN, which the run itself counts
-        logprobs = _probe(model, params, tolerance, np.random.default_rng(seed))
-        if not np.isnan(logprobs).any():
-            break
-    best = logprobs.max(axis=-1).reshape(-1).tolist()
-    digest = blake2b(logprobs.tobytes(), digest_size=16).hexdigest()
-    return Answers(_layout(params), digest, tuple(value if math.isfinite(value) else None for value in best), tolerance)
-
-
-def _layout(params: Any) -> str | None:
-    """Fingerprint of the devices, shardings and compiler; None if equal ones may still give different results."""
-    leaves = [leaf for leaf in jax.tree.leaves(params) if isinstance(leaf, jax.Array)]
-    device = next(iter(leaves[0].devices())) if leaves else jax.devices()[0]
-    if device.platform == "gpu":  # its compiler chooses algorithms by measured times
-        return None
-    shardings = sorted({str(leaf.sharding) for leaf in leaves})
-    versions = [device.platform, device.device_kind, jax.device_count(), jax.__version__, os.environ.get("XLA_FLAGS")]
-    return blake2b(repr([*versions, shardings]).encode(), digest_size=16).hexdigest()
-
-
-def _probe(model: OwnModel, params: Any, tolerance: float, rng: np.random.Generator) -> np.ndarray:
-    """Log-probabilities [4, T, V] of rows of random tokens.  Raises InputError unless they satisfy the contract.
-
-    If one of them is NaN, nothing is tested.
-    """
-    program = jax.jit(_logprobs, static_argnums=0)
-    length = min(PROBE_LENGTH, model.num_positions or PROBE_LENGTH)
-    half = length // 2
-    rows = rng.integers(0, model.vocab_size, (4, length), np.int32)
-    position = np.tile(np.arange(length, dtype=np.int32), (4, 1))
-    subtree_end = np.full((4, length), length, np.int32)
-    # Rows 0 and 3 are equal, and row 1 has the same first half.  In `crowd`, rows 1 and 2 repeat one token.
-    rows[1, :half], rows[3] = rows[0, :half], rows[0]
-    crowd = rows.copy()
-    crowd[1:3] = rows[0, 0]
-
-    def run(tokens: np.ndarray) -> np.ndarray:
-        return np.asarray(program(model, params, tokens, position, subtree_end))
-
-    def differ(a: np.ndarray, b: np.ndarray) -> bool:
-        return bool((np.abs(a - b) > tolerance).any())
-
-    alone, crowded = run(rows), run(crowd)
-    if np.isnan(alone).any():
-        return alone
-    if differ(alone, run(rows)):
-        raise _refused("the same row gives other logits each time", "turn dropout off (evaluation mode)")
-    if differ(alone[0], alone[3]) or differ(alone[[0, 3]], crowded[[0, 3]]):
-        raise _refused(
-            "equal rows of a batch get different logits, or a row's logits change with the other rows",
-            "turn dropout off, freeze batch statistics (evaluation mode), let a mixture of experts with a capacity limit "
-            "take every token",
-        )
-    if differ(alone[0, :half], alone[1, :half]):
-        remedy = ": attend under visibility.mask() or with visibility.attend" if model.is_forest else ""
-        raise _refused("a token's logits change with the tokens behind it", f"it is no causal model{remedy}")
-    if model.is_forest:
-        _check_forest(partial(program, model, params), rows, alone, differ)
-    return alone
-
-
-def compile_probe(model: OwnModel, params: Any) -> jax.stages.Compiled:
-    """The program of the probe's rows, for devices that only compile."""
-    rows = np.zeros((4, min(PROBE_LENGTH, model.num_positions or PROBE_LENGTH)), np.int32)
-    return jax.jit(_logprobs, static_argnums=0).lower(model, params, rows, rows, rows).compile()
-
-
-def _check_forest(
-    program: Callable[..., jax.Array], rows: np.ndarray, alone: np.ndarray, differ: Callable[..., bool]
-) -> None:
-    """Test that two branches of one row give the same log-probabilities as the rows 0 and 1, whose first half is common.
-
-    index        0 .. h-1   h .. n-1   n .. n+h-1        of n = 2h
-    token        common     branch 1   branch 2, to which branch 1 is hidden
-    position     0 .. h-1   h .. n-1   h .. n-1
-    subtree_end  n+h        n          n+h
-    """
-    length = rows.shape[1] // 2 * 2
-    half = length // 2
-    total = length + half
-
-    def forest(first_branch: np.ndarray) -> np.ndarray:
-        tokens = np.concatenate([rows[0, :half], first_branch, rows[1, half:length]])[None]
-        position = np.concatenate([np.arange(length), np.arange(half, length)]).astype(np.int32)[None]
-        subtree_end = np.full((1, total), total, np.int32)
-        subtree_end[0, half:length] = length
-        return np.asarray(program(tokens.astype(np.int32), position, subtree_end))[0, length:]
-
-    second_branch = forest(rows[0, half:length])
-    if differ(second_branch, forest(rows[2, half:length])):
-        raise _refused(
-            "a token's hidden state changes with tokens that `visibility` hides from it",
-            "attend with visibility.attend(q, k, v, scale=...) or under visibility.mask()",
-        )
-    if differ(second_branch, alone[1, half:length]):
-        raise _refused(
-            "a token's hidden state depends on its place in the row",
-            "take positions from `positions`, not from arange: in a row with branches they are not the same",
-        )
-
-
-def _refused(reason: str, remedy: str) -> InputError:
-    return InputError(f"--model: {reason}, so no score could be trusted: {remedy}")
-
-
-def _logprobs(
-    model: OwnModel, params: Any, token_ids_BT: jax.Array, position_BT: jax.Array, subtree_end_BT: jax.Array
-) -> jax.Array:
-    """Log-probabilities of all tokens at every position, float32 [B, T, V]."""
-    bound = BoundOwnModel(model, params)
-    visibility = Visibility.of_batch(subtree_end_BT, position_BT, model.layer_windows)
-    hidden_BTD = bound(token_ids_BT, position_BT, visibility)
-    b, t, d = hidden_BTD.shape
-    logits = bound.head().logits(hidden_BTD.reshape(b * t, d))
-    return jax.nn.log_softmax(logits).reshape(b, t, -1)

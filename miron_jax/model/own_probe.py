@@ -1,0 +1,199 @@
+"""Rows of random tokens show whether a user's own model satisfies the contract of `OwnModel`.
+
+Arrives: an OwnModel and its weights.  Leaves: its answers, or an InputError with the reason.  It deliberately does not know
+tasks or checkpoints.
+"""
+
+import math
+import os
+from collections.abc import Callable
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from miron_jax.errors import InputError
+from miron_jax.model.own import PROBE_LENGTH, BoundOwnModel, OwnModel
+from miron_jax.model.visibility import Visibility
+from miron_jax.model.walk import WalkArrays, WalkShape, states_for, walk_rows, write_walk
+from miron_jax.planning.walks import GroupSize, schedule, segments_of
+from miron_jax.runtime.answers import Answers
+
+PROBE_ATTEMPTS = 5
+PROBE_SIZES = (GroupSize(1, 2), GroupSize(4, 2))
+
+
+def check_own_model(model: OwnModel, params: Any, tolerance: float) -> Answers:
+    """Test with rows of random tokens whether the model satisfies the contract, and return its answers to them.
+
+    `tolerance`: largest difference of log-probabilities, in nats, that rounding may cause.  Raises InputError with the
+    reason if the model does not satisfy the contract.
+    """
+    logprobs = np.zeros((0, 0, 0), np.float32)
+    for seed in range(PROBE_ATTEMPTS):  # a model may answer a few tokens with NaN, which the run itself counts
+        logprobs = _probe(model, params, tolerance, np.random.default_rng(seed))
+        if not np.isnan(logprobs).any():
+            break
+    best = logprobs.max(axis=-1).reshape(-1).tolist()
+    digest = blake2b(logprobs.tobytes(), digest_size=16).hexdigest()
+    return Answers(_layout(params), digest, tuple(value if math.isfinite(value) else None for value in best), tolerance)
+
+
+def _layout(params: Any) -> str | None:
+    """Fingerprint of the devices, shardings and compiler; None if equal ones may still give different results."""
+    leaves = [leaf for leaf in jax.tree.leaves(params) if isinstance(leaf, jax.Array)]
+    device = next(iter(leaves[0].devices())) if leaves else jax.devices()[0]
+    if device.platform == "gpu":  # its compiler chooses algorithms by measured times
+        return None
+    shardings = sorted({str(leaf.sharding) for leaf in leaves})
+    versions = [device.platform, device.device_kind, jax.device_count(), jax.__version__, os.environ.get("XLA_FLAGS")]
+    return blake2b(repr([*versions, shardings]).encode(), digest_size=16).hexdigest()
+
+
+def _probe(model: OwnModel, params: Any, tolerance: float, rng: np.random.Generator) -> np.ndarray:
+    """Log-probabilities [4, T, V] of rows of random tokens.  Raises InputError unless they satisfy the contract.
+
+    If one of them is NaN, nothing is tested.
+    """
+    program = jax.jit(_logprobs, static_argnums=0)
+    length = min(PROBE_LENGTH, model.num_positions or PROBE_LENGTH)
+    half = length // 2
+    rows = rng.integers(0, model.vocab_size, (4, length), np.int32)
+    position = np.tile(np.arange(length, dtype=np.int32), (4, 1))
+    subtree_end = np.full((4, length), length, np.int32)
+    # Rows 0 and 3 are equal, and row 1 has the same first half.  In `crowd`, rows 1 and 2 repeat one token.
+    rows[1, :half], rows[3] = rows[0, :half], rows[0]
+    crowd = rows.copy()
+    crowd[1:3] = rows[0, 0]
+
+    def run(tokens: np.ndarray) -> np.ndarray:
+        return np.asarray(program(model, params, tokens, position, subtree_end))
+
+    def differ(a: np.ndarray, b: np.ndarray) -> bool:
+        return bool((np.abs(a - b) > tolerance).any())
+
+    alone, crowded = run(rows), run(crowd)
+    if np.isnan(alone).any():
+        return alone
+    if differ(alone, run(rows)):
+        raise _refused("the same row gives other logits each time", "turn dropout off (evaluation mode)")
+    if differ(alone[0], alone[3]) or differ(alone[[0, 3]], crowded[[0, 3]]):
+        raise _refused(
+            "equal rows of a batch get different logits, or a row's logits change with the other rows",
+            "turn dropout off, freeze batch statistics (evaluation mode), let a mixture of experts with a capacity limit "
+            "take every token",
+        )
+    if differ(alone[0, :half], alone[1, :half]):
+        remedy = ": attend under visibility.mask() or with visibility.attend" if model.hidden else ""
+        raise _refused("a token's logits change with the tokens behind it", f"it is no causal model{remedy}")
+    if model.hidden is not None:
+        _check_forest(partial(program, model, params), rows, alone, differ)
+    if model.step is not None:
+        _check_steps(model, params, rows, alone, differ)
+    return alone
+
+
+def compile_probe(model: OwnModel, params: Any) -> jax.stages.Compiled:
+    """The program of the probe's rows, for devices that only compile."""
+    rows = np.zeros((4, min(PROBE_LENGTH, model.num_positions or PROBE_LENGTH)), np.int32)
+    return jax.jit(_logprobs, static_argnums=0).lower(model, params, rows, rows, rows).compile()
+
+
+def _check_forest(
+    program: Callable[..., jax.Array], rows: np.ndarray, alone: np.ndarray, differ: Callable[..., bool]
+) -> None:
+    """Test that two branches of one row give the same log-probabilities as the rows 0 and 1, whose first half is common.
+
+    index        0 .. h-1   h .. n-1   n .. n+h-1        of n = 2h
+    token        common     branch 1   branch 2, to which branch 1 is hidden
+    position     0 .. h-1   h .. n-1   h .. n-1
+    subtree_end  n+h        n          n+h
+    """
+    length = rows.shape[1] // 2 * 2
+    half = length // 2
+    total = length + half
+
+    def forest(first_branch: np.ndarray) -> np.ndarray:
+        tokens = np.concatenate([rows[0, :half], first_branch, rows[1, half:length]])[None]
+        position = np.concatenate([np.arange(length), np.arange(half, length)]).astype(np.int32)[None]
+        subtree_end = np.full((1, total), total, np.int32)
+        subtree_end[0, half:length] = length
+        return np.asarray(program(tokens.astype(np.int32), position, subtree_end))[0, length:]
+
+    second_branch = forest(rows[0, half:length])
+    if differ(second_branch, forest(rows[2, half:length])):
+        raise _refused(
+            "a token's hidden state changes with tokens that `visibility` hides from it",
+            "attend with visibility.attend(q, k, v, scale=...) or under visibility.mask()",
+        )
+    if differ(second_branch, alone[1, half:length]):
+        raise _refused(
+            "a token's hidden state depends on its place in the row",
+            "take positions from `positions`, not from arange: in a row with branches they are not the same",
+        )
+
+
+def _check_steps(
+    model: OwnModel, params: Any, rows: np.ndarray, alone: np.ndarray, differ: Callable[..., bool]
+) -> None:
+    """Test that `step` gives these log-probabilities of the rows, taken whole and in chunks, from shared states too."""
+    by_steps = np.asarray(jax.jit(_logprobs_by_steps, static_argnums=0)(model, params, rows))
+    if differ(by_steps, alone):
+        name = "hidden" if model.hidden else "logits"
+        raise _refused(f"step gives other logits than {name}", "let both compute the same model, from the same params")
+    # Rows 0 and 1 as branches of their first half, and row 2 beside them.
+    length = rows.shape[1]
+    half = length // 2
+    both = np.concatenate([rows[0], rows[1, half:]])
+    position = np.concatenate([np.arange(length), np.arange(half, length)])
+    subtree_end = np.full(len(both), len(both))
+    subtree_end[half:length] = length
+    segments = segments_of([(0, position, subtree_end), (len(both), position[:length], np.full(length, length))])
+    token_ids = np.concatenate([both, rows[2]]).astype(np.int32)
+    shape = WalkShape(PROBE_SIZES, len(token_ids), states_for(segments.depth, PROBE_SIZES), 0, length)
+    arrays = [np.zeros(size, np.int32) for size in shape.array_shapes]
+    write_walk(schedule(segments, PROBE_SIZES, shape.num_states), arrays)
+    program = jax.jit(_logprobs_of_walk, static_argnums=(0, 4))
+    found = np.asarray(program(model, params, token_ids, WalkArrays(*map(jnp.asarray, arrays)), shape))
+    expected = np.concatenate([by_steps[0], by_steps[1, half:], by_steps[2]])
+    if differ(found, expected):
+        raise _refused(
+            "step gives other logits if it takes a text in several parts",
+            "let the state hold all that a text leaves behind, its length too, and take nothing else from the tokens before",
+        )
+
+
+def _refused(reason: str, remedy: str) -> InputError:
+    return InputError(f"--model: {reason}, so no score could be trusted: {remedy}")
+
+
+def _logprobs(
+    model: OwnModel, params: Any, token_ids_BT: jax.Array, position_BT: jax.Array, subtree_end_BT: jax.Array
+) -> jax.Array:
+    """Log-probabilities of all tokens at every position, float32 [B, T, V]."""
+    bound = BoundOwnModel(model, params)
+    visibility = Visibility.of_batch(subtree_end_BT, position_BT, model.layer_windows)
+    return _log_softmax(bound, bound(token_ids_BT, position_BT, visibility))
+
+
+def _logprobs_by_steps(model: OwnModel, params: Any, token_ids_BT: jax.Array) -> jax.Array:
+    """The same by one step of each row."""
+    bound = BoundOwnModel(model, params)
+    return _log_softmax(bound, bound.by_steps(token_ids_BT))
+
+
+def _logprobs_of_walk(
+    model: OwnModel, params: Any, token_ids_S: jax.Array, arrays: WalkArrays, shape: WalkShape
+) -> jax.Array:
+    """Log-probabilities of all tokens after every slot, float32 [S, V]."""
+    bound = BoundOwnModel(model, params)
+    return _log_softmax(bound, walk_rows(bound, token_ids_S, arrays, shape)[0][None])[0]
+
+
+def _log_softmax(bound: BoundOwnModel, hidden_BTD: jax.Array) -> jax.Array:
+    b, t, d = hidden_BTD.shape
+    logits = bound.head().logits(hidden_BTD.reshape(b * t, d))
+    return jax.nn.log_softmax(logits).reshape(b, t, -1)

@@ -1,0 +1,108 @@
+"""Rows with branches through a model that carries a state, inside a compiled program.
+
+Arrives: a user's own model with `state` and `step`, the tokens of some rows, a `Walk` (planning/walks.py) as arrays.
+Leaves: hidden states of all tokens, and the states that are kept.  It deliberately does not know what is scored.
+
+    Q chunks in G groups, S slots of all rows end to end, M states, R lanes of a group, C tokens of a chunk
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from miron_jax.model.own import BoundOwnModel
+from miron_jax.planning.walks import GroupSize, Walk
+
+CPU_SIZES = (GroupSize(1, 32), GroupSize(4, 32), GroupSize(16, 16), GroupSize(64, 4))
+ACCELERATOR_SIZES = (GroupSize(1, 256), GroupSize(4, 256), GroupSize(16, 256), GroupSize(64, 128), GroupSize(256, 32))
+
+
+class WalkShape(NamedTuple):
+    """The static sizes of a walk."""
+
+    sizes: tuple[GroupSize, ...]
+    slots: int  # S
+    num_states: int  # that are used again and again, the empty one first
+    num_kept: int  # states that follow these and are kept
+    num_tokens: int  # of the longest text
+
+    @property
+    def array_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of `Walk`'s arrays with room for the longest walk, and of the number of groups."""
+        return (*((self.slots,),) * 3, (self.slots + 1,), (self.slots,), (1,))
+
+
+class WalkArrays(NamedTuple):
+    """A `Walk` on the device, padded."""
+
+    chunk_slot_Q: jax.Array
+    chunk_from_Q: jax.Array
+    chunk_to_Q: jax.Array
+    group_first_G: jax.Array
+    group_size_G: jax.Array
+    num_groups_1: jax.Array
+
+
+def write_walk(walk: Walk, arrays: Sequence[np.ndarray]) -> None:
+    """Write a walk into zeros of `WalkShape.array_shapes`."""
+    for array, column in zip(arrays, walk, strict=False):
+        array[: len(column)] = column
+    arrays[-1][0] = len(walk.group_size)
+
+
+def states_for(depth: int, sizes: Sequence[GroupSize]) -> int:
+    """States of a program for rows whose longest path has so many segments: a power of two of them, and enough for the
+    widest group."""
+    return (1 << depth.bit_length()) + 2 * max(size.lanes for size in sizes)
+
+
+class _Progress(NamedTuple):
+    group: jax.Array
+    hidden_SD: jax.Array
+    states_M: Any
+
+
+def walk_rows(
+    model: BoundOwnModel, token_ids_S: jax.Array, arrays: WalkArrays, shape: WalkShape
+) -> tuple[jax.Array, Any]:
+    """(float32 hidden states [S, D], or logits; the kept states, with a leading axis).  Slots that no chunk has are 0."""
+    num_groups, num_states = arrays.num_groups_1[0], shape.num_states + shape.num_kept
+    states_M = model.empty_states(num_states, shape.num_tokens)
+    one = jax.tree.map(lambda leaf: leaf[:1], states_M)
+    width = jax.eval_shape(model.advance, one, jnp.zeros((1, 1), jnp.int32))[0].shape[-1]
+
+    def read_group(size: GroupSize, progress: _Progress) -> _Progress:
+        first, end = arrays.group_first_G[progress.group], arrays.group_first_G[progress.group + 1]
+        chunk_R = first + jnp.arange(size.lanes, dtype=jnp.int32)
+        is_chunk_R = chunk_R < end
+        chunk_R = jnp.where(is_chunk_R, chunk_R, first)  # lanes without a chunk read the first one, and drop it
+        ahead_1C = jnp.arange(size.tokens, dtype=jnp.int32)[None]
+        slot_RC = arrays.chunk_slot_Q[chunk_R][:, None] + ahead_1C
+        tokens_RC = token_ids_S[slot_RC]
+        states_R = jax.tree.map(lambda leaf: leaf[arrays.chunk_from_Q[chunk_R]], progress.states_M)
+        hidden_RCD, states_R = model.advance(states_R, tokens_RC)
+        to_R = arrays.chunk_to_Q[chunk_R]
+        to_R = jnp.where(is_chunk_R & (to_R >= 0), to_R, num_states)
+        return _Progress(
+            progress.group + 1,
+            progress.hidden_SD.at[jnp.where(is_chunk_R[:, None], slot_RC, shape.slots)].set(hidden_RCD, mode="drop"),
+            jax.tree.map(lambda all_M, new_R: all_M.at[to_R].set(new_R, mode="drop"), progress.states_M, states_R),
+        )
+
+    def read_groups(progress: _Progress) -> _Progress:
+        # A loop for each size, and no branch between them, which would copy all states.
+        for s, size in enumerate(shape.sizes):
+
+            def goes_on(progress: _Progress, s: int = s) -> jax.Array:
+                return (progress.group < num_groups) & (arrays.group_size_G[progress.group] == s)
+
+            progress = jax.lax.while_loop(goes_on, partial(read_group, size), progress)
+        return progress
+
+    start = _Progress(jnp.int32(0), jnp.zeros((shape.slots, width), jnp.float32), states_M)
+    end = jax.lax.while_loop(lambda progress: progress.group < num_groups, read_groups, start)
+    return end.hidden_SD, jax.tree.map(lambda leaf: leaf[shape.num_states :], end.states_M)
