@@ -184,7 +184,7 @@ def load_params(folder: str | Path, dtype: str = "float32") -> Any:
 
 
 def _name_of(model: OwnModel) -> str:
-    function = model.logits or model.hidden
+    function = model.logits or model.hidden or model.step
     return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', 'function')}"
 
 

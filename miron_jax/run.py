@@ -46,6 +46,7 @@ from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import cost_model, useful_flops
 from miron_jax.model.fingerprint import tokenizer_fingerprint, weights_fingerprint
 from miron_jax.model.own import OwnModel, import_from
+from miron_jax.model.recurrent import is_users
 from miron_jax.model.training_run import Checkpoint, implausible
 from miron_jax.planning.request_batches import RequestBatch, Totals, plan_request_batches
 from miron_jax.runtime.answers import Answers
@@ -239,7 +240,7 @@ class Evaluation:
         check = SelfCheck.of(config, state, self.config.dtype, self.progress)
         with jax.default_matmul_precision("highest"):
             self._num_scored += 1
-            answers = check.probe(model) if isinstance(config, OwnModel) else None
+            answers = check.probe(model) if is_users(config) else None
             if answers is not None and self.hosts.agree(f"scored/{self._num_scored}", is_scored(answers)):
                 self.progress.say(f"step {checkpoint.step} is scored already")
                 return None

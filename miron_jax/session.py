@@ -43,6 +43,7 @@ from miron_jax.model.costs import cost_model
 from miron_jax.model.fingerprint import weights_fingerprint
 from miron_jax.model.own import OwnModel
 from miron_jax.model.own_probe import check_own_model
+from miron_jax.model.recurrent import is_users
 from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS, Totals, plan_request_batches, select
 from miron_jax.runtime.backend import check_backend_flags
 from miron_jax.runtime.devices import Placement, with_auto_axes
@@ -85,7 +86,7 @@ class Session:
         self.model = Model(config_of_model, self.architecture.network, state, placement, config.attention)
         self._store, self._hosts, self._num_calls, self._progress = store, hosts, 0, progress
         with jax.default_matmul_precision("highest"):
-            if isinstance(config_of_model, OwnModel):
+            if is_users(config_of_model):
                 check_own_model(config_of_model, self.model.on_one_device.state, self.check.tolerance)
             self._journal = None if store is None else self._open_journal(store, config.dtype)
             self.forward = Forward(self.model, config.token_budget, progress)

@@ -40,6 +40,7 @@ from miron_jax.model.decoder import abstract
 from miron_jax.model.fingerprint import compile_sums
 from miron_jax.model.own import OwnModel
 from miron_jax.model.own_probe import compile_probe
+from miron_jax.model.recurrent import RecurrentModel, is_users
 from miron_jax.model.sharding import placed_shapes
 from miron_jax.planning.request_batches import RequestBatch, Totals
 from miron_jax.report.topology_table import Program, TopologyPlan, gigabytes
@@ -244,7 +245,7 @@ class _Planner:
             programs = [compile_sums(leaf) for leaf in leaves.values()]
         largest = max(programs, key=_temporaries)
         self._add("fingerprint of a weight", largest, len(jax.tree.leaves(self.model.state)), {}, of_weights=True)
-        if isinstance(self.model.config, OwnModel):
+        if is_users(self.model.config):
             self._add("probe of a model of your own", compile_probe(self.model.config, self.model.state), 4, {})
 
     # Sums
@@ -323,7 +324,8 @@ def _shapes(architecture: Architecture, config: RunConfig, placement: Placement)
     """The weights as shapes, dtypes and shardings."""
     model = architecture.config
     if isinstance(model, OwnModel):
-        params = own_params(model, config, placement)
+        is_known = isinstance(model, RecurrentModel)
+        params = model.shapes(config.dtype) if is_known else own_params(model, config, placement)
         if any(isinstance(getattr(leaf, "sharding", None), NamedSharding) for leaf in jax.tree.leaves(params)):
             raise InputError(
                 "--topology: the factory's params are on a mesh of their own, which is not planned: give shapes"

@@ -215,9 +215,8 @@ def test_as_many_slots_as_texts_fill(tiny: Tiny) -> None:
 def test_small_slots_join_larger_ones_only_where_that_pays(tiny: Tiny) -> None:
     generator = Generator(tiny.model, tiny.tokenizer, slots=8)
     weights = sum(leaf.nbytes for leaf in jax.tree.leaves(tiny.model.state))
-    token_bytes = 2 * 2 * 1 * 8 * 4  # keys and values, layers, key-value heads, head size, bytes
     few = [TextRequest((1,) * 8, 10)] * 2
-    # Two texts of 10 tokens: 10 steps more and a program, or 20 tokens that read larger slots.
+    # Two texts of 10 tokens: 10 steps more and a program, or 20 tokens that read more bytes.
     even = (10 * weights + CPU_PROGRAM) // 20
     assert generator._worth_joining(few, even - 1)
     assert not generator._worth_joining(few, even + 1)

@@ -157,3 +157,29 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
+
+MAMBA: dict[str, Any] = {
+    "vocab_size": 331, "hidden_size": 24, "state_size": 6, "num_hidden_layers": 3, "pad_token_id": 0,
+    "layer_norm_epsilon": 1e-4,
+}  # fmt: skip
+MAMBA2 = MAMBA | {"num_heads": 6, "head_dim": 8, "n_groups": 2, "chunk_size": 16}
+GRIFFIN: dict[str, Any] = {
+    "vocab_size": 331, "hidden_size": 48, "intermediate_size": 60, "num_hidden_layers": 5, "num_attention_heads": 4,
+    "num_key_value_heads": 1, "lru_width": 32, "attention_window_size": 9, "pad_token_id": 0,
+}  # fmt: skip
+# Models that carry a state.
+RECURRENT: dict[str, tuple[str, dict[str, Any]]] = {
+    "mamba": ("Mamba", MAMBA),
+    "mamba-untied-biases": ("Mamba", MAMBA | {
+        "tie_word_embeddings": False, "use_bias": True, "use_conv_bias": False, "conv_kernel": 3, "time_step_rank": 5,
+    }),
+    "falcon_mamba": ("FalconMamba", MAMBA | {"mixer_rms_eps": 1e-3}),
+    "mamba2": ("Mamba2", MAMBA2),
+    "mamba2-tied-limits": ("Mamba2", MAMBA2 | {
+        "tie_word_embeddings": True, "use_bias": True, "time_step_limit": (0.01, 0.5), "n_groups": 1,
+    }),
+    "recurrent_gemma": ("RecurrentGemma", GRIFFIN),
+    "recurrent_gemma-biases": ("RecurrentGemma", GRIFFIN | {
+        "num_key_value_heads": 2, "attention_bias": True, "block_types": ["attention", "recurrent"], "lru_width": None,
+    }),
+}  # fmt: skip

@@ -27,8 +27,9 @@ from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.hf_files import has_tensors
-from miron_jax.model.hf_reader import Put, from_hub, resolve_model
+from miron_jax.model.hf_reader import Put, from_hub, resolve_model, shapes_of
 from miron_jax.model.own import OwnModel, code_fingerprint, is_factory, make_own_model, source_file
+from miron_jax.model.recurrent import RecurrentModel
 from miron_jax.model.remote import folder_at, local_config_files, local_copy
 from miron_jax.model.sharding import put_weight
 from miron_jax.model.training_run import (
@@ -115,9 +116,11 @@ def architecture_of(config: RunConfig, files: ModelFiles) -> Architecture:
         return Architecture(own_model, own_model, tokenizer, own_model.eos_token_ids, code)
     folder = local_config_files(_config_folder(config, files))
     model = from_hf_config(folder)
-    network = abstract(model, jnp.dtype(config.dtype))[0]
     tokenizer = tokenizer_at(config.tokenizer) if config.tokenizer else load_tokenizer(str(folder))
     check_vocabulary(tokenizer, model.vocab_size)
+    if isinstance(model, RecurrentModel):
+        return Architecture(model, model, tokenizer, eos_token_ids(folder), model.description)
+    network = abstract(model, jnp.dtype(config.dtype))[0]
     return Architecture(model, network, tokenizer, eos_token_ids(folder))
 
 
@@ -320,14 +323,17 @@ def load(
     Raises InputError for weights that cannot be read or do not fit the devices' memory.
     """
     try:
-        if not isinstance(architecture.config, OwnModel):
+        model = architecture.config
+        if not isinstance(model, OwnModel) or isinstance(model, RecurrentModel):
             assert checkpoint.folder is not None
-            put = _counted(partial(put_weight, config=architecture.config, placement=placement), architecture, progress)
+            if isinstance(model, RecurrentModel):
+                check_one_copy(config, placement)
+            put = _counted(partial(put_weight, config=model, placement=placement), model, progress)
             with local_copy(checkpoint.folder) as folder:
                 dtype, param_map = jnp.dtype(config.dtype), config.param_map
-                return load_step(folder, architecture.config, dtype, param_map, put, config.params_key)
+                return load_step(folder, model, dtype, param_map, put, config.params_key)
         progress.advance("loading")
-        return _load_own(architecture.config, config, checkpoint, placement)
+        return _load_own(model, config, checkpoint, placement)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
@@ -339,10 +345,9 @@ def load(
         progress.end("loading")
 
 
-def _counted(put: Put, architecture: Architecture, progress: Progress) -> Put:
+def _counted(put: Put, model: ModelConfig | RecurrentModel, progress: Progress) -> Put:
     """`put`, which also tells how many of the model's weights are on the devices."""
-    assert isinstance(architecture.config, ModelConfig)
-    shapes = jax.tree.leaves(abstract(architecture.config, jnp.float32)[1])
+    shapes = jax.tree.leaves(shapes_of(model, jnp.float32))
     placed, total = 0, sum(math.prod(shape.shape) for shape in shapes)
     progress.advance("loading", 0, total, "weights")
 
@@ -356,13 +361,18 @@ def _counted(put: Put, architecture: Architecture, progress: Progress) -> Put:
     return put_and_tell
 
 
-def own_params(own_model: OwnModel, config: RunConfig, placement: Placement) -> Any:
-    """The factory's params, or their shapes.  Raises InputError if there are none, or if the mesh would split them."""
+def check_one_copy(config: RunConfig, placement: Placement) -> None:
+    """Raises InputError for a mesh that splits the weights of a model other than the engine's decoder."""
     if placement.size(*ONE_COPY) > 1:
         raise InputError(
-            f"--model={config.model}: --mesh splits weights by the names that the engine's own decoder has, not those of "
-            "your own model: name data alone, or give the factory's params on a mesh of yours"
+            f"--model={public(config.model)}: --mesh splits weights by the names that the engine's decoder has, not "
+            "those of a recurrent model or of your own: name data alone, or give a factory's params on a mesh of yours"
         )
+
+
+def own_params(own_model: OwnModel, config: RunConfig, placement: Placement) -> Any:
+    """The factory's params, or their shapes.  Raises InputError if there are none, or if the mesh would split them."""
+    check_one_copy(config, placement)
     if own_model.params is None:
         raise InputError(
             f"--model={config.model}: its OwnModel has no params: give them, or their shapes and --checkpoint"

@@ -17,8 +17,11 @@ from miron_jax.model.families import families
 from miron_jax.model.hf_fields import Fields, check_fields
 
 
-def from_hf_config(folder: Path | str) -> ModelConfig:
-    """What the decoder of this folder computes.  Raises InputError for a config.json that is damaged or not supported."""
+def from_hf_config(folder: Path | str) -> Any:
+    """What the model of this folder computes: a ModelConfig of the decoder, or a RecurrentModel.
+
+    Raises InputError for a config.json that is damaged or not supported.
+    """
     path = Path(folder) / "config.json"
     raw = _text_part(path, _read_json(path))
     family = raw.get("model_type")
@@ -32,7 +35,8 @@ def from_hf_config(folder: Path | str) -> ModelConfig:
         )
     check_fields(path, raw)
     config = supported[family].config(Fields(path, family, raw))
-    _check_sizes(path, config)
+    if isinstance(config, ModelConfig):
+        _check_sizes(path, config)
     return config
 
 

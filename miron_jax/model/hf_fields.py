@@ -187,9 +187,20 @@ def _with_transformers_defaults(path: Path, raw: Mapping[str, Any]) -> Any:
     from transformers import CONFIG_MAPPING  # imported here because the import takes a second
 
     try:
-        return CONFIG_MAPPING[raw["model_type"]].from_dict(dict(raw))
+        return CONFIG_MAPPING[raw["model_type"]].from_dict({name: _with_floats(value) for name, value in raw.items()})
     except Exception as error:  # the code that fills in defaults raises errors of any class
         reason = " ".join(str(error).split())
         raise InputError(
             f"{path}: transformers refuses it: {reason:.300}; mend config.json or download it again"
         ) from None
+
+
+def _with_floats(value: Any) -> Any:
+    """The value with infinities as numbers: transformers 5 writes {"__float__": "Infinity"}."""
+    if isinstance(value, list):
+        return [_with_floats(item) for item in value]
+    is_float = isinstance(value, dict) and set(value) == {"__float__"} and value["__float__"] in _SPECIAL
+    return _SPECIAL[value["__float__"]] if is_float else value
+
+
+_SPECIAL = {"Infinity": float("inf"), "-Infinity": float("-inf"), "NaN": float("nan")}

@@ -1,7 +1,7 @@
 """Weights of a Hugging Face folder (or hub id), read without torch.
 
 Arrives: a folder with config.json and safetensors or Flax msgpack, in one file or several.  Leaves: `LoadedModel`, the
-ModelConfig and a state with the structure of `decoder.abstract`.  It deliberately does not know tokenizers, meshes or what
+model's config and a state with the structure of `shapes_of`.  It deliberately does not know tokenizers, meshes or what
 the model computes.
 
 All names and shapes are checked against config.json before the first weight is read.  Then the host reads one leaf at a
@@ -29,6 +29,7 @@ from miron_jax.model.families import tensor_names
 from miron_jax.model.families.naming import HEADS, PREFIXES, Source
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_files import Stored, opened, stored_tensors
+from miron_jax.model.recurrent import RecurrentModel
 
 Put = Callable[[str, np.ndarray], jax.Array]  # leaf name, host array -> the array on its devices
 
@@ -39,8 +40,8 @@ def on_default_device(path: str, host: np.ndarray) -> jax.Array:
 
 
 class LoadedModel(NamedTuple):
-    config: ModelConfig
-    state: Any  # nnx.State of jax.Arrays, with the structure that nnx.split(Decoder) returns
+    config: Any  # ModelConfig or RecurrentModel
+    state: Any  # jax.Arrays with the structure of `shapes_of`: an nnx.State as nnx.split(Decoder) returns, or dicts
 
 
 # Tensors that the decoder recomputes
@@ -55,7 +56,7 @@ def load_hf(
     folder: Path | str,
     dtype: DTypeLike,
     put: Put = on_default_device,
-    config: ModelConfig | None = None,
+    config: ModelConfig | RecurrentModel | None = None,
 ) -> LoadedModel:
     """Read a Hugging Face folder: matrices in `dtype`, norms and biases in float32.
 
@@ -63,7 +64,8 @@ def load_hf(
     that are damaged or do not fit the config.
     """
     folder = Path(folder)
-    config = config or from_hf_config(folder)
+    config = config if config is not None else from_hf_config(folder)
+    assert config is not None
     stored = stored_tensors(folder)
     leaves, treedef = _leaves(folder, config, dtype, stored)
     for leaf in leaves:
@@ -144,12 +146,12 @@ class _Leaf(NamedTuple):
     @property
     def is_stacked(self) -> bool:
         """Whether the first axis is that of layers."""
-        return self.path.startswith("layers/")
+        return self.path.startswith("layers/") or self.source.layers is not None
 
     @property
     def tensor_names(self) -> list[str]:
         """Names in the checkpoint, of the first layer, then the next one, and so on."""
-        layers = range(self.shape[0] if self.is_stacked else 1)
+        layers = self.source.layers or range(self.shape[0] if self.is_stacked else 1)
         return [name for layer in layers for name in self.source.names(layer)]
 
     def check(self, folder: Path, stored: Mapping[str, Stored]) -> None:
@@ -187,7 +189,7 @@ class _Leaf(NamedTuple):
 
 
 def _leaves(
-    folder: Path, config: ModelConfig, dtype: DTypeLike, stored: Mapping[str, Stored]
+    folder: Path, config: ModelConfig | RecurrentModel, dtype: DTypeLike, stored: Mapping[str, Stored]
 ) -> tuple[list[_Leaf], Any]:
     """All leaves of the decoder with their tensors, and the structure of its state.
 
@@ -200,9 +202,14 @@ def _leaves(
         raise _missing(folder, PREFIXES[0] + embedding, stored)
     table = {path: replace(source, name=prefix + source.name) for path, source in table.items()}
     table |= {"head_VD": Source(f"{_head(stored)}.weight"), "head_bias_V": Source(f"{_head(stored)}.bias")}
-    state, treedef = jax.tree_util.tree_flatten_with_path(abstract(config, dtype)[1])
+    state, treedef = jax.tree_util.tree_flatten_with_path(shapes_of(config, dtype))
     named = [(leaf_name(path), leaf) for path, leaf in state]
     return [_Leaf(path, leaf.shape, leaf.dtype, table[path]) for path, leaf in named], treedef
+
+
+def shapes_of(config: ModelConfig | RecurrentModel, dtype: DTypeLike) -> Any:
+    """The model's weights as ShapeDtypeStructs, its matrices in `dtype`."""
+    return config.shapes(dtype) if isinstance(config, RecurrentModel) else abstract(config, dtype)[1]
 
 
 def _head(stored: Mapping[str, Stored]) -> str:
@@ -217,7 +224,9 @@ def _missing(folder: Path, name: str, stored: Mapping[str, Stored]) -> InputErro
     )
 
 
-def _check_unused(folder: Path, config: ModelConfig, stored: Mapping[str, Stored], used: set[str]) -> None:
+def _check_unused(
+    folder: Path, config: ModelConfig | RecurrentModel, stored: Mapping[str, Stored], used: set[str]
+) -> None:
     """Raises InputError for a tensor that no leaf uses and that may change scores."""
     ignored = [_BUFFERS, _VISION] if config.family == "gemma3_text" else [_BUFFERS]
     unused = sorted(
@@ -262,7 +271,7 @@ def _fill(target: np.ndarray, source: Source, stored: Any, shape: tuple[int, ...
     In strips of stored rows: the host never holds a second whole table, and a transposition stays in the cache (three
     times faster at 4096 x 4096 than all at once, measured).
     """
-    if target.ndim == 3:  # experts
+    if target.ndim == 3 and source.transposed:  # experts
         for i, matrix in enumerate(target):
             _fill(matrix, source, stored[i], shape[1:])
         return

@@ -23,6 +23,7 @@ from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import leaf_name
 from miron_jax.model.experts import Kernels
+from miron_jax.model.recurrent import RecurrentModel
 from miron_jax.runtime.devices import EXPERT, FSDP, MODEL, Placement, Tree
 
 _BY_OUTPUT, _BY_INPUT = ("q", "k", "v", "gate", "up"), ("out", "down")
@@ -33,9 +34,11 @@ class LeafSharding(NamedTuple):
     shape: tuple[int, ...]  # with padding
 
 
-def layout_of(path: str, shape: tuple[int, ...], config: ModelConfig, placement: Placement) -> LeafSharding:
-    """Sharding of the leaf that `decoder.leaf_name` names `path`."""
-    if placement.how != "mesh":
+def layout_of(
+    path: str, shape: tuple[int, ...], config: ModelConfig | RecurrentModel, placement: Placement
+) -> LeafSharding:
+    """Sharding of the leaf that `decoder.leaf_name` names `path`; a recurrent model is copied to every device."""
+    if placement.how != "mesh" or isinstance(config, RecurrentModel):
         return LeafSharding(PartitionSpec(), shape)
     *_, linear, leaf = ["", *path.split("/")]
     if path in ("embedding_VD", "head_VD", "head_bias_V"):
@@ -72,7 +75,7 @@ def heads_axis(config: ModelConfig, placement: Placement) -> str | None:
     return MODEL if split and config.num_kv_heads % placement.size(MODEL) == 0 else None
 
 
-def put_weight(path: str, host: np.ndarray, config: ModelConfig, placement: Placement):
+def put_weight(path: str, host: np.ndarray, config: ModelConfig | RecurrentModel, placement: Placement):
     """Copy one leaf to its devices."""
     return placement.put_weight(host, *layout_of(path, host.shape, config, placement))
 

@@ -25,6 +25,7 @@ from miron_jax.model.decoder import leaf_name
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_files import has_tensors
 from miron_jax.model.hf_reader import Put, load_hf, on_default_device
+from miron_jax.model.recurrent import RecurrentModel
 from miron_jax.model.remote import file_version
 
 _STEP_NAME = re.compile(r"((global_?)?(step|checkpoint|ckpt)[-_]?)?(\d+)", re.ASCII)  # 1000, step_1000, checkpoint-1000
@@ -103,19 +104,23 @@ def pick_steps(
 
 def load_step(
     folder: Path,
-    config: ModelConfig,
+    config: ModelConfig | RecurrentModel,
     dtype: DTypeLike,
     param_map: str | None = None,
     put: Put = on_default_device,
     params_key: str | None = None,
 ) -> Any:
-    """Weights of a Decoder from an Orbax checkpoint or a Hugging Face folder; `put` copies each leaf to its devices.
+    """Weights of a model from an Orbax checkpoint or a Hugging Face folder; `put` copies each leaf to its devices.
 
     Raises InputError for weights that are damaged, not finite, or of another model than `config`.
     """
     if _is_orbax(folder):
-        from miron_jax.model.orbax_reader import load_orbax
+        from miron_jax.model.orbax_reader import load_orbax, load_tree
 
+        if isinstance(config, RecurrentModel):
+            state = load_tree(folder, config.shapes(dtype), param_map, params_key)
+            paths, tree = jax.tree_util.tree_flatten_with_path(check_finite(folder, state))
+            return jax.tree.unflatten(tree, [put(leaf_name(path), np.asarray(leaf)) for path, leaf in paths])
         return check_finite(folder, load_orbax(folder, config, dtype, param_map, put, params_key))
     for flag, value in (("param_map", param_map), ("params_key", params_key)):
         if value is not None:

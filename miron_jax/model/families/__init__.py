@@ -6,10 +6,14 @@ Arrives: a model_type.  Leaves: its `Family`.  It deliberately does not name any
 import pkgutil
 from functools import cache
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
 from miron_jax.model.families.naming import Table
+
+if TYPE_CHECKING:
+    from miron_jax.model.recurrent import RecurrentModel
 
 
 @cache
@@ -21,6 +25,6 @@ def families() -> dict[str, Family]:
     return registry
 
 
-def tensor_names(config: ModelConfig) -> Table:
+def tensor_names(config: "ModelConfig | RecurrentModel") -> Table:
     """Leaf -> its tensor, for every leaf that the family can have; a decoder uses those that its config asks for."""
     return families()[config.family].names(config)

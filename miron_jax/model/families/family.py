@@ -4,13 +4,15 @@ Arrives: nothing.  Leaves: `Family`.  It deliberately does not know any particul
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.naming import Table
 from miron_jax.model.hf_fields import Fields
+from miron_jax.model.own import OwnModel
 
 
 class Family(NamedTuple):
-    config: Callable[[Fields], ModelConfig]  # fields of config.json -> what the decoder computes; raises InputError
-    names: Callable[[ModelConfig], Table]  # leaf -> its tensor, for every leaf that the family can have
+    # fields of config.json -> what the decoder, or a recurrent model, computes; raises InputError
+    config: Callable[[Fields], ModelConfig | OwnModel]
+    names: Callable[[Any], Table]  # leaf -> its tensor, for every leaf that the family can have

@@ -4,7 +4,8 @@ Arrives: a ModelConfig.  Leaves: a `Table`, the tensor name and layout of every 
 deliberately does not know files.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -20,6 +21,11 @@ class Source:
     columns: tuple[int, ...] | None = None  # outputs of the stored tensor, in the leaf's order; None: all, unchanged
     width: int = 0  # number of outputs of the stored tensor, where columns are selected
     parts: int = 0  # number of tensors that are the rows of the leaf; 0: one tensor is the whole leaf
+    layers: tuple[int, ...] | None = None  # that the leaf stacks; None: all, if its name begins with layers/
+
+    def of_layers(self, layers: tuple[int, ...]) -> Self:
+        """The same of some layers."""
+        return replace(self, layers=layers)
 
     def stored_shape(self, leaf_shape: tuple[int, ...]) -> tuple[int, ...]:
         """Shape of each stored tensor for one layer's leaf of this shape."""
@@ -38,7 +44,7 @@ Table = dict[str, Source]  # leaf name -> its tensor
 
 HEADS = ("lm_head", "embed_out", "language_model.lm_head")  # names of the head, which takes no prefix
 # Prefixes of all other tensors; a bare model has none.
-PREFIXES = ("model.", "transformer.", "gpt_neox.", "model.language_model.", "language_model.model.", "")
+PREFIXES = ("model.", "transformer.", "gpt_neox.", "backbone.", "model.language_model.", "language_model.model.", "")
 
 
 def linear(leaf: str, tensor: str, transposed: bool = True, columns: np.ndarray | None = None, width: int = 0) -> Table:

@@ -1,0 +1,136 @@
+"""Mamba 1 and Falcon Mamba: how config.json is read, the names of the tensors, and what a layer computes.
+
+Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does not know files.
+
+Gu and Dao, 2023 (arXiv 2312.00752), section 3; Falcon Mamba (arXiv 2410.05355) also norms B, C and the time step.
+I channels, N states of a channel, R rank of the time step; other letters as in recurrent.py.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from miron_jax.model.families.family import Family
+from miron_jax.model.families.naming import Source, Table, linear
+from miron_jax.model.families.reading import activation
+from miron_jax.model.hf_fields import Fields
+from miron_jax.model.modules import ACTIVATE
+from miron_jax.model.recurrent import (
+    RecurrentModel,
+    causal_conv,
+    conv_names,
+    conv_shapes,
+    head_weight,
+    linear_shapes,
+    names_of,
+    rms_norm,
+    step_of_layers,
+    tree_of,
+    zeros,
+)
+from miron_jax.model.recurrent import linear as matmul
+
+USED = (
+    "vocab_size hidden_size state_size num_hidden_layers layer_norm_epsilon expand intermediate_size conv_kernel use_bias "
+    "use_conv_bias hidden_act residual_in_fp32 time_step_rank time_step_scale time_step_min time_step_max "
+    "time_step_init_scheme time_step_floor rescale_prenorm_residual use_mambapy use_associative_scan tie_word_embeddings "
+)
+
+
+class _Sizes(NamedTuple):
+    num_layers: int
+    channels: int
+    states: int
+    rank: int
+    conv: int
+    norm_eps: float
+    activation: str
+    mixer_norm_eps: float | None  # Falcon's; None: B, C and the time step are not normed
+
+
+def _model(fields: Fields, more: str = "") -> RecurrentModel:
+    fields.allow_only(USED + more)
+    sizes = _Sizes(
+        fields["num_hidden_layers"],
+        fields["intermediate_size"],
+        fields["state_size"],
+        fields["time_step_rank"],
+        fields["conv_kernel"],
+        fields["layer_norm_epsilon"],
+        activation(fields, "hidden_act"),
+        fields["mixer_rms_eps"] if more else None,
+    )
+    vocab, width, tied = fields["vocab_size"], fields["hidden_size"], fields["tie_word_embeddings"]
+    layers, channels, states, rank = sizes[:4]
+    bias = fields["use_bias"]
+    shapes = {
+        "embedding_VD": (vocab, width),
+        "final_norm/weight": (width,),
+        "layers/norm/weight": (layers, width),
+        **linear_shapes("layers/in", layers, width, 2 * channels, bias),
+        **conv_shapes("layers/conv", layers, channels, sizes.conv, fields["use_conv_bias"]),
+        **linear_shapes("layers/x", layers, channels, rank + 2 * states, False),
+        **linear_shapes("layers/dt", layers, rank, channels, True),
+        "layers/A_log_IN": (layers, channels, states),
+        "layers/D_I": (layers, channels),
+        **linear_shapes("layers/out", layers, channels, width, bias),
+        **({} if tied else {"head_VD": (vocab, width)}),
+    }
+    return RecurrentModel(
+        vocab,
+        head=head_weight,
+        params=tree_of(shapes),
+        state=lambda params, num_tokens: {
+            "conv": zeros(layers, sizes.conv - 1, channels),
+            "ssm": zeros(layers, channels, states),
+        },
+        step=step_of_layers(partial(_mixer, sizes), sizes.norm_eps),
+        family=fields.family,
+        names=_names(),
+        tied_head=tied,
+        description=repr((fields.family, sizes, shapes)),
+    )
+
+
+def _names() -> Table:
+    return {
+        "embedding_VD": Source("embeddings.weight"),
+        "final_norm/weight": Source("norm_f.weight"),
+        "layers/norm/weight": Source("layers.{}.norm.weight"),
+        **linear("layers/in", "layers.{}.mixer.in_proj"),
+        **conv_names("layers/conv", "layers.{}.mixer.conv1d"),
+        **linear("layers/x", "layers.{}.mixer.x_proj"),
+        **linear("layers/dt", "layers.{}.mixer.dt_proj"),
+        "layers/A_log_IN": Source("layers.{}.mixer.A_log"),
+        "layers/D_I": Source("layers.{}.mixer.D"),
+        **linear("layers/out", "layers.{}.mixer.out_proj"),
+    }
+
+
+def _mixer(sizes: _Sizes, weights: Any, before: Any, x_TD: jax.Array) -> tuple[jax.Array, Any]:
+    x_TI, gate_TI = jnp.split(matmul(weights["in"], x_TD), 2, axis=-1)
+    x_TI, conv = causal_conv(weights["conv"], before["conv"], x_TI)
+    x_TI = ACTIVATE[sizes.activation](x_TI)
+    parts = jnp.split(matmul(weights["x"], x_TI), (sizes.rank, sizes.rank + sizes.states), axis=-1)
+    if sizes.mixer_norm_eps is not None:
+        parts = [rms_norm(part, sizes.mixer_norm_eps) for part in parts]
+    rank_TR, b_TN, c_TN = parts
+    dt_TI = jax.nn.softplus(matmul(weights["dt"], rank_TR))
+    a_IN = -jnp.exp(weights["A_log_IN"])
+
+    def token(h_IN: jax.Array, of_token: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+        x_I, dt_I, b_N, c_N = of_token
+        h_IN = jnp.exp(dt_I[:, None] * a_IN) * h_IN + (dt_I * x_I)[:, None] * b_N[None]
+        return h_IN, (h_IN * c_N[None]).sum(axis=-1)
+
+    h_IN, y_TI = jax.lax.scan(token, before["ssm"], (x_TI, dt_TI, b_TN, c_TN))
+    y_TI = (y_TI + x_TI * weights["D_I"][None]) * jax.nn.silu(gate_TI)
+    return matmul(weights["out"], y_TI), {"conv": conv, "ssm": h_IN}
+
+
+FAMILIES = {
+    "mamba": Family(_model, names_of),
+    "falcon_mamba": Family(partial(_model, more="mixer_rms_eps"), names_of),
+}

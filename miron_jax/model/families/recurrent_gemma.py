@@ -1,0 +1,254 @@
+"""RecurrentGemma (Griffin): how config.json is read, the names of the tensors, and what a layer computes.
+
+Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does not know files.
+
+De et al., 2024 (arXiv 2402.19427), section 2: two layers in three mix tokens by a gated linear recurrence, the others by
+attention over the last tokens.  W width of the recurrence, N query heads, K key-value heads, H head, S tokens of the cache;
+other letters as in recurrent.py.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from miron_jax.model.config import Rope
+from miron_jax.model.families.family import Family
+from miron_jax.model.families.naming import Source, Table, linear
+from miron_jax.model.families.reading import activation, head_size, ropes
+from miron_jax.model.hf_fields import Fields
+from miron_jax.model.modules import ACTIVATE
+from miron_jax.model.own import Head
+from miron_jax.model.recurrent import (
+    RecurrentModel,
+    causal_conv,
+    conv_names,
+    conv_shapes,
+    embedded,
+    head_weight,
+    linear_recurrence,
+    linear_shapes,
+    names_of,
+    rms_norm,
+    tree_of,
+    zeros,
+)
+from miron_jax.model.recurrent import linear as matmul
+from miron_jax.model.rotation import rotate, rotation_of
+
+USED = (
+    "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim lru_width "
+    "attention_window_size conv1d_width logits_soft_cap rms_norm_eps hidden_activation rope_parameters rope_theta "
+    "partial_rotary_factor block_types attention_bias w_init_variance_scale final_w_init_variance_scale "
+    "embeddings_scale_by_sqrt_dim tie_word_embeddings"
+)
+DECAY = 8.0  # the paper's c, section 2.4
+
+
+class _Sizes(NamedTuple):
+    kinds: tuple[str, ...]  # of each layer
+    width: int
+    recurrence: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    window: int
+    conv: int
+    norm_eps: float
+    activation: str
+    rope: Rope
+
+    def layers(self, kind: str) -> tuple[int, ...]:
+        return tuple(i for i, each in enumerate(self.kinds) if each == kind)
+
+
+def _model(fields: Fields) -> RecurrentModel:
+    fields.allow_only(USED)
+    kinds = tuple((list(fields["block_types"]) * fields["num_hidden_layers"])[: fields["num_hidden_layers"]])
+    if not kinds or not set(kinds) <= {"recurrent", "attention"}:
+        raise fields.refuse("block_types", fields["block_types"], "a list of 'recurrent' and 'attention'")
+    if fields.raw.get("embeddings_scale_by_sqrt_dim") is False:
+        raise fields.refuse("embeddings_scale_by_sqrt_dim", False, "true, which transformers always does,")
+    sizes = _Sizes(
+        kinds,
+        fields["hidden_size"],
+        fields["lru_width"],
+        fields["num_attention_heads"],
+        fields["num_key_value_heads"],
+        head_size(fields, "hidden_size", "num_attention_heads"),
+        fields["attention_window_size"],
+        fields["conv1d_width"],
+        fields["rms_norm_eps"],
+        activation(fields, "hidden_activation"),
+        ropes(fields, head_size(fields, "hidden_size", "num_attention_heads"), ("partial_rotary_factor",))[0],
+    )
+    head_size(fields, "lru_width", "num_attention_heads")
+    if sizes.heads % sizes.kv_heads:
+        raise fields.refuse("num_key_value_heads", sizes.kv_heads, f"a divisor of {sizes.heads} heads")
+    vocab, tied, cap = fields["vocab_size"], fields["tie_word_embeddings"], fields["logits_soft_cap"]
+    shapes = _shapes(fields, sizes) | ({} if tied else {"head_VD": (vocab, sizes.width)})
+    return RecurrentModel(
+        vocab,
+        head=lambda params: Head(head_weight(params), softcap=cap),
+        params=tree_of(shapes),
+        state=partial(_state, sizes),
+        step=partial(_step, sizes),
+        family=fields.family,
+        names=_names(sizes),
+        tied_head=tied,
+        description=repr((fields.family, sizes, shapes, cap)),
+    )
+
+
+def _shapes(fields: Fields, sizes: _Sizes) -> dict[str, tuple[int, ...]]:
+    layers, width, wide = len(sizes.kinds), sizes.width, sizes.heads * sizes.head_dim
+    attending, recurring = len(sizes.layers("attention")), len(sizes.layers("recurrent"))
+    inner, narrow, bias = fields["intermediate_size"] // 2, sizes.kv_heads * sizes.head_dim, fields["attention_bias"]
+    block = sizes.recurrence // sizes.heads
+    gate = (recurring, sizes.heads, block)
+    attention = {
+        **linear_shapes("attention/q", attending, width, wide, bias),
+        **linear_shapes("attention/k", attending, width, narrow, bias),
+        **linear_shapes("attention/v", attending, width, narrow, bias),
+        **linear_shapes("attention/out", attending, wide, width, True),
+    }
+    recurrent = {
+        **linear_shapes("recurrent/y", recurring, width, sizes.recurrence, True),
+        **linear_shapes("recurrent/x", recurring, width, sizes.recurrence, True),
+        **linear_shapes("recurrent/out", recurring, sizes.recurrence, width, True),
+        **conv_shapes("recurrent/conv", recurring, sizes.recurrence, sizes.conv),
+        "recurrent/decay_W": (recurring, sizes.recurrence),
+        **{f"recurrent/{name}_gate/weight": (*gate, block) for name in ("input", "decay")},
+        **{f"recurrent/{name}_gate/bias": gate for name in ("input", "decay")},
+    }
+    return {
+        "embedding_VD": (fields["vocab_size"], width),
+        "final_norm/weight": (width,),
+        "layers/mixer_norm/weight": (layers, width),
+        "layers/mlp_norm/weight": (layers, width),
+        **linear_shapes("layers/gate", layers, width, inner, True),
+        **linear_shapes("layers/up", layers, width, inner, True),
+        **linear_shapes("layers/down", layers, inner, width, True),
+        **(attention if attending else {}),
+        **(recurrent if recurring else {}),
+    }
+
+
+def _names(sizes: _Sizes) -> Table:
+    block, rg_lru = "layers.{}.temporal_block", "layers.{}.temporal_block.rg_lru"
+    gates = {"input": "input_gate", "decay": "recurrent_gate"}
+    attention = {
+        **{name: source for x in "qkv" for name, source in linear(f"attention/{x}", f"{block}.{x}_proj").items()},
+        **linear("attention/out", f"{block}.o_proj"),
+    }
+    recurrent = {
+        **{name: source for x in "yx" for name, source in linear(f"recurrent/{x}", f"{block}.linear_{x}").items()},
+        **linear("recurrent/out", f"{block}.linear_out"),
+        **conv_names("recurrent/conv", f"{block}.conv_1d"),
+        "recurrent/decay_W": Source(f"{rg_lru}.recurrent_param"),
+        **{f"recurrent/{name}_gate/weight": Source(f"{rg_lru}.{gates[name]}_weight") for name in gates},
+        **{f"recurrent/{name}_gate/bias": Source(f"{rg_lru}.{gates[name]}_bias") for name in gates},
+    }
+    mlp = {f"layers/{name}": f"layers.{{}}.mlp_block.{name}_proj" for name in ("gate", "up", "down")}
+    return {
+        "embedding_VD": Source("embed_tokens.weight"),
+        "final_norm/weight": Source("final_norm.weight"),
+        "layers/mixer_norm/weight": Source("layers.{}.temporal_pre_norm.weight"),
+        "layers/mlp_norm/weight": Source("layers.{}.channel_pre_norm.weight"),
+        **{name: source for leaf, tensor in mlp.items() for name, source in linear(leaf, tensor).items()},
+        **{name: source.of_layers(sizes.layers("attention")) for name, source in attention.items()},
+        **{name: source.of_layers(sizes.layers("recurrent")) for name, source in recurrent.items()},
+    }
+
+
+def _state(sizes: _Sizes, params: Any, num_tokens: int) -> Any:
+    attending, recurring = len(sizes.layers("attention")), len(sizes.layers("recurrent"))
+    cache = jnp.zeros((attending, 2, num_tokens, sizes.kv_heads, sizes.head_dim), params["embedding_VD"].dtype)
+    return {
+        "count": jnp.int32(0),
+        "key_value": cache,
+        "conv": zeros(recurring, sizes.conv - 1, sizes.recurrence),
+        "hidden": zeros(recurring, sizes.recurrence),
+    }
+
+
+def _step(sizes: _Sizes, params: Any, state: Any, token_ids_T: jax.Array) -> tuple[jax.Array, Any]:
+    act, dtype = ACTIVATE[sizes.activation], params["embedding_VD"].dtype
+    # As in the published code: a constant in bfloat16.
+    x_TD = embedded(params, token_ids_T) * jnp.asarray(sizes.width**0.5, jnp.bfloat16).astype(jnp.float32)
+    position_T = state["count"] + jnp.arange(len(token_ids_T), dtype=jnp.int32)
+    key_value, conv, hidden = [], [], []
+    for i, kind in enumerate(sizes.kinds):
+        index = sizes.layers(kind).index(i)
+        common, weights = _of_layer(params["layers"], i), _of_layer(params[kind], index)
+        normed_TD = _norm(sizes, common["mixer_norm"], x_TD)
+        if kind == "attention":
+            y_TD, kept = _attention(sizes, weights, state["key_value"][index], position_T, normed_TD, dtype)
+            key_value.append(kept)
+        else:
+            before = state["conv"][index], state["hidden"][index]
+            y_TD, after = _recurrence(sizes, weights, before, position_T, normed_TD)
+            conv.append(after[0])
+            hidden.append(after[1])
+        x_TD = x_TD + y_TD
+        normed_TD = _norm(sizes, common["mlp_norm"], x_TD)
+        x_TD = x_TD + matmul(common["down"], act(matmul(common["gate"], normed_TD)) * matmul(common["up"], normed_TD))
+    state = {
+        "count": state["count"] + len(token_ids_T),
+        "key_value": jnp.stack(key_value) if key_value else state["key_value"],
+        "conv": jnp.stack(conv) if conv else state["conv"],
+        "hidden": jnp.stack(hidden) if hidden else state["hidden"],
+    }
+    return _norm(sizes, params["final_norm"], x_TD), state
+
+
+def _of_layer(weights: Any, index: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[index], weights)
+
+
+def _norm(sizes: _Sizes, weights: Any, x_TD: jax.Array) -> jax.Array:
+    return rms_norm(x_TD, sizes.norm_eps) * (1.0 + weights["weight"])[None]
+
+
+def _attention(
+    sizes: _Sizes, weights: Any, cache: jax.Array, position_T: jax.Array, x_TD: jax.Array, dtype: Any
+) -> tuple[jax.Array, jax.Array]:
+    """(output, keys and values [2, S, K, H] with those of the new tokens)."""
+    rotation = rotation_of((sizes.rope,), position_T[None], None)
+    q_TNH, k_TKH, v_TKH = (matmul(weights[name], x_TD).reshape(len(x_TD), -1, sizes.head_dim) for name in "qkv")
+    q_TNH, k_TKH = (rotate(x[None], rotation, None)[0] for x in (q_TNH, k_TKH))
+    new = jnp.stack([k_TKH, v_TKH]).astype(dtype)
+    cache = jax.lax.dynamic_update_slice_in_dim(cache, new, position_T[0], axis=1)
+    q_TKGH = (q_TNH * sizes.head_dim**-0.5).astype(dtype).reshape(len(x_TD), sizes.kv_heads, -1, sizes.head_dim)
+    key_SKH, value_SKH = cache
+    logits_KGTS = jnp.einsum("tkgh,skh->kgts", q_TKGH, key_SKH, preferred_element_type=jnp.float32)
+    back_TS = position_T[:, None] - jnp.arange(key_SKH.shape[0], dtype=jnp.int32)[None]
+    is_seen_TS = (back_TS >= 0) & (back_TS < sizes.window)
+    weight_KGTS = jax.nn.softmax(jnp.where(is_seen_TS[None, None], logits_KGTS, -jnp.inf), axis=-1).astype(dtype)
+    seen_TKGH = jnp.einsum("kgts,skh->tkgh", weight_KGTS, value_SKH, preferred_element_type=jnp.float32)
+    return matmul(weights["out"], seen_TKGH.reshape(len(x_TD), -1)), cache
+
+
+def _recurrence(
+    sizes: _Sizes, weights: Any, before: tuple[jax.Array, jax.Array], position_T: jax.Array, x_TD: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    """(output, the last inputs of the convolution and the hidden state [W])."""
+    y_TW = ACTIVATE[sizes.activation](matmul(weights["y"], x_TD))
+    x_TW, conv = causal_conv(weights["conv"], before[0], matmul(weights["x"], x_TD))
+    x_TNW = x_TW.reshape(len(x_TD), sizes.heads, -1)
+
+    def gate(name: str) -> jax.Array:
+        of_heads = jnp.einsum("tni,nio->tno", x_TNW, weights[name]["weight"]) + weights[name]["bias"][None]
+        return jax.nn.sigmoid(of_heads.reshape(x_TW.shape))
+
+    log_decay_TW = -DECAY * gate("decay_gate") * jax.nn.softplus(weights["decay_W"])[None]
+    # A text's first token goes in whole; later ones are scaled so that the state keeps its size.
+    scale_TW = jnp.where((position_T == 0)[:, None], 1.0, jnp.sqrt(-jnp.expm1(2.0 * log_decay_TW)))
+    input_TW = x_TW * gate("input_gate") * scale_TW
+    decay_TW, hidden_TW = linear_recurrence((jnp.exp(log_decay_TW), input_TW))
+    hidden_TW = hidden_TW + decay_TW * before[1][None]
+    return matmul(weights["out"], hidden_TW * y_TW), (conv, hidden_TW[-1])
+
+
+FAMILIES = {"recurrent_gemma": Family(_model, names_of)}

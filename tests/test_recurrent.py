@@ -1,0 +1,134 @@
+"""Mamba 1 and 2, Falcon Mamba and RecurrentGemma against torch, one text whole and many texts by shared states."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from miron_jax.engine.forward import Forward
+from miron_jax.engine.generate import Generator
+from miron_jax.engine.model import Model
+from miron_jax.engine.scores import score_request_batches
+from miron_jax.engine.self_check import TOLERANCE, SelfCheck
+from miron_jax.engine.text_requests import TextRequest
+from miron_jax.errors import InputError
+from miron_jax.model.costs import cost_model
+from miron_jax.model.hf_config import from_hf_config
+from miron_jax.model.hf_reader import load_hf
+from miron_jax.model.own_probe import check_own_model
+from miron_jax.planning.request_batches import Totals
+from miron_jax.tokens.tokenizers import load_tokenizer
+from tests.own_models import some_requests
+from tests.test_model_parity import save_tiny
+from tests.tiny_families import RECURRENT
+from tests.tiny_model import make_tokenizer
+from tests.tolerances import BFLOAT16, TOKEN
+
+VOCAB = 331
+
+
+@pytest.fixture(scope="module", params=RECURRENT)
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    folder = tmp_path_factory.mktemp(request.param)
+    torch_model = save_tiny(folder, *RECURRENT[request.param])
+    return folder, torch_model
+
+
+def loaded(folder: Path, dtype: str = "float32") -> Model:
+    config, state = load_hf(folder, jnp.dtype(dtype))
+    return Model(config, config, state)
+
+
+def torch_logprobs(torch_model: Any, row: np.ndarray) -> np.ndarray:
+    """[T, V]; without torch's cache, in which a row of one token of RecurrentGemma fails (transformers 5.24)."""
+    torch = pytest.importorskip("torch")
+    with torch.no_grad():
+        logits = torch_model(torch.tensor(np.asarray(row, np.int64)[None]), use_cache=False).logits
+    return torch.log_softmax(logits.double(), dim=-1).numpy()[0]
+
+
+def one_by_one(torch_model: Any, requests: Any) -> list[np.ndarray]:
+    """Torch, one request a call."""
+    found = []
+    for ids, start in requests:
+        logprob = torch_logprobs(torch_model, ids[:-1]) if start < len(ids) else np.zeros(0)
+        found.append(logprob[np.arange(start - 1, len(ids) - 1), ids[start:]] if start < len(ids) else logprob)
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_scores_are_those_of_torch(saved: tuple[Path, Any], dtype: str) -> None:
+    folder, torch_model = saved
+    model, requests = loaded(folder, dtype), some_requests()
+    forward, check, totals = Forward(model, token_budget=300), SelfCheck.of(model.config, model.state, dtype), Totals()
+    with jax.default_matmul_precision("highest"):
+        [scores] = score_request_batches([requests], forward, cost_model(model.config), totals, check)
+    largest = TOKEN if dtype == "float32" else BFLOAT16
+    for score, expected in zip(scores, one_by_one(torch_model, requests), strict=True):
+        np.testing.assert_allclose(score.logprob, expected, rtol=0, atol=largest)
+    assert check.requests >= 8
+    assert totals.plain_tokens > 2 * totals.unique_tokens
+
+
+def test_texts_are_those_of_torch(saved: tuple[Path, Any], tmp_path: Path) -> None:
+    folder, torch_model = saved
+    make_tokenizer(tmp_path)
+    generator = Generator(loaded(folder), load_tokenizer(str(tmp_path)), slots=3)
+    rng = np.random.default_rng(0)
+    stem = rng.integers(1, 300, 30).tolist()
+    prompts = [stem[:1], stem[:11], stem, [*stem, 7, 8]]
+    texts = generator.run([TextRequest(tuple(ids), 6 + i) for i, ids in enumerate(prompts)])
+    for ids, text in zip(prompts, texts, strict=True):
+        row = list(ids)
+        for token in text.token_ids:
+            logprobs = torch_logprobs(torch_model, np.asarray(row))[-1]
+            assert logprobs[token] > logprobs.max() - TOKEN, "two tokens may be level within rounding"
+            row.append(token)
+
+
+def test_a_family_keeps_the_contract_of_own_models(saved: tuple[Path, Any]) -> None:
+    model = loaded(saved[0])
+    with jax.default_matmul_precision("highest"):
+        check_own_model(model.config, model.state, TOLERANCE["float32"])  # type: ignore[arg-type]
+
+
+def test_equal_configs_are_one_model(saved: tuple[Path, Any]) -> None:
+    """So that a run's steps share their programs."""
+    first, second = from_hf_config(saved[0]), from_hf_config(saved[0])
+    assert first == second
+    assert hash(first) == hash(second)
+    config = json.loads((saved[0] / "config.json").read_text())
+    (saved[0] / "config.json").write_text(json.dumps(config | {"vocab_size": 332}))
+    assert from_hf_config(saved[0]) != first
+    (saved[0] / "config.json").write_text(json.dumps(config))
+
+
+WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
+    "an unknown field": ("mamba", {"gate_scale": 2.0}, "field 'gate_scale' = 2.0 is not known"),
+    "another width": ("mamba", {"state_size": 5}, "shape .* config.json expects"),
+    "more layers": ("mamba", {"num_hidden_layers": 4}, "no tensor backbone.layers.3"),
+    "fewer layers": (
+        "mamba",
+        {"num_hidden_layers": 2},
+        "tensors that a mamba model of this config.json has no place for",
+    ),
+    "heads and expand": ("mamba2", {"head_dim": 5}, "head_dim|must equal"),
+    "groups": ("mamba2", {"n_groups": 4}, "n_groups is 4, expected a divisor of num_heads = 6"),
+    "a kind of block": ("recurrent_gemma", {"block_types": ["recurrent", "x"]}, "block_types"),
+    "key-value heads": ("recurrent_gemma", {"num_key_value_heads": 3}, "a divisor of 4 heads"),
+    "another activation": ("falcon_mamba", {"hidden_act": "tanh"}, "hidden_act is 'tanh', expected one of"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_config_that_does_not_fit_is_refused(name: str, tmp_path: Path) -> None:
+    family, changes, words = WRONG[name]
+    save_tiny(tmp_path, *RECURRENT[family])
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(InputError, match=words):
+        load_hf(tmp_path, jnp.float32)
