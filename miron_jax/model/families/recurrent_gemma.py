@@ -48,6 +48,7 @@ DECAY = 8.0  # the paper's c, section 2.4
 
 class _Sizes(NamedTuple):
     kinds: tuple[str, ...]  # of each layer
+    period: int  # layers from which on the kinds repeat
     width: int
     recurrence: int
     heads: int
@@ -72,6 +73,7 @@ def _model(fields: Fields) -> RecurrentModel:
         raise fields.refuse("embeddings_scale_by_sqrt_dim", False, "true, which transformers always does,")
     sizes = _Sizes(
         kinds,
+        len(fields["block_types"]),
         fields["hidden_size"],
         fields["lru_width"],
         fields["num_attention_heads"],
@@ -174,37 +176,56 @@ def _state(sizes: _Sizes, params: Any, num_tokens: int) -> Any:
 
 
 def _step(sizes: _Sizes, params: Any, state: Any, token_ids_T: jax.Array) -> tuple[jax.Array, Any]:
-    act, dtype = ACTIVATE[sizes.activation], params["embedding_VD"].dtype
     # As in the published code: a constant in bfloat16.
     x_TD = embedded(params, token_ids_T) * jnp.asarray(sizes.width**0.5, jnp.bfloat16).astype(jnp.float32)
-    position_T = state["count"] + jnp.arange(len(token_ids_T), dtype=jnp.int32)
-    key_value, conv, hidden = [], [], []
-    for i, kind in enumerate(sizes.kinds):
-        index = sizes.layers(kind).index(i)
-        common, weights = _of_layer(params["layers"], i), _of_layer(params[kind], index)
-        normed_TD = _norm(sizes, common["mixer_norm"], x_TD)
-        if kind == "attention":
-            y_TD, kept = _attention(sizes, weights, state["key_value"][index], position_T, normed_TD, dtype)
-            key_value.append(kept)
-        else:
-            before = state["conv"][index], state["hidden"][index]
-            y_TD, after = _recurrence(sizes, weights, before, position_T, normed_TD)
-            conv.append(after[0])
-            hidden.append(after[1])
-        x_TD = x_TD + y_TD
-        normed_TD = _norm(sizes, common["mlp_norm"], x_TD)
-        x_TD = x_TD + matmul(common["down"], act(matmul(common["gate"], normed_TD)) * matmul(common["up"], normed_TD))
-    state = {
-        "count": state["count"] + len(token_ids_T),
-        "key_value": jnp.stack(key_value) if key_value else state["key_value"],
-        "conv": jnp.stack(conv) if conv else state["conv"],
-        "hidden": jnp.stack(hidden) if hidden else state["hidden"],
-    }
-    return _norm(sizes, params["final_norm"], x_TD), state
+    count, length = state["count"], len(token_ids_T)
+    position_T = count + jnp.arange(length, dtype=jnp.int32)
+    # One compiled body serves all whole periods of kinds.
+    num_periods, size = len(sizes.kinds) // sizes.period, sizes.period
+
+    def period(carry: tuple[jax.Array, Any], i: jax.Array) -> tuple[tuple[jax.Array, Any], None]:
+        for j, kind in enumerate(sizes.kinds[:size]):
+            of_kind = sizes.kinds[:size].count(kind) * i + sizes.kinds[:j].count(kind)
+            carry = _layer(sizes, params, kind, size * i + j, of_kind, position_T, *carry)
+        return carry, None
+
+    with jax.named_scope("layers"):
+        carry, _ = jax.lax.scan(period, (x_TD, state), jnp.arange(num_periods, dtype=jnp.int32))
+        for layer, kind in list(enumerate(sizes.kinds))[num_periods * size :]:
+            index = jnp.int32(layer), jnp.int32(sizes.kinds[:layer].count(kind))
+            carry = _layer(sizes, params, kind, *index, position_T, *carry)
+    x_TD, state = carry
+    return _norm(sizes, params["final_norm"], x_TD), state | {"count": count + length}
 
 
-def _of_layer(weights: Any, index: int) -> Any:
-    return jax.tree.map(lambda leaf: leaf[index], weights)
+def _layer(
+    sizes: _Sizes,
+    params: Any,
+    kind: str,
+    layer: jax.Array,
+    of_kind: jax.Array,
+    position_T: jax.Array,
+    x_TD: jax.Array,
+    state: Any,
+) -> tuple[jax.Array, Any]:
+    """(outputs, state) of a layer, the number `of_kind` among those of its kind."""
+    act, common, weights = ACTIVATE[sizes.activation], _at(params["layers"], layer), _at(params[kind], of_kind)
+    normed_TD = _norm(sizes, common["mixer_norm"], x_TD)
+    mixer: Any
+    names: tuple[str, ...]
+    mixer, names = (_attention, ("key_value",)) if kind == "attention" else (_recurrence, ("conv", "hidden"))
+    before = [_at(state[name], of_kind) for name in names]
+    y_TD, *after = mixer(sizes, weights, *before, position_T, normed_TD)
+    for name, new in zip(names, after, strict=True):
+        state = state | {name: jax.lax.dynamic_update_index_in_dim(state[name], new, of_kind, 0)}
+    x_TD = x_TD + y_TD
+    normed_TD = _norm(sizes, common["mlp_norm"], x_TD)
+    x_TD = x_TD + matmul(common["down"], act(matmul(common["gate"], normed_TD)) * matmul(common["up"], normed_TD))
+    return x_TD, state
+
+
+def _at(weights: Any, index: jax.Array) -> Any:
+    return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), weights)
 
 
 def _norm(sizes: _Sizes, weights: Any, x_TD: jax.Array) -> jax.Array:
@@ -212,9 +233,10 @@ def _norm(sizes: _Sizes, weights: Any, x_TD: jax.Array) -> jax.Array:
 
 
 def _attention(
-    sizes: _Sizes, weights: Any, cache: jax.Array, position_T: jax.Array, x_TD: jax.Array, dtype: Any
+    sizes: _Sizes, weights: Any, cache: jax.Array, position_T: jax.Array, x_TD: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """(output, keys and values [2, S, K, H] with those of the new tokens)."""
+    dtype = cache.dtype
     rotation = rotation_of((sizes.rope,), position_T[None], None)
     q_TNH, k_TKH, v_TKH = (matmul(weights[name], x_TD).reshape(len(x_TD), -1, sizes.head_dim) for name in "qkv")
     q_TNH, k_TKH = (rotate(x[None], rotation, None)[0] for x in (q_TNH, k_TKH))
@@ -231,11 +253,11 @@ def _attention(
 
 
 def _recurrence(
-    sizes: _Sizes, weights: Any, before: tuple[jax.Array, jax.Array], position_T: jax.Array, x_TD: jax.Array
-) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    """(output, the last inputs of the convolution and the hidden state [W])."""
+    sizes: _Sizes, weights: Any, before_KW: jax.Array, hidden_W: jax.Array, position_T: jax.Array, x_TD: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(output, the last inputs of the convolution, the hidden state [W])."""
     y_TW = ACTIVATE[sizes.activation](matmul(weights["y"], x_TD))
-    x_TW, conv = causal_conv(weights["conv"], before[0], matmul(weights["x"], x_TD))
+    x_TW, conv = causal_conv(weights["conv"], before_KW, matmul(weights["x"], x_TD))
     x_TNW = x_TW.reshape(len(x_TD), sizes.heads, -1)
 
     def gate(name: str) -> jax.Array:
@@ -247,8 +269,8 @@ def _recurrence(
     scale_TW = jnp.where((position_T == 0)[:, None], 1.0, jnp.sqrt(-jnp.expm1(2.0 * log_decay_TW)))
     input_TW = x_TW * gate("input_gate") * scale_TW
     decay_TW, hidden_TW = linear_recurrence((jnp.exp(log_decay_TW), input_TW))
-    hidden_TW = hidden_TW + decay_TW * before[1][None]
-    return matmul(weights["out"], hidden_TW * y_TW), (conv, hidden_TW[-1])
+    hidden_TW = hidden_TW + decay_TW * hidden_W[None]
+    return matmul(weights["out"], hidden_TW * y_TW), conv, hidden_TW[-1]
 
 
 FAMILIES = {"recurrent_gemma": Family(_model, names_of)}
