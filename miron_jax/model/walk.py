@@ -17,8 +17,9 @@ import numpy as np
 from miron_jax.model.own import BoundOwnModel
 from miron_jax.planning.walks import GroupSize, Walk
 
-CPU_SIZES = (GroupSize(1, 32), GroupSize(4, 32), GroupSize(16, 16), GroupSize(64, 4))
-ACCELERATOR_SIZES = (GroupSize(1, 256), GroupSize(4, 256), GroupSize(16, 256), GroupSize(64, 128), GroupSize(256, 32))
+# As many tokens as fill a matmul: an idle lane costs as much as a busy one.
+CPU_SIZES = (GroupSize(1, 32), GroupSize(4, 16), GroupSize(16, 4), GroupSize(64, 1))
+ACCELERATOR_SIZES = (GroupSize(1, 256), GroupSize(4, 256), GroupSize(16, 64), GroupSize(64, 16), GroupSize(256, 4))
 
 
 class WalkShape(NamedTuple):
