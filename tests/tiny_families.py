@@ -57,6 +57,30 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-gqa-untied": ("Llama", LLAMA),
     "llama-tied-biases": ("Llama", LLAMA | {"tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True}),
     "llama-wide-heads-linear-rope": ("Llama", LLAMA | {"head_dim": 14, "rope_parameters": LINEAR_ROPE}),
+    "bloom": ("Bloom", {"vocab_size": VOCAB, "hidden_size": 32, "n_layer": 3, "n_head": 4}),
+    "bloom-untied-seven-heads": (
+        "Bloom",
+        {
+            "vocab_size": VOCAB,
+            "hidden_size": 35,
+            "n_layer": 2,
+            "n_head": 7,
+            "tie_word_embeddings": False,
+        },
+    ),
+    "mpt": ("Mpt", {"vocab_size": VOCAB, "d_model": 32, "n_layers": 3, "n_heads": 4, "max_seq_len": 64}),
+    "mpt-six-heads-clip-scale": (
+        "Mpt",
+        {
+            "vocab_size": VOCAB,
+            "d_model": 36,
+            "n_layers": 2,
+            "n_heads": 6,
+            "max_seq_len": 64,
+            "tie_word_embeddings": False,
+            "attn_config": {"clip_qkv": 0.9, "softmax_scale": 0.2},
+        },
+    ),
     "llama-one-kv-head": ("Llama", LLAMA | {"num_key_value_heads": 1, "hidden_act": "gelu"}),
     "gpt2": ("GPT2", GPT2),
     "gpt2-untied-unscaled": (

@@ -18,6 +18,7 @@ from miron_jax.model.costs import cost_model
 from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.own import OwnModel
+from miron_jax.model.recurrent import RecurrentModel
 from miron_jax.model.sharding import placed_shapes
 from miron_jax.model.visibility import Visibility
 from miron_jax.planning.plan import make_plan
@@ -54,6 +55,12 @@ CONFIGS: dict[str, JsonObject] = {
         "layer_types": ["full_attention" if i % 6 == 5 else "sliding_attention" for i in range(26)],
     },
     "gpt2": {"model_type": "gpt2"},
+    "mamba-130m": {"model_type": "mamba", "num_hidden_layers": 24},
+    "mamba2-130m": {
+        "model_type": "mamba2", "vocab_size": 50288, "hidden_size": 768, "num_hidden_layers": 24, "num_heads": 24,
+        "n_groups": 1, "tie_word_embeddings": True,
+    },
+    "recurrent-gemma-2b": {"model_type": "recurrent_gemma", "num_key_value_heads": 1, "intermediate_size": 15360},
     "olmoe-1b-7b": {
         "model_type": "olmoe", "vocab_size": 50304, "hidden_size": 2048, "intermediate_size": 1024,
         "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 16, "num_experts": 64,
@@ -96,13 +103,20 @@ def model_of(case: Case, folder: Path) -> Model:
         return Model(own, own, placed_params(own, placement, case.dtype), placement, case.attention)
     (folder / "config.json").write_text(json.dumps(CONFIGS[case.model]))
     config = from_hf_config(folder)
+    if isinstance(config, RecurrentModel):
+        params = jax.tree.map(lambda x: placed_shape(x, placement), config.shapes(dtype))
+        return Model(config, config, params, placement, case.attention)
     graphdef, state = abstract(config, dtype)
     return Model(config, graphdef, placed_shapes(state, config, placement), placement, case.attention)
 
 
 def placed_params(own: OwnModel, placement: Placement, dtype: str) -> Any:
     """A copy of the weights on each device."""
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, dtype, sharding=placement.shared), own.params)
+    return jax.tree.map(lambda x: placed_shape(jax.ShapeDtypeStruct(x.shape, dtype), placement), own.params)
+
+
+def placed_shape(leaf: jax.ShapeDtypeStruct, placement: Placement) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=placement.shared)
 
 
 def plan_of(case: Case, model: Model, length: int) -> Plan:
@@ -159,8 +173,28 @@ _SHAPES = {"ids": (IDS, WIDTH), "qkv": [(WIDTH, 3 * WIDTH)] * LAYERS, "out": [(W
 _PARAMS = jax.tree.map(
     lambda shape: jax.ShapeDtypeStruct(shape, "float32"), _SHAPES, is_leaf=lambda x: isinstance(x, tuple)
 )
+
+
+def _step(params: Any, state: Any, token_ids: jax.Array) -> Any:
+    """The layers with a cache of keys and values."""
+    kv, count = state
+    position, x = count + jnp.arange(len(token_ids)), params["ids"][token_ids]
+    seen = position[:, None] >= jnp.arange(kv.shape[2])[None]
+    for i, (qkv, out) in enumerate(zip(params["qkv"], params["out"], strict=True)):
+        q, k, v = jnp.split((x @ qkv).reshape(len(token_ids), 3 * HEADS, HEAD), 3, axis=1)
+        kv = jax.lax.dynamic_update_slice(kv, jnp.stack([k, v])[None].astype(kv.dtype), (i, 0, count, 0, 0))
+        attended = _dense(seen[None])(q[None], kv[i, 0][None], kv[i, 1][None])
+        x = x + attended.reshape(x.shape).astype(x.dtype) @ out
+    return x, (kv, count + len(token_ids))
+
+
+def _state(params: Any, num_tokens: int) -> Any:
+    return jnp.zeros((LAYERS, 2, num_tokens, HEADS, HEAD), params["ids"].dtype), jnp.int32(0)
+
+
 OWN = {
     "own attend": OwnModel(IDS, hidden=_attending, head=lambda params: params["ids"], params=_PARAMS),
     "own mask": OwnModel(IDS, hidden=_masking, head=lambda params: params["ids"], params=_PARAMS),
     "own logits": OwnModel(IDS, logits=_logits, params=_PARAMS),
+    "own state": OwnModel(IDS, state=_state, step=_step, head=lambda params: params["ids"], params=_PARAMS),
 }

@@ -34,9 +34,9 @@ from miron_jax.model.decoder import Decoder
 from miron_jax.model.own import BoundOwnModel, OwnModel, bind
 from miron_jax.model.sharding import padded_vocabulary
 from miron_jax.model.visibility import Visibility
-from miron_jax.model.walk import ACCELERATOR_SIZES, CPU_SIZES, WalkArrays, states_for, walk_rows
+from miron_jax.model.walk import WalkArrays, group_sizes, states_for, walk_rows
 from miron_jax.planning.records import Plan
-from miron_jax.planning.walks import deepest_path
+from miron_jax.planning.walks import GroupSize, deepest_path
 from miron_jax.runtime.devices import Placement, Tree
 from miron_jax.runtime.progress import SILENT, Progress
 
@@ -64,7 +64,8 @@ class _Room(NamedTuple):
 
     num_sets: int  # id sets
     queries_per_row: int
-    num_states: int  # of a model that carries a state
+    walk_sizes: tuple[GroupSize, ...]  # of a model that carries a state
+    num_states: int
     num_tokens: int  # of the longest request, for such a state
 
 
@@ -91,8 +92,7 @@ class Forward:
         self._chunk = CPU_CHUNK if on_cpu else chunk_of(model.config.vocab_size)
         self._vocab_size = padded_vocabulary(model.config.vocab_size, self.placement)
         self.id_sets = id_sets
-        carries_state = isinstance(model.config, OwnModel) and model.config.is_recurrent
-        self.walk_sizes = (CPU_SIZES if on_cpu else ACCELERATOR_SIZES) if carries_state else ()
+        self._walk_sizes: dict[int, tuple[GroupSize, ...]] = {}  # room of a state in tokens -> groups
         self._depth = self._longest = 0  # segments of a path, tokens of a request: the most in any plan so far
         self._tables: dict[tuple[int, int], jax.Array] = {}  # rows and sets in use -> bool [G, V], the last one only
         self.programs: dict[Shape, jax.stages.Compiled] = {}  # compiled so far
@@ -191,22 +191,28 @@ class Forward:
     def _shape(self, length: int, room: _Room) -> Shape:
         has_rope_class = rope_classes_of(self.model.config) is not None
         layout = (self.placement.row_sharding, has_rope_class, self.placement.shards, self.attention)
-        walk = (self.walk_sizes, room.num_states, room.num_tokens)
+        walk = (room.walk_sizes, room.num_states, room.num_tokens)
         return Shape(self._rows[length], length, self._chunk, room.num_sets, room.queries_per_row, *layout, *walk)
 
     def _room_for(self, plan: Plan) -> _Room:
         """The room that a program for this plan needs: powers of two, so that later plans fit, or zeros."""
         num_sets = queries_per_row = num_states = num_tokens = 0
+        sizes: tuple[GroupSize, ...] = ()
         if len(plan.query_node):
             most = int(np.diff(plan.query_offset).max())
             num_sets, queries_per_row = 1 << (len(self.id_sets) - 1).bit_length(), 1 << (most - 1).bit_length()
-        if self.walk_sizes:
+        config = self.model.config
+        if isinstance(config, OwnModel) and config.is_recurrent:
             self._depth = max(self._depth, deepest_path(plan))
             self._longest = max(self._longest, int(plan.position.max(initial=0)) + 1)
-            num_states = states_for(self._depth, self.walk_sizes)
             num_tokens = 1 << (self._longest - 1).bit_length()
-            num_tokens = min(num_tokens, self.model.config.num_positions or num_tokens)
-        return _Room(num_sets, queries_per_row, num_states, num_tokens)
+            num_tokens = min(num_tokens, config.num_positions or num_tokens)
+            if num_tokens not in self._walk_sizes:
+                on_cpu, free = self.placement.device.platform == "cpu", self.placement.free_bytes()
+                self._walk_sizes[num_tokens] = group_sizes(config, self.model.state, num_tokens, on_cpu, free)
+            sizes = self._walk_sizes[num_tokens]
+            num_states = states_for(self._depth, sizes)
+        return _Room(num_sets, queries_per_row, sizes, num_states, num_tokens)
 
     def _sets_table(self, num_sets: int) -> jax.Array:
         """bool [num_sets, V]: which ids each set holds; V includes the padding that a mesh needs."""

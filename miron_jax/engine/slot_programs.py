@@ -33,10 +33,10 @@ from miron_jax.model.costs import cost_model
 from miron_jax.model.decoder import KeyValues, matrix_dtype
 from miron_jax.model.own import OwnModel
 from miron_jax.model.sharding import heads_axis
-from miron_jax.model.walk import ACCELERATOR_SIZES, CPU_SIZES, WalkArrays, WalkShape, states_for, write_walk
+from miron_jax.model.walk import WalkArrays, WalkShape, group_sizes, states_for, write_walk
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import Plan
-from miron_jax.planning.walks import nodes_of, schedule, segments_of
+from miron_jax.planning.walks import GroupSize, nodes_of, schedule, segments_of
 from miron_jax.ragged import end_to_end
 from miron_jax.runtime.devices import DATA, Placement, Tree
 from miron_jax.runtime.progress import Progress
@@ -67,6 +67,7 @@ class SlotPrograms:
         self.speed = GenerationSpeed()
         self.programs: dict[ProgramKey, jax.stages.Compiled] = {}  # compiled so far
         self._calls: Counter[ProgramKey] = Counter()
+        self._group_sizes: dict[int, tuple[GroupSize, ...]] = {}  # slot size -> groups of a user's own model
 
     # Prefill
 
@@ -117,7 +118,7 @@ class SlotPrograms:
         self, plan: Plan, rows: list[int], num_rows: int, length: int, size: int, paths: list[Path]
     ) -> tuple[Tree, list[Path]]:
         """Run rows of the plan; states [shards, 1 + kept, ...] after each prompt, and the prompts with their states."""
-        shards, sizes = self.placement.shards, CPU_SIZES if self.on_cpu else ACCELERATOR_SIZES
+        shards, sizes = self.placement.shards, self._walk_sizes(size)
         kept_nodes: list[dict[int, int]] = [
             {} for _ in range(shards)
         ]  # of each shard: last node of a path -> its state
@@ -147,6 +148,14 @@ class SlotPrograms:
         index = [(r, shard, kept_nodes[shard][first + int(path[-1])]) for r, shard, first, path in paths]
         return states, [(r, shard, i, np.zeros(1, np.int64)) for r, shard, i in index]
 
+    def _walk_sizes(self, size: int) -> tuple[GroupSize, ...]:
+        """The groups that read prompts for slots of this size; the first answer stays."""
+        if size not in self._group_sizes:
+            assert self._own is not None
+            free = self.placement.free_bytes()
+            self._group_sizes[size] = group_sizes(self._own, self.model.state, size, self.on_cpu, free)
+        return self._group_sizes[size]
+
     def _prefill(self, plan: Plan, rows: list[int], num_rows: int, length: int) -> KeyValues:
         """Run rows of the plan, dealt out to the shards; keys and values of every node, [shards, L, P, K, H]."""
         shards = self.placement.shards
@@ -162,9 +171,13 @@ class SlotPrograms:
     def _nothing(self, size: int) -> Any:
         """What is kept of no tokens."""
         if self._own is not None:
-            return self._empty_states(1, size)
+            if self.placement.is_described:
+                return self._zero_states(1, size)
+            shards = np.zeros(self.placement.shards, np.int32)
+            program = partial(empty_states, count=1, size=size)
+            return self._call(("empty state", size), program, (self.model.state,), (shards,), out=BY_SHARD)
         config = self._config
-        shape = (self.placement.shards, config.num_layers, 1, config.num_kv_heads, config.head_dim)
+        shape = (self.placement.shards, config.num_layers, 1, config.num_kv_heads, config.attended_dim)
         empty = self.placement.zeros(shape, matrix_dtype(self.model.state), self._by_heads(3))
         return KeyValues(empty, empty)
 
@@ -192,7 +205,7 @@ class SlotPrograms:
     def _slot_bytes(self, size: int) -> int:
         """Bytes that a slot of this size keeps; of its logits if the model keeps nothing."""
         if self._own is None:
-            heads = 2 * self._config.num_layers * self._config.num_kv_heads * self._config.head_dim
+            heads = 2 * self._config.num_layers * self._config.num_kv_heads * self._config.attended_dim
             return heads * matrix_dtype(self.model.state).itemsize * size
         if not self.keeps:
             return 8 * self._own.vocab_size * size
@@ -208,7 +221,7 @@ class SlotPrograms:
         if not self.keeps:
             return None
         if self._own is not None:
-            return self._empty_states(num_slots, size)
+            return self._zero_states(num_slots, size)
         block = CPU_BLOCK if self.on_cpu else size  # on an accelerator, many small blocks would be many launches
         shapes = jax.eval_shape(
             lambda: Cache.zeros(self._config, num_slots, size // block, block, matrix_dtype(self.model.state))
@@ -216,11 +229,11 @@ class SlotPrograms:
         shards = self.placement.shards
         return Cache(*(self.placement.zeros((shards, *x.shape), x.dtype, self._by_heads(4)) for x in shapes))
 
-    def _empty_states(self, num_slots: int, size: int) -> Tree:
-        """States [shards, slots, ...] of a user's own model before any token."""
-        program = partial(empty_states, count=num_slots, size=size)
-        key = ("empty states", num_slots, size)
-        return self._call(key, program, (self.model.state,), (np.zeros(self.placement.shards, np.int32),), out=BY_SHARD)
+    def _zero_states(self, count: int, size: int) -> Tree:
+        """[shards, count, ...], for states that are overwritten."""
+        program = partial(empty_states, self.model.graphdef, count=count, size=size)
+        shapes, shards = jax.eval_shape(program, self.model.state), self.placement.shards
+        return jax.tree.map(lambda x: self.placement.zeros((shards, *x.shape), x.dtype, BY_SHARD), shapes)
 
     def _admit(self, cache: Any, admitted: list[tuple[int, PrefilledPrompt]], num: int, size: int) -> Any:
         """Copy what is kept of each prompt into its slot, one of `num` of this size in a shard; prompts of one prefilled

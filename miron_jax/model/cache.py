@@ -30,7 +30,7 @@ class Cache(NamedTuple):
     @classmethod
     def zeros(cls, config: ModelConfig, num_slots: int, num_blocks: int, block: int, dtype: DTypeLike) -> Self:
         lead = (config.num_layers, num_blocks, num_slots, config.num_kv_heads)
-        head = config.head_dim
+        head = config.attended_dim
         return cls(jnp.zeros((*lead, head, block), dtype), jnp.zeros((*lead, block, head), dtype))
 
     @property

@@ -118,10 +118,10 @@ def architecture_of(config: RunConfig, files: ModelFiles) -> Architecture:
     model = from_hf_config(folder)
     tokenizer = tokenizer_at(config.tokenizer) if config.tokenizer else load_tokenizer(str(folder))
     check_vocabulary(tokenizer, model.vocab_size)
+    eos_ids = eos_token_ids(folder)
     if isinstance(model, RecurrentModel):
-        return Architecture(model, model, tokenizer, eos_token_ids(folder), model.description)
-    network = abstract(model, jnp.dtype(config.dtype))[0]
-    return Architecture(model, network, tokenizer, eos_token_ids(folder))
+        return Architecture(model, model, tokenizer, eos_ids, model.description)
+    return Architecture(model, abstract(model, jnp.dtype(config.dtype))[0], tokenizer, eos_ids)
 
 
 def tokenizer_at(name: str) -> Tokenizer:
@@ -324,14 +324,12 @@ def load(
     """
     try:
         model = architecture.config
-        if not isinstance(model, OwnModel) or isinstance(model, RecurrentModel):
+        if isinstance(model, ModelConfig | RecurrentModel):
             assert checkpoint.folder is not None
-            if isinstance(model, RecurrentModel):
-                check_one_copy(config, placement)
+            check_one_copy(model, config, placement)
             put = _counted(partial(put_weight, config=model, placement=placement), model, progress)
             with local_copy(checkpoint.folder) as folder:
-                dtype, param_map = jnp.dtype(config.dtype), config.param_map
-                return load_step(folder, model, dtype, param_map, put, config.params_key)
+                return load_step(folder, model, jnp.dtype(config.dtype), config.param_map, put, config.params_key)
         progress.advance("loading")
         return _load_own(model, config, checkpoint, placement)
     except jax.errors.JaxRuntimeError as error:
@@ -361,9 +359,9 @@ def _counted(put: Put, model: ModelConfig | RecurrentModel, progress: Progress) 
     return put_and_tell
 
 
-def check_one_copy(config: RunConfig, placement: Placement) -> None:
+def check_one_copy(model: ModelConfig | OwnModel, config: RunConfig, placement: Placement) -> None:
     """Raises InputError for a mesh that splits the weights of a model other than the engine's decoder."""
-    if placement.size(*ONE_COPY) > 1:
+    if isinstance(model, OwnModel) and placement.size(*ONE_COPY) > 1:
         raise InputError(
             f"--model={public(config.model)}: --mesh splits weights by the names that the engine's decoder has, not "
             "those of a recurrent model or of your own: name data alone, or give a factory's params on a mesh of yours"
@@ -372,7 +370,7 @@ def check_one_copy(config: RunConfig, placement: Placement) -> None:
 
 def own_params(own_model: OwnModel, config: RunConfig, placement: Placement) -> Any:
     """The factory's params, or their shapes.  Raises InputError if there are none, or if the mesh would split them."""
-    check_one_copy(config, placement)
+    check_one_copy(own_model, config, placement)
     if own_model.params is None:
         raise InputError(
             f"--model={config.model}: its OwnModel has no params: give them, or their shapes and --checkpoint"

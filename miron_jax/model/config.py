@@ -61,6 +61,9 @@ class Experts:
     shared_d_ff: int = 0  # hidden units of an MLP that computes every token, weighted by a sigmoid; 0: there is none
 
 
+ALIBI_DIMS = 8  # of a head that hold ALiBi's positions; a multiple of what kernels want
+
+
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
     """A decoder-only transformer; the defaults are Llama's.  Sizes are counts, scales are factors, soft caps are c in
@@ -88,7 +91,7 @@ class ModelConfig:
     norm_offset: float = 0.0  # added to the stored norm weight (Gemma: 1)
     pre_norms: bool = True  # attention and MLP read a normed residual stream
     post_norms: bool = False  # attention and MLP outputs are normed before they are added to the residual stream
-    embedding_norm: bool = False  # embeddings are normed before the first layer, without weights
+    embedding_norm: bool = False  # embeddings are normed before the first layer
     parallel: Literal["own_norm", "one_norm"] | None = None  # attention and MLP read the same stream; one norm or two
     # Norm of queries and keys: of each head, with one weight for all heads or one for each (without a bias), or of all
     # heads together
@@ -97,6 +100,9 @@ class ModelConfig:
     activation: Activation = "silu"
     experts: Experts | None = None
     gated_mlp: bool = True  # act(gate(x)) * up(x), else act(up(x))
+    # Added to the logits of each head for each token between query and key, negated (ALiBi: Press et al., 2022, arXiv
+    # 2108.12409); empty: positions have no bias
+    alibi_slopes: tuple[float, ...] = ()
     qkv_clip: float | None = None  # queries, keys and values lie between -qkv_clip and qkv_clip
     qkv_bias: bool = False
     attn_out_bias: bool = False
@@ -119,6 +125,11 @@ class ModelConfig:
         return None
 
     @property
+    def attended_dim(self) -> int:
+        """Size of a head as attention sees it."""
+        return self.head_dim + (ALIBI_DIMS if self.alibi_slopes else 0)
+
+    @property
     def has_windows(self) -> bool:
         return any(window is not None for window in self.layer_windows)
 
@@ -137,4 +148,4 @@ def matmul_params(config: ModelConfig) -> int:
 
 def attention_flops_per_pair(config: ModelConfig) -> int:
     """FLOPs per visible (query, key) pair in all layers, of scores and weighted sum.  Windows are not taken into account."""
-    return 4 * config.num_heads * config.head_dim * config.num_layers
+    return 4 * config.num_heads * config.attended_dim * config.num_layers

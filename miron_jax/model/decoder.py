@@ -25,7 +25,7 @@ from jax.typing import DTypeLike
 
 from miron_jax.kernels.target_logprob.xla import head_logits
 from miron_jax.model.cache import Cache
-from miron_jax.model.config import ModelConfig
+from miron_jax.model.config import ALIBI_DIMS, ModelConfig
 from miron_jax.model.experts import ExpertMlp
 from miron_jax.model.modules import Linear, Mlp, Norm, normal, normed, stored
 from miron_jax.model.rotation import Rotation, distinct, rotate, rotation_of
@@ -54,6 +54,9 @@ class Head:
         return head_logits(hidden_ND, self.weight_VD, **self.rules)
 
 
+PLACES = 256  # positions that bfloat16 tells apart
+
+
 class LayerKind(NamedTuple):
     """What differs between layers, besides weights: traced numbers, so that one compiled body serves all layers."""
 
@@ -75,6 +78,7 @@ class LayerContext(NamedTuple):
     kind: LayerKind
     rows_are_split: bool  # over a mesh's axes ROWS, where they divide them
     rotation: Rotation | None
+    position_BT: jax.Array
     visibility: Visibility | Continuation
     past: (
         tuple[Cache, jax.Array] | None
@@ -100,6 +104,8 @@ class Attention(nnx.Module):
         q_BTNH = (q_BTNH if context.kind.scale is None else q_BTNH * context.kind.scale).astype(dtype)
         k_BTKH = self._heads(self.k(x_BTD), self.k_norm, context).astype(dtype)
         v_BTKH = _split_heads(self._clipped(self.v(x_BTD)), self.config.head_dim).astype(dtype)
+        if self.config.alibi_slopes:
+            q_BTNH, k_BTKH, v_BTKH = with_places(self.config, context.position_BT, q_BTNH, k_BTKH, v_BTKH)
         attend: Any = context.visibility.attend  # a Continuation's takes a past, a Visibility's does not
         o_BTNH = attend(
             q_BTNH,
@@ -110,6 +116,7 @@ class Attention(nnx.Module):
             softcap=self.config.attn_softcap,
             scale=self.config.attn_scale,
         )
+        o_BTNH = o_BTNH[..., : self.config.head_dim]
         return self.out(o_BTNH.reshape(*x_BTD.shape[:2], -1)), KeyValues(k_BTKH, v_BTKH)
 
     def _clipped(self, x_BTO: jax.Array) -> jax.Array:
@@ -126,6 +133,31 @@ class Attention(nnx.Module):
         if context.rotation is not None:
             x_BTNH = rotate(x_BTNH, context.rotation, context.kind.rope_idx)
         return normed(norm_after, x_BTNH)
+
+
+def with_places(
+    config: ModelConfig, position_BT: jax.Array, q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Queries, keys and values with ALIBI_DIMS more dimensions, in which query and key multiply to slope * position of the
+    key: ALiBi's bias but for a term of the query alone, which the softmax drops.
+
+    Position and slope are each split into two numbers that bfloat16 holds.
+    """
+    dtype = q_BTNH.dtype
+    high_BT, low_BT = (x.astype(dtype) for x in (position_BT // PLACES, position_BT % PLACES))
+    slope_N = np.asarray(config.alibi_slopes, np.float32) / np.float32(config.attn_scale)
+    coarse_N = slope_N.astype(jnp.bfloat16).astype(np.float32)
+    fine_N = slope_N - coarse_N
+    q_N4 = np.stack([PLACES * coarse_N, PLACES * fine_N, coarse_N, fine_N], axis=-1)
+    k_BT4 = jnp.stack([high_BT, high_BT, low_BT, low_BT], axis=-1)
+    rest = ALIBI_DIMS - q_N4.shape[1]
+    q_NP = jnp.asarray(np.pad(q_N4, ((0, 0), (0, rest))), dtype)
+    k_BT1P = jnp.pad(k_BT4, ((0, 0), (0, 0), (0, rest)))[:, :, None]
+    return (
+        jnp.concatenate([q_BTNH, jnp.broadcast_to(q_NP[None, None], (*q_BTNH.shape[:3], ALIBI_DIMS))], axis=-1),
+        jnp.concatenate([k_BTKH, jnp.broadcast_to(k_BT1P, (*k_BTKH.shape[:3], ALIBI_DIMS))], axis=-1),
+        jnp.pad(v_BTKH, ((0, 0), (0, 0), (0, 0), (0, ALIBI_DIMS))),
+    )
 
 
 class Layer(nnx.Module):
@@ -213,7 +245,9 @@ class Decoder(nnx.Module):
 
         def layer(x_BTD: jax.Array, of_layer: Any) -> tuple[jax.Array, KeyValues | None]:
             weights, kind, index = of_layer
-            context = LayerContext(kind, not keep, rotation, visibility, None if past is None else (past, index))
+            context = LayerContext(
+                kind, not keep, rotation, position_BT, visibility, None if past is None else (past, index)
+            )
             x_BTD, key_values = nnx.merge(graphdef, weights)(x_BTD, context)
             return x_BTD, key_values if keep else None
 

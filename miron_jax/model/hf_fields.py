@@ -147,15 +147,18 @@ class Fields:
         self.duplicates.add(name)
 
     def _names_library_code(self, name: str, value: Any) -> bool:
-        """Whether this is the auto_map of Phi-3's or Falcon's published configs, whose classes transformers now has."""
-        prefix = {"phi3": "Phi3", "falcon": "Falcon"}.get(self.family)
+        """Whether this is the auto_map of published configs of Phi-3, Falcon or MPT, whose classes transformers now has."""
+        prefix = {"phi3": "Phi3", "falcon": "Falcon", "mpt": "MPT"}.get(self.family)
         if name != "auto_map" or prefix is None or not isinstance(value, Mapping):
             return False
         return all(str(code).rsplit(".")[-1].startswith(prefix) for code in value.values())
 
-    def allow_only(self, used: str) -> None:
-        """Raises InputError for a field that is not in `used` (separated by spaces), may change scores, and is not off."""
-        for name, value in self.raw.items():
+    def allow_only(self, used: str, within: str | None = None) -> None:
+        """Raises InputError for a field that is not in `used` (separated by spaces), may change scores, and is not off.
+
+        `within`: the field whose value holds the fields; None: they are those of the file.
+        """
+        for name, value in (self.raw if within is None else self.raw.get(within) or {}).items():
             known = name in used.split() or name in self.duplicates or _HARMLESS.fullmatch(name)
             known = known or self._names_library_code(name, value)
             if not known and value not in (None, False, 0, "", [], {}):

@@ -14,12 +14,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from miron_jax.model.own import BoundOwnModel
+from miron_jax.model.own import BoundOwnModel, OwnModel
 from miron_jax.planning.walks import GroupSize, Walk
 
 # As many tokens as fill a matmul: an idle lane costs as much as a busy one.
 CPU_SIZES = (GroupSize(1, 32), GroupSize(4, 16), GroupSize(16, 4), GroupSize(64, 1))
 ACCELERATOR_SIZES = (GroupSize(1, 256), GroupSize(4, 256), GroupSize(16, 64), GroupSize(64, 16), GroupSize(256, 4))
+STATES_SHARE = 0.25  # of the free memory, for the states of a walk
+COPIES = 5  # states of a program for each lane of its widest group: two are kept, three are read or written
+
+
+def group_sizes(
+    model: OwnModel, params: Any, num_tokens: int, on_cpu: bool, free_bytes: float
+) -> tuple[GroupSize, ...]:
+    """The groups for states with room for so many tokens: narrower ones where the states would not fit the memory."""
+    states = jax.eval_shape(lambda params: BoundOwnModel(model, params).empty_states(1, num_tokens), params)
+    state_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(states))
+    most = max(1, int(STATES_SHARE * free_bytes / (COPIES * state_bytes)))
+    most = 1 << (most.bit_length() - 1)
+    return tuple(size._replace(lanes=min(size.lanes, most)) for size in (CPU_SIZES if on_cpu else ACCELERATOR_SIZES))
 
 
 class WalkShape(NamedTuple):

@@ -5,11 +5,9 @@ Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does n
 
 from dataclasses import replace
 
-import numpy as np
-
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
-from miron_jax.model.families.naming import Source, Table, fused, half_split, linear, norm
+from miron_jax.model.families.naming import Source, Table, by_head, fused, half_split, linear, norm
 from miron_jax.model.families.reading import layer_normed, llama_like, rope_from
 from miron_jax.model.hf_fields import Fields
 
@@ -59,17 +57,11 @@ def _gpt_neox_config(fields: Fields) -> ModelConfig:
 
 
 def _gpt_neox_names(config: ModelConfig) -> Table:
-    """One tensor holds the query, key and value of the first head, then those of the next one, and so on."""
-    size = config.num_heads * config.head_dim
-    columns = np.arange(3 * size).reshape(config.num_heads, 3, config.head_dim).transpose(1, 0, 2).reshape(3, size)
-    qkv = "layers.{}.attention.query_key_value"
     return {
         "embedding_VD": Source("embed_in.weight"),
         **norm("final_norm", "final_layer_norm"),
         **norm("layers/attn_norm", "layers.{}.input_layernorm"),
-        **linear("layers/attn/q", qkv, columns=columns[0], width=3 * size),
-        **linear("layers/attn/k", qkv, columns=columns[1], width=3 * size),
-        **linear("layers/attn/v", qkv, columns=columns[2], width=3 * size),
+        **by_head("layers.{}.attention.query_key_value", config),
         **linear("layers/attn/out", "layers.{}.attention.dense"),
         **norm("layers/mlp_norm", "layers.{}.post_attention_layernorm"),
         **linear("layers/mlp/up", "layers.{}.mlp.dense_h_to_4h"),

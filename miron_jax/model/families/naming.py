@@ -66,6 +66,16 @@ def fused(tensor: str, leaf_widths: dict[str, int], transposed: bool = True) -> 
     return table
 
 
+def by_head(tensor: str, config: ModelConfig) -> Table:
+    """Queries, keys and values in one tensor: of the first head, then of the next one, and so on."""
+    size = config.num_heads * config.head_dim
+    columns = np.arange(3 * size).reshape(config.num_heads, 3, config.head_dim).transpose(1, 0, 2).reshape(3, size)
+    table: Table = {}
+    for name, of_name in zip("qkv", columns, strict=True):
+        table |= linear(f"layers/attn/{name}", tensor, columns=of_name, width=3 * size)
+    return table
+
+
 def norm(leaf: str, tensor: str) -> Table:
     """Weight and bias of a norm."""
     return {f"{leaf}/weight": Source(f"{tensor}.weight"), f"{leaf}/bias": Source(f"{tensor}.bias")}

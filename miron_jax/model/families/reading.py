@@ -5,6 +5,7 @@ deliberately does not know any particular family.
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -152,13 +153,15 @@ def llama_like(fields: Fields, used_fields: str) -> ModelConfig:
     )
 
 
-def layer_normed(fields: Fields, names: str, d_ff: int) -> ModelConfig:
+def layer_normed(fields: Fields, names: str, d_ff: int, known: Mapping[str, Any] = MappingProxyType({})) -> ModelConfig:
     """GPT-2's decoder without biases: layer norms, an MLP without a gate, learned positions.
 
     `names`: of the fields that hold the width, the numbers of layers, heads and positions, and the activation, separated by
-    spaces.
+    spaces.  `known`: values of those of them that no field holds.
     """
     width, layers, heads, positions, activation_name = names.split()
+    longest = known.get(positions) or fields[positions]
+    act = _ACTIVATIONS[known[activation_name]] if activation_name in known else activation(fields, activation_name)
     head_dim = head_size(fields, width, heads)
     return ModelConfig(
         family=fields.family,
@@ -169,14 +172,14 @@ def layer_normed(fields: Fields, names: str, d_ff: int) -> ModelConfig:
         num_kv_heads=fields[heads],
         head_dim=head_dim,
         d_ff=d_ff,
-        trained_length=fields[positions],
-        num_positions=fields[positions],
+        trained_length=longest,
+        num_positions=longest,
         layer_ropes=(),
         layer_windows=(None,) * fields[layers],
         norm="layer",
         norm_eps=1e-5,
         attn_scale=head_dim**-0.5,
-        activation=activation(fields, activation_name),
+        activation=act,
         gated_mlp=False,
         tied_head=fields["tie_word_embeddings"],
     )

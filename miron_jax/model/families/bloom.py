@@ -1,0 +1,59 @@
+"""BLOOM: how config.json is read, and the names of the tensors.
+
+Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does not know files.
+"""
+
+from dataclasses import replace
+
+from miron_jax.model.config import ModelConfig
+from miron_jax.model.families.family import Family
+from miron_jax.model.families.naming import Source, Table, by_head, linear, norm
+from miron_jax.model.families.reading import layer_normed
+from miron_jax.model.hf_fields import Fields
+
+
+def _bloom_config(fields: Fields) -> ModelConfig:
+    """transformers has the activation and the MLP's width in its code."""
+    fields.allow_only(
+        "vocab_size hidden_size n_embed n_layer n_head num_hidden_layers num_attention_heads layer_norm_epsilon seq_length "
+        "apply_residual_connection_post_layernorm slow_but_exact tie_word_embeddings skip_bias_add skip_bias_add_qkv "
+        "attention_softmax_in_fp32 masked_softmax_fusion bias_dropout_fusion unk_token_id offset_alibi"
+    )
+    fields.require("apply_residual_connection_post_layernorm", False)
+    sizes = {"positions": fields.raw.get("seq_length") or 2048, "act": "gelu_new"}
+    width, heads = fields["hidden_size"], fields["num_attention_heads"]
+    config = layer_normed(fields, "hidden_size num_hidden_layers num_attention_heads positions act", 4 * width, sizes)
+    return replace(
+        config,
+        num_positions=None,
+        norm_eps=fields["layer_norm_epsilon"],
+        embedding_norm=True,
+        alibi_slopes=_slopes(heads),
+        qkv_bias=True,
+        attn_out_bias=True,
+        mlp_bias=True,
+    )
+
+
+def _slopes(heads: int) -> tuple[float, ...]:
+    """Powers of one base for a power of two of heads; the other heads take every second slope of twice as many."""
+    power = 1 << (heads.bit_length() - 1)
+    slopes = [2.0 ** (-8 * (i + 1) / power) for i in range(power)]
+    return tuple(slopes + [2.0 ** (-4 * (2 * i + 1) / power) for i in range(heads - power)])
+
+
+def _bloom_names(config: ModelConfig) -> Table:
+    return {
+        "embedding_VD": Source("word_embeddings.weight"),
+        **norm("embedding_norm", "word_embeddings_layernorm"),
+        **norm("final_norm", "ln_f"),
+        **norm("layers/attn_norm", "h.{}.input_layernorm"),
+        **by_head("h.{}.self_attention.query_key_value", config),
+        **linear("layers/attn/out", "h.{}.self_attention.dense"),
+        **norm("layers/mlp_norm", "h.{}.post_attention_layernorm"),
+        **linear("layers/mlp/up", "h.{}.mlp.dense_h_to_4h"),
+        **linear("layers/mlp/down", "h.{}.mlp.dense_4h_to_h"),
+    }
+
+
+FAMILIES = {"bloom": Family(_bloom_config, _bloom_names)}

@@ -1,0 +1,65 @@
+"""MPT: how config.json is read, and the names of the tensors.
+
+Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does not know files.
+"""
+
+from dataclasses import replace
+
+from miron_jax.model.config import ModelConfig
+from miron_jax.model.families.family import Family
+from miron_jax.model.families.naming import Source, Table, fused, linear, norm
+from miron_jax.model.families.reading import layer_normed
+from miron_jax.model.hf_fields import Fields
+
+WANTED = {"attn_type": "multihead_attention", "prefix_lm": False, "qk_ln": False, "alibi": True, "alibi_bias_max": 8}
+
+
+def _mpt_config(fields: Fields) -> ModelConfig:
+    """transformers reads neither learned_pos_emb nor norm_type."""
+    fields.allow_only(
+        "vocab_size d_model n_heads n_layers expansion_ratio max_seq_len layer_norm_epsilon learned_pos_emb attn_config "
+        "init_device logit_scale no_bias embedding_fraction norm_type tie_word_embeddings init_config tokenizer_name"
+    )
+    for name, wanted in (("expansion_ratio", 4), ("no_bias", True), ("logit_scale", None)):
+        fields.require(name, wanted)
+    fields.allow_only(
+        "attn_pdrop attn_impl clip_qkv softmax_scale attn_uses_sequence_id " + " ".join(WANTED), "attn_config"
+    )
+    attention = fields["attn_config"]
+    for name in WANTED:
+        if getattr(attention, name) != WANTED[name]:
+            raise fields.refuse(f"attn_config's {name}", getattr(attention, name), repr(WANTED[name]))
+    config = layer_normed(fields, "d_model n_layers n_heads max_seq_len act", 4 * fields["d_model"], {"act": "gelu"})
+    return replace(
+        config,
+        num_positions=None,
+        norm_eps=fields["layer_norm_epsilon"],
+        norm_bias=False,
+        attn_scale=attention.softmax_scale or config.attn_scale,
+        alibi_slopes=_slopes(config.num_heads),
+        qkv_clip=attention.clip_qkv or None,
+    )
+
+
+def _slopes(heads: int) -> tuple[float, ...]:
+    """Those of the next power of two of heads; if there are fewer heads, every second one first."""
+    power = 1 << (heads - 1).bit_length()
+    slopes = [2.0 ** (-8 * (i + 1) / power) for i in range(power)]
+    return tuple(slopes if power == heads else [*slopes[1::2], *slopes[::2]][:heads])
+
+
+def _mpt_names(config: ModelConfig) -> Table:
+    size = config.num_heads * config.head_dim
+    return {
+        "embedding_VD": Source("wte.weight"),
+        **norm("final_norm", "norm_f"),
+        **norm("layers/attn_norm", "blocks.{}.norm_1"),
+        **fused("blocks.{}.attn.Wqkv", {f"layers/attn/{x}": size for x in "qkv"}),
+        **linear("layers/attn/out", "blocks.{}.attn.out_proj"),
+        **norm("layers/mlp_norm", "blocks.{}.norm_2"),
+        **linear("layers/mlp/up", "blocks.{}.ffn.up_proj"),
+        **linear("layers/mlp/down", "blocks.{}.ffn.down_proj"),
+    }
+
+
+FAMILIES = {"mpt": Family(_mpt_config, _mpt_names)}
