@@ -35,8 +35,8 @@ SLOW = {
     "lm_eval_hosts", "lm_eval_use", "loggers", "mera_run", "miron", "model_parity", "orbax_layouts", "own_factory",
     "own_model", "own_rules", "own_state", "own_tasks", "packaging", "paired", "param_map", "presets", "recipes",
     "recurrent", "report_page", "requests", "rope_class", "sampled", "sampling", "sandbox", "sequential", "sharding",
-    "store", "text", "tpu", "store", "text", "tpu", "tpu_plan", "training_run", "uation_gen", "uation_gen_stories", "uation_gen_user", "uation_gen_words",
-    "uation_run", "verify",
+    "store", "text", "tpu", "tpu_plan", "training_run", "uation_gen", "uation_gen_stories", "uation_gen_user",
+    "uation_gen_words", "uation_run", "verify",
 }  # fmt: skip
 
 # Programs for TPUs need libtpu, which `make tpu` installs beside this package in an environment of its own.
