@@ -211,7 +211,8 @@ class RunConfig:
     param_map: str | None = setting(
         None,
         "model",
-        "gemma or tunix, a JSON file or package.module:function: where an Orbax tree of other names holds each leaf.",
+        "gemma or tunix, a JSON file or package.module:function: where an Orbax tree of other names holds each leaf; or "
+        "MaxText's config.yml, for its Llama with a tied head.",
         is_path=True,
     )
     params_key: str | None = setting(

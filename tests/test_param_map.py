@@ -156,6 +156,42 @@ def test_maxtext_trees_answer_as_the_weights_they_hold(name: str, scanned: bool,
         assert (moved > MOVED) == (rule == "embedding_scale" or name != "gemma 3"), (rule, moved)
 
 
+@pytest.mark.parametrize("divided", ["true", "false"])
+def test_a_tied_llama_of_maxtext_needs_its_config(divided: str, tmp_path: Path) -> None:
+    config = replace(LLAMA, tied_head=True)
+    state = random_params(config, jnp.float32, seed=4)
+    folder = save_items(tmp_path / "run", to_maxtext(config, state, scanned=True))
+    fields = f"base_emb_dim: 12\nlogits_via_embedding: true\nnormalize_embedding_logits: {divided}\n"
+    (tmp_path / "config.yml").write_text(fields)
+    found = load_orbax(folder, config, jnp.float32, str(tmp_path / "config.yml"))
+    scale = config.d_model**-0.5 if divided == "true" else 1.0
+    expected = logprobs(replace(config, logit_scale=scale), state, IDS)
+    np.testing.assert_allclose(logprobs(config, found, IDS), expected, atol=TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("logits_via_embedding: true", "normalize_embedding_logits is None, expected True or False"),
+        (
+            "logits_via_embedding: false\nnormalize_embedding_logits: true",
+            "logits_via_embedding is False, expected True",
+        ),
+        ("- 1", "logits_via_embedding is None, expected True"),
+        ("a: [", "cannot be read .*expected MaxText's config file"),
+        (None, "cannot be read .*expected MaxText's config file"),
+    ],
+)
+def test_a_config_of_maxtext_that_does_not_say_it_is_refused(content: str | None, words: str, tmp_path: Path) -> None:
+    config = replace(LLAMA, tied_head=True)
+    tree = to_maxtext(config, random_params(config, jnp.float32, seed=4), True)
+    folder = save_items(tmp_path / "run", tree)
+    if content is not None:
+        (tmp_path / "config.yml").write_text(content)
+    with pytest.raises(InputError, match=words):
+        load_orbax(folder, config, jnp.float32, str(tmp_path / "config.yml"))
+
+
 def test_maxtext_trees_that_are_refused(tmp_path: Path) -> None:
     tree = to_maxtext(LLAMA, random_params(LLAMA, jnp.float32, seed=4), True)
     folder = save_items(tmp_path / "run", tree)

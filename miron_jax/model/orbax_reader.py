@@ -42,7 +42,7 @@ from miron_jax.model.orbax_layout import (
     stored_arrays,
     weight_keys,
 )
-from miron_jax.model.param_map import Mapped, is_maxtext, maxtext_map, users_map
+from miron_jax.model.param_map import Mapped, is_maxtext, is_maxtext_config, maxtext_map, users_map
 from miron_jax.model.presets import IGNORED, PRESETS
 
 _DATA_FOLDER, _MANIFEST = "d", "manifest.ocdbt"  # files that hold all arrays, and their index
@@ -84,7 +84,13 @@ def _load(
     flat, treedef = jax.tree_util.tree_flatten_with_path(tree)
     leaves = {leaf_name(path): jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for path, leaf in flat}
     keys = checkpoint.keys
-    if param_map is not None:
+    config_file = param_map if is_maxtext_config(param_map) else None
+    if config_file is not None and (config is None or not is_maxtext(keys)):
+        raise InputError(
+            f"--param_map={param_map}: names a MaxText config, but {folder} holds no MaxText tree of a known architecture, "
+            "expected one: leave the flag out, or name where the arrays are in a JSON file"
+        )
+    if param_map is not None and config_file is None:
         shapes = {name: checkpoint.arrays[key].shape for name, key in keys.items()}
         mapping = users_map(param_map, shapes, {name: leaf.shape for name, leaf in leaves.items()}, config)
         mapping, root = _below_root(mapping, keys)
@@ -92,7 +98,7 @@ def _load(
     elif config is not None and is_maxtext(keys):
         rounded = jnp.asarray(config.embedding_scale, jax.tree.leaves(tree)[0].dtype)
         scale = float(rounded) if config.embedding_scale_rounded else config.embedding_scale
-        read = _mapped_reader(checkpoint, leaves, maxtext_map(folder, config, keys, scale))
+        read = _mapped_reader(checkpoint, leaves, maxtext_map(folder, config, keys, scale, config_file))
     else:
         source = "that config.json describes; use the config.json of this checkpoint"
         read = _plain_reader(checkpoint, leaves, source if config else "of the model's params; check the model's sizes")

@@ -18,7 +18,7 @@ import numpy as np
 
 from miron_jax.errors import InputError
 from miron_jax.files.places import local_path
-from miron_jax.files.readers import parse_json
+from miron_jax.files.readers import parse_json, parse_yaml
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.presets import PRESETS
 
@@ -53,22 +53,55 @@ def is_maxtext(names: Collection[str]) -> bool:
     return all(any(f"/{name}".endswith(f"/{suffix}") for name in names) for suffix in suffixes)
 
 
-def maxtext_map(folder: Path, config: ModelConfig, names: Collection[str], scale: float) -> dict[str, Mapped]:
-    """The mapping of a Llama or Gemma; `scale` is the decoder's embedding scale in the run's dtype.
+def is_maxtext_config(param_map: str | None) -> bool:
+    """Whether --param_map names a MaxText config file, which says what a MaxText tree does not."""
+    return param_map is not None and Path(param_map).suffix in (".yml", ".yaml")
+
+
+def divides_logits(param_map: str) -> bool:
+    """Whether MaxText divides the logits of a tied head by sqrt(embed), as its config file says.
+
+    Raises InputError for a file that does not say it.
+    """
+    path = local_path(param_map)
+    try:
+        fields = parse_yaml(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise InputError(f"--param_map={param_map}: cannot be read ({error}), expected MaxText's config file") from None
+    fields = fields if isinstance(fields, Mapping) else {}
+    expected = {"logits_via_embedding": (True,), "normalize_embedding_logits": (True, False)}
+    for name, values in expected.items():
+        if fields.get(name) not in values or not isinstance(fields[name], bool):
+            raise InputError(
+                f"--param_map={param_map}: {name} is {fields.get(name)!r}, expected {' or '.join(map(str, values))} in the "
+                "config file with which MaxText trained this model with a tied head: name that file, with all its fields"
+            )
+    return bool(fields["normalize_embedding_logits"])
+
+
+def maxtext_map(
+    folder: Path, config: ModelConfig, names: Collection[str], scale: float, config_file: str | None = None
+) -> dict[str, Mapped]:
+    """The mapping of a Llama or Gemma; `scale` is the decoder's embedding scale in the run's dtype, `config_file` that of
+    MaxText, which a Llama with a tied head needs.
 
     MaxText stores kernels as (embed, heads, head), stacks layers along axis 1 or numbers them, and multiplies the
     attention scale into the query kernel, except for Gemma 3.  With rope_type llama3.1 the rotated pairs of q and k are
     neighbours, else halves as in Hugging Face's order.  Its Gemma embedding includes the embedding scale, and its Gemma
     norms hold 1 + weight.  Vocabularies may be padded.  Raises InputError for another family.
     """
-    _check_maxtext(folder, config)
-    family = config.family
+    _check_maxtext(folder, config, config_file)
+    family, is_llama = config.family, not config.family.startswith("gemma")
+    is_divided = config_file is not None and is_llama and config.tied_head and divides_logits(config_file)
     root = _maxtext_root(folder, names)
     layer = _LayerNames(config, {name.removeprefix(root) for name in names if name.startswith(root)}, root)
     offset = config.norm_offset
 
     def norm(x: np.ndarray) -> np.ndarray:
         return x - offset if offset else x
+
+    def final_norm(x: np.ndarray) -> np.ndarray:  # what divides the logits divides the norm before them
+        return norm(x) / np.float32(config.d_model**0.5) if is_divided else norm(x)
 
     def rotated(x: np.ndarray) -> np.ndarray:  # [.., head]
         if not any(rope.kind == "llama3" for rope in config.layer_ropes):
@@ -83,7 +116,7 @@ def maxtext_map(folder: Path, config: ModelConfig, names: Collection[str], scale
             (Piece(f"{root}token_embedder/embedding"),),
             lambda x: x[: config.vocab_size] / np.float32(scale) if scale != 1.0 else x[: config.vocab_size],
         ),
-        "final_norm/weight": Mapped((Piece(f"{root}decoder/decoder_norm/scale"),), norm),
+        "final_norm/weight": Mapped((Piece(f"{root}decoder/decoder_norm/scale"),), final_norm),
         "head_VD": Mapped((Piece(f"{root}decoder/logits_dense/kernel"),), lambda x: x.T[: config.vocab_size]),
         "layers/attn/q/kernel_IO": layer("self_attention{}/query/kernel", query),
         "layers/attn/k/kernel_IO": layer("self_attention{}/key/kernel", rotated),
@@ -95,7 +128,7 @@ def maxtext_map(folder: Path, config: ModelConfig, names: Collection[str], scale
         "layers/mlp/up/kernel_IO": layer("mlp{}/wi_1/kernel", _same),
         "layers/mlp/down/kernel_IO": layer("mlp{}/wo/kernel", _same),
     }
-    if family in ("llama", "mistral"):
+    if is_llama:
         mapped["layers/attn_norm/weight"] = layer("pre_self_attention_layer_norm/scale", norm)
         mapped["layers/mlp_norm/weight"] = layer("post_self_attention_layer_norm/scale", norm)
     else:
@@ -106,7 +139,7 @@ def maxtext_map(folder: Path, config: ModelConfig, names: Collection[str], scale
     return mapped
 
 
-def _check_maxtext(folder: Path, config: ModelConfig) -> None:
+def _check_maxtext(folder: Path, config: ModelConfig, config_file: str | None) -> None:
     """Raises InputError for a family, or a head, that is not read from MaxText's trees."""
     family = config.family
     if family not in ("llama", "mistral", "gemma", "gemma2", "gemma3_text"):
@@ -114,10 +147,10 @@ def _check_maxtext(folder: Path, config: ModelConfig) -> None:
             f"{folder}: a MaxText tree of a {family} model is not read, expected Llama, Mistral or Gemma: convert it with "
             "MaxText's to_huggingface.py, or name its arrays with --param_map"
         )
-    if config.tied_head and not family.startswith("gemma"):
+    if config.tied_head and not family.startswith("gemma") and config_file is None:
         raise InputError(
             f"{folder}: a MaxText tree of a {family} model with a tied head (tie_word_embeddings): whether its logits are "
-            "divided by sqrt(embed) stands in MaxText's own config; convert it with MaxText's to_huggingface.py"
+            "divided by sqrt(embed) stands in MaxText's own config: name that file, such as --param_map=config.yml"
         )
 
 
