@@ -176,8 +176,8 @@ def score(
 
 
 def load_params(folder: str | Path, dtype: str = "float32") -> Any:
-    """Weights of a folder (or hub id, or a training run's last step) as a state of the engine's Decoder, on the default
-    device.  Raises InputError."""
+    """Weights of a folder (or hub id, or a training run's last step) as a state of the engine's Decoder (of a recurrent
+    model nested dicts), on the default device.  Raises InputError."""
     config = RunConfig(model=str(folder), tasks=("none",), dtype=dtype)  # type: ignore[arg-type]
     files = find_model(config)
     return state_of(files, architecture_of(config, files), config, None)

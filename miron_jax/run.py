@@ -246,7 +246,7 @@ class Evaluation:
                 return None
             engine = self._engine_with(model)
             weights = weights_fingerprint(model.on_one_device.state)
-            warnings = [] if isinstance(config, OwnModel) else implausible(model.on_one_device.state)
+            warnings = [] if is_users(config) else implausible(model.on_one_device.state)
             for line in warnings:
                 self.progress.warn(line)
             with self._journal(model, weights, answers) as journal:

@@ -165,7 +165,7 @@ class Session:
         assert placement is not None
         hosts.check_shared(store)
         key = agreed_key(hosts, "session", self.model, self.architecture, self.weights, dtype)
-        if isinstance(self.model.config, OwnModel):
+        if is_users(self.model.config):
             answers = self.check.probe(self.model)
             key = key_with_answers(hosts, "session", store, key, answers, placement.is_global, self._progress)
         if placement.is_global and not hosts.is_first:

@@ -33,7 +33,7 @@ from miron_jax.errors import InputError
 from miron_jax.evaluation.parts import Part
 from miron_jax.evaluation.records import Inputs
 from miron_jax.files.places import public
-from miron_jax.model.checkpoints import Architecture, architecture_of, find_model, own_params
+from miron_jax.model.checkpoints import Architecture, architecture_of, check_one_copy, find_model, own_params
 from miron_jax.model.config import ModelConfig, attention_flops_per_pair, matmul_params
 from miron_jax.model.costs import own_model_flops
 from miron_jax.model.decoder import abstract
@@ -283,8 +283,11 @@ class _Planner:
         cycles = cycles_of(text, loops)
         seconds = cycles / self.chip.clock + kernel_flops / self.chip.peak
         # Matmuls that are fused with what is sent carry no estimate, nor do those of experts, which are kernels too.
-        has_experts = isinstance(self.model.config, ModelConfig) and self.model.config.experts is not None
-        is_partial = sends(text) or has_experts
+        # The loops of a recurrent model's walk have no limit that is known here.
+        config = self.model.config
+        has_experts = isinstance(config, ModelConfig) and config.experts is not None
+        is_recurrent = isinstance(config, OwnModel) and config.is_recurrent
+        is_partial = sends(text) or has_experts or is_recurrent
         if flops is not None and is_partial:
             seconds = max(seconds, flops / chips / self.chip.peak)
         arguments = memory.argument_size_in_bytes - (self.weights if takes_weights else 0)
@@ -324,8 +327,9 @@ def _shapes(architecture: Architecture, config: RunConfig, placement: Placement)
     """The weights as shapes, dtypes and shardings."""
     model = architecture.config
     if isinstance(model, OwnModel):
+        check_one_copy(model, config, placement)
         is_known = isinstance(model, RecurrentModel)
-        params = model.shapes(config.dtype) if is_known else own_params(model, config, placement)
+        params = model.shapes(config.dtype) if is_known else own_params(model, config)
         if any(isinstance(getattr(leaf, "sharding", None), NamedSharding) for leaf in jax.tree.leaves(params)):
             raise InputError(
                 "--topology: the factory's params are on a mesh of their own, which is not planned: give shapes"
@@ -368,6 +372,8 @@ def _smallest_mesh(
     config: RunConfig, architecture: Architecture, tasks: RunTasks, inputs: Inputs, topology: str, progress: Progress
 ) -> str:
     """What to do about a model that does not fit: the smallest mesh of these chips that holds it and all programs."""
+    if isinstance(architecture.config, RecurrentModel):
+        return "take --dtype=bfloat16, or a chip with more memory"
     if isinstance(architecture.config, OwnModel):
         return "give the factory's params on a mesh of yours, or take a chip with more memory"
     axes = (FSDP, MODEL) if architecture.config.experts is None else (FSDP, EXPERT, MODEL)

@@ -18,7 +18,7 @@ import pytest
 from flax import nnx
 
 from miron_jax.model.config import ModelConfig, attention_flops_per_pair, matmul_params
-from miron_jax.model.decoder import abstract, random_params
+from miron_jax.model.decoder import abstract, random_params, with_places
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.visibility import Visibility
@@ -56,6 +56,25 @@ def torch_logprobs(model: Any, token_ids: np.ndarray) -> np.ndarray:
     torch = pytest.importorskip("torch")
     with torch.no_grad():
         return torch.log_softmax(model(torch.tensor(token_ids)).logits.double(), dim=-1).numpy()
+
+
+def test_alibi_holds_in_bfloat16_at_far_positions() -> None:
+    """Products of the dimensions that hold positions, against slope * position."""
+    slopes = tuple(float(x) for x in 2.0 ** -np.linspace(0.5, 8, 6))
+    config = dataclasses.replace(random_config(), alibi_slopes=slopes, num_heads=6, num_kv_heads=6, head_dim=4)
+    position = np.asarray([[0, 1, 255, 256, 65535, 65536, 65793, 1_000_001]], np.int32)
+    empty = jnp.zeros((1, 8, 6, 4), jnp.bfloat16)
+    q, k, v = with_places(config, jnp.asarray(position), empty, empty, empty)
+    found = np.einsum("btnh,bsnh->bnts", np.asarray(q, np.float64), np.asarray(k, np.float64))[0, :, 0]
+    np.testing.assert_allclose(found, np.outer(slopes, position[0]), rtol=1e-4)
+    assert v.shape == (1, 8, 6, 12)
+
+
+def random_config() -> ModelConfig:
+    return ModelConfig(
+        family="bloom", vocab_size=VOCAB, d_model=24, num_layers=1, num_heads=6, num_kv_heads=6, head_dim=4, d_ff=8,
+        trained_length=64, num_positions=None, layer_ropes=(), layer_windows=(None,), norm_eps=1e-5, attn_scale=0.5,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=MODELS)

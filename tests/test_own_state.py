@@ -104,6 +104,15 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"step": lambda params, carry, ids: (Cell().apply(params, carry, ids)[0], (carry, carry))},  # type: ignore[index]
         "step gives a state whose",
     ),
+    "outputs alone": (
+        {"step": lambda params, carry, ids: Cell().apply(params, carry, ids)[0]},  # type: ignore[index]
+        "step gives a .*, expected two: its outputs, then the state",
+    ),
+    "three values": (
+        {"step": lambda params, carry, ids: (*Cell().apply(params, carry, ids), carry)},  # type: ignore[misc]
+        "step gives 3 values, expected two",
+    ),
+    "a text": ({"state": lambda params, num_tokens: "nothing"}, "state gives something else than arrays"),
     "no state": ({"state": lambda params, num_tokens: ()}, "state gives no array"),
     "hidden states without a head": (
         {"step": lambda params, carry, ids: (jnp.zeros((len(ids), WIDTH)), carry)},
@@ -135,6 +144,35 @@ def test_a_cache_of_another_model_is_refused() -> None:
     own = with_cache(step=lambda params, state, ids: (2 * step(params, state, ids)[0], step(params, state, ids)[1]))
     with pytest.raises(InputError, match="step gives other logits than hidden"):
         check_own_model(own, own.params, TOLERANCE["float32"])
+
+
+def test_a_head_of_another_width_is_refused() -> None:
+    own = with_cache(head=lambda params: jnp.zeros((VOCAB, 5)))
+    with pytest.raises(InputError, match=f"hidden states have {WIDTH} numbers and the head's weight 5 a token"):
+        check_own_model(own, own.params, TOLERANCE["float32"])
+
+
+def test_functions_that_take_other_arguments_are_refused() -> None:
+    with pytest.raises(InputError, match=r"OwnModel: state takes \(params\), but it is called with 2 arguments"):
+        stateful(state=lambda params: jnp.zeros(WIDTH))
+
+
+@pytest.mark.parametrize("places", [40, 90])
+def test_a_state_has_no_more_room_than_learned_positions(places: int, tmp_path: Any) -> None:
+    rooms, own = [], stateful()
+
+    def state(params: Any, num_tokens: int) -> jax.Array:
+        rooms.append(num_tokens)
+        return jnp.zeros(WIDTH)
+
+    limited = stateful(state=state, num_positions=places)
+    check_own_model(limited, limited.params, TOLERANCE["float32"])
+    make_model(tmp_path)
+    tokenizer = load_tokenizer(str(tmp_path))
+    asked = [TextRequest(tuple(range(1, 30)), 5), TextRequest((7,), 5)]
+    found, expected = (Generator(Model(m, m, m.params), tokenizer).run(asked) for m in (limited, own))
+    assert found == expected
+    assert max(rooms) <= places
 
 
 @pytest.mark.parametrize("given", [{"state": len}, {"step": len}, {"state": len, "logits": len}, {"head": len}])

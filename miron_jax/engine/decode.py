@@ -76,9 +76,12 @@ def empty_states(network: Network, state: Tree, shard: jax.Array | None = None, 
 @jax.named_scope("admit")
 def admit_states(states_B: Tree, kept: Tree, slot_B: jax.Array, index_B: jax.Array, count: jax.Array) -> Tree:
     """Copy the kept states `index_B` into slots `slot_B`, the first `count` of them."""
-    num_slots = len(slot_B)
-    slot_B = jnp.where(jnp.arange(num_slots, dtype=jnp.int32) < count, slot_B, num_slots)
-    return jax.tree.map(lambda all_B, kept: all_B.at[slot_B].set(kept[index_B], mode="drop"), states_B, kept)
+
+    def one(i: jax.Array, filled: Tree) -> Tree:
+        new = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index_B[i], keepdims=False), kept)
+        return jax.tree.map(lambda all_B, x: jax.lax.dynamic_update_index_in_dim(all_B, x, slot_B[i], 0), filled, new)
+
+    return jax.lax.fori_loop(0, count, one, states_B)
 
 
 class _Steps(NamedTuple):

@@ -160,6 +160,8 @@ class Generator(SlotPrograms):
                 if "RESOURCE_EXHAUSTED" not in str(error) or num_slots == 1 or self.placement.is_global:
                     raise
                 num_slots //= 2
+                self.prefill_slots = max(1, self.prefill_slots // 2)
+                self._prefill_rows.clear()
                 self.progress.warn(f"out of memory: {num_slots} slots of {size} tokens from now on")
         return completions
 

@@ -33,7 +33,7 @@ from miron_jax.model.costs import cost_model
 from miron_jax.model.decoder import KeyValues, matrix_dtype
 from miron_jax.model.own import OwnModel
 from miron_jax.model.sharding import heads_axis
-from miron_jax.model.walk import WalkArrays, WalkShape, group_sizes, states_for, write_walk
+from miron_jax.model.walk import WalkArrays, WalkShape, group_sizes, states_for, states_that_fit, write_walk
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import Plan
 from miron_jax.planning.walks import GroupSize, nodes_of, schedule, segments_of
@@ -100,6 +100,9 @@ class SlotPrograms:
         for length, rows in rows_of.items():
             few = 1 << (-(-len(rows) // shards) - 1).bit_length()
             num_rows = min(max(1, self.prefill_slots // length), few)
+            if self._own is not None:  # each prompt keeps a state of its own
+                most = states_that_fit(self._own, self.model.state, self._room(size), self.placement.free_bytes() / 2)
+                num_rows = min(num_rows, max(1, most // max(len(members[row]) for row in rows)))
             num_rows = self._prefill_rows[length] = max(num_rows, self._prefill_rows.get(length, 0))
             for start in range(0, len(rows), num_rows * shards):
                 batch = rows[start : start + num_rows * shards]
@@ -132,7 +135,8 @@ class SlotPrograms:
             segments.append(segments_of(of_shard, [np.asarray(of_row, np.int64) for of_row in nodes]))
         depth, most = max(found.depth for found in segments), max(map(len, kept_nodes))
         num_kept = 1 << (most - 1).bit_length()
-        shape = WalkShape(sizes, num_rows * length, states_for(depth, sizes), num_kept, size)
+        num_states = states_for(depth, sizes)
+        shape = WalkShape(sizes, num_rows * length, num_states, num_kept, self._room(size), has_hidden=False)
         arrays = [np.zeros((shards, *each), np.int32) for each in shape.array_shapes]
         for shard, found in enumerate(segments):
             write_walk(schedule(found, sizes, shape.num_states), [array[shard] for array in arrays])
@@ -153,8 +157,12 @@ class SlotPrograms:
         if size not in self._group_sizes:
             assert self._own is not None
             free = self.placement.free_bytes()
-            self._group_sizes[size] = group_sizes(self._own, self.model.state, size, self.on_cpu, free)
+            self._group_sizes[size] = group_sizes(self._own, self.model.state, self._room(size), self.on_cpu, free)
         return self._group_sizes[size]
+
+    def _room(self, size: int) -> int:
+        """Tokens that the state of a slot of this size has room for."""
+        return min(size, self.model.config.num_positions or size)
 
     def _prefill(self, plan: Plan, rows: list[int], num_rows: int, length: int) -> KeyValues:
         """Run rows of the plan, dealt out to the shards; keys and values of every node, [shards, L, P, K, H]."""
@@ -174,7 +182,7 @@ class SlotPrograms:
             if self.placement.is_described:
                 return self._zero_states(1, size)
             shards = np.zeros(self.placement.shards, np.int32)
-            program = partial(empty_states, count=1, size=size)
+            program = partial(empty_states, count=1, size=self._room(size))
             return self._call(("empty state", size), program, (self.model.state,), (shards,), out=BY_SHARD)
         config = self._config
         shape = (self.placement.shards, config.num_layers, 1, config.num_kv_heads, config.attended_dim)
@@ -209,7 +217,8 @@ class SlotPrograms:
             return heads * matrix_dtype(self.model.state).itemsize * size
         if not self.keeps:
             return 8 * self._own.vocab_size * size
-        states = jax.eval_shape(partial(empty_states, self.model.graphdef, count=1, size=size), self.model.state)
+        program = partial(empty_states, self.model.graphdef, count=1, size=self._room(size))
+        states = jax.eval_shape(program, self.model.state)
         return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(states)) + 8 * self._own.vocab_size
 
     def _slots_that_fit(self, size: int) -> int:
@@ -231,7 +240,7 @@ class SlotPrograms:
 
     def _zero_states(self, count: int, size: int) -> Tree:
         """[shards, count, ...], for states that are overwritten."""
-        program = partial(empty_states, self.model.graphdef, count=count, size=size)
+        program = partial(empty_states, self.model.graphdef, count=count, size=self._room(size))
         shapes, shards = jax.eval_shape(program, self.model.state), self.placement.shards
         return jax.tree.map(lambda x: self.placement.zeros((shards, *x.shape), x.dtype, BY_SHARD), shapes)
 

@@ -322,11 +322,11 @@ def load(
 
     Raises InputError for weights that cannot be read or do not fit the devices' memory.
     """
+    model = architecture.config
+    check_one_copy(model, config, placement)
     try:
-        model = architecture.config
         if isinstance(model, ModelConfig | RecurrentModel):
             assert checkpoint.folder is not None
-            check_one_copy(model, config, placement)
             put = _counted(partial(put_weight, config=model, placement=placement), model, progress)
             with local_copy(checkpoint.folder) as folder:
                 return load_step(folder, model, jnp.dtype(config.dtype), config.param_map, put, config.params_key)
@@ -336,8 +336,12 @@ def load(
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         raise InputError(
-            f"--model={public(config.model)}: the weights do not fit the memory of {placement.device}: split them over "
-            "devices with --sharding=mesh --mesh=model=N, or take --dtype=bfloat16"
+            f"--model={public(config.model)}: the weights do not fit the memory of {placement.device}: take --dtype=bfloat16"
+            + (
+                ""
+                if isinstance(model, OwnModel)
+                else ", or split them over devices with --sharding=mesh --mesh=model=N"
+            )
         ) from error
     finally:
         progress.end("loading")
@@ -362,15 +366,15 @@ def _counted(put: Put, model: ModelConfig | RecurrentModel, progress: Progress) 
 def check_one_copy(model: ModelConfig | OwnModel, config: RunConfig, placement: Placement) -> None:
     """Raises InputError for a mesh that splits the weights of a model other than the engine's decoder."""
     if isinstance(model, OwnModel) and placement.size(*ONE_COPY) > 1:
+        remedy = "" if isinstance(model, RecurrentModel) else ", or give the factory's params on a mesh of yours"
         raise InputError(
-            f"--model={public(config.model)}: --mesh splits weights by the names that the engine's decoder has, not "
-            "those of a recurrent model or of your own: name data alone, or give a factory's params on a mesh of yours"
+            f"--model={public(config.model)}: --mesh splits weights by the names that the engine's decoder has, not those "
+            f"of this model: name data alone{remedy}"
         )
 
 
-def own_params(own_model: OwnModel, config: RunConfig, placement: Placement) -> Any:
-    """The factory's params, or their shapes.  Raises InputError if there are none, or if the mesh would split them."""
-    check_one_copy(own_model, config, placement)
+def own_params(own_model: OwnModel, config: RunConfig) -> Any:
+    """The factory's params, or their shapes.  Raises InputError if there are none."""
     if own_model.params is None:
         raise InputError(
             f"--model={config.model}: its OwnModel has no params: give them, or their shapes and --checkpoint"
@@ -380,7 +384,7 @@ def own_params(own_model: OwnModel, config: RunConfig, placement: Placement) -> 
 
 def _load_own(own_model: OwnModel, config: RunConfig, checkpoint: Checkpoint, placement: Placement) -> Any:
     """The weights of a user's own model: those of the checkpoint, or those that the factory made."""
-    params = own_params(own_model, config, placement)
+    params = own_params(own_model, config)
     for flag in ("param_map", "params_key"):
         if checkpoint.folder is None and getattr(config, flag) is not None:
             raise InputError(

@@ -148,4 +148,4 @@ def matmul_params(config: ModelConfig) -> int:
 
 def attention_flops_per_pair(config: ModelConfig) -> int:
     """FLOPs per visible (query, key) pair in all layers, of scores and weighted sum.  Windows are not taken into account."""
-    return 4 * config.num_heads * config.attended_dim * config.num_layers
+    return 4 * config.num_heads * config.head_dim * config.num_layers

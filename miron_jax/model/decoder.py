@@ -101,6 +101,9 @@ class Attention(nnx.Module):
         """Also returns the keys and values of these slots; attention reads those of `context.past` too."""
         dtype = self.q.kernel_IO[...].dtype
         q_BTNH = self._heads(self.q(x_BTD), self.q_norm, context)
+        scale = self.config.attn_scale
+        if self.config.alibi_slopes:  # what is multiplied with positions is not scaled
+            q_BTNH, scale = q_BTNH * scale, 1.0
         q_BTNH = (q_BTNH if context.kind.scale is None else q_BTNH * context.kind.scale).astype(dtype)
         k_BTKH = self._heads(self.k(x_BTD), self.k_norm, context).astype(dtype)
         v_BTKH = _split_heads(self._clipped(self.v(x_BTD)), self.config.head_dim).astype(dtype)
@@ -114,7 +117,7 @@ class Attention(nnx.Module):
             *(context.past or ()),
             window=context.kind.window,
             softcap=self.config.attn_softcap,
-            scale=self.config.attn_scale,
+            scale=scale,
         )
         o_BTNH = o_BTNH[..., : self.config.head_dim]
         return self.out(o_BTNH.reshape(*x_BTD.shape[:2], -1)), KeyValues(k_BTKH, v_BTKH)
@@ -141,18 +144,18 @@ def with_places(
     """Queries, keys and values with ALIBI_DIMS more dimensions, in which query and key multiply to slope * position of the
     key: ALiBi's bias but for a term of the query alone, which the softmax drops.
 
-    Position and slope are each split into two numbers that bfloat16 holds.
+    A position is split into three numbers that bfloat16 holds, and a slope into two.
     """
     dtype = q_BTNH.dtype
-    high_BT, low_BT = (x.astype(dtype) for x in (position_BT // PLACES, position_BT % PLACES))
-    slope_N = np.asarray(config.alibi_slopes, np.float32) / np.float32(config.attn_scale)
+    slope_N = np.asarray(config.alibi_slopes, np.float32)
     coarse_N = slope_N.astype(jnp.bfloat16).astype(np.float32)
-    fine_N = slope_N - coarse_N
-    q_N4 = np.stack([PLACES * coarse_N, PLACES * fine_N, coarse_N, fine_N], axis=-1)
-    k_BT4 = jnp.stack([high_BT, high_BT, low_BT, low_BT], axis=-1)
-    rest = ALIBI_DIMS - q_N4.shape[1]
-    q_NP = jnp.asarray(np.pad(q_N4, ((0, 0), (0, rest))), dtype)
-    k_BT1P = jnp.pad(k_BT4, ((0, 0), (0, 0), (0, rest)))[:, :, None]
+    powers, slopes_2N = (1, PLACES, PLACES**2), (coarse_N, slope_N - coarse_N)
+    digits_BT = [(position_BT // power % PLACES).astype(dtype) for power in powers]
+    q_NP = np.stack([power * slope for power in powers for slope in slopes_2N], axis=-1)
+    k_BTP = jnp.stack([digit_BT for digit_BT in digits_BT for _ in slopes_2N], axis=-1)
+    rest = ALIBI_DIMS - q_NP.shape[1]
+    q_NP = jnp.asarray(np.pad(q_NP, ((0, 0), (0, rest))), dtype)
+    k_BT1P = jnp.pad(k_BTP, ((0, 0), (0, 0), (0, rest)))[:, :, None]
     return (
         jnp.concatenate([q_BTNH, jnp.broadcast_to(q_NP[None, None], (*q_BTNH.shape[:3], ALIBI_DIMS))], axis=-1),
         jnp.concatenate([k_BTKH, jnp.broadcast_to(k_BT1P, (*k_BTKH.shape[:3], ALIBI_DIMS))], axis=-1),

@@ -17,12 +17,23 @@ MOST_HEAD_SIZE = 1 << 14
 # Upper limits of counts, about ten times those of the largest published model: a damaged number must not allocate memory.
 _COUNTS: Mapping[str, int] = {
     **dict.fromkeys(
-        ("num_hidden_layers", "n_layer", "max_window_layers", "sliding_window_pattern", "no_rope_layer_interval"),
+        (
+            "num_hidden_layers",
+            "n_layer",
+            "n_layers",
+            "max_window_layers",
+            "sliding_window_pattern",
+            "no_rope_layer_interval",
+        ),
         10_000,
     ),
-    **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "num_kv_heads", "n_head"), 1 << 14),
+    **dict.fromkeys(
+        ("num_attention_heads", "num_key_value_heads", "num_kv_heads", "n_head", "n_heads", "num_heads", "n_groups"),
+        1 << 14,
+    ),
     **dict.fromkeys(("head_dim", "rotary_dim"), MOST_HEAD_SIZE),
-    **dict.fromkeys(("hidden_size", "n_embd", "word_embed_proj_dim"), 1 << 20),
+    **dict.fromkeys(("state_size", "conv_kernel", "conv1d_width"), 1 << 14),
+    **dict.fromkeys(("hidden_size", "n_embd", "n_embed", "d_model", "lru_width", "word_embed_proj_dim"), 1 << 20),
     **dict.fromkeys(
         (
             "intermediate_size",
@@ -40,7 +51,16 @@ _COUNTS: Mapping[str, int] = {
     "ff_factor": 1 << 10,
     "num_labels": 1 << 16,  # transformers creates a name for each
     **dict.fromkeys(
-        ("max_position_embeddings", "n_positions", "sliding_window", "original_max_position_embeddings"), 1 << 31
+        (
+            "max_position_embeddings",
+            "n_positions",
+            "sliding_window",
+            "original_max_position_embeddings",
+            "max_seq_len",
+            "seq_length",
+            "attention_window_size",
+        ),
+        1 << 31,
     ),
 }
 _MAY_BE_ZERO = {"max_window_layers", "sliding_window", "num_labels"}  # 0: no window

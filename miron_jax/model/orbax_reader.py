@@ -69,12 +69,18 @@ def load_orbax(
     return _load(folder, abstract(config, dtype)[1], param_map, config, put, params_key)
 
 
-def load_tree(folder: Path, tree: Any, param_map: str | None = None, params_key: str | None = None) -> Any:
+def load_tree(
+    folder: Path,
+    tree: Any,
+    param_map: str | None = None,
+    params_key: str | None = None,
+    put: Put = on_default_device,
+) -> Any:
     """Weights of any model, with the structure, shapes and dtypes of `tree`: an nnx.State, Linen's variables, ...
 
     Raises InputError as `load_orbax` does.
     """
-    return _load(folder, tree, param_map, None, on_default_device, params_key)
+    return _load(folder, tree, param_map, None, put, params_key)
 
 
 def _load(

@@ -35,7 +35,7 @@ from miron_jax.model.decoder import Decoder, Head
 from miron_jax.model.visibility import Visibility
 
 PROBE_LENGTH = 16  # tokens of the rows that test whether a model satisfies the contract
-FUNCTIONS = ("logits", "hidden", "head", "state", "step")
+ARGUMENTS = {"logits": 2, "hidden": 4, "head": 1, "state": 2, "step": 3}  # of the functions of an OwnModel
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: it is a static argument of compiled programs
@@ -72,7 +72,7 @@ class OwnModel:
     def __post_init__(self) -> None:
         if self.vocab_size < 1:
             raise InputError(f"OwnModel: vocab_size is {self.vocab_size}, expected the number of tokens")
-        functions = [name for name in FUNCTIONS if getattr(self, name) is not None]
+        functions = [name for name in ARGUMENTS if getattr(self, name) is not None]
         rest = [name for name in functions if name not in ("state", "step")]
         has_both = len(functions) - len(rest) == 2
         if rest not in (["logits"], ["hidden", "head"], *([[], ["head"]] if has_both else [])) or not (
@@ -82,6 +82,8 @@ class OwnModel:
                 f"OwnModel: has {', '.join(functions) or 'no function'}, expected logits, or hidden and head, or state and "
                 "step (which may come with any of them)"
             )
+        for name in functions:
+            _check_arguments(getattr(self, name), f"OwnModel: {name}", ARGUMENTS[name])
 
     @property
     def is_forest(self) -> bool:
@@ -123,7 +125,11 @@ class BoundOwnModel:
         """States of texts before any token: `state`'s tree, with a leading axis.  Raises InputError for a state without
         arrays."""
         assert self.config.state is not None
-        state = jax.tree.map(jnp.asarray, self.config.state(self.params, num_tokens))
+        state = self.config.state(self.params, num_tokens)
+        try:
+            state = jax.tree.map(jnp.asarray, state)
+        except TypeError as error:
+            raise InputError(f"--model: state gives something else than arrays ({error}): give arrays alone") from None
         if not jax.tree.leaves(state):
             raise InputError(
                 "--model: state gives no array, expected what a text leaves behind: give it, or logits alone"
@@ -136,13 +142,17 @@ class BoundOwnModel:
         Raises InputError unless the new states have the shapes and dtypes of the old ones.
         """
         assert self.config.step is not None
-        hidden, after = jax.vmap(self.config.step, in_axes=(None, 0, 0))(self.params, states, token_ids_BT)
+        outputs = jax.vmap(self.config.step, in_axes=(None, 0, 0))(self.params, states, token_ids_BT)
+        if not isinstance(outputs, tuple | list) or len(outputs) != 2:
+            given = f"{len(outputs)} values" if isinstance(outputs, tuple | list) else f"a {type(outputs).__name__}"
+            raise InputError(f"--model: step gives {given}, expected two: its outputs, then the state after the tokens")
+        hidden, after = outputs
         before, new = (_kinds_of(tree) for tree in (states, after))
         if before != new:
             name = next(name for name in [*before, *new] if before.get(name) != new.get(name))
             raise InputError(
                 f"--model: step gives a state whose {name or 'array'} is {new.get(name, 'absent')}, expected "
-                f"{before.get(name, 'absent')}, as state gives it; mend one of the two"
+                f"{before.get(name, 'absent')}, as state gives it; mend one of the two (outputs come first, then the state)"
             )
         width = self.config.vocab_size if self.config.head is None else None
         return self._checked("step", hidden, token_ids_BT.shape, width), after

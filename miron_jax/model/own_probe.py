@@ -144,18 +144,19 @@ def _check_steps(
     if differ(by_steps, alone):
         name = "hidden" if model.hidden else "logits"
         raise _refused(f"step gives other logits than {name}", "let both compute the same model, from the same params")
-    # Rows 0 and 1 as branches of their first half, and row 2 beside them.
+    # Rows 0 and 1 as branches of their first half, and row 2 beside them; a state has room for more.
     length = rows.shape[1]
-    half = length // 2
+    half, room = length // 2, min(4 * length, model.num_positions or 4 * length)
+    sizes = tuple(size for size in PROBE_SIZES if size.tokens <= room)
     both = np.concatenate([rows[0], rows[1, half:]])
     position = np.concatenate([np.arange(length), np.arange(half, length)])
     subtree_end = np.full(len(both), len(both))
     subtree_end[half:length] = length
     segments = segments_of([(0, position, subtree_end), (len(both), position[:length], np.full(length, length))])
     token_ids = np.concatenate([both, rows[2]]).astype(np.int32)
-    shape = WalkShape(PROBE_SIZES, len(token_ids), states_for(segments.depth, PROBE_SIZES), 0, length)
+    shape = WalkShape(sizes, len(token_ids), states_for(segments.depth, sizes), 0, room)
     arrays = [np.zeros(size, np.int32) for size in shape.array_shapes]
-    write_walk(schedule(segments, PROBE_SIZES, shape.num_states), arrays)
+    write_walk(schedule(segments, sizes, shape.num_states), arrays)
     program = jax.jit(_logprobs_of_walk, static_argnums=(0, 4))
     found = np.asarray(program(model, params, token_ids, WalkArrays(*map(jnp.asarray, arrays)), shape))
     expected = np.concatenate([by_steps[0], by_steps[1, half:], by_steps[2]])
@@ -195,5 +196,11 @@ def _logprobs_of_walk(
 
 def _log_softmax(bound: BoundOwnModel, hidden_BTD: jax.Array) -> jax.Array:
     b, t, d = hidden_BTD.shape
-    logits = bound.head().logits(hidden_BTD.reshape(b * t, d))
+    head = bound.head()
+    if head.weight_VD is not None and head.weight_VD.shape[1] != d:
+        raise InputError(
+            f"--model: hidden states have {d} numbers and the head's weight {head.weight_VD.shape[1]} a token, expected as "
+            "many; mend one of the two"
+        )
+    logits = head.logits(hidden_BTD.reshape(b * t, d))
     return jax.nn.log_softmax(logits).reshape(b, t, -1)

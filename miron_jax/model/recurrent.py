@@ -8,6 +8,7 @@ Shapes are of one text: T tokens, D model, L layers, C channels, K width of a co
 in decoder.py: matrices have the run's dtype, all else is float32; matmuls accumulate in float32.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -44,6 +45,16 @@ class RecurrentModel(OwnModel):
             return jax.ShapeDtypeStruct(leaf.shape, np.dtype(dtype) if is_matrix else jnp.float32)
 
         return jax.tree_util.tree_map_with_path(one, self.params)
+
+    @property
+    def matmul_params(self) -> int:
+        """Weights of the layers' matmuls."""
+        leaves = jax.tree_util.tree_leaves_with_path(self.params)
+        return sum(math.prod(leaf.shape) for path, leaf in leaves if path[-1].key == "kernel_IO")  # type: ignore[union-attr]
+
+    @property
+    def head_params(self) -> int:
+        return math.prod(self.params["embedding_VD"].shape)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RecurrentModel) and self.description == other.description

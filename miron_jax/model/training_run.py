@@ -118,9 +118,7 @@ def load_step(
         from miron_jax.model.orbax_reader import load_orbax, load_tree
 
         if isinstance(config, RecurrentModel):
-            state = load_tree(folder, config.shapes(dtype), param_map, params_key)
-            paths, tree = jax.tree_util.tree_flatten_with_path(check_finite(folder, state))
-            return jax.tree.unflatten(tree, [put(leaf_name(path), np.asarray(leaf)) for path, leaf in paths])
+            return check_finite(folder, load_tree(folder, config.shapes(dtype), param_map, params_key, put))
         return check_finite(folder, load_orbax(folder, config, dtype, param_map, put, params_key))
     for flag, value in (("param_map", param_map), ("params_key", params_key)):
         if value is not None:

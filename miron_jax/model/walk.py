@@ -27,12 +27,19 @@ COPIES = 5  # states of a program for each lane of its widest group: two are kep
 def group_sizes(
     model: OwnModel, params: Any, num_tokens: int, on_cpu: bool, free_bytes: float
 ) -> tuple[GroupSize, ...]:
-    """The groups for states with room for so many tokens: narrower ones where the states would not fit the memory."""
+    """The groups for states with room for so many tokens: no longer chunks, and fewer lanes where the states would not fit
+    the memory."""
+    most = states_that_fit(model, params, num_tokens, free_bytes / COPIES)
+    sizes = CPU_SIZES if on_cpu else ACCELERATOR_SIZES
+    return tuple(size._replace(lanes=min(size.lanes, most)) for size in sizes if size.tokens <= num_tokens)
+
+
+def states_that_fit(model: OwnModel, params: Any, num_tokens: int, free_bytes: float) -> int:
+    """States with room for so many tokens that STATES_SHARE of the memory holds: a power of two, at least 1."""
     states = jax.eval_shape(lambda params: BoundOwnModel(model, params).empty_states(1, num_tokens), params)
     state_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(states))
-    most = max(1, int(STATES_SHARE * free_bytes / (COPIES * state_bytes)))
-    most = 1 << (most.bit_length() - 1)
-    return tuple(size._replace(lanes=min(size.lanes, most)) for size in (CPU_SIZES if on_cpu else ACCELERATOR_SIZES))
+    count = max(1, int(STATES_SHARE * free_bytes / max(1, state_bytes)))
+    return 1 << (count.bit_length() - 1)
 
 
 class WalkShape(NamedTuple):
@@ -43,6 +50,7 @@ class WalkShape(NamedTuple):
     num_states: int  # that are used again and again, the empty one first
     num_kept: int  # states that follow these and are kept
     num_tokens: int  # of the longest text
+    has_hidden: bool = True  # whether hidden states are wanted
 
     @property
     def array_shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -69,9 +77,9 @@ def write_walk(walk: Walk, arrays: Sequence[np.ndarray]) -> None:
 
 
 def states_for(depth: int, sizes: Sequence[GroupSize]) -> int:
-    """States of a program for rows whose longest path has so many segments: a power of two of them, and enough for the
-    widest group."""
-    return (1 << depth.bit_length()) + 2 * max(size.lanes for size in sizes)
+    """States of a program for rows whose longest path has so many segments: as many and the empty one, in sixteens, and
+    enough for the widest group."""
+    return -(-(depth + 1) // 16) * 16 + 2 * max(size.lanes for size in sizes)
 
 
 class _Progress(NamedTuple):
@@ -83,8 +91,10 @@ class _Progress(NamedTuple):
 def walk_rows(
     model: BoundOwnModel, token_ids_S: jax.Array, arrays: WalkArrays, shape: WalkShape
 ) -> tuple[jax.Array, Any]:
-    """(float32 hidden states [S, D], or logits; the kept states, with a leading axis).  Slots that no chunk has are 0."""
-    num_groups, num_states = arrays.num_groups_1[0], shape.num_states + shape.num_kept
+    """(float32 hidden states [S, D], or logits; the kept states, with a leading axis).  Slots that no chunk has are 0; if
+    none are wanted S is 0."""
+    num_groups, slots = arrays.num_groups_1[0], shape.slots if shape.has_hidden else 0
+    num_states = shape.num_states + shape.num_kept
     states_M = model.empty_states(num_states, shape.num_tokens)
     one = jax.tree.map(lambda leaf: leaf[:1], states_M)
     width = jax.eval_shape(model.advance, one, jnp.zeros((1, 1), jnp.int32))[0].shape[-1]
@@ -117,6 +127,6 @@ def walk_rows(
             progress = jax.lax.while_loop(goes_on, partial(read_group, size), progress)
         return progress
 
-    start = _Progress(jnp.int32(0), jnp.zeros((shape.slots, width), jnp.float32), states_M)
+    start = _Progress(jnp.int32(0), jnp.zeros((slots, width), jnp.float32), states_M)
     end = jax.lax.while_loop(lambda progress: progress.group < num_groups, read_groups, start)
     return end.hidden_SD, jax.tree.map(lambda leaf: leaf[shape.num_states :], end.states_M)

@@ -33,9 +33,10 @@ from miron_jax.model.recurrent import (
 from miron_jax.model.recurrent import linear as matmul
 
 USED = (
-    "vocab_size hidden_size state_size num_hidden_layers layer_norm_epsilon expand intermediate_size conv_kernel use_bias "
-    "use_conv_bias hidden_act residual_in_fp32 time_step_rank time_step_scale time_step_min time_step_max "
-    "time_step_init_scheme time_step_floor rescale_prenorm_residual use_mambapy use_associative_scan tie_word_embeddings "
+    "vocab_size hidden_size state_size num_hidden_layers layer_norm_epsilon expand intermediate_size conv_kernel "
+    "use_bias use_conv_bias hidden_act residual_in_fp32 time_step_rank time_step_scale time_step_min time_step_max "
+    "time_step_init_scheme time_step_floor rescale_prenorm_residual use_mambapy use_falcon_mambapy "
+    "use_associative_scan tie_word_embeddings fused_add_norm rms_norm pad_vocab_size_multiple "
 )
 
 
@@ -51,7 +52,13 @@ class _Sizes(NamedTuple):
 
 
 def _model(fields: Fields, more: str = "") -> RecurrentModel:
+    for name, same in (("d_model", "hidden_size"), ("n_layer", "num_hidden_layers"), ("d_inner", "intermediate_size")):
+        fields.allow_same(name, same)  # in the published conversions, which name sizes twice
     fields.allow_only(USED + more)
+    if fields.raw.get("rms_norm") is False:
+        raise fields.refuse("rms_norm", False, "true, which transformers always does,")
+    if type(fields["time_step_rank"]) is not int or fields["time_step_rank"] < 1:
+        raise fields.refuse("time_step_rank", fields["time_step_rank"], "a number of at least 1, or auto")
     sizes = _Sizes(
         fields["num_hidden_layers"],
         fields["intermediate_size"],

@@ -36,7 +36,8 @@ from miron_jax.model.recurrent import linear as matmul
 USED = (
     "vocab_size hidden_size state_size num_hidden_layers layer_norm_epsilon expand conv_kernel n_groups num_heads head_dim "
     "use_bias use_conv_bias hidden_act residual_in_fp32 time_step_rank time_step_min time_step_max time_step_floor "
-    "time_step_limit rescale_prenorm_residual chunk_size tie_word_embeddings norm_before_gate rms_norm"
+    "time_step_limit time_step_init_scheme time_step_scale rescale_prenorm_residual chunk_size tie_word_embeddings "
+    "intermediate_size"
 )
 BLOCK = 128  # tokens that one matrix mixes
 
@@ -59,6 +60,11 @@ class _Sizes(NamedTuple):
 
 def _model(fields: Fields) -> RecurrentModel:
     fields.allow_only(USED)
+    limit = fields["time_step_limit"]
+    if len(limit) != 2 or not 0 <= limit[0] <= limit[1]:
+        raise fields.refuse(
+            "time_step_limit", list(limit), "two numbers, the first at least 0 and the second at least that"
+        )
     sizes = _Sizes(
         fields["num_hidden_layers"],
         fields["num_heads"],
@@ -74,6 +80,10 @@ def _model(fields: Fields) -> RecurrentModel:
     if sizes.channels != int(fields["expand"] * width):
         raise fields.refuse(
             "expand", fields["expand"], f"num_heads * head_dim / hidden_size = {sizes.channels / width:g}"
+        )
+    if fields.raw.get("intermediate_size") not in (None, sizes.channels):
+        raise fields.refuse(
+            "intermediate_size", fields.raw["intermediate_size"], f"num_heads * head_dim = {sizes.channels}"
         )
     if sizes.heads % sizes.groups:
         raise fields.refuse("n_groups", sizes.groups, f"a divisor of num_heads = {sizes.heads}")
@@ -167,12 +177,18 @@ def _block(
     """(the last state, outputs) of a few tokens."""
     length = x_TGEP.shape[0]
     so_far_TGE = jnp.cumsum(log_decay_TGE, axis=0)
-    is_before_TS = jnp.tril(jnp.ones((length, length), bool))
-    between_TSGE = jnp.where(is_before_TS[:, :, None, None], so_far_TGE[:, None] - so_far_TGE[None], -jnp.inf)
-    weight_TSGE = jnp.exp(between_TSGE) * jnp.einsum("tgn,sgn->tsg", c_TGN, b_TGN)[..., None] * dt_TGE[None]
+    is_up_to_TS = jnp.tril(jnp.ones((length, length), bool))
+    # Sums between two tokens, each by itself: differences of `so_far` would cancel.
+    is_after_TS11 = jnp.tril(is_up_to_TS, -1)[:, :, None, None]
+    between_TSGE = jnp.cumsum(jnp.where(is_after_TS11, log_decay_TGE[:, None], 0.0), axis=0)
+    weight_TSGE = (
+        jnp.exp(jnp.where(is_up_to_TS[:, :, None, None], between_TSGE, -jnp.inf))
+        * jnp.einsum("tgn,sgn->tsg", c_TGN, b_TGN)[..., None]
+        * dt_TGE[None]
+    )
     y_TGEP = jnp.einsum("tsge,sgep->tgep", weight_TSGE, x_TGEP)
     y_TGEP = y_TGEP + jnp.exp(so_far_TGE)[..., None] * jnp.einsum("tgn,gepn->tgep", c_TGN, h_GEPN)
-    left_TGE = jnp.exp(so_far_TGE[-1:] - so_far_TGE) * dt_TGE
+    left_TGE = jnp.exp(between_TSGE[-1]) * dt_TGE
     added_GEPN = jnp.einsum("tgep,tgn->gepn", x_TGEP * left_TGE[..., None], b_TGN)
     return jnp.exp(so_far_TGE[-1])[..., None, None] * h_GEPN + added_GEPN, y_TGEP
 

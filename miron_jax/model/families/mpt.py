@@ -29,6 +29,8 @@ def _mpt_config(fields: Fields) -> ModelConfig:
     for name in WANTED:
         if getattr(attention, name) != WANTED[name]:
             raise fields.refuse(f"attn_config's {name}", getattr(attention, name), repr(WANTED[name]))
+    if attention.clip_qkv is not None and attention.clip_qkv <= 0:
+        raise fields.refuse("attn_config's clip_qkv", attention.clip_qkv, "a number above 0")
     config = layer_normed(fields, "d_model n_layers n_heads max_seq_len act", 4 * fields["d_model"], {"act": "gelu"})
     return replace(
         config,
@@ -37,7 +39,7 @@ def _mpt_config(fields: Fields) -> ModelConfig:
         norm_bias=False,
         attn_scale=attention.softmax_scale or config.attn_scale,
         alibi_slopes=_slopes(config.num_heads),
-        qkv_clip=attention.clip_qkv or None,
+        qkv_clip=attention.clip_qkv,
     )
 
 

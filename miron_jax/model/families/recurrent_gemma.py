@@ -86,6 +86,10 @@ def _model(fields: Fields) -> RecurrentModel:
         ropes(fields, head_size(fields, "hidden_size", "num_attention_heads"), ("partial_rotary_factor",))[0],
     )
     head_size(fields, "lru_width", "num_attention_heads")
+    if fields["rope_parameters"].get("rope_type") != "default":
+        raise fields.refuse("rope_type", fields["rope_parameters"].get("rope_type"), "'default'")
+    if fields["intermediate_size"] % 2:
+        raise fields.refuse("intermediate_size", fields["intermediate_size"], "an even number")
     if sizes.heads % sizes.kv_heads:
         raise fields.refuse("num_key_value_heads", sizes.kv_heads, f"a divisor of {sizes.heads} heads")
     vocab, tied, cap = fields["vocab_size"], fields["tie_word_embeddings"], fields["logits_soft_cap"]
