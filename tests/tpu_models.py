@@ -60,7 +60,9 @@ CONFIGS: dict[str, JsonObject] = {
         "model_type": "mamba2", "vocab_size": 50288, "hidden_size": 768, "num_hidden_layers": 24, "num_heads": 24,
         "n_groups": 1, "tie_word_embeddings": True,
     },
-    "recurrent-gemma-2b": {"model_type": "recurrent_gemma", "num_key_value_heads": 1, "intermediate_size": 15360},
+    "recurrent-gemma-2b": {  # one period of its 26 layers: each kind of them is compiled by itself
+        "model_type": "recurrent_gemma", "num_hidden_layers": 3, "num_key_value_heads": 1, "intermediate_size": 15360,
+    },
     "olmoe-1b-7b": {
         "model_type": "olmoe", "vocab_size": 50304, "hidden_size": 2048, "intermediate_size": 1024,
         "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 16, "num_experts": 64,
