@@ -23,7 +23,7 @@ from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.visibility import Visibility
 from tests.tiny_families import GEMMA, GPT2, LLAMA, MODELS, VOCAB
-from tests.tolerances import BFLOAT16, MOVED, TOKEN
+from tests.tolerances import BFLOAT16, MOVED, TOKEN, TWO_BFLOAT16
 
 LARGEST = {"float32": TOKEN, "bfloat16": BFLOAT16}
 
@@ -66,7 +66,7 @@ def test_alibi_holds_in_bfloat16_at_far_positions() -> None:
     empty = jnp.zeros((1, 8, 6, 4), jnp.bfloat16)
     q, k, v = with_places(config, jnp.asarray(position), empty, empty, empty)
     found = np.einsum("btnh,bsnh->bnts", np.asarray(q, np.float64), np.asarray(k, np.float64))[0, :, 0]
-    np.testing.assert_allclose(found, np.outer(slopes, position[0]), rtol=1e-4)
+    np.testing.assert_allclose(found, np.outer(slopes, position[0]), rtol=TWO_BFLOAT16)
     assert v.shape == (1, 8, 6, 12)
 
 

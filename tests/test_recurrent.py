@@ -29,7 +29,7 @@ from tests.test_model_parity import save_tiny
 from tests.test_plan import requests_of
 from tests.tiny_families import RECURRENT
 from tests.tiny_model import make_tokenizer
-from tests.tolerances import BFLOAT16, TOKEN
+from tests.tolerances import BFLOAT16, KERNEL, TOKEN
 
 VOCAB = 331
 
@@ -125,8 +125,8 @@ def test_a_block_of_mamba_2_keeps_its_precision_where_tokens_forget_fast() -> No
         wanted.append((h * c[t][:, None, None]).sum(axis=-1))
     arrays = [jnp.asarray(each, jnp.float32) for each in (x, dt, log_decay, b, c)]
     last, outputs = mamba2._block(jnp.zeros((1, heads, dim, states)), *arrays)
-    np.testing.assert_allclose(outputs, np.stack(wanted), rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(last, h, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(outputs, np.stack(wanted), rtol=KERNEL, atol=KERNEL)
+    np.testing.assert_allclose(last, h, rtol=KERNEL, atol=KERNEL)
 
 
 def test_equal_configs_are_one_model(saved: tuple[Path, Any]) -> None:
