@@ -118,10 +118,9 @@ def architecture_of(config: RunConfig, files: ModelFiles) -> Architecture:
     model = from_hf_config(folder)
     tokenizer = tokenizer_at(config.tokenizer) if config.tokenizer else load_tokenizer(str(folder))
     check_vocabulary(tokenizer, model.vocab_size)
-    eos_ids = eos_token_ids(folder)
-    if isinstance(model, RecurrentModel):
-        return Architecture(model, model, tokenizer, eos_ids, model.description)
-    return Architecture(model, abstract(model, jnp.dtype(config.dtype))[0], tokenizer, eos_ids)
+    is_recurrent = isinstance(model, RecurrentModel)
+    network = model if is_recurrent else abstract(model, jnp.dtype(config.dtype))[0]
+    return Architecture(model, network, tokenizer, eos_token_ids(folder), model.description if is_recurrent else None)
 
 
 def tokenizer_at(name: str) -> Tokenizer:
@@ -335,13 +334,12 @@ def load(
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
+        split = (
+            "" if isinstance(model, OwnModel) else ", or split them over devices with --sharding=mesh --mesh=model=N"
+        )
         raise InputError(
-            f"--model={public(config.model)}: the weights do not fit the memory of {placement.device}: take --dtype=bfloat16"
-            + (
-                ""
-                if isinstance(model, OwnModel)
-                else ", or split them over devices with --sharding=mesh --mesh=model=N"
-            )
+            f"--model={public(config.model)}: the weights do not fit the memory of {placement.device}: take "
+            f"--dtype=bfloat16{split}"
         ) from error
     finally:
         progress.end("loading")

@@ -21,6 +21,7 @@ from flax.traverse_util import unflatten_dict
 from jax.typing import DTypeLike
 
 from miron_jax.model.families.naming import Source, Table
+from miron_jax.model.families.naming import linear as linear_names
 from miron_jax.model.own import OwnModel
 
 Shapes = Mapping[str, tuple[int, ...]]  # leaf name -> shape
@@ -70,6 +71,18 @@ def is_users(model: object) -> TypeGuard[OwnModel]:
 
 def names_of(model: RecurrentModel) -> Table:
     return model.names
+
+
+def mixer_names() -> Table:
+    """Names of the tensors that Mamba 1 and 2 share."""
+    return {
+        "embedding_VD": Source("embeddings.weight"),
+        "final_norm/weight": Source("norm_f.weight"),
+        "layers/norm/weight": Source("layers.{}.norm.weight"),
+        **linear_names("layers/in", "layers.{}.mixer.in_proj"),
+        **conv_names("layers/conv", "layers.{}.mixer.conv1d"),
+        **linear_names("layers/out", "layers.{}.mixer.out_proj"),
+    }
 
 
 def step_of_layers(mixer: Mixer, norm_eps: float) -> Callable[..., tuple[jax.Array, Any]]:

@@ -20,10 +20,10 @@ from miron_jax.model.modules import ACTIVATE
 from miron_jax.model.recurrent import (
     RecurrentModel,
     causal_conv,
-    conv_names,
     conv_shapes,
     head_weight,
     linear_shapes,
+    mixer_names,
     names_of,
     rms_norm,
     step_of_layers,
@@ -103,16 +103,11 @@ def _model(fields: Fields, more: str = "") -> RecurrentModel:
 
 def _names() -> Table:
     return {
-        "embedding_VD": Source("embeddings.weight"),
-        "final_norm/weight": Source("norm_f.weight"),
-        "layers/norm/weight": Source("layers.{}.norm.weight"),
-        **linear("layers/in", "layers.{}.mixer.in_proj"),
-        **conv_names("layers/conv", "layers.{}.mixer.conv1d"),
+        **mixer_names(),
         **linear("layers/x", "layers.{}.mixer.x_proj"),
         **linear("layers/dt", "layers.{}.mixer.dt_proj"),
         "layers/A_log_IN": Source("layers.{}.mixer.A_log"),
         "layers/D_I": Source("layers.{}.mixer.D"),
-        **linear("layers/out", "layers.{}.mixer.out_proj"),
     }
 
 

@@ -14,17 +14,17 @@ import jax
 import jax.numpy as jnp
 
 from miron_jax.model.families.family import Family
-from miron_jax.model.families.naming import Source, Table, linear
+from miron_jax.model.families.naming import Source, Table
 from miron_jax.model.families.reading import activation
 from miron_jax.model.hf_fields import Fields
 from miron_jax.model.modules import ACTIVATE
 from miron_jax.model.recurrent import (
     RecurrentModel,
     causal_conv,
-    conv_names,
     conv_shapes,
     head_weight,
     linear_shapes,
+    mixer_names,
     names_of,
     rms_norm,
     step_of_layers,
@@ -120,16 +120,11 @@ def _model(fields: Fields) -> RecurrentModel:
 
 def _names() -> Table:
     return {
-        "embedding_VD": Source("embeddings.weight"),
-        "final_norm/weight": Source("norm_f.weight"),
-        "layers/norm/weight": Source("layers.{}.norm.weight"),
-        **linear("layers/in", "layers.{}.mixer.in_proj"),
-        **conv_names("layers/conv", "layers.{}.mixer.conv1d"),
+        **mixer_names(),
         "layers/dt_bias_H": Source("layers.{}.mixer.dt_bias"),
         "layers/A_log_H": Source("layers.{}.mixer.A_log"),
         "layers/D_H": Source("layers.{}.mixer.D"),
         "layers/gated_norm/weight": Source("layers.{}.mixer.norm.weight"),
-        **linear("layers/out", "layers.{}.mixer.out_proj"),
     }
 
 
