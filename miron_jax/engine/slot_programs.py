@@ -133,13 +133,13 @@ class SlotPrograms:
             nodes = [[node - slot for node in sorted(kept) if slot <= node < slot + length] for slot, _, _ in of_shard]
             kept.update({node: 1 + i for i, node in enumerate(sorted(kept))})
             segments.append(segments_of(of_shard, [np.asarray(of_row, np.int64) for of_row in nodes]))
-        depth, most = max(found.depth for found in segments), max(map(len, kept_nodes))
+        depth, most = max(of_shard.depth for of_shard in segments), max(map(len, kept_nodes))
         num_kept = 1 << (most - 1).bit_length()
         num_states = states_for(depth, sizes)
         shape = WalkShape(sizes, num_rows * length, num_states, num_kept, self._room(size), has_hidden=False)
         arrays = [np.zeros((shards, *each), np.int32) for each in shape.array_shapes]
-        for shard, found in enumerate(segments):
-            write_walk(schedule(found, sizes, shape.num_states), [array[shard] for array in arrays])
+        for shard, of_shard in enumerate(segments):
+            write_walk(schedule(of_shard, sizes, shape.num_states), [array[shard] for array in arrays])
         tokens = prefill_batch(plan, rows, num_rows, length, shards)[:, 0].reshape(shards, -1)
         self.speed.prefilled_tokens += int(np.diff(plan.node_offset)[rows].sum())
         states = self._call(

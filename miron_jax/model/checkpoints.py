@@ -334,9 +334,7 @@ def load(
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        split = (
-            "" if isinstance(model, OwnModel) else ", or split them over devices with --sharding=mesh --mesh=model=N"
-        )
+        split = "" if isinstance(model, OwnModel) else ", or split them with --sharding=mesh --mesh=model=N"
         raise InputError(
             f"--model={public(config.model)}: the weights do not fit the memory of {placement.device}: take "
             f"--dtype=bfloat16{split}"
@@ -347,8 +345,7 @@ def load(
 
 def _counted(put: Put, model: ModelConfig | RecurrentModel, progress: Progress) -> Put:
     """`put`, which also tells how many of the model's weights are on the devices."""
-    shapes = jax.tree.leaves(shapes_of(model, jnp.float32))
-    placed, total = 0, sum(math.prod(shape.shape) for shape in shapes)
+    placed, total = 0, sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes_of(model, jnp.float32)))
     progress.advance("loading", 0, total, "weights")
 
     def put_and_tell(path: str, host: np.ndarray) -> jax.Array:

@@ -158,9 +158,9 @@ def _check_steps(
     arrays = [np.zeros(size, np.int32) for size in shape.array_shapes]
     write_walk(schedule(segments, sizes, shape.num_states), arrays)
     program = jax.jit(_logprobs_of_walk, static_argnums=(0, 4))
-    found = np.asarray(program(model, params, token_ids, WalkArrays(*map(jnp.asarray, arrays)), shape))
+    in_parts = np.asarray(program(model, params, token_ids, WalkArrays(*map(jnp.asarray, arrays)), shape))
     expected = np.concatenate([by_steps[0], by_steps[1, half:], by_steps[2]])
-    if differ(found, expected):
+    if differ(in_parts, expected):
         raise _refused(
             "step gives other logits if it takes a text in several parts",
             "let the state hold all that a text leaves behind, its length too, and take nothing else from the tokens before",
