@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from miron_jax.engine.self_check import SelfCheck, SelfCheckFailed, chosen_reque
 from miron_jax.errors import InputError
 from miron_jax.model.config import matmul_params
 from miron_jax.model.costs import cost_model
-from miron_jax.model.experts import Kernels, expert_sum, route
+from miron_jax.model.experts import Act, Kernels, expert_sum, route
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.sharding import layout_of
@@ -40,14 +41,24 @@ MIXTURE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def by_hand(x_MD: Any, expert_MA: Any, weight_MA: Any, kernels: Kernels) -> np.ndarray:
+SILU = Act("silu")
+CLAMPED = Act("silu", limit=0.6, gain=1.702)
+
+
+def by_hand(x_MD: Any, expert_MA: Any, weight_MA: Any, kernels: Kernels, act: Act) -> np.ndarray:
     """One token and one expert at a time, in float64."""
-    gate, up, down = (np.asarray(kernel, np.float64) for kernel in kernels)
+    gate, up, down, *biases = (None if kernel is None else np.asarray(kernel, np.float64) for kernel in kernels)
+    assert gate is not None
+    assert up is not None
+    assert down is not None
+    gate_bias, up_bias, down_bias = (np.zeros(len(gate)) if bias is None else bias for bias in biases)
     total = np.zeros(x_MD.shape)
     for m, x in enumerate(np.asarray(x_MD, np.float64)):
         for e, weight in zip(expert_MA[m], weight_MA[m], strict=True):
-            hidden = x @ gate[e]
-            total[m] += weight * ((hidden / (1 + np.exp(-hidden)) * (x @ up[e])) @ down[e])
+            g, u = x @ gate[e] + gate_bias[e], x @ up[e] + up_bias[e]
+            if act.limit is not None:
+                g, u = np.minimum(g, act.limit), np.clip(u, -act.limit, act.limit) + 1
+            total[m] += weight * ((g / (1 + np.exp(-act.gain * g)) * u) @ down[e] + down_bias[e])
     return total
 
 
@@ -59,20 +70,20 @@ def test_the_sum_equals_a_loop_over_tokens_and_experts(data: st.DataObject) -> N
     active = data.draw(st.integers(1, num_experts))
     favoured = data.draw(st.integers(0, num_experts - 1))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
-    kernels = Kernels(
-        *(jnp.asarray(rng.normal(0, 0.3, (num_experts, *shape)), jnp.float32) for shape in [(6, 5)] * 2 + [(5, 6)])
-    )
+    act = data.draw(st.sampled_from([SILU, CLAMPED]))
+    shapes = [(6, 5)] * 2 + [(5, 6)] + ([] if act == SILU else [(5,), (5,), (6,)])
+    kernels = Kernels(*(jnp.asarray(rng.normal(0, 0.3, (num_experts, *shape)), jnp.float32) for shape in shapes))
     x_MD = rng.normal(0, 1, (num_tokens, 6)).astype(np.float32)
     preference = rng.normal(0, 1, (num_tokens, num_experts))
     preference[:, favoured] += data.draw(st.sampled_from([0.0, 9.0]))
     expert_MA = np.argsort(-preference, axis=1)[:, :active].astype(np.int32)
     weight_MA = rng.uniform(0, 1, expert_MA.shape).astype(np.float32)
-    wanted = by_hand(x_MD, expert_MA, weight_MA, kernels)
+    wanted = by_hand(x_MD, expert_MA, weight_MA, kernels, act)
     tokens = jnp.asarray(x_MD), jnp.asarray(expert_MA), jnp.asarray(weight_MA)
-    np.testing.assert_allclose(expert_sum(*tokens, kernels, "silu"), wanted, rtol=0, atol=KERNEL)
+    np.testing.assert_allclose(expert_sum(*tokens, kernels, act), wanted, rtol=0, atol=KERNEL)
     cut = data.draw(st.integers(1, num_experts))
     parts = [
-        expert_sum(*tokens, Kernels(*(kernel[part] for kernel in kernels)), "silu", part.start)
+        expert_sum(*tokens, jax.tree.map(itemgetter(part), kernels), act, part.start)
         for part in (slice(0, cut), slice(cut, num_experts))
         if part.start < part.stop
     ]
@@ -97,9 +108,9 @@ def test_what_is_not_finite_stays_with_its_token() -> None:
     x_MD = rng.normal(0, 1, (50, 5)).astype(np.float32)
     expert_MA = rng.permuted(np.tile(np.arange(4, dtype=np.int32), (50, 1)), axis=1)[:, :2]
     weight_MA = np.full((50, 2), 0.5, np.float32)
-    clean = expert_sum(jnp.asarray(x_MD), jnp.asarray(expert_MA), jnp.asarray(weight_MA), kernels, "silu")
+    clean = expert_sum(jnp.asarray(x_MD), jnp.asarray(expert_MA), jnp.asarray(weight_MA), kernels, SILU)
     x_MD[::7] = np.nan
-    dirty = expert_sum(jnp.asarray(x_MD), jnp.asarray(expert_MA), jnp.asarray(weight_MA), kernels, "silu")
+    dirty = expert_sum(jnp.asarray(x_MD), jnp.asarray(expert_MA), jnp.asarray(weight_MA), kernels, SILU)
     others = np.arange(50) % 7 != 0
     np.testing.assert_array_equal(np.asarray(clean)[others], np.asarray(dirty)[others])
     assert np.isnan(np.asarray(dirty)[~others]).all()

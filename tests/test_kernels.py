@@ -56,7 +56,11 @@ def attention_of(case: attention_cases.Case) -> tuple[list[jax.Array], dict[str,
     q = rng.normal(size=(case.rows, case.length, case.heads, case.head_dim))
     k, v = rng.normal(size=(2, case.rows, case.length, case.kv_heads, case.head_dim))
     subtree_end, position = random_forest(rng, case.rows, case.length)
-    rules = {"scale": case.head_dim**-0.5, "window": case.window, "softcap": case.softcap}
+    sinks = rng.normal(size=case.heads).astype(np.float32) if case.sinks else None
+    sinks_N = None if sinks is None else jnp.asarray(sinks)
+    rules: dict[str, Any] = {
+        "scale": case.head_dim**-0.5, "window": case.window, "softcap": case.softcap, "sinks_N": sinks_N,
+    }  # fmt: skip
     with jax.enable_x64(True):
         double = (jnp.asarray(q), jnp.asarray(k), jnp.asarray(v), jnp.asarray(subtree_end), jnp.asarray(position))
         expected = np.asarray(attention_reference.forest_attention(*double, **rules))
@@ -92,10 +96,11 @@ def test_forest_attention_lowers_for_tpu(dtype, head_dim):
     rows = [jax.ShapeDtypeStruct((case.rows, case.length, heads, head_dim), dtype) for heads, dtype in shapes]
     seen = [jax.ShapeDtypeStruct((case.rows, case.length), jnp.int32)] * 2
 
-    def attend(window: jax.Array, *arrays: jax.Array) -> jax.Array:
-        return attention_tpu.forest_attention(*arrays, scale=0.1, window=window, softcap=case.softcap)
+    def attend(window: jax.Array, sinks_N: jax.Array, *arrays: jax.Array) -> jax.Array:
+        return attention_tpu.forest_attention(*arrays, scale=0.1, window=window, softcap=case.softcap, sinks_N=sinks_N)
 
-    traced = jax.jit(attend).trace(jax.ShapeDtypeStruct((), jnp.int32), *rows, *seen)
+    sinks_N = jax.ShapeDtypeStruct((case.heads,), jnp.float32)
+    traced = jax.jit(attend).trace(jax.ShapeDtypeStruct((), jnp.int32), sinks_N, *rows, *seen)
     assert "tpu_custom_call" in traced.lower(lowering_platforms=("tpu",)).as_text()
 
 

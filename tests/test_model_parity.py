@@ -127,9 +127,14 @@ class Model(NamedTuple):
 
 def random_model(folder: Path, architecture: str, fields: dict[str, Any]) -> Model:
     """The same shapes without torch: config.json alone, and the decoder's own random weights."""
-    model_type = {"Gemma3": "gemma3_text", "GPTNeoX": "gpt_neox", "Qwen2Moe": "qwen2_moe", "Qwen3Moe": "qwen3_moe"}.get(
-        architecture, architecture.lower()
-    )
+    split = {
+        "Gemma3": "gemma3_text",
+        "GPTNeoX": "gpt_neox",
+        "Qwen2Moe": "qwen2_moe",
+        "Qwen3Moe": "qwen3_moe",
+        "GptOss": "gpt_oss",
+    }
+    model_type = split.get(architecture, architecture.lower())
     (folder / "config.json").write_text(json.dumps(fields | {"model_type": model_type}))
     config = from_hf_config(folder)
     return Model(config, random_params(config, jnp.float32, seed=1))

@@ -51,6 +51,7 @@ LLAMA3_ROPE = {
 YARN_ROPE = {
     "rope_type": "yarn", "factor": 4.0, "rope_theta": 50.0, "original_max_position_embeddings": 16, "beta_fast": 3.0,
 }  # fmt: skip
+YARN_UNCUT = YARN_ROPE | {"truncate": False}
 YARN_SCALED = YARN_ROPE | {"mscale": 0.7, "mscale_all_dim": 1.3, "truncate": False}
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -167,6 +168,10 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "olmoe": ("Olmoe", OLMOE),
     "olmoe-clipped": ("Olmoe", OLMOE | {"clip_qkv": 0.6, "norm_topk_prob": True, "num_experts_per_tok": 6}),
     "granite-moe": ("GraniteMoe", MIXTRAL | {"residual_multiplier": 0.3, "logits_scaling": 2.5}),
+    "gpt-oss": (
+        "GptOss",
+        MIXTRAL | SHORT_WINDOW | {"head_dim": 10, "rope_parameters": YARN_UNCUT, "swiglu_limit": 0.7},
+    ),
     "nanochat": ("NanoChat", LLAMA | {"final_logit_softcapping": 4.0}),
     "gemma3": ("Gemma3", GEMMA),
     "gemma3-capped-biases": ("Gemma3", GEMMA | {"final_logit_softcapping": 3.0, "attention_bias": True}),

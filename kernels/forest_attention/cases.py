@@ -11,6 +11,7 @@ class Case(NamedTuple):
     head_dim: int
     window: int | None = None
     softcap: float | None = None
+    sinks: bool = False
 
 
 CASES = {
@@ -22,5 +23,6 @@ CASES = {
     "two_key_heads": Case(1, 130, 8, 4, 64),  # two of them fill the 128 lanes of a TPU's register
     "wide_group": Case(1, 40, 24, 2, 128),  # more query heads for a key head than one step of the TPU's kernel takes
     "softcap": Case(2, 65, 3, 3, 32, softcap=5.0),
-    "all": Case(1, 257, 9, 3, 64, window=100, softcap=30.0),
+    "sinks": Case(2, 131, 6, 2, 24, sinks=True),
+    "all": Case(1, 257, 9, 3, 64, window=100, softcap=30.0, sinks=True),
 }

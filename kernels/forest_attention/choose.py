@@ -27,6 +27,7 @@ class Heads(NamedTuple):
     head_dim: int
     softcap: float | None
     dtype: str  # of q, k and v
+    sinks: bool = False
 
 
 class Choice(NamedTuple):
@@ -50,8 +51,10 @@ def choose(device: jax.Device, heads: Heads, name: str | None = None, split: boo
     row = IMPLEMENTATIONS[name]
     if split and not row.splits:
         return Choice("xla", f"{name} does not take weights that are split over devices")
-    if heads.dtype not in row.dtypes or (heads.softcap is not None and not row.softcap):
-        return Choice("xla", f"{name} does not take {heads.dtype}{' with a soft cap' if heads.softcap else ''}")
+    lacks_softcap, lacks_sinks = heads.softcap is not None and not row.softcap, heads.sinks and not row.sinks
+    if heads.dtype not in row.dtypes or lacks_softcap or lacks_sinks:
+        what = f"{heads.dtype}{' with a soft cap' if heads.softcap else ''}{' with sinks' if heads.sinks else ''}"
+        return Choice("xla", f"{name} does not take {what}")
     return tried(name, implementation(name), device, heads)
 
 
@@ -60,7 +63,8 @@ def tried(name: str, attend: Attend, device: jax.Device, heads: Heads) -> Choice
 
     A device that only compiles (`jax.experimental.topologies`) cannot compute: there `attend` must compile.
     """
-    rules = {"scale": heads.head_dim**-0.5, "softcap": heads.softcap}
+    sinks_N = np.linspace(-2, 2, heads.heads, dtype=np.float32) if heads.sinks else None
+    rules = {"scale": heads.head_dim**-0.5, "softcap": heads.softcap, "sinks_N": sinks_N}
     qkv, visibility = _rows(heads), _forest()
     dtype = IMPLEMENTATIONS[name].bias_dtype
     call = jax.jit(partial(attend, **rules))

@@ -1,6 +1,7 @@
 """The definition of forest attention: one dense mask, one softmax.  Computes in the dtype it is given.
 
-Shapes: q [B, T, N, H]; k, v [B, T, K, H] with N a multiple of K; subtree_end, position [B, T] int32; out [B, T, N, H].
+Shapes: q [B, T, N, H]; k, v [B, T, K, H] with N a multiple of K; subtree_end, position [B, T] int32; sinks [N] float32;
+out [B, T, N, H].
 """
 
 import jax
@@ -27,8 +28,13 @@ def forest_attention(
     scale: float,
     window: jax.Array | int | None = None,
     softcap: float | None = None,
+    sinks_N: jax.Array | None = None,
 ) -> jax.Array:
-    """softmax(cap(scale * q k')) v over the visible keys; every query sees itself, so no row of weights is empty."""
+    """softmax(cap(scale * q k')) v over the visible keys; every query sees itself, so no row of weights is empty.
+
+    `sinks_N`: a logit for each head, which the softmax counts and which has no value (OpenAI, 2025, gpt-oss model card,
+    section 2).
+    """
     b, t, n, h = q_BTNH.shape
     groups = n // k_BTKH.shape[2]
     q_BTKGH = q_BTNH.reshape(b, t, n // groups, groups, h)
@@ -36,5 +42,9 @@ def forest_attention(
     if softcap is not None:
         logits = softcap * jnp.tanh(logits / softcap)
     visible = visible_pairs(subtree_end_BT, position_BT, window)[:, None, None]
-    weights = jax.nn.softmax(jnp.where(visible, logits, -jnp.inf), axis=-1)
+    logits = jnp.where(visible, logits, -jnp.inf)
+    if sinks_N is not None:
+        sinks = sinks_N.astype(logits.dtype).reshape(1, n // groups, groups, 1, 1)
+        logits = jnp.concatenate([logits, jnp.broadcast_to(sinks, (*logits.shape[:-1], 1))], axis=-1)
+    weights = jax.nn.softmax(logits, axis=-1)[..., :t]
     return jnp.einsum("bkgts,bskh->btkgh", weights, v_BTKH).reshape(b, t, n, h)

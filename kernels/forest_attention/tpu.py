@@ -38,6 +38,7 @@ def forest_attention(
     scale: float,
     window: jax.Array | int | None = None,
     softcap: float | None = None,
+    sinks_N: jax.Array | None = None,
     bias_BTT: None = None,
     block: int | None = None,
     interpret: Any = False,
@@ -77,13 +78,16 @@ def forest_attention(
         arrays += [position_BT[:, None], position_BT[:, :, None]]
         specs += [key_place, query_place]
     kind_BIJ = block_kinds(subtree_end_BT, position_BT, window, block, block)
-    window_1 = jnp.asarray(0 if window is None else window, jnp.int32).reshape(1)
+    scalars = [_table(kind_BIJ), jnp.asarray(0 if window is None else window, jnp.int32).reshape(1)]
+    if sinks_N is not None:
+        scalars.append(sinks_N)
+    sizes = {"heads": heads, "kv_heads": kv, "blocks": blocks}
     out_BTO = pl.pallas_call(
         partial(
-            _kernel, heads=heads, kv_heads=kv, blocks=blocks, scale=scale, softcap=softcap, windowed=window is not None
+            _kernel, **sizes, scale=scale, softcap=softcap, windowed=window is not None, has_sinks=sinks_N is not None
         ),
         grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=2,
+            num_scalar_prefetch=len(scalars),
             grid=(b, n // heads, blocks, blocks),
             in_specs=specs,
             out_specs=wide,
@@ -98,7 +102,7 @@ def forest_attention(
             dimension_semantics=("parallel", "parallel", "parallel", "arbitrary"), vmem_limit_bytes=VMEM
         ),
         interpret=interpret,
-    )(_table(kind_BIJ), window_1, *arrays)
+    )(*scalars, *arrays)
     return out_BTO[:, :t].reshape(b, t, n, h).astype(jnp.float32)
 
 
@@ -145,20 +149,19 @@ def _table(kind_BIJ: jax.Array) -> jax.Array:
 def _kernel(
     table: Any,
     window_1: Any,
-    q_1QO: Any,
-    k_1CO: Any,
-    v_1CO: Any,
-    subtree_end_11C: Any,
-    *more: Any,  # with a window position_11C, position_1Q1; then out_1QO, highest_NQL, total_NQL, mixed_NQH
+    *more: Any,  # with sinks sinks_N; then q_1QO, k_1CO, v_1CO, subtree_end_11C; with a window position_11C, position_1Q1;
+    # then out_1QO, highest_NQL, total_NQL, mixed_NQH
     heads: int,
     kv_heads: int,
     blocks: int,
     scale: float,
     softcap: float | None,
     windowed: bool,
+    has_sinks: bool,
 ) -> None:
-    *positions, out_1QO, highest_NQL, total_NQL, mixed_NQH = more
-    i, j = pl.program_id(2), pl.program_id(3)
+    sinks_N, *more = more if has_sinks else (None, *more)
+    q_1QO, k_1CO, v_1CO, subtree_end_11C, *positions, out_1QO, highest_NQL, total_NQL, mixed_NQH = more
+    step, i, j = pl.program_id(1), pl.program_id(2), pl.program_id(3)
     kind = table[(pl.program_id(0) * blocks + i) * blocks + j] & 3
     queries, keys, h = q_1QO.shape[1], k_1CO.shape[1], mixed_NQH.shape[2]
     # Named for each dtype: Mosaic refuses bfloat16 operands under the "highest" of the engine's other matmuls.
@@ -167,8 +170,13 @@ def _kernel(
 
     @pl.when(j == 0)
     def _start() -> None:
-        highest_NQL[...] = jnp.full_like(highest_NQL, HIDDEN)
-        total_NQL[...] = jnp.zeros_like(total_NQL)
+        if sinks_N is None:
+            highest_NQL[...] = jnp.full_like(highest_NQL, HIDDEN)
+            total_NQL[...] = jnp.zeros_like(total_NQL)
+        else:  # as after a key of this logit whose value is 0
+            for n in range(heads):
+                highest_NQL[n] = jnp.full(highest_NQL.shape[1:], sinks_N[step * heads + n])
+            total_NQL[...] = jnp.ones_like(total_NQL)
         mixed_NQH[...] = jnp.zeros_like(mixed_NQH)
 
     def add(visible_QC: jax.Array | None) -> None:

@@ -35,6 +35,7 @@ def forest_attention(
     scale: float,
     window: jax.Array | int | None = None,
     softcap: float | None = None,
+    sinks_N: jax.Array | None = None,
     bias_BTT: jax.Array | None = None,
     block: int | None = None,
 ) -> jax.Array:
@@ -43,7 +44,7 @@ def forest_attention(
     `bias_BTT` is `hidden_bias` of the same rows and window, where the caller has it: a seventh faster on CPU than
     comparing indices again in every layer.
     """
-    attend = partial(_attend, scale=scale, window=window, softcap=softcap, block=block)
+    attend = partial(_attend, scale=scale, window=window, softcap=softcap, sinks_N=sinks_N, block=block)
 
     def row_by_row(*rows: jax.Array | None) -> jax.Array:
         return jax.lax.map(lambda row: attend(*jax.tree.map(lambda x: x[None], row))[0], rows)
@@ -63,6 +64,7 @@ def _attend(
     scale: float,
     window: jax.Array | int | None,
     softcap: float | None,
+    sinks_N: jax.Array | None = None,
     block: int | None,
 ) -> jax.Array:
     b, t, n, h = q_BTNH.shape
@@ -84,11 +86,16 @@ def _attend(
             bias = bias_BTT[:, start:stop, :stop]
         logits = logits.reshape(b, kv_heads, groups, stop - start, stop) + bias[:, None, None]
         logits = logits.reshape(b, kv_heads, groups * (stop - start), stop)
-        weights = jnp.exp(logits - row_max(logits)[..., None])
+        highest, sunk = row_max(logits), 0.0
+        if sinks_N is not None:
+            sinks = jnp.repeat(sinks_N.reshape(kv_heads, groups), stop - start, axis=1)[None]
+            highest = jnp.maximum(highest, sinks)
+            sunk = jnp.exp(sinks - highest)
+        weights = jnp.exp(logits - highest[..., None])
         mixed = jnp.einsum(
             "bkqs,bksh->bkqh", weights.astype(v.dtype), v[:, :, :stop], preferred_element_type=jnp.float32
         )
-        mixed /= row_sum(weights)[..., None]
+        mixed /= (row_sum(weights) + sunk)[..., None]
         out.append(mixed.reshape(b, kv_heads, groups, stop - start, h))
     return jnp.concatenate(out, axis=3).transpose(0, 3, 1, 2, 4).reshape(b, t, n, h)
 

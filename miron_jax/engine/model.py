@@ -72,7 +72,7 @@ def _heads(model: Model, placement: Placement) -> list[Heads]:
     dtype = max(jax.tree.leaves(model.state), key=lambda leaf: leaf.size).dtype
     local = placement.size(MODEL) if heads_axis(config, placement) else 1
     heads, kv_heads = config.num_heads // local, config.num_kv_heads // local
-    return [Heads(heads, kv_heads, config.attended_dim, config.attn_softcap, str(dtype))]
+    return [Heads(heads, kv_heads, config.attended_dim, config.attn_softcap, str(dtype), config.attn_sinks)]
 
 
 class RowScores(NamedTuple):

@@ -23,16 +23,21 @@ from miron_jax.runtime.progress import SILENT, Progress
 class PlainVisibility(Visibility):
     """A `Visibility` whose attention is the dense definition, for the self-check."""
 
-    def attend(self, q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, **rules: Any) -> jax.Array:
+    def attend(
+        self, q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, *, sinks_N: jax.Array | None = None, **rules: Any
+    ) -> jax.Array:
         """One key-value head at a time: the dense logits of all heads at once would set the run's peak memory."""
         (b, t, n, h), kv_heads = q_BTNH.shape, k_BTKH.shape[2]
         q_KBTGH = jnp.moveaxis(q_BTNH.astype(jnp.float32).reshape(b, t, kv_heads, n // kv_heads, h), 2, 0)
         k_KBT1H, v_KBT1H = (jnp.moveaxis(x.astype(jnp.float32)[:, :, :, None], 2, 0) for x in (k_BTKH, v_BTKH))
 
-        def one_head(qkv: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-            return reference.forest_attention(*qkv, self.subtree_end_BT, self.position_BT, **rules)
+        sinks_KG = None if sinks_N is None else sinks_N.reshape(kv_heads, -1)
 
-        out_KBTGH = jax.lax.map(one_head, (q_KBTGH, k_KBT1H, v_KBT1H))
+        def one_head(head: tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]) -> jax.Array:
+            q, k, v, sinks_G = head
+            return reference.forest_attention(q, k, v, self.subtree_end_BT, self.position_BT, sinks_N=sinks_G, **rules)
+
+        out_KBTGH = jax.lax.map(one_head, (q_KBTGH, k_KBT1H, v_KBT1H, sinks_KG))
         return jnp.moveaxis(out_KBTGH, 0, 2).reshape(b, t, n, h)
 
 

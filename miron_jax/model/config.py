@@ -59,6 +59,11 @@ class Experts:
     active: int  # experts that compute a token: those of the largest router logits, of equal ones the first
     normalised: bool  # the weights of a token's active experts sum to 1; else they are the softmax over all experts
     shared_d_ff: int = 0  # hidden units of an MLP that computes every token, weighted by a sigmoid; 0: there is none
+    bias: bool = False  # router and experts have biases
+    # Not None: an expert is down(g * sigmoid(gain * g) * (u + 1)), g = min(gate, limit), u = up between -limit and limit
+    # (gpt-oss); None: it is as the MLP
+    limit: float | None = None
+    gain: float = 1.0
 
 
 ALIBI_DIMS = 8  # of a head that hold ALiBi's positions; a multiple of what kernels want
@@ -110,6 +115,7 @@ class ModelConfig:
     head_bias: bool = False
     tied_head: bool = False  # the head is the token embedding
     attn_softcap: float | None = None
+    attn_sinks: bool = False  # the softmax counts a logit of each head that has no value
     final_softcap: float | None = None
     embedding_scale: float = 1.0
     embedding_scale_rounded: bool = False  # the scale is rounded to the embedding's dtype

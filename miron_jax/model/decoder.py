@@ -93,6 +93,9 @@ class Attention(nnx.Module):
         self.k = Linear(stack, (config.d_model, narrow), config.qkv_bias, dtype, rngs, by_head=True)
         self.v = Linear(stack, (config.d_model, narrow), config.qkv_bias, dtype, rngs, by_head=True)
         self.out = Linear(stack, (wide, config.d_model), config.attn_out_bias, dtype, rngs)
+        self.sinks_N = (
+            nnx.Param(normal(rngs, (*stack, config.num_heads), jnp.float32, 1.0)) if config.attn_sinks else None
+        )
         norm = partial(Norm, config, stack, rngs=rngs, bias=False)
         self.q_norm = norm(_qk_norm_shape(config, config.num_heads)) if config.qk_norm else None
         self.k_norm = norm(_qk_norm_shape(config, config.num_kv_heads)) if config.qk_norm else None
@@ -117,6 +120,7 @@ class Attention(nnx.Module):
             *(context.past or ()),
             window=context.kind.window,
             softcap=self.config.attn_softcap,
+            sinks_N=None if self.sinks_N is None else self.sinks_N[...],
             scale=scale,
         )
         o_BTNH = o_BTNH[..., : self.config.head_dim]

@@ -66,7 +66,8 @@ _COUNTS: Mapping[str, int] = {
 _MAY_BE_ZERO = {"max_window_layers", "sliding_window", "num_labels"}  # 0: no window
 _POSITIVE_NUMBERS = (
     "rope_theta", "rotary_emb_base", "rope_local_base_freq", "query_pre_attn_scalar", "attn_logit_softcapping",
-    "final_logit_softcapping", "logits_scaling", "clip_qkv", "logit_scale", "factor", "low_freq_factor", "high_freq_factor",
+    "final_logit_softcapping", "logits_scaling", "clip_qkv", "logit_scale", "swiglu_alpha", "swiglu_limit",
+    "factor", "low_freq_factor", "high_freq_factor",
 )  # fmt: skip
 _OTHER_NUMBERS = (
     "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "embedding_multiplier", "residual_multiplier",
@@ -173,6 +174,11 @@ class Fields:
             return False
         return all(str(code).rsplit(".")[-1].startswith(prefix) for code in value.values())
 
+    def _repeats_windows(self, layer_types: Any, used: list[str]) -> bool:
+        """Whether layer_types, which the family does not read, says of all layers what sliding_window does."""
+        is_sliding = "sliding_window" in used and self["sliding_window"] is not None
+        return set(layer_types or ()) == {"sliding_attention" if is_sliding else "full_attention"}
+
     def allow_only(self, used: str, within: str | None = None) -> None:
         """Raises InputError for a field that is not in `used` (separated by spaces), may change scores, and is not off.
 
@@ -181,6 +187,7 @@ class Fields:
         for name, value in (self.raw if within is None else self.raw.get(within) or {}).items():
             known = name in used.split() or name in self.duplicates or _HARMLESS.fullmatch(name)
             known = known or self._names_library_code(name, value)
+            known = known or (name == "layer_types" and self._repeats_windows(value, used.split()))
             if not known and value not in (None, False, 0, "", [], {}):
                 raise InputError(
                     f"{self.path}: field {name!r} = {value!r} is not known for model_type {self.family!r} and may "
@@ -200,7 +207,15 @@ _HARMLESS = re.compile(
     r"is_decoder|chunk_size_feed_forward|is_llama_config|tokenizer_class|prefix|do_sample|early_stopping|temperature|"
     r"bad_words_ids|num_return_sequences|remove_invalid_values|torchscript|cache_implementation|"
     r"router_aux_loss_coef|router_jitter_noise|"
-    r"reorder_and_upcast_attn|vision_config|mm_tokens_per_image|gradient_checkpointing|name_or_path"
+    r"reorder_and_upcast_attn|vision_config|mm_tokens_per_image|gradient_checkpointing|name_or_path|"
+    r"no_bias|"  # levanter, which means biases that Qwen has not: the tensors tell
+    # EasyDeL 0.3.0, infra/base_config.py: how it computes and where
+    r"sharding_.*|sequence_axis_name|partition_axis|(decode_|mla_)?attn_(mechanism|dtype|softmax_dtype)|blocksize_[bkq]|"
+    r"moe_(tiling_size_.*|method|force_xla_gmm)|use_(sharded_kv_caching|sharding_constraint|scan_mlp|expert_tensor_mode)|"
+    r"use_(ring_of_experts|qmm_best_config)|(fsdp|sp)_is_ep_bound|backend|platform|easy_method|qmm_.*|kvdtype|"
+    r"scan_(ring_attention|attention_layers|layers|mlp_chunk_size)|gradient_checkpointing_targets|precompute_masks|"
+    r"lmhead_chunksize|kv_cache_.*|flash_attention_backward_pass_impl|fcm_.*_ratio|hardware_abstraction|pallas_.*|"
+    r"operation_configs|number_rep_kv"
 )
 
 
@@ -209,8 +224,12 @@ def _with_transformers_defaults(path: Path, raw: Mapping[str, Any]) -> Any:
     sliding_window_pattern).  Raises InputError where transformers refuses the file."""
     from transformers import CONFIG_MAPPING  # imported here because the import takes a second
 
+    values = {name: _with_floats(value) for name, value in raw.items()}
+    scalar = values.get("query_pre_attn_scalar")
+    if isinstance(scalar, float) and scalar.is_integer():
+        values["query_pre_attn_scalar"] = int(scalar)  # levanter writes 256.0, which transformers 5 refuses
     try:
-        return CONFIG_MAPPING[raw["model_type"]].from_dict({name: _with_floats(value) for name, value in raw.items()})
+        return CONFIG_MAPPING[raw["model_type"]].from_dict(values)
     except Exception as error:  # the code that fills in defaults raises errors of any class
         reason = " ".join(str(error).split())
         raise InputError(

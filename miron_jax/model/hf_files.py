@@ -24,7 +24,7 @@ from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_json
 
 _SAFETENSORS, _MSGPACK = "model.safetensors", "flax_model.msgpack"
-_DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Stored:
     file: Path
     shape: tuple[int, ...]
     dtype: str  # as safetensors names it: F32, BF16, ...
-    array: np.ndarray | None = None  # the values, if the file had to be read as a whole
+    array: Any = None  # the values, if the file had to be read as a whole; or the part of a tree's array
 
 
 def has_tensors(folder: Path) -> bool:
@@ -73,7 +73,7 @@ def opened(path: Path, stored: Mapping[str, Stored]) -> Iterator[Callable[[str],
 
 def _sharded(index: Path, read: Callable[[Path], dict[str, Stored]]) -> dict[str, Stored]:
     """The tensors of all shards that an index file lists, each shard read by `read`."""
-    weight_map = {_torch_name(name): shard for name, shard in _weight_map(index).items()}
+    weight_map = {torch_name(name): shard for name, shard in _weight_map(index).items()}
     shards = {name: read(_shard_path(index, name)) for name in sorted(set(weight_map.values()))}
     for tensor, name in weight_map.items():
         if tensor not in shards[name]:
@@ -122,7 +122,7 @@ def _read_msgpack(path: Path) -> dict[str, Stored]:
             f"{path}: truncated or corrupt ({path.stat().st_size} bytes; {reason}), expected a whole Flax msgpack file; "
             "download it again (a Git LFS pointer needs `git lfs pull`)"
         ) from None
-    return {_torch_name(key): _stored(path, key, array) for key, array in flat.items()}
+    return {torch_name(key): _stored(path, key, array) for key, array in flat.items()}
 
 
 def _stored(path: Path, key: str, array: Any) -> Stored:
@@ -130,10 +130,10 @@ def _stored(path: Path, key: str, array: Any) -> Stored:
         raise InputError(f"{path}: {key} holds a {type(array).__name__}, expected an array; name another checkpoint")
     array = array.T if key.endswith("/kernel") else array
     dtype = str(array.dtype)
-    return Stored(path, array.shape, _DTYPES.get(dtype, dtype), array)
+    return Stored(path, array.shape, DTYPES.get(dtype, dtype), array)
 
 
-def _torch_name(key: str) -> str:
+def torch_name(key: str) -> str:
     """torch's name for a Flax key, whose parts are joined by "/"; a name without "/" is torch's already."""
     if "/" not in key:
         return key

@@ -1,6 +1,7 @@
 """Weights of a Hugging Face folder (or hub id), read without torch.
 
-Arrives: a folder with config.json and safetensors or Flax msgpack, in one file or several.  Leaves: `LoadedModel`, the
+Arrives: a folder with config.json and safetensors or Flax msgpack, in one file or several, or a step of levanter or
+EasyDeL.  Leaves: `LoadedModel`, the
 model's config and a state with the structure of `shapes_of`.  It deliberately does not know tokenizers, meshes or what
 the model computes.
 
@@ -12,6 +13,7 @@ opened.
 import difflib
 import re
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +25,7 @@ from jax.typing import DTypeLike
 from miron_jax.errors import InputError
 from miron_jax.files.hub import parse_name
 from miron_jax.files.places import local_path
+from miron_jax.model.array_tree import is_array_tree, opened_tree, tree_tensors
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract, leaf_name
 from miron_jax.model.families import tensor_names
@@ -57,16 +60,20 @@ def load_hf(
     dtype: DTypeLike,
     put: Put = on_default_device,
     config: ModelConfig | RecurrentModel | None = None,
+    params_key: str | None = None,
 ) -> LoadedModel:
-    """Read a Hugging Face folder: matrices in `dtype`, norms and biases in float32.
+    """Read a Hugging Face folder, or a step of levanter or EasyDeL: matrices in `dtype`, norms and biases in float32.
 
-    `put` copies each leaf to its devices.  `config` is for a folder without config.json.  Raises InputError for weights
-    that are damaged or do not fit the config.
+    `put` copies each leaf to its devices.  `config` is for a folder without config.json, `params_key` the path of the
+    weights in a step.  Raises InputError for weights that are damaged or do not fit the config.
     """
     folder = Path(folder)
     config = config if config is not None else from_hf_config(folder)
     assert config is not None
-    stored = stored_tensors(folder)
+    if is_array_tree(folder):
+        stored = tree_tensors(folder, config.family, config.vocab_size, params_key)
+    else:
+        stored = stored_tensors(folder)
     leaves, treedef = _leaves(folder, config, dtype, stored)
     for leaf in leaves:
         leaf.check(folder, stored)
@@ -182,7 +189,7 @@ class _Leaf(NamedTuple):
         for name, target in zip(self.tensor_names, slices, strict=True):
             by_file.setdefault(stored[name].file, []).append((name, target))
         for path, targets in by_file.items():
-            with opened(path, stored) as tensor:
+            with _opened(path, stored) as tensor:
                 for name, target in targets:
                     _fill(target, self.source, tensor(name), stored[name].shape)
         return host
@@ -253,7 +260,7 @@ def _check_tied(head_name: str, embedding_name: str, stored: Mapping[str, Stored
     head, embedding = stored[head_name], stored[embedding_name]
     same = (head.shape, head.dtype) == (embedding.shape, embedding.dtype)
     if same:
-        with opened(head.file, stored) as head_file, opened(embedding.file, stored) as embedding_file:
+        with _opened(head.file, stored) as head_file, _opened(embedding.file, stored) as embedding_file:
             a, b = head_file(head_name), embedding_file(embedding_name)
             starts = range(0, head.shape[0], STRIP)  # in strips: the host never holds a whole table
             spans = [slice(start, min(start + STRIP, head.shape[0])) for start in starts]
@@ -265,13 +272,18 @@ def _check_tied(head_name: str, embedding_name: str, stored: Mapping[str, Stored
         )
 
 
+def _opened(path: Path, stored: Mapping[str, Stored]) -> AbstractContextManager[Callable[[str], Any]]:
+    """A function from tensor name to an array that can be sliced by rows, of one file or of a tree."""
+    return opened_tree(path, stored) if path.is_dir() else opened(path, stored)
+
+
 def _fill(target: np.ndarray, source: Source, stored: Any, shape: tuple[int, ...]) -> None:
     """Copy one stored tensor of this shape into the host array `target`, transposed and reordered as `source` says.
 
     In strips of stored rows: the host never holds a second whole table, and a transposition stays in the cache (three
     times faster at 4096 x 4096 than all at once, measured).
     """
-    if target.ndim == 3 and source.transposed:  # experts
+    if target.ndim == 3:  # experts
         for i, matrix in enumerate(target):
             _fill(matrix, source, stored[i], shape[1:])
         return

@@ -14,9 +14,9 @@ from etils import epath
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_json, shown
+from miron_jax.model.array_tree import sizes_fit
 from miron_jax.model.remote import is_remote
 
-MOST_SIZE = 1 << 40  # along an axis of an array
 TREE_FILE = "_METADATA"  # every checkpoint has one
 COMMITTED = "commit_success.txt"
 UNFINISHED = ".orbax-checkpoint-tmp"
@@ -105,15 +105,12 @@ def stored_arrays(item: Path) -> dict[str, StoredArray]:
 
 
 def check_chunks(item: Path) -> None:
-    """Raises InputError for chunks larger than their array: tensorstore would abort the process or exhaust the memory."""
+    """Raises InputError for chunks larger than their array."""
     for path in item.glob("*/.zarray"):
         try:
             fields = parse_json(path.read_bytes())
             shape, chunks = fields["shape"], fields["chunks"]
-            fits = len(shape) == len(chunks) and all(
-                type(size) is type(chunk) is int and 0 <= size <= MOST_SIZE and 1 <= chunk <= max(size, 1)
-                for size, chunk in zip(shape, chunks, strict=True)
-            )
+            fits = sizes_fit(shape, chunks)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise damaged(path, error) from None
         if not fits:

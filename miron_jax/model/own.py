@@ -216,7 +216,8 @@ class _NotedVisibility(Visibility):
         if isinstance(softcap, jax.Array):  # a kernel wants a number
             softcap, dtype = None, "a soft cap that is an array"
         heads, kv_heads, head_dim = q_BTNH.shape[2], k_BTKH.shape[2], q_BTNH.shape[3]
-        self.calls.heads.add(Heads(heads, kv_heads, head_dim, softcap, dtype))
+        has_sinks = rules.get("sinks_N") is not None
+        self.calls.heads.add(Heads(heads, kv_heads, head_dim, softcap, dtype, has_sinks))
         return super().attend(q_BTNH, k_BTKH, v_BTKH, **rules)
 
 

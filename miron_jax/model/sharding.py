@@ -22,7 +22,7 @@ from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import leaf_name
-from miron_jax.model.experts import Kernels
+from miron_jax.model.experts import Kernels, axes_of
 from miron_jax.model.recurrent import RecurrentModel
 from miron_jax.runtime.devices import EXPERT, FSDP, MODEL, Placement, Tree
 
@@ -47,8 +47,10 @@ def layout_of(
         return LeafSharding(PartitionSpec(axes or None, *rest), (padded_vocabulary(shape[0], placement), *shape[1:]))
     if leaf in Kernels._fields:
         axis_of = {"E": EXPERT, "D": FSDP, "F": MODEL}
-        split = [_if_divided(axis_of[axis], size, placement) for axis, size in zip(leaf[-3:], shape[-3:], strict=True)]
-        return LeafSharding(PartitionSpec(*(None,) * (len(shape) - 3), *split), shape)
+        axes = axes_of(leaf)
+        sizes = zip(axes, shape[-len(axes) :], strict=True)
+        split = [_if_divided(axis_of[axis], size, placement) for axis, size in sizes]
+        return LeafSharding(PartitionSpec(*(None,) * (len(shape) - len(axes)), *split), shape)
     if leaf not in ("kernel_IO", "bias_O") or linear not in (*_BY_OUTPUT, *_BY_INPUT):
         return LeafSharding(PartitionSpec(), shape)
     split, other = (-1, -2) if linear in _BY_OUTPUT else (-2, -1)  # the axis over `model`, and the one over `fsdp`

@@ -20,6 +20,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from miron_jax.errors import InputError
+from miron_jax.model.array_tree import is_array_tree
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import leaf_name
 from miron_jax.model.hf_config import from_hf_config
@@ -110,7 +111,8 @@ def load_step(
     put: Put = on_default_device,
     params_key: str | None = None,
 ) -> Any:
-    """Weights of a model from an Orbax checkpoint or a Hugging Face folder; `put` copies each leaf to its devices.
+    """Weights of a model from a Hugging Face folder, or from a step that Orbax, levanter or EasyDeL wrote; `put` copies
+    each leaf to its devices.
 
     Raises InputError for weights that are damaged, not finite, or of another model than `config`.
     """
@@ -120,7 +122,7 @@ def load_step(
         if isinstance(config, RecurrentModel):
             return check_finite(folder, load_tree(folder, config.shapes(dtype), param_map, params_key, put))
         return check_finite(folder, load_orbax(folder, config, dtype, param_map, put, params_key))
-    for flag, value in (("param_map", param_map), ("params_key", params_key)):
+    for flag, value in (("param_map", param_map), ("params_key", None if is_array_tree(folder) else params_key)):
         if value is not None:
             raise InputError(
                 f"--{flag} names the arrays of an Orbax checkpoint, but {folder} is none; leave the flag out"
@@ -130,7 +132,7 @@ def load_step(
             f"{folder / 'config.json'}: another model than that of the run's other steps, expected the same; score it "
             "by itself"
         )
-    return check_finite(folder, load_hf(folder, dtype, put, config).state)
+    return check_finite(folder, load_hf(folder, dtype, put, config, params_key).state)
 
 
 def check_finite(source: Path | str, state: Any) -> Any:
@@ -172,11 +174,11 @@ def _largest_of_rows(x: jax.Array, start: jax.Array, rows: int) -> jax.Array:
 
 
 def _is_checkpoint(folder: Path) -> bool:
-    return folder.is_dir() and (has_tensors(folder) or _is_orbax(folder))
+    return folder.is_dir() and (has_tensors(folder) or is_array_tree(folder) or _is_orbax(folder))
 
 
 def _is_orbax(folder: Path) -> bool:
-    if has_tensors(folder):
+    if has_tensors(folder) or is_array_tree(folder):
         return False
     from miron_jax.model.orbax_layout import is_checkpoint
 

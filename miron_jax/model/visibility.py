@@ -69,16 +69,20 @@ class Visibility:
         scale: float,
         window: jax.Array | int | None = None,
         softcap: float | None = None,
+        sinks_N: jax.Array | None = None,
     ) -> jax.Array:
         """Attention over the visible keys, [B, T, N, H] float32; kernels/forest_attention gives the definition.
+
+        `sinks_N`: float32, a logit of each head that has no value.
 
         Where windows come `traced`, each must be one of `windows`; NO_WINDOW sees everything.
         """
         rows = (q_BTNH, k_BTKH, v_BTKH, self.subtree_end_BT, self.position_BT)
         if IMPLEMENTATIONS[self.attention].splits:
-            return _on_each_device(implementation(self.attention), rows, window, scale=scale, softcap=softcap)
+            return _on_each_device(implementation(self.attention), rows, window, sinks_N, scale=scale, softcap=softcap)
         attend = implementation(self.attention)
-        return attend(*rows, scale=scale, window=window, softcap=softcap, bias_BTT=self._bias(window))
+        rules = {"scale": scale, "window": window, "softcap": softcap, "sinks_N": sinks_N}
+        return attend(*rows, **rules, bias_BTT=self._bias(window))
 
     def _bias(self, window: jax.Array | int | None) -> jax.Array | None:
         """The bias of this window if it was built; None: the implementation builds it."""
@@ -97,7 +101,11 @@ class Visibility:
 
 
 def _on_each_device(
-    attend: Callable[..., jax.Array], rows: tuple[jax.Array, ...], window: jax.Array | int | None, **rules: float | None
+    attend: Callable[..., jax.Array],
+    rows: tuple[jax.Array, ...],
+    window: jax.Array | int | None,
+    sinks_N: jax.Array | None,
+    **rules: float | None,
 ) -> jax.Array:
     """`attend` of each device's rows, which `fsdp` and `expert` split, and heads, which `model` splits: XLA does not divide
     a kernel.
@@ -109,17 +117,17 @@ def _on_each_device(
         mesh.manual_axes
     )  # those of size 1, too: a kernel is compiled under manual axes alone
     if not axes:
-        return attend(*rows, window=window, **rules)
+        return attend(*rows, window=window, sinks_N=sinks_N, **rules)
     by_rows = row_axes(rows[0].shape[0]) or None
     by_heads = MODEL if rows[1].shape[2] % mesh.shape[MODEL] == 0 else None
     heads, places = PartitionSpec(by_rows, None, by_heads), PartitionSpec(by_rows)
-    specs = (PartitionSpec(), heads, heads, heads, places, places)
+    specs = (PartitionSpec(), PartitionSpec(by_heads), heads, heads, heads, places, places)
 
-    def local(window: jax.Array | None, *rows: jax.Array) -> jax.Array:
-        return attend(*rows, window=window, **rules)
+    def local(window: jax.Array | None, sinks_N: jax.Array | None, *rows: jax.Array) -> jax.Array:
+        return attend(*rows, window=window, sinks_N=sinks_N, **rules)
 
     split = jax.shard_map(local, in_specs=specs, out_specs=heads, axis_names=axes, check_vma=False)
-    return split(None if window is None else jnp.asarray(window, jnp.int32), *rows)
+    return split(None if window is None else jnp.asarray(window, jnp.int32), sinks_N, *rows)
 
 
 @jax.tree_util.register_dataclass
@@ -140,6 +148,7 @@ class Continuation:
         scale: float,
         window: jax.Array | int | None = None,
         softcap: float | None = None,
+        sinks_N: jax.Array | None = None,
     ) -> jax.Array:
         """[B, T, N, H] float32.
 
@@ -174,8 +183,13 @@ class Continuation:
 
         new = logits(k_BTKH.transpose(0, 2, 3, 1), _visible_new(t, window))
         highest = row_max(new)
+        sunk = 0.0
+        if sinks_N is not None:  # as a key of this logit whose value is 0
+            sinks_1KR = jnp.tile(sinks_N.reshape(kv_heads, group), (1, t))[None]
+            highest = jnp.maximum(highest, sinks_1KR)
+            sunk = jnp.exp(sinks_1KR - highest)
         weights = jnp.exp(new - highest[..., None])
-        start = _Running(highest, row_sum(weights), mixed(weights, v_BTKH.transpose(0, 2, 1, 3)))
+        start = _Running(highest, row_sum(weights) + sunk, mixed(weights, v_BTKH.transpose(0, 2, 1, 3)))
         blocks = (self.position_B.max() + (cache.block - 1)) // cache.block
         running = jax.lax.fori_loop(0, blocks, add_block, start)
         o_BKRH = running.mixed / running.total[..., None]

@@ -1,4 +1,4 @@
-"""Mixtral, Qwen 2 and 3 MoE, OLMoE and Granite MoE: how config.json is read, and the names of the tensors.
+"""Mixtral, Qwen 2 and 3 MoE, OLMoE, Granite MoE and gpt-oss: how config.json is read, and the names of the tensors.
 
 Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does not know files.
 """
@@ -58,6 +58,15 @@ def _granitemoe_config(fields: Fields) -> ModelConfig:
     return replace(config, experts=experts_of(fields, "num_local_experts", normalised=True))
 
 
+def _gpt_oss_config(fields: Fields) -> ModelConfig:
+    used = "attention_bias sliding_window layer_types num_local_experts num_experts_per_tok swiglu_alpha swiglu_limit"
+    config = llama_like(fields, f"{LLAMA_FIELDS} {used}")
+    fields.allow_same("num_experts", "num_local_experts")
+    mixture = experts_of(fields, "num_local_experts", normalised=True)
+    mixture = replace(mixture, bias=True, limit=fields["swiglu_limit"], gain=fields["swiglu_alpha"])
+    return replace(config, attn_sinks=True, experts=mixture)
+
+
 def _check_same_counts(fields: Fields) -> None:
     """transformers takes either of these names for the other."""
     fields.allow_same("num_experts", "num_local_experts")
@@ -99,10 +108,28 @@ def _granitemoe_names(config: ModelConfig) -> Table:
     }
 
 
+def _gpt_oss_names(config: ModelConfig) -> Table:
+    """One tensor holds all experts, outputs of gate and up in turn."""
+    width = 2 * config.d_ff
+    gate, up = (tuple(range(start, width, 2)) for start in (0, 1))
+    stored = "layers.{}.mlp.experts"
+    return llama_names(config) | {
+        **linear("layers/mlp/router", "layers.{}.mlp.router"),
+        "layers/attn/sinks_N": Source("layers.{}.self_attn.sinks"),
+        "layers/mlp/gate_EDF": Source(f"{stored}.gate_up_proj", columns=gate, width=width),
+        "layers/mlp/up_EDF": Source(f"{stored}.gate_up_proj", columns=up, width=width),
+        "layers/mlp/down_EFD": Source(f"{stored}.down_proj"),
+        "layers/mlp/gate_bias_EF": Source(f"{stored}.gate_up_proj_bias", columns=gate, width=width),
+        "layers/mlp/up_bias_EF": Source(f"{stored}.gate_up_proj_bias", columns=up, width=width),
+        "layers/mlp/down_bias_ED": Source(f"{stored}.down_proj_bias"),
+    }
+
+
 FAMILIES = {
     "mixtral": Family(_mixtral_config, _mixtral_names),
     "qwen2_moe": Family(_qwen2_moe_config, _qwen_names),
     "qwen3_moe": Family(_qwen3_moe_config, _qwen_names),
     "olmoe": Family(_olmoe_config, _qwen_names),
     "granitemoe": Family(_granitemoe_config, _granitemoe_names),
+    "gpt_oss": Family(_gpt_oss_config, _gpt_oss_names),
 }
