@@ -44,9 +44,9 @@ from miron_jax.model.checkpoints import (
 )
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import cost_model, useful_flops
+from miron_jax.model.family_model import is_users
 from miron_jax.model.fingerprint import tokenizer_fingerprint, weights_fingerprint
 from miron_jax.model.own import OwnModel, import_from
-from miron_jax.model.recurrent import is_users
 from miron_jax.model.training_run import Checkpoint, implausible
 from miron_jax.planning.request_batches import RequestBatch, Totals, plan_request_batches
 from miron_jax.runtime.answers import Answers

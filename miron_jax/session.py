@@ -40,10 +40,10 @@ from miron_jax.model.checkpoints import (
     load,
 )
 from miron_jax.model.costs import cost_model
+from miron_jax.model.family_model import is_users
 from miron_jax.model.fingerprint import weights_fingerprint
 from miron_jax.model.own import OwnModel
 from miron_jax.model.own_probe import check_own_model
-from miron_jax.model.recurrent import is_users
 from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS, Totals, plan_request_batches, select
 from miron_jax.runtime.backend import check_backend_flags
 from miron_jax.runtime.devices import Placement, with_auto_axes

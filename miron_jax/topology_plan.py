@@ -37,10 +37,10 @@ from miron_jax.model.checkpoints import Architecture, architecture_of, check_one
 from miron_jax.model.config import ModelConfig, attention_flops_per_pair, matmul_params
 from miron_jax.model.costs import own_model_flops
 from miron_jax.model.decoder import abstract
+from miron_jax.model.family_model import FamilyModel, is_users
 from miron_jax.model.fingerprint import compile_sums
 from miron_jax.model.own import OwnModel
 from miron_jax.model.own_probe import compile_probe
-from miron_jax.model.recurrent import RecurrentModel, is_users
 from miron_jax.model.sharding import placed_shapes
 from miron_jax.planning.request_batches import RequestBatch, Totals
 from miron_jax.report.topology_table import Program, TopologyPlan, gigabytes
@@ -328,7 +328,7 @@ def _shapes(architecture: Architecture, config: RunConfig, placement: Placement)
     model = architecture.config
     if isinstance(model, OwnModel):
         check_one_copy(model, config, placement)
-        is_known = isinstance(model, RecurrentModel)
+        is_known = isinstance(model, FamilyModel)
         params = model.shapes(config.dtype) if is_known else own_params(model, config)
         if any(isinstance(getattr(leaf, "sharding", None), NamedSharding) for leaf in jax.tree.leaves(params)):
             raise InputError(
@@ -372,7 +372,7 @@ def _smallest_mesh(
     config: RunConfig, architecture: Architecture, tasks: RunTasks, inputs: Inputs, topology: str, progress: Progress
 ) -> str:
     """What to do about a model that does not fit: the smallest mesh of these chips that holds it and all programs."""
-    if isinstance(architecture.config, RecurrentModel):
+    if isinstance(architecture.config, FamilyModel):
         return "take --dtype=bfloat16, or a chip with more memory"
     if isinstance(architecture.config, OwnModel):
         return "give the factory's params on a mesh of yours, or take a chip with more memory"

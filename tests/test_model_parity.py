@@ -38,7 +38,7 @@ def save_tiny(folder: Path, architecture: str, fields: dict[str, Any], **save: A
     """A seeded random model whose every parameter, biases and norms too, differs from its neutral value."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    prefix = "Gemma3Text" if architecture == "Gemma3" else architecture
+    prefix = f"{architecture}Text" if architecture in ("Gemma3", "Gemma3n") else architecture
     head = "LMHeadModel" if architecture == "GPT2" else "ForCausalLM"
     config = getattr(transformers, f"{prefix}Config")(**fields)
     torch.manual_seed(7)

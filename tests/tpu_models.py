@@ -16,9 +16,9 @@ from miron_jax.engine.text_requests import Sampling, TextRequest
 from miron_jax.files.readers import JsonObject
 from miron_jax.model.costs import cost_model
 from miron_jax.model.decoder import abstract
+from miron_jax.model.family_model import FamilyModel
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.own import OwnModel
-from miron_jax.model.recurrent import RecurrentModel
 from miron_jax.model.sharding import placed_shapes
 from miron_jax.model.visibility import Visibility
 from miron_jax.planning.plan import make_plan
@@ -105,7 +105,7 @@ def model_of(case: Case, folder: Path) -> Model:
         return Model(own, own, placed_params(own, placement, case.dtype), placement, case.attention)
     (folder / "config.json").write_text(json.dumps(CONFIGS[case.model]))
     config = from_hf_config(folder)
-    if isinstance(config, RecurrentModel):
+    if isinstance(config, FamilyModel):
         params = jax.tree.map(lambda x: placed_shape(x, placement), config.shapes(dtype))
         return Model(config, config, params, placement, case.attention)
     graphdef, state = abstract(config, dtype)

@@ -25,11 +25,11 @@ from miron_jax.files.places import is_url, local_path, public
 from miron_jax.files.store import SEEN_SECONDS
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract
+from miron_jax.model.family_model import FamilyModel
 from miron_jax.model.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.hf_files import has_tensors
 from miron_jax.model.hf_reader import Put, from_hub, resolve_model, shapes_of
 from miron_jax.model.own import OwnModel, code_fingerprint, is_factory, make_own_model, source_file
-from miron_jax.model.recurrent import RecurrentModel
 from miron_jax.model.remote import folder_at, local_config_files, local_copy
 from miron_jax.model.sharding import put_weight
 from miron_jax.model.training_run import (
@@ -118,9 +118,9 @@ def architecture_of(config: RunConfig, files: ModelFiles) -> Architecture:
     model = from_hf_config(folder)
     tokenizer = tokenizer_at(config.tokenizer) if config.tokenizer else load_tokenizer(str(folder))
     check_vocabulary(tokenizer, model.vocab_size)
-    is_recurrent = isinstance(model, RecurrentModel)
-    network = model if is_recurrent else abstract(model, jnp.dtype(config.dtype))[0]
-    return Architecture(model, network, tokenizer, eos_token_ids(folder), model.description if is_recurrent else None)
+    is_whole = isinstance(model, FamilyModel)
+    network = model if is_whole else abstract(model, jnp.dtype(config.dtype))[0]
+    return Architecture(model, network, tokenizer, eos_token_ids(folder), model.description if is_whole else None)
 
 
 def tokenizer_at(name: str) -> Tokenizer:
@@ -324,7 +324,7 @@ def load(
     model = architecture.config
     check_one_copy(model, config, placement)
     try:
-        if isinstance(model, ModelConfig | RecurrentModel):
+        if isinstance(model, ModelConfig | FamilyModel):
             assert checkpoint.folder is not None
             put = _counted(partial(put_weight, config=model, placement=placement), model, progress)
             with local_copy(checkpoint.folder) as folder:
@@ -343,7 +343,7 @@ def load(
         progress.end("loading")
 
 
-def _counted(put: Put, model: ModelConfig | RecurrentModel, progress: Progress) -> Put:
+def _counted(put: Put, model: ModelConfig | FamilyModel, progress: Progress) -> Put:
     """`put`, which also tells how many of the model's weights are on the devices."""
     placed, total = 0, sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes_of(model, jnp.float32)))
     progress.advance("loading", 0, total, "weights")
@@ -361,7 +361,7 @@ def _counted(put: Put, model: ModelConfig | RecurrentModel, progress: Progress) 
 def check_one_copy(model: ModelConfig | OwnModel, config: RunConfig, placement: Placement) -> None:
     """Raises InputError for a mesh that splits the weights of a model other than the engine's decoder."""
     if isinstance(model, OwnModel) and placement.size(*ONE_COPY) > 1:
-        remedy = "" if isinstance(model, RecurrentModel) else ", or give the factory's params on a mesh of yours"
+        remedy = "" if isinstance(model, FamilyModel) else ", or give the factory's params on a mesh of yours"
         raise InputError(
             f"--model={public(config.model)}: --mesh splits weights by the names that the engine's decoder has, not those "
             f"of this model: name data alone{remedy}"

@@ -9,8 +9,8 @@ from dataclasses import replace
 import jax
 
 from miron_jax.model.config import ModelConfig, RopeClasses, attention_flops_per_pair, matmul_params
+from miron_jax.model.family_model import FamilyModel
 from miron_jax.model.own import OwnModel
-from miron_jax.model.recurrent import RecurrentModel
 from miron_jax.planning.records import CostModel, Plan
 
 # Duration of an attention FLOP, in FLOPs of a weight matmul (measured on a 2-core CPU, rows of 512, heads of 64)
@@ -43,9 +43,9 @@ def rope_classes_of(config: ModelConfig | OwnModel) -> RopeClasses | None:
 
 
 def own_model_flops(model: OwnModel) -> float:
-    """FLOPs per token, two for each weight of a matrix; 1 if the weights are not known yet.  Of a recurrent model of a known
-    family those of its layers."""
-    if isinstance(model, RecurrentModel):
+    """FLOPs per token, two for each weight of a matrix; 1 if the weights are not known yet.  Of a model of a known family
+    those of its layers."""
+    if isinstance(model, FamilyModel):
         return 2.0 * model.matmul_params
     return 2.0 * sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(model.params) if leaf.ndim > 1) or 1.0
 
@@ -53,7 +53,7 @@ def own_model_flops(model: OwnModel) -> float:
 def useful_flops(config: ModelConfig | OwnModel, plan: Plan) -> float:
     """FLOPs that a plan needs: weights at unique tokens, attention over visible pairs, the head at the parent nodes."""
     if isinstance(config, OwnModel):
-        head = 2.0 * config.head_params * plan.num_parents if isinstance(config, RecurrentModel) else 0.0
+        head = 2.0 * config.head_params * plan.num_parents if isinstance(config, FamilyModel) else 0.0
         return own_model_flops(config) * plan.unique_tokens + head
     head = 2.0 * config.d_model * config.vocab_size * plan.num_parents
     linear = 2.0 * matmul_params(config) * plan.unique_tokens

@@ -18,7 +18,7 @@ from miron_jax.model.hf_fields import Fields, check_fields
 
 
 def from_hf_config(folder: Path | str) -> Any:
-    """What the model of this folder computes: a ModelConfig of the decoder, or a RecurrentModel.
+    """What the model of this folder computes: a ModelConfig of the decoder, or a FamilyModel.
 
     Raises InputError for a config.json that is damaged or not supported.
     """
@@ -41,16 +41,17 @@ def from_hf_config(folder: Path | str) -> Any:
 
 
 def _text_part(path: Path, raw: dict[str, Any]) -> dict[str, Any]:
-    """The fields of the text model.  A multimodal Gemma 3 nests them; its vision tower takes no part in text."""
-    if raw.get("model_type") != "gemma3":
+    """The fields of the text model.  A multimodal Gemma 3 or 3n nests them; its other towers take no part in text."""
+    family = raw.get("model_type")
+    if family not in ("gemma3", "gemma3n"):
         return raw
     text = raw.get("text_config")
     if not isinstance(text, dict):
         raise InputError(
-            f"{path}: text_config is {text!r}, expected that of a multimodal Gemma 3; download the file again"
+            f"{path}: text_config is {text!r}, expected that of a multimodal Gemma; download the file again"
         )
     tied = {} if raw.get("tie_word_embeddings") is None else {"tie_word_embeddings": raw["tie_word_embeddings"]}
-    return {**text, **tied, "model_type": "gemma3_text"}
+    return {**text, **tied, "model_type": f"{family}_text"}
 
 
 def eos_token_ids(folder: Path | str) -> tuple[int, ...]:

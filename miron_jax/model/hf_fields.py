@@ -46,6 +46,8 @@ _COUNTS: Mapping[str, int] = {
         1 << 24,
     ),
     **dict.fromkeys(("num_experts", "num_local_experts", "num_experts_per_tok", "decoder_sparse_step"), 1 << 14),
+    **dict.fromkeys(("altup_num_inputs", "laurel_rank", "hidden_size_per_layer_input"), 1 << 14),
+    "vocab_size_per_layer_input": 1 << 26,
     "vocab_size": 1 << 26,
     "num_ln_in_parallel_attn": 2,
     "ff_factor": 1 << 10,
@@ -101,7 +103,10 @@ def _wrong_fields(fields: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[s
             continue
         if name in _COUNTS:
             lowest, highest = (0 if name in _MAY_BE_ZERO else 1), _COUNTS[name]
-            if type(value) is not int or not lowest <= value <= highest:
+            sizes = (
+                value if name == "intermediate_size" and isinstance(value, list) else [value]
+            )  # Gemma 3n's, by layer
+            if not all(type(size) is int and lowest <= size <= highest for size in sizes):
                 yield name, value, f"a whole number from {lowest} to {highest}"
         elif name in _OTHER_NUMBERS and not _is_finite(value):
             yield name, value, "a finite number"

@@ -30,9 +30,9 @@ from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract, leaf_name
 from miron_jax.model.families import tensor_names
 from miron_jax.model.families.naming import HEADS, PREFIXES, Source
+from miron_jax.model.family_model import FamilyModel
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_files import Stored, opened, stored_tensors
-from miron_jax.model.recurrent import RecurrentModel
 
 Put = Callable[[str, np.ndarray], jax.Array]  # leaf name, host array -> the array on its devices
 
@@ -43,7 +43,7 @@ def on_default_device(path: str, host: np.ndarray) -> jax.Array:
 
 
 class LoadedModel(NamedTuple):
-    config: Any  # ModelConfig or RecurrentModel
+    config: Any  # ModelConfig or FamilyModel
     state: Any  # jax.Arrays with the structure of `shapes_of`: an nnx.State as nnx.split(Decoder) returns, or dicts
 
 
@@ -59,7 +59,7 @@ def load_hf(
     folder: Path | str,
     dtype: DTypeLike,
     put: Put = on_default_device,
-    config: ModelConfig | RecurrentModel | None = None,
+    config: ModelConfig | FamilyModel | None = None,
     params_key: str | None = None,
 ) -> LoadedModel:
     """Read a Hugging Face folder, or a step of levanter or EasyDeL: matrices in `dtype`, norms and biases in float32.
@@ -196,7 +196,7 @@ class _Leaf(NamedTuple):
 
 
 def _leaves(
-    folder: Path, config: ModelConfig | RecurrentModel, dtype: DTypeLike, stored: Mapping[str, Stored]
+    folder: Path, config: ModelConfig | FamilyModel, dtype: DTypeLike, stored: Mapping[str, Stored]
 ) -> tuple[list[_Leaf], Any]:
     """All leaves of the decoder with their tensors, and the structure of its state.
 
@@ -214,9 +214,9 @@ def _leaves(
     return [_Leaf(path, leaf.shape, leaf.dtype, table[path]) for path, leaf in named], treedef
 
 
-def shapes_of(config: ModelConfig | RecurrentModel, dtype: DTypeLike) -> Any:
+def shapes_of(config: ModelConfig | FamilyModel, dtype: DTypeLike) -> Any:
     """The model's weights as ShapeDtypeStructs, its matrices in `dtype`."""
-    return config.shapes(dtype) if isinstance(config, RecurrentModel) else abstract(config, dtype)[1]
+    return config.shapes(dtype) if isinstance(config, FamilyModel) else abstract(config, dtype)[1]
 
 
 def _head(stored: Mapping[str, Stored]) -> str:
@@ -232,10 +232,12 @@ def _missing(folder: Path, name: str, stored: Mapping[str, Stored]) -> InputErro
 
 
 def _check_unused(
-    folder: Path, config: ModelConfig | RecurrentModel, stored: Mapping[str, Stored], used: set[str]
+    folder: Path, config: ModelConfig | FamilyModel, stored: Mapping[str, Stored], used: set[str]
 ) -> None:
     """Raises InputError for a tensor that no leaf uses and that may change scores."""
     ignored = [_BUFFERS, _VISION] if config.family == "gemma3_text" else [_BUFFERS]
+    if isinstance(config, FamilyModel) and config.ignored:
+        ignored.append(re.compile(config.ignored))
     unused = sorted(
         name for name in stored if name not in used and not any(pattern.fullmatch(name) for pattern in ignored)
     )

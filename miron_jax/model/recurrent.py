@@ -1,76 +1,24 @@
-"""What the families of recurrent models share: their record, and the parts that they are built of.
+"""The parts of models that carry a state from token to token.
 
-Arrives: a family's functions and the names of its tensors.  Leaves: a `RecurrentModel`.  It deliberately does not know any
-particular family.  Such a model is an `OwnModel` that the engine brings along: it carries a state from token to token, and
-branches start from the state of what they share (`walk.py`).
+Arrives: a layer's weights, its state, activations.  Leaves: activations, the state after them.  It deliberately does not
+know any particular family.  Branches start from the state of what they share (`walk.py`).
 
-Shapes are of one text: T tokens, D model, L layers, C channels, K width of a convolution, I/O a matmul's in/out.  Numbers as
-in decoder.py: matrices have the run's dtype, all else is float32; matmuls accumulate in float32.
+Shapes are of one text: T tokens, D model, L layers, C channels, K width of a convolution.  Numbers as in family_model.py.
 """
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeGuard
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from flax.traverse_util import unflatten_dict
-from jax.typing import DTypeLike
 
 from miron_jax.model.families.naming import Source, Table
 from miron_jax.model.families.naming import linear as linear_names
-from miron_jax.model.own import OwnModel
+from miron_jax.model.family_model import embedded, rms_norm
 
-Shapes = Mapping[str, tuple[int, ...]]  # leaf name -> shape
 # (a layer's weights, its state, normed inputs [T, D]) -> (outputs [T, D], the state after them)
 Mixer = Callable[[Any, Any, jax.Array], tuple[jax.Array, Any]]
-
-
-@dataclass(frozen=True, eq=False)
-class RecurrentModel(OwnModel):
-    """A recurrent model of a known family, without its weights."""
-
-    family: str = ""
-    names: Table = field(default_factory=dict)  #: leaf -> its tensor
-    tied_head: bool = True
-    description: str = ""  #: all that its functions depend on: two of one description compute the same
-
-    def shapes(self, dtype: DTypeLike) -> Any:
-        """The tree of its weights as ShapeDtypeStructs: matrices in `dtype`, all else in float32."""
-
-        def one(path: Any, leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-            is_matrix = path[-1].key in ("kernel_IO", "embedding_VD", "head_VD")
-            return jax.ShapeDtypeStruct(leaf.shape, np.dtype(dtype) if is_matrix else jnp.float32)
-
-        return jax.tree_util.tree_map_with_path(one, self.params)
-
-    @property
-    def matmul_params(self) -> int:
-        """Weights of the layers' matmuls."""
-        leaves = jax.tree_util.tree_leaves_with_path(self.params)
-        return sum(math.prod(leaf.shape) for path, leaf in leaves if path[-1].key == "kernel_IO")  # type: ignore[union-attr]
-
-    @property
-    def head_params(self) -> int:
-        return math.prod(self.params["embedding_VD"].shape)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RecurrentModel) and self.description == other.description
-
-    def __hash__(self) -> int:
-        return hash(self.description)
-
-
-def is_users(model: object) -> TypeGuard[OwnModel]:
-    """Whether the model is a user's own, which must be probed, and not one of a known family."""
-    return isinstance(model, OwnModel) and not isinstance(model, RecurrentModel)
-
-
-def names_of(model: RecurrentModel) -> Table:
-    return model.names
 
 
 def mixer_names() -> Table:
@@ -101,18 +49,6 @@ def step_of_layers(mixer: Mixer, norm_eps: float) -> Callable[..., tuple[jax.Arr
     return step
 
 
-def tree_of(shapes: Shapes) -> Any:
-    """Float32 ShapeDtypeStructs in nested dicts, by the parts of their names."""
-    leaves = {tuple(name.split("/")): jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}
-    return unflatten_dict(leaves)
-
-
-def linear_shapes(name: str, stack: int, inputs: int, outputs: int, bias: bool) -> dict[str, tuple[int, ...]]:
-    """Shapes of a linear layer of each of `stack` layers."""
-    kernel = {f"{name}/kernel_IO": (stack, inputs, outputs)}
-    return kernel | ({f"{name}/bias_O": (stack, outputs)} if bias else {})
-
-
 def conv_names(leaf: str, tensor: str) -> Table:
     return {f"{leaf}/weight_C1K": Source(f"{tensor}.weight"), f"{leaf}/bias_C": Source(f"{tensor}.bias")}
 
@@ -121,27 +57,6 @@ def conv_shapes(name: str, stack: int, channels: int, width: int, bias: bool = T
     """Shapes of a causal convolution, as torch stores its weight."""
     weight = {f"{name}/weight_C1K": (stack, channels, 1, width)}
     return weight | ({f"{name}/bias_C": (stack, channels)} if bias else {})
-
-
-def head_weight(params: Any) -> jax.Array:
-    """[V, D]: the head's matrix, or the embedding where the two are tied."""
-    return params.get("head_VD", params["embedding_VD"])
-
-
-def embedded(params: Any, token_ids_T: jax.Array) -> jax.Array:
-    return params["embedding_VD"][token_ids_T].astype(jnp.float32)
-
-
-@jax.named_scope("linear")
-def linear(weights: Any, x_TI: jax.Array) -> jax.Array:
-    kernel_IO = weights["kernel_IO"]
-    y_TO = jnp.dot(x_TI.astype(kernel_IO.dtype), kernel_IO, preferred_element_type=jnp.float32)
-    return y_TO + weights["bias_O"][None] if "bias_O" in weights else y_TO
-
-
-def rms_norm(x: jax.Array, eps: float) -> jax.Array:
-    """x over its root mean square along the last axis."""
-    return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + eps)
 
 
 def causal_conv(weights: Any, before_KC: jax.Array, x_TC: jax.Array) -> tuple[jax.Array, jax.Array]:

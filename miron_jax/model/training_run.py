@@ -23,10 +23,10 @@ from miron_jax.errors import InputError
 from miron_jax.model.array_tree import is_array_tree
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import leaf_name
+from miron_jax.model.family_model import FamilyModel
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_files import has_tensors
 from miron_jax.model.hf_reader import Put, load_hf, on_default_device
-from miron_jax.model.recurrent import RecurrentModel
 from miron_jax.model.remote import file_version
 
 _STEP_NAME = re.compile(r"((global_?)?(step|checkpoint|ckpt)[-_]?)?(\d+)", re.ASCII)  # 1000, step_1000, checkpoint-1000
@@ -105,7 +105,7 @@ def pick_steps(
 
 def load_step(
     folder: Path,
-    config: ModelConfig | RecurrentModel,
+    config: ModelConfig | FamilyModel,
     dtype: DTypeLike,
     param_map: str | None = None,
     put: Put = on_default_device,
@@ -119,7 +119,7 @@ def load_step(
     if _is_orbax(folder):
         from miron_jax.model.orbax_reader import load_orbax, load_tree
 
-        if isinstance(config, RecurrentModel):
+        if isinstance(config, FamilyModel):
             return check_finite(folder, load_tree(folder, config.shapes(dtype), param_map, params_key, put))
         return check_finite(folder, load_orbax(folder, config, dtype, param_map, put, params_key))
     for flag, value in (("param_map", param_map), ("params_key", None if is_array_tree(folder) else params_key)):

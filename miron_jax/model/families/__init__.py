@@ -13,7 +13,7 @@ from miron_jax.model.families.family import Family
 from miron_jax.model.families.naming import Table
 
 if TYPE_CHECKING:
-    from miron_jax.model.recurrent import RecurrentModel
+    from miron_jax.model.family_model import FamilyModel
 
 
 @cache
@@ -25,6 +25,6 @@ def families() -> dict[str, Family]:
     return registry
 
 
-def tensor_names(config: "ModelConfig | RecurrentModel") -> Table:
+def tensor_names(config: "ModelConfig | FamilyModel") -> Table:
     """Leaf -> its tensor, for every leaf that the family can have; a decoder uses those that its config asks for."""
     return families()[config.family].names(config)

@@ -13,6 +13,6 @@ from miron_jax.model.own import OwnModel
 
 
 class Family(NamedTuple):
-    # fields of config.json -> what the decoder, or a recurrent model, computes; raises InputError
+    # fields of config.json -> what the decoder, or a `FamilyModel`, computes; raises InputError
     config: Callable[[Fields], ModelConfig | OwnModel]
     names: Callable[[Any], Table]  # leaf -> its tensor, for every leaf that the family can have

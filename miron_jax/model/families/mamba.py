@@ -15,22 +15,11 @@ import jax.numpy as jnp
 from miron_jax.model.families.family import Family
 from miron_jax.model.families.naming import Source, Table, linear
 from miron_jax.model.families.reading import activation
+from miron_jax.model.family_model import FamilyModel, head_weight, linear_shapes, names_of, rms_norm, tree_of
+from miron_jax.model.family_model import linear as matmul
 from miron_jax.model.hf_fields import Fields
 from miron_jax.model.modules import ACTIVATE
-from miron_jax.model.recurrent import (
-    RecurrentModel,
-    causal_conv,
-    conv_shapes,
-    head_weight,
-    linear_shapes,
-    mixer_names,
-    names_of,
-    rms_norm,
-    step_of_layers,
-    tree_of,
-    zeros,
-)
-from miron_jax.model.recurrent import linear as matmul
+from miron_jax.model.recurrent import causal_conv, conv_shapes, mixer_names, step_of_layers, zeros
 
 USED = (
     "vocab_size hidden_size state_size num_hidden_layers layer_norm_epsilon expand intermediate_size conv_kernel "
@@ -51,7 +40,7 @@ class _Sizes(NamedTuple):
     mixer_norm_eps: float | None  # Falcon's; None: B, C and the time step are not normed
 
 
-def _model(fields: Fields, more: str = "") -> RecurrentModel:
+def _model(fields: Fields, more: str = "") -> FamilyModel:
     for name, same in (("d_model", "hidden_size"), ("n_layer", "num_hidden_layers"), ("d_inner", "intermediate_size")):
         fields.allow_same(name, same)  # in the published conversions, which name sizes twice
     fields.allow_only(USED + more)
@@ -85,7 +74,7 @@ def _model(fields: Fields, more: str = "") -> RecurrentModel:
         **linear_shapes("layers/out", layers, channels, width, bias),
         **({} if tied else {"head_VD": (vocab, width)}),
     }
-    return RecurrentModel(
+    return FamilyModel(
         vocab,
         head=head_weight,
         params=tree_of(shapes),

@@ -16,22 +16,11 @@ import jax.numpy as jnp
 from miron_jax.model.families.family import Family
 from miron_jax.model.families.naming import Source, Table
 from miron_jax.model.families.reading import activation
+from miron_jax.model.family_model import FamilyModel, head_weight, linear_shapes, names_of, rms_norm, tree_of
+from miron_jax.model.family_model import linear as matmul
 from miron_jax.model.hf_fields import Fields
 from miron_jax.model.modules import ACTIVATE
-from miron_jax.model.recurrent import (
-    RecurrentModel,
-    causal_conv,
-    conv_shapes,
-    head_weight,
-    linear_shapes,
-    mixer_names,
-    names_of,
-    rms_norm,
-    step_of_layers,
-    tree_of,
-    zeros,
-)
-from miron_jax.model.recurrent import linear as matmul
+from miron_jax.model.recurrent import causal_conv, conv_shapes, mixer_names, step_of_layers, zeros
 
 USED = (
     "vocab_size hidden_size state_size num_hidden_layers layer_norm_epsilon expand conv_kernel n_groups num_heads head_dim "
@@ -58,7 +47,7 @@ class _Sizes(NamedTuple):
         return self.heads * self.head_dim
 
 
-def _model(fields: Fields) -> RecurrentModel:
+def _model(fields: Fields) -> FamilyModel:
     fields.allow_only(USED)
     limit = fields["time_step_limit"]
     if len(limit) != 2 or not 0 <= limit[0] <= limit[1]:
@@ -102,7 +91,7 @@ def _model(fields: Fields) -> RecurrentModel:
         **linear_shapes("layers/out", layers, sizes.channels, width, bias),
         **({} if tied else {"head_VD": (vocab, width)}),
     }
-    return RecurrentModel(
+    return FamilyModel(
         vocab,
         head=head_weight,
         params=tree_of(shapes),

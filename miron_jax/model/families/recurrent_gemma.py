@@ -17,24 +17,12 @@ from miron_jax.model.config import Rope
 from miron_jax.model.families.family import Family
 from miron_jax.model.families.naming import Source, Table, linear
 from miron_jax.model.families.reading import activation, head_size, ropes
+from miron_jax.model.family_model import FamilyModel, embedded, head_weight, linear_shapes, names_of, rms_norm, tree_of
+from miron_jax.model.family_model import linear as matmul
 from miron_jax.model.hf_fields import Fields
 from miron_jax.model.modules import ACTIVATE
 from miron_jax.model.own import Head
-from miron_jax.model.recurrent import (
-    RecurrentModel,
-    causal_conv,
-    conv_names,
-    conv_shapes,
-    embedded,
-    head_weight,
-    linear_recurrence,
-    linear_shapes,
-    names_of,
-    rms_norm,
-    tree_of,
-    zeros,
-)
-from miron_jax.model.recurrent import linear as matmul
+from miron_jax.model.recurrent import causal_conv, conv_names, conv_shapes, linear_recurrence, zeros
 from miron_jax.model.rotation import rotate, rotation_of
 
 USED = (
@@ -64,7 +52,7 @@ class _Sizes(NamedTuple):
         return tuple(i for i, each in enumerate(self.kinds) if each == kind)
 
 
-def _model(fields: Fields) -> RecurrentModel:
+def _model(fields: Fields) -> FamilyModel:
     fields.allow_only(USED)
     kinds = tuple((list(fields["block_types"]) * fields["num_hidden_layers"])[: fields["num_hidden_layers"]])
     if not kinds or not set(kinds) <= {"recurrent", "attention"}:
@@ -94,7 +82,7 @@ def _model(fields: Fields) -> RecurrentModel:
         raise fields.refuse("num_key_value_heads", sizes.kv_heads, f"a divisor of {sizes.heads} heads")
     vocab, tied, cap = fields["vocab_size"], fields["tie_word_embeddings"], fields["logits_soft_cap"]
     shapes = _shapes(fields, sizes) | ({} if tied else {"head_VD": (vocab, sizes.width)})
-    return RecurrentModel(
+    return FamilyModel(
         vocab,
         head=lambda params: Head(head_weight(params), softcap=cap),
         params=tree_of(shapes),
