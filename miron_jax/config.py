@@ -218,7 +218,7 @@ class RunConfig:
     params_key: str | None = setting(
         None,
         "model",
-        "Where in a tree of Orbax or levanter the weights to score lie, such as ema_params; absent: params, or the only ones.",
+        "Where in a tree of Orbax or levanter the weights to score lie, such as ema_params; absent: params, or the only.",
     )
     steps: str | None = setting(
         None,

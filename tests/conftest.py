@@ -31,11 +31,11 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # kills, signals, programs that are run, whole suites against plain scoring, lm-eval, tasks of a user's own, wheels.
 SLOW = {
     "answers", "array_tree", "benchmarks", "cheats", "cli_signals", "damage", "demo", "dialogues", "docs", "evaluator",
-    "examples", "experts", "extending", "fuzz", "gemma3n", "hf_config", "hf_flax", "hf_reader", "hosts", "hub", "journal", "lm_eval",
-    "lm_eval_hosts", "lm_eval_use", "loggers", "mera_run", "miron", "model_parity", "orbax_layouts", "own_factory",
-    "own_model", "own_rules", "own_state", "own_tasks", "packaging", "paired", "param_map", "presets", "recipes",
-    "recurrent", "report_page", "requests", "rope_class", "sampled", "sampling", "sandbox", "sequential", "sharding",
-    "store", "text", "tpu", "tpu_plan", "training_run", "uation_gen", "uation_gen_stories", "uation_gen_user",
+    "examples", "experts", "extending", "fuzz", "gemma3n", "hf_config", "hf_flax", "hf_reader", "hosts", "hub", "journal",
+    "lm_eval", "lm_eval_hosts", "lm_eval_use", "loggers", "mera_run", "miron", "model_parity", "orbax_layouts",
+    "own_factory", "own_model", "own_rules", "own_state", "own_tasks", "packaging", "paired", "param_map", "presets",
+    "recipes", "recurrent", "report_page", "requests", "rope_class", "sampled", "sampling", "sandbox", "sequential",
+    "sharding", "store", "text", "tpu", "tpu_plan", "training_run", "uation_gen", "uation_gen_stories", "uation_gen_user",
     "uation_gen_words", "uation_run", "verify",
 }  # fmt: skip
 
