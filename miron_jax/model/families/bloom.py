@@ -8,7 +8,7 @@ from dataclasses import replace
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
 from miron_jax.model.families.naming import Source, Table, by_head, linear, norm
-from miron_jax.model.families.reading import layer_normed
+from miron_jax.model.families.reading import alibi_slopes, layer_normed
 from miron_jax.model.hf_fields import Fields
 
 
@@ -28,18 +28,11 @@ def _bloom_config(fields: Fields) -> ModelConfig:
         num_positions=None,
         norm_eps=fields["layer_norm_epsilon"],
         embedding_norm=True,
-        alibi_slopes=_slopes(heads),
+        alibi_slopes=alibi_slopes(heads),
         qkv_bias=True,
         attn_out_bias=True,
         mlp_bias=True,
     )
-
-
-def _slopes(heads: int) -> tuple[float, ...]:
-    """Powers of one base for a power of two of heads; the other heads take every second slope of twice as many."""
-    power = 1 << (heads.bit_length() - 1)
-    slopes = [2.0 ** (-8 * (i + 1) / power) for i in range(power)]
-    return tuple(slopes + [2.0 ** (-4 * (2 * i + 1) / power) for i in range(heads - power)])
 
 
 def _bloom_names(config: ModelConfig) -> Table:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
 from miron_jax.model.families.naming import Source, Table, fused, linear, norm
-from miron_jax.model.families.reading import layer_normed
+from miron_jax.model.families.reading import alibi_slopes, layer_normed
 from miron_jax.model.hf_fields import Fields
 
 WANTED = {"attn_type": "multihead_attention", "prefix_lm": False, "qk_ln": False, "alibi": True, "alibi_bias_max": 8}
@@ -22,9 +22,8 @@ def _mpt_config(fields: Fields) -> ModelConfig:
     )
     for name, wanted in (("expansion_ratio", 4), ("no_bias", True), ("logit_scale", None)):
         fields.require(name, wanted)
-    fields.allow_only(
-        "attn_pdrop attn_impl clip_qkv softmax_scale attn_uses_sequence_id " + " ".join(WANTED), "attn_config"
-    )
+    used = "attn_pdrop attn_impl clip_qkv softmax_scale attn_uses_sequence_id"
+    fields.allow_only(" ".join([used, *WANTED]), "attn_config")
     attention = fields["attn_config"]
     for name in WANTED:
         if getattr(attention, name) != WANTED[name]:
@@ -38,16 +37,9 @@ def _mpt_config(fields: Fields) -> ModelConfig:
         norm_eps=fields["layer_norm_epsilon"],
         norm_bias=False,
         attn_scale=attention.softmax_scale or config.attn_scale,
-        alibi_slopes=_slopes(config.num_heads),
+        alibi_slopes=alibi_slopes(config.num_heads),
         qkv_clip=attention.clip_qkv,
     )
-
-
-def _slopes(heads: int) -> tuple[float, ...]:
-    """Those of the next power of two of heads; if there are fewer heads, every second one first."""
-    power = 1 << (heads - 1).bit_length()
-    slopes = [2.0 ** (-8 * (i + 1) / power) for i in range(power)]
-    return tuple(slopes if power == heads else [*slopes[1::2], *slopes[::2]][:heads])
 
 
 def _mpt_names(config: ModelConfig) -> Table:

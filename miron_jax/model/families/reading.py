@@ -196,6 +196,13 @@ def experts_of(fields: Fields, count: str, normalised: bool, shared_d_ff: int = 
     return Experts(fields[count], active, normalised, shared_d_ff)
 
 
+def alibi_slopes(heads: int) -> tuple[float, ...]:
+    """ALiBi: powers of one base for a power of two of heads; the others take every second slope of twice as many."""
+    power = 1 << (heads.bit_length() - 1)
+    slopes = [2.0 ** (-8 * (i + 1) / power) for i in range(power)]
+    return tuple(slopes + [2.0 ** (-4 * (2 * i + 1) / power) for i in range(heads - power)])
+
+
 def head_size(fields: Fields, width: str, heads: str) -> int:
     """The field `width` divided by the field `heads`.  Raises InputError unless it is a whole number."""
     if fields[heads] < 1 or fields[width] % fields[heads]:
