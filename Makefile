@@ -26,6 +26,9 @@ GAUNTLET = $(RUN) benchmarks/parity_gauntlet.py --model=$(MIRON_MODELS)/smollm2-
 	--yamls=$(SHARED)/data/gauntlet_v0_1
 
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
+# Compiling is most of what the slow tests do, and takes a third of the time so (jaxlib 0.10.2).  The quick tests, the real
+# model and the newest Python run what users run.
+FAST_COMPILER := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
 
 export MIRON_MODELS
 export TRANSFORMERS_VERBOSITY ?= error
@@ -90,7 +93,7 @@ test: lint
 	$(RUN) -m pytest $(WORKERS) --durations=20 -m "not slow"
 
 test-slow: install
-	$(RUN) -m pytest $(WORKERS) --durations=20 -m slow
+	XLA_FLAGS="$(FAST_COMPILER)" $(RUN) -m pytest $(WORKERS) --durations=20 -m slow
 
 docs: install
 	$(VENV)/bin/sphinx-build -q -W --keep-going -b html docs docs/_build/html

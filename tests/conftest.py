@@ -1,8 +1,9 @@
 """Settings that every test shares: the CPU backend, strict promotion, and where the real data and models lie."""
 
+import gc
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.newest)
     place = {name: i for i, name in enumerate(LONG)}
     items.sort(key=lambda item: place.get(item.path.stem.removeprefix("test_"), len(LONG)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs_of_one_file() -> Iterator[None]:
+    """Programs stay mapped while a cache of jax holds them: those of all files reach Linux's 65,530 maps a process, and then
+    XLA crashes."""
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture(scope="session")
