@@ -45,7 +45,8 @@ CASES = {
     "gpt2 v5p, float32, learned positions": Case("gpt2", "v5p:2x2x1", lengths=(640,), budget=8192, dtype="float32"),
     "qwen v6e, heads are normed, a copy a chip": Case("qwen3-0.6b", "v6e:2x2", "data=4"),
     "olmoe v5p, 64 experts": Case("olmoe-1b-7b", "v5p:2x2x1", "data=4"),
-    "mixtral v5p over experts": Case("mixtral-8x7b", "v5p:2x2x1", "expert=4"),
+    "gpt-oss v5p over experts, sinks": Case("gpt-oss-20b", "v5p:2x2x1", "expert=4"),
+    "gemma 3n v6e, layers that share keys": Case("gemma3n-e2b", "v6e:2x2"),
     "mixtral v6e over fsdp, experts and model": Case("mixtral-8x7b", "v6e:4x4", "fsdp=2,expert=4,model=2"),
     "a model of one's own that calls attend": Case("own attend", "v5e:2x2", "data=4"),
     "a model of one's own that takes the mask": Case("own mask", "v5p:2x2x1", budget=8192, dtype="float32"),
@@ -136,6 +137,8 @@ def kernels_of(case: Case) -> int:
     """Of attention; and of experts three matmuls, and one that tells them which rows are whose."""
     if case.model in OWN:
         return LAYERS
+    if case.model == "gemma3n-e2b":
+        return 2  # those of layers with keys of their own, and those of the others
     return 5 if "num_experts_per_tok" in CONFIGS[case.model] else 1
 
 
@@ -242,9 +245,10 @@ def test_the_kernel_compiles(
     places = [jax.ShapeDtypeStruct((rows, length), "int32", sharding=here)] * 2
     for dtype in ("bfloat16", "float32") if chip == "v5e" else ("bfloat16",):
         q, k = (jax.ShapeDtypeStruct((rows, length, n, head_dim), dtype, sharding=here) for n in (heads, kv_heads))
+        sinks_N = jax.ShapeDtypeStruct((heads,), "float32", sharding=here) if window is not None else None
         attend = jax.jit(implementation("tpu"), static_argnames=("scale", "window", "softcap"))
         with jax.default_matmul_precision("highest"):
-            attend.lower(q, k, k, *places, scale=0.1, window=window, softcap=softcap).compile()
+            attend.lower(q, k, k, *places, scale=0.1, window=window, softcap=softcap, sinks_N=sinks_N).compile()
 
 
 def test_blocks_grow_where_their_table_would_not_fit() -> None:

@@ -73,6 +73,12 @@ CONFIGS: dict[str, JsonObject] = {
         "num_hidden_layers": 32, "num_attention_heads": 32, "num_local_experts": 8, "num_experts_per_tok": 2,
         "tie_word_embeddings": False,
     },
+    "gpt-oss-20b": {  # sizes as published
+        "model_type": "gpt_oss", "num_hidden_layers": 24, "num_local_experts": 32, "vocab_size": 201088,
+    },
+    "gemma3n-e2b": {
+        "model_type": "gemma3n_text", "num_hidden_layers": 30, "intermediate_size": 8192, "num_kv_shared_layers": 10,
+    },
     "qwen3-0.6b": {
         "model_type": "qwen3", "vocab_size": 151936, "hidden_size": 1024, "intermediate_size": 3072,
         "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,

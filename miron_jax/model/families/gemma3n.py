@@ -257,8 +257,12 @@ def _layer(
     weights, per_layer_BTP, of_layer, own_keys = layer
     altup, act = weights["altup"], ACTIVATE[sizes.activation]
     mixed_BTA = _modalities(sizes, altup, streams_ABTD[sizes.active])
-    coefficients = linear(altup["predict"], mixed_BTA).reshape(*mixed_BTA.shape[:2], sizes.streams, sizes.streams)
-    predicted_ABTD = streams_ABTD + jnp.einsum("btji,ibtd->jbtd", coefficients, streams_ABTD)
+    coefficient_BTO = linear(altup["predict"], mixed_BTA)  # of each stream, for each stream
+    predicted = []
+    for j in range(sizes.streams):  # sums of products: a matmul of 4 by 4 for each token is slower
+        shares = coefficient_BTO[:, :, j * sizes.streams : (j + 1) * sizes.streams]
+        predicted.append(streams_ABTD[j] + sum(shares[:, :, i, None] * streams_ABTD[i] for i in range(sizes.streams)))
+    predicted_ABTD = jnp.stack(predicted)
 
     x_BTD = predicted_ABTD[sizes.active]
     normed_BTD = _norm(sizes, weights["attn_norm"], x_BTD)
