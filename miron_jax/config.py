@@ -218,7 +218,8 @@ class RunConfig:
     params_key: str | None = setting(
         None,
         "model",
-        "Where in a tree of Orbax or levanter the weights to score lie, such as ema_params; absent: params, or the only.",
+        "Where in a tree of Orbax or levanter the weights to score lie, such as ema_params; absent: params (of levanter "
+        "model), or all there is.",
     )
     steps: str | None = setting(
         None,

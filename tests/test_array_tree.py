@@ -1,6 +1,7 @@
 """Checkpoints of levanter and EasyDeL: made here by their published rules from a model of transformers, and read like it."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -114,6 +115,7 @@ def write_easydel(folder: Path, tensors: Tensors) -> Path:
     entries = [{"path": path, "shape": list(x.shape), "dtype": str(x.dtype)} for path, x in tree.items()]
     index = {"format": "tensorstore", "version": "0.0.99", "prefixes": {"model": entries}}
     (folder / "tensorstore_index.json").write_text(json.dumps(index))
+    (folder / "model_structure.json").write_text("{}")
     return folder
 
 
@@ -169,9 +171,26 @@ def test_params_key_names_the_average(step: Path, llama: ModelConfig) -> None:
 
 def test_a_run_of_either_library_has_steps(step: Path, tmp_path: Path) -> None:
     assert training_steps(step.parent) == [(7, step)]
-    write_easydel(tmp_path / "run-3", llama_tensors()).rename(tmp_path / "step_3")
-    (tmp_path / "step_4" / "model").mkdir(parents=True)  # is being written
+    write_easydel(tmp_path / "run-3", llama_tensors())
+    unfinished = write_easydel(tmp_path / "run-4", llama_tensors())
+    (unfinished / "model_structure.json").unlink()  # the index is there before the arrays are
+    shutil.copytree(step, tmp_path / "step-5")
+    (tmp_path / "step-5" / "metadata.json").write_text('{"step": 5, "is_temporary": true}')
+    write_folder(tmp_path / "run-6", LLAMA)  # not a step: a model by this name
     assert [number for number, _ in training_steps(tmp_path)] == [3]
+
+
+def test_a_tree_of_the_model_alone(tmp_path: Path, llama: ModelConfig, step: Path) -> None:
+    write(tmp_path / "model", levanter_tree(llama, llama_tensors()), database=True)
+    (tmp_path / "model" / "metadata.json").write_text('{"step": 1}')
+    assert_equal(load_step(tmp_path / "model", llama, jnp.float32), load_step(step, llama, jnp.float32))
+
+
+def test_a_tied_model_of_easydel_has_a_head_that_is_not_used(tmp_path: Path, llama: ModelConfig, step: Path) -> None:
+    tensors = llama_tensors() | {"lm_head.weight": np.ones((29, 12), np.float32)}
+    assert_equal(
+        load_step(write_easydel(tmp_path / "a", tensors), llama, jnp.float32), load_step(step, llama, jnp.float32)
+    )
 
 
 def test_easydels_config_says_how_it_computes(tmp_path: Path) -> None:
@@ -211,7 +230,7 @@ def test_every_refusal_is_a_sentence(step: Path, tmp_path: Path, llama: ModelCon
     assert "levanter of a mixtral model is not read" in refused(step, replace(llama, family="mixtral"))
 
 
-@pytest.mark.parametrize("damage", ["manifest", "data", "shape", "chunks"])
+@pytest.mark.parametrize("damage", ["manifest", "data", "shape", "chunks", "missing"])
 def test_a_damaged_step_is_refused(tmp_path: Path, llama: ModelConfig, damage: str) -> None:
     database = damage in ("manifest", "data")
     folder = write_levanter(tmp_path / "step-1", llama, llama_tensors(), database=database)
@@ -220,6 +239,8 @@ def test_a_damaged_step_is_refused(tmp_path: Path, llama: ModelConfig, damage: s
     elif damage == "data":
         largest = max((folder / "d").iterdir(), key=lambda path: path.stat().st_size)
         largest.write_bytes(largest.read_bytes()[:100])
+    elif damage == "missing":  # tensorstore reads zeros
+        next((folder / "model/transformer/layers/stacked/mlp/up_proj/weight").glob("0*")).unlink()
     else:
         path = folder / "model/transformer/norm/weight/.zarray"
         fields = json.loads(path.read_text())
@@ -227,4 +248,4 @@ def test_a_damaged_step_is_refused(tmp_path: Path, llama: ModelConfig, damage: s
         path.write_text(json.dumps(fields))
     message = error_of(lambda: load_step(folder, llama, jnp.float32))
     assert "step-1" in message
-    assert "copy or save" in message
+    assert "again" in message

@@ -17,7 +17,7 @@ from miron_jax.engine.forward import Forward
 from miron_jax.engine.scores import score_request_batches
 from miron_jax.engine.self_check import SelfCheck, SelfCheckFailed, chosen_requests
 from miron_jax.errors import InputError
-from miron_jax.model.config import matmul_params
+from miron_jax.model.config import Experts, matmul_params
 from miron_jax.model.costs import cost_model
 from miron_jax.model.experts import Act, Kernels, expert_sum, route
 from miron_jax.model.hf_config import from_hf_config
@@ -205,3 +205,23 @@ def test_other_numbers_of_experts_than_the_weights_have_are_refused(count: int, 
     (tmp_path / "config.json").write_text(json.dumps(config | {"num_local_experts": count}))
     with pytest.raises(InputError, match=sentence):
         load_hf(tmp_path, jnp.float32)
+
+
+def test_the_published_config_of_gpt_oss_is_read(tmp_path: Path) -> None:
+    """Fields that repeat others, or stand in the code of older transformers."""
+    fields = {
+        "model_type": "gpt_oss",
+        "num_hidden_layers": 2,
+        "hidden_size": 24,
+        "vocab_size": 331,
+        "num_local_experts": 4,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    plain = from_hf_config(tmp_path)
+    assert plain.experts == Experts(4, 4, True, bias=True, limit=7.0, gain=1.702)
+    more = {"experts_per_token": 4, "initial_context_length": 4096, "swiglu_limit": 7.0, "output_router_logits": False}
+    (tmp_path / "config.json").write_text(json.dumps(fields | more))
+    assert from_hf_config(tmp_path) == plain
+    (tmp_path / "config.json").write_text(json.dumps(fields | {"experts_per_token": 3}))
+    with pytest.raises(InputError, match="experts_per_token is 3, expected num_experts_per_tok's 4"):
+        from_hf_config(tmp_path)

@@ -13,6 +13,7 @@ Both save one array for each leaf of a tree with tensorstore, and name the parts
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -23,13 +24,16 @@ import numpy as np
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_json, shown
-from miron_jax.model.hf_files import DTYPES, Stored, torch_name
+from miron_jax.model.config import ModelConfig
+from miron_jax.model.family_model import FamilyModel
+from miron_jax.model.hf_files import DTYPES, Stored, has_tensors, torch_name
 
 LEVANTER = ("llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma", "gemma2", "gemma3_text", "gpt2")
 # EasyDeL's config.json lacks the fields that have its own default: of these families transformers' are the same.
 EASYDEL = ("llama", "mistral", "qwen2", "qwen3")
 MOST_SIZE = 1 << 40  # along an axis of an array
-_INDEX = "tensorstore_index.json"  # of EasyDeL
+_INDEX = "tensorstore_index.json"  # of EasyDeL; the optimizer's comes before the model's
+_STRUCTURE = "model_structure.json"  # of EasyDeL, which writes it after the model's arrays
 _DATABASE = "manifest.ocdbt"
 _FINISHED = "metadata.json"  # levanter writes it last
 _FORMATS = {
@@ -45,6 +49,8 @@ class _Array(NamedTuple):
     format: str
     shape: tuple[int, ...]
     dtype: str
+    num_chunks: int
+    num_missing: int
 
 
 class _Part(NamedTuple):
@@ -57,36 +63,61 @@ class _Part(NamedTuple):
 
 
 def is_array_tree(folder: Path) -> bool:
-    """Whether this is a checkpoint that levanter has finished, or one of EasyDeL."""
+    """Whether this is a checkpoint that levanter or EasyDeL has finished, without Hugging Face's files beside it."""
+    if has_tensors(folder):
+        return False
     if (folder / _INDEX).is_file():
-        return True
+        return (folder / _STRUCTURE).is_file()
     is_database = (folder / _DATABASE).is_file() and not (folder / "_METADATA").is_file()
     return (folder / _FINISHED).is_file() and (is_database or (folder / "model" / "transformer").is_dir())
 
 
-def tree_tensors(folder: Path, family: str, vocab_size: int, params_key: str | None = None) -> dict[str, Stored]:
-    """Tensor name -> its description, of the arrays below `params_key` ("model").  Tables are cut to `vocab_size` rows.
+def is_temporary(folder: Path) -> bool:
+    """Whether levanter will delete this checkpoint once it has written the next one."""
+    path = folder / _FINISHED
+    try:
+        return path.is_file() and bool(parse_json(path.read_bytes()).get("is_temporary"))
+    except (OSError, ValueError, AttributeError):
+        return False
 
-    Raises InputError for a damaged checkpoint, one that holds nothing there, or a family that is not read.
+
+def tree_tensors(folder: Path, config: ModelConfig | FamilyModel, params_key: str | None = None) -> dict[str, Stored]:
+    """Tensor name -> its description, of the arrays below `params_key` ("model", or all of a tree without it).
+
+    Tables are cut to the vocabulary's rows.  Raises InputError for a damaged checkpoint, one that holds nothing there, or a
+    family that is not read.
     """
     is_easydel = (folder / _INDEX).is_file()
     library, known = ("EasyDeL", EASYDEL) if is_easydel else ("levanter", LEVANTER)
-    if family not in known:
+    if config.family not in known:
         raise InputError(
-            f"{folder}: a checkpoint of {library} of a {family} model is not read, expected one of {', '.join(known)}: "
-            "export it in Hugging Face's format"
+            f"{folder}: a checkpoint of {library} of a {config.family} model is not read, expected one of "
+            f"{', '.join(known)}: export it in Hugging Face's format"
         )
-    root = "/".join(part for part in (params_key or "model").split("/") if part) + "/"
     arrays = _arrays(folder)
+    root = "".join(f"{part}/" for part in (params_key or "model").split("/") if part)
+    if params_key is None and not any(key.startswith(root) for key in arrays):
+        root = ""
     below = {key.removeprefix(root): array for key, array in arrays.items() if key.startswith(root)}
     if not below:
-        tops = ", ".join(sorted({key.partition("/")[0] for key in arrays})) or "nothing"
+        tops = ", ".join(sorted({key.partition("/")[0] for key in arrays})) or "none at all"
         raise InputError(
             f"{folder}: holds no arrays below {root.rstrip('/')}, only {tops}, expected the weights there; name their path "
             "with --params_key"
         )
+    for key, array in below.items():
+        # tensorstore reads a chunk that is not there as zeros, and writes none of zeros, as some weights are at first.
+        may_be_zero = key.endswith("bias") or ("norm" in key and config.family.startswith("gemma"))
+        if array.shape and array.num_missing and not (may_be_zero and array.num_missing == array.num_chunks):
+            raise InputError(
+                f"{folder / array.key}: lacks {array.num_missing} of its {array.num_chunks} chunks, expected all: the copy "
+                "is not complete; copy it again"
+            )
     parts = _easydel_parts(below) if is_easydel else _levanter_parts(below)
-    return {name: _stored(folder, name, part, vocab_size) for name, part in parts}
+    tensors = {name: _stored(folder, name, part, config.vocab_size) for name, part in parts}
+    if is_easydel and config.tied_head:
+        tensors.pop("lm_head.weight", None)  # is saved, and not used
+    return tensors
 
 
 @contextmanager
@@ -119,17 +150,20 @@ def _arrays(folder: Path) -> dict[str, _Array]:
     arrays = {}
     try:
         store = tensorstore.KvStore.open(_store(folder)).result()
-        for name in sorted(key.decode() for key in store.list().result()):
+        names = sorted(key.decode() for key in store.list().result())
+        num_files = Counter(name.rpartition("/")[0] for name in names)
+        for name in names:
             for ending, kind in _FORMATS.items():
                 if name.endswith(ending):
                     key = name.removesuffix(ending)
-                    arrays[key] = _described(folder, key, kind, store.read(name).result().value)
+                    arrays[key] = _described(folder, key, kind, store.read(name).result().value, num_files[key] - 1)
     except (ValueError, OSError) as error:  # of every status of tensorstore
         raise _damaged(folder, error) from None
     return arrays
 
 
-def _described(folder: Path, key: str, kind: str, description: bytes) -> _Array:
+def _described(folder: Path, key: str, kind: str, description: bytes, num_chunks: int) -> _Array:
+    """An array that is stored in so many chunks."""
     try:
         fields = parse_json(description)
         shape = fields["shape"]
@@ -143,7 +177,9 @@ def _described(folder: Path, key: str, kind: str, description: bytes) -> _Array:
             f"{folder / key}: shape is {shown(shape)} and chunks {shown(chunks)}, expected as many whole numbers, chunks no "
             "larger than the array; copy or save the checkpoint again"
         )
-    return _Array(key, kind, tuple(shape), dtype)
+    wanted = math.prod(-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True))
+    is_counted = kind == "zarr" and fields.get("dimension_separator", ".") == "."  # a database is whole or not there
+    return _Array(key, kind, tuple(shape), dtype, wanted, max(0, wanted - num_chunks) if is_counted else 0)
 
 
 def _read(folder: Path, array: _Array) -> np.ndarray:

@@ -103,9 +103,8 @@ def _wrong_fields(fields: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[s
             continue
         if name in _COUNTS:
             lowest, highest = (0 if name in _MAY_BE_ZERO else 1), _COUNTS[name]
-            sizes = (
-                value if name == "intermediate_size" and isinstance(value, list) else [value]
-            )  # Gemma 3n's, by layer
+            by_layer = name == "intermediate_size" and fields.get("model_type") == "gemma3n_text"
+            sizes = value if by_layer and isinstance(value, list) else [value]
             if not all(type(size) is int and lowest <= size <= highest for size in sizes):
                 yield name, value, f"a whole number from {lowest} to {highest}"
         elif name in _OTHER_NUMBERS and not _is_finite(value):
@@ -192,7 +191,7 @@ class Fields:
         for name, value in (self.raw if within is None else self.raw.get(within) or {}).items():
             known = name in used.split() or name in self.duplicates or _HARMLESS.fullmatch(name)
             known = known or self._names_library_code(name, value)
-            known = known or (name == "layer_types" and self._repeats_windows(value, used.split()))
+            known = known or (name == "layer_types" and within is None and self._repeats_windows(value, used.split()))
             if not known and value not in (None, False, 0, "", [], {}):
                 raise InputError(
                     f"{self.path}: field {name!r} = {value!r} is not known for model_type {self.family!r} and may "

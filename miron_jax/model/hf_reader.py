@@ -6,7 +6,8 @@ model's config and a state with the structure of `shapes_of`.  It deliberately d
 the model computes.
 
 All names and shapes are checked against config.json before the first weight is read.  Then the host reads one leaf at a
-time, layer after layer, and copies it to the device: it holds at most one leaf beyond the copies.  Pickles (.bin) are never
+time, layer after layer, and copies it to the device: it holds at most one leaf beyond the copies, and beside it the stored
+array of levanter that stacks its layers.  Pickles (.bin) are never
 opened.
 """
 
@@ -70,10 +71,7 @@ def load_hf(
     folder = Path(folder)
     config = config if config is not None else from_hf_config(folder)
     assert config is not None
-    if is_array_tree(folder):
-        stored = tree_tensors(folder, config.family, config.vocab_size, params_key)
-    else:
-        stored = stored_tensors(folder)
+    stored = tree_tensors(folder, config, params_key) if is_array_tree(folder) else stored_tensors(folder)
     leaves, treedef = _leaves(folder, config, dtype, stored)
     for leaf in leaves:
         leaf.check(folder, stored)
@@ -285,7 +283,7 @@ def _fill(target: np.ndarray, source: Source, stored: Any, shape: tuple[int, ...
     In strips of stored rows: the host never holds a second whole table, and a transposition stays in the cache (three
     times faster at 4096 x 4096 than all at once, measured).
     """
-    if target.ndim == 3:  # experts
+    if target.ndim == 3 and shape[1] > 1:  # experts
         for i, matrix in enumerate(target):
             _fill(matrix, source, stored[i], shape[1:])
         return

@@ -20,7 +20,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from miron_jax.errors import InputError
-from miron_jax.model.array_tree import is_array_tree
+from miron_jax.model.array_tree import is_array_tree, is_temporary
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import leaf_name
 from miron_jax.model.family_model import FamilyModel
@@ -29,7 +29,8 @@ from miron_jax.model.hf_files import has_tensors
 from miron_jax.model.hf_reader import Put, load_hf, on_default_device
 from miron_jax.model.remote import file_version
 
-_STEP_NAME = re.compile(r"((global_?)?(step|checkpoint|ckpt)[-_]?)?(\d+)", re.ASCII)  # 1000, step_1000, checkpoint-1000
+# 1000, step_1000, checkpoint-1000; EasyDeL's run-1000
+_STEP_NAME = re.compile(r"((global_?)?(step|checkpoint|ckpt|run)[-_]?)?(\d+)", re.ASCII)
 MAX_AT_ONCE = 1 << 20  # numbers that one call reads
 PLAUSIBLE = 1e4  # weights of trained models are far smaller
 
@@ -174,7 +175,11 @@ def _largest_of_rows(x: jax.Array, start: jax.Array, rows: int) -> jax.Array:
 
 
 def _is_checkpoint(folder: Path) -> bool:
-    return folder.is_dir() and (has_tensors(folder) or is_array_tree(folder) or _is_orbax(folder))
+    if not folder.is_dir():
+        return False
+    if is_array_tree(folder):
+        return not is_temporary(folder)
+    return not folder.name.startswith("run") and (has_tensors(folder) or _is_orbax(folder))
 
 
 def _is_orbax(folder: Path) -> bool:

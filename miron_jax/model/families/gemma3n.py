@@ -33,7 +33,8 @@ USED = (
     "hidden_activation max_position_embeddings rms_norm_eps tie_word_embeddings rope_parameters rope_theta rope_scaling "
     "rope_local_base_freq attention_bias sliding_window layer_types final_logit_softcapping vocab_size_per_layer_input "
     "hidden_size_per_layer_input altup_active_idx altup_coef_clip altup_correct_scale altup_num_inputs laurel_rank "
-    "num_kv_shared_layers activation_sparsity_pattern"
+    "num_kv_shared_layers activation_sparsity_pattern "
+    "altup_lr_multiplier query_pre_attn_scalar"  # published ones hold these two, which transformers does not read
 )
 SLIDING, FULL = 0, 1  # kinds of attention
 FLOOR = 1e-5  # of a stream's mean square before it is scaled

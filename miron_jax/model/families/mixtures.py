@@ -59,11 +59,16 @@ def _granitemoe_config(fields: Fields) -> ModelConfig:
 
 
 def _gpt_oss_config(fields: Fields) -> ModelConfig:
+    fields.allow_same("num_experts", "num_local_experts")
+    fields.allow_same("experts_per_token", "num_experts_per_tok")
+    if fields.raw.get("initial_context_length") == fields["rope_parameters"].get("original_max_position_embeddings"):
+        fields.duplicates.add("initial_context_length")
     used = "attention_bias sliding_window layer_types num_local_experts num_experts_per_tok swiglu_alpha swiglu_limit"
     config = llama_like(fields, f"{LLAMA_FIELDS} {used}")
-    fields.allow_same("num_experts", "num_local_experts")
     mixture = experts_of(fields, "num_local_experts", normalised=True)
-    mixture = replace(mixture, bias=True, limit=fields["swiglu_limit"], gain=fields["swiglu_alpha"])
+    # Older transformers have these two in the code.
+    limit, gain = fields.get("swiglu_limit") or 7.0, fields.get("swiglu_alpha") or 1.702
+    mixture = replace(mixture, bias=True, limit=limit, gain=gain)
     return replace(config, attn_sinks=True, experts=mixture)
 
 
