@@ -32,7 +32,7 @@ def test_config_that_is_no_json_object(tmp_path: Path, text: str) -> None:
     ("config", "part"),
     [
         (LLAMA | {"model_type": "lama"}, "nearest: llama"),
-        (LLAMA | {"model_type": "gemma3n"}, "nearest: gemma)"),
+        (LLAMA | {"model_type": "gemma9"}, "nearest: gemma)"),
         ({"model_type": "gemma3"}, "text_config is None"),
         (LLAMA | {"model_type": None}, "model_type is None"),
         (LLAMA | {"hidden_size": "12"}, "hidden_size"),
