@@ -33,7 +33,7 @@ FAST_COMPILER := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitter
 export MIRON_MODELS
 export TRANSFORMERS_VERBOSITY ?= error
 
-.PHONY: docs package venv install lint test test-slow test-all test-bare demo real parity bench tpu
+.PHONY: docs package venv install lint test test-slow test-long test-all test-bare demo real parity bench tpu
 
 venv: $(VENV)/bin/pip
 install: $(VENV)/.installed
@@ -93,12 +93,15 @@ test: lint
 	$(RUN) -m pytest $(WORKERS) --durations=20 -m "not slow"
 
 test-slow: install
-	XLA_FLAGS="$(FAST_COMPILER)" $(RUN) -m pytest $(WORKERS) --durations=20 -m slow
+	XLA_FLAGS="$(FAST_COMPILER)" $(RUN) -m pytest $(WORKERS) --durations=40 -m "slow and not long"
+
+test-long: install
+	XLA_FLAGS="$(FAST_COMPILER)" $(RUN) -m pytest $(WORKERS) --durations=40 -m long
 
 docs: install
 	$(VENV)/bin/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 
-test-all: test test-slow
+test-all: test test-slow test-long
 
 test-bare: $(BARE)/.installed
 	$(BARE)/bin/python -c "import sys, jax; print('Python', sys.version.split()[0], 'jax', jax.__version__)"

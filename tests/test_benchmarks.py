@@ -19,6 +19,7 @@ from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.conftest import REPOSITORY
 from tests.tolerances import CONFIDENCE, CONTINUATION, TOKEN
 
+pytestmark = pytest.mark.long
 WORDS = ("red", "green", "blue", "small", "large", "old", "river", "stone", "bird", "tree", "house", "road", "boat")
 
 

@@ -73,8 +73,10 @@ def ended(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str]]:
     ("count", "devices", "more"),
     [
         (2, 3, ()),
-        (4, 1, ()),
-        (2, 2, ("--sharding=mesh", "--mesh=data=1,model=2")),  # each host has all weights
+        pytest.param(4, 1, (), marks=pytest.mark.long),
+        pytest.param(
+            2, 2, ("--sharding=mesh", "--mesh=data=1,model=2"), marks=pytest.mark.long
+        ),  # each host has all weights
         (2, 2, ("--sharding=mesh", "--mesh=data=2,model=2")),  # the mesh spans them, in step
         (2, 1, ("--sharding=mesh", "--mesh=fsdp=2")),
     ],
@@ -100,9 +102,9 @@ ON_A_MESH = ("--sharding=mesh", "--mesh=model=2")
     [
         (1, signal.SIGKILL, "worker", ()),
         (1, signal.SIGSTOP, "worker", ()),
-        (0, signal.SIGKILL, "worker", ()),
-        (1, signal.SIGKILL, "supervisor", ()),
-        (1, signal.SIGKILL, "supervisor", ON_A_MESH),
+        pytest.param(0, signal.SIGKILL, "worker", (), marks=pytest.mark.long),
+        pytest.param(1, signal.SIGKILL, "supervisor", (), marks=pytest.mark.long),
+        pytest.param(1, signal.SIGKILL, "supervisor", ON_A_MESH, marks=pytest.mark.long),
         (0, signal.SIGKILL, "supervisor", ON_A_MESH),
     ],
 )
@@ -161,7 +163,7 @@ def test_hosts_that_plan_differently_are_told(alone: Any, tmp_path: Path) -> Non
     assert "process 1 has other requests than process 0" in found[0][1]
 
 
-@pytest.mark.parametrize("more", [(), ("--sharding=mesh", "--mesh=model=2")])
+@pytest.mark.parametrize("more", [(), pytest.param(("--sharding=mesh", "--mesh=model=2"), marks=pytest.mark.long)])
 def test_steps_of_an_orbax_run_are_shared(more: tuple[str, ...], alone: Any, tmp_path: Path) -> None:
     flags, expected = alone
     model = Path(next(flag for flag in flags if flag.startswith("--model=")).partition("=")[2])

@@ -307,14 +307,15 @@ for i in range(rounds):  # no backend and no thread yet: a copy of this process 
 """
 
 
-def test_kill_9_at_twenty_moments_loses_nothing(whole: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("moments", [6, pytest.param(20, marks=pytest.mark.long)])
+def test_kill_9_at_many_moments_loses_nothing(moments: int, whole: Any, tmp_path: Path) -> None:
     """Killed and resumed on 1, 2 and 3 devices, inside a write as well; the results are those of a run left alone."""
     model, data, expected, seconds, programs = whole
     command = eval_command(model, data, str(tmp_path / "out"), f"--compilation_cache={programs}")
-    arguments = [sys.executable, "-c", KILLED, str(0.5 * seconds), "20", *command[3:]]
+    arguments = [sys.executable, "-c", KILLED, str(0.5 * seconds), str(moments), *command[3:]]
     told = done(arguments).stdout.split()
-    assert len(told) == 20
-    assert told.count("killed") >= 7, told
+    assert len(told) == moments
+    assert told.count("killed") >= 0.35 * moments - 1, told
     parts = len(parts_in(tmp_path / "out"))
     assert parts > 0
     finished = done(command, devices=3)

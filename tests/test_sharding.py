@@ -116,7 +116,7 @@ def check_family(name: str, folder: str) -> None:
         print(place, float(np.abs(found - logprob).max()), flush=True)
 
 
-@pytest.mark.parametrize("family", CONFIGS)
+@pytest.mark.parametrize("family", ["llama", "gemma3_text", pytest.param("gpt2", marks=pytest.mark.long)])
 def test_one_two_three_and_eight_devices_agree(family: str, tmp_path: Path) -> None:
     make_model(tmp_path)
     script = "import miron_jax, sys; from tests.test_sharding import check_family; check_family(*sys.argv[1:])"
@@ -160,7 +160,7 @@ def test_meshes_of_bfloat16_weights(tmp_path: Path) -> None:
     assert len(in_process(["-c", script, str(tmp_path)], devices=4).splitlines()) == 3
 
 
-@pytest.mark.parametrize(("vocabulary", "budget"), [(331, 64), (352, 2048)])
+@pytest.mark.parametrize(("vocabulary", "budget"), [(331, 64), pytest.param(352, 2048, marks=pytest.mark.long)])
 def test_all_meshes_of_eight_devices(vocabulary: int, budget: int, tmp_path: Path) -> None:
     make_model(tmp_path)
     script = "import miron_jax, sys; from tests.test_sharding import check_meshes; check_meshes(*sys.argv[1:])"
