@@ -67,7 +67,11 @@ def ended(process: "subprocess.Popen[str]") -> str:
     return out
 
 
-@pytest.mark.parametrize("more", [{}, {"sharding": "mesh", "mesh": "fsdp=2"}], ids=["a copy each", "one mesh"])
+@pytest.mark.parametrize(
+    "more",
+    [pytest.param({}, marks=pytest.mark.long), {"sharding": "mesh", "mesh": "fsdp=2"}],
+    ids=["a copy each", "one mesh"],
+)
 def test_two_processes_are_one_to_lm_eval(model: Path, folder: Path, tmp_path: Path, more: dict[str, Any]) -> None:
     """The same metrics as of one process; only the first prints."""
     with socket.socket() as free:

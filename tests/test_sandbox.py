@@ -312,6 +312,7 @@ def test_memory_that_no_limit_counts_and_new_namespaces_are_refused(box: Sandbox
 UNPASSABLE = [11, 15, 44, 65, 70, 84, 103, 137, 161]
 
 
+@pytest.mark.long
 def test_ceilings_are_the_published_ones(box: Sandbox, shared_data: Path):
     folder = programming.locate(shared_data / "eval_bundle")
     tasks = {task.name.partition("/")[2]: task for task in programming.SUITE.tasks}

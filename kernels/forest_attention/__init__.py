@@ -19,14 +19,14 @@ class Implementation(NamedTuple):
     bias_dtype: str | None = None  # of `xla.hidden_bias`, which it reads, built once a batch; None: it reads none
     dtypes: tuple[str, ...] = ("float32", "bfloat16")  # of q, k and v
     softcap: bool = True
-    sinks: bool = True
+    sinks: bool = False  # whether it takes `sinks_N`; it is not called with them otherwise
     splits: bool = False  # under a mesh it runs on each device's rows and heads; others leave that to plain XLA
 
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
-    "xla": Implementation(bias_dtype="float32"),
-    "cudnn": Implementation("gpu", bias_dtype="bfloat16", dtypes=("bfloat16",), softcap=False, sinks=False),
-    "tpu": Implementation("tpu", splits=True),
+    "xla": Implementation(bias_dtype="float32", sinks=True),
+    "cudnn": Implementation("gpu", bias_dtype="bfloat16", dtypes=("bfloat16",), softcap=False),
+    "tpu": Implementation("tpu", sinks=True, splits=True),
 }
 
 

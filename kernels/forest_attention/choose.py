@@ -6,7 +6,7 @@ of the compiler refuses, or gets wrong, is not used.
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -63,8 +63,9 @@ def tried(name: str, attend: Attend, device: jax.Device, heads: Heads) -> Choice
 
     A device that only compiles (`jax.experimental.topologies`) cannot compute: there `attend` must compile.
     """
-    sinks_N = np.linspace(-2, 2, heads.heads, dtype=np.float32) if heads.sinks else None
-    rules = {"scale": heads.head_dim**-0.5, "softcap": heads.softcap, "sinks_N": sinks_N}
+    rules: dict[str, Any] = {"scale": heads.head_dim**-0.5, "softcap": heads.softcap}
+    if heads.sinks:
+        rules["sinks_N"] = np.linspace(-2, 2, heads.heads, dtype=np.float32)
     qkv, visibility = _rows(heads), _forest()
     dtype = IMPLEMENTATIONS[name].bias_dtype
     call = jax.jit(partial(attend, **rules))

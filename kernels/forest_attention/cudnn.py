@@ -21,7 +21,6 @@ def forest_attention(
     scale: float,
     window: jax.Array | int | None = None,
     softcap: None = None,
-    sinks_N: None = None,
     bias_BTT: jax.Array | None = None,
 ) -> jax.Array:
     """Same result as `reference.forest_attention` within the inputs' rounding; out [B, T, N, H] float32.

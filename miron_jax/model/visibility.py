@@ -6,7 +6,7 @@ not know layers; a user's own model calls one of the two methods.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -78,11 +78,12 @@ class Visibility:
         Where windows come `traced`, each must be one of `windows`; NO_WINDOW sees everything.
         """
         rows = (q_BTNH, k_BTKH, v_BTKH, self.subtree_end_BT, self.position_BT)
+        rules: dict[str, Any] = {"scale": scale, "softcap": softcap}
         if IMPLEMENTATIONS[self.attention].splits:
-            return _on_each_device(implementation(self.attention), rows, window, sinks_N, scale=scale, softcap=softcap)
-        attend = implementation(self.attention)
-        rules = {"scale": scale, "window": window, "softcap": softcap, "sinks_N": sinks_N}
-        return attend(*rows, **rules, bias_BTT=self._bias(window))
+            return _on_each_device(implementation(self.attention), rows, window, sinks_N, **rules)
+        if sinks_N is not None:
+            rules["sinks_N"] = sinks_N
+        return implementation(self.attention)(*rows, **rules, window=window, bias_BTT=self._bias(window))
 
     def _bias(self, window: jax.Array | int | None) -> jax.Array | None:
         """The bias of this window if it was built; None: the implementation builds it."""
@@ -112,20 +113,21 @@ def _on_each_device(
 
     An axis that its devices do not divide is computed whole by each.  For use inside a program of `Placement.compile`.
     """
+
+    def local(window: jax.Array | int | None, sinks_N: jax.Array | None, *rows: jax.Array) -> jax.Array:
+        more = {} if sinks_N is None else {"sinks_N": sinks_N}
+        return attend(*rows, window=window, **rules, **more)
+
     mesh = jax.sharding.get_abstract_mesh()
     axes = set(mesh.axis_names) - set(
         mesh.manual_axes
     )  # those of size 1, too: a kernel is compiled under manual axes alone
     if not axes:
-        return attend(*rows, window=window, sinks_N=sinks_N, **rules)
+        return local(window, sinks_N, *rows)
     by_rows = row_axes(rows[0].shape[0]) or None
     by_heads = MODEL if rows[1].shape[2] % mesh.shape[MODEL] == 0 else None
     heads, places = PartitionSpec(by_rows, None, by_heads), PartitionSpec(by_rows)
     specs = (PartitionSpec(), PartitionSpec(by_heads), heads, heads, heads, places, places)
-
-    def local(window: jax.Array | None, sinks_N: jax.Array | None, *rows: jax.Array) -> jax.Array:
-        return attend(*rows, window=window, sinks_N=sinks_N, **rules)
-
     split = jax.shard_map(local, in_specs=specs, out_specs=heads, axis_names=axes, check_vma=False)
     return split(None if window is None else jnp.asarray(window, jnp.int32), sinks_N, *rows)
 
