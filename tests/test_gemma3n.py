@@ -11,23 +11,12 @@ import orbax.checkpoint as ocp
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from miron_jax.engine.forward import Forward
-from miron_jax.engine.generate import Generator
-from miron_jax.engine.scores import score_request_batches
-from miron_jax.engine.self_check import SelfCheck
-from miron_jax.engine.text_requests import TextRequest
-from miron_jax.model.costs import cost_model
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.training_run import load_step
-from miron_jax.planning.request_batches import Totals
-from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.hf_folders import error_of
-from tests.own_models import some_requests
 from tests.test_model_parity import save_tiny
-from tests.test_recurrent import VOCAB, loaded, one_by_one, torch_logprobs
-from tests.tiny_model import make_tokenizer
-from tests.tolerances import BFLOAT16, TOKEN
+from tests.test_recurrent import VOCAB, check_scores, check_texts
 
 SIZES: dict[str, Any] = {
     "vocab_size": VOCAB, "hidden_size": 36, "intermediate_size": 40, "num_hidden_layers": 5, "num_attention_heads": 4,
@@ -53,31 +42,12 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_scores_are_those_of_torch(saved: tuple[Path, Any], dtype: str) -> None:
-    folder, torch_model = saved
-    model, requests = loaded(folder, dtype), some_requests()
-    forward, check, totals = Forward(model, token_budget=300), SelfCheck.of(model.config, model.state, dtype), Totals()
-    with jax.default_matmul_precision("highest"):
-        [scores] = score_request_batches([requests], forward, cost_model(model.config), totals, check)
-    largest = TOKEN if dtype == "float32" else BFLOAT16
-    for score, expected in zip(scores, one_by_one(torch_model, requests), strict=True):
-        np.testing.assert_allclose(score.logprob, expected, rtol=0, atol=largest)
-    assert check.requests >= 8
-    assert totals.plain_tokens > 2 * totals.unique_tokens
+    check_scores(*saved, dtype)
 
 
 def test_texts_are_those_of_torch(saved: tuple[Path, Any], tmp_path: Path) -> None:
-    folder, torch_model = saved
-    make_tokenizer(tmp_path)
-    generator = Generator(loaded(folder), load_tokenizer(str(tmp_path)), slots=2)
     stem = np.random.default_rng(0).integers(1, 300, 20).tolist()
-    prompts = [stem[:3], stem]
-    texts = generator.run([TextRequest(tuple(ids), 5) for ids in prompts])
-    for ids, text in zip(prompts, texts, strict=True):
-        row = list(ids)
-        for token in text.token_ids:
-            logprobs = torch_logprobs(torch_model, np.asarray(row))[-1]
-            assert logprobs[token] > logprobs.max() - TOKEN, "two tokens may be level within rounding"
-            row.append(token)
+    check_texts(*saved, [stem[:3], stem, stem[:9]], tmp_path)
 
 
 def test_an_orbax_tree_of_the_engines_names(saved: tuple[Path, Any], tmp_path: Path) -> None:

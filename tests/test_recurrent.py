@@ -63,9 +63,7 @@ def one_by_one(torch_model: Any, requests: Any) -> list[np.ndarray]:
     return found
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_scores_are_those_of_torch(saved: tuple[Path, Any], dtype: str) -> None:
-    folder, torch_model = saved
+def check_scores(folder: Path, torch_model: Any, dtype: str) -> None:
     model, requests = loaded(folder, dtype), some_requests()
     forward, check, totals = Forward(model, token_budget=300), SelfCheck.of(model.config, model.state, dtype), Totals()
     with jax.default_matmul_precision("highest"):
@@ -77,20 +75,26 @@ def test_scores_are_those_of_torch(saved: tuple[Path, Any], dtype: str) -> None:
     assert totals.plain_tokens > 2 * totals.unique_tokens
 
 
-def test_texts_are_those_of_torch(saved: tuple[Path, Any], tmp_path: Path) -> None:
-    folder, torch_model = saved
-    make_tokenizer(tmp_path)
-    generator = Generator(loaded(folder), load_tokenizer(str(tmp_path)), slots=3)
-    rng = np.random.default_rng(0)
-    stem = rng.integers(1, 300, 30).tolist()
-    prompts = [stem[:1], stem[:11], stem, [*stem, 7, 8]]
-    texts = generator.run([TextRequest(tuple(ids), 6 + i) for i, ids in enumerate(prompts)])
+def check_texts(folder: Path, torch_model: Any, prompts: list[list[int]], tokenizer: Path) -> None:
+    make_tokenizer(tokenizer)
+    generator = Generator(loaded(folder), load_tokenizer(str(tokenizer)), slots=len(prompts) - 1)
+    texts = generator.run([TextRequest(tuple(ids), 5 + i) for i, ids in enumerate(prompts)])
     for ids, text in zip(prompts, texts, strict=True):
         row = list(ids)
         for token in text.token_ids:
             logprobs = torch_logprobs(torch_model, np.asarray(row))[-1]
             assert logprobs[token] > logprobs.max() - TOKEN, "two tokens may be level within rounding"
             row.append(token)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_scores_are_those_of_torch(saved: tuple[Path, Any], dtype: str) -> None:
+    check_scores(*saved, dtype)
+
+
+def test_texts_are_those_of_torch(saved: tuple[Path, Any], tmp_path: Path) -> None:
+    stem = np.random.default_rng(0).integers(1, 300, 30).tolist()
+    check_texts(*saved, [stem[:1], stem[:11], stem, [*stem, 7, 8]], tmp_path)
 
 
 def test_a_family_keeps_the_contract_of_own_models(saved: tuple[Path, Any]) -> None:
