@@ -139,7 +139,7 @@ def kernels_of(case: Case) -> int:
         return LAYERS
     if case.model == "gemma3n-e2b":
         return 2  # those of layers with keys of their own, and those of the others
-    return 5 if "num_experts_per_tok" in CONFIGS[case.model] else 1
+    return 5 if {"num_experts", "num_local_experts"} & set(CONFIGS[case.model]) else 1
 
 
 def cache_bytes(model: Model, slots: int, size: int) -> int:
