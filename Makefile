@@ -33,7 +33,7 @@ FAST_COMPILER := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitter
 export MIRON_MODELS
 export TRANSFORMERS_VERBOSITY ?= error
 
-.PHONY: docs package venv install lint test test-slow test-long test-all test-bare demo real parity bench tpu
+.PHONY: docs package venv install lint test test-slow test-long test-all test-bare demo real parity bench tpu tpu-long
 
 venv: $(VENV)/bin/pip
 install: $(VENV)/.installed
@@ -108,7 +108,10 @@ test-bare: $(BARE)/.installed
 	$(BARE)/bin/python -m pytest $(WORKERS) $(BARE_FLAGS)
 
 tpu: $(TPU)/.installed
-	$(TPU)/bin/python -m pytest -n 2 --durations=20 tests/test_tpu.py tests/test_tpu_plan.py
+	$(TPU)/bin/python -m pytest -n 2 --durations=20 -m "not long" tests/test_tpu.py tests/test_tpu_plan.py
+
+tpu-long: $(TPU)/.installed
+	$(TPU)/bin/python -m pytest -n 2 --durations=20 -m long tests/test_tpu.py
 
 $(MIRON_MODELS)/%/model.safetensors: | $(VENV)/.installed
 	@test -f $(SHARED)/tools/make_real_models.py || \

@@ -57,6 +57,10 @@ CASES = {
     "mamba 2 v6e": Case("mamba2-130m", "v6e:2x2", lengths=(15,)),
     "recurrent gemma v5p": Case("recurrent-gemma-2b", "v5p:2x2x1", lengths=(15,)),
 }
+LONG = (  # a minute and more each: `make tpu-long`
+    "gpt2 v5p, float32, learned positions", "mixtral v6e over fsdp, experts and model", "gpt-oss v5p over experts, sinks",
+    "gemma 3n v6e, layers that share keys", "mamba 2 v6e", "recurrent gemma v5p",
+)  # fmt: skip
 RECURRENT = ("own state", "mamba-130m", "mamba2-130m", "recurrent-gemma-2b")
 WITHOUT_KERNEL = ("own mask", "own logits", *RECURRENT)
 GENERATING = {
@@ -79,7 +83,9 @@ def programs_of(case: Case, folder: Path) -> dict[int, jax.stages.Compiled]:
     return {shape.length: program for shape, program in forward.programs.items()}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in CASES]
+)
 def test_programs_of_scoring(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     programs = programs_of(case, tmp_path)
