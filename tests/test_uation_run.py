@@ -66,8 +66,8 @@ def plain(model: Path, pairs: list[tuple[str, str]]) -> list[tuple[float, bool]]
     by_pair: dict[int, tuple[float, bool]] = {}
     with jax.default_matmul_precision("highest"):
         for part in np.array_split(np.argsort([len(ids) for ids in whole], kind="stable"), 4):  # of like lengths
-            found, _ = score_plainly(loaded, [whole[i] for i in part], [starts[i] for i in part])
-            sums = [(float(one.logprob.sum(dtype=np.float64)), bool((one.margin >= 0).all())) for one in found]
+            scored, _ = score_plainly(loaded, [whole[i] for i in part], [starts[i] for i in part])
+            sums = [(float(one.logprob.sum(dtype=np.float64)), bool((one.margin >= 0).all())) for one in scored]
             by_pair |= dict(zip(part.tolist(), sums, strict=True))
     return [by_pair[i] for i in range(len(pairs))]
 

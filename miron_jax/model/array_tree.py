@@ -36,10 +36,8 @@ _INDEX = "tensorstore_index.json"  # of EasyDeL; the optimizer's comes before th
 _STRUCTURE = "model_structure.json"  # of EasyDeL, which writes it after the model's arrays
 _DATABASE = "manifest.ocdbt"
 _FINISHED = "metadata.json"  # levanter writes it last
-_FORMATS = {
-    "/zarr.json": "zarr3",
-    "/.zarray": "zarr",
-}  # file that describes an array -> tensorstore's name of its format
+# File that describes an array -> tensorstore's name of its format
+_FORMATS = {"/zarr.json": "zarr3", "/.zarray": "zarr"}
 _TABLES = ("embed_tokens.weight", "wte.weight", "lm_head.weight")
 _OUT_FIRST = ("o_proj", "c_attn")  # their first axis is a matrix's, and heads are the others
 

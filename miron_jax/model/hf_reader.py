@@ -1,9 +1,8 @@
 """Weights of a Hugging Face folder (or hub id), read without torch.
 
 Arrives: a folder with config.json and safetensors or Flax msgpack, in one file or several, or a step of levanter or
-EasyDeL.  Leaves: `LoadedModel`, the
-model's config and a state with the structure of `shapes_of`.  It deliberately does not know tokenizers, meshes or what
-the model computes.
+EasyDeL.  Leaves: `LoadedModel`, the model's config and a state with the structure of `shapes_of`.  It deliberately does not
+know tokenizers, meshes or what the model computes.
 
 All names and shapes are checked against config.json before the first weight is read.  Then the host reads one leaf at a
 time, layer after layer, and copies it to the device: it holds at most one leaf beyond the copies, and beside it the stored

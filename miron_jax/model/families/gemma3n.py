@@ -158,9 +158,9 @@ def _shapes(fields: Fields, sizes: _Sizes, d_ff: int) -> dict[str, tuple[int, ..
         **(linear_shapes("streams/begin", others, width, width, False) if others else {}),
         **(linear_shapes("streams/end", others, width, width, False) if others else {}),
         **{f"layers/{name}": shape for name, shape in layer.items()},
-        **linear_shapes("own_keys/k", sizes.sharing, width, narrow, bias),
-        **linear_shapes("own_keys/v", sizes.sharing, width, narrow, bias),
-        "own_keys/k_norm/weight": (sizes.sharing, sizes.head_dim),
+        **linear_shapes("key_value/k", sizes.sharing, width, narrow, bias),
+        **linear_shapes("key_value/v", sizes.sharing, width, narrow, bias),
+        "key_value/k_norm/weight": (sizes.sharing, sizes.head_dim),
     }
 
 
@@ -185,11 +185,11 @@ def _names(sizes: _Sizes) -> Table:
         "final_norm": "norm",
     }  # fmt: skip
     streams = {"streams/begin": "altup_projections.{}", "streams/end": "altup_unembed_projections.{}"}
-    own_keys = {f"own_keys/{x}": f"{layer}.self_attn.{x}_proj" for x in "kv"}
+    key_value = {f"key_value/{x}": f"{layer}.self_attn.{x}_proj" for x in "kv"}
     some_layers = {
         **{name: source.of_layers(tuple(range(sizes.streams - 1))) for name, source in _linears(streams).items()},
-        **{name: source.of_layers(tuple(range(sizes.sharing))) for name, source in _linears(own_keys).items()},
-        "own_keys/k_norm/weight": Source(f"{layer}.self_attn.k_norm.weight").of_layers(tuple(range(sizes.sharing))),
+        **{name: source.of_layers(tuple(range(sizes.sharing))) for name, source in _linears(key_value).items()},
+        "key_value/k_norm/weight": Source(f"{layer}.self_attn.k_norm.weight").of_layers(tuple(range(sizes.sharing))),
     }
     return {
         "embedding_VD": Source("embed_tokens.weight"),
@@ -225,11 +225,11 @@ def _hidden(
         jnp.asarray(sizes.cuts, jnp.float32),
     )
     each = params["layers"], per_layer_LBTP, of_layer
-    own, sharing = jax.tree.map(lambda x: x[: sizes.sharing], each), jax.tree.map(lambda x: x[sizes.sharing :], each)
+    first, sharing = jax.tree.map(lambda x: x[: sizes.sharing], each), jax.tree.map(lambda x: x[sizes.sharing :], each)
     kept = jnp.zeros((2, 2, *token_ids_BT.shape, sizes.kv_heads, sizes.head_dim), dtype)  # of each kind: keys, values
     layer = partial(_layer, sizes, rotation, visibility)
     with jax.named_scope("layers"):
-        carry, _ = jax.lax.scan(layer, (streams_ABTD, kept), (*own, params["own_keys"]))
+        carry, _ = jax.lax.scan(layer, (streams_ABTD, kept), (*first, params["key_value"]))
         if sizes.sharing < len(sizes.kinds):
             carry, _ = jax.lax.scan(layer, carry, (*sharing, None))
     streams_ABTD, _ = carry
@@ -255,7 +255,7 @@ def _layer(
 ) -> tuple[tuple[jax.Array, jax.Array], None]:
     """One layer, of the streams and the keys and values kept so far."""
     streams_ABTD, kept = carry
-    weights, per_layer_BTP, of_layer, own_keys = layer
+    weights, per_layer_BTP, of_layer, key_value = layer
     altup, act = weights["altup"], ACTIVATE[sizes.activation]
     mixed_BTA = _modalities(sizes, altup, streams_ABTD[sizes.active])
     coefficient_BTO = linear(altup["predict"], mixed_BTA)  # of each stream, for each stream
@@ -269,7 +269,7 @@ def _layer(
     normed_BTD = _norm(sizes, weights["attn_norm"], x_BTD)
     low_BTD = linear(weights["laurel"]["right"], linear(weights["laurel"]["left"], normed_BTD))
     laurel_BTD = normed_BTD + _norm(sizes, weights["laurel"]["norm"], low_BTD)
-    attended_BTD, kept = _attention(sizes, weights, own_keys, of_layer, rotation, visibility, normed_BTD, kept)
+    attended_BTD, kept = _attention(sizes, weights, key_value, of_layer, rotation, visibility, normed_BTD, kept)
     x_BTD = (x_BTD + _norm(sizes, weights["attn_post_norm"], attended_BTD) + laurel_BTD) * 2.0**-0.5
     normed_BTD = _norm(sizes, weights["mlp_norm"], x_BTD)
     gate_BTF = act(_cut(linear(weights["gate"], normed_BTD), of_layer.cut))
@@ -289,14 +289,14 @@ def _layer(
 def _attention(
     sizes: _Sizes,
     weights: Any,
-    own_keys: Any,
+    key_value: Any,
     of_layer: _OfLayer,
     rotation: Rotation,
     visibility: Visibility,
     x_BTD: jax.Array,
     kept: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """(output, the last keys and values of each kind).  `own_keys`: None in a layer that reads those kept."""
+    """(output, the last keys and values of each kind).  `key_value`: None in a layer that reads those kept."""
 
     def heads(x_BTO: jax.Array) -> jax.Array:
         return x_BTO.reshape(*x_BTO.shape[:2], -1, sizes.head_dim)
@@ -305,9 +305,9 @@ def _attention(
         return rotate(x_BTNH, rotation, of_layer.rope_idx).astype(kept.dtype)
 
     q_BTNH = turned(_norm(sizes, weights["q_norm"], heads(linear(weights["q"], x_BTD))))
-    if own_keys is not None:
-        k_BTKH = turned(_norm(sizes, own_keys["k_norm"], heads(linear(own_keys["k"], x_BTD))))
-        v_BTKH = rms_norm(heads(linear(own_keys["v"], x_BTD)), sizes.norm_eps).astype(kept.dtype)
+    if key_value is not None:
+        k_BTKH = turned(_norm(sizes, key_value["k_norm"], heads(linear(key_value["k"], x_BTD))))
+        v_BTKH = rms_norm(heads(linear(key_value["v"], x_BTD)), sizes.norm_eps).astype(kept.dtype)
         kept = jax.lax.dynamic_update_index_in_dim(kept, jnp.stack([k_BTKH, v_BTKH]), of_layer.kind, 0)
     k_BTKH, v_BTKH = jax.lax.dynamic_index_in_dim(kept, of_layer.kind, keepdims=False)
     o_BTNH = visibility.attend(q_BTNH, k_BTKH, v_BTKH, scale=1.0, window=of_layer.window)
