@@ -7,10 +7,12 @@ from typing import Any
 
 import jax.numpy as jnp
 import pytest
+from transformers import CONFIG_MAPPING
 
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from tests.hf_folders import GEMMA, GPT2, LLAMA, NEOX, UNCUT_YARN, error_of
+from tests.tiny_families import MODELS
 
 PHI = {name: value for name, value in LLAMA.items() if name != "rms_norm_eps"} | {
     "model_type": "phi",
@@ -63,7 +65,7 @@ def test_config_that_is_no_json_object(tmp_path: Path, text: str) -> None:
         (NEOX | {"rotary_pct": 1e9}, "the rotated part of a head"),
         (
             LLAMA | {"model_type": "smollm3", "no_rope_layers": [2, 1]},
-            "no_rope_layers is [2, 1], expected 2 entries, 0 or 1",
+            "no_rope_layers is [2, 1], expected at least 2 entries, 0 or 1",
         ),
         (PHI | {"qk_layernorm": True}, "qk_layernorm is True, expected False"),
         (PHI | {"model_type": "cohere", "logit_scale": 0}, "logit_scale is 0, expected a finite number above 0"),
@@ -117,6 +119,15 @@ def test_config_that_is_no_json_object(tmp_path: Path, text: str) -> None:
             GEMMA | {"layer_types": ["full_attention"] * 2, "rope_scaling": {"type": "linear", "factor": 8.0}},
             "rope parameter",  # transformers fills rope_type "default" in beside it and scales nothing
         ),
+        (LLAMA | {"model_type": "starcoder2", "mlp_type": "gated"}, "mlp_type is 'gated', expected 'default'"),
+        (LLAMA | {"model_type": "cohere2", "use_parallel_block": False}, "use_parallel_block is False, expected True"),
+        (LLAMA | {"model_type": "cohere2", "layer_switch": 5}, "layer_switch is 5, expected 4"),
+        (LLAMA | {"model_type": "qwen3_moe", "use_qk_norm": False}, "use_qk_norm is False, expected True"),
+        (
+            {"model_type": "mpt", "norm_type": "rmsnorm"},
+            "norm_type is 'rmsnorm', expected low_precision_layernorm or",
+        ),
+        ({"model_type": "mpt", "attn_config": {"attn_uses_sequence_id": True}}, "attn_uses_sequence_id is True"),
     ],
 )
 def test_configs_that_are_refused(tmp_path: Path, config: dict[str, Any], part: str) -> None:
@@ -164,3 +175,36 @@ def test_fields_of_published_configs_that_change_nothing(tmp_path: Path, config:
     (tmp_path / "config.json").write_text(json.dumps(config))
     activation = {"llama": "silu", "phi3": "silu"}.get(config["model_type"], "gelu_tanh")
     assert from_hf_config(tmp_path).activation == activation
+
+
+SAYS_NO_MORE: dict[str, dict[str, Any]] = {  # fields of the configs on the hub
+    "starcoder2": {
+        "mlp_type": "default", "norm_type": "layer_norm", "rms_norm_eps": 1e-4, "layer_norm_epsilon": 1e-4,
+        "activation_function": "gelu_pytorch_tanh", "attention_softmax_in_fp32": True, "scale_attn_weights": True,
+        "scale_attention_softmax_in_fp32": True,
+    },
+    "cohere": {"model_max_length": 131072},
+    "cohere2": {
+        "layer_switch": 4, "sliding_window_pattern": 4, "order_of_interleaved_layers": "local_attn_first",
+        "position_embedding_type": "rope_gptj", "rotary_pct": 1.0, "use_embedding_sharing": True,
+        "use_gated_activation": True, "use_parallel_block": True, "use_parallel_embedding": False,
+    },
+    "qwen3_moe": {"shared_expert_intermediate_size": 0, "use_qk_norm": True},
+    "smollm3": {"max_window_layers": 28},
+    "mpt": {"norm_type": "layernorm", "verbose": 0},
+    "phi": {"auto_map": {"AutoConfig": "configuration_phi.PhiConfig"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", SAYS_NO_MORE)
+def test_fields_of_the_hub_s_configs_that_say_nothing_more(tmp_path: Path, family: str) -> None:
+    def read(more: dict[str, Any]) -> object:
+        config = CONFIG_MAPPING[family](**sizes).to_dict() | more
+        config = {name: value for name, value in config.items() if value is not None}
+        if "sliding_window_pattern" in more:  # of the time before layer_types
+            del config["layer_types"]
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        return from_hf_config(tmp_path)
+
+    _, sizes = MODELS[family.replace("_", "-")]
+    assert read(SAYS_NO_MORE[family]) == read({})

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -13,7 +14,9 @@ from miron_jax.engine.forward import Forward
 from miron_jax.engine.model import load_model
 from miron_jax.model.costs import cost_model
 from miron_jax.planning.plan import make_plan
+from miron_jax.runtime import devices
 from miron_jax.runtime.devices import Placement
+from miron_jax.runtime.program_cache import library_matmuls
 from tests.test_plan import requests_of
 
 
@@ -37,7 +40,7 @@ def test_a_program_is_compiled_once(place: Any, second_process: Path, monkeypatc
     first = scores(place)
     [entry] = second_process.glob("*-process")
     with monkeypatch.context() as patch:
-        patch.setattr(jax.stages.Lowered, "compile", lambda self: pytest.fail("compiled again"))
+        patch.setattr(jax.stages.Lowered, "compile", lambda self, options: pytest.fail("compiled again"))
         np.testing.assert_array_equal(scores(place), first)
     entry.write_bytes(entry.read_bytes()[:100])
     np.testing.assert_array_equal(scores(place), first)
@@ -65,3 +68,21 @@ def test_the_first_process_leaves_it_to_jax(place: Any, second_process: Path, mo
     monkeypatch.setattr(jax, "process_index", lambda: 0)
     scores(place)
     assert not list(second_process.glob("*-process"))
+
+
+def test_this_jaxlib_knows_the_options_of_a_gpu() -> None:
+    options = library_matmuls(SimpleNamespace(platform="gpu"))
+    assert options
+    program = jax.jit(lambda x: x @ x).lower(jnp.eye(2)).compile(options)
+    np.testing.assert_array_equal(program(jnp.eye(2)), np.eye(2))
+    assert library_matmuls(jax.devices()[0]) is None
+
+
+@pytest.mark.parametrize(("dtype", "options"), [("float32", {"of": "a library"}), ("bfloat16", None)])
+def test_programs_with_float32_weights_take_them(dtype: str, options: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(devices, "library_matmuls", lambda device: {"of": "a library"})
+    monkeypatch.setattr(devices, "compiled", lambda lowered, among, options: seen.append(options))
+    params = {"kernel": jnp.ones((4, 4), dtype), "scale": jnp.ones(4)}
+    Placement.default().compile(lambda params, x: params["kernel"] * x, (params,), (jnp.ones((1, 4, 4), dtype),))
+    assert seen == [options]

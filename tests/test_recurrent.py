@@ -150,7 +150,10 @@ PUBLISHED = {  # fields of published conversions that say nothing more
         "ssm_cfg": {},
     },
     "falcon_mamba": {"use_falcon_mambapy": True},
-    "mamba2": {"time_step_init_scheme": "random", "time_step_scale": 1.0, "intermediate_size": 48},
+    "mamba2": {
+        "time_step_init_scheme": "random", "time_step_scale": 1.0, "intermediate_size": 48,
+        "rms_norm": True, "norm_before_gate": True,
+    },
 }  # fmt: skip
 
 

@@ -16,7 +16,8 @@ from miron_jax.kernels.forest_attention import reference
 from miron_jax.model.costs import rope_classes_of
 from miron_jax.model.own import bind
 from miron_jax.model.visibility import Visibility
-from miron_jax.runtime.devices import Tree
+from miron_jax.runtime.devices import Placement, Tree
+from miron_jax.runtime.program_cache import library_matmuls
 from miron_jax.runtime.progress import SILENT, Progress
 
 
@@ -74,7 +75,8 @@ def score_plainly(
     """
     results: dict[int, PlainScore] = {}
     model = model.on_one_device
-    program, rope_classes = jax.jit(_score_plain, static_argnums=0), rope_classes_of(model.config)
+    options, rope_classes = library_matmuls(Placement.of(model.state).device), rope_classes_of(model.config)
+    program = jax.jit(_score_plain, static_argnums=0, compiler_options=options)
     halves = halves_of([len(ids) for ids in token_ids], span_start)
     for half, (length, scored) in halves:
         for i in half:

@@ -102,7 +102,8 @@ def _wrong_fields(fields: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[s
         if value is None:
             continue
         if name in _COUNTS:
-            lowest, highest = (0 if name in _MAY_BE_ZERO else 1), _COUNTS[name]
+            unread = (name, fields.get("model_type")) == ("shared_expert_intermediate_size", "qwen3_moe")
+            lowest, highest = (0 if name in _MAY_BE_ZERO or unread else 1), _COUNTS[name]
             by_layer = name == "intermediate_size" and fields.get("model_type") == "gemma3n_text"
             sizes = value if by_layer and isinstance(value, list) else [value]
             if not all(type(size) is int and lowest <= size <= highest for size in sizes):
@@ -141,7 +142,7 @@ class Fields:
         self.family = family
         self.raw = raw
         self.with_defaults = _with_transformers_defaults(path, raw)
-        self.duplicates: set[str] = set()  # fields that transformers does not read and that repeat one that it reads
+        self.duplicates: set[str] = set()  # fields that transformers does not read and that say nothing more
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self.with_defaults, name)
@@ -171,9 +172,18 @@ class Fields:
             raise self.refuse(name, self.raw[name], f"{used}'s {self[used]!r}, which transformers reads instead,")
         self.duplicates.add(name)
 
+    def allow_value(self, name: str, value: object) -> None:
+        """Accept the field `name`, which transformers does not read, if it says what the family always computes.
+
+        Raises InputError for another value.
+        """
+        if self.raw.get(name) not in (None, value):
+            raise self.refuse(name, self.raw[name], f"{value!r}, which transformers computes in any case,")
+        self.duplicates.add(name)
+
     def _names_library_code(self, name: str, value: Any) -> bool:
-        """Whether this is the auto_map of published configs of Phi-3, Falcon or MPT, whose classes transformers now has."""
-        prefix = {"phi3": "Phi3", "falcon": "Falcon", "mpt": "MPT"}.get(self.family)
+        """Whether this is the auto_map of published configs of Phi, Falcon or MPT, whose classes transformers now has."""
+        prefix = {"phi": "Phi", "phi3": "Phi3", "falcon": "Falcon", "mpt": "MPT"}.get(self.family)
         if name != "auto_map" or prefix is None or not isinstance(value, Mapping):
             return False
         return all(str(code).rsplit(".")[-1].startswith(prefix) for code in value.values())
@@ -203,7 +213,7 @@ class Fields:
 # router_* are noise and loss of training; reorder_and_upcast_attn only asks for a float32 softmax, which this engine always
 # uses; pretraining_tp splits a matmul.
 _HARMLESS = re.compile(
-    r"_.*|.*_token_id|.*token_index|.*_dropout(_prob)?|.*_pdrop|max_sequence_length|summary_.*|"
+    r"_.*|.*_token_id|.*token_index|.*_dropout(_prob)?|.*_pdrop|max_sequence_length|model_max_length|summary_.*|"
     r"output_.*|num_beam.*|.*_penalty|.*ngram_size|"
     r"(begin_)?suppress_tokens|forced_.*|unsloth_.*|transformers.*|top_[kp]|typical_p|(max|min)_length|"
     r"model_type|architectures|(torch_)?dtype|use_cache|pretraining_tp|initializer_range|task_specific_params|"

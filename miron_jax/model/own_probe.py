@@ -21,6 +21,8 @@ from miron_jax.model.visibility import Visibility
 from miron_jax.model.walk import WalkArrays, WalkShape, states_for, walk_rows, write_walk
 from miron_jax.planning.walks import GroupSize, schedule, segments_of
 from miron_jax.runtime.answers import Answers
+from miron_jax.runtime.devices import Device
+from miron_jax.runtime.program_cache import library_matmuls
 
 PROBE_ATTEMPTS = 5
 PROBE_SIZES = (GroupSize(1, 2), GroupSize(4, 2))
@@ -44,8 +46,7 @@ def check_own_model(model: OwnModel, params: Any, tolerance: float) -> Answers:
 
 def _layout(params: Any) -> str | None:
     """Fingerprint of the devices, shardings and compiler; None if equal ones may still give different results."""
-    leaves = [leaf for leaf in jax.tree.leaves(params) if isinstance(leaf, jax.Array)]
-    device = next(iter(leaves[0].devices())) if leaves else jax.devices()[0]
+    leaves, device = _arrays_of(params), _device_of(params)
     if device.platform == "gpu":  # its compiler chooses algorithms by measured times
         return None
     shardings = sorted({str(leaf.sharding) for leaf in leaves})
@@ -53,12 +54,21 @@ def _layout(params: Any) -> str | None:
     return blake2b(repr([*versions, shardings]).encode(), digest_size=16).hexdigest()
 
 
+def _arrays_of(params: Any) -> list[jax.Array]:
+    return [leaf for leaf in jax.tree.leaves(params) if isinstance(leaf, jax.Array)]
+
+
+def _device_of(params: Any) -> Device:
+    arrays = _arrays_of(params)
+    return next(iter(arrays[0].devices())) if arrays else jax.devices()[0]
+
+
 def _probe(model: OwnModel, params: Any, tolerance: float, rng: np.random.Generator) -> np.ndarray:
     """Log-probabilities [4, T, V] of rows of random tokens.  Raises InputError unless they satisfy the contract.
 
     If one of them is NaN, nothing is tested.
     """
-    program = jax.jit(_logprobs, static_argnums=0)
+    program = jax.jit(_logprobs, static_argnums=0, compiler_options=library_matmuls(_device_of(params)))
     length = min(PROBE_LENGTH, model.num_positions or PROBE_LENGTH)
     half = length // 2
     rows = rng.integers(0, model.vocab_size, (4, length), np.int32)
@@ -140,7 +150,9 @@ def _check_steps(
     model: OwnModel, params: Any, rows: np.ndarray, alone: np.ndarray, differ: Callable[..., bool]
 ) -> None:
     """Test that `step` gives these log-probabilities of the rows, taken whole and in chunks, from shared states too."""
-    by_steps = np.asarray(jax.jit(_logprobs_by_steps, static_argnums=0)(model, params, rows))
+    options = library_matmuls(_device_of(params))
+    program = jax.jit(_logprobs_by_steps, static_argnums=0, compiler_options=options)
+    by_steps = np.asarray(program(model, params, rows))
     if differ(by_steps, alone):
         name = "hidden" if model.hidden else "logits"
         raise _refused(f"step gives other logits than {name}", "let both compute the same model, from the same params")
@@ -157,7 +169,7 @@ def _check_steps(
     shape = WalkShape(sizes, len(token_ids), states_for(segments.depth, sizes), 0, room)
     arrays = [np.zeros(size, np.int32) for size in shape.array_shapes]
     write_walk(schedule(segments, sizes, shape.num_states), arrays)
-    program = jax.jit(_logprobs_of_walk, static_argnums=(0, 4))
+    program = jax.jit(_logprobs_of_walk, static_argnums=(0, 4), compiler_options=options)
     in_parts = np.asarray(program(model, params, token_ids, WalkArrays(*map(jnp.asarray, arrays)), shape))
     expected = np.concatenate([by_steps[0], by_steps[1, half:], by_steps[2]])
     if differ(in_parts, expected):

@@ -30,7 +30,7 @@ from jax.typing import ArrayLike, DTypeLike
 
 from miron_jax.config import AXES
 from miron_jax.errors import InputError
-from miron_jax.runtime.program_cache import compiled
+from miron_jax.runtime.program_cache import compiled, library_matmuls
 
 DATA, FSDP, EXPERT, MODEL = AXES
 ROWS = FSDP, EXPERT  # axes that split the rows of a shard
@@ -239,7 +239,10 @@ class Placement:
         else:
             mapped = jax.jit(on_batch_of_one, donate_argnums=donate)
         devices = [self.device] if self.mesh is None else list(self.mesh.devices.flat)
-        return compiled(mapped.lower(*shared, *split), devices)
+        largest = max(jax.tree.leaves(shared), key=lambda leaf: leaf.size, default=None)
+        is_float32 = largest is not None and largest.dtype == jnp.float32
+        options = library_matmuls(self.device) if is_float32 else None
+        return compiled(mapped.lower(*shared, *split), devices, options)
 
     def free_bytes(self) -> float:
         """Free memory of each device in bytes; on CPU an equal share of the host's.

@@ -12,6 +12,11 @@ from miron_jax.model.families.reading import llama_like, without_rope
 from miron_jax.model.hf_fields import Fields
 
 _COMMON = "num_key_value_heads hidden_act layer_norm_eps attention_bias logit_scale"
+_ALWAYS = {  # what published configs of Command R7B and A say besides
+    "order_of_interleaved_layers": "local_attn_first", "position_embedding_type": "rope_gptj", "rotary_pct": 1.0,
+    "use_embedding_sharing": True, "use_gated_activation": True, "use_parallel_block": True,
+    "use_parallel_embedding": False, "use_qk_norm": False,
+}  # fmt: skip
 
 
 def _cohere_config(fields: Fields, more: str = "use_qk_norm") -> ModelConfig:
@@ -27,7 +32,10 @@ def _cohere_config(fields: Fields, more: str = "use_qk_norm") -> ModelConfig:
 
 def _cohere2_config(fields: Fields) -> ModelConfig:
     """Only layers with a window rotate."""
-    config = _cohere_config(fields, "sliding_window layer_types head_dim")
+    for name, value in _ALWAYS.items():
+        fields.allow_value(name, value)
+    fields.allow_value("layer_switch", fields.raw.get("sliding_window_pattern") or 4)
+    config = _cohere_config(fields, "sliding_window sliding_window_pattern layer_types head_dim")
     return replace(config, layer_ropes=without_rope(config.layer_ropes, [w is None for w in config.layer_windows]))
 
 

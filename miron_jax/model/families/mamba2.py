@@ -26,7 +26,7 @@ USED = (
     "vocab_size hidden_size state_size num_hidden_layers layer_norm_epsilon expand conv_kernel n_groups num_heads head_dim "
     "use_bias use_conv_bias hidden_act residual_in_fp32 time_step_rank time_step_min time_step_max time_step_floor "
     "time_step_limit time_step_init_scheme time_step_scale rescale_prenorm_residual chunk_size tie_word_embeddings "
-    "intermediate_size"
+    "intermediate_size norm_before_gate"  # transformers always gates first
 )
 BLOCK = 128  # tokens that one matrix mixes
 
@@ -48,6 +48,7 @@ class _Sizes(NamedTuple):
 
 
 def _model(fields: Fields) -> FamilyModel:
+    fields.allow_value("rms_norm", True)
     fields.allow_only(USED)
     limit = fields["time_step_limit"]
     if len(limit) != 2 or not 0 <= limit[0] <= limit[1]:

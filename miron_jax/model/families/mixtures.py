@@ -41,6 +41,7 @@ def _qwen2_moe_config(fields: Fields) -> ModelConfig:
 
 
 def _qwen3_moe_config(fields: Fields) -> ModelConfig:
+    fields.allow_value("use_qk_norm", True)
     _check_same_counts(fields)
     used = "attention_bias use_sliding_window sliding_window max_window_layers"  # transformers reads all but the last
     return replace(_qwen_like(fields, used), qk_norm="head")

@@ -14,12 +14,13 @@ from miron_jax.model.hf_fields import Fields
 
 def _smollm3_config(fields: Fields) -> ModelConfig:
     """Llama with layers that do not rotate: every fourth one, or as `no_rope_layers` says (1: it rotates)."""
-    windows = "use_sliding_window sliding_window layer_types no_rope_layers no_rope_layer_interval"
+    windows = "use_sliding_window sliding_window max_window_layers layer_types no_rope_layers no_rope_layer_interval"
     config = llama_like(fields, f"{LLAMA_FIELDS} attention_bias mlp_bias {windows}")
     rotates = fields["no_rope_layers"]
-    if not isinstance(rotates, list) or len(rotates) != config.num_layers or not {0, 1} >= set(rotates):
-        raise fields.refuse("no_rope_layers", rotates, f"{config.num_layers} entries, 0 or 1")
-    return replace(config, layer_ropes=without_rope(config.layer_ropes, [not rotated for rotated in rotates]))
+    if not isinstance(rotates, list) or len(rotates) < config.num_layers or not {0, 1} >= set(rotates):
+        raise fields.refuse("no_rope_layers", rotates, f"at least {config.num_layers} entries, 0 or 1")
+    still = [not rotated for rotated in rotates[: config.num_layers]]
+    return replace(config, layer_ropes=without_rope(config.layer_ropes, still))
 
 
 FAMILIES = {"smollm3": Family(_smollm3_config, llama_names)}
