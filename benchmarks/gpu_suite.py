@@ -1,7 +1,7 @@
 """One NVIDIA GPU, one command, no downloads: is the engine right on it, and how fast?
 
-    python benchmarks/gpu_suite.py --data_dir=BUNDLE            # under nine minutes
-    python benchmarks/gpu_suite.py --data_dir=BUNDLE --smoke    # tiny shapes, on CPU too
+    python benchmarks/gpu_suite.py --data_dir=BUNDLE --limit=300    # without the limit planning alone takes minutes
+    python benchmarks/gpu_suite.py --data_dir=BUNDLE --smoke        # tiny shapes, on CPU too
 
 Weights are random, in the shapes of GPT-2 124M, nanochat d20 (561 M) and Llama 1B; the tokenizer is trained on the items'
 own text; files of CORE that the bundle lacks are made up (`stand_ins.py`).
@@ -9,15 +9,16 @@ own text; files of CORE that the bundle lacks are made up (`stand_ins.py`).
 peak    FLOPs a second of bare matmuls, bfloat16 and float32 at highest precision.
 parity  every scored token of a few examples against torch, one choice a forward: float32 at highest precision on both sides
         (beyond 1e-4 nats is wrong), and bfloat16, also torch's, against torch's float32.
-core    all of CORE in bfloat16, from files to numbers, by the code of `miron-jax eval`: seconds without compiling and
-        self-check (both reported too), and those of the next checkpoint, whose text is already tokenized and planned.
+core    CORE in bfloat16 (--limit examples of each task), from files to numbers, by the code of `miron-jax eval`: seconds
+        without compiling and self-check (both reported too), and those of the next checkpoint, whose text is already
+        tokenized and planned.
         Useful FLOPs count each unique token once, and the head of tokens that are scored.
 peers   torch in bfloat16 on the same weights: one example a forward, and batches sorted by length, within a time budget,
         scaled by the slots that they would run, padding included; lm-eval and vLLM if they are installed.
 kernels seconds of one layer's attention in every implementation that the device takes, and of the head by chunk.
 
 A section that fails is reported with its error and the others run; a section that the time does not suffice for is skipped.
-Exit status 1 if float32 disagrees or a section failed.  The last line is JSON.
+Exit status 1 if float32 disagrees or a section failed.  Each section's JSON is printed when it ends, and all of it last.
 """
 
 import importlib.util
@@ -76,6 +77,7 @@ from miron_jax.tokens.tokenizers import load_tokenizer
 FLAGS = flags.FLAGS
 flags.DEFINE_string("data_dir", None, "Eval bundle.", required=True)
 flags.DEFINE_integer("parity_limit", 2, "Examples of each task compared with torch.", lower_bound=1)
+flags.DEFINE_integer("limit", None, "Examples of each task of CORE; absent: all.", lower_bound=1)
 flags.DEFINE_integer("peer_limit", 200, "Examples of each task that the peers' time is scaled to.", lower_bound=1)
 flags.DEFINE_float("torch_seconds", 15, "Time budget of each torch run.")
 flags.DEFINE_float("seconds", 500, "No section begins after this.")
@@ -152,10 +154,12 @@ def attempt(name: str, section: Callable[[], JsonObject], start: float) -> JsonO
         return {"skipped": f"{spent:.0f} s were spent before it"}
     say(f"{name} (at {spent:.0f} s)")
     try:
-        return section()
+        report = section()
     except Exception as error:  # the other sections are worth their time
         traceback.print_exc()
-        return {"failed": f"{type(error).__name__}: {str(error)[:500]}"}
+        report = {"failed": f"{type(error).__name__}: {str(error)[:500]}"}
+    print(json.dumps({name: report}, allow_nan=False), flush=True)  # a run that is cut off keeps what it has
+    return report
 
 
 class Suite:
@@ -249,7 +253,7 @@ class Suite:
         start = time.perf_counter()
         config = RunConfig(
             str(self.home(shape)), ("core",), data_dir=(("", str(self.bundle)),), allow_changed_data=True,
-            dtype="bfloat16", limit=2 if FLAGS.smoke else limit,
+            dtype="bfloat16", limit=2 if FLAGS.smoke else FLAGS.limit or limit,
         )  # fmt: skip
         inputs = find_inputs(config, fetch=False)
         architecture = architecture_of(config, find_model(config, weights=False))

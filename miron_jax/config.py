@@ -283,6 +283,8 @@ class RunConfig:
                 "--sharding=mesh wants the mesh's axes, and only it: --sharding=mesh --mesh=data=4,model=2, sizes whose "
                 "product is the number of devices"
             )
+        if self.params_key == "":
+            raise InputError("--params_key is empty, expected a path such as ema_params; leave the flag out for params")
         if self.steps is not None and not _STEPS.fullmatch(self.steps):
             raise InputError(
                 f"--steps is {self.steps!r}, expected latest, a list such as 1000,2000, or first:last:stride such as "

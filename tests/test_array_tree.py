@@ -212,7 +212,7 @@ def test_every_refusal_is_a_sentence(step: Path, tmp_path: Path, llama: ModelCon
         return error_of(lambda: load_step(folder, config, jnp.float32, **more))
 
     tensors = llama_tensors()
-    assert "holds no arrays below ema, only model, model_averaging" in refused(step, params_key="ema")
+    assert "holds no arrays below it, only model, model_averaging" in refused(step, params_key="ema")
     assert "--param_map names the arrays of an Orbax" in refused(step, param_map="gemma")
 
     lacking = {name: x for name, x in tensors.items() if name != "model.norm.weight"}

@@ -96,6 +96,7 @@ def test_an_output_that_holds_something_else(miron, place, tmp_path):
         ({"watch_timeout": math.nan}, "--watch_timeout is nan, expected seconds, more than 0"),
         ({"dtype": "float16"}, "--dtype is 'float16', expected one of float32, bfloat16"),
         ({"dtype": None}, "--dtype is None, expected one of float32, bfloat16"),
+        ({"params_key": ""}, "--params_key is empty, expected a path such as ema_params"),
         ({"sharding": "one"}, "--sharding is 'one', expected one of pmap, mesh"),
         ({"attention": "hopper"}, "--attention is 'hopper', expected one of xla, cudnn, tpu"),
         ({"human_baseline": "C"}, "--human_baseline is 'C', expected one of A, B"),

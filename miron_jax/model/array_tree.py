@@ -99,9 +99,13 @@ def tree_tensors(folder: Path, config: ModelConfig | FamilyModel, params_key: st
     below = {key.removeprefix(root): array for key, array in arrays.items() if key.startswith(root)}
     if not below:
         tops = ", ".join(sorted({key.partition("/")[0] for key in arrays})) or "none at all"
+        named = (
+            f"--params_key={params_key}: {folder} holds no arrays below it"
+            if params_key
+            else f"{folder}: holds no arrays"
+        )
         raise InputError(
-            f"{folder}: holds no arrays below {root.rstrip('/')}, only {tops}, expected the weights there; name their path "
-            "with --params_key"
+            f"{named}, only {tops}, expected the weights there; name the path of the weights with --params_key"
         )
     for key, array in below.items():
         # tensorstore reads a chunk that is not there as zeros, and writes none of zeros, as some weights are at first.

@@ -16,6 +16,8 @@ from miron_jax.model.config import ModelConfig
 from miron_jax.model.families import families
 from miron_jax.model.hf_fields import Fields, check_fields
 
+_MULTIMODAL = ("gemma3", "gemma3n")  # their text models are read
+
 
 def from_hf_config(folder: Path | str) -> Any:
     """What the model of this folder computes: a ModelConfig of the decoder, or a FamilyModel.
@@ -26,12 +28,17 @@ def from_hf_config(folder: Path | str) -> Any:
     raw = _text_part(path, _read_json(path))
     family = raw.get("model_type")
     supported = families()
+    if family is None:
+        raise InputError(
+            f"{path}: model_type is None, expected the architecture's name, such as llama; download it again"
+        )
     if not isinstance(family, str) or family not in supported:
         longer = [name for name in supported if name.startswith(str(family))]
         nearest = [*longer, *difflib.get_close_matches(str(family), supported, n=1, cutoff=0.0)][0]
+        names = ", ".join(sorted([*supported, *_MULTIMODAL]))
         raise InputError(
-            f"{path}: model_type is {family!r}, expected one of {', '.join(supported)} (nearest: {nearest}); "
-            "convert the checkpoint to one of these architectures"
+            f"{path}: model_type is {family!r}, expected one of {names} (nearest: {nearest}); a model of another "
+            "architecture is scored as a Flax model of your own (docs/own_model.md)"
         )
     check_fields(path, raw)
     config = supported[family].config(Fields(path, family, raw))
@@ -43,7 +50,7 @@ def from_hf_config(folder: Path | str) -> Any:
 def _text_part(path: Path, raw: dict[str, Any]) -> dict[str, Any]:
     """The fields of the text model.  A multimodal Gemma 3 or 3n nests them; its other towers take no part in text."""
     family = raw.get("model_type")
-    if family not in ("gemma3", "gemma3n"):
+    if family not in _MULTIMODAL:
         return raw
     text = raw.get("text_config")
     if not isinstance(text, dict):
@@ -72,7 +79,10 @@ def eos_token_ids(folder: Path | str) -> tuple[int, ...]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        raise InputError(f"{path}: no such file, expected a Hugging Face model folder; check --model")
+        raise InputError(
+            f"{path}: no such file, expected a Hugging Face model folder, or a run's folder with config.json beside its "
+            "steps (--steps=N takes one); check --model"
+        )
     try:
         raw = parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:

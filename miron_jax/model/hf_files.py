@@ -57,7 +57,7 @@ def stored_tensors(folder: Path) -> dict[str, Stored]:
     note = f" ({', '.join(pickles)} present, but pickles are never read)" if pickles else ""
     raise InputError(
         f"{folder}: no {_SAFETENSORS}, no {_MSGPACK} and no index of either{note}; "
-        "save the model with save_pretrained(safe_serialization=True)"
+        "save the model with transformers' save_pretrained"
     )
 
 

@@ -223,7 +223,8 @@ def _head(stored: Mapping[str, Stored]) -> str:
 def _missing(folder: Path, name: str, stored: Mapping[str, Stored]) -> InputError:
     close = difflib.get_close_matches(name, list(stored), n=3, cutoff=0.4) or sorted(stored)[:3]
     return InputError(
-        f"{folder}: no tensor {name}, which config.json asks for (closest: {', '.join(close) or 'none'}); "
+        f"{folder}: no tensor {name}, which config.json asks for, or the family's default for a field it lacks "
+        f"(closest: {', '.join(close) or 'none'}); "
         "config and weights belong to different models, or a file is missing: download both again"
     )
 

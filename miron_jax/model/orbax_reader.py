@@ -164,7 +164,7 @@ def _checkpoint_of(folder: Path, params_key: str | None) -> _Checkpoint:
     if not below:
         tops = listed({key.partition("/")[0] for key in arrays})
         raise InputError(
-            f"--params_key={params_key}: {folder} holds nothing below it, expected a path in its tree of {tops}; mend it"
+            f"--params_key={params_key}: {folder} holds nothing below it, expected a path in its tree of {tops}"
         )
     return _Checkpoint(folder, item, below)
 
@@ -220,7 +220,8 @@ def _plain_reader(checkpoint: _Checkpoint, leaves: _Leaves, source: str) -> _Rea
     if missing or extra:
         raise InputError(
             f"{checkpoint.folder}: lacks {listed(missing)} and has {listed(extra)} besides, expected the {len(leaves)} "
-            f"arrays {source}, save the model's weights alone, or say with --param_map where each lies"
+            f"arrays {source}, save the model's weights alone, or say with --param_map where each lies, or with "
+            "--params_key below what"
         )
     for name, leaf in leaves.items():
         checkpoint.check_floats(name, keys[name])

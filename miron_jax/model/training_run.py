@@ -126,7 +126,7 @@ def load_step(
     for flag, value in (("param_map", param_map), ("params_key", None if is_array_tree(folder) else params_key)):
         if value is not None:
             raise InputError(
-                f"--{flag} names the arrays of an Orbax checkpoint, but {folder} is none; leave the flag out"
+                f"--{flag} names the arrays of an Orbax checkpoint, but the folder {folder} is none; leave the flag out"
             )
     if (folder / "config.json").is_file() and from_hf_config(folder) != config:
         raise InputError(

@@ -192,8 +192,14 @@ def experts_of(fields: Fields, count: str, normalised: bool, shared_d_ff: int = 
         if fields[name] is None:
             raise fields.refuse(name, None, "a number")
     if active > fields[count]:
-        raise fields.refuse("num_experts_per_tok", active, f"at most {count} = {fields[count]}")
+        raise fields.refuse("num_experts_per_tok", active, f"at most {_written(fields, count)} = {fields[count]}")
     return Experts(fields[count], active, normalised, shared_d_ff)
+
+
+def _written(fields: Fields, count: str) -> str:
+    """The name under which the file has this count of experts: transformers takes either for the other."""
+    other = {"num_experts": "num_local_experts", "num_local_experts": "num_experts"}[count]
+    return other if count not in fields.raw and other in fields.raw else count
 
 
 def alibi_slopes(heads: int) -> tuple[float, ...]:
