@@ -75,8 +75,8 @@ def score_plainly(
     """
     results: dict[int, PlainScore] = {}
     model = model.on_one_device
-    options, rope_classes = library_matmuls(Placement.of(model.state).device), rope_classes_of(model.config)
-    program = jax.jit(_score_plain, static_argnums=0, compiler_options=options)
+    placement, rope_classes = model.placement or Placement.of(model.state), rope_classes_of(model.config)
+    program = jax.jit(_score_plain, static_argnums=0, compiler_options=library_matmuls(placement.device))
     halves = halves_of([len(ids) for ids in token_ids], span_start)
     for half, (length, scored) in halves:
         for i in half:
