@@ -177,7 +177,7 @@ def test_fields_of_published_configs_that_change_nothing(tmp_path: Path, config:
     assert from_hf_config(tmp_path).activation == activation
 
 
-SAYS_NO_MORE: dict[str, dict[str, Any]] = {  # fields of the configs on the hub
+SAYS_NO_MORE: dict[str, dict[str, Any]] = {  # fields that published configs hold besides
     "starcoder2": {
         "mlp_type": "default", "norm_type": "layer_norm", "rms_norm_eps": 1e-4, "layer_norm_epsilon": 1e-4,
         "activation_function": "gelu_pytorch_tanh", "attention_softmax_in_fp32": True, "scale_attn_weights": True,

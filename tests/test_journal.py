@@ -313,9 +313,9 @@ def test_kill_9_at_many_moments_loses_nothing(moments: int, whole: Any, tmp_path
     model, data, expected, seconds, programs = whole
     command = eval_command(model, data, str(tmp_path / "out"), f"--compilation_cache={programs}")
     arguments = [sys.executable, "-c", KILLED, str(0.5 * seconds), str(moments), *command[3:]]
-    told = done(arguments).stdout.split()
-    assert len(told) == moments
-    assert told.count("killed") >= moments * 7 // 20, told
+    endings = done(arguments).stdout.split()
+    assert len(endings) == moments
+    assert endings.count("killed") >= moments * 7 // 20, endings
     parts = len(parts_in(tmp_path / "out"))
     assert parts > 0
     finished = done(command, devices=3)
