@@ -90,10 +90,10 @@ lint: install
 	$(VENV)/bin/basedpyright --pythonpath $(RUN)
 
 test: lint
-	$(RUN) -m pytest $(WORKERS) --durations=20 -m "not slow"
+	$(RUN) -m pytest $(WORKERS) --durations=40 -m "not slow"
 
 test-slow: install
-	XLA_FLAGS="$(FAST_COMPILER)" $(RUN) -m pytest $(WORKERS) --durations=40 -m "slow and not long"
+	XLA_FLAGS="$(FAST_COMPILER)" $(RUN) -m pytest $(WORKERS) --durations=120 -m "slow and not long"
 
 test-long: install
 	XLA_FLAGS="$(FAST_COMPILER)" $(RUN) -m pytest $(WORKERS) --durations=40 -m long
@@ -111,7 +111,7 @@ tpu: $(TPU)/.installed
 	$(TPU)/bin/python -m pytest -n 2 --durations=20 -m "not long" tests/test_tpu.py tests/test_tpu_plan.py
 
 tpu-long: $(TPU)/.installed
-	$(TPU)/bin/python -m pytest -n 2 --durations=20 -m long tests/test_tpu.py
+	$(TPU)/bin/python -m pytest -n 2 --durations=20 -m long tests/test_tpu.py tests/test_tpu_plan.py
 
 $(MIRON_MODELS)/%/model.safetensors: | $(VENV)/.installed
 	@test -f $(SHARED)/tools/make_real_models.py || \

@@ -127,7 +127,7 @@ sys.exit(guarded(action, ["miron-jax"]))
         assert process.stderr.read() == "miron-jax: interrupted twice, ended at once; run the same command again\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_from_the_first_line_to_the_last_a_signal_has_its_status(number: signal.Signals, tmp_path: Path) -> None:
     """At moments from the first import to the end of the process: 75 and a sentence, or 0 once all is done."""
     code = """

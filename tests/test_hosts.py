@@ -101,7 +101,7 @@ ON_A_MESH = ("--sharding=mesh", "--mesh=model=2")
     ("index", "number", "whom", "more"),
     [
         (1, signal.SIGKILL, "worker", ()),
-        (1, signal.SIGSTOP, "worker", ()),
+        pytest.param(1, signal.SIGSTOP, "worker", (), marks=pytest.mark.long),
         pytest.param(0, signal.SIGKILL, "worker", (), marks=pytest.mark.long),
         pytest.param(1, signal.SIGKILL, "supervisor", (), marks=pytest.mark.long),
         pytest.param(1, signal.SIGKILL, "supervisor", ON_A_MESH, marks=pytest.mark.long),
@@ -297,7 +297,11 @@ def test_a_host_of_a_global_mesh_that_took_other_attention_is_refused(monkeypatc
             assert journal is None
 
 
-@pytest.mark.parametrize("more", [(), ("--sharding=mesh", "--mesh=data=2")], ids=["each its rows", "one mesh"])
+@pytest.mark.parametrize(
+    "more",
+    [pytest.param((), marks=pytest.mark.long), ("--sharding=mesh", "--mesh=data=2")],
+    ids=["each its rows", "one mesh"],
+)
 def test_every_process_keeps_its_compiled_programs(alone, tmp_path, more) -> None:
     flags, expected = alone
     programs, kept = tmp_path / "programs", list[list[str]]()

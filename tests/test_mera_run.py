@@ -56,7 +56,7 @@ def run(model: Path, folder: Path, version: Version, **settings: Any) -> Path:
     return output
 
 
-@pytest.mark.parametrize("version", ["v1", "v1.2"])
+@pytest.mark.parametrize("version", [pytest.param("v1", marks=pytest.mark.long), "v1.2"])
 def test_a_run_has_the_sites_metrics_of_its_submission(version: Version, model: Path, tmp_path: Path) -> None:
     folder = write_mera(tmp_path / "data", version, 5)
     output = run(model, folder, version)

@@ -116,7 +116,9 @@ def check_family(name: str, folder: str) -> None:
         print(place, float(np.abs(found - logprob).max()), flush=True)
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma3_text", pytest.param("gpt2", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "family", ["gemma3_text", *(pytest.param(name, marks=pytest.mark.long) for name in ("llama", "gpt2"))]
+)
 def test_one_two_three_and_eight_devices_agree(family: str, tmp_path: Path) -> None:
     make_model(tmp_path)
     script = "import miron_jax, sys; from tests.test_sharding import check_family; check_family(*sys.argv[1:])"
@@ -198,7 +200,7 @@ def check_kernel(name: str, folder: str) -> None:
         print(place, flush=True)
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+@pytest.mark.parametrize("family", [pytest.param("llama", marks=pytest.mark.long), "gemma3_text"])
 def test_a_kernel_computes_the_rows_and_heads_of_its_device(family: str, tmp_path: Path) -> None:
     make_model(tmp_path)
     script = "import miron_jax, sys; from tests.test_sharding import check_kernel; check_kernel(*sys.argv[1:])"

@@ -6,6 +6,7 @@ Each case compiles programs of a real architecture, whose weights are shapes alo
 import itertools
 import re
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -57,9 +58,11 @@ CASES = {
     "mamba 2 v6e": Case("mamba2-130m", "v6e:2x2", lengths=(15,)),
     "recurrent gemma v5p": Case("recurrent-gemma-2b", "v5p:2x2x1", lengths=(15,)),
 }
-LONG = (  # a minute and more each: `make tpu-long`
-    "gpt2 v5p, float32, learned positions", "mixtral v6e over fsdp, experts and model", "gpt-oss v5p over experts, sinks",
-    "gemma 3n v6e, layers that share keys", "mamba 2 v6e", "recurrent gemma v5p",
+LONG = (  # a minute and more each: `make tpu-long`.  The others have every kind of chip, mesh, kernel and state once.
+    "1b v5p", "1b v6e, id sets", "8b v5p over model", "8b v6e over data and model", "70b v5p over 8 chips",
+    "70b v6e over 16 chips", "gpt2 v5p, float32, learned positions", "mixtral v6e over fsdp, experts and model",
+    "gpt-oss v5p over experts, sinks", "gemma 3n v6e, layers that share keys",
+    "a model of one's own that carries a state", "mamba 2 v6e", "recurrent gemma v5p",
 )  # fmt: skip
 RECURRENT = ("own state", "mamba-130m", "mamba2-130m", "recurrent-gemma-2b")
 WITHOUT_KERNEL = ("own mask", "own logits", *RECURRENT)
@@ -71,6 +74,11 @@ GENERATING = {
     "a model of one's own": Case("own attend", "v5p:2x2x1"),
     "a model of one's own that carries a state": Case("own state", "v6e:2x2"),
 }
+LONG_GENERATING = ("1b v5e", "gemma v6e, a copy a chip", "olmoe v5p over experts", "a model of one's own")
+
+
+def short_and_long(cases: dict[str, Case], long: tuple[str, ...]) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.long) if name in long else name for name in cases]
 
 
 def programs_of(case: Case, folder: Path) -> dict[int, jax.stages.Compiled]:
@@ -83,9 +91,7 @@ def programs_of(case: Case, folder: Path) -> dict[int, jax.stages.Compiled]:
     return {shape.length: program for shape, program in forward.programs.items()}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in CASES]
-)
+@pytest.mark.parametrize("name", short_and_long(CASES, LONG))
 def test_programs_of_scoring(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     programs = programs_of(case, tmp_path)
@@ -107,7 +113,7 @@ def test_programs_of_scoring(name: str, tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("name", GENERATING)
+@pytest.mark.parametrize("name", short_and_long(GENERATING, LONG_GENERATING))
 def test_programs_of_generation(name: str, tmp_path: Path) -> None:
     case = GENERATING[name]
     model = model_of(case, tmp_path)

@@ -65,7 +65,9 @@ def test_8b_fits_four_v5e(miron: Any, place: Place, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "topology", "mesh"),
     [
-        ("llama-70b", "v5e:2x2", "--topology=v5e:4x4 --sharding=mesh --mesh=fsdp=16"),
+        pytest.param(
+            "llama-70b", "v5e:2x2", "--topology=v5e:4x4 --sharding=mesh --mesh=fsdp=16", marks=pytest.mark.long
+        ),
         ("llama-70b", "v5p:2x2x1", "--topology=v5p:2x2x1 --sharding=mesh --mesh=data=2,fsdp=2"),
     ],
 )
