@@ -17,7 +17,7 @@ from rich.table import Table
 from miron_jax.errors import printable
 from miron_jax.files.readers import JsonObject
 from miron_jax.report.console import console
-from miron_jax.report.curves import curves_table, draw_curves
+from miron_jax.report.curves import curves_figure, curves_table, draw_curves
 from tests.conftest import REPOSITORY
 
 HOSTILE = (
@@ -71,6 +71,20 @@ def test_tables_and_lines_show_text_as_it_is(capsys: pytest.CaptureFixture[str])
 def results(name: str, category: str) -> JsonObject:
     metrics = {"greedy_exact": {"value": 0.5}, "contrast_accuracy": {"value": 0.5}, "bits_per_char": {"value": 1.0}}
     return {"tasks": {name: {"kind": "cloze", "macro": {}, "groups": {category: {"metrics": metrics}}}}}
+
+
+def test_a_panel_is_drawn_for_what_has_a_value() -> None:
+    metrics = {"greedy_exact": {"value": 0.25}, "contrast_accuracy": {"value": None}, "bits_per_char": {"value": 1.0}}
+    cloze = {"macro": {}, "groups": {"Facts": {"metrics": metrics}}}
+    chosen = {"metrics": {"accuracy": {"value": 0.5}}}
+    tasks = {"copa": chosen, "miron": cloze, "boolq": chosen}
+    figure = curves_figure({1: {"tasks": tasks}, 10: {"tasks": tasks}})
+    assert figure is not None
+    titles = [panel.get_title() for panel in figure.axes if panel.lines]
+    assert titles == ["copa: accuracy", "miron: greedy exact, %", "miron: bits/char", "boolq: accuracy"]
+    assert [panel.axison for panel in figure.axes] == [True] * 4 + [False] * 2
+    assert [panel.get_legend() is not None for panel in figure.axes] == [False, True, False, False, False, False]
+    assert curves_figure({1: {"tasks": {"copa": {"metrics": {"accuracy": {"value": None}}}}}}) is None
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, r"$\foo$", "_hidden", "x" * 300, "$$", "&lt;<svg>"])
