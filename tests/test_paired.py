@@ -260,7 +260,7 @@ CASES: dict[str, Case] = {
 BOOTSTRAPPED = {"median of drift": 400, "over all examples": 400}  # simulations of those that resample themselves
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [*SIZES[:-1], pytest.param(SIZES[-1], marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", CASES)
 def test_intervals_hold_the_truth(name: str, size: int) -> None:
     """At least 93 of 100 of the intervals said to be of 95 %, less two deviations of the simulation itself."""
