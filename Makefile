@@ -90,10 +90,10 @@ lint: install
 	$(VENV)/bin/basedpyright --pythonpath $(RUN)
 
 test: lint
-	$(RUN) -m pytest $(WORKERS) --durations=40 -m "not slow"
+	$(RUN) -m pytest $(WORKERS) --durations=20 -m "not slow"
 
 test-slow: install
-	XLA_FLAGS="$(FAST_COMPILER)" $(RUN) -m pytest $(WORKERS) --durations=120 -m "slow and not long"
+	XLA_FLAGS="$(FAST_COMPILER)" $(RUN) -m pytest $(WORKERS) --durations=40 -m "slow and not long"
 
 test-long: install
 	XLA_FLAGS="$(FAST_COMPILER)" $(RUN) -m pytest $(WORKERS) --durations=40 -m long

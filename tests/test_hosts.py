@@ -101,7 +101,7 @@ ON_A_MESH = ("--sharding=mesh", "--mesh=model=2")
     ("index", "number", "whom", "more"),
     [
         (1, signal.SIGKILL, "worker", ()),
-        pytest.param(1, signal.SIGSTOP, "worker", (), marks=pytest.mark.long),
+        (1, signal.SIGSTOP, "worker", ()),
         pytest.param(0, signal.SIGKILL, "worker", (), marks=pytest.mark.long),
         pytest.param(1, signal.SIGKILL, "supervisor", (), marks=pytest.mark.long),
         pytest.param(1, signal.SIGKILL, "supervisor", ON_A_MESH, marks=pytest.mark.long),

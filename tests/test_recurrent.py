@@ -33,13 +33,10 @@ from tests.tolerances import BFLOAT16, KERNEL, TOKEN
 
 VOCAB = 331
 LONG = ("recurrent_gemma-biases",)  # left to `make test-long`
+FAMILIES = [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in RECURRENT]
 
 
-def families() -> list[Any]:
-    return [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in RECURRENT]
-
-
-@pytest.fixture(scope="module", params=families())
+@pytest.fixture(scope="module", params=FAMILIES)
 def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     folder = tmp_path_factory.mktemp(request.param)
     torch_model = save_tiny(folder, *RECURRENT[request.param])

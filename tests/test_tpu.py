@@ -58,7 +58,7 @@ CASES = {
     "mamba 2 v6e": Case("mamba2-130m", "v6e:2x2", lengths=(15,)),
     "recurrent gemma v5p": Case("recurrent-gemma-2b", "v5p:2x2x1", lengths=(15,)),
 }
-LONG = (  # a minute and more each: `make tpu-long`.  The others have every kind of chip, mesh, kernel and state once.
+LONG = (  # half a minute and more each: `make tpu-long`, which alone has sinks, shared keys and learned positions
     "1b v5p", "1b v6e, id sets", "8b v5p over model", "8b v6e over data and model", "70b v5p over 8 chips",
     "70b v6e over 16 chips", "gpt2 v5p, float32, learned positions", "mixtral v6e over fsdp, experts and model",
     "gpt-oss v5p over experts, sinks", "gemma 3n v6e, layers that share keys",
