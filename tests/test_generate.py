@@ -78,8 +78,8 @@ def test_prompts_are_read_by_the_devices_own_attention(tiny: Tiny, monkeypatch: 
     assert [c.token_ids for c in completions] == [c.token_ids for c in expected]
 
 
-@pytest.mark.parametrize("family", ["gpt2", "gemma3_text"])
-def test_learned_positions_and_windows(tmp_path: Path, family: str) -> None:
+@pytest.mark.parametrize("family", ["gpt2", "gemma3_text", "bloom", "falcon"])
+def test_learned_positions_windows_and_alibi(tmp_path: Path, family: str) -> None:
     """Prompts longer than the window, generation that crosses it; learned positions that end right at the limit."""
     config: dict[str, Any] = {
         "gpt2": {"n_embd": 24, "n_layer": 2, "n_head": 3, "n_positions": 48, "vocab_size": 331},
@@ -87,6 +87,11 @@ def test_learned_positions_and_windows(tmp_path: Path, family: str) -> None:
             "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 8,
             "intermediate_size": 40, "vocab_size": 331, "sliding_window": 7, "max_position_embeddings": 128,
             "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
+        "bloom": {"hidden_size": 24, "n_layer": 2, "n_head": 3, "vocab_size": 331},
+        "falcon": {
+            "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "vocab_size": 331, "alibi": True,
+            "multi_query": False,
         },
     }[family]  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps({"model_type": family, **config}))

@@ -94,7 +94,7 @@ def test_config_that_is_no_json_object(tmp_path: Path, text: str) -> None:
             "num_ln_in_parallel_attn is 3, expected a whole number",
         ),
         ({"model_type": "opt", "learned_embeddings": False}, "learned_embeddings is False, expected true"),
-        ({"model_type": "falcon", "alibi": True}, "alibi is True, expected False"),
+        ({"model_type": "falcon", "alibi": True}, "multi_query is True, expected false where alibi is true"),
         ({"model_type": "falcon", "num_ln_in_parallel_attn": 2}, "expected 1 without new_decoder_architecture"),
         ({"model_type": "falcon", "new_decoder_architecture": True, "num_kv_heads": 3}, "expected a multiple"),
         ({"model_type": "falcon", "auto_map": {"AutoModel": "mine.MyFalcon"}}, "auto_map"),

@@ -19,6 +19,7 @@ from flax import nnx
 
 from miron_jax.model.config import ModelConfig, attention_flops_per_pair, matmul_params
 from miron_jax.model.decoder import abstract, random_params, with_places
+from miron_jax.model.families.reading import alibi_slopes
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.visibility import Visibility
@@ -42,8 +43,9 @@ def save_tiny(folder: Path, architecture: str, fields: dict[str, Any], **save: A
     head = "LMHeadModel" if architecture == "GPT2" else "ForCausalLM"
     config = getattr(transformers, f"{prefix}Config")(**fields)
     torch.manual_seed(7)
-    # eager: SDPA has no place for a soft cap, and the oracle should be the plainest program there is
-    plain = {"attn_implementation": "eager", "experts_implementation": "eager"}
+    # eager: SDPA has no place for a soft cap, and the oracle should be the plainest program there is; but Falcon's eager
+    # program of transformers 5.x adds ALiBi twice, with the mask and before it, which its SDPA does not
+    plain = {"attn_implementation": "sdpa" if fields.get("alibi") else "eager", "experts_implementation": "eager"}
     model = getattr(transformers, f"{architecture}{head}")._from_config(config, **plain).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -68,6 +70,26 @@ def test_alibi_holds_in_bfloat16_at_far_positions() -> None:
     found = np.einsum("btnh,bsnh->bnts", np.asarray(q, np.float64), np.asarray(k, np.float64))[0, :, 0]
     np.testing.assert_allclose(found, np.outer(slopes, position[0]), rtol=TWO_BFLOAT16)
     assert v.shape == (1, 8, 6, 12)
+
+
+@pytest.mark.parametrize("heads", [1, 6, 32, 71])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_falcons_alibi_is_rounded_as_torch_rounds_it(heads: int, dtype: str) -> None:
+    """Falcon RW: slope, position and their product each in bfloat16, then divided as logits are."""
+    torch = pytest.importorskip("torch")
+    falcon = pytest.importorskip("transformers.models.falcon.modeling_falcon")
+    ones = torch.ones((1, 3000), dtype=torch.long)
+    bias_NT = falcon.build_alibi_tensor(ones, heads, torch.float32).reshape(heads, -1).numpy()
+    config = dataclasses.replace(
+        random_config(), alibi_slopes=alibi_slopes(heads), alibi_rounded=True, num_heads=heads, num_kv_heads=heads
+    )
+    empty = jnp.zeros((1, 3000, heads, 4), dtype)
+    places = jax.jit(functools.partial(with_places, config))
+    q, k, v = places(jnp.arange(3000)[None], empty, empty, empty)
+    assert q.shape == k.shape == v.shape == (1, 3000, heads, 12)
+    assert q.dtype == k.dtype == dtype
+    found_NT = np.einsum("nh,tnh->nt", np.asarray(q[0, 0], np.float64), np.asarray(k[0], np.float64))
+    np.testing.assert_array_equal(found_NT, bias_NT * config.attn_scale)
 
 
 def random_config() -> ModelConfig:

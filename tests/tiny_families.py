@@ -102,6 +102,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "Falcon",
         FALCON | {"parallel_attn": False, "multi_query": False, "tie_word_embeddings": False, "bias": True},
     ),
+    "falcon-alibi": ("Falcon", FALCON | {"alibi": True, "multi_query": False, "bias": True}),
+    "falcon-alibi-in-turn": ("Falcon", FALCON | {"alibi": True, "multi_query": False, "parallel_attn": False}),
     "llama3-rope": ("Llama", LLAMA | {"head_dim": 14, "rope_parameters": LLAMA3_ROPE}),
     "llama-yarn": ("Llama", LLAMA | {"head_dim": 14, "rope_parameters": YARN_ROPE}),
     "llama-yarn-scaled": ("Llama", LLAMA | {"head_dim": 14, "rope_parameters": YARN_SCALED}),

@@ -108,6 +108,7 @@ class ModelConfig:
     # Added to the logits of each head for each token between query and key, negated (ALiBi: Press et al., 2022, arXiv
     # 2108.12409); empty: positions have no bias
     alibi_slopes: tuple[float, ...] = ()
+    alibi_rounded: bool = False  # in bfloat16, whatever the dtype, and scaled as logits are; each head has its own keys
     qkv_clip: float | None = None  # queries, keys and values lie between -qkv_clip and qkv_clip
     qkv_bias: bool = False
     attn_out_bias: bool = False

@@ -147,24 +147,39 @@ def with_places(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Queries, keys and values with ALIBI_DIMS more dimensions, in which query and key multiply to slope * position of the
     key: ALiBi's bias but for a term of the query alone, which the softmax drops.
-
-    A position is split into three numbers that bfloat16 holds, and a slope into two.
     """
     dtype = q_BTNH.dtype
+    q_NP, k_BTKP = (_rounded_places if config.alibi_rounded else _places)(config, position_BT)
+    room = [(0, ALIBI_DIMS - q_NP.shape[-1])]
+    q_NP = jnp.asarray(np.pad(q_NP, [(0, 0), *room]), dtype)
+    k_BTKP = jnp.pad(k_BTKP.astype(dtype), [(0, 0)] * 3 + room)
+    return (
+        jnp.concatenate([q_BTNH, jnp.broadcast_to(q_NP[None, None], (*q_BTNH.shape[:3], ALIBI_DIMS))], axis=-1),
+        jnp.concatenate([k_BTKH, jnp.broadcast_to(k_BTKP, (*k_BTKH.shape[:3], ALIBI_DIMS))], axis=-1),
+        jnp.pad(v_BTKH, ((0, 0), (0, 0), (0, 0), (0, ALIBI_DIMS))),
+    )
+
+
+def _places(config: ModelConfig, position_BT: jax.Array) -> tuple[np.ndarray, jax.Array]:
+    """A position is split into three numbers that bfloat16 holds, and a slope into two."""
     slope_N = np.asarray(config.alibi_slopes, np.float32)
     coarse_N = slope_N.astype(jnp.bfloat16).astype(np.float32)
     powers, slopes_2N = (1, PLACES, PLACES**2), (coarse_N, slope_N - coarse_N)
-    digits_BT = [(position_BT // power % PLACES).astype(dtype) for power in powers]
+    digits_BT = [position_BT // power % PLACES for power in powers]
     q_NP = np.stack([power * slope for power in powers for slope in slopes_2N], axis=-1)
     k_BTP = jnp.stack([digit_BT for digit_BT in digits_BT for _ in slopes_2N], axis=-1)
-    rest = ALIBI_DIMS - q_NP.shape[1]
-    q_NP = jnp.asarray(np.pad(q_NP, ((0, 0), (0, rest))), dtype)
-    k_BT1P = jnp.pad(k_BTP, ((0, 0), (0, 0), (0, rest)))[:, :, None]
-    return (
-        jnp.concatenate([q_BTNH, jnp.broadcast_to(q_NP[None, None], (*q_BTNH.shape[:3], ALIBI_DIMS))], axis=-1),
-        jnp.concatenate([k_BTKH, jnp.broadcast_to(k_BT1P, (*k_BTKH.shape[:3], ALIBI_DIMS))], axis=-1),
-        jnp.pad(v_BTKH, ((0, 0), (0, 0), (0, 0), (0, ALIBI_DIMS))),
-    )
+    return q_NP, k_BTP[:, :, None]
+
+
+def _rounded_places(config: ModelConfig, position_BT: jax.Array) -> tuple[np.ndarray, jax.Array]:
+    """Slope, position and their product are each rounded to bfloat16, so the key of each head holds the product.
+
+    A compiler may drop a conversion to bfloat16 and back, but not `reduce_precision`.
+    """
+    bfloat16 = partial(jax.lax.reduce_precision, exponent_bits=8, mantissa_bits=7)
+    slope_11N = jnp.asarray(config.alibi_slopes, jnp.float32)[None, None]
+    bias_BTN = bfloat16(bfloat16(slope_11N) * bfloat16(position_BT.astype(jnp.float32))[..., None])
+    return np.full((config.num_heads, 1), config.attn_scale, np.float32), bias_BTN[..., None]
 
 
 class Layer(nnx.Module):

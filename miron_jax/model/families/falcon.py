@@ -1,4 +1,4 @@
-"""Falcon 1 and 2: how config.json is read, and the names of the tensors.  (Falcon 3 is a Llama.)
+"""Falcon RW, 1 and 2: how config.json is read, and the names of the tensors.  (Falcon 3 is a Llama.)
 
 Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does not know files.
 """
@@ -11,23 +11,26 @@ import numpy as np
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
 from miron_jax.model.families.naming import Source, Table, linear, norm
-from miron_jax.model.families.reading import layer_normed, ropes
+from miron_jax.model.families.reading import alibi_slopes, layer_normed, ropes
 from miron_jax.model.hf_fields import Fields
 
 
 def _falcon_config(fields: Fields) -> ModelConfig:
-    """Falcon-RW, whose attention is biased by distance (ALiBi), is refused."""
+    """Falcon RW has ALiBi in place of a rotation."""
     fields.allow_only(
         "vocab_size hidden_size num_hidden_layers num_attention_heads num_kv_heads ffn_hidden_size activation bias alibi "
         "max_position_embeddings layer_norm_epsilon new_decoder_architecture multi_query parallel_attn "
         "num_ln_in_parallel_attn tie_word_embeddings rope_parameters rope_theta rope_scaling ff_factor"
     )
-    fields.require("alibi", False)
     factor = fields.raw.get("ff_factor")  # transformers does not read it
     if factor is not None and factor * fields["hidden_size"] != fields["ffn_hidden_size"]:
         raise fields.refuse("ff_factor", factor, f"that of ffn_hidden_size = {fields['ffn_hidden_size']}")
     if fields["layer_norm_epsilon"] is None:
         raise fields.refuse("layer_norm_epsilon", None, "a number")
+    if fields["alibi"]:
+        for grouped in ("multi_query", "new_decoder_architecture"):
+            if fields[grouped]:
+                raise fields.refuse(grouped, True, "false where alibi is true")
     names = "hidden_size num_hidden_layers num_attention_heads max_position_embeddings activation"
     config = layer_normed(fields, names, fields["ffn_hidden_size"])
     kv_heads = 1 if fields["multi_query"] else config.num_heads
@@ -35,7 +38,9 @@ def _falcon_config(fields: Fields) -> ModelConfig:
         config,
         num_kv_heads=fields["num_kv_heads"] if fields["new_decoder_architecture"] else kv_heads,
         num_positions=None,
-        layer_ropes=ropes(fields, config.head_dim, ()),
+        layer_ropes=() if fields["alibi"] else ropes(fields, config.head_dim, ()),
+        alibi_slopes=alibi_slopes(config.num_heads) if fields["alibi"] else (),
+        alibi_rounded=bool(fields["alibi"]),
         norm_eps=fields["layer_norm_epsilon"],
         parallel=_parallel(fields),
         **dict.fromkeys(("qkv_bias", "attn_out_bias", "mlp_bias"), fields["bias"]),
