@@ -44,6 +44,8 @@ CASES = {
     "70b v6e over 16 chips": Case("llama-70b", "v6e:4x4", "fsdp=2,model=8"),
     "gemma v5e over data and fsdp, windows and 262k ids": Case("gemma3-1b", "v5e:2x2", "data=2,fsdp=2"),
     "gpt2 v5p, float32, learned positions": Case("gpt2", "v5p:2x2x1", lengths=(640,), budget=8192, dtype="float32"),
+    "bloom v5e, places in queries and keys": Case("bloom-560m", "v5e:2x2"),
+    "falcon rw v6e over model, places in keys by head": Case("falcon-rw-1b", "v6e:2x2", "model=4"),
     "qwen v6e, heads are normed, a copy a chip": Case("qwen3-0.6b", "v6e:2x2", "data=4"),
     "olmoe v5p, 64 experts": Case("olmoe-1b-7b", "v5p:2x2x1", "data=4"),
     "gpt-oss v5p over experts, sinks": Case("gpt-oss-20b", "v5p:2x2x1", "expert=4"),
@@ -58,11 +60,12 @@ CASES = {
     "mamba 2 v6e": Case("mamba2-130m", "v6e:2x2", lengths=(15,)),
     "recurrent gemma v5p": Case("recurrent-gemma-2b", "v5p:2x2x1", lengths=(15,)),
 }
-LONG = (  # half a minute and more each: `make tpu-long`, which alone has sinks, shared keys and learned positions
+LONG = (  # half a minute and more each: `make tpu-long`, which alone has sinks, shared keys, learned positions and ALiBi
     "1b v5p", "1b v6e, id sets", "8b v5p over model", "8b v6e over data and model", "70b v5p over 8 chips",
     "70b v6e over 16 chips", "gpt2 v5p, float32, learned positions", "mixtral v6e over fsdp, experts and model",
     "gpt-oss v5p over experts, sinks", "gemma 3n v6e, layers that share keys",
     "a model of one's own that carries a state", "mamba 2 v6e", "recurrent gemma v5p",
+    "bloom v5e, places in queries and keys", "falcon rw v6e over model, places in keys by head",
 )  # fmt: skip
 RECURRENT = ("own state", "mamba-130m", "mamba2-130m", "recurrent-gemma-2b")
 WITHOUT_KERNEL = ("own mask", "own logits", *RECURRENT)
@@ -160,7 +163,7 @@ def cache_bytes(model: Model, slots: int, size: int) -> int:
     assert isinstance(config, ModelConfig)
     assert placement is not None
     parts = placement.size("model") if heads_axis(config, placement) else 1
-    return 2 * 2 * config.num_layers * slots * size * config.num_kv_heads * config.head_dim // parts
+    return 2 * 2 * config.num_layers * slots * size * config.num_kv_heads * config.attended_dim // parts
 
 
 @pytest.mark.parametrize(

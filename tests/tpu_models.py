@@ -55,6 +55,11 @@ CONFIGS: dict[str, JsonObject] = {
         "layer_types": ["full_attention" if i % 6 == 5 else "sliding_attention" for i in range(26)],
     },
     "gpt2": {"model_type": "gpt2"},
+    "bloom-560m": {"model_type": "bloom", "vocab_size": 250880, "hidden_size": 1024, "n_layer": 24, "n_head": 16},
+    "falcon-rw-1b": {
+        "model_type": "falcon", "alibi": True, "multi_query": False, "bias": True, "vocab_size": 50304, "hidden_size": 2048,
+        "num_hidden_layers": 24, "num_attention_heads": 32,
+    },
     "mamba-130m": {"model_type": "mamba", "num_hidden_layers": 24},
     "mamba2-130m": {
         "model_type": "mamba2", "vocab_size": 50288, "hidden_size": 768, "num_hidden_layers": 24, "num_heads": 24,
