@@ -90,7 +90,7 @@ lint: install
 	$(VENV)/bin/basedpyright --pythonpath $(RUN)
 
 test: lint
-	$(RUN) -m pytest $(WORKERS) --durations=20 -m "not slow"
+	$(RUN) -m pytest $(WORKERS) --durations=20 -m "not slow and not long"
 
 test-slow: install
 	XLA_FLAGS="$(FAST_COMPILER)" $(RUN) -m pytest $(WORKERS) --durations=40 -m "slow and not long"
@@ -108,10 +108,10 @@ test-bare: $(BARE)/.installed
 	$(BARE)/bin/python -m pytest $(WORKERS) $(BARE_FLAGS)
 
 tpu: $(TPU)/.installed
-	$(TPU)/bin/python -m pytest -n 2 --durations=20 -m "not long" tests/test_tpu.py tests/test_tpu_plan.py
+	$(TPU)/bin/python -m pytest -n 2 --durations=20 -m "not long" tests/tpu
 
 tpu-long: $(TPU)/.installed
-	$(TPU)/bin/python -m pytest -n 2 --durations=20 -m long tests/test_tpu.py tests/test_tpu_plan.py
+	$(TPU)/bin/python -m pytest -n 2 --durations=20 -m long tests/tpu
 
 $(MIRON_MODELS)/%/model.safetensors: | $(VENV)/.installed
 	@test -f $(SHARED)/tools/make_real_models.py || \

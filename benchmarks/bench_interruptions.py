@@ -257,7 +257,7 @@ def compare(command: Command, output: Path, expected: Answers) -> int:
 
 def main(flags: argparse.Namespace) -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
-    from tests.tiny_model import make_model, write_core_data
+    from tests.support.tiny_model import make_model, write_core_data
 
     with tempfile.TemporaryDirectory(prefix="miron-interruptions-", ignore_cleanup_errors=True) as scratch:
         command, rng = Command(Path(scratch)), random.Random(flags.seed)

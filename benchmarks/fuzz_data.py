@@ -37,7 +37,7 @@ from miron_jax.tasks.mera.table import Version, data_sets
 from miron_jax.tasks.own_tasks.yaml_task import read_suite as read_own_tasks
 from miron_jax.tasks.request_sets.requests_suite import read_suite as read_request_set
 from miron_jax.tasks.text import read_suite as read_texts
-from tests.mera_records import write_mera
+from tests.support.mera_records import write_mera
 
 MULTIPLE = {"query": "Where?", "choices": ["here", "there"], "gold": 1, "category": "x"}
 ENTRY = {

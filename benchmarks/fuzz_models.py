@@ -26,8 +26,8 @@ from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.training_run import load_step
 from miron_jax.runtime.devices import Tree
 from miron_jax.tokens.tokenizers import load_tokenizer, resolve_bos
-from tests.test_sharding import CONFIGS as FAMILIES
-from tests.tiny_model import make_model, make_tokenizer
+from tests.engine.test_sharding import CONFIGS as FAMILIES
+from tests.support.tiny_model import make_model, make_tokenizer
 
 LLAMA = {**FAMILIES["llama"], "num_attention_heads": 3, "num_key_value_heads": 1, "eos_token_id": [1, 2]}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,

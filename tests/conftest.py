@@ -3,6 +3,7 @@
 import gc
 import importlib.util
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,44 +29,23 @@ jax.config.update("jax_default_matmul_precision", "highest")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# `make test` leaves these files to `make test-slow`: families against torch, checkpoints of every layout, hosts, meshes,
-# kills, signals, programs that are run, whole suites against plain scoring, lm-eval, tasks of a user's own, wheels.
-SLOW = {
-    "answers", "array_tree", "benchmarks", "cheats", "cli_signals", "damage", "demo", "dialogues", "docs", "evaluator",
-    "examples", "experts", "extending", "fuzz", "gemma3n", "hf_config", "hf_flax", "hf_reader", "hosts", "hub", "journal",
-    "lm_eval", "lm_eval_hosts", "lm_eval_use", "loggers", "mera_run", "miron", "model_parity", "orbax_layouts",
-    "own_factory", "own_model", "own_rules", "own_state", "own_tasks", "packaging", "paired", "param_map", "presets",
-    "recipes", "recurrent", "report_page", "requests", "rope_class", "sampled", "sampling", "sandbox", "sequential",
-    "sharding", "store", "text", "tpu", "tpu_plan", "training_run", "uation_gen", "uation_gen_stories", "uation_gen_user",
-    "uation_gen_words", "uation_run", "verify",
-}  # fmt: skip
+# What each file costs, and what was skipped, stands at the end of a run.
+pytest_plugins = ["tests.support.costs"]
 
 # Programs for TPUs need libtpu, which `make tpu` installs beside this package in an environment of its own.
-collect_ignore = [] if importlib.util.find_spec("libtpu") else ["test_tpu.py", "test_tpu_plan.py"]
+collect_ignore = [] if importlib.util.find_spec("libtpu") else ["tpu"]
 
-# What CI runs on the newest Python, jax, flax, orbax and transformers too: what hangs on one of them.
-NEWEST = {
-    "cli", "evaluator", "forward", "generate", "kernels", "metrics", "orbax_layouts", "own_factory", "own_model", "plan",
-    "program_cache", "prompts", "ragged", "readers", "rope", "sampling", "steps", "text_ends", "token_requests",
-    "topology", "training_run",
-}  # fmt: skip
-
-# Files that take a minute and more come first, so that none of them is left to one worker at the end.
-LONG = (
-    "hosts", "docs", "golden", "sharding", "uation_run", "own_model", "kernels", "benchmarks", "journal", "fuzz", "forward",
-    "model_parity", "sandbox", "mera_run", "training_run", "own_factory", "evaluator", "answers",
-    "cli_signals", "cli", "generate",
-)  # fmt: skip
+ALL_SLOW = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.slow", re.MULTILINE)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.stem.removeprefix("test_") in SLOW:
-            item.add_marker(pytest.mark.slow)
-        if item.path.stem.removeprefix("test_") in NEWEST:
-            item.add_marker(pytest.mark.newest)
-    place = {name: i for i, name in enumerate(LONG)}
-    items.sort(key=lambda item: place.get(item.path.stem.removeprefix("test_"), len(LONG)))
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make test` does not import files whose tests are all slow, nor `make test-slow` those that have none."""
+    wanted = config.getoption("markexpr")
+    if collection_path.suffix != ".py" or wanted not in ("not slow and not long", "slow and not long"):
+        return None
+    source = collection_path.read_text(encoding="utf-8")
+    unwanted = ALL_SLOW.search(source) if wanted.startswith("not slow") else "mark.slow" not in source
+    return True if unwanted else None
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -98,14 +78,14 @@ def smollm2() -> Path:
 @pytest.fixture
 def miron(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     """miron("eval", "--limit=3") -> exit status and what was printed."""
-    from tests.command import command
+    from tests.support.command import command
 
     return command(monkeypatch, capsys)
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Where a tiny model and CORE-like data lie: a tests.command.Place."""
-    from tests.command import make_place
+    """Where a tiny model and CORE-like data lie: a tests.support.command.Place."""
+    from tests.support.command import make_place
 
     return make_place(tmp_path_factory.mktemp("cli"))

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from tests.mera_records import write_mera
-from tests.uation_records import write as write_uation
+from tests.support.mera_records import write_mera
+from tests.support.uation_records import write as write_uation
 
 Fields = dict[str, Any]
 WORDS = (  # noqa: SIM905

@@ -1,0 +1,79 @@
+"""Several checkpoints of one training run: a folder each, the last one on top, the programs compiled once."""
+
+import io
+import json
+import shutil
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
+import pytest
+from flax import nnx
+
+from miron_jax import demo
+from miron_jax.config import RunConfig
+from miron_jax.inputs import find_inputs
+from miron_jax.model.hf_config import from_hf_config
+from miron_jax.model.hf_reader import load_hf
+from miron_jax.report.curves import bars, curves_of, draw_curves
+from miron_jax.report.output import check_output, write_results, write_top
+from miron_jax.run import evaluate, evaluate_checkpoints
+from tests.support.tiny_model import make_model
+from tests.support.tolerances import CONTINUATION
+
+pytestmark = pytest.mark.newest
+
+
+@pytest.fixture
+def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tiny model with checkpoints at steps 3 and 20, the first with weights of half the size."""
+    folder = make_model(tmp_path / "model")
+    _, state = load_hf(folder, jnp.dtype("float32"))
+    with ocp.StandardCheckpointer() as checkpointer:
+        for step, scale in ((20, 1.0), (3, 0.5)):
+            scaled = jax.tree.map(lambda x, scale=scale: x * scale, nnx.to_pure_dict(state))
+            checkpointer.save(tmp_path / "model" / "steps" / str(step), scaled)
+            checkpointer.wait_until_finished()
+    shutil.copytree(folder, tmp_path / "alone", ignore=shutil.ignore_patterns("steps"))
+    (folder / "model.safetensors").unlink()  # else the folder is that one model
+    demo.write_sums(folder)
+    monkeypatch.setattr(demo, "FOLDER", folder)
+    return folder
+
+
+def test_every_step_is_scored_with_its_own_weights(trained: Path, tmp_path: Path) -> None:
+    assert from_hf_config(trained).num_layers == 2
+    config = RunConfig("demo", ("miron-gen/en",), limit=2, items_per_category=12, output=str(tmp_path / "out"))
+    check_output(config)
+    inputs = find_inputs(config)
+    written = {}
+    for step, outcome in evaluate_checkpoints(config, inputs):
+        assert step is not None
+        written[step] = write_results(config, outcome, 0.0, step)
+        assert (outcome.speed.programs > 0) == (step == 3), "later steps run what the first one compiled"
+    assert list(written) == [3, 20]
+    top = write_top(config, written, 0.0)
+    assert top["steps"] == {"3": "step_3/results.json", "20": "step_20/results.json"}
+    assert top["tasks"] == written[20]["tasks"] != written[3]["tasks"]
+    for step in written:
+        assert json.loads((tmp_path / f"out/step_{step}/results.json").read_text())["step"] == step
+        assert len((tmp_path / f"out/step_{step}/samples/miron-gen/en.jsonl").read_text().splitlines()) == 8
+    check_output(config)  # the same run may be run again
+    alone = evaluate(RunConfig(str(tmp_path / "alone"), ("miron-gen/en",), limit=2, items_per_category=12), inputs)
+    found = [example.metrics["logprob"] for example in alone.tasks[0].examples if example]
+    assert found == pytest.approx(
+        [example.metrics["logprob"] for example in outcome.tasks[0].examples if example], abs=CONTINUATION
+    )
+
+    curves = curves_of(written)
+    assert {curve.category for curve in curves} == {"Morphology", "Facts", "Logic", "Noise"}
+    assert all(len(curve.values) == 2 for curve in curves)
+    picture = io.BytesIO()
+    draw_curves(written, picture)
+    assert b"<svg" in picture.getvalue()
+
+
+def test_bars_by_hand() -> None:
+    assert bars([0.0, 50.0, 100.0]) == "\u2581\u2585\u2588"  # 3.5 rounds to the even 4
+    assert bars([None, 1.0, 1.0]) == "\u00b7\u2581\u2581"

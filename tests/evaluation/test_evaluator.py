@@ -1,0 +1,226 @@
+"""The engine from Python: the command's numbers, nothing compiled twice, weights that stay on their mesh."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+import miron_jax
+from miron_jax.config import RunConfig
+from miron_jax.engine.self_check import SelfCheck, SelfCheckFailed
+from miron_jax.errors import InputError
+from miron_jax.inputs import find_inputs
+from miron_jax.report.results import results_of, strict
+from miron_jax.run import evaluate
+from miron_jax.tokens.tokenizers import load_tokenizer
+from tests.conftest import REPOSITORY
+from tests.support.own_models import logits_of, of_nnx, users_promotion, with_nan
+from tests.support.tiny_model import make_model, make_tokenizer
+from tests.support.tolerances import CONTINUATION, METRIC_RELATIVE, ROUNDING, TOKEN
+
+pytestmark = [pytest.mark.slow, pytest.mark.newest]
+
+__all__ = ["users_promotion"]  # a fixture that every test here uses
+
+
+@contextmanager
+def counted_compilations() -> Iterator[list[str]]:
+    """Every program that XLA compiles meanwhile."""
+    met: list[str] = []
+
+    def listen(event: str, duration_secs: float, **kwargs: Any) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            met.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield met
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+OPTIONS: dict[str, Any] = {"limit": 3, "items_per_category": 12}
+
+
+def without_times(results: dict[str, Any]) -> dict[str, Any]:
+    return {name: results[name] for name in ("tasks", "suites")}
+
+
+def test_later_weights_compile_nothing_and_have_their_own_numbers(tmp_path: Path) -> None:
+    make_tokenizer(tmp_path)
+    evaluator = miron_jax.Evaluator(of_nnx(params=None), str(tmp_path), ["miron-gen/en"], **OPTIONS)
+    first = evaluator.run(of_nnx(0).params, step=10)
+    other = of_nnx(1).params
+    with counted_compilations() as met:
+        second = evaluator.run(other, step=20)
+    assert met == []
+    with counted_compilations() as met:
+        jax.jit(lambda x: x * 3 + 1)(np.arange(7.0))
+    assert met, "the count itself works"
+    assert (first["step"], second["step"]) == (10, 20)
+    assert first["tasks"] != second["tasks"]
+    again = evaluator.run(of_nnx(0).params)
+    assert without_times(again) == without_times(first)
+    assert again["speed"]["unique_tokens"] == first["speed"]["unique_tokens"] > 0
+    json.dumps(first, allow_nan=False)
+
+
+def test_a_run_that_breaks_off_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two of its parts; the next run begins anew."""
+    make_tokenizer(tmp_path)
+    expected = miron_jax.Evaluator(of_nnx(), str(tmp_path), ["miron-gen"], **OPTIONS).run()
+    monkeypatch.setattr("miron_jax.evaluation.parts.REQUEST_BATCH_TOKENS", 1)  # one request batch per task
+    evaluator = miron_jax.Evaluator(of_nnx(), str(tmp_path), ["miron-gen"], **OPTIONS)
+    real, parts = SelfCheck.compare, []
+
+    def first_fails(self: SelfCheck, *rest: Any) -> None:
+        parts.append(1)
+        if len(parts) == 1:
+            raise SelfCheckFailed("broken off")
+        real(self, *rest)
+
+    monkeypatch.setattr(SelfCheck, "compare", first_fails)
+    with pytest.raises(SelfCheckFailed, match="broken off"):
+        evaluator.run()
+    assert len(evaluator.run()["tasks"]) == 2
+    again = evaluator.run()
+    for name, task in expected["tasks"].items():
+        for metric, entry in task["metrics"].items():
+            assert again["tasks"][name]["metrics"][metric]["value"] == pytest.approx(
+                entry["value"], rel=METRIC_RELATIVE, abs=ROUNDING
+            )
+
+
+def test_it_gives_the_commands_numbers(tmp_path: Path) -> None:
+    folder = make_model(tmp_path / "model")
+    config = RunConfig(str(folder), ("miron-gen/en",), **OPTIONS)
+    expected = strict(results_of(config, evaluate(config, find_inputs(config)), 0.0))
+    evaluator = miron_jax.Evaluator(folder, tasks=["miron-gen/en"], output=tmp_path / "out", **OPTIONS)
+    for results in (evaluator.run(step=5), evaluator.run(miron_jax.load_params(folder))):
+        assert without_times(results) == without_times(expected)
+    written = json.loads((tmp_path / "out/step_5/results.json").read_text())
+    assert without_times(written) == without_times(expected)
+    assert (tmp_path / "out/results.json").is_file()
+
+
+def test_score_by_hand(tmp_path: Path) -> None:
+    make_tokenizer(tmp_path)
+    own = of_nnx(tokenizer=str(tmp_path))
+    texts = [("the sun is", " hot"), ("the sun is", " cold and small"), ("a", " hill"), ("the sun is", " hot")]
+    scores = miron_jax.score(own, None, texts)
+    tokenizer = load_tokenizer(str(tmp_path))
+    for (context, continuation), score in zip(texts, scores, strict=True):
+        before = tokenizer(context)["input_ids"]
+        after = tokenizer(continuation, add_special_tokens=False)["input_ids"]
+        logits = logits_of(own, [*before, *after])[len(before) - 1 : -1]
+        logprobs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        expected = logprobs[np.arange(len(after)), after]
+        ranks = (logits > logits[np.arange(len(after)), after][:, None]).sum(axis=1)
+        np.testing.assert_allclose(score.token_logprobs, expected, atol=TOKEN)
+        assert score.token_ids == tuple(after)
+        assert score.token_ranks == tuple(ranks)
+        assert score.greedy == (not ranks.any())
+        assert score.logprob == pytest.approx(expected.sum(), abs=CONTINUATION)
+
+
+def test_nan_is_counted_and_never_greedy(tmp_path: Path) -> None:
+    make_tokenizer(tmp_path)
+    own = with_nan(of_nnx(tokenizer=str(tmp_path)), 46)
+    results = miron_jax.Evaluator(own, tasks=["miron-gen/en"], **OPTIONS).run()
+    assert results["unanswered"] == results["tasks"]["miron-gen/en"]["skipped"] > 0
+    tokenizer = load_tokenizer(str(tmp_path))
+    [score] = miron_jax.score(own, None, [(tokenizer.decode([46]), "a")])
+    assert np.isnan(score.logprob)
+    assert not score.greedy
+
+
+def test_what_it_refuses(tmp_path: Path) -> None:
+    make_tokenizer(tmp_path)
+    own = of_nnx(tokenizer=str(tmp_path))
+    with pytest.raises(InputError, match=r"tasks is 'core', expected a list of names: tasks=\['core'\]"):
+        miron_jax.Evaluator(own, tasks="core")
+    with pytest.raises(InputError, match="unexpected keyword argument 'limits'"):
+        miron_jax.Evaluator(own, tasks=["miron-gen"], limits=3)
+    with pytest.raises(InputError, match="the OwnModel has no tokenizer"):
+        miron_jax.Evaluator(of_nnx(), tasks=["miron-gen"])
+    with pytest.raises(InputError, match="text 0: its continuation '' has no token"):
+        miron_jax.score(own, None, [("a", "")])
+    with pytest.raises(InputError, match=r"text 0 has 10[0-9] tokens, but the model has 96 places"):
+        miron_jax.score(own, None, [("a" * 90, "b" * 15)])
+    with pytest.raises(InputError, match="text 0 is 'ab', expected a pair"):
+        miron_jax.score(own, None, ["ab"])  # type: ignore[list-item]
+    with pytest.raises(InputError, match="the tokenizer is a State, expected a transformers tokenizer"):
+        miron_jax.score(own, own.params, [("a", "b")])
+    evaluator = miron_jax.Evaluator(own, tasks=["miron-gen/en"], output=tmp_path / "out", **OPTIONS)
+    evaluator.run(step=3)
+    for params, words in (
+        (jax.tree.map(lambda x: x.astype("bfloat16"), own.params), r"norm/scale is bfloat16 \[24\] on|bfloat16"),
+        (nnx.to_pure_dict(own.params), "another tree than the first ones"),
+    ):
+        with pytest.raises(InputError, match=words):
+            evaluator.run(params)
+    with pytest.raises(InputError, match="holds another run"):
+        miron_jax.Evaluator(own, tasks=["miron-gen/en"], output=tmp_path / "out", **{**OPTIONS, "limit": 2})
+    top = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert top["steps"] == {"3": "step_3/results.json"}
+    resumed = miron_jax.Evaluator(own, tasks=["miron-gen/en"], output=tmp_path / "out", **OPTIONS)
+    resumed.run(step=7)
+    top = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert list(top["steps"]) == ["3", "7"], "a training that goes on keeps its earlier steps"
+    evaluator = miron_jax.Evaluator(own, tasks=["miron-gen/en"], row_axes=("data",), **OPTIONS)
+    with pytest.raises(InputError, match=r"row_axes are .*expected axes of the weights' mesh: none"):
+        evaluator.run(own.params)
+
+
+ON_A_MESH = """
+import sys
+import miron_jax
+import jax, numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+from tests.evaluation.test_evaluator import OPTIONS, counted_compilations, without_times
+from tests.support.own_models import of_nnx
+
+def sharded(params, mesh):
+    def spec(x):
+        return P("data", "model") if x.ndim == 2 and not (x.shape[0] % 2 or x.shape[1] % 2) else P()
+    return jax.tree.map(lambda x: jax.device_put(x, NamedSharding(mesh, spec(x))), params)
+
+assert len(jax.devices()) == 4
+tokenizer = sys.argv[1]
+expected = miron_jax.Evaluator(of_nnx(), tokenizer, ["miron-gen/en"], **OPTIONS).run()
+auto = Mesh(np.asarray(jax.devices()).reshape(2, 2), ("data", "model"))
+explicit = jax.make_mesh((2, 2), ("data", "model"))
+assert set(explicit.axis_types) == {AxisType.Explicit}
+for mesh, axes in ((auto, ("data",)), (auto, ("data", "model")), (explicit, ("data",)), (auto, ())):
+    evaluator = miron_jax.Evaluator(of_nnx(params=None), tokenizer, ["miron-gen/en"], row_axes=axes, **OPTIONS)
+    found = evaluator.run(sharded(of_nnx(0).params, mesh))
+    other = sharded(of_nnx(1).params, mesh)
+    with counted_compilations() as met:
+        evaluator.run(other)
+    assert met == [], (axes, len(met))
+    for name, task in expected["tasks"].items():
+        for metric, entry in task["metrics"].items():
+            value, close = found["tasks"][name]["metrics"][metric]["value"], 2e-4 * max(1, abs(entry["value"] or 0))
+            assert value == entry["value"] or abs(value - entry["value"]) < close, (metric, value, entry)
+    print(axes, found["speed"]["programs"])
+"""
+
+
+def test_weights_stay_on_their_mesh(tmp_path: Path) -> None:
+    """Four devices, in a process of its own: rows over one axis or both, explicit axes as jax.make_mesh has them."""
+    make_tokenizer(tmp_path)
+    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "4"}
+    repository = REPOSITORY
+    command = [sys.executable, "-c", ON_A_MESH, str(tmp_path)]
+    done = subprocess.run(command, cwd=repository, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(done.stdout.splitlines()) == 4

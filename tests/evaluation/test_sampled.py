@@ -1,0 +1,240 @@
+"""Runs of fewer examples: which ones, that their scores are those of a whole run, what results say, what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from miron_jax.errors import InputError
+from miron_jax.evaluation.sampling import parse_until
+from tests.support.tolerances import CONTINUATION
+
+pytestmark = pytest.mark.slow
+
+WORDS = ["sun", "moon", "tree", "river", "stone", "bird", "cloud", "grass", "sand", "wind"]
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two tasks of a user's own, of 400 and of 30 examples, and a group of both."""
+    folder, draws = tmp_path_factory.mktemp("tasks"), np.random.default_rng(0)
+    for name, size in (("large", 400), ("small", 30)):
+        rows = []
+        for _ in range(size):
+            words = [WORDS[i] for i in draws.integers(0, len(WORDS), 4)]
+            options = [words[1], f"{words[2]} {words[3]}"]
+            rows.append({"q": f"A {words[0]} and", "options": options, "a": int(draws.integers(2))})
+        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        (folder / f"{name}.yaml").write_text(
+            f"task: {name}\ndata: {name}.jsonl\nquestion: q\nchoices: options\ngold: a\nnum_fewshot: 2\nbaseline: 0.5\n"
+        )
+    (folder / "groups.yaml").write_text("groups:\n  both: {of: [large, small], rescaled: true}\n")
+    return folder
+
+
+class Ran:
+    """The results and samples of one eval."""
+
+    def __init__(self, miron: Any, tasks: Path, output: Path, *flags: str, model: str = "demo"):
+        self.command = [
+            "eval",
+            f"--model={model}",
+            "--steps=latest",
+            f"--task_path={tasks}",
+            f"--output={output}",
+            *flags,
+        ]
+        self.ran = miron(*self.command, "--compilation_cache=")
+        self.output = output
+
+    @property
+    def results(self) -> Any:
+        assert self.ran.status == 0, self.ran.err
+        return json.loads((self.output / "results.json").read_text())
+
+    def samples(self, task: str) -> dict[int, Any]:
+        lines = (self.output / "samples" / "own" / f"{task}.jsonl").read_text().splitlines()
+        return {sample["id"]: sample for sample in map(json.loads, lines)}
+
+
+@pytest.fixture(scope="module")
+def whole(tasks: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole run's folder."""
+    import subprocess
+    import sys
+
+    output = tmp_path_factory.mktemp("whole") / "out"
+    done = subprocess.run(
+        [sys.executable, "-m", "miron_jax", "eval", "--steps=latest", f"--task_path={tasks}", f"--output={output}"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return output
+
+
+def whole_samples(whole: Path, task: str) -> dict[int, Any]:
+    lines = (whole / "samples" / "own" / f"{task}.jsonl").read_text().splitlines()
+    return {sample["id"]: sample for sample in map(json.loads, lines)}
+
+
+def check_part_of(run: Ran, whole: Path) -> None:
+    """Every example that ran has the prompt and the scores of the whole run."""
+    for task in ("large", "small"):
+        everything, ids = whole_samples(whole, task), list(run.samples(task))
+        assert ids == sorted(ids)
+        for i, sample in run.samples(task).items():
+            assert sample["prompt_sha256"] == everything[i]["prompt_sha256"]
+            for a, b in zip(sample["options"], everything[i]["options"], strict=True):
+                assert a["logprob"] == pytest.approx(b["logprob"], abs=CONTINUATION)
+
+
+def test_until_an_interval_is_small(tasks: Path, whole: Path, tmp_path: Path, miron) -> None:
+    run = Ran(miron, tasks, tmp_path / "out", "--until=ci<=0.09")
+    large, small = (run.results["tasks"][f"own/{name}"] for name in ("large", "small"))
+    assert 100 < large["n"] == large["sampled"]["examples"] < 400 == large["sampled"]["of"]
+    assert small["n"] == small["sampled"]["of"] == 30
+    low, high = large["sampled"]["interval"]
+    truth = json.loads((whole / "results.json").read_text())["tasks"]["own/large"]["metrics"]["accuracy"]["value"]
+    assert high - low <= 0.18
+    assert low <= truth <= high
+    assert large["sampled"]["how"] == "--until=ci<=0.09"
+    check_part_of(run, whole)
+    assert set(run.samples("large")) != set(range(large["n"])), "the order is random"
+    # No published name, but one that says what it is; its error is for the complete set.
+    composites = run.results["suites"]["own"]["composites"]
+    assert composites["both"]["value"] is None
+    sampled = composites["sampled both"]
+    assert sampled["value"] == pytest.approx((large["rescaled"]["value"] + small["rescaled"]["value"]) / 2)
+    # small is complete; large has its confidence sequence, rescaled by 1 / (1 - .5)
+    assert sampled["stderr"] == pytest.approx((high - low) / 2 / 1.96)
+    assert f"own/large: {large['n']} of 400 examples ran" in run.ran.out
+    again = Ran(miron, tasks, tmp_path / "again", "--until=ci<=0.09")
+    assert list(again.samples("large")) == list(run.samples("large"))
+    other = Ran(miron, tasks, tmp_path / "other", "--until=ci<=0.09", "--seed=1")
+    assert set(other.samples("large")) != set(run.samples("large"))
+
+
+def test_until_a_composite_is_known(tasks: Path, whole: Path, tmp_path: Path, miron) -> None:
+    run = Ran(miron, tasks, tmp_path / "out", "--until=both:ci<=0.12")
+    large, small = (run.results["tasks"][f"own/{name}"] for name in ("large", "small"))
+    assert small["n"] == 30
+    assert 100 <= large["n"] < 400
+    check_part_of(run, whole)
+
+
+def test_until_a_winner_is_decided(tasks: Path, whole: Path, tmp_path: Path, miron) -> None:
+    """A run against itself: every difference is 0, so nothing is decided before the last example, and nobody wins."""
+    run = Ran(miron, tasks, tmp_path / "same", "--until=own/small:decided", f"--against={whole}")
+    assert run.results["tasks"]["own/small"]["n"] == 30
+    # Against a run that was always wrong, and one that was always right: soon decided.
+    for value in (0.0, 1.0):
+        other = tmp_path / f"all_{value:g}"
+        (other / "samples" / "own").mkdir(parents=True)
+        (other / "results.json").write_bytes((whole / "results.json").read_bytes())
+        for task in ("large", "small"):
+            samples = whole_samples(whole, task).values()
+            lines = (json.dumps({**own, "metrics": {**own["metrics"], "accuracy": value}}) for own in samples)
+            (other / "samples" / "own" / f"{task}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+        run = Ran(miron, tasks, tmp_path / f"out_{value:g}", "--until=own/large:decided", f"--against={other}")
+        assert run.results["tasks"]["own/large"]["n"] == 100, "the first round"
+        verdict = "better" if not value else "worse"
+        assert f"own/large: {verdict} than {other} on this set, after 100 of its 400 examples" in run.ran.out
+
+
+def test_a_composite_says_who_won(tasks: Path, whole: Path, tmp_path: Path, miron) -> None:
+    """Against a run that was always wrong on the large task; the small one is the same."""
+    other = shutil.copytree(whole, tmp_path / "other")
+    samples = whole_samples(whole, "large").values()
+    lines = (json.dumps({**own, "metrics": {**own["metrics"], "accuracy": 0.0}}) for own in samples)
+    (other / "samples" / "own" / "large.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    run = Ran(miron, tasks, tmp_path / "out", "--until=both:decided", f"--against={other}")
+    decided = run.results["decided"]
+    assert (decided["composite"], decided["winner"]) == ("both", 1)
+    # Half of the large task's accuracy, rescaled by 1 / (1 - .5).
+    assert decided["difference"] == pytest.approx(run.results["tasks"]["own/large"]["metrics"]["accuracy"]["value"])
+    assert 0 < decided["half_width"] <= decided["difference"]
+    assert f"both: better than {other} on this set: +" in run.ran.out
+    same = Ran(miron, tasks, tmp_path / "same", "--until=both:decided", f"--against={whole}")
+    assert (same.results["decided"]["winner"], same.results["tasks"]["own/large"]["n"]) == (0, 400)
+
+
+def test_tasks_that_run_whole_run_once_beside_sampled_ones(tasks: Path, tmp_path: Path, miron) -> None:
+    """MIRON's items and a text are scored in the first round alone, however many there are."""
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("the sun is hot and cold rain falls")
+    flags = ["--until=own/large:ci<=0.08", "--tasks=own,miron-gen,text", f"--data_dir=text={tmp_path / 'texts'}"]
+    run = Ran(miron, tasks, tmp_path / "out", *flags, "--items_per_category=3")
+    found = run.results["tasks"]
+    assert found["own/large"]["n"] > 150, "several rounds"
+    assert (found["miron-gen/en"]["n"], found["text/a"]["n"]) == (12, 1)
+    assert "sampled" not in found["miron-gen/en"]
+
+
+def test_a_budget_is_kept_and_a_larger_one_contains_it(tasks: Path, whole: Path, tmp_path: Path, miron) -> None:
+    chosen = []
+    for budget in (1000, 3000):
+        run = Ran(miron, tasks, tmp_path / f"{budget}", f"--budget={budget}", f"--against={whole}")
+        assert 0.6 * budget < run.results["speed"]["unique_tokens"] < 1.25 * budget
+        check_part_of(run, whole)
+        chosen.append({task: set(run.samples(task)) for task in ("large", "small")})
+        assert run.results["tasks"]["own/large"]["sampled"]["how"] == f"--budget={budget}"
+    for task in ("large", "small"):
+        assert chosen[0][task] <= chosen[1][task]
+    assert len(chosen[0]["large"]) < len(chosen[1]["large"])
+
+
+def test_a_task_that_cannot_be_sampled_runs_whole(tasks: Path, tmp_path: Path, miron) -> None:
+    (tmp_path / "tasks").mkdir()
+    rows = [{"q": f"{word} is", "a": word} for word in WORDS]
+    (tmp_path / "tasks" / "t.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    yaml = "task: said\nkind: generation\ndata: t.jsonl\nquestion: q\nanswer: a\nnum_fewshot: 1\n"
+    (tmp_path / "tasks" / "t.yaml").write_text(yaml)
+    run = Ran(miron, tmp_path / "tasks", tmp_path / "out", "--budget=10")
+    assert run.results["tasks"]["own/said"]["n"] == 10
+    assert "sampled" not in run.results["tasks"]["own/said"]
+
+
+@pytest.mark.parametrize("text", ["", "ci<0.1", "ci<=2", "ci<=0", "known", "CORE:", "ci<=0.1 of CORE"])
+def test_until_is_one_of_two_rules(text: str) -> None:
+    with pytest.raises(InputError, match=r"is not understood: expected ci<=0\.01"):
+        parse_until(text)
+    assert parse_until("core: CORE: ci <= .5e-1")[:2] == ("core: CORE", 0.05)
+    assert parse_until("decided")[:2] == ("", None)
+
+
+def test_flags_that_do_not_go_together(tasks: Path, whole: Path, tmp_path: Path, miron) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "samples" / "own").mkdir(parents=True)
+    (other / "results.json").write_bytes((whole / "results.json").read_bytes())
+    nan, rules = tmp_path / "nan", tmp_path / "rules"
+    for folder in (nan, rules):
+        shutil.copytree(whole, folder)
+    path = nan / "samples" / "own" / "small.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[3]["metrics"]["accuracy"] = None
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    text = (rules / "results.json").read_text()
+    (rules / "results.json").write_text(text.replace('"num_fewshot": 2', '"num_fewshot": 3'))
+    for task in ("large", "small"):
+        samples = whole_samples(whole, task).values()
+        lines = (json.dumps({**own, "prompt_sha256": "0" * 16}) for own in samples)
+        (other / "samples" / "own" / f"{task}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    for flags, sentence in (
+        (["--until=known"], "--until='known' is not understood"),
+        (["--until=decided"], "--until=decided wants the run to compare with: add --against=RUN"),
+        (["--until=ci<=0.1", "--budget=100"], "--until and --budget both say"),
+        (["--budget=0"], "--budget is 0, expected more than 0"),
+        (["--until=CORE:ci<=0.1"], "CORE is no task of this run whose examples may be chosen, nor a "
+         "composite: expected one of own/large, own/small, both"),
+        (["--until=decided", f"--against={other}"], "its run asked own/large otherwise"),
+        (["--until=own/small:decided", f"--against={nan}"], "has no score for example 3 of own/small"),
+        (["--until=decided", f"--against={rules}"], "by another rule num_fewshot: 3 instead of 2"),
+        (["--until=both:ci<=0.1", "--tasks=own/large"], "both wants tasks that are not in this run"),
+    ):  # fmt: skip
+        run = Ran(miron, tasks, tmp_path / "out", *flags)
+        assert (run.ran.status, run.ran.err.splitlines()[-1].startswith("miron-jax: ")) == (2, True), run.ran.err
+        assert sentence in run.ran.err, run.ran.err

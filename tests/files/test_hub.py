@@ -1,0 +1,252 @@
+"""Revisions of the hub's repositories, against a cache on disk: which commit is asked for, and which was read."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from miron_jax.errors import InputError
+from miron_jax.files.hub import Repository, commit_of, fetch_data_set, parse_name, revision_of
+from miron_jax.tasks import miron
+from miron_jax.tasks.eval_uation import suite as eval_uation
+from miron_jax.tasks.mera import suite as mera
+from tests.support.mera_records import write_mera
+from tests.support.tiny_model import make_model, write_core_data
+
+pytestmark = pytest.mark.slow
+
+OLD, NEW, TOKENIZER = "0" * 39 + "a", "0" * 39 + "b", "0" * 39 + "c"
+
+
+def test_names_are_taken_apart() -> None:
+    assert parse_name("owner/name") == Repository("owner/name", None)
+    assert parse_name("name@v1.0") == Repository("name", "v1.0")
+    assert parse_name(f"owner/name@{OLD}") == Repository("owner/name", OLD)
+    assert parse_name("owner/name@refs/pr/3") == Repository("owner/name", "refs/pr/3")
+    for wrong in ("a/b/c", "owner/name@", "@x", "a b", "/x@y", "owner/name@a b"):
+        assert parse_name(wrong) is None, wrong
+    assert revision_of(Path("@abc")) == "abc"
+    assert (revision_of(Path("x@abc")), revision_of(None), revision_of(Path("@"))) == (None, None, None)
+
+
+def test_commits_are_read_from_where_the_hubs_client_keeps_them(tmp_path: Path) -> None:
+    assert commit_of(tmp_path / "models--a--b" / "snapshots" / OLD / "config.json") == OLD
+    assert commit_of(tmp_path / "snapshots" / "mine" / "config.json") is None
+    metadata = tmp_path / "data" / ".cache" / "huggingface" / "download" / "x" / "test.jsonl.metadata"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text(f"{NEW}\netag\n1700000000.0\n")
+    assert commit_of(tmp_path / "data" / "x" / "test.jsonl") == NEW
+    assert commit_of(tmp_path / "data" / "x" / "other.jsonl") is None
+    metadata.write_bytes(b"\xff\xfe")
+    assert commit_of(tmp_path / "data" / "x" / "test.jsonl") is None
+
+
+def in_cache(cache: Path, kind: str, name: str, commit: str, files: Path, **refs: str) -> None:
+    """As huggingface_hub lays a repository out."""
+    home = cache / f"{kind}s--{name.replace('/', '--')}"
+    shutil.copytree(files, home / "snapshots" / commit)
+    (home / "refs").mkdir(exist_ok=True)
+    for ref, of in refs.items():
+        (home / "refs" / ref).write_text(of)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    for seed, commit in ((1, OLD), (2, NEW)):
+        in_cache(tmp_path / "hub", "model", "me/tiny", commit, make_model(tmp_path / f"m{seed}", seed=seed), main=NEW)
+    (tmp_path / "hub" / "models--me--tiny" / "refs" / "v1").write_text(OLD)
+    in_cache(tmp_path / "hub", "model", "me/words", TOKENIZER, tmp_path / "m1", main=TOKENIZER)
+    return tmp_path / "hub"
+
+
+def test_a_run_names_the_commits_that_it_read(cache: Path, tmp_path: Path) -> None:
+    data = write_core_data(tmp_path / "data")
+    environment = {**os.environ, "HF_HUB_CACHE": str(cache), "HF_HUB_OFFLINE": "1", "JAX_PLATFORMS": "cpu"}
+
+    def run(*flags: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "miron_jax", "eval", "--tasks=core/copa", f"--data_dir={data}", "--limit=2"]
+        command += ["--allow_changed_data", f"--output={tmp_path / 'out'}", *flags]
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return done.returncode, done.stderr
+
+    weights = []
+    for model, commit in (("me/tiny", NEW), ("me/tiny@v1", OLD), (f"me/tiny@{OLD}", OLD)):
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        status, errors = run(f"--model={model}", "--tokenizer=me/words@main")
+        assert status == 0, errors
+        checkpoint = json.loads((tmp_path / "out" / "results.json").read_text())["checkpoint"]
+        assert checkpoint["commits"] == {"model": commit, "tokenizer": TOKENIZER}
+        weights.append(checkpoint["weights"])
+    assert weights[0] != weights[1] == weights[2]
+    shutil.rmtree(tmp_path / "out")
+    for flags in (("--model=me/tiny@v9",), ("--model=me/tiny", "--tokenizer=me/words@v9")):
+        status, errors = run(*flags)
+        assert status == 2, errors
+        assert f"{flags[-1]}: " in errors
+        assert errors.count("miron-jax: ") == 1
+        assert not (tmp_path / "out" / "results.json").exists()
+
+
+def test_data_sets_take_a_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requested: list[tuple[str, str | None]] = []
+
+    def snapshot(hub: str, repo_type: str, revision: str, local_dir: Path, allow_patterns: list[str]) -> None:
+        requested.append((hub, revision))
+        write_mera(local_dir, "v1.2", num_tests=3)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
+    monkeypatch.setenv("MIRON_JAX_DATA", str(tmp_path / "cache"))
+    with pytest.raises(InputError, match="no MIRON data there"):
+        miron.locate(Path("@v2"), False)
+    for _ in range(2):
+        assert miron.locate(Path("@v2")) == tmp_path / "cache" / "miron@v2"
+        assert miron.locate(None) == tmp_path / "cache" / "miron"
+        folder = mera.V12.locate(Path(f"@{OLD}"), True)
+        assert folder.is_relative_to(tmp_path / "cache" / f"mera-v1.2@{OLD}")
+        assert mera.V12.locate(Path(f"@{OLD}"), False) == folder
+    once = [(miron.HUB_ID, "v2"), (miron.HUB_ID, None), (mera.HUB["v1.2"], OLD)]
+    assert requested == once
+    with pytest.raises(InputError, match="nine repositories"):
+        eval_uation.locate(Path("@v1"))
+
+
+def test_a_data_set_that_another_run_fetches_at_once_serves_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder that is there first stays."""
+    import huggingface_hub
+
+    folder = tmp_path / "suite"
+
+    def download(*_: object, local_dir: Path, **__: object) -> None:
+        for other in (local_dir, folder):
+            other.mkdir(parents=True)
+            (other / "rows.jsonl").write_text(other.name)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    fetch_data_set(Repository("a/b", None), folder, ["*.jsonl"], "suite")
+    assert (folder / "rows.jsonl").read_text() == "suite"
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def write_miron_cache(folder: Path, monkeypatch: pytest.MonkeyPatch, *files: str) -> None:
+    """A cache of the hub's client that holds these files of MIRON; the data cache beside it is empty."""
+    (folder / "files").mkdir()
+    for name in files:
+        (folder / "files" / name).write_text(f"{name} of the client's cache")
+    in_cache(folder / "hub", "dataset", miron.HUB_ID, OLD, folder / "files", main=OLD)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder / "hub"))
+    monkeypatch.setenv("MIRON_JAX_DATA", str(folder / "data"))
+
+
+def test_files_in_the_cache_of_the_hubs_client_serve_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data cache gets a copy with its commit, so that it outlives the client's cache."""
+    write_miron_cache(tmp_path, monkeypatch, *miron.FILES.values())
+    with pytest.raises(InputError, match="miron data are neither in"):
+        miron.locate(Path("@v9"))
+    for _ in range(2):
+        folder = miron.locate(None)
+        assert folder == tmp_path / "data" / "miron"
+        for name in miron.FILES.values():
+            assert (folder / name).read_text() == f"{name} of the client's cache"
+            assert not (folder / name).is_symlink()
+            assert commit_of(folder / name) == OLD
+        shutil.rmtree(tmp_path / "hub", ignore_errors=True)
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["miron"]
+
+
+def test_half_a_data_set_in_the_cache_of_the_hubs_client_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_miron_cache(tmp_path, monkeypatch, "miron_en.parquet")
+    with pytest.raises(InputError, match="miron data are neither in"):
+        miron.locate(None)
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+@pytest.mark.parametrize("keeps_metadata", [True, False])
+def test_a_lost_file_is_fetched_again_at_the_commit_of_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps_metadata: bool
+) -> None:
+    """Files that are there stay as they are; without a network the error names the lost file."""
+    requested: list[str | None] = []
+
+    def snapshot(hub: str, repo_type: str, revision: str | None, local_dir: Path, allow_patterns: list[str]) -> None:
+        requested.append(revision)
+        for name in ("a/rows.jsonl", "b.jsonl"):
+            path = local_dir / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"fetch {len(requested)}")
+            if keeps_metadata:
+                metadata = local_dir / ".cache" / "huggingface" / "download" / f"{name}.metadata"
+                metadata.parent.mkdir(parents=True, exist_ok=True)
+                metadata.write_text(f"{NEW}\netag\n1700000000.0\n")
+
+    folder = tmp_path / "suite"
+
+    def fetch() -> None:
+        fetch_data_set(Repository("a/b", "v1"), folder, ["*.jsonl"], "suite")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("huggingface_hub.snapshot_download", snapshot)
+        fetch()
+        fetch()
+        shutil.rmtree(folder / "a")
+        fetch()
+        fetch()
+    assert requested == ["v1", NEW if keeps_metadata else "v1"]
+    assert [(folder / name).read_text() for name in ("a/rows.jsonl", "b.jsonl")] == ["fetch 2", "fetch 1"]
+    (folder / "b.jsonl").unlink()
+    with pytest.raises(
+        InputError, match=r"suite data: b\.jsonl is neither in .*suite nor .* pass --data_dir=suite=FOLDER"
+    ):
+        fetch()  # HF_HUB_OFFLINE
+
+
+KILLED = """
+import os, signal, sys
+import huggingface_hub
+from pathlib import Path
+from miron_jax.files.hub import Repository, fetch_data_set
+
+def download(*_, local_dir, **__):
+    local_dir.mkdir()
+    (local_dir / "rows.jsonl").write_text("half")
+    if sys.argv[2] == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    print("downloads", flush=True)
+    sys.stdin.read()
+
+huggingface_hub.snapshot_download = download
+fetch_data_set(Repository("a/b", None), Path(sys.argv[1]), ["*.jsonl"], "suite")
+"""
+
+
+def test_only_the_temporary_folder_of_a_killed_fetch_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fetch that is still alive keeps its folder and ends well."""
+    folder = tmp_path / "suite"
+    command = [sys.executable, "-c", KILLED, str(folder)]
+    subprocess.run([*command, "dies"], check=False)
+    assert len(list(tmp_path.glob(".fetch-*"))) == 1
+    with subprocess.Popen([*command, "lives"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as alive:
+        assert alive.stdout is not None
+        assert alive.stdout.readline() == "downloads\n"
+        assert len(list(tmp_path.glob(".fetch-*"))) == 1
+
+        def download(*_: object, local_dir: Path, **__: object) -> None:
+            local_dir.mkdir()
+            (local_dir / "rows.jsonl").write_text("whole")
+
+        monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+        fetch_data_set(Repository("a/b", None), folder, ["*.jsonl"], "suite")
+        assert len(list(tmp_path.glob(".fetch-*"))) == 1
+        alive.communicate()
+    assert alive.returncode == 0
+    assert (folder / "rows.jsonl").read_text() == "whole"
+    assert list(tmp_path.iterdir()) == [folder]

@@ -1,0 +1,143 @@
+"""JSON and YAML of any bytes: a value or one reason, in little time."""
+
+import json
+import random
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from miron_jax.errors import InputError
+from miron_jax.files.readers import MOST_YAML_BYTES, parse_json, parse_yaml, shown
+from miron_jax.tasks.gauntlet.yaml_files import read_suite
+
+pytestmark = pytest.mark.newest
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[" * 10**6,
+        b'{"a":' * 10**6,
+        b"\xff",
+        b"[1",
+        b"9" * 5000,
+        b"\x00",
+        b'"\xed\xa0\x80"',
+        b"nul",
+        b"\xef\xbb\xbf",
+    ],
+)
+def test_bytes_that_are_no_json_have_a_reason(content: bytes):
+    with pytest.raises(ValueError, match=r".+"):
+        parse_json(content)
+
+
+YAML: list[tuple[bytes, Any]] = [
+    (b"", None),
+    (b"a: 1\nb: [true, null, 0.25, -3]", {"a": 1, "b": [True, None, 0.25, -3]}),
+    (b"a: 2020-01-01", {"a": "2020-01-01"}),  # dates, other bases and sexagesimals are texts
+    (b"a: [0x1F, 010, 1:20:30, 1_000, yes]", {"a": ["0x1F", "010", "1:20:30", "1_000", "yes"]}),
+    (b"a: &x {b: 1}\nc: *x", {"a": {"b": 1}, "c": {"b": 1}}),
+    (b"<<: {a: 1}", {"<<": {"a": 1}}),  # no merging
+    (b"a: '1'\nb: \"\\u00e9\"", {"a": "1", "b": "\u00e9"}),
+]
+
+
+@pytest.mark.parametrize(("content", "value"), YAML)
+def test_yaml_has_jsons_values(content: bytes, value: Any):
+    assert parse_yaml(content) == value
+
+
+def doubled(first: bytes, line: str) -> bytes:
+    """Each line nine times the one before it."""
+    names = "abcdefghijklm"
+    below = pairwise(names)
+    return first + "".join(line % (own, own, ",".join([f"*{other}"] * 9)) for other, own in below).encode()
+
+
+BOMBS = {
+    "aliases": doubled(b"a: &a [x,x,x,x,x,x,x,x,x]\n", "%s: &%s [%s]\n"),
+    "merge keys": doubled(b"a: &a {k: 1}\n", "%s: &%s {<<: [%s]}\n"),
+    "itself": b"&a [*a]",
+    "depth": b"[" * 100_000,
+    "blocks": b"".join(b" " * n + b"a:\n" for n in range(600)),
+    "size": b"a: " + b"x" * MOST_YAML_BYTES,
+    "a number": b"a: !!int " + b"1:" * 50_000 + b"1",
+    "code": b"!!python/object/apply:os.system [ls]",
+    "a list as a key": b"? [1]\n: 2",
+    "a date": b"!!timestamp 2020-99-99",
+    "no text": b"\xff\xfe",
+    "a control character": b"a: \x00",
+    "two documents": b"a: 1\n---\nb: 2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_yaml_that_grows_or_is_none_has_a_reason(name: str, tmp_path: Path):
+    start = time.monotonic()
+    path = tmp_path / "tasks.yaml"
+    path.write_bytes(BOMBS[name])
+    with pytest.raises(InputError) as error:
+        read_suite(path, None)
+    assert time.monotonic() - start < 5
+    assert len(str(error.value)) < 400
+    assert "\n" not in str(error.value)
+
+
+def test_a_value_in_a_message_is_short():
+    value: Any = ["x" * 10**6]
+    for _ in range(60):
+        value = [value] * 9
+    assert len(shown(value)) < 2000
+    assert shown("a") == "'a'"
+
+
+def test_damaged_task_lists_are_one_sentence(tmp_path: Path):
+    """Every value of a good list replaced by what yaml may hold."""
+    entry = {
+        "label": "a", "dataset_uri": "eval/local_data/a.jsonl", "num_fewshot": [0, 5], "icl_task_type": "multiple_choice",
+        "continuation_delimiter": " ", "has_categories": True, "metric_names": ["Accuracy"],
+    }  # fmt: skip
+    benchmark = {"name": "a", "num_fewshot": 5, "random_baseline": 0.25}
+    average = {"weighting": "EQUAL", "categories": [{"name": "c", "benchmarks": [benchmark]}], "averages": {"d": ["c"]}}
+    others: list[Any] = [
+        None,
+        True,
+        -1,
+        1.5,
+        10**17,
+        "",
+        "x",
+        [],
+        [[]],
+        {},
+        {"a": []},
+        ["a", 1],
+        {"1": {"2": 3}},
+        [None],
+    ]
+    tasks, averages = tmp_path / "tasks.yaml", tmp_path / "averages.yaml"
+    rng, refused = random.Random(5), 0
+
+    def damaged(value: Any, depth: int = 0) -> Any:
+        if depth and rng.random() < 0.12:
+            return rng.choice(others)
+        if isinstance(value, dict):
+            return {
+                key if rng.random() < 0.97 else rng.choice(["x", 1, None]): damaged(own, depth + 1)
+                for key, own in value.items()
+            }
+        return [damaged(own, depth + 1) for own in value] if isinstance(value, list) else value
+
+    for _ in range(400):
+        tasks.write_text(json.dumps(damaged({"icl_tasks": [entry]})))  # JSON is YAML
+        averages.write_text(json.dumps(damaged({"eval_gauntlet": average})))
+        try:
+            read_suite(tasks, averages)
+        except InputError:
+            refused += 1
+    assert 100 < refused < 400

@@ -1,0 +1,147 @@
+"""An output folder that is an object store's, a disk that is full: whole objects, one sentence, nothing lost."""
+
+import errno
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from miron_jax.config import RunConfig
+from miron_jax.errors import InputError
+from miron_jax.files.store import Store
+from miron_jax.inputs import find_inputs
+from miron_jax.model.training_run import Checkpoint
+from miron_jax.report.output import check_output, stored_results, write_curves, write_results, write_top
+from miron_jax.run import evaluate_checkpoints
+from miron_jax.runtime.progress import Lines
+from tests.conftest import REPOSITORY
+from tests.evaluation.test_journal import WRITES_AT_ONCE, done, environment, parts_in, same_results
+from tests.support.tiny_model import make_model, write_core_data
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def only_puts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store as object stores are: no rename, no append."""
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise NotImplementedError("an object store has no rename")
+
+    for name in ("mv", "rename", "move", "mv_file"):
+        monkeypatch.setattr(MemoryFileSystem, name, refused, raising=False)
+    opened = MemoryFileSystem._open
+
+    def without_append(self: Any, path: str, mode: str = "rb", **options: Any) -> Any:
+        assert mode in ("rb", "wb"), mode
+        return opened(self, path, mode, **options)
+
+    monkeypatch.setattr(MemoryFileSystem, "_open", without_append)
+
+
+@pytest.mark.usefixtures("only_puts")
+def test_results_samples_and_journal_go_to_an_object_store(tmp_path: Path) -> None:
+    """A training run of two steps, then again: the second run finds scores and texts there, and the same results."""
+    for step in (1, 2):
+        make_model(tmp_path / "run" / str(step), seed=step)
+    data, output = write_core_data(tmp_path / "data"), f"memory://scores/{time.time_ns()}"
+    config = RunConfig(
+        str(tmp_path / "run"), ("core/copa", "miron-gen/en"), data_dir=(("", str(data)),), output=output,
+        allow_changed_data=True, items_per_category=2,
+    )  # fmt: skip
+    lines: list[str] = []
+
+    def run() -> dict[int, dict[str, Any]]:
+        store, inputs, results = check_output(config), find_inputs(config), {}
+        for step, outcome in evaluate_checkpoints(config, inputs, Lines(lines.append), store=store):
+            assert step is not None
+            results[step] = write_results(config, outcome, 1.0, step)
+        write_top(config, results, 1.0)
+        write_curves(config, results)
+        return results
+
+    first = run()
+    store = Store(output)
+    assert store.names() == ["curves.svg", "journal", "results.json", "samples", "step_1", "step_2"]
+    top = json.loads(store.get("results.json"))
+    assert list(top["steps"]) == ["1", "2"]
+    samples = store.get("samples/core/copa.jsonl").decode().splitlines()
+    assert len(samples) == top["tasks"]["core/copa"]["n"] == 14
+    assert not any("there already" in line for line in lines)
+    again = run()
+    assert sum("there already" in line for line in lines) == 2
+    for step in (1, 2):
+        same_results(again[step], first[step])
+        assert again[step]["speed"]["computed_tokens"] == 0
+    inputs = find_inputs(config)
+    fingerprint = first[2]["checkpoint"]["fingerprint"]
+    assert stored_results(config, Checkpoint(2, None, fingerprint), inputs) is not None
+    with pytest.raises(InputError, match="holds another run: its limit is None, now it is 3"):
+        check_output(RunConfig(**{**{name: getattr(config, name) for name in config.__slots__}, "limit": 3}))
+
+
+def test_an_unknown_kind_of_store_is_named() -> None:
+    with pytest.raises(InputError, match=r"--output=nosuch://x: .*name a local folder"):
+        check_output(RunConfig("demo", ("core",), output="nosuch://x"))
+
+
+FULL = """
+import errno, pathlib, sys
+import miron_jax.runtime.journal as journal
+journal.FLUSH_SECONDS = 0
+kind, left = sys.argv.pop(1), [int(sys.argv.pop(1))]
+write = pathlib.Path.write_bytes
+
+def until_full(path, data):
+    if kind in str(path):
+        left[0] -= 1
+        if left[0] < 0:
+            write(path, data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+    return write(path, data)
+
+pathlib.Path.write_bytes = until_full
+from miron_jax.cli import main
+main()
+"""
+
+
+def test_a_full_disk_gives_one_sentence_and_loses_nothing(tmp_path: Path) -> None:
+    model, data, output = make_model(tmp_path / "model"), write_core_data(tmp_path / "data"), tmp_path / "out"
+    flags = [f"--model={model}", f"--data_dir={data}", "--tasks=core", "--allow_changed_data", f"--output={output}"]
+    flags += ["--token_budget=64", "--compilation_cache="]
+    whole = [sys.executable, "-c", WRITES_AT_ONCE, "eval", *flags]
+
+    def full(kind: str, after: int) -> str:
+        command = [sys.executable, "-c", FULL, kind, str(after), "eval", *flags]
+        ended = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False, cwd=REPOSITORY)
+        assert ended.returncode == 2, ended.stderr[-2000:]
+        return ended.stderr.splitlines()[-1]
+
+    assert "No space left on device: check that it is there and may be used" in full("journal", 2)
+    assert len(parts_in(output)) == 2, "what was written stays"
+    assert [path.name for path in output.iterdir()] == ["journal"]
+    done(whole)
+    before = (output / "results.json").read_text()
+    samples = (output / "samples" / "core" / "copa.jsonl").read_text()
+    assert "No space left on device" in full("samples", 1)
+    assert (output / "results.json").read_text() == before
+    assert (output / "samples" / "core" / "copa.jsonl").read_text() == samples
+    assert sorted(path.name for path in output.iterdir()) == ["journal", "results.json", "samples"]
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(**_: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", read_only)
+    with pytest.raises(InputError, match=r"cannot be written to \(Read-only file system\): name another folder"):
+        check_output(RunConfig("demo", ("core",), output=str(tmp_path / "out")))
+    assert not (tmp_path / "out").exists()

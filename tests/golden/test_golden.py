@@ -1,0 +1,81 @@
+"""Every suite's results and samples on made-up data equal the files in tests/golden.
+
+After an intended difference run `python -m tests.golden.make`; the commit says which score moves and why.
+"""
+
+import json
+import math
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from miron_jax.files.readers import Json
+from tests.golden.make import FOLDER, GROUPS, make
+from tests.support.tolerances import DRIFT, METRIC, METRIC_RELATIVE
+
+MOST_LISTED = 12  # differences per file
+
+
+def differences(stored: Json, computed: Json, path: str = "") -> Iterator[str]:
+    """One sentence per difference of two JSON values."""
+    if isinstance(stored, dict) and isinstance(computed, dict):
+        for key in stored | computed:
+            if key not in stored or key not in computed:
+                yield f"{path}.{key}: {'only stored' if key in stored else 'only computed'}"
+            else:
+                yield from differences(stored[key], computed[key], f"{path}.{key}")
+    elif isinstance(stored, list) and isinstance(computed, list):
+        if len(stored) != len(computed):
+            yield f"{path}: stored {len(stored)} entries, computed {len(computed)}"
+        for i, (a, b) in enumerate(zip(stored, computed, strict=False)):
+            yield from differences(a, b, f"{path}[{i}]")
+    elif isinstance(stored, float) and isinstance(computed, float):
+        if not math.isclose(stored, computed, rel_tol=METRIC_RELATIVE, abs_tol=DRIFT if "drift" in path else METRIC):
+            yield f"{path}: stored {stored!r}, computed {computed!r}"
+    elif type(stored) is not type(computed) or stored != computed:
+        yield f"{path}: stored {stored!r:.200}, computed {computed!r:.200}"
+
+
+def test_differences_by_hand() -> None:
+    stored = {"a": [1, 2.0, None], "b": {"c": "x", "d": True}}
+    assert list(differences(stored, json.loads(json.dumps(stored)))) == []
+    assert list(differences(stored, {"a": [1, 2.0001, None], "b": {"c": "x", "d": True}})) == []
+    assert list(differences(stored, {"a": [1.0, 2.001], "b": {"c": "y", "d": 1}, "e": 0})) == [
+        ".a: stored 3 entries, computed 2",
+        ".a[0]: stored 1, computed 1.0",
+        ".a[1]: stored 2.0, computed 2.001",
+        ".b.c: stored 'x', computed 'y'",
+        ".b.d: stored True, computed 1",
+        ".e: only computed",
+    ]
+    assert list(differences({"drift": {"ci95": [-0.2766]}}, {"drift": {"ci95": [-0.2769]}})) == []
+    assert list(differences({"drift": {"ci95": [-0.27]}}, {"drift": {"ci95": [-0.3]}})) == [
+        ".drift.ci95[0]: stored -0.27, computed -0.3"
+    ]
+
+
+def test_every_suite_has_a_golden_file() -> None:
+    from miron_jax.tasks.registry import SUITES
+
+    names = {suite for _, suites in GROUPS.values() for suite in suites}
+    assert names == set(SUITES)
+    assert {path.name for path in FOLDER.glob("*.json")} == {f"{name}.json" for name in names} | {
+        f"{group}.run.json" for group in GROUPS
+    }
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_suites_score_what_they_scored(group: str, tmp_path: Path) -> None:
+    for tool, package in {"bwrap": "bubblewrap", "g++": "g++", "node": "Node.js"}.items():
+        if group == "programs" and shutil.which(tool) is None:
+            pytest.skip(f"needs {package} to run programs")
+    make(group, tmp_path)
+    lines: list[str] = []
+    for path in sorted(tmp_path.glob("*.json")):
+        stored, computed = (json.loads(file.read_text(encoding="utf-8")) for file in (FOLDER / path.name, path))
+        sentences = [f"{path.stem}{sentence}" for sentence in differences(stored, computed)]
+        lines += sentences[:MOST_LISTED]
+        lines += [f"{path.stem}: {len(sentences) - MOST_LISTED} more"] if len(sentences) > MOST_LISTED else []
+    assert not lines, "differs from tests/golden:\n" + "\n".join(lines)

@@ -1,0 +1,168 @@
+"""Metrics of one example, each number worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from miron_jax.definitions.rules import Rule
+from miron_jax.metrics.choices import (
+    CHOICE_METRICS,
+    EXP_MEAN,
+    FIRST,
+    LAST,
+    PROPORTIONS,
+    Tie,
+    bits_per_byte,
+    first_smallest,
+    mean_losses,
+    score_choices,
+    score_continuation,
+)
+
+pytestmark = pytest.mark.newest
+
+NAN = float("nan")
+
+
+def logprobs(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+def test_three_rules_choose_three_options():
+    # option   log p            sum   tokens  mean    bytes  sum / bytes
+    #   0      -3               -3      1     -3        1     -3
+    #   1      -1 -1 -1.5       -3.5    3     -1.1667   3     -1.1667
+    #   2      -2 -2 -2 -2      -8      4     -2       16     -0.5
+    spans = [logprobs(-3), logprobs(-1, -1, -1.5), logprobs(-2, -2, -2, -2)]
+    texts = ["a", "abc", "sixteen bytes ok"]
+    score = score_choices(spans, texts, gold=1)
+    assert (score.prediction, score.correct, score.tied, score.empty_span) == (1, True, False, False)
+    assert score.metrics["accuracy"] == 1
+    assert score.metrics["accuracy_sum"] == 0
+    assert score.metrics["accuracy_bytes"] == 0
+    assert score.metrics["bits_per_byte"] == pytest.approx(3.5 / math.log(2) / 3)
+    assert score_choices(spans, texts, gold=0).metrics["accuracy_sum"] == 1
+    assert score_choices(spans, texts, gold=2).metrics["accuracy_bytes"] == 1
+    soft = {"choice_logprob", "choice_prob_norm", "choice_logprob_norm", "choice_rank", "choice_margin"}
+    assert set(score.metrics) - PROPORTIONS == {"bits_per_byte", *soft}
+
+
+def test_soft_metrics():
+    # option   log p        sum    bytes  bits = -sum / ln 2 / bytes
+    #   0      -1 -1        -2      2      1.442695
+    #   1      -3           -3      1      4.328085
+    #   2      -0.5 -0.5    -1      4      0.360674
+    spans, texts = [logprobs(-1, -1), logprobs(-3), logprobs(-0.5, -0.5)], ["ab", "c", "four"]
+    found = score_choices(spans, texts, gold=0).metrics
+    share = math.exp(-2) / (math.exp(-1) + math.exp(-2) + math.exp(-3))
+    bits = [2 / math.log(2) / 2, 3 / math.log(2), 1 / math.log(2) / 4]
+    norm = math.exp(-bits[0]) / sum(math.exp(-b) for b in bits)
+    assert found["choice_logprob"] == pytest.approx(math.log(share))
+    assert found["choice_prob_norm"] == pytest.approx(norm)
+    assert found["choice_logprob_norm"] == pytest.approx(math.log(norm))
+    assert (found["choice_rank"], found["choice_margin"]) == (1, -1)
+    assert score_choices(spans, texts, gold=2).metrics["choice_margin"] == 1
+
+
+def test_soft_metrics_at_the_edges():
+    never, empty = logprobs(-math.inf), logprobs()
+    found = score_choices([logprobs(-1e5), logprobs(-2e5)], ["", "b"], gold=1).metrics
+    assert (found["choice_prob_norm"], found["choice_logprob_norm"]) == (0, pytest.approx(math.log(1e-30)))
+    assert (found["choice_logprob"], found["choice_margin"]) == (-1e5, -1e5)
+    impossible = score_choices([logprobs(-1), never], ["a", "b"], gold=1).metrics
+    assert (impossible["choice_rank"], impossible["choice_logprob"]) == (1, -math.inf)
+    assert math.isnan(score_choices([never, never], ["a", "b"], gold=1).metrics["choice_logprob"])
+    assert score_choices([empty, logprobs(-1)], ["a", "b"], gold=0).metrics["choice_margin"] == 1
+    equal = score_choices([logprobs(-1), logprobs(-1)], ["a", "b"], gold=1).metrics
+    assert (equal["choice_rank"], equal["choice_margin"]) == (0, 0)
+
+
+def test_bytes_are_utf8_bytes():
+    # "é" is two bytes: 4 ln 2 nats are 4 bits, over 2 bytes.
+    assert bits_per_byte(logprobs(-4 * math.log(2)), "é") == pytest.approx(2)
+
+
+def test_equal_options_tie_and_the_first_wins():
+    same = logprobs(-1, -0.7)
+    score = score_choices([logprobs(-2, -2), same, same], ["x", "y", "y"], gold=2)
+    assert (score.prediction, score.correct, score.tied) == (1, False, True)
+    assert score.metrics["accuracy_sum"] == score.metrics["accuracy_bytes"] == 0
+    assert not score_choices([same, logprobs(-9), logprobs(-9)], ["x", "y", "y"], gold=0).tied  # a tie among losers
+
+
+@pytest.mark.parametrize(
+    ("losses", "chosen"),
+    [
+        ([NAN, 1.0], 0),
+        ([1.0, NAN], 0),
+        ([2.0, NAN, 1.0], 2),
+        ([NAN, 1.0, 0.5], 0),
+        ([NAN, NAN], 0),
+        ([1.0, 1.0], 0),
+        ([math.inf, 5.0], 1),
+        ([math.inf, math.inf], 0),
+    ],
+)
+def test_nan_wins_in_first_place_and_loses_elsewhere(losses: list[float], chosen: int):
+    float32 = [np.float32(loss) for loss in losses]
+    assert first_smallest(float32) == chosen == float32.index(min(float32))
+
+
+def test_an_empty_span_is_nan_to_the_protocol_and_zero_to_the_sums():
+    assert np.isnan(mean_losses([logprobs()])[0])
+    last = score_choices([logprobs(-0.5), logprobs()], ["abcd", "abc"], gold=1)
+    assert (last.prediction, last.empty_span, last.tied) == (0, True, False)
+    assert last.metrics["accuracy_sum"] == 1  # a sum of nothing is 0, above -0.5
+    assert math.isnan(last.metrics["bits_per_byte"])  # the gold answer has no scored token: not 0 bits
+    first = score_choices([logprobs(), logprobs(-0.5)], ["abc", "abcd"], gold=1)
+    assert (first.prediction, first.correct) == (0, False)
+    assert first.metrics["bits_per_byte"] == pytest.approx(0.5 / math.log(2) / 4)
+
+
+@pytest.mark.parametrize(("tie", "chosen"), [(FIRST, 0), (LAST, 1)])
+def test_an_exact_tie_is_no_rounding_to_one(tie: Rule[Tie], chosen: int):
+    equal = score_choices([logprobs(-1), logprobs(-1), logprobs(-2)], ["a", "b", "c"], 0, EXP_MEAN, tie)
+    assert (equal.prediction, equal.tied, equal.rounded) == (chosen, True, False)
+    # exp(1e-9) and exp(2e-9) are both 1 in float32: the means alone would choose the first of these, whatever the rule.
+    near = score_choices([logprobs(-1e-9), logprobs(-2e-9), logprobs(-2)], ["a", "b", "c"], 0, EXP_MEAN, tie)
+    assert (near.prediction, near.tied, near.rounded) == (chosen, True, tie is LAST)
+
+
+def test_means_are_float32():
+    # In float32, 2**24 + 1 = 2**24: both means are equal and the first wins; in float64 the second would.
+    assert mean_losses([logprobs(-(2.0**24) - 1)])[0] == mean_losses([logprobs(-(2.0**24))])[0]
+    assert mean_losses([logprobs(-1)])[0].dtype == np.float32
+
+
+def test_nan_from_a_broken_model_is_never_a_zero():
+    score = score_choices([logprobs(NAN), logprobs(-1)], ["a", "b"], gold=1)
+    assert (score.prediction, score.correct) == (None, None)
+    assert all(math.isnan(value) for value in score.metrics.values())
+    text = score_continuation(logprobs(-1, NAN), np.array([0, 0]), "ab")
+    assert text.correct is None
+    assert all(math.isnan(value) for value in text.metrics.values())
+
+
+def test_minus_infinity_is_a_number():
+    score = score_choices([logprobs(-math.inf), logprobs(-1)], ["a", "b"], gold=1)
+    assert (score.prediction, score.metrics["accuracy"]) == (1, 1)
+    assert score_choices([logprobs(-math.inf), logprobs(-1)], ["a", "b"], gold=0).metrics["bits_per_byte"] == math.inf
+
+
+def test_continuation_is_right_when_all_ranks_are_zero():
+    right = score_continuation(logprobs(-math.log(2), -math.log(4)), np.array([0, 0]), "abc")
+    assert (right.prediction, right.correct) == (None, True)
+    assert right.metrics["accuracy"] == 1
+    assert right.metrics["bits_per_byte"] == pytest.approx(3 / 3)  # 1 + 2 bits over 3 bytes
+    wrong = score_continuation(logprobs(-0.1, -0.1), np.array([0, 1]), "abc")
+    assert (wrong.correct, wrong.metrics["accuracy"]) == (False, 0)
+    nothing = score_continuation(logprobs(), np.array([], np.int32), "abc")
+    assert nothing.correct is None
+    assert math.isnan(nothing.metrics["accuracy"])  # all() of nothing is true, and means nothing
+
+
+def test_metric_names_are_stated_once():
+    assert tuple(score_choices([logprobs(-1), logprobs(-2)], ["a", "b"], 0).metrics) == CHOICE_METRICS
+    assert tuple(score_choices([logprobs(NAN), logprobs(-2)], ["a", "b"], 0).metrics) == CHOICE_METRICS
+    assert tuple(score_continuation(logprobs(-1), np.array([0]), "a").metrics) == ("accuracy", "bits_per_byte")

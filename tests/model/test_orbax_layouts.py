@@ -1,0 +1,200 @@
+"""Every layout that Orbax writes is read; what is damaged or half-written is one sentence."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from orbax.checkpoint import v1 as ocp1
+
+from miron_jax.config import RunConfig
+from miron_jax.errors import InputError
+from miron_jax.inputs import find_inputs
+from miron_jax.model.orbax_reader import load_orbax
+from miron_jax.model.training_run import load_step, training_steps
+from miron_jax.run import evaluate_checkpoints
+from tests.conftest import REPOSITORY
+from tests.demo.test_demo import CONFIG, same_bits, weights
+from tests.support.training_runs import pure, save_apart, save_standard
+
+# As in test_demo: on a busy machine asyncio tells of Orbax's reads only while the next test runs.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.newest,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+def save_items(folder: Path, **items: Any) -> None:
+    with ocp.CheckpointManager(folder.parent, item_names=tuple(items)) as manager:
+        saved = {name: ocp.args.StandardSave(tree) for name, tree in items.items()}
+        manager.save(int(folder.name), args=ocp.args.Composite(**saved))
+        manager.wait_until_finished()
+
+
+OPTIMIZER = {"mu": np.ones((3, 4), np.float32), "count": np.int32(7)}
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "PyTreeCheckpointer": lambda folder: ocp.PyTreeCheckpointer().save(folder, pure()),
+    "StandardCheckpointer": lambda folder: save_standard(folder, pure()),
+    "CheckpointManager": lambda folder: save_items(folder, default=pure()),
+    "a composite with the optimizer's state": lambda folder: save_items(folder, opt=OPTIMIZER, params=pure()),
+    "one tree with the optimizer's state": lambda folder: save_standard(
+        folder, {"params": pure(), "opt_state": OPTIMIZER, "step": np.int32(3)}
+    ),
+    "params twice over, as Linen's variables in a train state": lambda folder: save_standard(
+        folder, {"params": {"params": pure()}, "opt_state": OPTIMIZER}
+    ),
+    "an nnx.State as it is": lambda folder: save_standard(folder, weights()),
+    "orbax v1": lambda folder: ocp1.save(str(folder), pure()),
+    "an array a folder (no OCDBT)": lambda folder: save_apart(folder, pure()),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_every_layout_that_orbax_writes_is_read(tmp_path: Path, writer: str) -> None:
+    WRITERS[writer](tmp_path / "7")
+    [(step, folder)] = training_steps(tmp_path)
+    assert step == 7
+    assert same_bits(load_step(folder, CONFIG, jnp.bfloat16), weights())
+
+
+def test_weights_that_stand_twice_are_refused_but_for_params(tmp_path: Path) -> None:
+    half = jax.tree.map(lambda x: x * 0.5, pure())
+    save_standard(tmp_path / "1", {"params": pure(), "ema": half})
+    assert same_bits(load_orbax(tmp_path / "1", CONFIG, jnp.bfloat16), weights())
+    save_standard(tmp_path / "2", {"slow": pure(), "ema": half})
+    with pytest.raises(
+        InputError, match="the weights in ema/, slow/, expected them once, or once below params; say with"
+    ):
+        load_orbax(tmp_path / "2", CONFIG, jnp.bfloat16)
+
+
+AVERAGED: dict[str, Callable[[Path, Any, Any], object]] = {
+    "ema": lambda folder, fast, slow: save_standard(folder, {"params": fast, "ema": slow}),
+    "train/ema/": lambda folder, fast, slow: save_standard(folder, {"train": {"params": fast, "ema": slow}}),
+    "ema/params": lambda folder, fast, slow: save_items(folder, params=fast, ema={"params": slow}),
+    "ema_params": lambda folder, fast, slow: save_items(folder, params=fast, ema_params=slow),
+}
+
+
+@pytest.mark.parametrize("key", AVERAGED)
+def test_params_key_says_which_weights_are_scored(tmp_path: Path, key: str) -> None:
+    """A key of the tree, a path in it, or an item beside the weights."""
+    AVERAGED[key](tmp_path / "7", jax.tree.map(lambda x: x * 0.5, pure()), pure())
+    assert same_bits(load_step(tmp_path / "7", CONFIG, jnp.bfloat16, params_key=key), weights())
+    with pytest.raises(
+        InputError, match=r"--params_key=average: .*7 holds nothing below it, expected a path in its tree of"
+    ):
+        load_orbax(tmp_path / "7", CONFIG, jnp.bfloat16, params_key="average")
+
+
+def test_params_key_is_for_orbax_alone(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(InputError, match="--params_key names the arrays of an Orbax checkpoint"):
+        load_step(tmp_path, CONFIG, jnp.bfloat16, params_key="ema")
+
+
+def test_weights_with_nan_are_named(tmp_path: Path) -> None:
+    tree = pure()
+    tree["layers"]["mlp"]["up"]["kernel_IO"] = tree["layers"]["mlp"]["up"]["kernel_IO"].at[1, 2, 3].set(jnp.inf)
+    save_standard(tmp_path / "7", tree)
+    with pytest.raises(InputError, match="7: the weights layers/mlp/up/kernel_IO hold NaN or infinity"):
+        load_step(tmp_path / "7", CONFIG, jnp.bfloat16)
+
+
+ON_FOUR_DEVICES = """
+import sys
+from pathlib import Path
+import jax, numpy as np
+import orbax.checkpoint as ocp
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from tests.demo.test_demo import weights
+
+assert len(jax.devices()) == 4
+mesh = Mesh(np.asarray(jax.devices()).reshape(2, 2), ("data", "model"))
+def spread(x):
+    spec = P("data", "model") if x.ndim == 2 and not (x.shape[0] % 2 or x.shape[1] % 2) else P()
+    return jax.device_put(x, NamedSharding(mesh, spec))
+tree = jax.tree.map(spread, nnx.to_pure_dict(weights()))
+with ocp.StandardCheckpointer() as saver:
+    saver.save(Path(sys.argv[1]), {"params": tree, "opt_state": {"mu": tree}})
+    saver.wait_until_finished()
+"""
+
+
+def test_a_checkpoint_of_another_topology(tmp_path: Path) -> None:
+    """Saved from four devices, over two axes of a mesh, read on one."""
+    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "4"}
+    command = [sys.executable, "-c", ON_FOUR_DEVICES, str(tmp_path / "7")]
+    repository = REPOSITORY
+    done = subprocess.run(command, cwd=repository, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert same_bits(load_step(tmp_path / "7", CONFIG, jnp.bfloat16), weights())
+
+
+def test_a_checkpoint_that_is_still_being_written_is_none(tmp_path: Path) -> None:
+    save_standard(tmp_path / "7", pure())
+    (tmp_path / "7").rename(tmp_path / "7.orbax-checkpoint-tmp-123")
+    assert training_steps(tmp_path) == []
+    config = RunConfig(str(tmp_path / "7.orbax-checkpoint-tmp-123"), ("miron-gen/en",))
+    with pytest.raises(InputError, match=r"config\.json: no such file"):
+        list(evaluate_checkpoints(config, find_inputs(config)))
+    with pytest.raises(InputError, match="tmp-123: is still being written, or was given up"):
+        load_orbax(tmp_path / "7.orbax-checkpoint-tmp-123", CONFIG, jnp.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("chunks", [1 << 32, 1 << 32]),
+        ("chunks", [10**30]),
+        ("chunks", [0, 0]),
+        ("chunks", "x"),
+        ("shape", [1 << 62]),
+        ("shape", [[1]]),
+        ("chunks", None),
+        ("dtype", "<f9"),
+        ("zarr_format", 99),
+    ],
+)
+def test_a_damaged_array_header_is_one_sentence(tmp_path: Path, field: str, value: Any) -> None:
+    """Chunks of 2**32 once made tensorstore abort the whole process."""
+    save_apart(tmp_path / "7", pure())
+    for path in (tmp_path / "7").glob("*/.zarray"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    with pytest.raises(InputError, match=r"save (it|the checkpoint) again|config\.json"):
+        load_orbax(tmp_path / "7", CONFIG, jnp.bfloat16)
+
+
+def test_damaged_metadata_is_one_sentence(tmp_path: Path) -> None:
+    """Values of Orbax's own records replaced by others."""
+    save_apart(tmp_path / "7", pure())
+    path, rng = tmp_path / "7" / "_METADATA", random.Random(3)
+    whole = path.read_text()
+    others: list[Any] = [None, True, -1, 10**30, "x", [], {}, [[]], {"a": 1}]
+
+    def damaged(value: Any, depth: int = 0) -> Any:
+        if depth and rng.random() < 0.05:
+            return rng.choice(others)
+        if isinstance(value, dict):
+            return {key: damaged(own, depth + 1) for key, own in value.items()}
+        return [damaged(own, depth + 1) for own in value] if isinstance(value, list) else value
+
+    refused = 0
+    for _ in range(40):
+        path.write_text(json.dumps(damaged(json.loads(whole))))
+        try:
+            load_orbax(tmp_path / "7", CONFIG, jnp.bfloat16)
+        except InputError:
+            refused += 1
+    assert refused > 10

@@ -1,0 +1,190 @@
+"""A model that a user's function makes, named by --model=module:function, and its checkpoints."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from flax import nnx
+
+from miron_jax.config import RunConfig
+from miron_jax.errors import InputError
+from miron_jax.inputs import find_inputs
+from miron_jax.model.checkpoints import Architecture, load
+from miron_jax.model.training_run import Checkpoint
+from miron_jax.run import evaluate, evaluate_checkpoints
+from miron_jax.runtime.devices import Placement
+from tests.support.own_models import WIDTH, of_nnx, recurrent, users_promotion
+from tests.support.tiny_model import make_tokenizer
+from tests.support.tolerances import CONTINUATION, MOVED
+from tests.support.training_runs import eval_command
+
+__all__ = ["users_promotion"]  # a fixture that every test here uses
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.newest,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+FACTORY = """
+import jax
+import miron_jax
+from tests.support.own_models import of_nnx, recurrent
+
+def make():
+    return of_nnx(tokenizer={tokenizer!r})
+
+def shapes():
+    return of_nnx(tokenizer={tokenizer!r}, params=jax.eval_shape(lambda: of_nnx().params))
+
+def linen():
+    return recurrent(tokenizer={tokenizer!r})
+
+def nothing():
+    return None
+
+def wants(width, depth=2):
+    return None
+
+def fails():
+    return len(3)
+
+def few():
+    return recurrent(tokenizer={tokenizer!r}, vocab_size=200)
+
+number = 3
+"""
+
+
+@pytest.fixture
+def factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module's name in the working directory."""
+    make_tokenizer(tmp_path / "tokenizer")
+    (tmp_path / "a_users_model.py").write_text(FACTORY.format(tokenizer=str(tmp_path / "tokenizer")))
+    (tmp_path / "with_missing_import.py").write_text("import not_installed_anywhere\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "a_users_model", raising=False)
+    importlib.invalidate_caches()
+    return "a_users_model"
+
+
+def config_of(model: str, **changes: Any) -> RunConfig:
+    return RunConfig(model, ("miron-gen/en",), **{"limit": 2, "items_per_category": 12, **changes})
+
+
+def logprobs(outcome: Any) -> list[float]:
+    return [example.metrics["logprob"] for example in outcome.tasks[0].examples if example]
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ("a_users_mode:make", "no module a_users_mode, neither in"),
+        ("a_users_model:made", "a_users_model.py has no function made"),
+        ("a_users_model:number", "has no function number"),
+        ("a_users_model:nothing", "nothing returns a NoneType, expected a miron_jax.OwnModel"),
+        ("a_users_model:wants", r"wants takes \(width, depth=2\), but it is called without arguments"),
+        ("with_missing_import:make", "with_missing_import imports not_installed_anywhere, which is not installed"),
+        ("a_users_model:shapes", "shapes without numbers: name them with --checkpoint"),
+        ("a_users_model:few", r"tokenizer has \d+ tokens, but the model's vocabulary has 200"),
+    ],
+)
+def test_a_factory_that_is_none(factory: str, named: str, words: str) -> None:
+    config = config_of(named)
+    with pytest.raises(InputError, match=words):
+        evaluate(config, find_inputs(config))
+
+
+def test_an_error_within_a_factory_is_its_own(factory: str) -> None:
+    config = config_of("a_users_model:fails")
+    with pytest.raises(
+        InputError, match=r"fails in a_users_model.py, line \d+ \(TypeError: object of type 'int' has no len"
+    ):
+        evaluate(config, find_inputs(config))
+
+
+def test_a_factory_is_scored_and_its_checkpoints_are(factory: str, tmp_path: Path) -> None:
+    """NNX states as they are and as pure dicts; the run's numbers are those of the weights."""
+    alone = evaluate(config_of(f"{factory}:make"), find_inputs(config_of(f"{factory}:make")))
+    assert len(logprobs(alone)) == 8
+    with ocp.StandardCheckpointer() as saver:
+        saver.save(tmp_path / "run" / "10", of_nnx(1).params)
+        saver.save(tmp_path / "run" / "20", {"params": nnx.to_pure_dict(of_nnx(0).params), "step": np.int32(20)})
+        saver.wait_until_finished()
+    config = config_of(f"{factory}:shapes", checkpoint=str(tmp_path / "run"))
+    found = dict(evaluate_checkpoints(config, find_inputs(config)))
+    assert list(found) == [10, 20]
+    assert logprobs(found[20]) == pytest.approx(logprobs(alone), abs=CONTINUATION)
+    assert logprobs(found[10]) != pytest.approx(logprobs(alone), abs=100 * MOVED)
+    assert [outcome.speed.programs > 0 for outcome in found.values()] == [True, False]
+
+
+@pytest.mark.parametrize("flag", ["param_map", "params_key"])
+def test_names_of_a_checkpoint_want_a_checkpoint(factory: str, flag: str) -> None:
+    config = config_of(f"{factory}:make", **{flag: "ema"})
+    with pytest.raises(
+        InputError, match=f"--{flag} says where an Orbax checkpoint holds the weights, expected --checkpoint"
+    ):
+        evaluate(config, find_inputs(config))
+
+
+def test_linen_variables_from_orbax(factory: str, tmp_path: Path) -> None:
+    params = recurrent().params
+    doubled = jax.tree.map(lambda x: 2 * x, params)
+    with ocp.StandardCheckpointer() as saver:
+        saver.save(tmp_path / "state", {"params": doubled, "opt_state": {"mu": params}})
+        saver.wait_until_finished()
+    config = config_of(f"{factory}:linen", checkpoint=str(tmp_path / "state"))
+    outcome = evaluate(config, find_inputs(config))
+    twin = recurrent(params=doubled)
+    asked = outcome.tasks[0]
+    first = next(i for i, example in enumerate(asked.examples) if example)  # type: ignore[union-attr]
+    assert np.isfinite(logprobs(outcome)).all()
+    assert twin.logits is not None
+    assert first == 0
+
+
+def test_a_checkpoint_of_another_model_is_refused(factory: str, tmp_path: Path) -> None:
+    with ocp.StandardCheckpointer() as saver:
+        saver.save(tmp_path / "other", {"params": {"tokens": {"embedding": np.zeros((3, 4), np.float32)}}})
+        saver.wait_until_finished()
+    config = config_of(f"{factory}:shapes", checkpoint=str(tmp_path / "other"))
+    with pytest.raises(InputError, match=r"lacks norm/scale, places/embedding.*check the model's sizes"):
+        evaluate(config, find_inputs(config))
+    with pytest.raises(InputError, match="no factory"):
+        evaluate(config_of("demo", checkpoint="x"), find_inputs(config))
+
+
+def test_a_run_whose_model_answers_nan_fails_and_keeps_its_scores(
+    factory: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a_nan_model.py").write_text(
+        "from tests.support.own_models import of_nnx, with_nan\n"
+        f"def make():\n    return with_nan(of_nnx(tokenizer={str(tmp_path / 'tokenizer')!r}), 46)\n"
+    )
+    importlib.invalidate_caches()
+    flags = ("--tasks=miron-gen/en", "--limit=3", "--items_per_category=12", "--compilation_cache=")
+    assert eval_command("--model=a_nan_model:make", f"--output={tmp_path}/out", *flags) == 1
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert "miron-gen/en: the model answers NaN to" in said
+    results = json.loads((tmp_path / "out" / "results.json").read_text())["tasks"]["miron-gen/en"]
+    lines = (tmp_path / "out" / "samples" / "miron-gen" / "en.jsonl").read_text().splitlines()
+    assert 0 < results["skipped"] < len(lines) == 12
+    assert f"to {results['skipped']} examples" in said
+    assert results["n"] == 12 - results["skipped"]
+    assert eval_command("--model=a_nan_model:make", f"--output={tmp_path}/out", *flags) == 1, "nor the second time"
+
+
+def test_a_factorys_weights_with_nan_are_named(factory: str) -> None:
+    own = of_nnx()
+    own.params["norm"]["scale"] = own.params["norm"]["scale"].replace(jnp.full(WIDTH, jnp.nan))
+    with pytest.raises(InputError, match="x:y: the weights norm/scale hold NaN"):
+        load(Architecture(own, own, None, ()), config_of("x:y"), Checkpoint(None, None), Placement.default())  # type: ignore[arg-type]

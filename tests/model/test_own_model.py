@@ -1,0 +1,200 @@
+"""Models of the user's own: Linen and NNX, both levels, against a loop over requests; what breaks its word is refused."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import miron_jax
+from miron_jax.engine.forward import Forward
+from miron_jax.engine.generate import Generator
+from miron_jax.engine.scores import score_request_batches
+from miron_jax.engine.self_check import TOLERANCE, SelfCheck
+from miron_jax.engine.text_requests import TextRequest
+from miron_jax.errors import InputError
+from miron_jax.model.costs import cost_model
+from miron_jax.model.own import OwnModel
+from miron_jax.model.own_probe import check_own_model
+from miron_jax.planning.request_batches import Totals
+from miron_jax.tokens.records import concatenate
+from miron_jax.tokens.tokenizers import load_tokenizer
+from tests.planning.test_plan import requests_of
+from tests.support.own_models import (
+    MODELS,
+    VOCAB,
+    Recurrent,
+    attending,
+    logits_of,
+    model_of,
+    of_nnx,
+    one_by_one,
+    recurrent,
+    some_requests,
+    users_promotion,
+    with_nan,
+)
+from tests.support.tiny_model import make_tokenizer
+from tests.support.tolerances import MOVED, ROUNDING, TOKEN
+
+__all__ = ["users_promotion"]  # a fixture that every test here uses
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.newest,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_scores_are_those_of_one_request_after_the_other(name: str) -> None:
+    own, requests = MODELS[name](), some_requests()
+    check, totals = SelfCheck(TOLERANCE["float32"]), Totals()
+    check_own_model(own, own.params, TOLERANCE["float32"])
+    forward = Forward(model_of(own), token_budget=300)
+    found = list(score_request_batches([requests, requests], forward, cost_model(own), totals, check))
+    for scores in found:
+        for score, expected in zip(scores, one_by_one(own, requests), strict=True):
+            np.testing.assert_allclose(score.logprob, expected, atol=TOKEN)
+    assert check.requests >= 8
+    assert totals.plain_tokens > totals.unique_tokens
+    if not own.is_forest:
+        assert max(totals.lengths) <= (own.num_positions or 1000)
+        assert totals.rows >= 5, "nothing but beginnings is shared"
+
+
+@pytest.mark.parametrize("places", [4, 16, 31])
+def test_many_continuations_of_one_context_fit_a_small_table_of_positions(places: int) -> None:
+    own, rng = recurrent(num_positions=places), np.random.default_rng(places)
+    stems = [rng.integers(1, VOCAB, n).tolist() for n in (1, places // 2, places - 1, places)]
+    items = [([*stem, token], len(stem)) for stem in stems for token in rng.permutation(VOCAB)[:40].tolist()]
+    items += [([*stems[0], *rng.integers(1, VOCAB, places - 1).tolist()], 1) for _ in range(20)]
+    requests = requests_of(items)
+    forward = Forward(model_of(own), token_budget=300)
+    [scores] = score_request_batches([requests], forward, cost_model(own), Totals(), SelfCheck(TOLERANCE["float32"]))
+    for score, expected in zip(scores, one_by_one(own, requests), strict=True):
+        np.testing.assert_allclose(score.logprob, expected, atol=TOKEN)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_texts_are_the_most_probable_tokens(name: str, tmp_path: Path) -> None:
+    own = MODELS[name]()
+    make_tokenizer(tmp_path)
+    tokenizer = load_tokenizer(str(tmp_path))
+    generator = Generator(model_of(own), tokenizer, slots=3)
+    rng = np.random.default_rng(0)
+    wanted = [
+        (tuple(rng.integers(1, 300, length).tolist()), most) for length, most in ((1, 9), (5, 20), (60, 11), (3, 1))
+    ]
+    found = generator.run([TextRequest(ids, most) for ids, most in wanted])
+    for (ids, most), text in zip(wanted, found, strict=True):
+        row = list(ids)
+        for token in text.token_ids:
+            padded = [*row, *[0] * (72 - len(row))]  # one program; that nothing looks ahead is tested apart
+            assert token == int(logits_of(own, padded[: own.num_positions])[len(row) - 1].argmax())
+            row.append(token)
+        assert (len(text.token_ids), text.ended) == (most, "length")
+
+
+BROKEN: dict[str, tuple[Callable[[], OwnModel], str]] = {
+    "looks ahead": (lambda: attending("future"), "tokens behind it, so no score could be trusted: it is no causal"),
+    "a plain causal mask": (lambda: attending("visibility"), "tokens that `visibility` hides.*visibility.attend"),
+    "arange": (lambda: attending("places"), "place in the row.*take positions from `positions`"),
+    "logits of the future": (
+        lambda: recurrent(logits=lambda params, ids: Recurrent().apply(params, ids[:, ::-1])[:, ::-1]),  # type: ignore[index]
+        "no causal model",
+    ),
+    "dropout": (lambda: recurrent(logits=with_dropout), "equal rows of a batch get different logits.*turn dropout off"),
+    "experts with a capacity": (
+        lambda: recurrent(logits=lambda params, ids: with_capacity(params, ids)),
+        "with the other rows, .*mixture of experts with a capacity limit",
+    ),
+}
+
+
+def with_dropout(params: Any, ids: jax.Array) -> jax.Array:
+    """A fixed key, so that the same batch gives the same logits."""
+    kept = jax.random.bernoulli(jax.random.key(0), 0.5, (*ids.shape, 1))
+    return jnp.where(kept, jnp.asarray(Recurrent().apply(params, ids)), 0.0)
+
+
+def with_capacity(params: Any, ids: jax.Array) -> jax.Array:
+    """An expert takes odd or even ids, and 20 tokens of a batch."""
+    logits = jnp.asarray(Recurrent().apply(params, ids))
+    wanted = ids % 2 == ids[:1, :1] % 2
+    taken = jnp.cumsum(wanted.reshape(-1)).reshape(ids.shape)
+    return jnp.where((wanted & (taken > 20))[..., None], 0.5 * logits, logits)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_model_that_breaks_its_word_is_refused_with_the_reason(name: str) -> None:
+    make, words = BROKEN[name]
+    own = make()
+    with pytest.raises(InputError, match=words):
+        check_own_model(own, own.params, TOLERANCE["float32"])
+
+
+def test_windows_that_are_not_declared_are_kept_too() -> None:
+    """Longer than the probe's rows: nothing else would see a window that is not."""
+    requests, expected = some_requests(), None
+    for windows in ((5, None), (None,), (7,), (None, 3, 5)):
+        own = of_nnx(windows=windows)
+        [scores] = score_request_batches(
+            [requests], Forward(model_of(own)), cost_model(own), Totals(), SelfCheck(TOLERANCE["float32"])
+        )
+        expected = one_by_one(of_nnx(), requests) if expected is None else expected
+        for score, one in zip(scores, expected, strict=True):
+            np.testing.assert_allclose(score.logprob, one, atol=TOKEN)
+    x = jax.random.normal(jax.random.key(0), (1, 32, 2, 4))
+    seen = miron_jax.Visibility.causal(1, 32)
+    for window in (4, jnp.int32(4)):
+        found = seen.attend(x, x, x, scale=1.0, window=window)
+        plain = miron_jax.Visibility(seen.subtree_end_BT, seen.position_BT).attend(x, x, x, scale=1.0, window=4)
+        np.testing.assert_allclose(found, plain, atol=ROUNDING)
+        assert float(jnp.abs(found - seen.attend(x, x, x, scale=1.0)).max()) > 10 * MOVED
+
+
+def test_shapes_that_do_not_fit_are_named() -> None:
+    for own, words in (
+        (
+            recurrent(vocab_size=300),
+            r"logits gives \[4, 16, 331\] for token ids of shape \[4, 16\], expected \[4, 16, 300\]",
+        ),
+        (attending(head=lambda params: params["head"]), r"weight of shape \[24, 331\], expected \[331, D\].*transpose"),
+        (attending(hidden=lambda params, *batch: batch[0]), r"hidden gives \[4, 16\].*expected \[4, 16, 'D'\]"),
+    ):
+        with pytest.raises(InputError, match=words):
+            check_own_model(own, own.params, TOLERANCE["float32"])
+
+
+@pytest.mark.parametrize("given", [{}, {"logits": len, "hidden": len}, {"hidden": len}, {"head": len, "logits": len}])
+def test_a_model_needs_logits_or_hidden_and_head(given: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="expected logits, or hidden and head"):
+        OwnModel(vocab_size=5, **given)
+
+
+def test_nothing_is_scored_twice() -> None:
+    """Equal requests of several parts, and requests that begin one another, take one row."""
+    own = recurrent()
+    items = [([1, 2, 3, 4], 1), ([1, 2, 3], 1), ([1, 2, 3, 5], 3), ([1, 2, 3, 4], 2)]
+    totals = Totals()
+    parts = [requests_of(items), concatenate([requests_of(items), requests_of(items)])]
+    list(score_request_batches(parts, Forward(model_of(own)), cost_model(own), totals, SelfCheck(TOLERANCE["float32"])))
+    assert totals.unique_tokens == 3  # 1 2 3; what follows is a target only
+
+
+def test_nan_stays_with_the_requests_that_have_it() -> None:
+    """In a row that many share it reaches them all, so those are asked once more, alone."""
+    own, requests = with_nan(of_nnx(), 330), some_requests()
+    items = [(ids.tolist(), start) for ids, start in requests]
+    requests = requests_of([*items, ([5, 330, 7, 8], 1), ([5, 330, 9], 2), ([5, 6, 7, 330], 1)])
+    forward = Forward(model_of(own), token_budget=300)
+    check = SelfCheck(TOLERANCE["float32"])
+    [scores] = score_request_batches([requests], forward, cost_model(own), Totals(), check)
+    for (ids, _), score, expected in zip(requests, scores, one_by_one(own, requests), strict=True):
+        np.testing.assert_allclose(score.logprob, expected, atol=TOKEN)
+        assert np.isnan(score.logprob).any() == (330 in ids[:-1].tolist())
+    lengths = set(forward.lengths)
+    assert len(lengths) <= 8

@@ -1,0 +1,183 @@
+"""Models of the user's own that carry a state: what is refused, and many devices."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from miron_jax.engine.forward import Forward
+from miron_jax.engine.generate import Generator
+from miron_jax.engine.model import Model
+from miron_jax.engine.scores import score_request_batches
+from miron_jax.engine.self_check import TOLERANCE, SelfCheck
+from miron_jax.engine.text_requests import TextRequest
+from miron_jax.errors import InputError
+from miron_jax.model.costs import cost_model
+from miron_jax.model.own import OwnModel
+from miron_jax.model.own_probe import check_own_model
+from miron_jax.planning.request_batches import Totals
+from miron_jax.runtime.devices import Placement
+from miron_jax.tokens.tokenizers import load_tokenizer
+from tests.engine.test_sharding import in_process, placement_of
+from tests.planning.test_plan import requests_of
+from tests.support.own_models import VOCAB, WIDTH, Cell, recurrent, some_requests, stateful, users_promotion, with_cache
+from tests.support.tiny_model import make_model
+from tests.support.tolerances import TOKEN
+
+pytestmark = pytest.mark.slow
+
+__all__ = ["users_promotion"]  # a fixture that every test here uses
+PLACES = ("pmap 2", "pmap 3", "data=4")
+
+
+def placed(own: OwnModel, placement: Placement) -> Model:
+    params = jax.tree.map(placement.share, own.params)
+    return Model(own, own, params, placement)
+
+
+def answers(model: Model, tokenizer: Any) -> tuple[np.ndarray, list[Any]]:
+    """Log-probabilities of some requests, and greedy texts after some prompts."""
+    forward = Forward(model, token_budget=200)
+    check = SelfCheck(TOLERANCE["float32"])
+    [scores] = score_request_batches([some_requests()], forward, cost_model(model.config), Totals(), check)
+    rng = np.random.default_rng(1)
+    stem = tuple(rng.integers(1, 300, 40).tolist())
+    prompts = [stem[:1], stem[:20], stem, (*stem[:20], 7), (*stem[:20], 8), stem[20:25], (5,)]
+    asked = [TextRequest(ids, 4 + i) for i, ids in enumerate(prompts)]
+    return scores.logprob, [text.token_ids for text in Generator(model, tokenizer, slots=2).run(asked)]
+
+
+def check_places(folder: str) -> None:
+    """Every placement gives what one device gives."""
+    tokenizer = load_tokenizer(folder)
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        for own in (stateful(), with_cache()):
+            logprob, texts = answers(placed(own, Placement(jax.devices()[0])), tokenizer)
+            for place in PLACES:
+                found, found_texts = answers(placed(own, placement_of(place)), tokenizer)
+                np.testing.assert_allclose(found, logprob, rtol=0, atol=TOKEN, err_msg=place)
+                assert found_texts == texts, place
+                print(place, flush=True)
+
+
+def test_one_two_three_and_four_devices_agree(tmp_path: Any) -> None:
+    make_model(tmp_path)
+    script = "import miron_jax, sys; from tests.model.test_own_state import check_places; check_places(*sys.argv[1:])"
+    found = in_process(["-c", script, str(tmp_path)], devices=4)
+    assert len(found.splitlines()) == 2 * len(PLACES)
+
+
+def test_what_requests_share_is_read_once() -> None:
+    """One row holds them all, and its program reads each of its nodes once: see tests/planning/test_walks.py."""
+    stem = list(range(1, 200))
+    items = [([*stem, *answer], len(stem)) for answer in ([200, 201], [202, 203, 204], [205], [200, 206])]
+    totals, own = Totals(), stateful()
+    forward = Forward(Model(own, own, own.params))
+    check = SelfCheck(TOLERANCE["float32"])
+    list(score_request_batches([requests_of(items)], forward, cost_model(own), totals, check))
+    assert totals.unique_tokens == len(stem) + 3  # 200, 202, 203; last tokens are targets only
+    assert forward.speed.computed_tokens == totals.unique_tokens
+
+
+def forgets(params: Any, carry: jax.Array, token_ids: jax.Array) -> Any:
+    """A step that leaves the state as it was."""
+    found: Any = Cell().apply(params, carry, token_ids)
+    return found[0], carry
+
+
+def grows(params: Any, carry: jax.Array, token_ids: jax.Array) -> Any:
+    found: Any = Cell().apply(params, carry, token_ids)
+    return found[0], jnp.concatenate([found[1], found[1]])
+
+
+BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "a state that stays": ({"step": forgets}, "step gives other logits if it takes a text in several parts.*all that"),
+    "a state that grows": (
+        {"step": grows},
+        rf"step gives a state whose array is float32 \[{2 * WIDTH}\], expected float32 \[{WIDTH}\], as state gives it",
+    ),
+    "another dtype": (
+        {"step": lambda params, carry, ids: (Cell().apply(params, carry, ids)[0], carry.astype(jnp.bfloat16))},  # type: ignore[index]
+        r"whose array is bfloat16 \[24\], expected float32 \[24\]",
+    ),
+    "more leaves": (
+        {"step": lambda params, carry, ids: (Cell().apply(params, carry, ids)[0], (carry, carry))},  # type: ignore[index]
+        "step gives a state whose",
+    ),
+    "outputs alone": (
+        {"step": lambda params, carry, ids: Cell().apply(params, carry, ids)[0]},  # type: ignore[index]
+        "step gives a .*, expected two: its outputs, then the state",
+    ),
+    "three values": (
+        {"step": lambda params, carry, ids: (*Cell().apply(params, carry, ids), carry)},  # type: ignore[misc]
+        "step gives 3 values, expected two",
+    ),
+    "a text": ({"state": lambda params, num_tokens: "nothing"}, "state gives something else than arrays"),
+    "no state": ({"state": lambda params, num_tokens: ()}, "state gives no array"),
+    "hidden states without a head": (
+        {"step": lambda params, carry, ids: (jnp.zeros((len(ids), WIDTH)), carry)},
+        rf"step gives \[4, 16, {WIDTH}\] for token ids of shape \[4, 16\], expected \[4, 16, {VOCAB}\]",
+    ),
+    "logits of another model": (
+        {"logits": lambda params, ids: 2 * recurrent().logits(params, ids)},  # type: ignore[misc]
+        "step gives other logits than logits, .*the same model",
+    ),
+    "a look at the last token": (
+        {"step": lambda params, carry, ids: Cell().apply(params, carry + ids[-1] % 2, ids)},
+        "a token's logits change with the tokens behind it",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_state_that_breaks_its_word_is_refused_with_the_reason(name: str) -> None:
+    changes, words = BROKEN[name]
+    own = stateful(**changes)
+    with pytest.raises(InputError, match=words):
+        check_own_model(own, own.params, TOLERANCE["float32"])
+
+
+def test_a_cache_of_another_model_is_refused() -> None:
+    own, other = with_cache(), with_cache()
+    assert other.step is not None
+    step = other.step
+    own = with_cache(step=lambda params, state, ids: (2 * step(params, state, ids)[0], step(params, state, ids)[1]))
+    with pytest.raises(InputError, match="step gives other logits than hidden"):
+        check_own_model(own, own.params, TOLERANCE["float32"])
+
+
+def test_a_head_of_another_width_is_refused() -> None:
+    own = with_cache(head=lambda params: jnp.zeros((VOCAB, 5)))
+    with pytest.raises(InputError, match=f"hidden states have {WIDTH} numbers and the head's weight 5 a token"):
+        check_own_model(own, own.params, TOLERANCE["float32"])
+
+
+def test_functions_that_take_other_arguments_are_refused() -> None:
+    with pytest.raises(InputError, match=r"OwnModel: state takes \(params\), but it is called with 2 arguments"):
+        stateful(state=lambda params: jnp.zeros(WIDTH))
+
+
+@pytest.mark.parametrize("places", [40, 90])
+def test_a_state_has_no_more_room_than_learned_positions(places: int, tmp_path: Any) -> None:
+    rooms, own = [], stateful()
+
+    def state(params: Any, num_tokens: int) -> jax.Array:
+        rooms.append(num_tokens)
+        return jnp.zeros(WIDTH)
+
+    limited = stateful(state=state, num_positions=places)
+    check_own_model(limited, limited.params, TOLERANCE["float32"])
+    make_model(tmp_path)
+    tokenizer = load_tokenizer(str(tmp_path))
+    asked = [TextRequest(tuple(range(1, 30)), 5), TextRequest((7,), 5)]
+    found, expected = (Generator(Model(m, m, m.params), tokenizer).run(asked) for m in (limited, own))
+    assert found == expected
+    assert max(rooms) <= places
+
+
+@pytest.mark.parametrize("given", [{"state": len}, {"step": len}, {"state": len, "logits": len}, {"head": len}])
+def test_state_and_step_come_together(given: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="or state and step"):
+        OwnModel(vocab_size=5, **given)

@@ -1,0 +1,333 @@
+"""Orbax trees of other names: MaxText's for Llama and Gemma, and the user's own by a file or a function."""
+
+import importlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from flax import nnx
+
+from miron_jax.errors import InputError
+from miron_jax.model.config import ModelConfig
+from miron_jax.model.decoder import random_params
+from miron_jax.model.orbax_reader import load_orbax, load_tree
+from miron_jax.model.rope import rope_of
+from tests.demo.test_demo import CONFIG
+from tests.model.test_model_parity import logprobs
+from tests.support.tolerances import MOVED, TOKEN
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
+
+LLAMA = replace(
+    CONFIG,
+    tied_head=False,
+    vocab_size=29,
+    num_layers=3,
+    layer_ropes=CONFIG.layer_ropes[:1] * 3,
+    layer_windows=(None,) * 3,
+)
+LLAMA31_ROPE = {
+    "rope_theta": 1e3, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}  # fmt: skip
+LLAMA31 = replace(LLAMA, layer_ropes=(rope_of("llama3", LLAMA31_ROPE, 6),) * 3)
+GEMMA = replace(
+    LLAMA, family="gemma", tied_head=True, norm_offset=1.0, embedding_scale=12**0.5, embedding_scale_rounded=True,
+    activation="gelu_tanh",
+)  # fmt: skip
+GEMMA2 = replace(
+    GEMMA, family="gemma2", num_layers=4, layer_ropes=GEMMA.layer_ropes[:1] * 4, layer_windows=(3, None) * 2,
+    post_norms=True, attn_softcap=20.0, final_softcap=10.0, attn_scale=5**-0.5,
+)  # fmt: skip
+GEMMA3 = replace(
+    GEMMA2, family="gemma3_text", num_layers=8, layer_ropes=GEMMA.layer_ropes[:1] * 8, attn_softcap=None,
+    layer_windows=(*(4,) * 5, None, 4, 4), final_softcap=None, qk_norm="head",
+)  # fmt: skip
+MODELS = {"llama": LLAMA, "llama 3.1": LLAMA31, "gemma": GEMMA, "gemma 2": GEMMA2, "gemma 3": GEMMA3}
+PADDED = 3  # rows that MaxText adds to a vocabulary
+
+
+def to_maxtext(config: ModelConfig, state: Any, scanned: bool) -> dict[str, Any]:
+    """What MaxText would hold, after the rules of its own conversion (to_maxtext.py), written backwards."""
+    own = jax.tree.map(lambda x: np.asarray(x, np.float32), nnx.to_pure_dict(state))
+    heads, size, layers = config.num_heads, config.head_dim, own["layers"]
+    llama31 = any(rope.kind == "llama3" for rope in config.layer_ropes)
+
+    def neighbours(x: np.ndarray) -> np.ndarray:
+        if not llama31:
+            return x
+        return np.stack(np.split(x, 2, axis=-1), axis=-1).reshape(x.shape)
+
+    def kernel(x: np.ndarray, count: int) -> np.ndarray:
+        return x.reshape(*x.shape[:2], count, size)
+
+    query = kernel(layers["attn"]["q"]["kernel_IO"], heads)
+    query = query if config.family == "gemma3_text" else query * config.attn_scale
+    kv = config.num_kv_heads
+    attention = {
+        "query": {"kernel": neighbours(query)},
+        "key": {"kernel": neighbours(kernel(layers["attn"]["k"]["kernel_IO"], kv))},
+        "value": {"kernel": kernel(layers["attn"]["v"]["kernel_IO"], kv)},
+        "out": {"kernel": layers["attn"]["out"]["kernel_IO"].reshape(config.num_layers, heads, size, -1)},
+    }
+    if config.qk_norm:
+        attention["query_norm"] = {"scale": layers["attn"]["q_norm"]["weight"] + config.norm_offset}
+        attention["key_norm"] = {"scale": layers["attn"]["k_norm"]["weight"] + config.norm_offset}
+    mlp = {
+        ours: {"kernel": layers["mlp"][theirs]["kernel_IO"]}
+        for ours, theirs in (("wi_0", "gate"), ("wi_1", "up"), ("wo", "down"))
+    }
+    if config.family == "llama":
+        norms = {"pre_self_attention_layer_norm": "attn_norm", "post_self_attention_layer_norm": "mlp_norm"}
+    else:
+        norms = {"pre_self_attention_norm": "attn_norm", "pre_ffw_norm": "mlp_norm"}
+        if config.post_norms:
+            norms |= {"post_self_attention_norm": "attn_post_norm", "post_ffw_norm": "mlp_post_norm"}
+    body = {"self_attention": attention, "mlp": mlp}
+    body |= {name: {"scale": layers[ours]["weight"] + config.norm_offset} for name, ours in norms.items()}
+
+    def take(tree: Any, which: Any) -> Any:
+        return jax.tree.map(lambda x: x[which] if isinstance(which, int) else np.moveaxis(x[which], 0, 1), tree)
+
+    decoder: dict[str, Any] = {"decoder_norm": {"scale": own["final_norm"]["weight"] + config.norm_offset}}
+    if config.family == "gemma2":
+        halves = {"_local": slice(0, None, 2), "_global": slice(1, None, 2)}
+        for half, which in halves.items():
+            named = {f"{name}{half}": tree for name, tree in body.items()}
+            if scanned:
+                decoder.setdefault("layers", {}).update(take(named, which))
+            else:
+                for pair in range(config.num_layers // 2):
+                    decoder.setdefault(f"layers_{pair}", {}).update(take(named, 2 * pair + which.start))
+    elif config.family == "gemma3_text" and scanned:
+        whole = config.num_layers - config.num_layers % 6
+        decoder["layers"] = {f"layers_{i}": take(body, slice(i, whole, 6)) for i in range(6)}
+        decoder["layers_remainder"] = {f"layers_{i}": take(body, whole + i) for i in range(config.num_layers % 6)}
+    elif scanned:
+        decoder["layers"] = take(body, slice(None))
+    else:
+        decoder |= {f"layers_{i}": take(body, i) for i in range(config.num_layers)}
+
+    def padded(x: np.ndarray) -> np.ndarray:
+        return np.concatenate([x, np.full((PADDED, x.shape[1]), 7.0, np.float32)])
+
+    if not config.tied_head:
+        decoder["logits_dense"] = {"kernel": padded(own["head_VD"]).T}
+    embedding = own["embedding_VD"] * np.float32(config.embedding_scale)
+    return {"token_embedder": {"embedding": padded(embedding)}, "decoder": decoder}
+
+
+def save_items(folder: Path, tree: Any) -> Path:
+    """As MaxText does: item `items` of a CheckpointManager's step, params twice over, an optimizer beside."""
+    with ocp.CheckpointManager(folder, item_names=("items",)) as manager:
+        state = {
+            "params": {"params": tree},
+            "opt_state": [{"mu": {"params": jax.tree.map(np.ones_like, tree)}, "count": np.int32(3)}],
+            "step": 3,
+        }
+        manager.save(3, args=ocp.args.Composite(items=ocp.args.PyTreeSave(state)))
+        manager.wait_until_finished()
+    return folder / "3"
+
+
+IDS = np.random.default_rng(2).integers(0, 29, (2, 11), dtype=np.int32)
+
+
+@pytest.mark.parametrize("scanned", [True, False], ids=["scanned", "layer by layer"])
+@pytest.mark.parametrize("name", MODELS)
+def test_maxtext_trees_answer_as_the_weights_they_hold(name: str, scanned: bool, tmp_path: Path) -> None:
+    config = MODELS[name]
+    state = random_params(config, jnp.float32, seed=4)
+    expected = logprobs(config, state, IDS)
+    tree = to_maxtext(config, state, scanned)
+    if not scanned:  # an NNX-era file has a level of `value`
+        tree = jax.tree.map(lambda x: {"value": x}, tree)
+    found = load_orbax(save_items(tmp_path / "run", tree), config, jnp.float32)
+    np.testing.assert_allclose(logprobs(config, found, IDS), expected, atol=TOKEN)
+    for rule in ("attn_scale", "embedding_scale"):  # each rule matters
+        wrong = load_orbax(tmp_path / "run" / "3", replace(config, **{rule: 2 * getattr(config, rule)}), jnp.float32)
+        moved = np.abs(logprobs(config, wrong, IDS) - expected).max()
+        assert (moved > MOVED) == (rule == "embedding_scale" or name != "gemma 3"), (rule, moved)
+
+
+@pytest.mark.parametrize("divided", ["true", "false"])
+def test_a_tied_llama_of_maxtext_needs_its_config(divided: str, tmp_path: Path) -> None:
+    config = replace(LLAMA, tied_head=True)
+    state = random_params(config, jnp.float32, seed=4)
+    folder = save_items(tmp_path / "run", to_maxtext(config, state, scanned=True))
+    fields = f"base_emb_dim: 12\nlogits_via_embedding: true\nnormalize_embedding_logits: {divided}\n"
+    (tmp_path / "config.yml").write_text(fields)
+    found = load_orbax(folder, config, jnp.float32, str(tmp_path / "config.yml"))
+    scale = config.d_model**-0.5 if divided == "true" else 1.0
+    expected = logprobs(replace(config, logit_scale=scale), state, IDS)
+    np.testing.assert_allclose(logprobs(config, found, IDS), expected, atol=TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("logits_via_embedding: true", "normalize_embedding_logits is None, expected True or False"),
+        (
+            "logits_via_embedding: false\nnormalize_embedding_logits: true",
+            "logits_via_embedding is False, expected True",
+        ),
+        ("- 1", "logits_via_embedding is None, expected True"),
+        ("a: [", "cannot be read .*expected MaxText's config file"),
+        (None, "cannot be read .*expected MaxText's config file"),
+    ],
+)
+def test_a_config_of_maxtext_that_does_not_say_it_is_refused(content: str | None, words: str, tmp_path: Path) -> None:
+    config = replace(LLAMA, tied_head=True)
+    tree = to_maxtext(config, random_params(config, jnp.float32, seed=4), True)
+    folder = save_items(tmp_path / "run", tree)
+    if content is not None:
+        (tmp_path / "config.yml").write_text(content)
+    with pytest.raises(InputError, match=words):
+        load_orbax(folder, config, jnp.float32, str(tmp_path / "config.yml"))
+
+
+def test_maxtext_trees_that_are_refused(tmp_path: Path) -> None:
+    tree = to_maxtext(LLAMA, random_params(LLAMA, jnp.float32, seed=4), True)
+    folder = save_items(tmp_path / "run", tree)
+    for config, words in (
+        (replace(LLAMA, family="qwen2"), "MaxText tree of a qwen2 model is not read"),
+        (replace(LLAMA, tied_head=True), "with a tied head"),
+        (replace(LLAMA, qkv_bias=True), "asks for layers/attn/k/bias_O, .*which such a tree has no place for"),
+        (
+            replace(LLAMA, num_layers=4, layer_ropes=LLAMA.layer_ropes[:1] * 4, layer_windows=(None,) * 4),
+            "expected 4 layers along",
+        ),
+        (
+            replace(LLAMA, num_layers=2, layer_ropes=LLAMA.layer_ropes[:1] * 2, layer_windows=(None,) * 2),
+            "expected 2 layers along",
+        ),
+        (replace(LLAMA, d_ff=15), "query/kernel|wi_0/kernel gives|wi_1/kernel gives|wo/kernel gives"),
+    ):
+        with pytest.raises(InputError, match=words):
+            load_orbax(folder, config, jnp.float32)
+    tree["decoder"]["layers"]["mlp"]["wi_2"] = {"kernel": np.ones((3, 2), np.float32)}
+    with pytest.raises(InputError, match="has params/params/decoder/layers/mlp/wi_2/kernel besides"):
+        load_orbax(save_items(tmp_path / "more", tree), LLAMA, jnp.float32)
+    del tree["decoder"]["layers"]["mlp"]["wi_2"], tree["decoder"]["layers"]["mlp"]["wi_1"]
+    with pytest.raises(InputError, match=r"has no array .*mlp/wi_1/kernel \(closest: .*wi_0/kernel"):
+        load_orbax(save_items(tmp_path / "less", tree), LLAMA, jnp.float32)
+
+
+def named_by_a_user(state: Any) -> dict[str, Any]:
+    """One array a layer, heads apart, the head and one kernel turned; a list of blocks; an optimizer beside."""
+    own = jax.tree.map(lambda x: np.asarray(x, np.float32), nnx.to_pure_dict(state))
+    layers = own["layers"]
+    blocks = [
+        {
+            "attn": {name: layers["attn"][name]["kernel_IO"][i].reshape(12, -1, 6) for name in ("q", "k", "v")},
+            "proj": layers["attn"]["out"]["kernel_IO"][i].T,
+            "norms": [layers["attn_norm"]["weight"][i], layers["mlp_norm"]["weight"][i]],
+        }
+        for i in range(LLAMA.num_layers)
+    ]
+    mlp = {name: np.moveaxis(layers["mlp"][name]["kernel_IO"], 0, 2) for name in ("gate", "up", "down")}
+    body = {"wte": own["embedding_VD"], "ln": own["final_norm"]["weight"], "out": own["head_VD"].T}
+    return {"model": {**body, "blocks": blocks, "mlp": mlp}, "adam": {"mu": {"wte": own["embedding_VD"]}}}
+
+
+MAP = {
+    "embedding_VD": "model/wte",
+    "final_norm/weight": "model/ln",
+    "head_VD": {"name": "model/out", "transposed": True},
+    "layers/attn/q/kernel_IO": "model/blocks/{}/attn/q",
+    "layers/attn/k/kernel_IO": "model/blocks/{}/attn/k",
+    "layers/attn/v/kernel_IO": "model/blocks/{}/attn/v",
+    "layers/attn/out/kernel_IO": {"name": "model/blocks/{}/proj", "transposed": True},
+    "layers/attn_norm/weight": "model/blocks/{}/norms/0",
+    "layers/mlp_norm/weight": "model/blocks/{}/norms/1",
+    "layers/mlp/gate/kernel_IO": {"name": "model/mlp/gate", "layer_axis": 2},
+    "layers/mlp/up/kernel_IO": {"name": "model/mlp/up", "layer_axis": 2},
+    "layers/mlp/down/kernel_IO": {"name": "model/mlp/down", "layer_axis": 2},
+}
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Path:
+    with ocp.StandardCheckpointer() as saver:
+        saver.save(tmp_path / "users", named_by_a_user(random_params(LLAMA, jnp.float32, seed=4)))
+        saver.wait_until_finished()
+    return tmp_path / "users"
+
+
+def write_map(folder: Path, **changes: Any) -> str:
+    entries = {leaf: entry for leaf, entry in (MAP | changes).items() if entry is not None}
+    (folder / "map.json").write_text(json.dumps(entries))
+    return str(folder / "map.json")
+
+
+def test_a_users_tree_by_file_and_by_function(users: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = random_params(LLAMA, jnp.float32, seed=4)
+    found = load_orbax(users, LLAMA, jnp.float32, write_map(tmp_path))
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    below = {leaf: json.loads(json.dumps(entry).replace("model/", "")) for leaf, entry in MAP.items()}
+    (tmp_path / "below.json").write_text(json.dumps(below))  # names below the weights' own root
+    jax.tree.map(
+        np.testing.assert_array_equal, load_orbax(users, LLAMA, jnp.float32, str(tmp_path / "below.json")), expected
+    )
+    (tmp_path / "users_map.py").write_text(
+        "from tests.model.test_param_map import MAP\n"
+        "def by_hand(shapes):\n"
+        "    assert shapes['model/out'] == (12, 29), shapes\n"
+        "    return MAP | {'head_VD': {'name': 'model/out', 'change': lambda x: x.T}}\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    found = load_orbax(users, LLAMA, jnp.float32, "users_map:by_hand")
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+def test_a_users_own_model_by_file(users: Path, tmp_path: Path) -> None:
+    """Of a model that has no layers of ours, every leaf is one array."""
+    tree = {"layers": {"0": jax.ShapeDtypeStruct((29, 12), jnp.float32)}, "n": jax.ShapeDtypeStruct((12,), jnp.float32)}
+    (tmp_path / "own.json").write_text(json.dumps({"layers/0": "adam/mu/wte", "n": "model/ln"}))
+    with pytest.raises(InputError, match=r"has model/blocks/0/attn/k, .*besides"):
+        load_tree(users, tree, str(tmp_path / "own.json"))
+    (tmp_path / "own.json").write_text(json.dumps({"layers/0": "adam/mu/wte"}))
+    found = load_tree(users, {"layers": tree["layers"]}, str(tmp_path / "own.json"))
+    np.testing.assert_array_equal(
+        found["layers"]["0"], nnx.to_pure_dict(random_params(LLAMA, jnp.float32, seed=4))["embedding_VD"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"head_VD": None}, "lacks head_VD, expected an entry for each of embedding_VD, final_norm/weight"),
+        ({"head": "x"}, "names head, which the model does not have"),
+        ({"final_norm/weight": "model/lm"}, r"has no array model/lm \(closest: model/ln"),
+        ({"final_norm/weight": 3}, "final_norm/weight is 3, expected a name, or an object of name, layer_axis"),
+        ({"final_norm/weight": {"nam": "x"}}, "expected a name, or an object"),
+        ({"head_VD": {"name": "model/out", "transposed": "false"}}, "expected a name, or an object"),
+        ({"head_VD": {"name": "model/out", "change": "x"}}, "expected a name, or an object"),
+        ({"layers/mlp/up/kernel_IO": {"name": "model/mlp/up", "layer_axis": "1"}}, "expected a name, or an object"),
+        ({"layers/mlp/up/kernel_IO": {"name": "model/mlp/up", "layer_axis": -1}}, "expected a name, or an object"),
+        ({"layers/mlp/up/kernel_IO": {"name": "model/mlp/up", "layer_axis": 3}}, "expected 3 layers along axis 3"),
+        ({"final_norm/weight": "model/wte"}, "gives|besides"),
+        ({"head_VD": "model/out"}, r"model/out gives \[12, 29\] for head_VD, expected \[29, 12\]"),
+        ({"layers/attn/q/kernel_IO": {"name": "model/blocks/{}/attn/q", "transposed": True}}, "expected two axes"),
+    ],
+)
+def test_maps_that_do_not_fit(users: Path, tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        load_orbax(users, LLAMA, jnp.float32, write_map(tmp_path, **changes))
+
+
+def test_maps_that_cannot_be_read(users: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text("{")
+    (tmp_path / "list.json").write_text("[]")
+    for given, words in (("nowhere.json", "no such file"), ("bad.json", "not JSON"), ("list.json", "holds a list")):
+        with pytest.raises(InputError, match=words):
+            load_orbax(users, LLAMA, jnp.float32, str(tmp_path / given))
+    with pytest.raises(InputError, match="--param_map=nowhere:map: no module nowhere"):
+        load_orbax(users, LLAMA, jnp.float32, "nowhere:map")

@@ -1,0 +1,287 @@
+"""Training runs on disk: what counts as a step, which are picked, scored once, watched; object stores."""
+
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+from miron_jax.config import RunConfig
+from miron_jax.errors import InputError
+from miron_jax.inputs import find_inputs
+from miron_jax.model import checkpoints
+from miron_jax.model.remote import folder_at, local_copy
+from miron_jax.model.training_run import load_step, pick_steps, training_steps
+from miron_jax.run import evaluate_checkpoints
+from tests.demo.test_demo import CONFIG, same_bits, weights
+from tests.support.tiny_model import make_model
+from tests.support.tolerances import CONTINUATION
+from tests.support.training_runs import eval_command, pure, run_of, save_standard, scores_of
+
+# As in test_demo: on a busy machine asyncio tells of Orbax's reads only while the next test runs.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.newest,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+def test_what_counts_as_a_step(tmp_path: Path) -> None:
+    for name in (
+        "checkpoint-30",
+        "step_4",
+        "global_step20",
+        "ckpt-5",
+        "0007",
+        "9.orbax-checkpoint-tmp-3",
+        "best",
+        "step-8-old",
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").touch()
+    (tmp_path / "11").mkdir()  # nothing in it: half-written
+    (tmp_path / "12").touch()
+    assert [step for step, _ in training_steps(tmp_path)] == [4, 5, 7, 20, 30]
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "flax_model.msgpack").touch()
+    with pytest.raises(InputError, match="0007 and 7 are the same step"):
+        training_steps(tmp_path)
+    assert training_steps(tmp_path / "11") == []
+    (tmp_path / "run").mkdir()
+    shutil.copytree(tmp_path / "step_4", tmp_path / "run" / "checkpoints" / "4")
+    assert training_steps(tmp_path / "run") == [(4, tmp_path / "run" / "checkpoints" / "4")]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (None, [100, 200, 300, 450]),
+        ("latest", [450]),
+        ("300,100", [100, 300]),
+        ("200:450", [200, 300, 450]),
+        ("100:400:200", [100, 300]),
+        (":300", [100, 200, 300]),
+        ("::100", [100, 200, 300]),
+    ],
+)
+def test_steps_are_picked(wanted: str | None, expected: list[int]) -> None:
+    every = [(step, Path(str(step))) for step in (100, 200, 300, 450)]
+    assert [step for step, _ in pick_steps(every, wanted, Path("run"))] == expected
+
+
+@pytest.mark.parametrize(("wanted", "words"), [("100,7", "no step 7"), ("500:600", "none of these steps")])
+def test_steps_that_are_not_there(wanted: str, words: str) -> None:
+    with pytest.raises(InputError, match=f"run has {words}, expected some of 100, 200"):
+        pick_steps([(100, Path("100")), (200, Path("200"))], wanted, Path("run"))
+
+
+@pytest.mark.parametrize("text", ["last", "1-2", "1:2:0", "", "1,", "1:2:3:4"])
+def test_steps_that_mean_nothing(text: str) -> None:
+    with pytest.raises(InputError, match="--steps is"):
+        RunConfig("model", ("core",), steps=text)
+
+
+def test_a_run_of_hugging_face_folders_is_scored_step_by_step(tmp_path: Path) -> None:
+    folder = run_of(tmp_path)
+    config = RunConfig(str(folder), ("miron-gen/en",), limit=2, items_per_category=12)
+    inputs = find_inputs(config)
+    found = dict(evaluate_checkpoints(config, inputs))
+    assert list(found) == [10, 20, 30]
+    assert [outcome.speed.programs > 0 for outcome in found.values()] == [True, False, False]
+
+    def logprobs(outcome: Any) -> list[float]:
+        return [example.metrics["logprob"] for example in outcome.tasks[0].examples if example]
+
+    for step in found:
+        alone = RunConfig(str(folder / f"checkpoint-{step}"), ("miron-gen/en",), limit=2, items_per_category=12)
+        [(none, outcome)] = evaluate_checkpoints(alone, inputs)
+        assert none is None
+        assert logprobs(outcome) == pytest.approx(logprobs(found[step]), abs=CONTINUATION)
+    picked = RunConfig(str(folder), ("miron-gen/en",), limit=2, items_per_category=12, steps="latest")
+    [(step, last)] = evaluate_checkpoints(picked, inputs)
+    assert step == 30
+    assert logprobs(last) == logprobs(found[30])
+
+
+def test_a_step_of_another_model_is_refused(tmp_path: Path) -> None:
+    folder = run_of(tmp_path)
+    path = folder / "checkpoint-20" / "config.json"
+    path.write_text(path.read_text().replace('"rms_norm_eps": 1e-05', '"rms_norm_eps": 1e-03'))
+    assert "1e-03" in path.read_text()
+    config = RunConfig(str(folder), ("miron-gen/en",), limit=1, items_per_category=12)
+    with pytest.raises(InputError, match=r"checkpoint-20/config\.json: another model"):
+        list(evaluate_checkpoints(config, find_inputs(config)))
+
+
+def test_steps_of_a_folder_without_any(tmp_path: Path) -> None:
+    folder = make_model(tmp_path / "model")
+    config = RunConfig(str(folder), ("miron-gen/en",), limit=1, items_per_category=12, steps="latest")
+    with pytest.raises(InputError, match="holds no checkpoint in a folder named by its step"):
+        list(evaluate_checkpoints(config, find_inputs(config)))
+
+
+def test_steps_that_are_scored_are_not_scored_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Until their files change; a step that is new is added, and the curves hold all of them."""
+    folder, out = run_of(tmp_path / "run"), tmp_path / "out"
+    flags = (
+        f"--model={folder}", "--tasks=miron-gen/en", "--limit=2", "--items_per_category=12", f"--output={out}",
+        "--compilation_cache=",
+    )  # fmt: skip
+    kept = folder / "checkpoint-30"
+    kept.rename(tmp_path / "later")
+    assert eval_command(*flags) == 0
+    first = {step: (out / f"step_{step}" / "results.json").stat().st_mtime_ns for step in (10, 20)}
+    capfd.readouterr()
+    (tmp_path / "later").rename(kept)
+    os.utime(folder / "checkpoint-20" / "model.safetensors")
+    assert eval_command(*flags) == 0
+    said = capfd.readouterr()
+    assert "step 10 is scored already" in said.err
+    assert "at step 10" not in said.err
+    assert "at step 20" in said.err, "its file has changed"
+    assert "at step 30" in said.err
+    assert (out / "step_10" / "results.json").stat().st_mtime_ns == first[10]
+    assert (out / "step_20" / "results.json").stat().st_mtime_ns > first[20]
+    assert "step 10" in said.out, "the curves hold what was scored before"
+    assert scores_of(out) == scores_of(out / "step_30") != scores_of(out / "step_20")
+    assert list(json.loads((out / "results.json").read_text())["steps"]) == ["10", "20", "30"]
+    (out / "results.json").unlink()  # killed while the top was put in place
+    assert eval_command(*flags) == 0
+    assert "loaded" not in capfd.readouterr().err, "nothing is left to do"
+    assert scores_of(out) == scores_of(out / "step_30")
+    (folder / "config.json").write_text((folder / "checkpoint-30" / "config.json").read_text())
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(folder / "checkpoint-30" / name, folder)
+    assert eval_command(*flags) == 0
+    assert "at step 10" in capfd.readouterr().err, "what a score depends on beside the weights has changed"
+
+
+def test_a_run_is_watched_until_nothing_comes(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins before the run's first step; a step is half-written for a while, and one is never finished."""
+    monkeypatch.setattr(checkpoints, "POLL_SECONDS", 0.05)
+    made, folder, out = run_of(tmp_path / "made"), tmp_path / "run", tmp_path / "out"
+    folder.mkdir()
+    shutil.copy(made / "checkpoint-10" / "config.json", folder)
+
+    def train() -> None:
+        for step in (10, 20):
+            target = folder / f"checkpoint-{step}"
+            shutil.copytree(made / target.name, target, ignore=shutil.ignore_patterns("*.safetensors"))
+            whole = (made / target.name / "model.safetensors").read_bytes()
+            (target / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+            time.sleep(0.5)
+            (target / "model.safetensors").write_bytes(whole)
+            time.sleep(0.2)
+        (folder / "checkpoint-25.orbax-checkpoint-tmp-7").mkdir()
+
+    trainer = threading.Thread(target=train)
+    trainer.start()
+    flags = (
+        f"--model={folder}", "--tasks=miron-gen/en", "--limit=2", "--items_per_category=12", f"--output={out}",
+        "--compilation_cache=", f"--tokenizer={made}/checkpoint-10", "--watch", "--watch_timeout=3",
+    )  # fmt: skip
+    assert eval_command(*flags) == 0
+    trainer.join()
+    said = capfd.readouterr().err
+    assert "cannot be read yet" in said
+    assert "nothing new" in said
+    assert list(json.loads((out / "results.json").read_text())["steps"]) == ["10", "20"]
+    assert scores_of(out) == scores_of(out / "step_20") != scores_of(out / "step_10")
+
+
+def test_a_step_that_stays_half_written_ends_the_watch_with_its_reason(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "POLL_SECONDS", 0.05)
+    folder, out = run_of(tmp_path / "run"), tmp_path / "out"
+    path = folder / "checkpoint-20" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+    flags = (
+        f"--model={folder}", "--tasks=miron-gen/en", "--limit=2", "--items_per_category=12", f"--output={out}",
+        "--compilation_cache=", "--watch", "--watch_timeout=1",
+    )  # fmt: skip
+    assert eval_command(*flags) == 2
+    assert "truncated or corrupt" in capfd.readouterr().err.splitlines()[-1]
+    assert scores_of(out / "step_10") != scores_of(out / "step_30"), "the others are scored"
+    assert scores_of(out) == scores_of(out / "step_30"), "and stand on top"
+    assert (out / "curves.svg").is_file()
+
+
+def test_no_step_comes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run").mkdir()
+    flags = (
+        f"--model={tmp_path}/run",
+        "--tasks=miron-gen/en",
+        "--watch",
+        "--watch_timeout=0.2",
+        f"--output={tmp_path}/out",
+    )
+    assert eval_command(*flags) == 2
+    assert "no checkpoint came within --watch_timeout" in capfd.readouterr().err
+
+
+@pytest.fixture
+def store() -> Iterator[Any]:
+    """fsspec's store in memory, which has URLs as any other."""
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    memory.store.clear()
+    yield memory
+    memory.store.clear()
+
+
+def test_a_run_in_an_object_store(tmp_path: Path, store: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    """Hugging Face folders, step by step: the numbers of the local run; a file that changes is scored again."""
+    run, out = run_of(tmp_path / "run"), tmp_path / "out"
+    store.put(str(run), "/bucket/run", recursive=True)
+    flags = ("--tasks=miron-gen/en", "--limit=2", "--items_per_category=12", "--compilation_cache=")
+    assert eval_command(f"--model={run}", f"--output={tmp_path}/local", *flags) == 0
+    assert eval_command("--model=memory://bucket/run", f"--output={out}", *flags) == 0
+    for step in (10, 20, 30):
+        assert scores_of(out / f"step_{step}") == scores_of(tmp_path / "local" / f"step_{step}")
+    capfd.readouterr()
+    store.rm("/bucket/run/checkpoint-20/config.json")
+    store.pipe("/bucket/run/checkpoint-20/config.json", (run / "checkpoint-20" / "config.json").read_bytes())
+    assert eval_command("--model=memory://bucket/run", f"--output={out}", *flags) == 0
+    said = capfd.readouterr().err
+    assert "step 10 is scored already" in said
+    assert "at step 20" in said
+    store.pipe("/bucket/run/checkpoint-30/model.safetensors", b"half")
+    assert eval_command("--model=memory://bucket/run", f"--output={out}", *flags) == 2
+    assert "memory://bucket/run/checkpoint-30/model.safetensors: truncated or corrupt" in capfd.readouterr().err
+
+
+def test_orbax_in_an_object_store_is_read_once_it_is_committed(tmp_path: Path, store: Any) -> None:
+    save_standard(tmp_path / "7", pure())
+    store.put(str(tmp_path / "7"), "/run/7", recursive=True)
+    folder = folder_at("memory://run", "--model")
+    [(step, path)] = training_steps(folder)
+    assert step == 7
+    with local_copy(path) as local:
+        assert same_bits(load_step(local, CONFIG, jnp.bfloat16), weights())
+    assert not local.exists()
+    store.rm("/run/7/commit_success.txt")
+    assert training_steps(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("memory://nowhere", "no such folder in the store"),
+        ("gs://bucket/run", "gcsfs.*: install what reads that store"),
+        ("foo://bucket", "Unsupported filesystem: 'foo': install what reads that store"),
+    ],
+)
+def test_urls_that_lead_nowhere(url: str, words: str) -> None:
+    config = RunConfig(url, ("miron-gen/en",))
+    with pytest.raises(InputError, match=f"--model={url}: .*{words}"):
+        list(evaluate_checkpoints(config, find_inputs(config)))

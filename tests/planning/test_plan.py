@@ -1,0 +1,221 @@
+"""The planner against a slow obvious twin: the nodes that each node sees, computed from `subtree_end` alone."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from miron_jax.planning.packing import choose_lengths
+from miron_jax.planning.plan import make_plan
+from miron_jax.planning.records import CostModel, Plan
+from miron_jax.tokens.records import Requests
+
+pytestmark = pytest.mark.newest
+
+COST = CostModel(flops_per_token=1e6, flops_per_pair=1e3, flops_per_program=1e4, length_multiple=8)
+
+
+def requests_of(items: Sequence[tuple[Sequence[int], int]]) -> Requests:
+    """(token ids, span start) pairs as Requests."""
+    offsets = np.concatenate([[0], np.cumsum([len(ids) for ids, _ in items])]).astype(np.int64)
+    token_ids = np.asarray([token for ids, _ in items for token in ids], np.int32)
+    no = np.zeros(len(items), bool)
+    return Requests(token_ids, offsets, np.asarray([start for _, start in items], np.int32), no, no)
+
+
+def visible_path(plan: Plan, row: int, node: int) -> list[int]:
+    """Row indices of the nodes that a node sees, by the definition: k <= node < subtree_end[k]."""
+    subtree_end = plan.subtree_end[plan.node_offset[row] : plan.node_offset[row + 1]]
+    return [k for k in range(node + 1) if node < subtree_end[k]]
+
+
+def plain_tokens(requests: Requests) -> int:
+    """Nodes if every request with a scored span were a separate row."""
+    return sum(len(ids) - 1 for ids, start in requests if start < len(ids))
+
+
+def check(plan: Plan, requests: Requests) -> None:
+    for r, (ids, start) in enumerate(requests):
+        edges = plan.request_edge[plan.request_edge_offset[r] : plan.request_edge_offset[r + 1]]
+        assert len(edges) == len(ids) - start
+        row = int(plan.request_row[r])
+        for depth, edge in zip(range(start, len(ids)), edges, strict=True):
+            assert plan.edge_offset[row] <= edge < plan.edge_offset[row + 1], "an edge of another row"
+            assert plan.edge_target[edge] == ids[depth]
+            path = visible_path(plan, row, int(plan.edge_parent[edge]))
+            seen = plan.token_ids[plan.node_offset[row] + np.asarray(path)]
+            assert seen.tolist() == ids[:depth].tolist(), "the parent does not see exactly the tokens before its target"
+            assert plan.position[plan.node_offset[row] + np.asarray(path)].tolist() == list(range(depth))
+    for request, id_set in enumerate([] if requests.id_set is None else requests.id_set.tolist()):
+        query, edges = (
+            int(plan.request_query[request]),
+            plan.request_edge[slice(*plan.request_edge_offset[request:][:2])],
+        )
+        if id_set < 0 or not len(edges):
+            assert query == -1
+            continue
+        row = plan.request_row[request]
+        assert plan.query_offset[row] <= query < plan.query_offset[row + 1], "a query is in another row than its edges"
+        assert (plan.query_node[query], plan.query_set[query]) == (plan.edge_parent[edges[0]], id_set)
+    for row in range(plan.num_rows):
+        used = plan.node_offset[row + 1] - plan.node_offset[row]
+        edges = slice(plan.edge_offset[row], plan.edge_offset[row + 1])
+        pairs = set(zip(plan.edge_parent[edges].tolist(), plan.edge_target[edges].tolist(), strict=True))
+        assert len(pairs) == edges.stop - edges.start <= plan.row_length[row], "an edge twice, or more than fit"
+        assert 0 < used <= plan.row_length[row]
+        for node in range(used):
+            assert plan.position[plan.node_offset[row] + node] == len(visible_path(plan, row, node)) - 1
+
+
+def distinct_nodes(requests: Requests) -> int:
+    """Nodes of one trie over all requests: distinct prefixes of requests with a scored span."""
+    return len({tuple(ids[:i]) for ids, start in requests if start < len(ids) for i in range(1, len(ids))})
+
+
+@st.composite
+def forests(draw: st.DrawFn) -> list[tuple[list[int], int]]:
+    """Requests that share prefixes, repeat, and are prefixes of one another, over a tiny vocabulary."""
+    stems = draw(st.lists(st.lists(st.integers(0, 3), max_size=12), min_size=1, max_size=4))
+    items = []
+    for _ in range(draw(st.integers(1, 14))):
+        stem = draw(st.sampled_from(stems))
+        ids = [9, *stem[: draw(st.integers(0, len(stem)))], *draw(st.lists(st.integers(0, 3), min_size=1, max_size=6))]
+        items.append((ids, draw(st.integers(1, len(ids)))))
+    return items
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    forests(),
+    st.sampled_from([COST, CostModel(1.0, 1e3, 1e9, 8, 1, 16), CostModel(1e6, 0.0, 0.0, 4, 20)]),
+    st.sampled_from([0, 4, 512]),
+    st.sampled_from([(), (16,), (24, 64)]),
+)
+def test_every_request_lies_along_one_path_with_all_its_edges(items, cost, cut_above, lengths):
+    requests = requests_of(items)
+    if cut_above:
+        requests = replace(requests, id_set=np.asarray([(len(ids) + start) % 3 - 1 for ids, start in items], np.int32))
+    with patch("miron_jax.planning.tries.CUT_ABOVE", cut_above):  # small: even these tries are cut
+        plan = make_plan(requests, cost, lengths)
+    check(plan, requests)
+    assert distinct_nodes(requests) <= plan.unique_tokens <= plain_tokens(requests)
+
+
+@settings(max_examples=300, deadline=None)
+@given(forests(), st.sampled_from([(), (16,), (24, 64)]))
+def test_rows_without_branches_are_one_path_each(items, lengths):
+    requests = requests_of(items)
+    plan = make_plan(requests, replace(COST, sharing="path"), lengths)
+    check(plan, requests)
+    used = np.diff(plan.node_offset)
+    assert plan.position.tolist() == [i for n in used.tolist() for i in range(n)]
+    assert plan.subtree_end.tolist() == [n for n in used.tolist() for _ in range(n)]
+    # A path that is a prefix of another one takes no row, and none comes twice.
+    paths = {tuple(ids[:-1]) for ids, start in items if start < len(ids)}
+    longest = {path for path in paths if not any(other[: len(path)] == path and other != path for other in paths)}
+    rows = [plan.token_ids[a:b] for a, b in zip(plan.node_offset[:-1], plan.node_offset[1:], strict=True)]
+    assert len(rows) <= len(paths)
+    assert longest <= {tuple(row.tolist()) for row in rows}
+
+
+@settings(max_examples=300, deadline=None)
+@given(forests(), st.integers(0, 6), st.integers(1, 60))
+def test_no_row_has_more_edges_than_a_model_has_positions(items, spare, repeats):
+    """One context with many continuations needs more edges than slots: it takes several rows."""
+    many = [([*items[0][0], 10 + i], len(items[0][0])) for i in range(repeats)]
+    requests = requests_of([*items, *many])
+    most = max(len(ids) for ids, _ in requests) - 1 + spare
+    plan = make_plan(requests, replace(COST, sharing="path", max_slots=most))
+    check(plan, requests)  # no row with more edges than slots
+    assert plan.row_length.max() <= most
+    # One path is cut only where its edges do not fit, never where its nodes do not.
+    rows = make_plan(requests, replace(COST, sharing="path")).num_rows
+    assert plan.num_rows <= rows + np.ceil(plan.request_edge_offset[-1] / most)
+
+
+@settings(max_examples=60, deadline=None)
+@given(forests(), st.randoms())
+def test_order_of_requests_changes_no_row(items, random):
+    shuffled = list(range(len(items)))
+    random.shuffle(shuffled)
+    one, other = make_plan(requests_of(items), COST), make_plan(requests_of([items[i] for i in shuffled]), COST)
+    assert one.unique_tokens == other.unique_tokens
+    assert one.row_length.tolist() == other.row_length.tolist()
+
+
+def test_the_picture_in_the_docstring():
+    plan = make_plan(requests_of([([9, 1, 2, 3, 4], 3), ([9, 1, 2, 5, 6], 3)]), COST)
+    assert plan.token_ids.tolist() == [9, 1, 2, 3, 5]
+    assert plan.position.tolist() == [0, 1, 2, 3, 3]
+    assert plan.subtree_end.tolist() == [5, 5, 5, 4, 5]
+    assert (plan.edge_parent.tolist(), plan.edge_target.tolist()) == ([2, 2, 3, 4], [3, 5, 4, 6])
+    assert plan.num_parents == 3
+    assert plan.visible_pairs == 1 + 2 + 3 + 4 + 4
+
+
+def test_one_token_choices_take_no_node():
+    # B q and the letters: the letters are targets only, so two nodes and one parent serve four requests.
+    requests = requests_of([([9, 7, letter], 2) for letter in range(4)])
+    plan = make_plan(requests, COST)
+    check(plan, requests)
+    assert (plan.unique_tokens, plan.num_parents, len(plan.edge_target)) == (2, 1, 4)
+
+
+def test_a_request_that_is_a_prefix_of_another_adds_nothing():
+    requests = requests_of([([9, 1, 2, 3], 2), ([9, 1, 2], 1), ([9, 1, 2, 3], 3)])
+    plan = make_plan(requests, COST)
+    check(plan, requests)
+    assert plan.unique_tokens == 3
+
+
+def test_empty_spans_and_no_requests():
+    plan = make_plan(requests_of([([9, 1], 2), ([9, 1], 2)]), COST)
+    assert (plan.num_rows, plan.unique_tokens, len(plan.request_edge)) == (0, 0, 0)
+    assert make_plan(requests_of([]), COST).num_rows == 0
+
+
+def test_a_long_shared_prefix_is_cut_where_rows_get_cheaper():
+    # 40 questions of 100 tokens after 300 shared ones, attention expensive: no single row of 4,300 slots.
+    rng = np.random.default_rng(0)
+    stem = [9, *rng.integers(0, 50, 299).tolist()]
+    requests = requests_of([([*stem, *rng.integers(0, 50, 100).tolist()], 395) for _ in range(40)])
+    plan = make_plan(requests, CostModel(1e6, 1e4, 1e6))
+    assert 1 < plan.num_rows < 40
+    assert plan.unique_tokens < 0.6 * plain_tokens(requests)
+    check(plan, requests)
+
+
+def test_edges_never_outnumber_a_rows_slots():
+    # One node, 50 targets: the row has to be long enough for the edges.
+    requests = requests_of([([9, token], 1) for token in range(50)])
+    plan = make_plan(requests, COST)
+    check(plan, requests)
+    assert plan.row_length.min() >= 50
+
+
+def test_lengths_in_use_come_free_and_count():
+    sizes = np.asarray([500] * 1000)
+    assert choose_lengths(sizes, COST) == (504,)
+    assert choose_lengths(sizes, CostModel(1e6, 1e3, 1e15, 8), (640,)) == (640,)
+    assert len(choose_lengths(np.arange(10, 5000), CostModel(1e6, 1e3, 0.0, 8, max_lengths=5), (640, 5000))) <= 5
+
+
+@pytest.mark.parametrize(
+    ("questions", "context", "choices", "answer"), [(200, 520, 4, 12), (1500, 25, 2, 6), (1500, 90, 1, 2)]
+)
+def test_padding_is_small_and_nothing_shared_is_computed_twice(questions, context, choices, answer):
+    rng = np.random.default_rng(1)
+    items = []
+    for _ in range(questions):
+        ids = [9, *rng.integers(0, 40000, int(context * rng.uniform(0.8, 1.2))).tolist()]
+        items += [
+            ([*ids, *rng.integers(0, 40000, rng.integers(1, answer + 1)).tolist()], len(ids)) for _ in range(choices)
+        ]
+    requests = requests_of(items)
+    plan = make_plan(requests, CostModel(2e8, 2e5, 3e11))
+    assert plan.padded_tokens <= 1.09 * plan.unique_tokens
+    assert plan.unique_tokens <= 1.05 * distinct_nodes(requests)

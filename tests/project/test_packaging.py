@@ -1,0 +1,398 @@
+"""What a user installs, and who may import whom.
+
+The trap behind most of this: `kernels` is the import name of a Hugging Face package that transformers probes for, so our
+folder of that name must be reachable as miron_jax.kernels alone, from a wheel, an editable install and the bare checkout.
+"""
+
+import ast
+import importlib.util
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+pytestmark = pytest.mark.slow
+
+PACKAGE_FOLDERS = ("miron_jax", "kernels", "tasks")
+
+# DESIGN.md section 2: a stage imports only what stands above it.  A folder is one stage.
+STAGES = (
+    "errors",
+    "ragged",
+    "files",
+    "config",
+    "definitions",
+    "runtime",
+    "demo",
+    "metrics",
+    "prompting",
+    "tokens",
+    "planning",
+    "model",
+    "engine",
+    "statistics",
+    "task_kinds",
+    "evaluation",
+    "tasks",
+    "humans",
+    "report",
+    "inputs",
+    "run",
+    "bench",
+    "topology_plan",
+    "describe",
+    "session",
+    "verify",
+    "evaluator",
+    "lm_eval",
+    "cli",
+    "__main__",
+    "__init__",
+)
+TASKS_MAY_IMPORT = {"errors", "files", "definitions", "prompting", "metrics", "tokens", "tasks"}
+COMPOSES_TASKS = {"humans", "inputs", "cli", "__init__"}
+
+
+def run_python(code: str, cwd: Path, *options: str, path: Path | None = None) -> str:
+    """Standard output of a fresh interpreter that sees this environment, and `path` before it."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")}
+    if path is not None:
+        environment["PYTHONPATH"] = str(path)
+    done = subprocess.run(
+        [sys.executable, *options, "-c", code], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkout's packages and packaging files: building in the checkout itself would leave folders behind."""
+    try:
+        found = version("setuptools")
+    except PackageNotFoundError:
+        pytest.skip("needs setuptools 77 or newer in this environment, which has none")
+    if int(found.split(".")[0]) < 77:
+        pytest.skip(f"needs setuptools 77 or newer in this environment, found {found}")
+    target = tmp_path_factory.mktemp("checkout")
+    for folder in PACKAGE_FOLDERS:
+        shutil.copytree(
+            REPOSITORY / folder, target / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(REPOSITORY / name, target / name)
+    return target
+
+
+@pytest.fixture(scope="module")
+def wheel(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel built from the sdist, as an index would serve it."""
+    pytest.importorskip("build")
+    out = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(copy)]
+    done = subprocess.run(command, cwd=out, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return next(out.glob("*.whl"))
+
+
+def test_wheel_holds_every_file_of_every_package_under_its_one_name(wheel: Path, copy: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert packed == {installed_name(path.relative_to(copy)) for path in package_files(copy)}
+
+
+def test_wheel_carries_the_licence_and_the_command(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        metadata = {name.partition(".dist-info/")[2]: name for name in archive.namelist() if ".dist-info/" in name}
+        assert b"Apache License" in archive.read(metadata["licenses/LICENSE"])
+        assert b"miron-jax = miron_jax.__main__:main" in archive.read(metadata["entry_points.txt"])
+
+
+@pytest.fixture(scope="module")
+def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, unpacked."""
+    folder = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def test_unpacked_wheel_imports_from_elsewhere(site: Path, tmp_path: Path) -> None:
+    code = "import miron_jax.kernels.target_logprob.xla as k, miron_jax.tasks.core as t; print(k.__file__, t.__file__)"
+    kernel, task = run_python(code, tmp_path, path=site).split()
+    assert Path(kernel) == site / "miron_jax/kernels/target_logprob/xla.py"
+    assert Path(task) == site / "miron_jax/tasks/core.py"
+
+
+USERS_FILE = """
+import jax
+import jax.numpy as jnp
+import miron_jax
+from flax import linen as nn
+
+linen = miron_jax.OwnModel(vocab_size=8, logits=nn.Dense(8).apply)
+model = miron_jax.OwnModel(vocab_size=8, logits=lambda params, ids: jnp.zeros((*ids.shape, 8)), params={})
+evaluator = miron_jax.Evaluator(model, tasks=["core/copa"], limit=3)
+results = evaluator.run({}, step=1)
+value: float = results["tasks"]["core/copa"]["metrics"]["accuracy"]["value"]
+scores = miron_jax.score("FOLDER", None, [("a", "b")])
+first: float = scores[0].token_logprobs[0]
+seen: jax.Array = miron_jax.Visibility.causal(1, 8).position_BT
+wrong_size = miron_jax.OwnModel(vocab_size="8")  # error
+wrong_text: str = scores[0].greedy  # error
+absent = miron_jax.nothing  # error
+"""
+
+
+def test_types_reach_a_users_file(site: Path, tmp_path: Path) -> None:
+    """A type checker sees the wheel's types, and the user's mistakes, and nothing else."""
+    pytest.importorskip("basedpyright")
+    (tmp_path / "use.py").write_text(USERS_FILE)
+    settings = {"typeCheckingMode": "standard", "extraPaths": [str(site)], "include": ["use.py"]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, "--outputjson"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout)["generalDiagnostics"]
+    lines = sorted(each["range"]["start"]["line"] for each in found if each["severity"] == "error")
+    marked = [i for i, line in enumerate(USERS_FILE.splitlines()) if line.endswith("# error")]
+    assert lines == marked, found
+
+
+def test_editable_install_maps_the_folders_and_exposes_no_bare_name(copy: Path, tmp_path: Path) -> None:
+    build = f"import setuptools.build_meta as b; print(b.build_editable({str(tmp_path)!r}))"
+    name = run_python(build, copy).splitlines()[-1]
+    site = tmp_path / "site"
+    with zipfile.ZipFile(tmp_path / name) as archive:
+        archive.extractall(site)
+    # -S: an editable install in this environment must not answer instead; its other packages are put back by hand.
+    code = f"""
+import importlib.util, site, sys
+site.addsitedir({str(site)!r})
+sys.path.append({sysconfig.get_path("purelib")!r})
+import miron_jax.kernels.target_logprob.xla as k, miron_jax.tasks.core as t
+print(k.__file__, t.__file__)
+for name in ("kernels", "tasks"):
+    spec = importlib.util.find_spec(name)
+    assert spec is None or not str(spec.origin).startswith({str(copy)!r}), spec
+"""
+    kernel, task = run_python(code, tmp_path, "-S").split()
+    assert Path(kernel).resolve() == copy / "kernels/target_logprob/xla.py"
+    assert Path(task).resolve() == copy / "tasks/core.py"
+
+
+@pytest.mark.parametrize("name", ["kernels", "tasks"])
+def test_this_environment_exposes_no_bare_name(name: str, tmp_path: Path) -> None:
+    code = f"""
+import importlib.util
+spec = importlib.util.find_spec({name!r})
+print(spec and (spec.origin, spec.submodule_search_locations))
+"""
+    assert str(REPOSITORY) not in run_python(code, tmp_path)
+
+
+def test_every_tolerance_of_a_test_has_a_name_in_the_table() -> None:
+    """tests/support/tolerances.py holds them all, so that one is loosened where all can see it."""
+    wrong = [
+        f"{path.relative_to(REPOSITORY)}, line {line}"
+        for path in sorted((REPOSITORY / "tests").rglob("*.py"))
+        if path.name != "tolerances.py"
+        for line in literal_tolerances(path.read_text(encoding="utf-8"))
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("approx(x, abs=1e-4)", True),
+        ("approx(x, rel=2 * 1e-4)", True),
+        ("allclose(x, y, rtol=TOKEN, atol=0)", False),
+        ("isclose(x, y, abs_tol=0.4)", True),
+        ("approx(1000, abs=130)", False),
+        ("worst < 2e-5", True),
+        ("0 < worst <= size * 1e-3", True),
+        ("rng.random() < 0.05", False),
+        ("moved > 1e-3", True),
+        ("value == 0.001", False),
+    ],
+)
+def test_the_tolerance_rule_itself(line: str, found: bool) -> None:
+    assert bool(literal_tolerances(line)) is found
+
+
+def test_pyproject_lists_the_packages_on_disk() -> None:
+    listed = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    modules = {path.parent for path in package_files(REPOSITORY) if path.suffix == ".py"}
+    on_disk = {Path(installed_name(folder.relative_to(REPOSITORY))) for folder in modules}
+    assert sorted(listed) == sorted(".".join(folder.parts) for folder in on_disk)
+    assert [str(folder) for folder in modules if not (folder / "__init__.py").is_file()] == []
+
+
+def test_importing_every_module_never_imports_torch(tmp_path: Path) -> None:
+    names = [module_name(path) for path in package_files(REPOSITORY) if path.suffix == ".py"]
+    if not importlib.util.find_spec("lm_eval"):  # an extra, which one module subclasses
+        names = [name for name in names if not name.startswith("miron_jax.lm_eval.")]
+    code = f"""
+import importlib, sys
+sys.path.append({str(REPOSITORY)!r})
+for name in {sorted(names)!r}:
+    importlib.import_module(name)
+print("torch" in sys.modules)
+"""
+    assert run_python(code, tmp_path) == "False"
+
+
+def test_transformers_imports_from_the_root_of_the_checkout() -> None:
+    # `python -c` puts the current directory first on sys.path, so a probe for `kernels` meets our folder.
+    code = """
+import importlib.util
+from transformers import AutoConfig, AutoTokenizer
+from transformers.utils.import_utils import is_kernels_available
+is_kernels_available()
+if importlib.util.find_spec("torch"):
+    import transformers.integrations.hub_kernels  # this one asks the package for more than its version
+print("fine")
+"""
+    assert run_python(code, REPOSITORY) == "fine"
+
+
+def test_a_stage_imports_only_what_stands_above_it() -> None:
+    wrong = [
+        f"{path.relative_to(REPOSITORY)} imports {imported}"
+        for path in package_files(REPOSITORY)
+        if path.suffix == ".py"
+        for imported in stages_imported(path)
+        if not may_import(stage_of(path), imported)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("stage", "imported", "allowed"),
+    [
+        ("engine", "planning", True),
+        ("planning", "engine", False),
+        ("model", "kernels", True),
+        ("kernels", "model", False),
+        ("tasks", "definitions", True),
+        ("tasks", "planning", False),
+        ("engine", "tasks", False),
+        ("inputs", "tasks", True),
+    ],
+)
+def test_the_stage_rule_itself(stage: str, imported: str, allowed: bool) -> None:
+    assert may_import(stage, imported) is allowed
+
+
+# Distributions by the name that is imported, where the two differ.
+DISTRIBUTIONS = {
+    "absl": "absl-py", "orbax": "orbax-checkpoint", "yaml": "pyyaml", "upath": "universal-pathlib", "crowdkit": "crowd-kit",
+    "pandas": "crowd-kit", "huggingface_hub": "huggingface-hub", "jaxlib": "jax", "lm_eval": "lm-eval",
+}  # fmt: skip
+
+
+def test_what_the_package_imports_is_declared() -> None:
+    """What comes with another package today may not come with it tomorrow."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    extras = {name: own for name, own in project["optional-dependencies"].items() if name not in ("test", "bench")}
+    declared = {re.split(r"[<>=!\[]", own)[0] for own in [*project["dependencies"], *itertools.chain(*extras.values())]}
+    imported = set()
+    for path in package_files(REPOSITORY):
+        if path.suffix == ".py":
+            for node in ast.walk(ast.parse(path.read_text())):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                if isinstance(node, ast.ImportFrom) and node.module:
+                    names = [node.module]
+                imported |= {name.partition(".")[0] for name in names}
+    foreign = imported - set(sys.stdlib_module_names) - {"miron_jax"}
+    assert {"numpy", "safetensors"} <= foreign
+    absent = {name for name in foreign if DISTRIBUTIONS.get(name, name) not in declared}
+    assert absent == set()
+
+
+def literal_tolerances(source: str) -> list[int]:
+    """Lines where a tolerance is a number: of rtol=, atol=, abs=, rel= and the like, or what something small is below."""
+    names, orders = {"rtol", "atol", "abs", "rel", "abs_tol", "rel_tol"}, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+    lines = []
+    for node in ast.walk(ast.parse(source)):
+        sides, below = [], 0.5
+        if isinstance(node, ast.keyword) and node.arg in names:
+            sides = [node.value]
+        elif isinstance(node, ast.Compare) and any(isinstance(operator, orders) for operator in node.ops):
+            sides, below = [node.left, *node.comparators], 0.01
+        lines += [line for side in sides for line, value in numbers_of(side) if 0 < value <= below]
+    return lines
+
+
+def numbers_of(node: ast.expr) -> Iterator[tuple[int, float]]:
+    """Line and value of every float of a sum or product; what stands within a call, a list or a power is no tolerance."""
+    if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.Pow):
+        yield from numbers_of(node.left)
+        yield from numbers_of(node.right)
+    elif isinstance(node, ast.IfExp):
+        yield from numbers_of(node.body)
+        yield from numbers_of(node.orelse)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, float):
+        yield node.lineno, node.value
+
+
+def package_files(root: Path) -> Iterator[Path]:
+    """Files of the three package folders; the two symlinks inside miron_jax/ are not followed."""
+    for folder in PACKAGE_FOLDERS:
+        for directory, subfolders, names in os.walk(root / folder):
+            subfolders[:] = [name for name in subfolders if name != "__pycache__"]
+            yield from (Path(directory) / name for name in names if (Path(directory) / name).is_file())
+
+
+def installed_name(path: Path) -> str:
+    """kernels/x.py -> miron_jax/kernels/x.py"""
+    return path.as_posix() if path.parts[0] == "miron_jax" else f"miron_jax/{path.as_posix()}"
+
+
+def module_name(path: Path) -> str:
+    name = Path(installed_name(path.relative_to(REPOSITORY))).with_suffix("")
+    return ".".join(name.parent.parts if name.name == "__init__" else name.parts)
+
+
+def stage_of(path: Path) -> str:
+    parts = Path(installed_name(path.relative_to(REPOSITORY))).with_suffix("").parts
+    return parts[1]
+
+
+def stages_imported(path: Path) -> set[str]:
+    """Stages that a file names in any import, wherever it stands in the file."""
+    modules: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute here"
+            modules |= {f"{node.module}.{alias.name}" for alias in node.names}
+    own = (name.split(".") for name in modules if name.split(".")[0] == "miron_jax")
+    stages = {parts[1] if len(parts) > 1 else "__init__" for parts in own}
+    return stages - {"__version__"}  # stands in miron_jax/__init__.py before anything else
+
+
+def may_import(stage: str, imported: str) -> bool:
+    if stage == "kernels" or imported == "kernels":
+        return imported == "kernels"
+    for name in (stage, imported):
+        assert name in STAGES, f"{name} is no stage of DESIGN.md section 2: put it in its place in STAGES"
+    if stage == "tasks":
+        return imported in TASKS_MAY_IMPORT
+    if imported == "tasks":
+        return stage in COMPOSES_TASKS
+    return stage == imported or STAGES.index(imported) < STAGES.index(stage)

@@ -1,0 +1,77 @@
+"""The last lines of eval: headline, what changed against the run before, where to look."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from miron_jax.files.store import Store
+from miron_jax.report.closing import closing_lines, last_run_beside
+from miron_jax.report.run_folder import read_runs
+from tests.support.command import common
+from tests.support.run_folders import samples_of, write_run
+
+
+def composite(value: float) -> dict[str, object]:
+    return {
+        name: {
+            "value": value,
+            "stderr": 0.05,
+            "ci95": [value - 0.1, value + 0.1],
+            "weights": {"own/x": 1.0},
+            "missing": [],
+        }
+        for name in "ABCD"
+    }
+
+
+def test_headline_change_and_place(tmp_path: Path) -> None:
+    write_run(tmp_path / "old", {"own/x": samples_of([1, 0] * 50), "own/y": samples_of([1] * 9)}, composite(0.5))
+    write_run(tmp_path / "new", {"own/x": samples_of([1] * 100), "own/y": samples_of([1] * 9)}, composite(1.0))
+    old, new = read_runs([str(tmp_path / "old"), str(tmp_path / "new")])
+    folder = tmp_path / "new"
+    assert list(closing_lines(new, old, False)) == [
+        "own: A 1.0000 (0.9000 to 1.1000), own: B 1.0000 (0.9000 to 1.1000), own: C 1.0000 (0.9000 to 1.1000) and 1 more",
+        # Bonett and Price, 50 one way of 100: center 50 / 102, half 1.96 sqrt((52 / 102 - (50 / 102)²) / 102)
+        "against old: own: A +0.5000 (paired, +0.3894 to +0.5909), own: B +0.5000 (paired, +0.3894 to +0.5909), "
+        "own: C +0.5000 (paired, +0.3894 to +0.5909) and 1 more",
+        "1 of 2 tasks changed their main metric by more than chance (Holm, 0.05): own/x accuracy +0.5000",
+        f"2 tasks, 109 examples in 9.0 s; self-check: 8 tokens within 1.0e-06 nats; numbers: {folder}/results.json",
+        f"look at it: miron-jax report {folder} --html={folder}/report.html",
+    ]
+    (spaced,) = read_runs([str(write_run(tmp_path / "a run", {"own/z": samples_of([1, 0])}))])
+    *_, look = closing_lines(spaced, None, False)
+    assert look == f"look at it: miron-jax report '{spaced.folder}' --html='{spaced.folder}/report.html'"
+    alone = write_run(tmp_path / "alone", {"own/z": samples_of([1, 0])})
+    (other,) = read_runs([str(alone)])
+    headline, *rest = closing_lines(other, old, False)
+    assert headline == "own/z accuracy 0.5000 (0.0945 to 0.9055)"  # Wilson's of 1 of 2
+    assert len(rest) == 2, "a run beside it that has other tasks is passed over"
+    assert "have no task in common" in list(closing_lines(other, old, True))[1]
+
+
+def test_the_last_run_beside_is_the_newest_other_folder(tmp_path: Path) -> None:
+    for age, name in ((300, "a"), (100, "b"), (200, "c")):
+        path = write_run(tmp_path / name, {"own/x": samples_of([1, 0])}) / "results.json"
+        seconds = path.stat().st_mtime - age
+        os.utime(path, (seconds, seconds))
+    (tmp_path / "notes").mkdir()
+    found = [last_run_beside(Store(str(tmp_path / name))) for name in ("new", "b")]
+    assert [run and run.label for run in found] == ["b", "c"]
+    assert last_run_beside(Store(str(tmp_path / "a" / "new"))) is None
+
+
+def test_eval_ends_with_them(miron, place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = miron("eval", *common(place, tmp_path / "one", "--limit=3", f"--against={tmp_path / 'nowhere'}"))
+    assert (ran.status, ran.err.count("\n")) == (2, 1)
+    assert "nowhere is not there: name" in ran.err
+    assert not (tmp_path / "one" / "results.json").exists()
+    ran = miron("eval", *common(place, tmp_path / "one", "--limit=3"))
+    assert ran.status == 0, ran.err
+    assert "against" not in ran.out
+    ran = miron("eval", *common(place, tmp_path / "two", "--limit=3", "--dtype=bfloat16"))
+    assert ran.status == 0, ran.err
+    *_, change, place_of_numbers, look = ran.out.splitlines()
+    assert change.startswith("against one: 0 of 4 tasks changed their main metric by more than chance")
+    assert place_of_numbers.startswith("4 tasks, 12 examples in ")
+    assert look.startswith(f"look at it: miron-jax report {tmp_path / 'two'} --html=")

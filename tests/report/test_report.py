@@ -1,0 +1,207 @@
+"""`miron-jax report`: one HTML file, Markdown, CSV; what is in them, and that no text of a run becomes more than text."""
+
+import base64
+import csv
+import gzip
+import hashlib
+import io
+import json
+import math
+import os
+import re
+import threading
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from miron_jax.report.html.page import page_of
+from miron_jax.report.run_folder import read_runs
+from tests.support.run_folders import PROFILE, samples_of, write_run, write_training_run
+
+NASTY = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "</script><script>alert(1)</script>",
+    '"><b>bold</b>',
+    "{{ 7 * 7 }}",
+    "<!--",
+    "Слава! Ґанок; שלום \u202eevil\u202c 👩\u200d🚀",
+    "control \x00\x07\x1b[31m \x7f",
+)
+VOID = {"meta", "input", "br", "link", "path", "rect", "use", "circle"}
+
+
+def hostile_run(folder: Path) -> Path:
+    """Texts that would do something if a browser took them for HTML, in every place that a run has."""
+    samples = samples_of([1, 0] * 4, bits=[1.0] * 8, category=list(NASTY), prompt=list(NASTY), reason=list(NASTY))
+    for sample, text in zip(samples, NASTY, strict=True):
+        sample["options"][0]["text"] = text
+        sample["generated"] = text
+    data = {"file": NASTY[2], "state": NASTY[0], "git_blob_sha1": "a" * 40}
+    of_task = {"data": data, "citation": NASTY[1], "profile": {**PROFILE, "prompt_string": NASTY[2]}}
+    composites = {
+        NASTY[0]: {"value": 0.5, "stderr": 0.1, "ci95": [0.3, 0.7], "weights": {"own/x": 1.0}, "missing": [NASTY[1]]}
+    }
+    return write_run(folder, {"own/x": samples}, composites, of_task, config={"model": NASTY[0]})
+
+
+def chunks_of(page: str) -> list[Any]:
+    texts = re.findall(r'<script type="text/plain" id="chunk-\d+">([^<]*)</script>', page)
+    return [json.loads(gzip.decompress(base64.b64decode(text))) for text in texts]
+
+
+def index_of(page: str) -> Any:
+    found = re.search(r'<script type="application/json" id="index">([^<]*)</script>', page)
+    assert found is not None
+    return json.loads(found[1])
+
+
+class Elements(HTMLParser):
+    """Names and attributes of all elements, and whether each is closed."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+def test_a_page_holds_everything_and_only_its_own_script(tmp_path: Path, miron) -> None:
+    out = tmp_path / "out.html"
+    ran = miron("report", str(hostile_run(tmp_path / "run")), f"--html={out}")
+    assert ran.status == 0, ran.err
+    page = out.read_text()
+    elements = Elements(page)
+    assert not elements.open
+    scripts = [own for name, own in elements.found if name == "script"]
+    assert [own.get("type") for own in scripts] == ["application/json", "text/plain", None]
+    names = {name for name, _ in elements.found}
+    assert not names & {"img", "b", "iframe", "link", "object", "embed"}
+    assert not [own for _, own in elements.found if "style" in own or any(key.startswith("on") for key in own)]
+    policy = next(own["content"] for name, own in elements.found if own.get("http-equiv"))
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; ")
+    for kind, text in (
+        ("script", re.findall(r"<script>(.*?)</script>", page, re.S)),
+        ("style", re.findall(r"<style>(.*?)</style>", page, re.S)),
+    ):
+        (own,) = text
+        digest = base64.b64encode(hashlib.sha256(own.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy
+    assert "http://" not in re.sub(r'(xmlns(:\w+)?="[^"]*"|NAMESPACE = "[^"]*")', "", page)
+    (examples,) = chunks_of(page)
+    assert [own["prompt"] for own in examples] == list(NASTY)
+    assert [own["options"][0][0] for own in examples] == list(NASTY)
+    assert index_of(page) == [{"name": "own/x", "first": 0, "size": 500, "marks": "10101010"}]
+    for part in ("num_fewshot", "a" * 40, "0.3000 to 0.7000", "&lt;img src=x onerror"):
+        assert part in page
+
+
+def test_examples_stand_in_chunks_of_their_task(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", {"own/x": samples_of([1] * 1203), "own/y": samples_of([0] * 3)})
+    page = page_of(read_runs([str(run)]))
+    x, y = index_of(page)
+    assert (x["first"], len(x["marks"]), y["first"], y["marks"]) == (0, 1203, 3, "000")
+    chunks = chunks_of(page)
+    assert [len(chunk) for chunk in chunks] == [500, 500, 203, 3]
+    assert [own["row"] for chunk in chunks[:3] for own in chunk] == list(range(1203))
+
+
+def test_two_runs_are_compared_and_steps_make_curves(tmp_path: Path) -> None:
+    a = write_training_run(
+        tmp_path / "a", {1: {"own/x": samples_of([1, 0] * 20)}, 2: {"own/x": samples_of([1, 1, 0, 0] * 10)}}
+    )
+    b = write_run(tmp_path / "b", {"own/x": samples_of([1] * 40)})
+    page = page_of(read_runs([str(a), str(b)]))
+    for part in (
+        "b (second) against a (first)",
+        "+0.5000",
+        "a: over the steps of training.",
+        "own/x (b)",
+        "currentColor",
+        "own/x",
+    ):
+        assert part in page
+    other = write_run(tmp_path / "c", {"own/y": samples_of([1] * 40)})
+    assert "a and c have no task in common" in page_of(read_runs([str(a), str(other)]))
+
+
+def test_robustness_is_a_section(tmp_path: Path) -> None:
+    entry = {"n": 2, "value": 0.5, "stderr": 0.25, "cluster_stderr": None, "clusters": 1}
+    report = {
+        "main": "accuracy",
+        "cluster": "story",
+        "metrics": {"accuracy": entry},
+        "by": {"template_n": {"<1>": entry}},
+    }
+    run = write_run(tmp_path / "a", {"own/x": samples_of([1, 0])}, of_task={"robustness": report})
+    page = page_of(read_runs([str(run)]))
+    for part in ("<h2>Robustness to wording</h2>", "of story clusters", "template_n", "&lt;1&gt;", "0.250"):
+        assert part in page
+
+
+def test_markdown_and_csv(tmp_path: Path, miron) -> None:
+    composites = {
+        "ALL": {"value": 0.5, "stderr": 0.1, "ci95": [0.3, 0.7], "weights": {"own/x|y": 1.0}, "missing": []},
+        "PART": {"value": None, "stderr": None, "ci95": None, "weights": {}, "missing": ["own/z"]},
+    }
+    run = write_run(tmp_path / "a", {"own/x|y": samples_of([1, 0, 1, 0], bits=[1.0, 2.0, 1.0, math.nan])}, composites)
+    ran = miron("report", str(run), f"--markdown={tmp_path / 'a.md'}", f"--csv={tmp_path / 'a.csv'}")
+    assert ran.status == 0, ran.err
+    text = (tmp_path / "a.md").read_text()
+    assert "| own: ALL | 0.5000 (0.3000 to 0.7000) |\n| own: PART | none |\n" in text
+    assert "| own/x\\|y | 4 | accuracy | 0.5000 (0.1500 to 0.8500) | 0.5000 |" in text  # Wilson's of 2 of 4
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text())))
+    assert [(row["task"], row["metric"]) for row in rows] == [
+        ("own: ALL", "composite"), ("own: PART", "composite"), ("own/x|y", "accuracy"), ("own/x|y", "bits_per_byte")
+    ]  # fmt: skip
+    assert (rows[2]["value"], rows[2]["n"], rows[2]["chance"], rows[3]["n"]) == ("0.5", "4", "0.5", "3")
+
+
+def test_report_alone_prints_what_there_is(tmp_path: Path, miron) -> None:
+    run = write_run(tmp_path / "a", {"own/x": samples_of([1, 0], bits=[1.0, 2.0])}, of_task={"num_shots": {}})
+    for arguments in ([str(run)], [f"--output={run}"]):
+        ran = miron("report", *arguments)
+        assert ran.status == 0, ran.err
+        assert "own/x" in ran.out
+        assert "0.500" in ran.out
+
+
+def test_a_pipe_is_written_to_not_replaced(tmp_path: Path, miron) -> None:
+    """A rename would put a file in its place: /dev/null would be gone for all programs."""
+    run = write_run(tmp_path / "a", {"own/x": samples_of([1, 0])})
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    received: list[str] = []
+    reader = threading.Thread(target=lambda: received.append(pipe.read_text()))
+    reader.start()
+    ran = miron("report", str(run), f"--csv={pipe}")
+    reader.join(60)
+    assert ran.status == 0, ran.err
+    assert received[0].startswith("run,step,task")
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("flag", ["html", "markdown", "csv"])
+def test_a_report_that_cannot_be_written(tmp_path: Path, miron, flag: str) -> None:
+    run = write_run(tmp_path / "a", {"own/x": samples_of([1, 0])})
+    ran = miron("report", str(run), f"--{flag}={tmp_path / 'nowhere' / 'x'}")
+    assert (ran.status, ran.err.count("\n")) == (2, 1)
+    assert f"--{flag}=" in ran.err
+    assert "cannot be written: name a file in a folder that is there" in ran.err
+    ran = miron("report", str(run), f"--{flag}={run / 'results.json'}")
+    assert (ran.status, "would overwrite a run's results" in ran.err) == (2, True)

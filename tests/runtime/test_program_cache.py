@@ -1,0 +1,90 @@
+"""Compiled programs of processes after the first are read from their folder when they start again."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from miron_jax.engine.forward import Forward
+from miron_jax.engine.model import load_model
+from miron_jax.model.costs import cost_model
+from miron_jax.planning.plan import make_plan
+from miron_jax.runtime import devices
+from miron_jax.runtime.devices import Placement
+from miron_jax.runtime.program_cache import library_matmuls
+from tests.planning.test_plan import requests_of
+
+pytestmark = pytest.mark.newest
+
+
+@pytest.fixture
+def second_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The cache's folder, for this process as process 1 of some."""
+    before = jax.config.values["jax_compilation_cache_dir"]
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "programs"))
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    yield tmp_path / "programs"
+    jax.config.update("jax_compilation_cache_dir", before)
+
+
+def scores(place: Any) -> np.ndarray:
+    model = load_model(place.model, "float32")
+    plan = make_plan(requests_of([([i, *range(1, 20)], 10) for i in range(1, 9)]), cost_model(model.config), (32,))
+    return np.concatenate([batch.logprob for batch in Forward(model, 256).run(plan)])
+
+
+def test_a_program_is_compiled_once(place: Any, second_process: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = scores(place)
+    [entry] = second_process.glob("*-process")
+    with monkeypatch.context() as patch:
+        patch.setattr(jax.stages.Lowered, "compile", lambda self, options: pytest.fail("compiled again"))
+        np.testing.assert_array_equal(scores(place), first)
+    entry.write_bytes(entry.read_bytes()[:100])
+    np.testing.assert_array_equal(scores(place), first)
+    assert entry.stat().st_size > 100, "a damaged entry is written again"
+    assert list(second_process.glob("*-process*")) == [entry]
+
+
+def test_a_folder_that_cannot_be_written_costs_no_result(place: Any, second_process: Path) -> None:
+    second_process.write_text("a file in its place")
+    assert np.isfinite(scores(place)).all()
+
+
+def test_a_program_that_calls_python_is_compiled_each_time(second_process: Path) -> None:
+    def printing(x: jax.Array) -> jax.Array:
+        jax.debug.callback(lambda y: None, x)
+        return 2 * x
+
+    for _ in range(2):
+        program = Placement.default().compile(printing, (), (jnp.ones((1, 3)),))
+        np.testing.assert_array_equal(program(jnp.ones((1, 3))), 2 * np.ones((1, 3)))
+    assert not list(second_process.glob("*-process*"))
+
+
+def test_the_first_process_leaves_it_to_jax(place: Any, second_process: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "process_index", lambda: 0)
+    scores(place)
+    assert not list(second_process.glob("*-process"))
+
+
+def test_this_jaxlib_knows_the_options_of_a_gpu() -> None:
+    options = library_matmuls(SimpleNamespace(platform="gpu"))
+    assert options
+    program = jax.jit(lambda x: x @ x).lower(jnp.eye(2)).compile(options)
+    np.testing.assert_array_equal(program(jnp.eye(2)), np.eye(2))
+    assert library_matmuls(jax.devices()[0]) is None
+
+
+@pytest.mark.parametrize(("dtype", "options"), [("float32", {"of": "a library"}), ("bfloat16", None)])
+def test_programs_with_float32_weights_take_them(dtype: str, options: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(devices, "library_matmuls", lambda device: {"of": "a library"})
+    monkeypatch.setattr(devices, "compiled", lambda lowered, among, options: seen.append(options))
+    params = {"kernel": jnp.ones((4, 4), dtype), "scale": jnp.ones(4)}
+    Placement.default().compile(lambda params, x: params["kernel"] * x, (params,), (jnp.ones((1, 4, 4), dtype),))
+    assert seen == [options]

@@ -1,0 +1,92 @@
+"""Means, standard errors and intervals, worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from miron_jax.definitions.records import Composite, Measured
+from miron_jax.statistics.estimate import Estimate, estimate, estimate_composite, wilson
+from miron_jax.tasks import core
+from tests.support.tolerances import FLOAT64, printed
+
+
+def test_proportion_by_hand():
+    # 25 of 40: p = .625, sqrt(.625 * .375 / 40) = .0765466
+    # Wilson:  center (.625 + .04802) / 1.09604 = .614047, half 1.96 * sqrt(.005859375 + .00060025) / 1.09604 = .143725
+    result = estimate([1.0] * 25 + [0.0] * 15, proportion=True)
+    assert result.value == 0.625
+    assert result.stderr == pytest.approx(0.0765466, abs=printed(7))
+    assert result.ci95 == pytest.approx((0.470322, 0.757772), abs=printed(6))
+    assert (result.num_examples, result.num_undefined) == (40, 0)
+
+
+def test_wilson_stays_within_bounds():
+    assert wilson(0.0, 10)[0] == 0
+    assert wilson(1.0, 10)[1] == 1
+    assert wilson(0.0, 10)[1] == pytest.approx(1.96**2 / (10 + 1.96**2))  # the closed form at p = 0
+    for n in (1, 2, 3, 7, 1000, 20321):
+        for k in {0, 1, n // 2, n}:
+            low, high = wilson(k / n, n)
+            assert 0 <= low <= k / n <= high <= 1
+
+
+def test_mean_by_hand():
+    # 1 2 3 6: mean 3, squares 4 + 1 + 0 + 9 = 14, deviation sqrt(14 / 3), stderr sqrt(14 / 12) = 1.0801234
+    result = estimate([1, 2, 3, 6], proportion=False)
+    assert result.value == 3
+    assert result.stderr == pytest.approx(1.0801234)
+    assert result.ci95 == pytest.approx((3 - 1.96 * 1.0801234, 3 + 1.96 * 1.0801234))
+
+
+def test_undefined_values_are_counted_not_zeroed():
+    result = estimate([1.0, math.nan, 0.0, math.nan], proportion=True)
+    assert (result.value, result.num_examples, result.num_undefined) == (0.5, 2, 2)
+    nothing = estimate([math.nan], proportion=True)
+    assert math.isnan(nothing.value)
+    assert (nothing.num_examples, nothing.num_undefined) == (0, 1)
+    assert math.isnan(estimate([], proportion=False).value)
+
+
+def test_one_value_and_infinite_values_have_no_standard_error():
+    assert math.isnan(estimate([2.0], proportion=False).stderr)
+    infinite = estimate([1.0, math.inf], proportion=False)
+    assert infinite.value == math.inf
+    assert math.isnan(infinite.stderr)
+
+
+def test_sums_are_float64():
+    values = np.full(10_000_000, 0.1, np.float32)
+    assert estimate(values, proportion=False).value == pytest.approx(float(np.float32(0.1)), rel=FLOAT64)
+
+
+def test_composite_error_by_hand():
+    # sqrt((.5 * .06)² + (2 * .02)²) = sqrt(.0009 + .0016) = .05
+    # Down: a by .5 * .1 = .05, b by 2 * .06 = .12: .13.  Up: .5 * .16 = .08, 2 * .03 = .06: .1; the weight of c is negative,
+    # so its upper end pulls down.
+    composite = Composite(0.2, True, (), {"a": 0.5, "b": 2.0})
+    tasks = {"a": Estimate(0.5, 0.06, (0.4, 0.66), 9, 0), "b": Estimate(0.1, 0.02, (0.04, 0.13), 9, 0)}
+    result = estimate_composite(composite, tasks)
+    assert result is not None
+    assert result.stderr == pytest.approx(0.05)
+    assert result.ci95 == pytest.approx((0.2 - 0.13, 0.2 + 0.1))
+    negative = estimate_composite(Composite(0.2, True, (), {"c": -1.0}), {"c": Estimate(0.5, 0.1, (0.4, 0.7), 9, 0)})
+    assert negative is not None
+    assert negative.ci95 == pytest.approx((0.2 - 0.2, 0.2 + 0.1))
+    assert estimate_composite(Composite(None, False, ("b",), {"a": 1.0}), {}) is None
+
+
+def test_published_error_of_gpt2s_core(shared_data):
+    # The 22 accuracies of the 124M model over full data: sampling error of CORE about 0.006.
+    text = (shared_data / "goldens" / "openai-community-gpt2.csv").read_text()
+    rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()[1:-1]]
+    accuracies = {f"core/{label}": float(accuracy) for label, accuracy, _ in rows}
+    tasks = {}
+    for task in core.SUITE.tasks:
+        accuracy, rows_of_file = accuracies[task.name], task.file.rows or 1
+        stderr = math.sqrt(accuracy * (1 - accuracy) / rows_of_file)
+        tasks[task.name] = Estimate(accuracy, stderr, wilson(accuracy, rows_of_file), rows_of_file, 0)
+    measured = {name: Measured(accuracy, 10) for name, accuracy in accuracies.items()}
+    result = estimate_composite(core.composites(measured)["CORE"], tasks)
+    assert result is not None
+    assert result.stderr == pytest.approx(0.006, abs=printed(3))

@@ -1,0 +1,112 @@
+"""The folder in which the commands of README.md, docs/ and examples/ run: small data under the names that they use."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from miron_jax import demo
+from miron_jax.config import RunConfig
+from miron_jax.inputs import find_inputs
+from miron_jax.report.output import write_results
+from miron_jax.run import evaluate
+from tests.support import mera_records, uation_records
+from tests.support.tiny_model import make_model, write_core_data
+
+CAPITALS = (("France", "Paris"), ("Italy", "Rome"), ("Norway", "Oslo"), ("Spain", "Madrid"), ("Austria", "Vienna"),
+            ("Poland", "Warsaw"), ("Latvia", "Riga"))  # fmt: skip
+CAPITALS_YAML = """task: capitals
+data: capitals.jsonl
+question: "Question: {{question}}"
+choices: options
+gold: answer
+delimiter: "\\nAnswer: "
+num_fewshot: 5
+baseline: 0.25
+"""
+MIRON_ROWS = [
+    {"prefix": "a green hi", "target": "ll", "category": "Morphology"},
+    {"prefix": "rain falls on a small", "target": " hill where the sun is cold", "category": "Facts"},
+    {"prefix": "the sun is hot and the rain", "target": " cold", "category": "Logic"},
+    {"prefix": "the su n is", "target": " hot", "category": "Noise"},
+]
+
+
+def write(folder: Path) -> Path:
+    """Everything that a page may name."""
+    make_model(folder / "MODEL")
+    _training_run(folder / "RUN_DIR")
+    write_core_data(folder / "EVAL_BUNDLE")
+    sums = [{"context": f"one and {i}?", "chain_of_thought": "", "answer": str(i)} for i in range(6)]
+    _lines(folder / "EVAL_BUNDLE" / "eval_data" / "symbolic_problem_solving" / "svamp.jsonl", sums)
+    _programs(folder / "EVAL_BUNDLE" / "eval_data" / "programming")
+    mera_records.write_mera(folder / "MERA", "v1")
+    uation_records.write(folder / "UA")
+    (folder / "MIRON_DATA").mkdir()
+    for language in ("en", "ru"):
+        parquet.write_table(pa.Table.from_pylist(MIRON_ROWS), folder / "MIRON_DATA" / f"miron_{language}.parquet")
+    _lines(folder / "TEXTS" / "news.jsonl", [{"text": "A small hill.", "id": "x"}])
+    (folder / "TEXTS" / "english").mkdir()
+    (folder / "TEXTS" / "english" / "a.txt").write_text("The sun is hot and the rain is cold. " * 20)
+    pairs = [(doc, text) for doc in "12" for text in (" hot", " cold")]
+    request = {"task": "hills", "context": "the hill is"}
+    _lines(
+        folder / "SET" / "requests.jsonl",
+        [{**request, "doc_id": doc, "continuation": text, "gold": 0} for doc, text in pairs],
+    )
+    _capitals(folder)
+    (folder / "job.flags").write_text(
+        "--model=MODEL\n--tasks=core/copa\n--data_dir=EVAL_BUNDLE\n--allow_changed_data\n"
+    )
+    for name, seed in (("results", 0), ("run1", 0), ("run2", 1)):
+        _scored(folder, name, seed)
+    return folder
+
+
+def _scored(folder: Path, name: str, seed: int) -> None:
+    """A finished run of a model with random weights."""
+    model = make_model(folder / "models" / str(seed), seed=seed)
+    config = RunConfig(
+        str(model), ("core/copa", "core/arc_easy"), data_dir=(("", str(folder / "EVAL_BUNDLE")),),
+        output=str(folder / name), allow_changed_data=True,
+    )  # fmt: skip
+    write_results(config, evaluate(config, find_inputs(config)), 1.0)
+
+
+def _training_run(folder: Path) -> None:
+    folder.mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(demo.FOLDER / name, folder / name)
+    for step in ("200", "600", "1500"):
+        shutil.copytree(demo.FOLDER / "steps" / step, folder / step)
+
+
+def _programs(folder: Path) -> None:
+    row = {
+        "task_id": "t/0", "prompt": "def f(a):\n", "entry_point": "f", "language": "python", "test_inputs": ["(1,)"],
+        "test_outputs": ["2"], "canonical_solution": "    return a + 1\n",
+    }  # fmt: skip
+    for name in ("human_eval", "human_eval-0.5"):
+        _lines(folder / f"{name}.jsonl", [row])
+
+
+def _capitals(folder: Path) -> None:
+    cities = [city for _, city in CAPITALS]
+    rows = [
+        {
+            "question": f"What is the capital of {land}?",
+            "options": [cities[(i + k) % len(cities)] for k in range(4)],
+            "answer": city,
+        }
+        for i, (land, city) in enumerate(CAPITALS)
+    ]
+    _lines(folder / "capitals.jsonl", rows)
+    (folder / "capitals.yaml").write_text(CAPITALS_YAML)
+
+
+def _lines(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")

@@ -1,0 +1,150 @@
+"""What a scored prompt of Eval-UA-tion is worth: cut prompts, equal answers, further scores, baselines, completions."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from miron_jax.metrics.choices import CHAR, SUM, score_choices, with_extra_metrics
+from miron_jax.prompting.prompts import Prompt
+from miron_jax.tasks.eval_uation.records import joined_draws
+from miron_jax.tasks.eval_uation.suite import TEXT, TEXT_REFCOMPAT
+from miron_jax.tasks.eval_uation.ukrainian import as_lm_eval, comparable
+from miron_jax.tokens.detokenize import drops_first_space
+from miron_jax.tokens.records import LengthLimit
+from miron_jax.tokens.whole_shots import fitting
+from tests.support.uation_records import TASKS
+
+
+def test_lists_of_one_draw_are_one_cluster() -> None:
+    """The authors' lists show five words of a category, or four of the same five with an odd word."""
+    five, four, others, other = "д: a, b, c, d, e", "д: a, b, c, d", "д: a, b, x, y, z", "р: a, b, c, d"
+    assert joined_draws([five, four, other, "д: b, c, d, e", others, "д: "]) == [five, five, other, five, others, "д: "]
+
+
+def test_whole_examples_stay_within_the_trained_length() -> None:
+    profile = TASKS["eval-ua-tion/lmes_low"].profile
+    assert LengthLimit(None, None, 256).of(profile) == 256
+    assert LengthLimit(512, None, 256).of(profile) == 512  # asked for
+    assert LengthLimit(None, 128, 256).of(profile) == 128
+    assert LengthLimit(None, None, 256).of(replace(profile, truncation="keep_last")) is None
+
+
+class Characters:
+    """A tokenizer of single characters."""
+
+    is_fast = False
+    bos_token_id, bos_token = 0, "<s>"
+
+    def __init__(self, puts_bos: bool):
+        self.puts_bos = puts_bos
+
+    def __call__(self, text: Any, add_special_tokens: bool = True, verbose: bool = True) -> dict[str, Any]:
+        if isinstance(text, list):
+            return {"input_ids": [self(one_text, add_special_tokens)["input_ids"] for one_text in text]}
+        first = [0] if add_special_tokens and self.puts_bos else []
+        return {"input_ids": [*first, *map(ord, text)]}
+
+
+SHOTS = st.lists(st.text(alphabet="аб\n", min_size=1, max_size=9), max_size=4)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    SHOTS,
+    st.lists(st.text(alphabet="вг", min_size=1, max_size=6), min_size=1, max_size=3),
+    st.integers(2, 50),
+    st.booleans(),
+)
+def test_truncation_removes_whole_shots(shots: list[str], options: list[str], limit: int, puts_bos: bool) -> None:
+    profile = TASKS["eval-ua-tion/lmes_low"].profile
+    starts = tuple(sum(map(len, shots[:i])) for i in range(len(shots)))
+    prompt = Prompt(
+        0, 0, ("д:",) * len(options), tuple(options), 0, "".join(shots), shot_starts=starts, num_shots=len(shots)
+    )
+    [kept] = fitting([prompt], profile, Characters(puts_bos), limit)
+    longest = puts_bos + 2 + max(map(len, options))
+    # The slow twin: as many of the last examples as fit.
+    fits = [n for n in range(len(shots) + 1) if longest + sum(map(len, shots[len(shots) - n :])) <= limit]
+    most = max(fits, default=0)
+    assert kept.preamble == "".join(shots[len(shots) - most :])
+    assert (kept.num_shots, len(kept.shot_starts)) == (most, most)
+    assert (kept.contexts, kept.continuations) == (prompt.contexts, prompt.continuations)
+    assert fitting([prompt], replace(profile, truncation="keep_last"), Characters(puts_bos), limit) == [prompt]
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "ours", "lm_eval", "lm_eval_no_space"),
+    [
+        (" так", "так", True, False, True),  # a tokenizer that keeps the first space
+        ("п'ята", "пята", True, True, True),
+        ("п'ята", "п’ята", True, False, False),
+        ("п'ята", "пʼята", True, False, False),
+        ("\u0410", "A", True, False, False),  # a Cyrillic letter of the same look
+        ("\u0432", "B", True, False, False),
+        ("«Так».", "так", True, False, False),
+        ("Так.", "так", True, True, True),
+        ("\u0438\u0306од", "\u0439од", True, False, False),  # NFD
+        ("кіт і пес", "кіт", False, False, False),
+        ("так ні", "такні", False, False, True),
+        ("а", "о", False, False, False),
+        ("с", "с", True, True, True),
+    ],
+)
+def test_what_compares_as_equal(answer: str, gold: str, ours: bool, lm_eval: bool, lm_eval_no_space: bool) -> None:
+    assert (comparable(answer) == comparable(gold)) is ours
+    assert (as_lm_eval(answer, False) == as_lm_eval(gold, False)) is lm_eval
+    assert (as_lm_eval(answer, True) == as_lm_eval(gold, True)) is lm_eval_no_space
+
+
+def test_lookalike_folding_keeps_letters_distinct() -> None:
+    alphabet = "абвгґдеєжзиіїйклмнопрстуфхцчшщьюя"
+    assert len({comparable(letter) for letter in alphabet}) == 33
+    assert comparable("вода") == "вода"  # a word's letters are its own
+
+
+def test_additional_scores_by_hand() -> None:
+    options, texts = [np.array([-1.0], np.float32), np.array([-0.5, -2.0], np.float32)], (" ab", " abcdef")
+    plain = score_choices(options, texts, 1, SUM)
+    assert plain.metrics["accuracy"] == 0.0  # -1.0 against -2.5
+    scores = with_extra_metrics(
+        plain, options, texts, 1, [], [np.array([-0.25], np.float32), np.array([-3.0], np.float32)]
+    )
+    assert scores.metrics["accuracy_char"] == 1.0  # -1 / 2 against -2.5 / 6
+    assert scores.metrics["accuracy_pmi"] == 1.0  # -0.75 against 0.5
+    assert scores.neutral_logprobs == (-0.25, -3.0)
+    assert "greedy_exact" not in scores.metrics
+    logprobs = np.array([-0.1, -0.2], np.float32)
+    right, wrong = (logprobs, np.array([0, 0], np.int32)), (logprobs, np.array([0, 1], np.int32))
+    for endings, expected in (([right], 1.0), ([wrong], 0.0), ([wrong, right], 1.0), ([wrong, wrong], 0.0)):
+        assert with_extra_metrics(plain, options, texts, 1, endings, []).metrics["greedy_exact"] == expected
+    broken = with_extra_metrics(
+        plain,
+        options,
+        texts,
+        1,
+        [right, (np.array([np.nan, -1], np.float32), np.array([0, 0], np.int32))],
+        [np.array([np.nan], np.float32)] * 2,
+    )
+    assert math.isnan(broken.metrics["greedy_exact"])
+    assert math.isnan(broken.metrics["accuracy_pmi"])
+    assert score_choices(options, texts, 1, CHAR).prediction == 1
+
+
+@pytest.mark.parametrize("drops", [True, False])
+def test_refcompat_decodes_completions_alone(drops: bool) -> None:
+    class Decoding(Characters):
+        def __len__(self) -> int:
+            return 1 << 20
+
+        def decode(self, ids: list[int], **_: bool) -> str:
+            text = "".join(map(chr, ids))
+            return text.removeprefix(" ") if drops else text
+
+    assert drops_first_space(Decoding(False)) is drops
+    assert {task.profile.decoded for task in TEXT_REFCOMPAT.tasks} == {"alone"}
+    assert {task.profile.decoded for task in TEXT.tasks} == {"after_prompt"}

@@ -1,0 +1,310 @@
+"""MIRON's files, miron-gen's guarantees (../shared/spec section F.5), and both through the command's own stages."""
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import unicodedata
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+
+from miron_jax.config import RunConfig
+from miron_jax.definitions.records import Cloze
+from miron_jax.engine.model import load_model
+from miron_jax.errors import InputError
+from miron_jax.files.readers import JsonObject
+from miron_jax.inputs import find_inputs
+from miron_jax.metrics.cloze import lev_score
+from miron_jax.report.cloze import cloze_notes
+from miron_jax.report.results import results_of
+from miron_jax.run import evaluate
+from miron_jax.tasks.generators.miron_gen.items import CATEGORIES, Item, items_of
+from miron_jax.tasks.miron import BY_TEXT, LANGUAGES, MIRON, read_parquet, with_pairs
+from tests.conftest import REPOSITORY
+from tests.support.generators import slow_logits
+from tests.support.tiny_model import make_model
+from tests.support.tolerances import CONFIDENCE
+
+pytestmark = pytest.mark.slow
+
+ROWS = [
+    {"prefix": "the sun is", "target": " hot", "category": "Facts"},
+    {"prefix": "a green hi", "target": "ll", "category": "Morphology"},
+    {"prefix": "rain falls on a small", "target": " hill where the sun is cold", "category": "Facts"},
+    {"prefix": "the su ", "target": "n", "category": "A category nobody knows"},
+]
+
+
+def write(folder: Path, rows: list[JsonObject], language: str = "en") -> Path:
+    path = folder / f"miron_{language}.parquet"
+    parquet.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def test_rows_are_read_in_order_and_unknown_categories_stay(tmp_path: Path) -> None:
+    items = read_parquet(write(tmp_path, ROWS), "miron/en")
+    assert [(item.row, item.prefix, item.target, item.category) for item in items] == [
+        (i, fields["prefix"], fields["target"], fields["category"]) for i, fields in enumerate(ROWS)
+    ]
+    assert MIRON.locate(tmp_path / "miron_en.parquet", False) == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{**ROWS[0], "distractors": "wugs"}], "distractors is 'wugs', expected a list of texts"),
+        ([{**ROWS[0], "distractors": [" a", None]}], "distractors is"),
+        ([{**ROWS[0], "distractors": [" hot"]}], "holds the target ' hot'"),
+        ([{**ROWS[0], "clean_prefix": ""}], "clean_prefix is ''"),
+        ([{**ROWS[0], "num_edits": "two"}], "num_edits 'two'"),
+        ([{"prefix": "a", "category": "b"}], "no column 'target', only prefix, category"),
+        ([{**ROWS[0], "target": None}, ROWS[1]], "row 0: target is null"),
+        ([ROWS[0], {**ROWS[1], "prefix": None}], "row 1: prefix is null"),
+        ([{**ROWS[0], "target": ""}], "row 0: target is empty"),
+        ([{**ROWS[0], "category": None}, ROWS[1]], "row 0: category is null"),
+        ([{**ROWS[0], "target": 3}], "row 0: target is 3, expected a text"),
+    ],
+)
+def test_bad_rows_are_named(tmp_path: Path, rows: list[JsonObject], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_parquet(write(tmp_path, rows), "miron/en")
+
+
+def test_bad_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "miron_en.parquet"
+    broken.write_bytes(b"no parquet")
+    with pytest.raises(InputError, match="no parquet file that can be read"):
+        read_parquet(broken, "miron/en")
+    parquet.write_table(pa.table({"prefix": [], "target": [], "category": []}), broken)
+    with pytest.raises(InputError, match="has no rows"):
+        read_parquet(broken, "miron/en")
+    other = tmp_path / "mine.parquet"
+    other.write_bytes(b"")
+    with pytest.raises(InputError, match=r"a folder, or a file named miron_en\.parquet"):
+        MIRON.locate(other, False)
+    monkeypatch.setenv("MIRON_JAX_DATA", str(tmp_path / "cache"))
+    with pytest.raises(InputError, match="pass --data_dir=miron=FOLDER"):  # HF_HUB_OFFLINE
+        MIRON.locate(None, True)
+
+
+def run(tmp_path: Path, tasks: str, **settings: Any) -> tuple[JsonObject, dict[str, list[JsonObject]]]:
+    model = make_model(tmp_path / "model")
+    config = RunConfig(str(model), (tasks,), data_dir=(("", str(tmp_path)),), **settings)
+    outcome = evaluate(config, find_inputs(config))
+    return results_of(config, outcome, 0.0), {t.source.task.name: list(t.samples()) for t in outcome.tasks}
+
+
+def test_the_cards_numbers_against_its_own_loop(tmp_path: Path) -> None:
+    """One forward pass for each item, tokens and slices as on the card, completions from a slow greedy loop."""
+    write(tmp_path, ROWS)
+    results, samples = run(tmp_path, "miron/en")
+    model = load_model(tmp_path / "model", "float32")
+    from miron_jax.tokens.tokenizers import load_tokenizer
+
+    tokenizer = load_tokenizer(str(tmp_path / "model"))
+    for row, sample in zip(ROWS, samples["miron/en"], strict=True):
+        before = tokenizer(row["prefix"])["input_ids"]
+        whole = tokenizer(row["prefix"] + row["target"])["input_ids"]
+        logprobs = []
+        for i in range(len(before), len(whole)):
+            logits = slow_logits(model, whole[:i])
+            logprobs.append(logits[whole[i]] - np.logaddexp.reduce(logits))
+        confidence = 100 * np.exp(np.mean(logprobs)) if logprobs else 0.0
+        assert sample["metrics"]["target_confidence"] == pytest.approx(confidence, abs=10 * CONFIDENCE)
+        ids, text = list(before), ""
+        for _ in range(int(sample["metrics"]["target_tokens"]) + 8):
+            ids.append(int(slow_logits(model, ids).argmax()))
+            text = tokenizer.decode([i for i in ids if i < len(tokenizer)])[len(row["prefix"]) :]
+            if "\n" in text:
+                break
+        assert sample["generated"] == text.split("\n")[0]
+        assert sample["metrics"]["lev_score"] == lev_score(text.split("\n")[0], row["target"])
+        assert sample["options"][0]["num_tokens"] == sample["metrics"]["target_tokens"]
+    entry = results["tasks"]["miron/en"]
+    assert (entry["n"], entry["skipped"], entry["data"]["state"]) == (4, 0, "no published hash")
+    assert {name: group["n"] for name, group in entry["groups"].items()} == Counter(row["category"] for row in ROWS)
+    assert (entry["prefixes_end_in_space"], entry["targets_begin_with_space"]) == (1, 2)
+    facts, others = (entry["groups"][name]["metrics"]["lev_score"]["value"] for name in ("Facts", "Morphology"))
+    rest = entry["groups"]["A category nobody knows"]["metrics"]["lev_score"]["value"]
+    assert entry["macro"]["lev_score"]["value"] == pytest.approx((facts + others + rest) / 3)
+
+
+def test_generated_items_run_with_pairs_and_contrast(tmp_path: Path) -> None:
+    results, samples = run(tmp_path, "miron-gen/ru", limit=2, items_per_category=12)
+    entry = results["tasks"]["miron-gen/ru"]
+    assert {name: group["n"] for name, group in entry["groups"].items()} == dict.fromkeys(CATEGORIES, 2)
+    assert entry["data"]["state"] == "generated"
+    assert entry["limit"] == 2
+    assert entry["drift"]["all"]["n"] == 2
+    assert 0 <= entry["groups"]["Logic"]["metrics"]["contrast_accuracy"]["value"] <= 1
+    assert all(sample["gold"] is None and sample["prediction"] is None for sample in samples["miron-gen/ru"])
+    json.dumps(samples["miron-gen/ru"])
+    composite = results["suites"]["miron-gen"]["composites"]["miron-gen overall lev_score"]
+    assert (composite["value"], composite["missing"]) == (None, ["miron-gen/en"])
+
+
+def test_overall_is_the_mean_of_the_languages(tmp_path: Path) -> None:
+    results, _ = run(tmp_path, "miron-gen", limit=1, items_per_category=6)
+    tasks, composites = results["tasks"], results["suites"]["miron-gen"]["composites"]
+    for name in ("lev_score", "target_confidence", "bits_per_char", "bits_per_byte", "greedy_exact"):
+        macros = [tasks[f"miron-gen/{language}"]["macro"][name]["value"] for language in LANGUAGES]
+        assert composites[f"miron-gen overall {name}"]["value"] == pytest.approx(sum(macros) / 2)
+
+
+@pytest.fixture(scope="module", params=LANGUAGES)
+def generated(request: pytest.FixtureRequest) -> tuple[Item, ...]:
+    return items_of(request.param, 500)
+
+
+def test_prefixes_are_unique_and_categories_full(generated: tuple[Item, ...]) -> None:
+    assert len({item.prefix for item in generated}) == len(generated) == 2000
+    assert len({item.id for item in generated}) == 2000
+    assert Counter(item.category for item in generated) == dict.fromkeys(CATEGORIES, 500)
+
+
+def test_every_item_is_well_formed(generated: tuple[Item, ...]) -> None:
+    for item in generated:
+        assert item.target[0] == " " != item.target[1]
+        assert item.target == item.target.rstrip()
+        assert item.prefix == item.prefix.strip()
+        assert unicodedata.is_normalized("NFC", item.prefix + item.target)
+        assert item.target not in item.distractors
+        assert len(set(item.distractors)) == len(item.distractors) >= 2
+        words = [
+            item.target,
+            *item.distractors,
+            *(re.findall(r"\w+", item.prefix) if item.operator != "homoglyph" else ()),
+        ]
+        for word in words:  # Russian items name chemical symbols, which are Latin
+            assert len({unicodedata.name(c).split()[0] for c in word if c.isalpha()}) <= 1, f"two scripts in {word}"
+
+
+def test_noise_is_paired_with_a_clean_item(generated: tuple[Item, ...]) -> None:
+    by_id = {item.id: item for item in generated}
+    for item in (item for item in generated if item.category == "Noise"):
+        clean = by_id[item.pair_id or ""]
+        assert clean.category in ("Facts", "Logic")
+        assert (clean.prefix, clean.target) == (item.clean_prefix, item.target)
+        assert item.prefix != item.clean_prefix
+        assert item.operator is not None
+        assert 1 <= item.num_edits <= 3
+
+
+def test_a_smaller_set_begins_the_larger_one() -> None:
+    small, large = items_of("en", 20), items_of("en", 500)
+    for category in CATEGORIES[:3]:
+        first_items = [item for item in small if item.category == category]
+        assert first_items == [item for item in large if item.category == category][:20]
+
+
+def test_too_many_items_are_refused() -> None:
+    with pytest.raises(InputError, match="--items_per_category is 100000, miron-gen has no more than 2000"):
+        items_of("en", 100_000)
+
+
+def content_hash(language: str) -> str:
+    return hashlib.sha256(json.dumps([repr(item) for item in items_of(language, 500)]).encode()).hexdigest()
+
+
+def test_items_are_the_same_everywhere() -> None:
+    """Other interpreters and hash seeds generate the same items; a change of the items needs a new VERSION."""
+    code = "from tests.tasks.miron.test_miron import content_hash, LANGUAGES; print(*map(content_hash, LANGUAGES))"
+    root = REPOSITORY
+    for seed in ("0", "1"):
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=root, env={"PYTHONHASHSEED": seed, "PATH": "", "HF_HUB_OFFLINE": "1"},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert tuple(done.stdout.split()) == GOLDEN
+
+
+GOLDEN = (
+    "98b0f686f7eecbb47c58725c48ebc5c6565f830612a075d8aeb51e7ae7938445",
+    "47df4f73f930a9dc39049cdfef2b376cf8240ee5041cd5644fb9cb8693f23e64",
+)
+
+
+def test_trivial_answers_stay_low(generated: tuple[Item, ...]) -> None:
+    """Repeating the last word, the most common target of a category, and a letter model all score low."""
+    for category in CATEGORIES:
+        items = [item for item in generated if item.category == category]
+        half = len(items) // 2
+        common = Counter(item.target for item in items[:half]).most_common(1)[0][0]
+        copied = np.mean([item.target == " " + item.prefix.split()[-1].strip(".,:;!?»«") for item in items])
+        majority = np.mean([item.target == common for item in items[half:]])
+        assert copied <= 0.10, (category, copied)
+        assert majority <= 0.10, (category, majority)
+        assert _chosen_by_letters(items[:half], items[half:]) <= 0.60, category
+
+
+def _chosen_by_letters(train_items: list[Item], test_items: list[Item]) -> float:
+    """Share of items whose target is the most probable choice of a letter-trigram model of other targets, by mean log p."""
+    counts: Counter[str] = Counter()
+    before: Counter[str] = Counter()
+    for item in train_items:
+        text = f"\n{item.target}\n"
+        counts.update(text[i : i + 3] for i in range(len(text) - 2))
+        before.update(text[i : i + 2] for i in range(len(text) - 2))
+
+    def score(target: str) -> float:
+        text = f"\n{target}\n"
+        return float(
+            np.mean(
+                [np.log((counts[text[i : i + 3]] + 0.1) / (before[text[i : i + 2]] + 10)) for i in range(len(text) - 2)]
+            )
+        )
+
+    return float(np.mean([all(score(item.target) > score(other) for other in item.distractors) for item in test_items]))
+
+
+def test_noisy_rows_find_the_beginning_they_were_made_from() -> None:
+    """Pairs share the target and have the least distance; distant, equal and ambiguous items have no pair."""
+
+    def item(prefix: str, target: str, category: str) -> Cloze:
+        return Cloze(0, "x", prefix, target, category)
+
+    clean = [
+        item("The capital of France is", " Paris", "Facts"),
+        item("The capital of Franze was", " Paris", "Logic"),
+        item("The opposite of hot is", " cold", "Facts"),
+        item("one two three a", " four", "Facts"),
+        item("one two three b", " four", "Facts"),
+    ]
+    noisy = [
+        item("The captial of France is", " Paris", "Noise"),  # one swap of neighbours
+        item("The opposite of hot is", " Paris", "Noise"),  # another target
+        item("Completely other words here", " cold", "Noise"),
+        item("The opposite of hot is", " cold", "Noise"),  # no noise at all
+        item("one two three c", " four", "Noise"),  # two are as near
+    ]
+    paired = with_pairs([*clean, *noisy])
+    assert paired[:5] == clean
+    assert [item.operator for item in paired[5:]] == [BY_TEXT, None, None, None, None]
+    assert [(item.clean_prefix, item.num_edits) for item in paired[5:]] == [
+        ("The capital of France is", 1), (None, 0), (None, 0), (None, 0), (None, 0),
+    ]  # fmt: skip
+
+
+def test_published_noise_has_drift_by_text_and_counts_that_differ_from_the_cards_are_told(tmp_path: Path) -> None:
+    rows = [
+        {"prefix": "the sun is hot and the hill is", "target": " green", "category": "Facts"},
+        {"prefix": "the sun is hot adn the hill is", "target": " green", "category": "Noise"},
+    ]
+    for language in LANGUAGES:
+        parquet.write_table(pa.Table.from_pylist(rows), tmp_path / f"miron_{language}.parquet")
+    config = RunConfig(model=str(make_model(tmp_path / "m")), tasks=("miron/en",), data_dir=(("miron", str(tmp_path)),))
+    results = results_of(config, evaluate(config, find_inputs(config)), 1.0)
+    task = results["tasks"]["miron/en"]
+    assert task["drift"]["all"]["n"] == 1
+    assert task["drift"][f"operator {BY_TEXT}"]["n"] == 1
+    assert (task["rows_by_category"], task["published_rows_a_category"]) == ({"Facts": 1, "Noise": 1}, 500)
+    assert "miron/en: its file has Facts 1, Noise 1 rows, the card says 500 of each category" in cloze_notes(
+        results["tasks"]
+    )

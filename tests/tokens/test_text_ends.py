@@ -1,0 +1,119 @@
+"""Where a text ends, and which characters are its own: stop strings, EOS, tokens that share a character."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import jax.numpy as jnp
+import pytest
+from flax import nnx
+
+from miron_jax.engine.decode import decoder_of
+from miron_jax.engine.generate import Generator
+from miron_jax.engine.model import Model
+from miron_jax.engine.text_requests import Generated, TextRequest
+from miron_jax.model.config import ModelConfig
+from miron_jax.model.decoder import Decoder
+from miron_jax.model.hf_config import eos_token_ids
+from miron_jax.tokens.detokenize import text_after
+from tests.support.generators import Tiny, load, prompts, slow_greedy
+from tests.support.tiny_model import WORDS, make_model
+
+pytestmark = pytest.mark.newest
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    return load(make_model(tmp_path_factory.mktemp("tiny")))
+
+
+@pytest.fixture(scope="module")
+def shared(tiny: Tiny) -> Generator:
+    """One generator, whose programs are compiled once."""
+    return Generator(tiny.model, tiny.tokenizer, slots=8)
+
+
+def test_stop_strings_are_found_in_the_text(tiny: Tiny, shared: Generator) -> None:
+    """Any substring of the completion without stop strings, used as a stop string, ends it there, wherever tokens end."""
+    ids = tuple(tiny.tokenizer(" ".join(WORDS[:5]))["input_ids"])
+    [whole] = shared.run([TextRequest(ids, 32)])
+    clean = [i for i, c in enumerate(whole.text) if c != "\ufffd"]
+    pieces = {whole.text[i : i + n] for i in clean for n in (1, 2, 3) if "\ufffd" not in whole.text[i : i + n]}
+    assert len(pieces) > 5
+    requests = [TextRequest(ids, 32, stop=(piece, "never comes")) for piece in sorted(pieces)]
+    for piece, cut in zip(sorted(pieces), shared.run(requests), strict=True):
+        assert (cut.text, cut.ended) == (whole.text[: whole.text.find(piece)], "stop")
+        assert cut.token_ids == whole.token_ids[: len(cut.token_ids)]
+    [never] = shared.run([TextRequest(ids, 32, stop=("never comes",))])
+    assert never == whole
+
+
+def test_a_special_token_can_be_a_stop_string(tiny: Tiny) -> None:
+    """Random weights never draw it: a head that prefers it does."""
+    bos = tiny.tokenizer.bos_token_id
+    decoder = decoder_of(tiny.model.graphdef, tiny.model.state)
+    assert isinstance(tiny.model.config, ModelConfig)
+    config = replace(tiny.model.config, head_bias=True)
+    graphdef, state = nnx.split(Decoder(config, dtype=jnp.float32, rngs=nnx.Rngs(0)))
+    nnx.update(biased := nnx.merge(graphdef, state), nnx.state(decoder))
+    assert biased.head_bias_V is not None
+    biased.head_bias_V[...] = jnp.zeros(config.vocab_size).at[bos].set(1e4)
+    generator = Generator(Model(config, *nnx.split(biased)), tiny.tokenizer)
+    [completion] = generator.run([TextRequest((5, 6, 7), 9, stop=(tiny.tokenizer.bos_token,))])
+    assert completion == Generated("", (bos,), "stop")
+
+
+def test_eos_ends_a_text_and_is_not_part_of_it(tiny: Tiny) -> None:
+    ids = prompts(1, 6, 320)[0]
+    drawn = slow_greedy(tiny.model, ids, 12)
+    eos = drawn[4]
+    [completion] = Generator(tiny.model, tiny.tokenizer, eos_ids=(eos,)).run([TextRequest(ids, 12)])
+    assert completion.ended == "eos"
+    assert list(completion.token_ids) == drawn[: drawn.index(eos)]
+
+
+def test_a_token_may_end_one_character_and_begin_the_next() -> None:
+    """A byte-level token of the last byte of one letter and the first of another: the whole letter is kept."""
+    from tokenizers import Tokenizer, decoders, models
+    from transformers import PreTrainedTokenizerFast
+
+    from miron_jax.tokens.token_bytes import _byte_of_character
+
+    half = "\u0451".encode()  # two bytes; byte-level tokenizers write them as these two characters
+    table = {byte: character for character, byte in _byte_of_character().items()}
+    first, both = table[half[0]], table[half[1]] + table[half[0]]
+    backend = Tokenizer(models.BPE({"<s>": 0, first: 1, table[half[1]]: 2, both: 3}, []))
+    backend.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>")
+    assert text_after(tokenizer, (1, 2), (1, 3)) == "\u0451\ufffd"
+    assert text_after(tokenizer, (1, 2), (1, 3, 2)) == "\u0451\u0451"
+    assert text_after(tokenizer, (1,), (3,)) == "\u0451\ufffd"
+
+
+def test_text_behind_a_prompt_keeps_its_space() -> None:
+    """A SentencePiece-like tokenizer drops the first space of a text that stands alone, not of one that goes on."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {"<unk>": 0, "\u2581the": 1, "\u2581sky": 2, "s": 3, "<0xE2>": 4, "<0x82>": 5, "<0xAC>": 6}
+    backend = Tokenizer(models.BPE(vocabulary, [], byte_fallback=True, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
+    assert text_after(tokenizer, (1,), (2,)) == " sky"
+    assert text_after(tokenizer, (1,), (3,)) == "s"
+    assert text_after(tokenizer, (1,), (2, 3)) == " skys"
+    euro = (4, 5, 6)  # three bytes, one character
+    assert text_after(tokenizer, (1, 4), (5, 6, 3)) == "\u20acs"  # the prompt ends inside a character
+    assert text_after(tokenizer, (1, *euro), (3, 4, 5)) == "s\ufffd"  # the text does
+    assert text_after(tokenizer, (1, *euro), (4,)) == "\ufffd"
+    # The last eight tokens of the prompt begin inside a character.
+    assert text_after(tokenizer, (1, *euro, *euro, *euro), (*euro, 3)) == "\u20acs"
+    assert text_after(tokenizer, (1, 2), ()) == ""
+
+
+def test_eos_ids_of_a_folder(tmp_path: Path) -> None:
+    assert eos_token_ids(tmp_path) == ()
+    (tmp_path / "config.json").write_text('{"eos_token_id": 2}')
+    assert eos_token_ids(tmp_path) == (2,)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [1, 106]}')
+    assert eos_token_ids(tmp_path) == (1, 106)

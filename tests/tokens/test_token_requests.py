@@ -1,0 +1,344 @@
+"""Spans, cuts and BOS against a slow twin that follows the published pseudo-code token by token."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+from miron_jax.definitions.data_files import read_examples
+from miron_jax.definitions.records import Profile
+from miron_jax.errors import InputError
+from miron_jax.prompting.prompts import Prompt, render
+from miron_jax.tasks import core
+from miron_jax.tokens import requests as token_requests
+from miron_jax.tokens.records import Bos, Requests, concatenate
+from miron_jax.tokens.requests import tokenize
+from miron_jax.tokens.tokenizers import load_tokenizer, resolve_bos
+
+pytestmark = pytest.mark.newest
+
+TASKS = {task.name: task for task in core.SUITE.tasks}
+CHOICE = TASKS["core/copa"].profile
+SCHEMA = TASKS["core/winograd"].profile
+TEXT = TASKS["core/lambada_openai"].profile
+
+
+def train(special_tokens: Sequence[str]) -> PreTrainedTokenizerFast:
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=list(special_tokens),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    corpus = ["the cat sat on the mat", "the sky is blue and the sea is blue", "Answer: the answer is the mat"] * 20
+    backend.train_from_iterator(corpus, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=backend)
+
+
+TINY = train(["<|endoftext|>"])
+BOS = resolve_bos(TINY).id
+
+
+class Slow:
+    """A tokenizer that is not backed by the tokenizers library."""
+
+    is_fast = False
+    bos_token_id = BOS
+    bos_token = "<|endoftext|>"
+
+    def __call__(self, texts: list[str], add_special_tokens: bool, verbose: bool) -> dict[str, list[list[int]]]:
+        assert not add_special_tokens
+        return {"input_ids": [TINY.encode(text, add_special_tokens=False) for text in texts]}
+
+
+def twin(prompt: Prompt, profile: Profile, tokenizer: Any, max_length: int | None) -> list[tuple[list[int], int]]:
+    """What the published rules make of one prompt, one token at a time."""
+
+    def ids(text: str) -> list[int]:
+        return [resolve_bos(tokenizer).id, *tokenizer.encode(text, add_special_tokens=False)]
+
+    options = [ids(prompt.preamble + c + k) for c, k in zip(prompt.contexts, prompt.continuations, strict=True)]
+    shortest = min(map(len, options))
+    if profile.span.name == "after_common_prefix":
+        shared = 0
+        while shared < shortest and len({option[shared] for option in options}) == 1:
+            shared += 1
+        starts = [shared] * len(options)
+    elif profile.span.name == "common_suffix":
+        shared = 0
+        while shared < shortest and len({option[-1 - shared] for option in options}) == 1:
+            shared += 1
+        starts = [len(option) - shared for option in options]
+    else:
+        without = ids((prompt.preamble + prompt.contexts[0]).strip())
+        starts = [0]
+        while starts[0] < min(len(without), shortest) and without[starts[0]] == options[0][starts[0]]:
+            starts[0] += 1
+    result = []
+    for option, start in zip(options, starts, strict=True):
+        cut = 0 if max_length is None else max(0, len(option) - max_length)
+        result.append((option[cut:], start - cut))
+    return result
+
+
+def same(requests: Requests, expected: list[tuple[list[int], int]]) -> bool:
+    return [(tokens.tolist(), start) for tokens, start in requests] == expected
+
+
+def prompt_of(contexts: Sequence[str], continuations: Sequence[str], idx: int = 0) -> Prompt:
+    return Prompt(idx, idx + 100, tuple(contexts), tuple(continuations), None if len(contexts) == 1 else 0)
+
+
+WORDS = st.text(alphabet="abt he\n.,é界🙂", max_size=12)
+OPTIONS = st.lists(WORDS, min_size=2, max_size=4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(WORDS, OPTIONS), min_size=1, max_size=4))
+def test_choices_equal_the_twin(cases: list[tuple[str, list[str]]]):
+    prompts = [prompt_of([context] * len(options), options, i) for i, (context, options) in enumerate(cases)]
+    expected = [pair for prompt in prompts for pair in twin(prompt, CHOICE, TINY, None)]
+    requests = tokenize(prompts, CHOICE, TINY, None, "test")
+    assert same(requests, expected)
+    assert same(tokenize(prompts, CHOICE, Slow(), None, "test"), expected)
+    assert (requests.token_ids.dtype, requests.offsets.dtype, requests.span_start.dtype) == (
+        np.int32,
+        np.int64,
+        np.int32,
+    )
+    assert (requests.span_start >= 1).all()  # the BOS is never scored
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.lists(WORDS, min_size=2, max_size=3, unique=True), WORDS), min_size=1, max_size=4))
+def test_schemas_equal_the_twin(cases: list[tuple[list[str], str]]):
+    prompts = [prompt_of(contexts, [end] * len(contexts), i) for i, (contexts, end) in enumerate(cases)]
+    assert same(
+        tokenize(prompts, SCHEMA, TINY, None, "test"),
+        [pair for prompt in prompts for pair in twin(prompt, SCHEMA, TINY, None)],
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(WORDS, st.text(alphabet="abt he", min_size=1).map(lambda t: t + "x")), min_size=1, max_size=4)
+)
+def test_continuations_equal_the_twin(cases: list[tuple[str, str]]):
+    prompts = [prompt_of([context + " "], [end], i) for i, (context, end) in enumerate(cases)]
+    requests = tokenize(prompts, TEXT, TINY, None, "test")
+    assert same(requests, [pair for prompt in prompts for pair in twin(prompt, TEXT, TINY, None)])
+    for request, prompt in enumerate(prompts):
+        alone = [BOS, *TINY.encode(prompt.contexts[0].strip(), add_special_tokens=False)]
+        whole = requests.tokens(request).tolist()
+        assert requests.inexact_prefix[request] == (whole[: len(alone)] != alone)
+
+
+@settings(max_examples=150, deadline=None)
+@given(WORDS, OPTIONS, st.integers(1, 30))
+def test_cuts_equal_the_twin(context: str, options: list[str], max_length: int):
+    prompt = prompt_of([context] * len(options), options)
+    expected = twin(prompt, CHOICE, TINY, max_length)
+    if any(start < len(ids) and start < 1 for ids, start in expected):
+        with pytest.raises(InputError, match="raise --max_length"):
+            tokenize([prompt], CHOICE, TINY, max_length, "test")
+        return
+    requests = tokenize([prompt], CHOICE, TINY, max_length, "test")
+    assert same(requests, expected)
+    whole = tokenize([prompt], CHOICE, TINY, None, "test")
+    assert requests.truncated.tolist() == (np.diff(whole.offsets) > max_length).tolist()
+
+
+def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch):
+    prompts = [prompt_of(["the cat "] * 2, [f"sat {i}", "the mat"], i) for i in range(20)]
+    whole = tokenize(prompts, CHOICE, TINY, 6, "test")
+    monkeypatch.setattr(token_requests, "_CHUNK_CHARS", 50)
+    pieces = tokenize(prompts, CHOICE, TINY, 6, "test")
+    for field in ("token_ids", "offsets", "span_start", "truncated", "inexact_prefix"):
+        assert np.array_equal(getattr(whole, field), getattr(pieces, field))
+    assert len(whole) == 40
+    assert whole.truncated.any()
+
+
+def test_nothing_to_tokenize():
+    assert len(tokenize([], CHOICE, TINY, None, "test")) == 0
+    assert concatenate([]).offsets.tolist() == [0]
+
+
+def test_each_distinct_text_is_tokenized_once():
+    seen: list[str] = []
+
+    class Counting(Slow):
+        def __call__(self, texts: list[str], **rest: Any) -> dict[str, list[list[int]]]:
+            seen.extend(texts)
+            return super().__call__(texts, **rest)
+
+    tokenize([prompt_of(["q "] * 3, ["a", "b", "a"])] * 2, CHOICE, Counting(), None, "test")
+    assert sorted(seen) == ["q a", "q b"]
+
+
+def test_a_choice_that_begins_another_has_an_empty_span():
+    requests = tokenize([prompt_of(["the cat "] * 2, ["sat", "sat."])], CHOICE, TINY, None, "test")
+    spans = [len(tokens) - start for tokens, start in requests]
+    assert spans[0] == 0
+    assert spans[1] > 0
+
+
+def test_equal_choices_all_have_empty_spans():
+    requests = tokenize([prompt_of(["q "] * 2, ["a", "a"])], CHOICE, TINY, None, "test")
+    assert [len(tokens) - start for tokens, start in requests] == [0, 0]
+
+
+def test_a_span_over_the_limit_is_an_error_with_numbers():
+    prompt = prompt_of(["the cat "], ["x" * 9], idx=3)
+    num_scored = 10  # the blank and nine letters, none of them merged
+    for limit in (6, 9, 10):  # a limit of 10 leaves no token before the span
+        with pytest.raises(InputError) as error:
+            tokenize([prompt_of(["a "], ["b"]), prompt], TEXT, TINY, limit, "core/lambada_openai")
+        assert "core/lambada_openai, example 3 (row 103), option 0" in str(error.value)
+        assert f"has {num_scored} tokens" in str(error.value)
+        assert f"--max_length to at least {num_scored + 1}" in str(error.value)
+        assert f"limit is {limit}:" in str(error.value)
+    assert tokenize([prompt], TEXT, TINY, num_scored + 1, "test").span_start.tolist() == [1]
+
+
+def test_spans_without_anything_before_or_in_them_are_errors():
+    with pytest.raises(InputError, match=r"option 0: the scored span has no token before it"):
+        tokenize([prompt_of(["same "] * 2, ["end"] * 2)], SCHEMA, TINY, None, "test")
+    with pytest.raises(InputError, match="adds no token to its context"):
+        tokenize([prompt_of(["the cat"], [""])], TEXT, TINY, None, "test")
+
+
+def test_settings_of_a_tokenizer_file_do_not_leak_in():
+    tokenizer = train(["<|endoftext|>"])
+    tokenizer.backend_tokenizer.enable_truncation(3)
+    tokenizer.backend_tokenizer.enable_padding(length=50)
+    prompts = [prompt_of(["the cat "] * 2, ["sat on the mat", "is blue"])]
+    assert same(tokenize(prompts, CHOICE, tokenizer, None, "test"), twin(prompts[0], CHOICE, TINY, None))
+
+
+def test_bos_rules():
+    def fake(bos: str | None, vocabulary: dict[str, int]) -> SimpleNamespace:
+        return SimpleNamespace(bos_token=bos, bos_token_id=vocabulary.get(bos or ""), get_vocab=lambda: vocabulary)
+
+    both = {"<|endoftext|>": 3, "<|bos|>": 0, "<s>": 7}
+    assert resolve_bos(fake("<s>", both)) == Bos(7, "declared <s>")
+    assert resolve_bos(fake("<|bos|>", both)) == Bos(0, "declared <|bos|>")  # id 0 counts as declared
+    assert resolve_bos(fake(None, both)) == Bos(0, "vocabulary <|bos|>")
+    assert resolve_bos(fake(None, {"<|endoftext|>": 3})) == Bos(3, "vocabulary <|endoftext|>")
+    with pytest.raises(InputError, match="declares no bos_token"):
+        resolve_bos(fake(None, {"a": 1}))
+
+
+def test_exactly_one_bos_even_where_the_tokenizer_adds_its_own():
+    tokenizer = train(["<|endoftext|>", "<s>"])
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", tokenizer.convert_tokens_to_ids("<s>"))]
+    )
+    tokenizer.bos_token = "<s>"
+    assert tokenizer.encode("a")[0] == tokenizer.bos_token_id
+    for tokens, _ in tokenize([prompt_of(["a "] * 2, ["b", "c"])], CHOICE, tokenizer, None, "test"):
+        assert (tokens == tokenizer.bos_token_id).tolist() == [True] + [False] * (len(tokens) - 1)
+
+
+@pytest.mark.parametrize("content", ["{", '{"added_tokens": [], "model": {"type": "?"}}', '{"a": 1}'])
+def test_a_broken_tokenizer_file_is_one_sentence(tmp_path: Path, content: str):
+    (tmp_path / "tokenizer.json").write_text(content)
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    with pytest.raises(InputError, match="no tokenizer could be read") as error:
+        load_tokenizer(str(tmp_path))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "field", "value"),
+    [
+        ("tokenizer_config.json", "tokenizer_class", 3),
+        ("tokenizer_config.json", "added_tokens_decoder", {"0": 1.5}),
+        ("tokenizer_config.json", "model_max_length", {}),
+        ("tokenizer_config.json", None, [1]),
+        ("tokenizer_config.json", "bos_token", 10**30),
+        ("tokenizer.json", "added_tokens", [{"id": -1}]),
+        ("tokenizer.json", "model", {"type": "BPE", "vocab": {"a": 1}, "merges": ["a b c"]}),
+        ("tokenizer.json", "decoder", 1),
+    ],
+)
+def test_damage_within_a_tokenizer_is_one_sentence(tmp_path: Path, file: str, field: str | None, value: Any):
+    TINY.save_pretrained(tmp_path)
+    fields = json.loads((tmp_path / file).read_text())
+    (tmp_path / file).write_text(json.dumps(value if field is None else fields | {field: value}))
+    with pytest.raises(InputError, match="no tokenizer could be read"):
+        load_tokenizer(str(tmp_path))
+
+
+def test_deep_nesting_in_a_tokenizer_is_one_sentence(tmp_path: Path):
+    TINY.save_pretrained(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"a":' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(InputError, match="no tokenizer could be read"):
+        load_tokenizer(str(tmp_path))
+
+
+def test_code_in_a_tokenizers_folder_never_runs(tmp_path: Path):
+    """transformers asks whether to run it, and `yes` may stand on standard input."""
+    folder, marker = tmp_path / "model", tmp_path / "ran"
+    TINY.save_pretrained(folder)
+    (folder / "own.py").write_text(f"open({str(marker)!r}, 'w').close()\nclass Own: pass\n")
+    fields = json.loads((folder / "tokenizer_config.json").read_text())
+    fields |= {"auto_map": {"AutoTokenizer": ["own.Own", "own.Own"]}, "tokenizer_class": "Own"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(fields))
+    code = f"from miron_jax.tokens.tokenizers import load_tokenizer; load_tokenizer({str(folder)!r})"
+    environment = {**os.environ, "HF_MODULES_CACHE": str(tmp_path / "modules")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], input="y\n" * 9, env=environment, capture_output=True, text=True
+    )
+    assert "InputError" in done.stderr
+    assert "trust_remote_code" in done.stderr
+    assert not marker.exists()
+
+
+def test_an_unknown_tokenizer_is_one_sentence(tmp_path: Path):
+    with pytest.raises(InputError, match="there is no such folder"):
+        load_tokenizer(str(tmp_path / "absent"))
+    with pytest.raises(InputError, match="no tokenizer could be read"):
+        load_tokenizer("nobody/such-a-model")  # the hub is offline in tests
+
+
+def test_a_saved_tokenizer_loads(tmp_path: Path):
+    TINY.save_pretrained(tmp_path)
+    assert load_tokenizer(str(tmp_path)).get_vocab() == TINY.get_vocab()
+
+
+@pytest.mark.parametrize("label", ["arc_easy", "piqa", "winograd", "winogrande", "jeopardy", "bigbench_operators"])
+def test_real_prompts_equal_the_twin_with_a_real_tokenizer(shared_data: Path, smollm2: Path, label: str):
+    tokenizer = load_tokenizer(str(smollm2))
+    task = TASKS[f"core/{label}"]
+    prompts = render(task, read_examples(task, core.locate(shared_data / "eval_bundle")), limit=25)
+    for max_length in (None, 256):
+        expected = [pair for prompt in prompts for pair in twin(prompt, task.profile, tokenizer, max_length)]
+        requests = tokenize(prompts, task.profile, tokenizer, max_length, task.name)
+        assert same(requests, expected)
+        assert requests.truncated.any() == (max_length is not None and task.profile.num_fewshot > 0)
+
+
+@pytest.mark.parametrize(("label", "count"), [("winograd", 273), ("winogrande", 1267), ("copa", 100), ("piqa", 1838)])
+def test_every_zero_shot_prompt_has_a_legal_span(shared_data: Path, label: str, count: int):
+    task = TASKS[f"core/{label}"]
+    task = replace(task, profile=replace(task.profile, num_fewshot=0))
+    prompts = render(task, read_examples(task, core.locate(shared_data / "eval_bundle")))
+    requests = tokenize(prompts, task.profile, TINY, None, task.name)
+    assert len(requests) == 2 * count
+    assert (requests.span_start >= 1).all()
+    assert (requests.span_start <= np.diff(requests.offsets)).all()

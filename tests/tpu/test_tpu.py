@@ -1,0 +1,307 @@
+"""What libtpu's compiler makes of the engine's programs, for chips that are not here: `make tpu`.
+
+Each case compiles programs of a real architecture, whose weights are shapes alone, and reads the compiled text.
+"""
+
+import itertools
+import re
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import SingleDeviceSharding
+
+from miron_jax.config import parse_mesh
+from miron_jax.engine.batches import MOST_CHUNK
+from miron_jax.engine.forward import Forward
+from miron_jax.engine.generate import Generator
+from miron_jax.engine.growing import GrowingText
+from miron_jax.engine.model import Model
+from miron_jax.engine.plain import PlainShape, compile_plain
+from miron_jax.errors import InputError
+from miron_jax.kernels.forest_attention import implementation
+from miron_jax.kernels.forest_attention.tpu import TABLE, block_of
+from miron_jax.model.config import ModelConfig
+from miron_jax.model.fingerprint import compile_sums
+from miron_jax.model.own_probe import compile_probe
+from miron_jax.model.sharding import heads_axis
+from miron_jax.runtime.hlo import kernel_calls
+from miron_jax.runtime.topology import CHIPS, chip_of, described_devices, described_placement
+from tests.support.tpu_models import (
+    CONFIGS,
+    LAYERS,
+    OWN,
+    TOPOLOGIES,
+    Case,
+    model_of,
+    placed_params,
+    plan_of,
+    text_requests,
+)
+
+pytestmark = pytest.mark.slow
+
+# Each is here for what it covers alone.
+CASES = {
+    "1b v5e, short, middle and long rows": Case("llama-1b", "v5e:2x2", lengths=(64, 480, 4352)),
+    "1b v5p": Case("llama-1b", "v5p:2x2x1"),
+    "1b v6e, id sets": Case("llama-1b", "v6e:2x2", sets=3),
+    "8b v5e over fsdp, id sets": Case("llama-8b", "v5e:2x2", "fsdp=4", sets=3),
+    "8b v5p over model": Case("llama-8b", "v5p:2x2x1", "model=4"),
+    "8b v6e over data and model": Case("llama-8b", "v6e:2x2", "data=2,model=2"),
+    "8b v5e over 16 chips": Case("llama-8b", "v5e:4x4", "data=2,fsdp=2,model=4"),
+    "70b v5p over 8 chips": Case("llama-70b", "v5p:2x2x2", "fsdp=2,model=4"),
+    "70b v6e over 16 chips": Case("llama-70b", "v6e:4x4", "fsdp=2,model=8"),
+    "gemma v5e over data and fsdp, windows and 262k ids": Case("gemma3-1b", "v5e:2x2", "data=2,fsdp=2"),
+    "gpt2 v5p, float32, learned positions": Case("gpt2", "v5p:2x2x1", lengths=(640,), budget=8192, dtype="float32"),
+    "bloom v5e, places in queries and keys": Case("bloom-560m", "v5e:2x2"),
+    "falcon rw v6e over model, places in keys by head": Case("falcon-rw-1b", "v6e:2x2", "model=4"),
+    "qwen v6e, heads are normed, a copy a chip": Case("qwen3-0.6b", "v6e:2x2", "data=4"),
+    "olmoe v5p, 64 experts": Case("olmoe-1b-7b", "v5p:2x2x1", "data=4"),
+    "gpt-oss v5p over experts, sinks": Case("gpt-oss-20b", "v5p:2x2x1", "expert=4"),
+    "gemma 3n v6e, layers that share keys": Case("gemma3n-e2b", "v6e:2x2"),
+    "mixtral v6e over fsdp, experts and model": Case("mixtral-8x7b", "v6e:4x4", "fsdp=2,expert=4,model=2"),
+    "a model of one's own that calls attend": Case("own attend", "v5e:2x2", "data=4"),
+    "a model of one's own that takes the mask": Case("own mask", "v5p:2x2x1", budget=8192, dtype="float32"),
+    "a model of one's own that gives logits": Case("own logits", "v6e:2x2"),
+    "a model of one's own that carries a state": Case("own state", "v5e:2x2", "data=4"),
+    "mamba v5e": Case("mamba-130m", "v5e:2x2"),
+    # Short requests want few sizes of groups, each of which takes the compiler half a minute.
+    "mamba 2 v6e": Case("mamba2-130m", "v6e:2x2", lengths=(15,)),
+    "recurrent gemma v5p": Case("recurrent-gemma-2b", "v5p:2x2x1", lengths=(15,)),
+}
+LONG = (  # half a minute and more each: `make tpu-long`, which alone has sinks, shared keys, learned positions and ALiBi
+    "1b v5p", "1b v6e, id sets", "8b v5p over model", "8b v6e over data and model", "70b v5p over 8 chips",
+    "70b v6e over 16 chips", "gpt2 v5p, float32, learned positions", "mixtral v6e over fsdp, experts and model",
+    "gpt-oss v5p over experts, sinks", "gemma 3n v6e, layers that share keys",
+    "a model of one's own that carries a state", "mamba 2 v6e", "recurrent gemma v5p",
+    "bloom v5e, places in queries and keys", "falcon rw v6e over model, places in keys by head",
+)  # fmt: skip
+RECURRENT = ("own state", "mamba-130m", "mamba2-130m", "recurrent-gemma-2b")
+WITHOUT_KERNEL = ("own mask", "own logits", *RECURRENT)
+GENERATING = {
+    "1b v5e": Case("llama-1b", "v5e:2x2"),
+    "8b v5p over fsdp and model": Case("llama-8b", "v5p:2x2x1", "fsdp=2,model=2"),
+    "gemma v6e, a copy a chip": Case("gemma3-1b", "v6e:2x2", "data=4"),
+    "olmoe v5p over experts": Case("olmoe-1b-7b", "v5p:2x2x1", "expert=4"),
+    "a model of one's own": Case("own attend", "v5p:2x2x1"),
+    "a model of one's own that carries a state": Case("own state", "v6e:2x2"),
+}
+LONG_GENERATING = ("1b v5e", "gemma v6e, a copy a chip", "olmoe v5p over experts", "a model of one's own")
+
+
+def short_and_long(cases: dict[str, Case], long: tuple[str, ...]) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.long) if name in long else name for name in cases]
+
+
+def programs_of(case: Case, folder: Path) -> dict[int, jax.stages.Compiled]:
+    """Row length -> the program that scores rows of it, as a run compiles it."""
+    model = model_of(case, folder)
+    forward = Forward(model, case.budget, id_sets=[np.arange(10 * i, 10 * i + 10) for i in range(case.sets)])
+    assert forward.attention == ("xla" if case.model in WITHOUT_KERNEL else "tpu")
+    for length in case.lengths:
+        forward.compile(plan_of(case, model, length))
+    return {shape.length: program for shape, program in forward.programs.items()}
+
+
+@pytest.mark.parametrize("name", short_and_long(CASES, LONG))
+def test_programs_of_scoring(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    programs = programs_of(case, tmp_path)
+    assert set(programs) == set(case.lengths)
+    for length, program in programs.items():
+        text, memory = text_of(program), program.memory_analysis()
+        assert memory is not None
+        needs = memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.output_size_in_bytes
+        assert needs < chip_of(case.placement.device).memory
+        if case.model not in WITHOUT_KERNEL:
+            assert kernel_calls(text) == kernels_of(case), "those of one layer, in the layers' loop"
+            assert not re.findall(rf"= \w+\[(?:\d+,)*{length},{length}\]", text)
+        if case.model in CONFIGS and case.model not in WITHOUT_KERNEL:
+            check_operands(case, text)
+            check_collectives(case, text)
+        print(
+            f"{name}, rows of {length}: weights and batch {memory.argument_size_in_bytes / 1e9:.2f} GB, "
+            f"temporaries {memory.temp_size_in_bytes / 1e9:.2f} GB"
+        )
+
+
+@pytest.mark.parametrize("name", short_and_long(GENERATING, LONG_GENERATING))
+def test_programs_of_generation(name: str, tmp_path: Path) -> None:
+    case = GENERATING[name]
+    model = model_of(case, tmp_path)
+    generator = Generator(model, None)
+    generator.compile(text_requests(model))
+    hows = {key[-1] for key in generator.programs if "step" in str(key[0])}
+    assert hows == {"greedy", "sampled", "cut"}
+    for key, program in generator.programs.items():
+        text, memory = text_of(program), program.memory_analysis()
+        assert memory is not None
+        if case.model in WITHOUT_KERNEL:
+            assert key[0] not in ("admit", "plain step") or memory.alias_size_in_bytes, (
+                "states are updated where they are"
+            )
+            continue
+        if case.model in CONFIGS:
+            check_operands(case, text)
+        if key[0] == "prefill":
+            assert kernel_calls(text) == kernels_of(case)
+        if key[0] in ("step", "admit"):
+            num, size = (int(x) for x in key[1:3])
+            assert memory.alias_size_in_bytes >= cache_bytes(model, num, size), "the cache is updated where it is"
+        if key[0] == "step":
+            copied = [
+                shape
+                for shape in re.findall(r"= bf16\[((?:\d+,){4,}\d+)\]\S* copy\(", text)
+                if 4 * np.prod([int(axis) for axis in shape.split(",")]) == cache_bytes(model, num, size)
+            ]
+            assert not copied, "keys or values of the whole cache"
+
+
+def kernels_of(case: Case) -> int:
+    """Of attention; and of experts three matmuls, and one that tells them which rows are whose."""
+    if case.model in OWN:
+        return LAYERS
+    if case.model == "gemma3n-e2b":
+        return 2  # those of layers with keys of their own, and those of the others
+    return 5 if {"num_experts", "num_local_experts"} & set(CONFIGS[case.model]) else 1
+
+
+def cache_bytes(model: Model, slots: int, size: int) -> int:
+    """Of one device."""
+    config, placement = model.config, model.placement
+    assert isinstance(config, ModelConfig)
+    assert placement is not None
+    parts = placement.size("model") if heads_axis(config, placement) else 1
+    return 2 * 2 * config.num_layers * slots * size * config.num_kv_heads * config.attended_dim // parts
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("gemma3-1b", "v5e:2x2"),
+        Case("llama-8b", "v5p:2x2x1", "fsdp=2,model=2"),
+        Case("gpt2", "v6e:2x2"),
+    ],
+    ids=lambda case: f"{case.model} {case.topology}",
+)
+def test_programs_beside_the_rows(case: Case, tmp_path: Path) -> None:
+    """Dialogues, the fingerprint, the self-check."""
+    model = model_of(case, tmp_path)
+    read = GrowingText(model, 900).program
+    assert read is not None
+    text, memory = text_of(read), read.memory_analysis()
+    assert memory is not None
+    assert memory.alias_size_in_bytes >= cache_bytes(model, 1, 1024)
+    check_operands(case, text)
+    for leaf in {(leaf.shape, str(leaf.sharding)): leaf for leaf in jax.tree.leaves(model.state)}.values():
+        compile_sums(leaf)
+    compile_plain(model, PlainShape(1000, 40))
+
+
+def test_a_model_of_ones_own_is_probed() -> None:
+    for chip, name in zip(itertools.cycle(TOPOLOGIES), OWN, strict=False):
+        compile_probe(OWN[name], placed_params(OWN[name], described_placement(TOPOLOGIES[chip]), "bfloat16"))
+
+
+def text_of(program: jax.stages.Compiled) -> str:
+    """The compiled text, in which nothing waits for the host."""
+    text = program.as_text()
+    assert text is not None
+    assert not re.search(r" (infeed|outfeed|send|recv)\(", text)
+    return text
+
+
+def check_operands(case: Case, text: str) -> None:
+    """In bfloat16 no matmul has float32 operands."""
+    if case.dtype != "bfloat16":
+        return
+    dtypes = dict(re.findall(r"%([\w.\-]+) = (\w+)\[", text))
+    for line in text.splitlines():
+        matmul = re.search(r" (?:convolution|dot)\(%([\w.\-]+), %([\w.\-]+)\)", line)
+        assert not matmul or "f32" not in (dtypes.get(operand) for operand in matmul.groups()), line[:200]
+
+
+def check_collectives(case: Case, text: str) -> None:
+    """Logits and the tables of the vocabulary stay where they are; `model` alone moves no weight, `fsdp` one layer's at a
+    time; a pass through the head moves a few numbers of each node."""
+    placement = case.placement
+    config = CONFIGS[case.model]
+    ids = int(config.get("vocab_size", 50257))  # type: ignore[arg-type]
+    tables = {ids, -(-ids // placement.size("fsdp", "model"))}
+    for shape, kind, line in re.findall(
+        r"= \(?\w+\[([\d,]*)\][^\n]*? (all-[\w\-]+|reduce-scatter|collective-[\w\-]+)\(([^\n]*)", text
+    ):
+        sizes = [int(size) for size in shape.split(",") if size]
+        assert not tables & set(sizes), f"{kind} of {shape}: a table of the vocabulary, or logits"
+        if "_logprob/while" in line:
+            assert np.prod(sizes) <= MOST_CHUNK, f"{kind} of {shape} at each pass through the head"
+        if "layers/while" in line and kind.startswith("all-gather") and "experts/shard_map/all_gather" not in line:
+            assert placement.size("fsdp") > 1, f"{kind} of {shape}: a weight"
+            assert sizes[0] == 1, f"{kind} of {shape}: the weights of several layers"
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize(
+    ("rows", "length", "heads", "kv_heads", "head_dim", "window", "softcap"),
+    [
+        (8, 512, 16, 8, 128, None, None),
+        (8, 480, 12, 12, 64, None, None),
+        (8, 32, 32, 8, 64, None, None),
+        (4, 640, 4, 1, 256, 100, 30.0),
+        (4, 640, 8, 2, 80, 100, None),
+        (2, 640, 5, 5, 64, None, 30.0),
+        (8, 32768, 2, 1, 128, None, None),  # the table is as large as it may be
+        (9, 32768, 2, 1, 128, None, None),  # and would be larger here
+        (512, 1024, 2, 2, 64, None, None),
+    ],
+)
+def test_the_kernel_compiles(
+    chip: str,
+    rows: int,
+    length: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    window: int | None,
+    softcap: float | None,
+) -> None:
+    here = SingleDeviceSharding(described_devices(TOPOLOGIES[chip])[0])
+    places = [jax.ShapeDtypeStruct((rows, length), "int32", sharding=here)] * 2
+    for dtype in ("bfloat16", "float32") if chip == "v5e" else ("bfloat16",):
+        q, k = (jax.ShapeDtypeStruct((rows, length, n, head_dim), dtype, sharding=here) for n in (heads, kv_heads))
+        sinks_N = jax.ShapeDtypeStruct((heads,), "float32", sharding=here) if window is not None else None
+        attend = jax.jit(implementation("tpu"), static_argnames=("scale", "window", "softcap"))
+        with jax.default_matmul_precision("highest"):
+            attend.lower(q, k, k, *places, scale=0.1, window=window, softcap=softcap, sinks_N=sinks_N).compile()
+
+
+def test_blocks_grow_where_their_table_would_not_fit() -> None:
+    assert (block_of(8, 32768), block_of(9, 32768), block_of(512, 64), block_of(1, 200)) == (256, 512, 64, 208)
+    for rows, length in ((8, 32768), (9, 32768), (100, 32768), (4096, 4096)):
+        assert rows * (-(-length // block_of(rows, length))) ** 2 <= TABLE
+
+
+@pytest.mark.parametrize(
+    ("topology", "sentence"),
+    [
+        ("v9:2x2", "'v9:2x2' is not a known topology, expected a chip and sizes such as v5e:4x4"),
+        ("v5e", "is not a known topology"),
+        ("v5e:3x5", "is not a topology that libtpu knows"),
+    ],
+)
+def test_an_unknown_topology_is_one_sentence(topology: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        described_devices(topology)
+
+
+def test_a_mesh_that_is_larger_than_its_topology() -> None:
+    with pytest.raises(InputError, match=r"--mesh=data=8 takes 8 devices, v5e:2x2 has 4"):
+        described_placement("v5e:2x2", parse_mesh("data=8"))
+
+
+def test_chips_are_told_by_their_kind() -> None:
+    for name, chip in CHIPS.items():
+        assert chip_of(described_devices(TOPOLOGIES[name])[0]) == chip

@@ -1,0 +1,105 @@
+"""`miron-jax plan --topology` with libtpu, as a user calls it: `make tpu`."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command import Place, common
+from tests.support.tpu_models import CONFIGS
+from tests.tasks.mera.test_dialogues import turn
+
+pytestmark = pytest.mark.slow
+
+TASKS = "--tasks=core/copa,core/lambada_openai"
+
+
+def real_shape(name: str, place: Place, folder: Path) -> Path:
+    """A folder of a real model's configuration with the tokenizer of the tests' tiny one, and no weights."""
+    shutil.copytree(place.model, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
+    (folder / "config.json").write_text(json.dumps(CONFIGS[name]))
+    return folder
+
+
+def test_a_plan_names_every_program(miron: Any, place: Place, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    tasks = "--tasks=core/copa,core/lambada_openai,miron-gen"
+    more = (tasks, "--topology=v5e:2x2", "--dtype=bfloat16", "--items_per_category=5")
+    ran = miron("plan", *common(place, output, *more))
+    assert ran.status == 0, ran.err
+    assert "4 x TPU v5 lite (v5e:2x2), one copy of the weights each" in ran.out
+    plan = json.loads((output / "plan.json").read_text())["plan"]
+    kinds = {program["name"].split()[0] for program in plan["programs"]}
+    assert kinds == {"score", "self-check", "prefill", "admit", "step", "fingerprint"}
+    for program in plan["programs"]:
+        assert program["calls"] > 0
+        assert program["cycles"] > 0
+        assert program["seconds"] >= program["cycles"] / plan["chip"]["clock"]
+        assert program["peak_share"] is None or 0 < program["peak_share"] < 1
+    assert plan["attention"] == "tpu"
+    assert plan["token_budget"] == 32768
+    assert plan["seconds"] == pytest.approx(sum(each["calls"] * each["seconds"] for each in plan["programs"]))
+
+
+def test_a_dialogue_is_planned(miron: Any, place: Place, tmp_path: Path) -> None:
+    turns = tmp_path / "mera" / "rutie" / "test.jsonl"
+    turns.parent.mkdir(parents=True)
+    turns.write_text("".join(json.dumps(turn(i)) + "\n" for i in range(6)), encoding="utf-8")
+    flags = [f"--model={place.model}", f"--data_dir=mera-v1={tmp_path / 'mera'}", "--tasks=mera-v1/rutie"]
+    ran = miron("plan", *flags, "--topology=v6e:2x2", "--allow_changed_data")
+    assert ran.status == 0, ran.err
+    assert "read 128 of a dialogue" in ran.out
+
+
+def test_8b_fits_four_v5e(miron: Any, place: Place, tmp_path: Path) -> None:
+    model, output = real_shape("llama-8b", place, tmp_path / "model"), tmp_path / "out"
+    flags = (f"--model={model}", TASKS, "--topology=v5e:2x2", "--dtype=bfloat16", "--sharding=mesh", "--mesh=fsdp=4")
+    ran = miron("plan", *common(place, output, *flags))
+    assert ran.status == 0, ran.err
+    assert "the times of this mesh are lower bounds" in ran.out
+    plan = json.loads((output / "plan.json").read_text())["plan"]
+    for each in plan["programs"]:
+        assert plan["weights"] + each["arguments"] + each["temporaries"] + each["outputs"] < plan["chip"]["memory"]
+
+
+@pytest.mark.parametrize(
+    ("model", "topology", "mesh"),
+    [
+        pytest.param(
+            "llama-70b", "v5e:2x2", "--topology=v5e:4x4 --sharding=mesh --mesh=fsdp=16", marks=pytest.mark.long
+        ),
+        ("llama-70b", "v5p:2x2x1", "--topology=v5p:2x2x1 --sharding=mesh --mesh=data=2,fsdp=2"),
+    ],
+)
+def test_what_does_not_fit_is_told_with_the_smallest_mesh_that_does(
+    model: str, topology: str, mesh: str, miron: Any, place: Place, tmp_path: Path
+) -> None:
+    folder = real_shape(model, place, tmp_path / "model")
+    flags = (f"--model={folder}", "--tasks=core/copa", f"--topology={topology}", "--dtype=bfloat16")
+    ran = miron("plan", *common(place, tmp_path / "out", *flags))
+    assert ran.status == 2
+    assert "does not fit: its weights take" in ran.err
+    assert ran.err.strip().splitlines()[-1].endswith(f"the smallest mesh that does: {mesh}")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (("--topology=v7:2x2",), "'v7:2x2' is not a known topology"),
+        (("--topology=v5e:3x5",), "'v5e:3x5' is not a topology that libtpu knows"),
+        (("--topology=v5e:2x2", "--sharding=mesh", "--mesh=data=8"), "--mesh=data=8 takes 8 devices, v5e:2x2 has 4"),
+        (("--topology=v5e:2x2", "--attention=cudnn"), "--attention=cudnn cannot be used here"),
+        (("--topology=v5e:2x2", "--limit=0"), "--limit is 0"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    flags: tuple[str, ...], sentence: str, miron: Any, place: Place, tmp_path: Path
+) -> None:
+    ran = miron("plan", *common(place, tmp_path / "out", TASKS, *flags))
+    assert ran.status == 2
+    assert sentence in ran.err
+    assert len(ran.err.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
