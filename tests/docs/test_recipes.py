@@ -11,7 +11,7 @@ import yaml
 
 from miron_jax.files.readers import JsonObject
 from tests.conftest import REPOSITORY
-from tests.evaluation.test_journal import same_results
+from tests.support.kept_runs import same_results
 from tests.support.tiny_model import make_model, write_core_data
 
 pytestmark = pytest.mark.slow

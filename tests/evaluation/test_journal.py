@@ -30,8 +30,9 @@ from miron_jax.runtime.progress import Lines
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.conftest import REPOSITORY
 from tests.engine.test_forward import some_requests
+from tests.support.kept_runs import WRITES_AT_ONCE, done, environment, parts_in, same_results
 from tests.support.tiny_model import make_model, write_core_data
-from tests.support.tolerances import METRIC, TOKEN
+from tests.support.tolerances import TOKEN
 
 pytestmark = pytest.mark.slow
 
@@ -46,10 +47,6 @@ def entries_of(*sizes: int, seed: int = 0) -> Entries:
         rng.integers(0, 9, total).astype(np.int32),
         -rng.random(len(sizes)).astype(np.float32),
     )
-
-
-def parts_in(folder: Path) -> list[Path]:
-    return sorted(folder.glob(f"{FOLDER}/*/*.npz"))
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
@@ -215,9 +212,6 @@ def test_a_lock_in_an_object_store_beats(monkeypatch: pytest.MonkeyPatch) -> Non
         assert store.get(".lock").decode().split()[2] == str(os.getpid())
 
 
-WRITES_AT_ONCE = "import miron_jax.runtime.journal as j; j.FLUSH_SECONDS = 0; from miron_jax.cli import main; main()"
-
-
 def eval_command(model: Path, data: Path, output: str, *more: str) -> list[str]:
     flags = [f"--model={model}", f"--data_dir={data}", "--tasks=core,miron-gen/en", "--items_per_category=3"]
     flags += [f"--output={output}", "--allow_changed_data", "--token_budget=64", *more]
@@ -236,31 +230,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[st
     done(command)
     seconds = time.monotonic() - start
     return model, data, json.loads((folder / "out" / "results.json").read_text()), seconds, folder / "programs"
-
-
-def done(command: list[str], devices: int = 1) -> subprocess.CompletedProcess[str]:
-    found = subprocess.run(
-        command, capture_output=True, text=True, env=environment(devices), check=False, cwd=REPOSITORY
-    )
-    assert found.returncode == 0, found.stderr[-3000:]
-    return found
-
-
-def environment(devices: int = 1) -> dict[str, str]:
-    return {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
-
-
-def same_results(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Answers, counts and accuracies equal; log-probabilities within the stated tolerance."""
-    assert found["tasks"].keys() == expected["tasks"].keys()
-    for name, task in expected["tasks"].items():
-        own = found["tasks"][name]
-        assert (own["n"], own["skipped"]) == (task["n"], task["skipped"]), name
-        for metric, entry in task["metrics"].items():
-            now = own["metrics"][metric]["value"]
-            if metric.startswith(("accuracy", "exact")):
-                assert now == entry["value"], (name, metric)
-            assert now == pytest.approx(entry["value"], abs=5 * METRIC), (name, metric)
 
 
 KILLED = """

@@ -20,7 +20,7 @@ from miron_jax.report.output import check_output, stored_results, write_curves, 
 from miron_jax.run import evaluate_checkpoints
 from miron_jax.runtime.progress import Lines
 from tests.conftest import REPOSITORY
-from tests.evaluation.test_journal import WRITES_AT_ONCE, done, environment, parts_in, same_results
+from tests.support.kept_runs import WRITES_AT_ONCE, done, environment, parts_in, same_results
 from tests.support.tiny_model import make_model, write_core_data
 
 pytestmark = pytest.mark.slow

@@ -29,7 +29,7 @@ from miron_jax.model.hf_reader import load_hf
 from miron_jax.run import Evaluation
 from miron_jax.runtime.hosts import Hosts, deal
 from tests.conftest import REPOSITORY
-from tests.evaluation.test_journal import WRITES_AT_ONCE, done, parts_in, same_results
+from tests.support.kept_runs import WRITES_AT_ONCE, done, parts_in, same_results
 from tests.support.tiny_model import make_model, write_core_data
 
 pytestmark = pytest.mark.slow

@@ -1,0 +1,44 @@
+"""Runs of the command in processes of their own, whose journal the next run finds; and what makes two results the same."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from miron_jax.runtime.journal import FOLDER
+from tests.conftest import REPOSITORY
+from tests.support.tolerances import METRIC
+
+# The command, each of whose scores is in the journal as soon as it is computed.
+WRITES_AT_ONCE = "import miron_jax.runtime.journal as j; j.FLUSH_SECONDS = 0; from miron_jax.cli import main; main()"
+
+
+def parts_in(folder: Path) -> list[Path]:
+    """The journal's segments in an output folder."""
+    return sorted(folder.glob(f"{FOLDER}/*/*.npz"))
+
+
+def environment(devices: int = 1) -> dict[str, str]:
+    return {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
+
+
+def done(command: list[str], devices: int = 1) -> subprocess.CompletedProcess[str]:
+    """A process that has ended well."""
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment(devices), check=False, cwd=REPOSITORY)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    return ran
+
+
+def same_results(received: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Answers, counts and accuracies equal; log-probabilities within the stated tolerance."""
+    assert received["tasks"].keys() == expected["tasks"].keys()
+    for name, task in expected["tasks"].items():
+        again = received["tasks"][name]
+        assert (again["n"], again["skipped"]) == (task["n"], task["skipped"]), name
+        for metric, entry in task["metrics"].items():
+            now = again["metrics"][metric]["value"]
+            if metric.startswith(("accuracy", "exact")):
+                assert now == entry["value"], (name, metric)
+            assert now == pytest.approx(entry["value"], abs=5 * METRIC), (name, metric)
