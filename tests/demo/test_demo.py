@@ -14,16 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from flax import nnx
 from jax.typing import DTypeLike
 
 from miron_jax.demo import FOLDER
 from miron_jax.errors import InputError
-from miron_jax.model.config import ModelConfig
-from miron_jax.model.decoder import abstract, random_params
+from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.orbax_reader import load_orbax
-from miron_jax.model.rope import rope_of
 from miron_jax.model.training_run import training_steps
 from miron_jax.runtime.devices import Tree
 from miron_jax.tasks.generators.miron_gen import (
@@ -35,6 +32,7 @@ from miron_jax.tasks.generators.miron_gen import (
 )
 from miron_jax.tasks.generators.miron_gen.items import items_of
 from miron_jax.tokens.tokenizers import load_tokenizer, resolve_bos
+from tests.support.toy_decoders import CONFIG, pure, same_bits, weights
 from tools import demo_text as text
 from tools.train_demo import Recipe, batches, make_tokenizer, save, train
 
@@ -42,11 +40,6 @@ from tools.train_demo import Recipe, batches, make_tokenizer, save, train
 # the next test.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 
-CONFIG = ModelConfig(
-    family="llama", vocab_size=31, d_model=12, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=6, d_ff=14,
-    trained_length=32, num_positions=None, layer_ropes=(rope_of("default", {"rope_theta": 1e4}, 6),) * 2,
-    layer_windows=(None,) * 2, norm_eps=1e-5, attn_scale=6**-0.5, tied_head=True,
-)  # fmt: skip
 TINY = Recipe(
     vocabulary=300, width=16, layers=1, heads=2, kv_heads=1, d_ff=16, row_length=97, rows=2, steps=3, save_at=(1,),
     tokenizer_documents=60,
@@ -55,22 +48,13 @@ TINY = Recipe(
 GOLDEN = "bfc1601ca7f4162bf5dd821b4b1918195f7e6154efafa6ee523067debfc68e95"
 
 
-def weights(dtype: DTypeLike = jnp.bfloat16) -> Tree:
-    return random_params(CONFIG, dtype, seed=3)
-
-
 def write_tree(folder: Path, change: Callable[[Tree], object]) -> Path:
     """A checkpoint of a tree that `change` damaged."""
-    tree = nnx.to_pure_dict(weights())
+    tree = pure()
     change(tree)
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
         checkpointer.save(folder, args=ocp.args.PyTreeSave(tree))
     return folder
-
-
-def same_bits(a: Tree, b: Tree) -> bool:
-    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    return all(x.dtype == y.dtype and np.asarray(x).tobytes() == np.asarray(y).tobytes() for x, y in pairs)
 
 
 # The reader.
@@ -95,7 +79,7 @@ def test_matrices_come_in_the_requested_dtype_and_norms_in_float32(tmp_path: Pat
 
 def test_reads_what_a_checkpoint_manager_keeps(tmp_path: Path) -> None:
     with ocp.CheckpointManager(tmp_path) as manager:
-        manager.save(5, args=ocp.args.StandardSave(nnx.to_pure_dict(weights())))
+        manager.save(5, args=ocp.args.StandardSave(pure()))
         manager.wait_until_finished()
     [(step, folder)] = training_steps(tmp_path)
     assert step == 5

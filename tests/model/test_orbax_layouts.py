@@ -23,8 +23,8 @@ from miron_jax.model.orbax_reader import load_orbax
 from miron_jax.model.training_run import load_step, training_steps
 from miron_jax.run import evaluate_checkpoints
 from tests.conftest import REPOSITORY
-from tests.demo.test_demo import CONFIG, same_bits, weights
-from tests.support.training_runs import pure, save_apart, save_standard
+from tests.support.toy_decoders import CONFIG, pure, same_bits, weights
+from tests.support.training_runs import save_apart, save_standard
 
 # As in test_demo: on a busy machine asyncio tells of Orbax's reads only while the next test runs.
 pytestmark = [
@@ -118,7 +118,7 @@ import jax, numpy as np
 import orbax.checkpoint as ocp
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-from tests.demo.test_demo import weights
+from tests.support.toy_decoders import weights
 
 assert len(jax.devices()) == 4
 mesh = Mesh(np.asarray(jax.devices()).reshape(2, 2), ("data", "model"))

@@ -15,40 +15,19 @@ from flax import nnx
 
 from miron_jax.errors import InputError
 from miron_jax.model.config import ModelConfig
-from miron_jax.model.decoder import random_params
 from miron_jax.model.orbax_reader import load_orbax, load_tree
 from miron_jax.model.rope import rope_of
-from tests.demo.test_demo import CONFIG
 from tests.model.test_model_parity import logprobs
 from tests.support.tolerances import MOVED, TOKEN
+from tests.support.toy_decoders import GEMMA, GEMMA2, GEMMA3, LLAMA, USERS_MAP, seeded
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 
-LLAMA = replace(
-    CONFIG,
-    tied_head=False,
-    vocab_size=29,
-    num_layers=3,
-    layer_ropes=CONFIG.layer_ropes[:1] * 3,
-    layer_windows=(None,) * 3,
-)
 LLAMA31_ROPE = {
     "rope_theta": 1e3, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }  # fmt: skip
 LLAMA31 = replace(LLAMA, layer_ropes=(rope_of("llama3", LLAMA31_ROPE, 6),) * 3)
-GEMMA = replace(
-    LLAMA, family="gemma", tied_head=True, norm_offset=1.0, embedding_scale=12**0.5, embedding_scale_rounded=True,
-    activation="gelu_tanh",
-)  # fmt: skip
-GEMMA2 = replace(
-    GEMMA, family="gemma2", num_layers=4, layer_ropes=GEMMA.layer_ropes[:1] * 4, layer_windows=(3, None) * 2,
-    post_norms=True, attn_softcap=20.0, final_softcap=10.0, attn_scale=5**-0.5,
-)  # fmt: skip
-GEMMA3 = replace(
-    GEMMA2, family="gemma3_text", num_layers=8, layer_ropes=GEMMA.layer_ropes[:1] * 8, attn_softcap=None,
-    layer_windows=(*(4,) * 5, None, 4, 4), final_softcap=None, qk_norm="head",
-)  # fmt: skip
 MODELS = {"llama": LLAMA, "llama 3.1": LLAMA31, "gemma": GEMMA, "gemma 2": GEMMA2, "gemma 3": GEMMA3}
 PADDED = 3  # rows that MaxText adds to a vocabulary
 
@@ -143,7 +122,7 @@ IDS = np.random.default_rng(2).integers(0, 29, (2, 11), dtype=np.int32)
 @pytest.mark.parametrize("name", MODELS)
 def test_maxtext_trees_answer_as_the_weights_they_hold(name: str, scanned: bool, tmp_path: Path) -> None:
     config = MODELS[name]
-    state = random_params(config, jnp.float32, seed=4)
+    state = seeded(config)
     expected = logprobs(config, state, IDS)
     tree = to_maxtext(config, state, scanned)
     if not scanned:  # an NNX-era file has a level of `value`
@@ -159,7 +138,7 @@ def test_maxtext_trees_answer_as_the_weights_they_hold(name: str, scanned: bool,
 @pytest.mark.parametrize("divided", ["true", "false"])
 def test_a_tied_llama_of_maxtext_needs_its_config(divided: str, tmp_path: Path) -> None:
     config = replace(LLAMA, tied_head=True)
-    state = random_params(config, jnp.float32, seed=4)
+    state = seeded(config)
     folder = save_items(tmp_path / "run", to_maxtext(config, state, scanned=True))
     fields = f"base_emb_dim: 12\nlogits_via_embedding: true\nnormalize_embedding_logits: {divided}\n"
     (tmp_path / "config.yml").write_text(fields)
@@ -184,7 +163,7 @@ def test_a_tied_llama_of_maxtext_needs_its_config(divided: str, tmp_path: Path) 
 )
 def test_a_config_of_maxtext_that_does_not_say_it_is_refused(content: str | None, words: str, tmp_path: Path) -> None:
     config = replace(LLAMA, tied_head=True)
-    tree = to_maxtext(config, random_params(config, jnp.float32, seed=4), True)
+    tree = to_maxtext(config, seeded(config), True)
     folder = save_items(tmp_path / "run", tree)
     if content is not None:
         (tmp_path / "config.yml").write_text(content)
@@ -193,7 +172,7 @@ def test_a_config_of_maxtext_that_does_not_say_it_is_refused(content: str | None
 
 
 def test_maxtext_trees_that_are_refused(tmp_path: Path) -> None:
-    tree = to_maxtext(LLAMA, random_params(LLAMA, jnp.float32, seed=4), True)
+    tree = to_maxtext(LLAMA, seeded(LLAMA), True)
     folder = save_items(tmp_path / "run", tree)
     for config, words in (
         (replace(LLAMA, family="qwen2"), "MaxText tree of a qwen2 model is not read"),
@@ -236,50 +215,34 @@ def named_by_a_user(state: Any) -> dict[str, Any]:
     return {"model": {**body, "blocks": blocks, "mlp": mlp}, "adam": {"mu": {"wte": own["embedding_VD"]}}}
 
 
-MAP = {
-    "embedding_VD": "model/wte",
-    "final_norm/weight": "model/ln",
-    "head_VD": {"name": "model/out", "transposed": True},
-    "layers/attn/q/kernel_IO": "model/blocks/{}/attn/q",
-    "layers/attn/k/kernel_IO": "model/blocks/{}/attn/k",
-    "layers/attn/v/kernel_IO": "model/blocks/{}/attn/v",
-    "layers/attn/out/kernel_IO": {"name": "model/blocks/{}/proj", "transposed": True},
-    "layers/attn_norm/weight": "model/blocks/{}/norms/0",
-    "layers/mlp_norm/weight": "model/blocks/{}/norms/1",
-    "layers/mlp/gate/kernel_IO": {"name": "model/mlp/gate", "layer_axis": 2},
-    "layers/mlp/up/kernel_IO": {"name": "model/mlp/up", "layer_axis": 2},
-    "layers/mlp/down/kernel_IO": {"name": "model/mlp/down", "layer_axis": 2},
-}
-
-
 @pytest.fixture
 def users(tmp_path: Path) -> Path:
     with ocp.StandardCheckpointer() as saver:
-        saver.save(tmp_path / "users", named_by_a_user(random_params(LLAMA, jnp.float32, seed=4)))
+        saver.save(tmp_path / "users", named_by_a_user(seeded(LLAMA)))
         saver.wait_until_finished()
     return tmp_path / "users"
 
 
 def write_map(folder: Path, **changes: Any) -> str:
-    entries = {leaf: entry for leaf, entry in (MAP | changes).items() if entry is not None}
+    entries = {leaf: entry for leaf, entry in (USERS_MAP | changes).items() if entry is not None}
     (folder / "map.json").write_text(json.dumps(entries))
     return str(folder / "map.json")
 
 
 def test_a_users_tree_by_file_and_by_function(users: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = random_params(LLAMA, jnp.float32, seed=4)
+    expected = seeded(LLAMA)
     found = load_orbax(users, LLAMA, jnp.float32, write_map(tmp_path))
     jax.tree.map(np.testing.assert_array_equal, found, expected)
-    below = {leaf: json.loads(json.dumps(entry).replace("model/", "")) for leaf, entry in MAP.items()}
+    below = {leaf: json.loads(json.dumps(entry).replace("model/", "")) for leaf, entry in USERS_MAP.items()}
     (tmp_path / "below.json").write_text(json.dumps(below))  # names below the weights' own root
     jax.tree.map(
         np.testing.assert_array_equal, load_orbax(users, LLAMA, jnp.float32, str(tmp_path / "below.json")), expected
     )
     (tmp_path / "users_map.py").write_text(
-        "from tests.model.test_param_map import MAP\n"
+        "from tests.support.toy_decoders import USERS_MAP\n"
         "def by_hand(shapes):\n"
         "    assert shapes['model/out'] == (12, 29), shapes\n"
-        "    return MAP | {'head_VD': {'name': 'model/out', 'change': lambda x: x.T}}\n"
+        "    return USERS_MAP | {'head_VD': {'name': 'model/out', 'change': lambda x: x.T}}\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
@@ -295,9 +258,7 @@ def test_a_users_own_model_by_file(users: Path, tmp_path: Path) -> None:
         load_tree(users, tree, str(tmp_path / "own.json"))
     (tmp_path / "own.json").write_text(json.dumps({"layers/0": "adam/mu/wte"}))
     found = load_tree(users, {"layers": tree["layers"]}, str(tmp_path / "own.json"))
-    np.testing.assert_array_equal(
-        found["layers"]["0"], nnx.to_pure_dict(random_params(LLAMA, jnp.float32, seed=4))["embedding_VD"]
-    )
+    np.testing.assert_array_equal(found["layers"]["0"], nnx.to_pure_dict(seeded(LLAMA))["embedding_VD"])
 
 
 @pytest.mark.parametrize(

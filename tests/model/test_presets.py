@@ -13,9 +13,8 @@ from flax import nnx
 
 from miron_jax.errors import InputError
 from miron_jax.model.config import ModelConfig
-from miron_jax.model.decoder import random_params
 from miron_jax.model.orbax_reader import load_orbax, load_tree
-from tests.model.test_param_map import GEMMA, GEMMA2, GEMMA3, LLAMA
+from tests.support.toy_decoders import GEMMA, GEMMA2, GEMMA3, LLAMA, seeded
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +25,7 @@ QWEN3 = replace(LLAMA, family="qwen3", qk_norm="head")
 
 def parts_of(config: ModelConfig) -> tuple[Any, Any]:
     """The weights, and the same as NumPy arrays by name."""
-    state = random_params(config, jnp.float32, seed=4)
+    state = seeded(config)
     return state, jax.tree.map(np.asarray, nnx.to_pure_dict(state))
 
 

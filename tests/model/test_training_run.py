@@ -19,10 +19,10 @@ from miron_jax.model import checkpoints
 from miron_jax.model.remote import folder_at, local_copy
 from miron_jax.model.training_run import load_step, pick_steps, training_steps
 from miron_jax.run import evaluate_checkpoints
-from tests.demo.test_demo import CONFIG, same_bits, weights
 from tests.support.tiny_model import make_model
 from tests.support.tolerances import CONTINUATION
-from tests.support.training_runs import eval_command, pure, run_of, save_standard, scores_of
+from tests.support.toy_decoders import CONFIG, pure, same_bits, weights
+from tests.support.training_runs import eval_command, run_of, save_standard, scores_of
 
 # As in test_demo: on a busy machine asyncio tells of Orbax's reads only while the next test runs.
 pytestmark = [

@@ -10,10 +10,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 from absl.testing import flagsaver
-from flax import nnx
 
 from miron_jax import cli
-from tests.demo.test_demo import weights
 from tests.support.tiny_model import make_model
 
 
@@ -26,10 +24,6 @@ def save_standard(folder: Path, tree: Any) -> None:
 def save_apart(folder: Path, tree: Any) -> None:
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=False)) as checkpointer:
         checkpointer.save(folder, tree)
-
-
-def pure() -> dict[str, Any]:
-    return nnx.to_pure_dict(weights())
 
 
 def run_of(folder: Path) -> Path:

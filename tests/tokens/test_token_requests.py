@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast
+from tokenizers import processors
 
 from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import Profile
@@ -26,6 +25,7 @@ from miron_jax.tokens import requests as token_requests
 from miron_jax.tokens.records import Bos, Requests, concatenate
 from miron_jax.tokens.requests import tokenize
 from miron_jax.tokens.tokenizers import load_tokenizer, resolve_bos
+from tests.support.tiny_tokenizer import BOS, TINY, trained
 
 pytestmark = pytest.mark.newest
 
@@ -33,24 +33,6 @@ TASKS = {task.name: task for task in core.SUITE.tasks}
 CHOICE = TASKS["core/copa"].profile
 SCHEMA = TASKS["core/winograd"].profile
 TEXT = TASKS["core/lambada_openai"].profile
-
-
-def train(special_tokens: Sequence[str]) -> PreTrainedTokenizerFast:
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=list(special_tokens),
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    corpus = ["the cat sat on the mat", "the sky is blue and the sea is blue", "Answer: the answer is the mat"] * 20
-    backend.train_from_iterator(corpus, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=backend)
-
-
-TINY = train(["<|endoftext|>"])
-BOS = resolve_bos(TINY).id
 
 
 class Slow:
@@ -223,7 +205,7 @@ def test_spans_without_anything_before_or_in_them_are_errors():
 
 
 def test_settings_of_a_tokenizer_file_do_not_leak_in():
-    tokenizer = train(["<|endoftext|>"])
+    tokenizer = trained(["<|endoftext|>"])
     tokenizer.backend_tokenizer.enable_truncation(3)
     tokenizer.backend_tokenizer.enable_padding(length=50)
     prompts = [prompt_of(["the cat "] * 2, ["sat on the mat", "is blue"])]
@@ -244,7 +226,7 @@ def test_bos_rules():
 
 
 def test_exactly_one_bos_even_where_the_tokenizer_adds_its_own():
-    tokenizer = train(["<|endoftext|>", "<s>"])
+    tokenizer = trained(["<|endoftext|>", "<s>"])
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A", special_tokens=[("<s>", tokenizer.convert_tokens_to_ids("<s>"))]
     )
