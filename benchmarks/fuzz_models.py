@@ -26,7 +26,7 @@ from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.training_run import load_step
 from miron_jax.runtime.devices import Tree
 from miron_jax.tokens.tokenizers import load_tokenizer, resolve_bos
-from tests.engine.test_sharding import CONFIGS as FAMILIES
+from tests.support.placements import CONFIGS as FAMILIES
 from tests.support.tiny_model import make_model, make_tokenizer
 
 LLAMA = {**FAMILIES["llama"], "num_attention_heads": 3, "num_key_value_heads": 1, "eos_token_id": [1, 2]}

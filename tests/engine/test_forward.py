@@ -27,7 +27,7 @@ from miron_jax.planning.plan import make_plan
 from miron_jax.planning.request_batches import Totals, plan_request_batches, select
 from miron_jax.runtime.progress import Lines
 from miron_jax.tokens.records import Requests, concatenate
-from tests.planning.test_plan import requests_of
+from tests.support.requests import requests_of, some_requests
 from tests.support.tiny_model import make_model
 from tests.support.tolerances import TOKEN
 
@@ -37,19 +37,6 @@ pytestmark = pytest.mark.newest
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return load_model(make_model(tmp_path_factory.mktemp("tiny")), "float32")
-
-
-def some_requests(seed: int = 0, groups: int = 12) -> Requests:
-    """Questions with choices, repeats, one-token choices, choices that are prefixes of one another, and empty spans."""
-    rng = np.random.default_rng(seed)
-    items: list[tuple[list[int], int]] = []
-    for _ in range(groups):
-        stem = [0, *rng.integers(1, 331, rng.integers(1, 60)).tolist()]
-        answer = rng.integers(1, 331, 5).tolist()
-        items += [([*stem, *answer[:n]], len(stem)) for n in (1, 3, 5)]
-        items += [([*stem, int(token)], len(stem)) for token in rng.integers(1, 331, 4)]
-        items += [(stem, len(stem)), (stem, 1)]
-    return requests_of([*items, *items[:3]])
 
 
 def score_all(model: Model, requests: Requests, num_batches: int = 1, dtype: str = "float32", **changes: Any) -> Scores:

@@ -1,9 +1,7 @@
 """One answer on any number of devices: pmap and mesh against one device, for three architectures, in their own process."""
 
 import json
-import os
-import subprocess
-import sys
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,52 +10,29 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh
 
 from miron_jax.config import RunConfig, parse_mesh
 from miron_jax.engine import model as model_module
 from miron_jax.engine.forward import Forward
-from miron_jax.engine.generate import Generator
-from miron_jax.engine.model import Model
 from miron_jax.engine.scores import score_request_batches
 from miron_jax.engine.self_check import TOLERANCE, SelfCheck
-from miron_jax.engine.text_requests import Sampling, TextRequest
 from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention import tpu
 from miron_jax.kernels.forest_attention.choose import Choice
 from miron_jax.model.costs import cost_model
-from miron_jax.model.decoder import abstract, leaf_name, matrix_dtype, random_params
+from miron_jax.model.decoder import random_params
 from miron_jax.model.hf_config import from_hf_config
-from miron_jax.model.sharding import layout_of, put_weight
+from miron_jax.model.sharding import layout_of
 from miron_jax.planning.request_batches import Totals
-from miron_jax.runtime.devices import AXES, DATA, Placement
+from miron_jax.runtime.devices import AXES, Placement
 from miron_jax.tokens.tokenizers import load_tokenizer
-from tests.conftest import REPOSITORY
-from tests.engine.test_forward import some_requests
+from tests.support.placements import CONFIGS, in_process, logprobs, placed, placement_of, texts
+from tests.support.requests import some_requests
 from tests.support.tiny_model import make_model
 from tests.support.tolerances import BFLOAT16, RANKS_APART, TOKEN
 
 pytestmark = pytest.mark.slow
 
-# Sizes that 2, 3, 4 and 8 do not all divide: 331 tokens (prime), 6 heads, 3 or 2 key-value heads, 40 wide.
-CONFIGS: dict[str, dict[str, Any]] = {
-    "llama": {
-        "model_type": "llama", "vocab_size": 331, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
-        "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8, "max_position_embeddings": 512,
-        "rms_norm_eps": 1e-5, "rope_theta": 1e4, "hidden_act": "silu", "tie_word_embeddings": False,
-    },
-    "gpt2": {
-        "model_type": "gpt2", "vocab_size": 331, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 512,
-        "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new", "tie_word_embeddings": True,
-    },
-    "gemma3_text": {
-        "model_type": "gemma3_text", "vocab_size": 331, "hidden_size": 32, "intermediate_size": 48,
-        "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
-        "max_position_embeddings": 512, "sliding_window": 16, "rms_norm_eps": 1e-6, "query_pre_attn_scalar": 8,
-        "hidden_activation": "gelu_pytorch_tanh", "rope_theta": 1e6, "rope_local_base_freq": 1e4,
-        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"], "tie_word_embeddings": True,
-    },
-}  # fmt: skip
 PLACES = ("pmap 2", "pmap 3", "pmap 8", "data=2,model=4", "data=8", "model=8", "model=3", "data=2,fsdp=2,model=2")
 MESHES = [
     f"data={data},fsdp={fsdp},model={8 // data // fsdp}"
@@ -66,39 +41,6 @@ MESHES = [
     if 8 % (data * fsdp) == 0
 ]
 DRAWN = ("pmap 3", "data=2,fsdp=2,model=2")
-
-
-def placement_of(name: str) -> Placement:
-    if name.startswith("pmap"):
-        devices = jax.devices()[: int(name.split()[1])]
-        return Placement(devices[0], Mesh(np.asarray(devices), (DATA,)), "pmap")
-    return Placement.choose("mesh", parse_mesh(name))
-
-
-def placed(config: Any, state: Any, placement: Placement) -> Model:
-    leaves, tree = jax.tree_util.tree_flatten_with_path(state)
-    arrays = [put_weight(leaf_name(path), np.asarray(leaf), config, placement) for path, leaf in leaves]
-    network = abstract(config, jnp.dtype("float32"))[0]
-    return Model(config, network, jax.tree_util.tree_unflatten(tree, arrays), placement)
-
-
-def logprobs(model: Model, budget: int = 256) -> tuple[np.ndarray, np.ndarray]:
-    requests, check = some_requests(), SelfCheck(TOLERANCE[str(matrix_dtype(model.state))])
-    forward = Forward(model, token_budget=budget)
-    [scores] = score_request_batches([requests], forward, cost_model(model.config), Totals(), check)
-    assert check.requests >= 8
-    return scores.logprob, scores.rank
-
-
-def texts(model: Model, tokenizer: Any, slots: int = 2) -> list[tuple[int, ...]]:
-    """Greedy and sampled, of unlike lengths, with prompts of one token and prompts that begin one another."""
-    rng = np.random.default_rng(3)
-    stem = rng.integers(1, 331, 30).tolist()
-    prompts = [(int(own),) for own in rng.integers(1, 331, 3)] + [tuple(stem[:n]) for n in (5, 11, 30)]
-    prompts += [tuple(rng.integers(1, 331, 9).tolist()) for _ in range(8)]
-    asked = [TextRequest(ids, 6 + i) for i, ids in enumerate(prompts)]
-    asked += [TextRequest(ids, 4, sampling=Sampling(0.7, 5, 0.9, seed=i)) for i, ids in enumerate(prompts[:4])]
-    return [own.token_ids for own in Generator(model, tokenizer, slots=slots).run(asked)]
 
 
 def check_family(name: str, folder: str) -> None:
@@ -209,34 +151,26 @@ def test_a_kernel_computes_the_rows_and_heads_of_its_device(family: str, tmp_pat
     assert len(in_process(["-c", script, family, str(tmp_path)], devices=8).splitlines()) == 4
 
 
-def in_process(arguments: list[str], devices: int) -> str:
-    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": str(devices), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
-COLLECTIVES = """
-import re, sys
-import miron_jax
-from tests.engine.test_sharding import *
-(Path(sys.argv[1]) / "config.json").write_text(json.dumps(CONFIGS["llama"]))
-config = from_hf_config(Path(sys.argv[1]))
-model = placed(config, random_params(config, jnp.float32, 5), placement_of("data=2,fsdp=2,model=2"))
-forward = Forward(model, token_budget=256)
-[_] = score_request_batches([some_requests()], forward, cost_model(config), Totals(), SelfCheck(TOLERANCE["float32"]))
-for program in forward.programs.values():
-    for line in program.as_text().splitlines():
-        if found := re.search(r"= [a-z0-9]+\\[([0-9,]*)\\]\\S* (all-gather|all-reduce|all-to-all|collective-permute)", line):
-            print(found[2], found[1])
-"""
+def print_collectives(folder: str) -> None:
+    """What travels between devices in every program: the operation and its shape."""
+    (Path(folder) / "config.json").write_text(json.dumps(CONFIGS["llama"]))
+    config = from_hf_config(Path(folder))
+    model = placed(config, random_params(config, jnp.float32, 5), placement_of("data=2,fsdp=2,model=2"))
+    forward = Forward(model, token_budget=256)
+    [_] = score_request_batches(
+        [some_requests()], forward, cost_model(config), Totals(), SelfCheck(TOLERANCE["float32"])
+    )
+    pattern = r"= [a-z0-9]+\[([0-9,]*)\]\S* (all-gather|all-reduce|all-to-all|collective-permute)"
+    for program in forward.programs.values():
+        for shape, operation in re.findall(pattern, program.as_text()):
+            print(operation, shape)
 
 
 def test_logits_stay_where_they_are_made(tmp_path: Path) -> None:
     """332 rows of the head lie on four devices, 83 on each: nothing as wide as either travels."""
     make_model(tmp_path)
-    found = [line.split() for line in in_process(["-c", COLLECTIVES, str(tmp_path)], devices=8).splitlines()]
+    script = "import miron_jax, sys; from tests.engine.test_sharding import *; print_collectives(sys.argv[1])"
+    found = [line.split() for line in in_process(["-c", script, str(tmp_path)], devices=8).splitlines()]
     assert found, "a layer's sums travel"
     wide = [line for line in found if len(line) > 1 and {"83", "166", "332"} & set(line[1].split(","))]
     assert wide == []

@@ -29,8 +29,8 @@ from miron_jax.runtime.journal import FOLDER, Entries, Journal, Text, run_key
 from miron_jax.runtime.progress import Lines
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.conftest import REPOSITORY
-from tests.engine.test_forward import some_requests
 from tests.support.kept_runs import WRITES_AT_ONCE, done, environment, parts_in, same_results
+from tests.support.requests import some_requests
 from tests.support.tiny_model import make_model, write_core_data
 from tests.support.tolerances import TOKEN
 

@@ -19,6 +19,7 @@ from miron_jax.engine.self_check import SelfCheck, SelfCheckFailed, chosen_reque
 from miron_jax.errors import InputError
 from miron_jax.model.config import Experts, matmul_params
 from miron_jax.model.costs import cost_model
+from miron_jax.model.decoder import random_params
 from miron_jax.model.experts import Act, Kernels, expert_sum, route
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
@@ -26,9 +27,9 @@ from miron_jax.model.sharding import layout_of
 from miron_jax.planning.request_batches import Totals, plan_request_batches
 from miron_jax.runtime.devices import AXES, Placement
 from miron_jax.tokens.tokenizers import load_tokenizer
-from tests.engine.test_forward import some_requests
-from tests.engine.test_sharding import in_process, logprobs, placed, placement_of, random_params, texts
 from tests.model.test_model_parity import save_tiny
+from tests.support.placements import in_process, logprobs, placed, placement_of, texts
+from tests.support.requests import some_requests
 from tests.support.tiny_families import MIXTRAL
 from tests.support.tiny_model import make_model
 from tests.support.tolerances import KERNEL, RANKS_APART, ROUNDING, TOKEN

@@ -22,7 +22,6 @@ from miron_jax.model.own_probe import check_own_model
 from miron_jax.planning.request_batches import Totals
 from miron_jax.tokens.records import concatenate
 from miron_jax.tokens.tokenizers import load_tokenizer
-from tests.planning.test_plan import requests_of
 from tests.support.own_models import (
     MODELS,
     VOCAB,
@@ -37,6 +36,7 @@ from tests.support.own_models import (
     users_promotion,
     with_nan,
 )
+from tests.support.requests import requests_of
 from tests.support.tiny_model import make_tokenizer
 from tests.support.tolerances import MOVED, ROUNDING, TOKEN
 

@@ -20,9 +20,9 @@ from miron_jax.model.own_probe import check_own_model
 from miron_jax.planning.request_batches import Totals
 from miron_jax.runtime.devices import Placement
 from miron_jax.tokens.tokenizers import load_tokenizer
-from tests.engine.test_sharding import in_process, placement_of
-from tests.planning.test_plan import requests_of
 from tests.support.own_models import VOCAB, WIDTH, Cell, recurrent, some_requests, stateful, users_promotion, with_cache
+from tests.support.placements import in_process, placement_of
+from tests.support.requests import requests_of
 from tests.support.tiny_model import make_model
 from tests.support.tolerances import TOKEN
 

@@ -25,8 +25,8 @@ from miron_jax.model.walk import group_sizes
 from miron_jax.planning.request_batches import Totals
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.model.test_model_parity import save_tiny
-from tests.planning.test_plan import requests_of
 from tests.support.own_models import some_requests
+from tests.support.requests import requests_of
 from tests.support.tiny_families import RECURRENT
 from tests.support.tiny_model import make_tokenizer
 from tests.support.tolerances import BFLOAT16, KERNEL, TOKEN

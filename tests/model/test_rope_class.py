@@ -22,7 +22,8 @@ from miron_jax.model.rope import rope_of
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.request_batches import Totals
 from miron_jax.tokens.records import Requests
-from tests.planning.test_plan import COST, check, requests_of
+from tests.support.plan_check import COST, check
+from tests.support.requests import requests_of
 from tests.support.tolerances import FLOAT32, FLOAT64, MOVED, TOKEN
 
 pytestmark = pytest.mark.slow

@@ -1,6 +1,5 @@
 """The planner against a slow obvious twin: the nodes that each node sees, computed from `subtree_end` alone."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -12,18 +11,10 @@ from hypothesis import strategies as st
 from miron_jax.planning.packing import choose_lengths
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import CostModel
-from miron_jax.tokens.records import Requests
 from tests.support.plan_check import COST, check, distinct_nodes, plain_tokens
+from tests.support.requests import requests_of
 
 pytestmark = pytest.mark.newest
-
-
-def requests_of(items: Sequence[tuple[Sequence[int], int]]) -> Requests:
-    """(token ids, span start) pairs as Requests."""
-    offsets = np.concatenate([[0], np.cumsum([len(ids) for ids, _ in items])]).astype(np.int64)
-    token_ids = np.asarray([token for ids, _ in items for token in ids], np.int32)
-    no = np.zeros(len(items), bool)
-    return Requests(token_ids, offsets, np.asarray([start for _, start in items], np.int32), no, no)
 
 
 @st.composite

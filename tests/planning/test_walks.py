@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import CostModel, Plan
 from miron_jax.planning.walks import EMPTY, GroupSize, Walk, deepest_path, schedule, segments_of
-from tests.planning.test_plan import requests_of
+from tests.support.requests import requests_of
 
 SIZES = (GroupSize(1, 4), GroupSize(4, 3), GroupSize(16, 2))
 TOKENS = st.lists(st.integers(1, 3), min_size=2, max_size=60)

@@ -17,7 +17,7 @@ from miron_jax.planning.plan import make_plan
 from miron_jax.runtime import devices
 from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.program_cache import library_matmuls
-from tests.planning.test_plan import requests_of
+from tests.support.requests import requests_of
 
 pytestmark = pytest.mark.newest
 

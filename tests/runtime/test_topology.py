@@ -19,7 +19,7 @@ from miron_jax.runtime import topology
 from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.hlo import cycles_of, kernel_calls
 from miron_jax.runtime.topology import described_devices, larger
-from tests.planning.test_plan import requests_of
+from tests.support.requests import requests_of
 
 pytestmark = pytest.mark.newest
 

@@ -16,7 +16,7 @@ import miron_jax
 from miron_jax.engine.model import Model
 from miron_jax.model.own import OwnModel
 from miron_jax.tokens.records import Requests
-from tests.planning.test_plan import requests_of
+from tests.support.requests import requests_of
 
 VOCAB, WIDTH, PLACES = 331, 24, 96
 

@@ -25,7 +25,7 @@ from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import Plan
 from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.topology import CHIPS, described_placement
-from tests.planning.test_plan import requests_of
+from tests.support.requests import requests_of
 
 jax.config.update("jax_enable_compilation_cache", False)  # its entries cannot be read back without a TPU
 
