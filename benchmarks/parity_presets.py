@@ -29,7 +29,7 @@ from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.training_run import load_step
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from tests.model.test_model_parity import logprobs
+from tests.support.plain_rows import logprobs
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("sources", None, "folder with the packages gemma and tunix", required=True)

@@ -123,7 +123,7 @@ def difference(folder: Path) -> float:
     from miron_jax.model.training_run import load_step, training_steps
 
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-    from tests.model.test_model_parity import logprobs
+    from tests.support.plain_rows import logprobs
 
     config = from_hf_config(folder)
     steps = training_steps(folder)

@@ -18,9 +18,9 @@ from miron_jax.model.config import ModelConfig
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.training_run import load_step, training_steps
-from tests.model.test_model_parity import save_tiny
 from tests.support.hf_folders import LLAMA, Tensors, error_of, llama_tensors, write_folder
 from tests.support.tiny_families import MODELS
+from tests.support.torch_folders import save_tiny
 
 pytestmark = pytest.mark.slow
 

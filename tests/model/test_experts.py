@@ -27,12 +27,12 @@ from miron_jax.model.sharding import layout_of
 from miron_jax.planning.request_batches import Totals, plan_request_batches
 from miron_jax.runtime.devices import AXES, Placement
 from miron_jax.tokens.tokenizers import load_tokenizer
-from tests.model.test_model_parity import save_tiny
 from tests.support.placements import in_process, logprobs, placed, placement_of, texts
 from tests.support.requests import some_requests
 from tests.support.tiny_families import MIXTRAL
 from tests.support.tiny_model import make_model
 from tests.support.tolerances import KERNEL, RANKS_APART, ROUNDING, TOKEN
+from tests.support.torch_folders import save_tiny
 
 pytestmark = pytest.mark.slow
 

@@ -14,14 +14,14 @@ from safetensors.numpy import load_file, save_file
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.training_run import load_step
-from tests.model.test_model_parity import save_tiny
-from tests.model.test_recurrent import VOCAB, check_scores, check_texts
+from tests.support.against_torch import check_scores, check_texts
 from tests.support.hf_folders import error_of
+from tests.support.torch_folders import save_tiny
 
 pytestmark = pytest.mark.slow
 
 SIZES: dict[str, Any] = {
-    "vocab_size": VOCAB, "hidden_size": 36, "intermediate_size": 40, "num_hidden_layers": 5, "num_attention_heads": 4,
+    "vocab_size": 331, "hidden_size": 36, "intermediate_size": 40, "num_hidden_layers": 5, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 10, "sliding_window": 6, "hidden_size_per_layer_input": 7, "laurel_rank": 5,
     "vocab_size_per_layer_input": 320, "max_position_embeddings": 128, "num_kv_shared_layers": 2,
     "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention", "sliding_attention"],

@@ -23,8 +23,10 @@ from miron_jax.model.families.reading import alibi_slopes
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.visibility import Visibility
+from tests.support.plain_rows import logprobs
 from tests.support.tiny_families import GEMMA, GPT2, LLAMA, MODELS, VOCAB
 from tests.support.tolerances import BFLOAT16, MOVED, TOKEN, TWO_BFLOAT16
+from tests.support.torch_folders import save_tiny, torch_logprobs
 
 pytestmark = pytest.mark.slow
 
@@ -35,31 +37,6 @@ class Saved(NamedTuple):
     folder: Path
     token_ids: np.ndarray  # [2, 23]
     logprob_BTV: np.ndarray  # float64, torch's
-
-
-def save_tiny(folder: Path, architecture: str, fields: dict[str, Any], **save: Any) -> Any:
-    """A seeded random model whose every parameter, biases and norms too, differs from its neutral value."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    prefix = f"{architecture}Text" if architecture in ("Gemma3", "Gemma3n") else architecture
-    head = "LMHeadModel" if architecture == "GPT2" else "ForCausalLM"
-    config = getattr(transformers, f"{prefix}Config")(**fields)
-    torch.manual_seed(7)
-    # eager: SDPA has no place for a soft cap, and the oracle should be the plainest program there is; but Falcon's eager
-    # program of transformers 5.x adds ALiBi twice, with the mask and before it, which its SDPA does not
-    plain = {"attn_implementation": "sdpa" if fields.get("alibi") else "eager", "experts_implementation": "eager"}
-    model = getattr(transformers, f"{architecture}{head}")._from_config(config, **plain).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * (0.2 if parameter.ndim == 1 else 0.1))
-    model.save_pretrained(folder, **save)
-    return model
-
-
-def torch_logprobs(model: Any, token_ids: np.ndarray) -> np.ndarray:
-    torch = pytest.importorskip("torch")
-    with torch.no_grad():
-        return torch.log_softmax(model(torch.tensor(token_ids)).logits.double(), dim=-1).numpy()
 
 
 def test_alibi_holds_in_bfloat16_at_far_positions() -> None:
@@ -107,41 +84,6 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     model = save_tiny(folder, *MODELS[request.param])
     token_ids = np.random.default_rng(3).integers(1, VOCAB, (2, 23), dtype=np.int32)
     return Saved(folder, token_ids, torch_logprobs(model, token_ids))
-
-
-@functools.cache
-def program(config: ModelConfig, dtype: Any) -> Any:
-    """Rows -> the whole vocabulary's log-probabilities after every place."""
-    graphdef, _ = abstract(config, dtype)
-
-    @jax.jit
-    def run(state: Any, token_ids: jax.Array, position: jax.Array, subtree_end: jax.Array) -> jax.Array:
-        decoder = nnx.merge(graphdef, state)
-        hidden_BTD, head = decoder(token_ids, position, Visibility(subtree_end, position)), decoder.head()
-        assert hidden_BTD.dtype == jnp.float32
-        operand = hidden_BTD.astype(head.weight_VD.dtype)
-        logits = jnp.einsum("btd,vd->btv", operand, head.weight_VD, preferred_element_type=jnp.float32)
-        logits = logits if head.bias_V is None else logits + head.bias_V[None, None]
-        logits = logits * head.scale
-        logits = logits if head.softcap is None else head.softcap * jnp.tanh(logits / head.softcap)
-        return jax.nn.log_softmax(logits, axis=-1)
-
-    return run
-
-
-def logprobs(
-    config: ModelConfig,
-    state: Any,
-    token_ids: np.ndarray,
-    position: np.ndarray | None = None,
-    subtree_end: np.ndarray | None = None,
-) -> np.ndarray:
-    """Plain rows unless told otherwise."""
-    rows, length = token_ids.shape
-    position = np.tile(np.arange(length, dtype=np.int32), (rows, 1)) if position is None else position
-    subtree_end = np.full_like(token_ids, length) if subtree_end is None else subtree_end
-    run = program(config, jax.tree.leaves(state)[0].dtype)
-    return np.asarray(run(state, *map(jnp.asarray, (token_ids, position, subtree_end))))
 
 
 class Model(NamedTuple):

@@ -17,7 +17,7 @@ from miron_jax.errors import InputError
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.orbax_reader import load_orbax, load_tree
 from miron_jax.model.rope import rope_of
-from tests.model.test_model_parity import logprobs
+from tests.support.plain_rows import logprobs
 from tests.support.tolerances import MOVED, TOKEN
 from tests.support.toy_decoders import GEMMA, GEMMA2, GEMMA3, LLAMA, USERS_MAP, seeded
 

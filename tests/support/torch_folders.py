@@ -3,6 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+
 from tests.support.tiny_model import WORDS
 
 BOS, EOS, END = "<s>", "</s>", "<|end|>"
@@ -91,3 +94,28 @@ def tokenizer_of(kind: str) -> Any:
     )  # fmt: skip
     fast.chat_template = {"gpt2": None, "llama": TEMPLATE, "gemma": REFUSES + TEMPLATE}[kind]
     return fast
+
+
+def save_tiny(folder: Path, architecture: str, fields: dict[str, Any], **save: Any) -> Any:
+    """A seeded random model whose every parameter, biases and norms too, differs from its neutral value."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    prefix = f"{architecture}Text" if architecture in ("Gemma3", "Gemma3n") else architecture
+    head = "LMHeadModel" if architecture == "GPT2" else "ForCausalLM"
+    config = getattr(transformers, f"{prefix}Config")(**fields)
+    torch.manual_seed(7)
+    # eager: SDPA has no place for a soft cap, and the oracle should be the plainest program there is; but Falcon's eager
+    # program of transformers 5.x adds ALiBi twice, with the mask and before it, which its SDPA does not
+    plain = {"attn_implementation": "sdpa" if fields.get("alibi") else "eager", "experts_implementation": "eager"}
+    model = getattr(transformers, f"{architecture}{head}")._from_config(config, **plain).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * (0.2 if parameter.ndim == 1 else 0.1))
+    model.save_pretrained(folder, **save)
+    return model
+
+
+def torch_logprobs(model: Any, token_ids: np.ndarray) -> np.ndarray:
+    torch = pytest.importorskip("torch")
+    with torch.no_grad():
+        return torch.log_softmax(model(torch.tensor(token_ids)).logits.double(), dim=-1).numpy()
