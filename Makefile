@@ -1,16 +1,18 @@
-# Everything runs on CPU from .venv, which plain pip fills; `make test` on a fresh machine does what CI does.
+# Everything runs on CPU from .venv; `make test` on a fresh machine installs what it needs.
 #
+#   make check         between commits: lint, types, and the tests that this branch's changes reach
 #   make test          environment, lint, type check, the quick tests
 #   make test-slow     the other tests: families, checkpoints, hosts, meshes, kills, programs that are run, wheels
-#   make test-all      both
+#   make test-long     the benchmarks on a tiny model, more cases of the slow tests
+#   make test-all      all three
 #   make demo          the package alone in another venv, then `miron-jax eval` with no flags
 #   make package       wheel and sdist, each installed and used in an environment of its own
-#   make real          SmolLM2-135M against torch on a few real CORE and Gauntlet items (about five minutes on two cores)
+#   make real          SmolLM2-135M against torch on a few real CORE and Gauntlet items, and CORE by the command
 #   make parity        SmolLM2-135M and Gemma-3-270M against torch on many
-#   make tpu           the engine's programs, compiled by libtpu for TPUs that are not here, in another venv
+#   make tpu           the engine's programs, compiled by libtpu for TPUs that are not here, in another venv (tpu-long: more)
 #   make docs          docs/_build/html, without a network; a warning is an error
 #   make bench         this engine beside torch and lm-eval
-#   make test-bare     the tests without torch, in another venv: make test-bare PYTHON=python3.12 BARE_FLAGS="-k forward"
+#   make test-bare     the tests without torch, in another venv: make test-bare PYTHON=python3.12 BARE_FLAGS="-m newest"
 
 PYTHON ?= python3
 MIRON_MODELS ?= $(HOME)/.cache/miron_jax/models
@@ -22,18 +24,19 @@ PLAIN := .venv-plain
 PACKAGED := .venv-packaged
 TPU := .venv-tpu
 RUN := $(VENV)/bin/python
+UV := $(VENV)/bin/uv
 GAUNTLET = $(RUN) benchmarks/parity_gauntlet.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) \
 	--yamls=$(SHARED)/data/gauntlet_v0_1
 
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
-# Compiling is most of what the slow tests do, and takes a third of the time so (jaxlib 0.10.2).  The quick tests, the real
-# model and the newest Python run what users run.
+# Compiling is most of what tests do, and takes a third of the time so (jaxlib 0.10.2).  The real model, the golden files'
+# processes and the newest Python run what users run.
 FAST_COMPILER := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
 
 export MIRON_MODELS
 export TRANSFORMERS_VERBOSITY ?= error
 
-.PHONY: docs package venv install lint test test-slow test-long test-all test-bare demo real parity bench tpu tpu-long
+.PHONY: check docs package venv install lint test test-slow test-long test-all test-bare demo real parity bench tpu tpu-long
 
 venv: $(VENV)/bin/pip
 install: $(VENV)/.installed
@@ -41,33 +44,34 @@ install: $(VENV)/.installed
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
-# torch goes first and pinned: a resolver that is free to choose takes a build for a GPU from the index.
-$(VENV)/.installed: pyproject.toml | $(VENV)/bin/pip
-	$(VENV)/bin/pip install --quiet --upgrade "setuptools>=77" torch==2.13.0
-	$(VENV)/bin/pip install --quiet -e ".[test,docs]"
+# pip installs torch, pinned: any other way takes a build for a GPU from the index.  uv installs the rest, in a tenth of
+# pip's time.
+$(UV): | $(VENV)/bin/pip
+	$(VENV)/bin/pip install --quiet uv torch==2.13.0
+
+$(VENV)/.installed: pyproject.toml | $(UV)
+	$(UV) pip install --quiet --python $(RUN) "setuptools>=77" -e ".[test,docs]"
 	touch $@
 
 $(VENV)/.bench: $(VENV)/.installed
-	$(VENV)/bin/pip install --quiet -e ".[test,bench]"
+	$(UV) pip install --quiet --python $(RUN) -e ".[test,bench]"
 	touch $@
 
-$(BARE)/.installed: pyproject.toml
-	$(PYTHON) -m venv $(BARE)
-	$(BARE)/bin/pip install --quiet --upgrade "setuptools>=77" build hypothesis pytest pytest-xdist
-	$(BARE)/bin/pip install --quiet -e .
-	touch $@
+# An environment without torch: $(call environment,FOLDER,PACKAGES)
+define environment
+	$(UV) venv --quiet --clear --python $(PYTHON) $(1)
+	$(UV) pip install --quiet --python $(1)/bin/python "setuptools>=77" $(2)
+	touch $(1)/.installed
+endef
 
-$(TPU)/.installed: pyproject.toml
-	$(PYTHON) -m venv $(TPU)
-	$(TPU)/bin/pip install --quiet --upgrade "setuptools>=77" hypothesis pytest pytest-xdist
-	$(TPU)/bin/pip install --quiet -e ".[tpu]"
-	touch $@
+$(BARE)/.installed: pyproject.toml | $(UV)
+	$(call environment,$(BARE),build hypothesis pytest pytest-xdist -e .)
 
-$(PLAIN)/.installed: pyproject.toml
-	$(PYTHON) -m venv $(PLAIN)
-	$(PLAIN)/bin/pip install --quiet --upgrade "setuptools>=77"
-	$(PLAIN)/bin/pip install --quiet -e .
-	touch $@
+$(TPU)/.installed: pyproject.toml | $(UV)
+	$(call environment,$(TPU),hypothesis pytest pytest-xdist -e ".[tpu]")
+
+$(PLAIN)/.installed: pyproject.toml | $(UV)
+	$(call environment,$(PLAIN),-e .)
 
 demo: $(PLAIN)/.installed
 	$(PLAIN)/bin/miron-jax eval
@@ -75,13 +79,11 @@ demo: $(PLAIN)/.installed
 # As from an index: the wheel, then the sdist, in an environment and a folder that know nothing of this checkout.
 package: install
 	rm -rf dist $(PACKAGED)
-	$(VENV)/bin/python -m build --quiet --outdir dist
-	$(PYTHON) -m venv $(PACKAGED)
+	$(RUN) -m build --quiet --no-isolation --outdir dist
+	$(call environment,$(PACKAGED),dist/*.whl)
 	mkdir $(PACKAGED)/elsewhere
-	$(PACKAGED)/bin/pip install --quiet dist/*.whl
 	cd $(PACKAGED)/elsewhere && ../bin/miron-jax eval --limit=2 --quiet && ../bin/miron-jax report miron-results --html=report.html
-	$(PACKAGED)/bin/pip uninstall --quiet --yes miron-jax
-	$(PACKAGED)/bin/pip install --quiet --no-deps dist/*.tar.gz
+	$(UV) pip install --quiet --python $(PACKAGED)/bin/python --reinstall-package miron-jax --no-deps dist/*.tar.gz
 	cd $(PACKAGED)/elsewhere && ../bin/miron-jax --version && ../bin/miron-jax tasks --json=tasks.json
 
 lint: install
@@ -89,14 +91,22 @@ lint: install
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/basedpyright --pythonpath $(RUN)
 
+# pytest's status 5: the change reaches slow tests alone.
+check: install
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/ruff check
+	files=$$($(RUN) tools/changed_tests.py --changed); test -z "$$files" || $(VENV)/bin/basedpyright --pythonpath $(RUN) $$files
+	files=$$($(RUN) tools/changed_tests.py); test -z "$$files" || XLA_FLAGS="$(FAST_COMPILER)" $(RUN) -m pytest $(WORKERS) \
+	  -m "not slow and not long" $$files || test $$? = 5
+
 test: lint
-	$(RUN) -m pytest $(WORKERS) --durations=20 -m "not slow and not long"
+	XLA_FLAGS="$(FAST_COMPILER)" $(RUN) -m pytest $(WORKERS) -m "not slow and not long"
 
 test-slow: install
-	XLA_FLAGS="$(FAST_COMPILER)" $(RUN) -m pytest $(WORKERS) --durations=40 -m "slow and not long"
+	XLA_FLAGS="$(FAST_COMPILER)" $(RUN) -m pytest $(WORKERS) -m "slow and not long"
 
 test-long: install
-	XLA_FLAGS="$(FAST_COMPILER)" $(RUN) -m pytest $(WORKERS) --durations=40 -m long
+	XLA_FLAGS="$(FAST_COMPILER)" $(RUN) -m pytest $(WORKERS) -m long
 
 docs: install
 	$(VENV)/bin/sphinx-build -q -W --keep-going -b html docs docs/_build/html
@@ -108,19 +118,20 @@ test-bare: $(BARE)/.installed
 	$(BARE)/bin/python -m pytest $(WORKERS) $(BARE_FLAGS)
 
 tpu: $(TPU)/.installed
-	$(TPU)/bin/python -m pytest -n 2 --durations=20 -m "not long" tests/tpu
+	$(TPU)/bin/python -m pytest $(WORKERS) -m "not long" tests/tpu
 
 tpu-long: $(TPU)/.installed
-	$(TPU)/bin/python -m pytest -n 2 --durations=20 -m long tests/tpu
+	$(TPU)/bin/python -m pytest $(WORKERS) -m long tests/tpu
 
 $(MIRON_MODELS)/%/model.safetensors: | $(VENV)/.installed
 	@test -f $(SHARED)/tools/make_real_models.py || \
 	  { echo "$(MIRON_MODELS)/$* is not there, nor $(SHARED)/tools/make_real_models.py to make it: set MIRON_MODELS or SHARED"; exit 1; }
 	$(RUN) $(SHARED)/tools/make_real_models.py --out $(MIRON_MODELS) $*
 
+# Of the Gauntlet one benchmark of each kind: choices, two contexts, a continuation, answers in the model's words, reasoning.
 real: install $(MIRON_MODELS)/smollm2-135m/model.safetensors
-	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=2
-	$(GAUNTLET) --limit=1
+	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=1
+	$(GAUNTLET) --limit=2 --labels=arc_easy,winograd,lambada_openai,squad,gsm8k
 
 parity: install $(MIRON_MODELS)/smollm2-135m/model.safetensors $(MIRON_MODELS)/gemma3-270m/model.safetensors
 	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=10
