@@ -10,6 +10,7 @@ from the environment when they are imported (HF_HOME, ...) is the server's: a te
 """
 
 import atexit
+import gc
 import json
 import os
 import select
@@ -177,6 +178,7 @@ def serve() -> Callable[[], None]:
             __import__(name)
         except ModuleNotFoundError:  # torch and what needs it may be absent
             continue
+    gc.freeze()  # or each fork walks through all of it when it ends: 1.4 s in place of 0.4
     woken, waker = socket.socketpair()
     for end in (woken, waker):
         end.setblocking(False)
