@@ -130,7 +130,7 @@ $(MIRON_MODELS)/%/model.safetensors: | $(VENV)/.installed
 
 # Of the Gauntlet one benchmark of each kind: choices, two contexts, a continuation, answers in the model's words, reasoning.
 real: install $(MIRON_MODELS)/smollm2-135m/model.safetensors
-	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=1
+	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=1 --shots=native
 	$(GAUNTLET) --limit=2 --labels=arc_easy,winograd,lambada_openai,squad,gsm8k
 
 parity: install $(MIRON_MODELS)/smollm2-135m/model.safetensors $(MIRON_MODELS)/gemma3-270m/model.safetensors

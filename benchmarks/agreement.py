@@ -5,7 +5,7 @@ deliberately does not know flags, files or time.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from common import Answers, Work, predictions, say
@@ -32,22 +32,37 @@ class Differences(NamedTuple):
 
 
 def score_each(torch: PlainTorch, work: Work) -> TorchAnswers:
-    """Score by torch, one request a forward, without a cache."""
+    """Score by torch, one request a forward, without a cache; requests that differ in the last token alone share theirs."""
     answers = TorchAnswers([], [], [])
+    before: tuple[bytes, int] | None = None
+    logits_NV = None
     for ids, start in work.requests:
-        for column, value in zip(answers, score_one(torch, ids, start), strict=True):
+        if before != (ids[:-1].tobytes(), start):
+            before, logits_NV = (ids[:-1].tobytes(), start), logits_of(torch, ids, start)
+        for column, value in zip(answers, judge_targets(torch, logits_NV, ids[start:]), strict=True):
             column.append(value)
     return answers
 
 
 def score_one(torch: PlainTorch, ids: np.ndarray, start: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(log-probability, greedy, margin) of the tokens from `start` on, in the model's dtype."""
-    t = torch.torch
+    return judge_targets(torch, logits_of(torch, ids, start), ids[start:])
+
+
+def logits_of(torch: PlainTorch, ids: np.ndarray, start: int) -> Any:
+    """Torch's [N, V] before each of the tokens from `start` on; None where there are none."""
     if start == len(ids):
+        return None
+    with torch.torch.inference_mode():
+        return torch.logits([ids[:-1]])[0, start - 1 :]
+
+
+def judge_targets(torch: PlainTorch, logits_NV: Any, target_N: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    if logits_NV is None:
         return np.zeros(0), np.zeros(0, bool), np.zeros(0)
+    t = torch.torch
     with t.inference_mode():
-        logits_NV = torch.logits([ids])[0, start - 1 : -1]
-        target_N1 = t.tensor(ids[start:].astype(np.int64), device=torch.device)[:, None]
+        target_N1 = t.tensor(target_N.astype(np.int64), device=torch.device)[:, None]
         logprob_N = t.log_softmax(logits_NV, dim=-1).gather(1, target_N1)[:, 0]
         chosen_N = logits_NV.gather(1, target_N1)[:, 0]
         best_other_N = logits_NV.scatter(1, target_N1, -t.inf).amax(dim=1)
