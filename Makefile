@@ -128,10 +128,10 @@ $(MIRON_MODELS)/%/model.safetensors: | $(VENV)/.installed
 	  { echo "$(MIRON_MODELS)/$* is not there, nor $(SHARED)/tools/make_real_models.py to make it: set MIRON_MODELS or SHARED"; exit 1; }
 	$(RUN) $(SHARED)/tools/make_real_models.py --out $(MIRON_MODELS) $*
 
-# Of the Gauntlet one benchmark of each kind: choices, two contexts, a continuation, answers in the model's words, reasoning.
+# Of the Gauntlet one benchmark of each kind: choices, two contexts, categories, answers in the model's words, reasoning.
 real: install $(MIRON_MODELS)/smollm2-135m/model.safetensors
 	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=1 --shots=native
-	$(GAUNTLET) --limit=2 --labels=arc_easy,winograd,lambada_openai,squad,gsm8k
+	$(GAUNTLET) --limit=1 --labels=arc_easy,winograd,jeopardy,triviaqa_sm_sub,aqua
 
 parity: install $(MIRON_MODELS)/smollm2-135m/model.safetensors $(MIRON_MODELS)/gemma3-270m/model.safetensors
 	$(RUN) benchmarks/parity.py --model=$(MIRON_MODELS)/smollm2-135m --data_dir=$(BUNDLE) --limit=10
