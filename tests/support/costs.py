@@ -8,7 +8,6 @@ A test's share is what its process has spent since the test before it ended, so 
 import json
 import os
 import resource
-from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +32,7 @@ class Cost(NamedTuple):
 compiled = {"programs": 0, "seconds": 0.0}  # of this process
 before: list[Cost] = []  # of this process, at the end of the test before
 costs: dict[str, list[Cost]] = {}  # by file, of all processes
-skipped = Counter[str]()  # by reason
+skipped: dict[str, set[str]] = {}  # by reason, the tests or files
 
 
 def count_compilation(event: str, duration_secs: float, **_: Any) -> None:
@@ -71,9 +70,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
     return (yield)
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+def note_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     if report.skipped and isinstance(report.longrepr, tuple):
-        skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
+        skipped.setdefault(report.longrepr[2].removeprefix("Skipped: "), set()).add(report.nodeid)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    note_skip(report)
     for name, share in report.user_properties:
         if name == "cost" and report.when == "teardown":
             costs.setdefault(report.nodeid.partition("::")[0], []).append(Cost(*share))  # type: ignore[misc]
@@ -81,8 +84,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    if report.skipped and isinstance(report.longrepr, tuple):
-        skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
+    note_skip(report)
 
 
 def write_line(test: str, share: Any) -> None:
@@ -104,8 +106,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         _, _, child, programs, seconds = totals[file]
         write(f"{whole[file]:6.1f} s  {file} ({child:.1f} s in processes; {programs:.0f} programs in {seconds:.1f} s)")
     write(f"{sum(whole.values()):6.1f} s  all {len(whole)} files")
-    for reason, count in sorted(skipped.items()):
-        write(f"skipped {count}: {reason}", yellow=True)
+    for reason, names in sorted(skipped.items()):
+        write(f"skipped {len(names)}: {reason}", yellow=True)
     for file in dearest:
         if whole[file] > LIMIT:
             write(f"ABOVE {LIMIT:.0f} s of processor time: {file} takes {whole[file]:.0f} s", red=True)
