@@ -54,4 +54,9 @@ def check(plan: Plan, requests: Requests) -> None:
 
 def distinct_nodes(requests: Requests) -> int:
     """Nodes of one trie over all requests: distinct prefixes of requests with a scored span."""
-    return len({tuple(ids[:i]) for ids, start in requests if start < len(ids) for i in range(1, len(ids))})
+    child: dict[tuple[int, int], int] = {}  # (node, token) -> node
+    for ids, start in requests:
+        node = 0
+        for token in ids[:-1].tolist() if start < len(ids) else ():
+            node = child.setdefault((node, token), len(child) + 1)
+    return len(child)

@@ -47,9 +47,6 @@ def sentence_piece(before: bool = False, after: bool = False) -> Tokenizer:
     vocabulary = {
         piece: i for i, piece in enumerate(["<unk>", *SPECIALS, *(f"<0x{b:02X}>" for b in range(256)), *pieces])
     }
-    merges = [
-        (p[:-1], p[-1]) for p in sorted(pieces, key=len) if len(p) > 1 and p[:-1] in vocabulary and p[-1] in vocabulary
-    ]
     for character in {c for piece in pieces for c in piece}:
         vocabulary.setdefault(character, len(vocabulary))
     merges = [(p[:-1], p[-1]) for p in sorted(pieces, key=len) if len(p) > 1]
@@ -90,7 +87,7 @@ words = st.text(alphabet="wugs aотглк12\n", max_size=12)
 
 
 @every
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(prefix=words, target=words.filter(bool))
 def test_spans_against_literal_twins(name: str, prefix: str, target: str) -> None:
     tokenizer = TOKENIZERS[name]
@@ -147,7 +144,7 @@ def test_the_seam_by_hand() -> None:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.sampled_from([" wugs", " глока", " 12 13", "aba"]), st.integers(1, 9))
 def test_segmentations_against_every_way_to_cut(text: str, most: int) -> None:
     table = TokenBytes(TOKENIZERS["bytes"])
@@ -221,9 +218,7 @@ def test_the_length_limit_keeps_the_end() -> None:
 def test_requests_of_pairs_distractors_and_null_prefix(name: str) -> None:
     tokenizer = TOKENIZERS[name]
     special = special_tokens(tokenizer)
-    assert special.before == (
-        (1,) if False else tuple(tokenizer.convert_tokens_to_ids(["<s>"])) if "bos" in name else ()
-    )
+    assert special.before == ((tokenizer.bos_token_id,) if "bos" in name else ())
     more = {"distractors": (" cold", " sun"), "clean_prefix": "the sun is", "operator": "swap", "num_edits": 1}
     requests, [item] = ask(tokenizer, items(("teh sun is", " hot"), **more))
     assert isinstance(item, ItemRequests)

@@ -4,15 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from flax import nnx
 
-from miron_jax.engine.decode import decoder_of
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.model import Model
 from miron_jax.engine.text_requests import Generated, TextRequest
 from miron_jax.model.config import ModelConfig
-from miron_jax.model.decoder import Decoder
+from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_config import eos_token_ids
 from miron_jax.tokens.detokenize import text_after
 from tests.support.generators import Tiny, load, prompts, slow_greedy
@@ -50,14 +50,13 @@ def test_stop_strings_are_found_in_the_text(tiny: Tiny, shared: Generator) -> No
 def test_a_special_token_can_be_a_stop_string(tiny: Tiny) -> None:
     """Random weights never draw it: a head that prefers it does."""
     bos = tiny.tokenizer.bos_token_id
-    decoder = decoder_of(tiny.model.graphdef, tiny.model.state)
     assert isinstance(tiny.model.config, ModelConfig)
     config = replace(tiny.model.config, head_bias=True)
-    graphdef, state = nnx.split(Decoder(config, dtype=jnp.float32, rngs=nnx.Rngs(0)))
-    nnx.update(biased := nnx.merge(graphdef, state), nnx.state(decoder))
-    assert biased.head_bias_V is not None
-    biased.head_bias_V[...] = jnp.zeros(config.vocab_size).at[bos].set(1e4)
-    generator = Generator(Model(config, *nnx.split(biased)), tiny.tokenizer)
+    bias_V = jnp.asarray(np.where(np.arange(config.vocab_size) == bos, np.float32(1e4), np.float32(0)))
+    graphdef, shapes = abstract(config, jnp.float32)
+    weights = nnx.to_pure_dict(tiny.model.state) | {"head_bias_V": bias_V}
+    nnx.replace_by_pure_dict(shapes, weights)
+    generator = Generator(Model(config, graphdef, shapes), tiny.tokenizer)
     [completion] = generator.run([TextRequest((5, 6, 7), 9, stop=(tiny.tokenizer.bos_token,))])
     assert completion == Generated("", (bos,), "stop")
 

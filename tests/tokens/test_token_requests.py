@@ -1,9 +1,7 @@
 """Spans, cuts and BOS against a slow twin that follows the published pseudo-code token by token."""
 
+import io
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -89,7 +87,7 @@ WORDS = st.text(alphabet="abt he\n.,é界🙂", max_size=12)
 OPTIONS = st.lists(WORDS, min_size=2, max_size=4)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(WORDS, OPTIONS), min_size=1, max_size=4))
 def test_choices_equal_the_twin(cases: list[tuple[str, list[str]]]):
     prompts = [prompt_of([context] * len(options), options, i) for i, (context, options) in enumerate(cases)]
@@ -105,7 +103,7 @@ def test_choices_equal_the_twin(cases: list[tuple[str, list[str]]]):
     assert (requests.span_start >= 1).all()  # the BOS is never scored
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.lists(WORDS, min_size=2, max_size=3, unique=True), WORDS), min_size=1, max_size=4))
 def test_schemas_equal_the_twin(cases: list[tuple[list[str], str]]):
     prompts = [prompt_of(contexts, [end] * len(contexts), i) for i, (contexts, end) in enumerate(cases)]
@@ -115,7 +113,7 @@ def test_schemas_equal_the_twin(cases: list[tuple[list[str], str]]):
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(WORDS, st.text(alphabet="abt he", min_size=1).map(lambda t: t + "x")), min_size=1, max_size=4)
 )
@@ -129,7 +127,7 @@ def test_continuations_equal_the_twin(cases: list[tuple[str, str]]):
         assert requests.inexact_prefix[request] == (whole[: len(alone)] != alone)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(WORDS, OPTIONS, st.integers(1, 30))
 def test_cuts_equal_the_twin(context: str, options: list[str], max_length: int):
     prompt = prompt_of([context] * len(options), options)
@@ -155,11 +153,6 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch):
     assert whole.truncated.any()
 
 
-def test_nothing_to_tokenize():
-    assert len(tokenize([], CHOICE, TINY, None, "test")) == 0
-    assert concatenate([]).offsets.tolist() == [0]
-
-
 def test_each_distinct_text_is_tokenized_once():
     seen: list[str] = []
 
@@ -172,16 +165,13 @@ def test_each_distinct_text_is_tokenized_once():
     assert sorted(seen) == ["q a", "q b"]
 
 
-def test_a_choice_that_begins_another_has_an_empty_span():
-    requests = tokenize([prompt_of(["the cat "] * 2, ["sat", "sat."])], CHOICE, TINY, None, "test")
-    spans = [len(tokens) - start for tokens, start in requests]
-    assert spans[0] == 0
-    assert spans[1] > 0
-
-
-def test_equal_choices_all_have_empty_spans():
-    requests = tokenize([prompt_of(["q "] * 2, ["a", "a"])], CHOICE, TINY, None, "test")
-    assert [len(tokens) - start for tokens, start in requests] == [0, 0]
+def test_spans_of_no_token():
+    """A choice that begins another, equal choices, no prompt."""
+    for continuations, empty in ((["sat", "sat."], [True, False]), (["a", "a"], [True, True])):
+        requests = tokenize([prompt_of(["the cat "] * 2, continuations)], CHOICE, TINY, None, "test")
+        assert [len(tokens) == start for tokens, start in requests] == empty
+    assert len(tokenize([], CHOICE, TINY, None, "test")) == 0
+    assert concatenate([]).offsets.tolist() == [0]
 
 
 def test_a_span_over_the_limit_is_an_error_with_numbers():
@@ -236,44 +226,37 @@ def test_exactly_one_bos_even_where_the_tokenizer_adds_its_own():
         assert (tokens == tokenizer.bos_token_id).tolist() == [True] + [False] * (len(tokens) - 1)
 
 
-@pytest.mark.parametrize("content", ["{", '{"added_tokens": [], "model": {"type": "?"}}', '{"a": 1}'])
-def test_a_broken_tokenizer_file_is_one_sentence(tmp_path: Path, content: str):
-    (tmp_path / "tokenizer.json").write_text(content)
-    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
-    with pytest.raises(InputError, match="no tokenizer could be read") as error:
-        load_tokenizer(str(tmp_path))
-    assert "\n" not in str(error.value)
+DAMAGE: list[tuple[str, str | None, Any]] = [
+    ("tokenizer_config.json", "tokenizer_class", 3),
+    ("tokenizer_config.json", "added_tokens_decoder", {"0": 1.5}),
+    ("tokenizer_config.json", "model_max_length", {}),
+    ("tokenizer_config.json", None, "[1]"),
+    ("tokenizer_config.json", "bos_token", 10**30),
+    ("tokenizer_config.json", None, '{"a":' + "[" * 100_000 + "]" * 100_000 + "}"),
+    ("tokenizer.json", "added_tokens", [{"id": -1}]),
+    ("tokenizer.json", "model", {"type": "BPE", "vocab": {"a": 1}, "merges": ["a b c"]}),
+    ("tokenizer.json", "decoder", 1),
+    ("tokenizer.json", None, "{"),
+    ("tokenizer.json", None, '{"added_tokens": [], "model": {"type": "?"}}'),
+    ("tokenizer.json", None, '{"a": 1}'),
+]
 
 
-@pytest.mark.parametrize(
-    ("file", "field", "value"),
-    [
-        ("tokenizer_config.json", "tokenizer_class", 3),
-        ("tokenizer_config.json", "added_tokens_decoder", {"0": 1.5}),
-        ("tokenizer_config.json", "model_max_length", {}),
-        ("tokenizer_config.json", None, [1]),
-        ("tokenizer_config.json", "bos_token", 10**30),
-        ("tokenizer.json", "added_tokens", [{"id": -1}]),
-        ("tokenizer.json", "model", {"type": "BPE", "vocab": {"a": 1}, "merges": ["a b c"]}),
-        ("tokenizer.json", "decoder", 1),
-    ],
-)
-def test_damage_within_a_tokenizer_is_one_sentence(tmp_path: Path, file: str, field: str | None, value: Any):
+def test_a_damaged_tokenizer_is_one_sentence(tmp_path: Path):
+    """A field replaced by another value, or a whole file by a text."""
     TINY.save_pretrained(tmp_path)
-    fields = json.loads((tmp_path / file).read_text())
-    (tmp_path / file).write_text(json.dumps(value if field is None else fields | {field: value}))
-    with pytest.raises(InputError, match="no tokenizer could be read"):
-        load_tokenizer(str(tmp_path))
+    for file, field, value in DAMAGE:
+        path = tmp_path / file
+        whole = path.read_text()
+        path.write_text(value if field is None else json.dumps(json.loads(whole) | {field: value}))
+        with pytest.raises(InputError, match="no tokenizer could be read") as error:
+            load_tokenizer(str(tmp_path))
+        assert "\n" not in str(error.value), (file, field, str(value)[:20])
+        path.write_text(whole)
+    assert load_tokenizer(str(tmp_path)).get_vocab() == TINY.get_vocab()
 
 
-def test_deep_nesting_in_a_tokenizer_is_one_sentence(tmp_path: Path):
-    TINY.save_pretrained(tmp_path)
-    (tmp_path / "tokenizer_config.json").write_text('{"a":' + "[" * 100_000 + "]" * 100_000 + "}")
-    with pytest.raises(InputError, match="no tokenizer could be read"):
-        load_tokenizer(str(tmp_path))
-
-
-def test_code_in_a_tokenizers_folder_never_runs(tmp_path: Path):
+def test_code_in_a_tokenizers_folder_never_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """transformers asks whether to run it, and `yes` may stand on standard input."""
     folder, marker = tmp_path / "model", tmp_path / "ran"
     TINY.save_pretrained(folder)
@@ -281,13 +264,10 @@ def test_code_in_a_tokenizers_folder_never_runs(tmp_path: Path):
     fields = json.loads((folder / "tokenizer_config.json").read_text())
     fields |= {"auto_map": {"AutoTokenizer": ["own.Own", "own.Own"]}, "tokenizer_class": "Own"}
     (folder / "tokenizer_config.json").write_text(json.dumps(fields))
-    code = f"from miron_jax.tokens.tokenizers import load_tokenizer; load_tokenizer({str(folder)!r})"
-    environment = {**os.environ, "HF_MODULES_CACHE": str(tmp_path / "modules")}
-    done = subprocess.run(
-        [sys.executable, "-c", code], input="y\n" * 9, env=environment, capture_output=True, text=True
-    )
-    assert "InputError" in done.stderr
-    assert "trust_remote_code" in done.stderr
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 9))
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    with pytest.raises(InputError, match="contains custom code"):
+        load_tokenizer(str(folder))
     assert not marker.exists()
 
 
@@ -298,16 +278,11 @@ def test_an_unknown_tokenizer_is_one_sentence(tmp_path: Path):
         load_tokenizer("nobody/such-a-model")  # the hub is offline in tests
 
 
-def test_a_saved_tokenizer_loads(tmp_path: Path):
-    TINY.save_pretrained(tmp_path)
-    assert load_tokenizer(str(tmp_path)).get_vocab() == TINY.get_vocab()
-
-
-@pytest.mark.parametrize("label", ["arc_easy", "piqa", "winograd", "winogrande", "jeopardy", "bigbench_operators"])
+@pytest.mark.parametrize("label", ["arc_easy", "winogrande", "jeopardy"])
 def test_real_prompts_equal_the_twin_with_a_real_tokenizer(shared_data: Path, smollm2: Path, label: str):
     tokenizer = load_tokenizer(str(smollm2))
     task = TASKS[f"core/{label}"]
-    prompts = render(task, read_examples(task, core.locate(shared_data / "eval_bundle")), limit=25)
+    prompts = render(task, read_examples(task, core.locate(shared_data / "eval_bundle")), limit=15)
     for max_length in (None, 256):
         expected = [pair for prompt in prompts for pair in twin(prompt, task.profile, tokenizer, max_length)]
         requests = tokenize(prompts, task.profile, tokenizer, max_length, task.name)
@@ -315,7 +290,7 @@ def test_real_prompts_equal_the_twin_with_a_real_tokenizer(shared_data: Path, sm
         assert requests.truncated.any() == (max_length is not None and task.profile.num_fewshot > 0)
 
 
-@pytest.mark.parametrize(("label", "count"), [("winograd", 273), ("winogrande", 1267), ("copa", 100), ("piqa", 1838)])
+@pytest.mark.parametrize(("label", "count"), [("winograd", 273), ("winogrande", 1267), ("copa", 100)])
 def test_every_zero_shot_prompt_has_a_legal_span(shared_data: Path, label: str, count: int):
     task = TASKS[f"core/{label}"]
     task = replace(task, profile=replace(task.profile, num_fewshot=0))
