@@ -27,7 +27,9 @@ def main() -> None:
     imported = {path: imports_of(path, names) for path in sources}
     modules = {module_name(REPOSITORY / file) for file in changed}
     near = modules | {module_name(path) for path, found in imported.items() if found & modules and not is_test(path)}
-    tests = [path for path, found in imported.items() if is_test(path) and (module_name(path) in modules or found & near)]
+    tests = [
+        path for path, found in imported.items() if is_test(path) and (module_name(path) in modules or found & near)
+    ]
     print("\n".join(sorted(str(path.relative_to(REPOSITORY)) for path in tests)))
 
 
@@ -39,7 +41,10 @@ def git(*words: str) -> str:
 def changed_files() -> set[str]:
     """Python files, from the repository's root, that are there now."""
     base = git("merge-base", "HEAD", "origin/main") or git("merge-base", "HEAD", "main")
-    names = [*git("diff", "--name-only", base).splitlines(), *git("ls-files", "--others", "--exclude-standard").splitlines()]
+    names = [
+        *git("diff", "--name-only", base).splitlines(),
+        *git("ls-files", "--others", "--exclude-standard").splitlines(),
+    ]
     return {name for name in names if name.endswith(".py") and (REPOSITORY / name).is_file()}
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +35,7 @@ from miron_jax.tasks.generators.miron_gen.items import items_of
 from miron_jax.tokens.tokenizers import load_tokenizer, resolve_bos
 from tests.support.toy_decoders import CONFIG, pure, same_bits, weights
 from tools import demo_text as text
-from tools.train_demo import Recipe, batches, make_tokenizer, save, train
+from tools.train_demo import Recipe, batches, make_step, make_tokenizer, save, train
 
 # After a damaged array Orbax closes its event loop before its last reads end: on a busy machine asyncio warns of it during
 # the next test.
@@ -177,7 +178,7 @@ def test_steps_come_in_order_and_unfinished_ones_not_at_all(tmp_path: Path) -> N
 
 @pytest.fixture(scope="module")
 def documents() -> list[text.Document]:
-    return list(islice(text.documents("test", 0), 6000))
+    return list(islice(text.documents("test", 0), 2000))
 
 
 def test_the_text_is_the_same_everywhere() -> None:
@@ -270,8 +271,12 @@ def test_rows_hold_whole_documents_that_do_not_see_one_another() -> None:
         assert not weight[start:].any()
 
 
-def test_three_steps_leave_a_model_folder_the_same_each_time(tmp_path: Path) -> None:
+def test_three_steps_leave_a_model_folder_the_same_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
+    made: list[Any] = []  # the program of a step, compiled once
+    monkeypatch.setattr(
+        "tools.train_demo.make_step", lambda *parts: (made or made.append(make_step(*parts)) or made)[0]
+    )
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # optax relies on both
         for name in ("a", "b"):
             train(TINY, tmp_path / name, lines.append)

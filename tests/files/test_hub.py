@@ -1,16 +1,18 @@
 """Revisions of the hub's repositories, against a cache on disk: which commit is asked for, and which was read."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.files.hub import Repository, commit_of, fetch_data_set, parse_name, revision_of
+from miron_jax.model.checkpoints import find_model
 from miron_jax.tasks import miron
 from miron_jax.tasks.eval_uation import suite as eval_uation
 from miron_jax.tasks.mera import suite as mera
@@ -36,13 +38,19 @@ def test_names_are_taken_apart() -> None:
 def test_commits_are_read_from_where_the_hubs_client_keeps_them(tmp_path: Path) -> None:
     assert commit_of(tmp_path / "models--a--b" / "snapshots" / OLD / "config.json") == OLD
     assert commit_of(tmp_path / "snapshots" / "mine" / "config.json") is None
-    metadata = tmp_path / "data" / ".cache" / "huggingface" / "download" / "x" / "test.jsonl.metadata"
-    metadata.parent.mkdir(parents=True)
-    metadata.write_text(f"{NEW}\netag\n1700000000.0\n")
+    write_metadata(tmp_path / "data", "x/test.jsonl", NEW)
     assert commit_of(tmp_path / "data" / "x" / "test.jsonl") == NEW
     assert commit_of(tmp_path / "data" / "x" / "other.jsonl") is None
+    (metadata,) = (tmp_path / "data" / ".cache").rglob("*.metadata")
     metadata.write_bytes(b"\xff\xfe")
     assert commit_of(tmp_path / "data" / "x" / "test.jsonl") is None
+
+
+def write_metadata(folder: Path, name: str, commit: str) -> None:
+    """As the hub's client does below the top of a folder that is not its cache."""
+    path = folder / ".cache" / "huggingface" / "download" / f"{name}.metadata"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{commit}\netag\n1700000000.0\n")
 
 
 def in_cache(cache: Path, kind: str, name: str, commit: str, files: Path, **refs: str) -> None:
@@ -63,32 +71,31 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "hub"
 
 
-def test_a_run_names_the_commits_that_it_read(cache: Path, tmp_path: Path) -> None:
-    data = write_core_data(tmp_path / "data")
-    environment = {**os.environ, "HF_HUB_CACHE": str(cache), "HF_HUB_OFFLINE": "1", "JAX_PLATFORMS": "cpu"}
+def test_names_lead_to_commits(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    for name, commit, seed in (("me/tiny", NEW, 2), ("me/tiny@v1", OLD, 1), (f"me/tiny@{OLD}", OLD, 1)):
+        folder = find_model(RunConfig(model=name, tasks=("core/copa",))).weights
+        assert folder is not None
+        assert commit_of(folder / "config.json") == commit, name
+        made = cache.parent / f"m{seed}" / "model.safetensors"
+        assert (folder / "model.safetensors").read_bytes() == made.read_bytes(), name
 
-    def run(*flags: str) -> tuple[int, str]:
-        command = [sys.executable, "-m", "miron_jax", "eval", "--tasks=core/copa", f"--data_dir={data}", "--limit=2"]
-        command += ["--allow_changed_data", f"--output={tmp_path / 'out'}", *flags]
-        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-        return done.returncode, done.stderr
 
-    weights = []
-    for model, commit in (("me/tiny", NEW), ("me/tiny@v1", OLD), (f"me/tiny@{OLD}", OLD)):
-        shutil.rmtree(tmp_path / "out", ignore_errors=True)
-        status, errors = run(f"--model={model}", "--tokenizer=me/words@main")
-        assert status == 0, errors
-        checkpoint = json.loads((tmp_path / "out" / "results.json").read_text())["checkpoint"]
-        assert checkpoint["commits"] == {"model": commit, "tokenizer": TOKENIZER}
-        weights.append(checkpoint["weights"])
-    assert weights[0] != weights[1] == weights[2]
-    shutil.rmtree(tmp_path / "out")
-    for flags in (("--model=me/tiny@v9",), ("--model=me/tiny", "--tokenizer=me/words@v9")):
-        status, errors = run(*flags)
-        assert status == 2, errors
-        assert f"{flags[-1]}: " in errors
-        assert errors.count("miron-jax: ") == 1
-        assert not (tmp_path / "out" / "results.json").exists()
+def test_a_run_names_the_commits_that_it_read(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, miron: Any
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    data = [f"--data_dir={write_core_data(tmp_path / 'data')}", "--tasks=core/copa", "--allow_changed_data"]
+    for flags in (["--model=me/tiny@v9"], ["--model=me/tiny", "--tokenizer=me/words@v9"]):
+        ran = miron("eval", *flags, *data, f"--output={tmp_path / 'no'}")
+        assert ran.status == 2, ran.err
+        assert f"{flags[-1]}: no such folder here, not in the hub's cache" in ran.err
+        assert ran.err.count("miron-jax: ") == 1
+        assert not (tmp_path / "no" / "results.json").exists()
+    flags = ["--model=me/tiny@v1", "--tokenizer=me/words@main", "--limit=4", "--compilation_cache="]
+    assert miron("eval", *flags, *data, f"--output={tmp_path / 'out'}").status == 0
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["checkpoint"]["commits"] == {"model": OLD, "tokenizer": TOKENIZER}
 
 
 def test_data_sets_take_a_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,8 +125,6 @@ def test_a_data_set_that_another_run_fetches_at_once_serves_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder that is there first stays."""
-    import huggingface_hub
-
     folder = tmp_path / "suite"
 
     def download(*_: object, local_dir: Path, **__: object) -> None:
@@ -127,7 +132,7 @@ def test_a_data_set_that_another_run_fetches_at_once_serves_both(
             other.mkdir(parents=True)
             (other / "rows.jsonl").write_text(other.name)
 
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     fetch_data_set(Repository("a/b", None), folder, ["*.jsonl"], "suite")
     assert (folder / "rows.jsonl").read_text() == "suite"
     assert list(tmp_path.iterdir()) == [folder]
@@ -182,9 +187,7 @@ def test_a_lost_file_is_fetched_again_at_the_commit_of_the_folder(
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"fetch {len(requested)}")
             if keeps_metadata:
-                metadata = local_dir / ".cache" / "huggingface" / "download" / f"{name}.metadata"
-                metadata.parent.mkdir(parents=True, exist_ok=True)
-                metadata.write_text(f"{NEW}\netag\n1700000000.0\n")
+                write_metadata(local_dir, name, NEW)
 
     folder = tmp_path / "suite"
 
@@ -193,11 +196,9 @@ def test_a_lost_file_is_fetched_again_at_the_commit_of_the_folder(
 
     with monkeypatch.context() as patched:
         patched.setattr("huggingface_hub.snapshot_download", snapshot)
-        fetch()
-        fetch()
-        shutil.rmtree(folder / "a")
-        fetch()
-        fetch()
+        for lost in ("nothing", "nothing", "a", "nothing"):
+            shutil.rmtree(folder / lost, ignore_errors=True)
+            fetch()
     assert requested == ["v1", NEW if keeps_metadata else "v1"]
     assert [(folder / name).read_text() for name in ("a/rows.jsonl", "b.jsonl")] == ["fetch 2", "fetch 1"]
     (folder / "b.jsonl").unlink()

@@ -2,8 +2,6 @@
 
 import errno
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -19,8 +17,8 @@ from miron_jax.model.training_run import Checkpoint
 from miron_jax.report.output import check_output, stored_results, write_curves, write_results, write_top
 from miron_jax.run import evaluate_checkpoints
 from miron_jax.runtime.progress import Lines
-from tests.conftest import REPOSITORY
-from tests.support.kept_runs import WRITES_AT_ONCE, done, environment, parts_in, same_results
+from tests.support.command import Place
+from tests.support.kept_runs import parts_in, same_results
 from tests.support.tiny_model import make_model, write_core_data
 
 pytestmark = pytest.mark.slow
@@ -90,46 +88,38 @@ def test_an_unknown_kind_of_store_is_named() -> None:
         check_output(RunConfig("demo", ("core",), output="nosuch://x"))
 
 
-FULL = """
-import errno, pathlib, sys
-import miron_jax.runtime.journal as journal
-journal.FLUSH_SECONDS = 0
-kind, left = sys.argv.pop(1), [int(sys.argv.pop(1))]
-write = pathlib.Path.write_bytes
+def test_a_full_disk_gives_one_sentence_and_loses_nothing(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, miron: Any
+) -> None:
+    monkeypatch.setattr("miron_jax.runtime.journal.FLUSH_SECONDS", 0)
+    output, write = tmp_path / "out", Path.write_bytes
+    flags = [f"--model={place.model}", f"--data_dir={place.data}", "--tasks=core/copa", "--allow_changed_data"]
+    flags += ["--token_budget=64", "--compilation_cache=", f"--output={output}"]
 
-def until_full(path, data):
-    if kind in str(path):
-        left[0] -= 1
-        if left[0] < 0:
-            write(path, data[: len(data) // 2])
-            raise OSError(errno.ENOSPC, "No space left on device", str(path))
-    return write(path, data)
+    def sentence_when_full(kind: str, after: int) -> str:
+        """What is said where the disk is full in the middle of a file whose path has `kind` in it, after some such files."""
+        left = [after]
 
-pathlib.Path.write_bytes = until_full
-from miron_jax.cli import main
-main()
-"""
+        def until_full(path: Path, data: bytes) -> int:
+            left[0] -= kind in str(path)
+            if kind in str(path) and left[0] < 0:
+                write(path, data[: len(data) // 2])
+                raise OSError(errno.ENOSPC, "No space left on device", str(path))
+            return write(path, data)
 
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "write_bytes", until_full)
+            ran = miron("eval", *flags)
+        assert ran.status == 2, ran.err
+        return ran.err.splitlines()[-1]
 
-def test_a_full_disk_gives_one_sentence_and_loses_nothing(tmp_path: Path) -> None:
-    model, data, output = make_model(tmp_path / "model"), write_core_data(tmp_path / "data"), tmp_path / "out"
-    flags = [f"--model={model}", f"--data_dir={data}", "--tasks=core", "--allow_changed_data", f"--output={output}"]
-    flags += ["--token_budget=64", "--compilation_cache="]
-    whole = [sys.executable, "-c", WRITES_AT_ONCE, "eval", *flags]
-
-    def full(kind: str, after: int) -> str:
-        command = [sys.executable, "-c", FULL, kind, str(after), "eval", *flags]
-        ended = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False, cwd=REPOSITORY)
-        assert ended.returncode == 2, ended.stderr[-2000:]
-        return ended.stderr.splitlines()[-1]
-
-    assert "No space left on device: check that it is there and may be used" in full("journal", 2)
+    assert "No space left on device: check that it is there and may be used" in sentence_when_full("journal", 2)
     assert len(parts_in(output)) == 2, "what was written stays"
     assert [path.name for path in output.iterdir()] == ["journal"]
-    done(whole)
+    assert miron("eval", *flags).status == 0
     before = (output / "results.json").read_text()
     samples = (output / "samples" / "core" / "copa.jsonl").read_text()
-    assert "No space left on device" in full("samples", 1)
+    assert "No space left on device" in sentence_when_full("samples", 0)
     assert (output / "results.json").read_text() == before
     assert (output / "samples" / "core" / "copa.jsonl").read_text() == samples
     assert sorted(path.name for path in output.iterdir()) == ["journal", "results.json", "samples"]

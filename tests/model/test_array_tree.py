@@ -145,7 +145,8 @@ def test_levanters_step_is_the_model(tmp_path: Path, name: str) -> None:
     save_tiny(tmp_path / "hf", *MODELS[name])
     config, state = load_hf(tmp_path / "hf", jnp.float32)
     tensors = load_file(tmp_path / "hf" / "model.safetensors")
-    for database, stacked in ((True, True), (False, True), (True, False)):
+    forms = ((True, True), (False, True), (True, False))
+    for database, stacked in forms if name in ("llama-gqa-untied", "gpt2") else forms[:1]:
         folder = write_levanter(tmp_path / f"{database}-{stacked}", config, tensors, database, stacked)
         assert_equal(load_step(folder, config, jnp.float32), state)
 
@@ -198,12 +199,9 @@ def test_a_tied_model_of_easydel_has_a_head_that_is_not_used(tmp_path: Path, lla
 def test_easydels_config_says_how_it_computes(tmp_path: Path) -> None:
     plain = from_hf_config(write_folder(tmp_path / "plain", LLAMA))
     more = {
-        "sharding_axis_dims": [1, -1, 1, 1, 1],
-        "attn_mechanism": "vanilla",
-        "blocksize_q": 512,
-        "fcm_max_ratio": -1,
-    }
-    more |= {"layer_types": ["full_attention"] * 2, "number_rep_kv": 1, "pallas_m_block_size": 128, "backend": "cpu"}
+        "sharding_axis_dims": [1, -1, 1, 1, 1], "attn_mechanism": "vanilla", "blocksize_q": 512, "fcm_max_ratio": -1,
+        "layer_types": ["full_attention"] * 2, "number_rep_kv": 1, "pallas_m_block_size": 128, "backend": "cpu",
+    }  # fmt: skip
     assert from_hf_config(write_folder(tmp_path / "easydel", LLAMA | more)) == plain
     windows = write_folder(tmp_path / "windows", LLAMA | {"layer_types": ["full_attention", "sliding_attention"]})
     assert "layer_types" in error_of(lambda: from_hf_config(windows))

@@ -14,8 +14,6 @@ from miron_jax.model.hf_reader import load_hf
 from tests.support.hf_folders import GEMMA, GPT2, LLAMA, NEOX, UNCUT_YARN, error_of
 from tests.support.tiny_families import MODELS
 
-pytestmark = pytest.mark.slow
-
 PHI = {name: value for name, value in LLAMA.items() if name != "rms_norm_eps"} | {
     "model_type": "phi",
     "hidden_size": 16,

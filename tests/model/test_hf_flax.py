@@ -16,8 +16,6 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from miron_jax.model.hf_reader import load_hf, resolve_model
 from tests.support.hf_folders import GPT2, LLAMA, Tensors, error_of, llama_tensors, write_folder
 
-pytestmark = pytest.mark.slow
-
 
 def flax_tree(tensors: Tensors, norm: str = "weight") -> dict[str, Any]:
     """The tree of transformers 4's Flax classes for torch's tensors; `norm` is what the family calls a norm's weight."""

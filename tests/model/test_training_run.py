@@ -19,7 +19,7 @@ from miron_jax.model import checkpoints
 from miron_jax.model.remote import folder_at, local_copy
 from miron_jax.model.training_run import load_step, pick_steps, training_steps
 from miron_jax.run import evaluate_checkpoints
-from tests.support.tiny_model import make_model
+from tests.support.tiny_model import write_core_data
 from tests.support.tolerances import CONTINUATION
 from tests.support.toy_decoders import CONFIG, pure, same_bits, weights
 from tests.support.training_runs import eval_command, run_of, save_standard, scores_of
@@ -30,6 +30,24 @@ pytestmark = [
     pytest.mark.newest,
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of three steps, which tests copy before they change it."""
+    return run_of(tmp_path_factory.mktemp("made") / "run")
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Flags of a task whose scores take one small program."""
+    data = write_core_data(tmp_path_factory.mktemp("data"))
+    return [f"--data_dir={data}", "--tasks=core/copa", "--allow_changed_data", "--limit=4", "--compilation_cache="]
 
 
 def test_what_counts_as_a_step(tmp_path: Path) -> None:
@@ -87,52 +105,52 @@ def test_steps_that_mean_nothing(text: str) -> None:
         RunConfig("model", ("core",), steps=text)
 
 
-def test_a_run_of_hugging_face_folders_is_scored_step_by_step(tmp_path: Path) -> None:
-    folder = run_of(tmp_path)
-    config = RunConfig(str(folder), ("miron-gen/en",), limit=2, items_per_category=12)
-    inputs = find_inputs(config)
-    found = dict(evaluate_checkpoints(config, inputs))
-    assert list(found) == [10, 20, 30]
-    assert [outcome.speed.programs > 0 for outcome in found.values()] == [True, False, False]
+def test_a_run_of_hugging_face_folders_is_scored_step_by_step(made: Path) -> None:
+    """Each step's log-probabilities and completions are those of its folder alone."""
 
-    def logprobs(outcome: Any) -> list[float]:
-        return [example.metrics["logprob"] for example in outcome.tasks[0].examples if example]
+    def outcomes(model: Path, steps: str | None = None) -> dict[int | None, Any]:
+        config = RunConfig(str(model), ("miron-gen/en",), limit=2, items_per_category=12, steps=steps)
+        return dict(evaluate_checkpoints(config, find_inputs(config)))
 
-    for step in found:
-        alone = RunConfig(str(folder / f"checkpoint-{step}"), ("miron-gen/en",), limit=2, items_per_category=12)
-        [(none, outcome)] = evaluate_checkpoints(alone, inputs)
-        assert none is None
-        assert logprobs(outcome) == pytest.approx(logprobs(found[step]), abs=CONTINUATION)
-    picked = RunConfig(str(folder), ("miron-gen/en",), limit=2, items_per_category=12, steps="latest")
-    [(step, last)] = evaluate_checkpoints(picked, inputs)
+    def metrics(outcome: Any) -> list[Any]:
+        return [pytest.approx(example.metrics, abs=CONTINUATION, nan_ok=True) for example in outcome.tasks[0].examples]
+
+    def plain(outcome: Any) -> list[dict[str, float]]:
+        return [dict(example.metrics) for example in outcome.tasks[0].examples]
+
+    whole = outcomes(made)
+    assert list(whole) == [10, 20, 30]
+    assert [outcome.speed.programs > 0 for outcome in whole.values()] == [True, False, False]
+    assert plain(whole[10]) != plain(whole[20])
+    [(none, alone)] = outcomes(made / "checkpoint-20").items()
+    assert none is None
+    assert plain(alone) == metrics(whole[20])
+    [(step, last)] = outcomes(made, "latest").items()
     assert step == 30
-    assert logprobs(last) == logprobs(found[30])
+    assert plain(last) == metrics(whole[30])
 
 
-def test_a_step_of_another_model_is_refused(tmp_path: Path) -> None:
-    folder = run_of(tmp_path)
-    path = folder / "checkpoint-20" / "config.json"
+def test_a_step_of_another_model_is_refused(run: Path) -> None:
+    path = run / "checkpoint-20" / "config.json"
     path.write_text(path.read_text().replace('"rms_norm_eps": 1e-05', '"rms_norm_eps": 1e-03'))
     assert "1e-03" in path.read_text()
-    config = RunConfig(str(folder), ("miron-gen/en",), limit=1, items_per_category=12)
+    config = RunConfig(str(run), ("miron-gen/en",), limit=2, items_per_category=12)
     with pytest.raises(InputError, match=r"checkpoint-20/config\.json: another model"):
         list(evaluate_checkpoints(config, find_inputs(config)))
 
 
-def test_steps_of_a_folder_without_any(tmp_path: Path) -> None:
-    folder = make_model(tmp_path / "model")
-    config = RunConfig(str(folder), ("miron-gen/en",), limit=1, items_per_category=12, steps="latest")
+def test_steps_of_a_folder_without_any(made: Path) -> None:
+    config = RunConfig(str(made / "checkpoint-10"), ("miron-gen/en",), limit=1, items_per_category=12, steps="latest")
     with pytest.raises(InputError, match="holds no checkpoint in a folder named by its step"):
         list(evaluate_checkpoints(config, find_inputs(config)))
 
 
-def test_steps_that_are_scored_are_not_scored_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_steps_that_are_scored_are_not_scored_again(
+    run: Path, task: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Until their files change; a step that is new is added, and the curves hold all of them."""
-    folder, out = run_of(tmp_path / "run"), tmp_path / "out"
-    flags = (
-        f"--model={folder}", "--tasks=miron-gen/en", "--limit=2", "--items_per_category=12", f"--output={out}",
-        "--compilation_cache=",
-    )  # fmt: skip
+    folder, out = run, tmp_path / "out"
+    flags = [f"--model={folder}", f"--output={out}", *task]
     kept = folder / "checkpoint-30"
     kept.rename(tmp_path / "later")
     assert eval_command(*flags) == 0
@@ -163,11 +181,11 @@ def test_steps_that_are_scored_are_not_scored_again(tmp_path: Path, capfd: pytes
 
 
 def test_a_run_is_watched_until_nothing_comes(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    made: Path, task: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It begins before the run's first step; a step is half-written for a while, and one is never finished."""
     monkeypatch.setattr(checkpoints, "POLL_SECONDS", 0.05)
-    made, folder, out = run_of(tmp_path / "made"), tmp_path / "run", tmp_path / "out"
+    folder, out = tmp_path / "run", tmp_path / "out"
     folder.mkdir()
     shutil.copy(made / "checkpoint-10" / "config.json", folder)
 
@@ -184,11 +202,8 @@ def test_a_run_is_watched_until_nothing_comes(
 
     trainer = threading.Thread(target=train)
     trainer.start()
-    flags = (
-        f"--model={folder}", "--tasks=miron-gen/en", "--limit=2", "--items_per_category=12", f"--output={out}",
-        "--compilation_cache=", f"--tokenizer={made}/checkpoint-10", "--watch", "--watch_timeout=3",
-    )  # fmt: skip
-    assert eval_command(*flags) == 0
+    flags = [f"--model={folder}", f"--output={out}", f"--tokenizer={made}/checkpoint-10", *task]
+    assert eval_command(*flags, "--watch", "--watch_timeout=3") == 0
     trainer.join()
     said = capfd.readouterr().err
     assert "cannot be read yet" in said
@@ -198,17 +213,13 @@ def test_a_run_is_watched_until_nothing_comes(
 
 
 def test_a_step_that_stays_half_written_ends_the_watch_with_its_reason(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Path, task: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoints, "POLL_SECONDS", 0.05)
-    folder, out = run_of(tmp_path / "run"), tmp_path / "out"
-    path = folder / "checkpoint-20" / "model.safetensors"
+    out = tmp_path / "out"
+    path = run / "checkpoint-20" / "model.safetensors"
     path.write_bytes(path.read_bytes()[:1000])
-    flags = (
-        f"--model={folder}", "--tasks=miron-gen/en", "--limit=2", "--items_per_category=12", f"--output={out}",
-        "--compilation_cache=", "--watch", "--watch_timeout=1",
-    )  # fmt: skip
-    assert eval_command(*flags) == 2
+    assert eval_command(f"--model={run}", f"--output={out}", *task, "--watch", "--watch_timeout=1") == 2
     assert "truncated or corrupt" in capfd.readouterr().err.splitlines()[-1]
     assert scores_of(out / "step_10") != scores_of(out / "step_30"), "the others are scored"
     assert scores_of(out) == scores_of(out / "step_30"), "and stand on top"
@@ -217,14 +228,8 @@ def test_a_step_that_stays_half_written_ends_the_watch_with_its_reason(
 
 def test_no_step_comes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "run").mkdir()
-    flags = (
-        f"--model={tmp_path}/run",
-        "--tasks=miron-gen/en",
-        "--watch",
-        "--watch_timeout=0.2",
-        f"--output={tmp_path}/out",
-    )
-    assert eval_command(*flags) == 2
+    flags = [f"--model={tmp_path}/run", f"--output={tmp_path}/out", "--tasks=miron-gen/en"]
+    assert eval_command(*flags, "--watch", "--watch_timeout=0.2") == 2
     assert "no checkpoint came within --watch_timeout" in capfd.readouterr().err
 
 
@@ -239,24 +244,25 @@ def store() -> Iterator[Any]:
     memory.store.clear()
 
 
-def test_a_run_in_an_object_store(tmp_path: Path, store: Any, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_run_in_an_object_store(
+    run: Path, task: list[str], tmp_path: Path, store: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Hugging Face folders, step by step: the numbers of the local run; a file that changes is scored again."""
-    run, out = run_of(tmp_path / "run"), tmp_path / "out"
     store.put(str(run), "/bucket/run", recursive=True)
-    flags = ("--tasks=miron-gen/en", "--limit=2", "--items_per_category=12", "--compilation_cache=")
-    assert eval_command(f"--model={run}", f"--output={tmp_path}/local", *flags) == 0
-    assert eval_command("--model=memory://bucket/run", f"--output={out}", *flags) == 0
+    out = tmp_path / "out"
+    assert eval_command(f"--model={run}", f"--output={tmp_path}/local", *task) == 0
+    assert eval_command("--model=memory://bucket/run", f"--output={out}", *task) == 0
     for step in (10, 20, 30):
         assert scores_of(out / f"step_{step}") == scores_of(tmp_path / "local" / f"step_{step}")
     capfd.readouterr()
     store.rm("/bucket/run/checkpoint-20/config.json")
     store.pipe("/bucket/run/checkpoint-20/config.json", (run / "checkpoint-20" / "config.json").read_bytes())
-    assert eval_command("--model=memory://bucket/run", f"--output={out}", *flags) == 0
+    assert eval_command("--model=memory://bucket/run", f"--output={out}", *task) == 0
     said = capfd.readouterr().err
     assert "step 10 is scored already" in said
     assert "at step 20" in said
     store.pipe("/bucket/run/checkpoint-30/model.safetensors", b"half")
-    assert eval_command("--model=memory://bucket/run", f"--output={out}", *flags) == 2
+    assert eval_command("--model=memory://bucket/run", f"--output={out}", *task) == 2
     assert "memory://bucket/run/checkpoint-30/model.safetensors: truncated or corrupt" in capfd.readouterr().err
 
 

@@ -12,50 +12,23 @@ from safetensors.numpy import load_file, save_file
 from miron_jax.errors import InputError
 
 LLAMA: dict[str, Any] = {
-    "model_type": "llama",
-    "vocab_size": 29,
-    "hidden_size": 12,
-    "intermediate_size": 14,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "max_position_embeddings": 32,
-    "rms_norm_eps": 1e-5,
-    "tie_word_embeddings": True,
-    "rope_theta": 10000.0,
-}
+    "model_type": "llama", "vocab_size": 29, "hidden_size": 12, "intermediate_size": 14, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 32, "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True, "rope_theta": 10000.0,
+}  # fmt: skip
 GPT2: dict[str, Any] = {
-    "model_type": "gpt2",
-    "vocab_size": 29,
-    "n_positions": 32,
-    "n_embd": 12,
-    "n_layer": 1,
-    "n_head": 2,
-}
+    "model_type": "gpt2", "vocab_size": 29, "n_positions": 32, "n_embd": 12, "n_layer": 1, "n_head": 2,
+}  # fmt: skip
 GEMMA: dict[str, Any] = LLAMA | {
-    "model_type": "gemma3_text",
-    "head_dim": 6,
-    "sliding_window": 4,
-    "query_pre_attn_scalar": 6,
-    "pad_token_id": 0,
-}
+    "model_type": "gemma3_text", "head_dim": 6, "sliding_window": 4, "query_pre_attn_scalar": 6, "pad_token_id": 0,
+}  # fmt: skip
 NEOX: dict[str, Any] = {
-    "model_type": "gpt_neox",
-    "vocab_size": 29,
-    "hidden_size": 16,
-    "intermediate_size": 14,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 32,
-    "rotary_pct": 0.25,
-}
+    "model_type": "gpt_neox", "vocab_size": 29, "hidden_size": 16, "intermediate_size": 14, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "max_position_embeddings": 32, "rotary_pct": 0.25,
+}  # fmt: skip
 YARN = {
-    "rope_type": "yarn",
-    "rope_theta": 1e4,
-    "factor": 2.0,
-    "original_max_position_embeddings": 16,
-    "truncate": False,
-}
+    "rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0, "original_max_position_embeddings": 16, "truncate": False,
+}  # fmt: skip
 UNCUT_YARN = {"full_attention": YARN, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
 Tensors = dict[str, np.ndarray]
 
@@ -63,18 +36,12 @@ Tensors = dict[str, np.ndarray]
 def llama_tensors() -> Tensors:
     rng = np.random.default_rng(0)
     shapes = {"model.embed_tokens.weight": (29, 12), "model.norm.weight": (12,)}
-    for i in range(2):
-        shapes |= {
-            f"model.layers.{i}.input_layernorm.weight": (12,),
-            f"model.layers.{i}.post_attention_layernorm.weight": (12,),
-            f"model.layers.{i}.self_attn.q_proj.weight": (12, 12),
-            f"model.layers.{i}.self_attn.k_proj.weight": (6, 12),
-            f"model.layers.{i}.self_attn.v_proj.weight": (6, 12),
-            f"model.layers.{i}.self_attn.o_proj.weight": (12, 12),
-            f"model.layers.{i}.mlp.gate_proj.weight": (14, 12),
-            f"model.layers.{i}.mlp.up_proj.weight": (14, 12),
-            f"model.layers.{i}.mlp.down_proj.weight": (12, 14),
-        }
+    layer = {
+        "input_layernorm": (12,), "post_attention_layernorm": (12,), "self_attn.q_proj": (12, 12),
+        "self_attn.k_proj": (6, 12), "self_attn.v_proj": (6, 12), "self_attn.o_proj": (12, 12),
+        "mlp.gate_proj": (14, 12), "mlp.up_proj": (14, 12), "mlp.down_proj": (12, 14),
+    }  # fmt: skip
+    shapes |= {f"model.layers.{i}.{name}.weight": shape for i in range(2) for name, shape in layer.items()}
     return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
 
 
