@@ -91,6 +91,7 @@ def test_healing_divides_by_what_the_prefix_holds() -> None:
     assert metrics["pmi"] == pytest.approx(math.log(2))
     assert (metrics["target_confidence"], metrics["card_zero"], metrics["seam"]) == (0.0, 1.0, 1.0)
     assert metrics["prefix_fertility"] == 1.0
+    assert math.isnan(metrics["greedy_exact"]), "the first token is not the target's alone"
     assert "contrast_accuracy" not in metrics
     assert "drift_bits" not in metrics
 

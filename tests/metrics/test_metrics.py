@@ -81,6 +81,9 @@ def test_soft_metrics_at_the_edges():
 def test_bytes_are_utf8_bytes():
     # "é" is two bytes: 4 ln 2 nats are 4 bits, over 2 bytes.
     assert bits_per_byte(logprobs(-4 * math.log(2)), "é") == pytest.approx(2)
+    # -3 over the four bytes of "éé" is -0.75, over two characters -1.5; "abc" has -1.
+    score = score_choices([logprobs(-3), logprobs(-3)], ["éé", "abc"], gold=0)
+    assert score.metrics["accuracy_bytes"] == 1
 
 
 def test_equal_options_tie_and_the_first_wins():

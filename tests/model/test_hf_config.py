@@ -157,6 +157,18 @@ def test_old_and_new_spellings_of_a_config_mean_the_same(tmp_path: Path) -> None
     hash(read(types))
 
 
+def test_fields_that_decide_for_others(tmp_path: Path) -> None:
+    def read(config: dict[str, Any]) -> Any:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        return from_hf_config(tmp_path)
+
+    tied = {"model_type": "gemma3", "text_config": GEMMA | {"tie_word_embeddings": True}}
+    assert read(tied).tied_head
+    assert not read(tied | {"tie_word_embeddings": False}).tied_head, "the outer field goes first"
+    falcon = {"model_type": "falcon", "new_decoder_architecture": True}
+    assert [read(falcon | more).parallel for more in ({}, {"num_ln_in_parallel_attn": 1})] == ["own_norm", "one_norm"]
+
+
 PHI3_CODE = {"AutoConfig": "configuration_phi3.Phi3Config", "AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"}
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from miron_jax.model.config import RopeClasses
 from miron_jax.planning.packing import choose_lengths
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import CostModel
@@ -160,3 +161,19 @@ def test_padding_is_small_and_nothing_shared_is_computed_twice(questions, contex
     plan = make_plan(requests, CostModel(2e8, 2e5, 3e11))
     assert plan.padded_tokens <= 1.09 * plan.unique_tokens
     assert plan.unique_tokens <= 1.05 * distinct_nodes(requests)
+
+
+def test_only_requests_of_one_rope_class_share_nodes():
+    # Up to 4 tokens are of class 0; B 1 2 3 4 5 and B 1 2 3 4 6 are of another one, and share 5 nodes of their own.
+    short, long = [([9, 1, 2, 3], 2), ([9, 1, 2, 4], 2)], [([9, 1, 2, 3, 4, 5], 2), ([9, 1, 2, 3, 4, 6], 2)]
+    requests = requests_of([short[0], long[0], short[1], long[1]])
+    plan = make_plan(requests, replace(COST, length_class=RopeClasses(4, by_length=False).class_of))
+    check(plan, requests)
+    assert plan.unique_tokens == 3 + 5
+    assert sorted(set(plan.rope_class.tolist())) == [0, 5]
+    assert make_plan(requests, COST).unique_tokens == 5
+
+
+def test_rope_classes_by_hand():
+    assert [RopeClasses(8, by_length=False).class_of(n) for n in (1, 8, 9, 10, 90)] == [0, 0, 9, 9, 9]
+    assert [RopeClasses(8, by_length=True).class_of(n) for n in (1, 8, 9, 10, 90)] == [0, 0, 9, 10, 90]

@@ -11,7 +11,9 @@ import pytest
 
 from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import Example, Profile, Task
+from miron_jax.definitions.rules import Rule
 from miron_jax.errors import InputError
+from miron_jax.prompting.draws import PER_ITEM_1234, STREAM_1234, STREAM_LM_EVAL, Draw
 from miron_jax.prompting.prompts import Prompt, pool_size, render
 from miron_jax.tasks import core
 
@@ -120,9 +122,12 @@ def test_limit_cuts_the_pool_but_leaves_enough_for_a_draw():
     assert len(render(task, examples, limit=1000)) == 50
 
 
-def test_no_example_is_its_own_shot():
-    profile = TASKS["core/arc_easy"].profile
-    assert all(idx not in shots for idx, shots in enumerate(profile.fewshot_draw.call(30, profile.num_fewshot)))
+@pytest.mark.parametrize("rule", [PER_ITEM_1234, STREAM_1234, STREAM_LM_EVAL], ids=lambda rule: rule.name)
+def test_no_example_is_its_own_shot(rule: Rule[Draw]):
+    for num_fewshot in (0, 1, 10):
+        for idx, shots in enumerate(rule.call(30, num_fewshot)):
+            assert len(set(shots) - {idx}) == len(shots) == num_fewshot
+            assert set(shots) <= set(range(30))
 
 
 def test_bad_sizes_are_refused():

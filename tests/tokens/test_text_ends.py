@@ -93,7 +93,8 @@ def test_text_behind_a_prompt_keeps_its_space() -> None:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    vocabulary = {"<unk>": 0, "\u2581the": 1, "\u2581sky": 2, "s": 3, "<0xE2>": 4, "<0x82>": 5, "<0xAC>": 6}
+    vocabulary = {"<unk>": 0, "\u2581the": 1, "\u2581sky": 2, "s": 3}
+    vocabulary |= {f"<0x{byte:02X}>": i for i, byte in enumerate("\u20ac\U0001f600".encode(), start=4)}
     backend = Tokenizer(models.BPE(vocabulary, [], byte_fallback=True, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
@@ -105,6 +106,9 @@ def test_text_behind_a_prompt_keeps_its_space() -> None:
     assert text_after(tokenizer, (1, 4), (5, 6, 3)) == "\u20acs"  # the prompt ends inside a character
     assert text_after(tokenizer, (1, *euro), (3, 4, 5)) == "s\ufffd"  # the text does
     assert text_after(tokenizer, (1, *euro), (4,)) == "\ufffd"
+    smile = (7, 8, 9, 10)  # four bytes
+    assert [text_after(tokenizer, (1,), (3, *smile[:n])) for n in (1, 2, 3)] == ["s\ufffd"] * 3
+    assert text_after(tokenizer, (1,), (3, *smile)) == "s\U0001f600"
     # The last eight tokens of the prompt begin inside a character.
     assert text_after(tokenizer, (1, *euro, *euro, *euro), (*euro, 3)) == "\u20acs"
     assert text_after(tokenizer, (1, 2), ()) == ""

@@ -13,15 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import processors
+from transformers import PreTrainedTokenizerFast
 
 from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import Profile
 from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import Prompt, render
+from miron_jax.ragged import end_to_end
 from miron_jax.tasks import core
 from miron_jax.tokens import requests as token_requests
 from miron_jax.tokens.records import Bos, Requests, concatenate
 from miron_jax.tokens.requests import tokenize
+from miron_jax.tokens.spans import AFTER_CONTEXT, AFTER_CONTEXT_OR_DIFFERENCE, AFTER_STRIPPED_CONTEXT
 from miron_jax.tokens.tokenizers import load_tokenizer, resolve_bos
 from tests.support.tiny_tokenizer import BOS, TINY, trained
 
@@ -215,15 +218,40 @@ def test_bos_rules():
         resolve_bos(fake(None, {"a": 1}))
 
 
-def test_exactly_one_bos_even_where_the_tokenizer_adds_its_own():
+@pytest.fixture(scope="module")
+def adds_bos() -> PreTrainedTokenizerFast:
+    """A tokenizer that puts <s> before every text itself."""
     tokenizer = trained(["<|endoftext|>", "<s>"])
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A", special_tokens=[("<s>", tokenizer.convert_tokens_to_ids("<s>"))]
     )
     tokenizer.bos_token = "<s>"
     assert tokenizer.encode("a")[0] == tokenizer.bos_token_id
-    for tokens, _ in tokenize([prompt_of(["a "] * 2, ["b", "c"])], CHOICE, tokenizer, None, "test"):
-        assert (tokens == tokenizer.bos_token_id).tolist() == [True] + [False] * (len(tokens) - 1)
+    return tokenizer
+
+
+def test_exactly_one_bos_even_where_the_tokenizer_adds_its_own(adds_bos: PreTrainedTokenizerFast):
+    for tokens, _ in tokenize([prompt_of(["a "] * 2, ["b", "c"])], CHOICE, adds_bos, None, "test"):
+        assert (tokens == adds_bos.bos_token_id).tolist() == [True] + [False] * (len(tokens) - 1)
+
+
+def test_bos_as_lm_eval_has_it(adds_bos: PreTrainedTokenizerFast):
+    """A text that begins with BOS gets no other; in place of an empty context stands BOS."""
+    profile = replace(TEXT, bos="as_tokenizer_or_prefix", span=AFTER_CONTEXT_OR_DIFFERENCE)
+    bos = adds_bos.bos_token_id
+    for context, continuation in (("<s>the cat", " sat"), ("the cat", " sat"), ("", "sat"), ("", "<s>sat")):
+        [(tokens, start)] = tokenize([prompt_of([context], [continuation])], profile, adds_bos, None, "test")
+        assert (tokens == bos).tolist() == [True] + [False] * (len(tokens) - 1), (context, continuation)
+        assert start == 1 + len(adds_bos.encode(context.removeprefix("<s>"), add_special_tokens=False))
+
+
+def test_spans_after_a_context_by_hand():
+    # request 1 2 5 6, its context alone 1 2: from 5; one token reaches over the boundary: nothing, or from what differs
+    whole, before = end_to_end([[1, 2, 5, 6], [1, 2, 5], [1, 2, 5]]), end_to_end([[1, 2], [1, 2, 3], [1, 2, 3, 4]])
+    one = np.ones(3, np.int64)
+    assert AFTER_CONTEXT.call(whole, before, one).tolist() == [2, 3, 3]
+    assert AFTER_CONTEXT_OR_DIFFERENCE.call(whole, before, one).tolist() == [2, 2, 2]
+    assert AFTER_STRIPPED_CONTEXT.call(whole, before, one).tolist() == [2, 2, 2]
 
 
 DAMAGE: list[tuple[str, str | None, Any]] = [
