@@ -51,20 +51,13 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def test_what_counts_as_a_step(tmp_path: Path) -> None:
-    for name in (
-        "checkpoint-30",
-        "step_4",
-        "global_step20",
-        "ckpt-5",
-        "0007",
-        "9.orbax-checkpoint-tmp-3",
-        "best",
-        "step-8-old",
-    ):
+    steps = ("checkpoint-30", "step_4", "global_step20", "ckpt-5", "0007")
+    for name in (*steps, "9.orbax-checkpoint-tmp-3", "best", "step-8-old"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.safetensors").touch()
     (tmp_path / "11").mkdir()  # nothing in it: half-written
     (tmp_path / "12").touch()
+    (tmp_path / "latest").symlink_to(tmp_path / "step_4")
     assert [step for step, _ in training_steps(tmp_path)] == [4, 5, 7, 20, 30]
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "flax_model.msgpack").touch()
