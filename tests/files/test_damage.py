@@ -21,8 +21,6 @@ from miron_jax.runtime.progress import Lines
 from miron_jax.tasks.miron import export, read_parquet
 from tests.support.tiny_model import make_model, write_core_data
 
-pytestmark = pytest.mark.slow
-
 
 def flip(path: Path, rng: random.Random) -> None:
     content = bytearray(path.read_bytes())
@@ -71,6 +69,7 @@ def test_flipped_bits_of_our_own_parquet_give_no_other_rows(tmp_path: Path) -> N
     assert refused > 110
 
 
+@pytest.mark.slow
 def test_results_tell_of_implausible_weights_by_leaf_and_of_inputs_without_a_checksum(tmp_path: Path) -> None:
     """Another bit is another fingerprint."""
     model, data, lines = make_model(tmp_path / "model"), write_core_data(tmp_path / "data"), list[str]()

@@ -12,14 +12,13 @@ import pytest
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.files.hub import Repository, commit_of, fetch_data_set, parse_name, revision_of
+from miron_jax.files.temporary import temporary_folder
 from miron_jax.model.checkpoints import find_model
 from miron_jax.tasks import miron
 from miron_jax.tasks.eval_uation import suite as eval_uation
 from miron_jax.tasks.mera import suite as mera
 from tests.support.mera_records import write_mera
 from tests.support.tiny_model import make_model, write_core_data
-
-pytestmark = pytest.mark.slow
 
 OLD, NEW, TOKENIZER = "0" * 39 + "a", "0" * 39 + "b", "0" * 39 + "c"
 
@@ -81,6 +80,7 @@ def test_names_lead_to_commits(cache: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert (folder / "model.safetensors").read_bytes() == made.read_bytes(), name
 
 
+@pytest.mark.slow
 def test_a_run_names_the_commits_that_it_read(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, miron: Any
 ) -> None:
@@ -138,39 +138,30 @@ def test_a_data_set_that_another_run_fetches_at_once_serves_both(
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def write_miron_cache(folder: Path, monkeypatch: pytest.MonkeyPatch, *files: str) -> None:
-    """A cache of the hub's client that holds these files of MIRON; the data cache beside it is empty."""
-    (folder / "files").mkdir()
-    for name in files:
-        (folder / "files" / name).write_text(f"{name} of the client's cache")
-    in_cache(folder / "hub", "dataset", miron.HUB_ID, OLD, folder / "files", main=OLD)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder / "hub"))
-    monkeypatch.setenv("MIRON_JAX_DATA", str(folder / "data"))
-
-
 def test_files_in_the_cache_of_the_hubs_client_serve_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The data cache gets a copy with its commit, so that it outlives the client's cache."""
-    write_miron_cache(tmp_path, monkeypatch, *miron.FILES.values())
-    with pytest.raises(InputError, match="miron data are neither in"):
-        miron.locate(Path("@v9"))
+    """The data cache gets a copy with its commit, so that it outlives the client's cache; half a data set is not taken."""
+    names = [*miron.FILES.values()]
+    (tmp_path / "files").mkdir()
+    for name in names:
+        (tmp_path / "files" / name).write_text(f"{name} of the client's cache")
+    in_cache(tmp_path / "hub", "dataset", miron.HUB_ID, OLD, tmp_path / "files", main=OLD)
+    (tmp_path / "files" / names[0]).unlink()
+    in_cache(tmp_path / "half", "dataset", miron.HUB_ID, OLD, tmp_path / "files", main=OLD)
+    monkeypatch.setenv("MIRON_JAX_DATA", str(tmp_path / "data"))
+    for cache, data_dir in (("half", None), ("hub", Path("@v9"))):
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / cache))
+        with pytest.raises(InputError, match="miron data are neither in"):
+            miron.locate(data_dir)
+        assert list((tmp_path / "data").iterdir()) == []
     for _ in range(2):
         folder = miron.locate(None)
         assert folder == tmp_path / "data" / "miron"
-        for name in miron.FILES.values():
+        for name in names:
             assert (folder / name).read_text() == f"{name} of the client's cache"
             assert not (folder / name).is_symlink()
             assert commit_of(folder / name) == OLD
         shutil.rmtree(tmp_path / "hub", ignore_errors=True)
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["miron"]
-
-
-def test_half_a_data_set_in_the_cache_of_the_hubs_client_is_not_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_miron_cache(tmp_path, monkeypatch, "miron_en.parquet")
-    with pytest.raises(InputError, match="miron data are neither in"):
-        miron.locate(None)
-    assert list((tmp_path / "data").iterdir()) == []
 
 
 @pytest.mark.parametrize("keeps_metadata", [True, False])
@@ -210,44 +201,29 @@ def test_a_lost_file_is_fetched_again_at_the_commit_of_the_folder(
 
 KILLED = """
 import os, signal, sys
-import huggingface_hub
 from pathlib import Path
-from miron_jax.files.hub import Repository, fetch_data_set
+from miron_jax.files.temporary import temporary_folder
 
-def download(*_, local_dir, **__):
-    local_dir.mkdir()
-    (local_dir / "rows.jsonl").write_text("half")
-    if sys.argv[2] == "dies":
-        os.kill(os.getpid(), signal.SIGKILL)
-    print("downloads", flush=True)
-    sys.stdin.read()
-
-huggingface_hub.snapshot_download = download
-fetch_data_set(Repository("a/b", None), Path(sys.argv[1]), ["*.jsonl"], "suite")
+with temporary_folder(Path(sys.argv[1])):
+    os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 def test_only_the_temporary_folder_of_a_killed_fetch_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fetch that is still alive keeps its folder and ends well."""
-    folder = tmp_path / "suite"
-    command = [sys.executable, "-c", KILLED, str(folder)]
-    subprocess.run([*command, "dies"], check=False)
+    """That of a fetch which is still alive stays."""
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
     assert len(list(tmp_path.glob(".fetch-*"))) == 1
-    with subprocess.Popen([*command, "lives"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as alive:
-        assert alive.stdout is not None
-        assert alive.stdout.readline() == "downloads\n"
-        assert len(list(tmp_path.glob(".fetch-*"))) == 1
 
-        def download(*_: object, local_dir: Path, **__: object) -> None:
-            local_dir.mkdir()
-            (local_dir / "rows.jsonl").write_text("whole")
+    def download(*_: object, local_dir: Path, **__: object) -> None:
+        local_dir.mkdir()
+        (local_dir / "rows.jsonl").write_text("whole")
 
-        monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-        fetch_data_set(Repository("a/b", None), folder, ["*.jsonl"], "suite")
-        assert len(list(tmp_path.glob(".fetch-*"))) == 1
-        alive.communicate()
-    assert alive.returncode == 0
-    assert (folder / "rows.jsonl").read_text() == "whole"
-    assert list(tmp_path.iterdir()) == [folder]
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    with temporary_folder(tmp_path) as alive:
+        assert len(list(tmp_path.glob(".fetch-*"))) == 2
+        fetch_data_set(Repository("a/b", None), tmp_path / "suite", ["*.jsonl"], "suite")
+        assert list(tmp_path.glob(".fetch-*")) == [alive]
+    assert (tmp_path / "suite" / "rows.jsonl").read_text() == "whole"
+    assert list(tmp_path.iterdir()) == [tmp_path / "suite"]

@@ -21,8 +21,6 @@ from tests.support.command import Place
 from tests.support.kept_runs import parts_in, same_results
 from tests.support.tiny_model import make_model, write_core_data
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def only_puts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,6 +40,7 @@ def only_puts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryFileSystem, "_open", without_append)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("only_puts")
 def test_results_samples_and_journal_go_to_an_object_store(tmp_path: Path) -> None:
     """A training run of two steps, then again: the second run finds scores and texts there, and the same results."""
@@ -88,6 +87,7 @@ def test_an_unknown_kind_of_store_is_named() -> None:
         check_output(RunConfig("demo", ("core",), output="nosuch://x"))
 
 
+@pytest.mark.slow
 def test_a_full_disk_gives_one_sentence_and_loses_nothing(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, miron: Any
 ) -> None:
