@@ -22,24 +22,24 @@ def test_ruhhhs_control_tasks_vote_with_each_annotators_first_answer(tmp_path: P
     header = [
         *(f"{prefix}:answer" for prefix in ("INPUT", "OUTPUT", "GOLDEN")),
         "ASSIGNMENT:worker_id",
+        "ASSIGNMENT:started",
         "ASSIGNMENT:submitted",
     ]
+    # a, d and e answer 1 above in the file, and begin it first, but hand 2 in first: three votes for 2, two for 1.
+    days = [(answer, worker, day) for worker in "ade" for answer, day in (("1", "02"), ("2", "01"))]
+    days += [("1", "b", "01"), ("2", "b", "03"), ("1", "c", "01")]
     lines = [
-        ["exam", "1", "1", "a", "2023-01-02"],
-        ["exam", "2", "1", "a", "2023-01-01"],  # the first by its time, below in the file
-        ["exam", "1", "1", "b", "2023-01-01"],
-        ["exam", "1", "1", "b", "2023-01-03"],
-        ["exam", "1", "1", "c", "2023-01-01"],
-        ["even", "1", "", "a", "2023-01-01"],
-        ["even", "2", "", "b", "2023-01-01"],
-        ["two", "2", "", "a", "2023-01-01"],
-        ["two", "2", "", "c", "2023-01-01"],
+        ["exam", answer, "1", worker, f"2023-01-{30 - int(day)}", f"2023-01-{day}"] for answer, worker, day in days
+    ]
+    lines += [
+        [item, answer, "", worker, "", "2023-01-01"]
+        for item, answer, worker in (("even", "1", "a"), ("even", "2", "b"), ("two", "2", "a"), ("two", "2", "c"))
     ]
     annotations = read_annotations([write_table(tmp_path / "hhh.tsv", header, lines)], project=PROJECTS["ruhhh"])
     measured, labels, _ = baseline(annotations, None, {}, project=PROJECTS["ruhhh"])
-    assert labels == {("exam",): "1", ("two",): "2"}  # 2 to 1, and 2 to 0: three equal votes are not needed
-    assert measured.overlap == {2: 2, 3: 1}
-    assert measured.rejected == {}  # a has exactly half of its controls right
+    assert labels == {("exam",): "2", ("two",): "2"}  # 3 to 2, and 2 to 0: three equal votes are not needed
+    assert measured.overlap == {2: 2, 5: 1}
+    assert measured.rejected == {}  # a, b, d and e have exactly half of their controls right
     plain, _, _ = baseline(annotations, None, {})
     assert plain.items == 2
 

@@ -13,6 +13,7 @@ from miron_jax.humans.baseline import baseline
 from miron_jax.humans.glad import abilities
 from miron_jax.humans.gold import RULES, arithmetic, brackets, common_subsequence, rule_of
 from miron_jax.humans.votes import Votes, collect_votes, procedure_a, procedure_b, workers
+from miron_jax.report.human_table import print_baseline
 from tests.support.annotation_tables import HEADER, baseline_of, table
 from tests.support.tolerances import printed
 
@@ -126,19 +127,26 @@ def test_alpha_by_hand() -> None:
     assert krippendorff_alpha([["a"], []]) is None
 
 
-def test_votes_controls_and_dropped_lines(tmp_path: Path) -> None:
+def test_votes_controls_and_dropped_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = "".join(f"same\tyes\t\tw{i}\n" for i in range(3))
     lines += "two\tyes\t\tw0\ntwo\tyes\t\tw1\ntwo\tno\t\tw2\n"  # two of three are no three
     lines += "c\tno\tyes\tw3\nc\tyes\tyes\tw3\nsame\tno\t\tw3\n"  # exactly half right stays
     lines += "c\tno\tyes\tw4\nonly\tno\t\tw4\n"  # nothing right: out, and its item has no vote left
     lines += "\tyes\t\tw0\nsame\tyes\t\t\n"
-    measured, labels = baseline_of(tmp_path, lines)
+    measured, labels = baseline_of(tmp_path, lines, rule={("same",): "yes", ("only",): "no"}.get)
     assert labels == {("same",): "yes"}
     assert measured.rejected == {"w4": (1, 0)}
     assert (measured.items, measured.dropped_rows, measured.workers_without_controls) == (3, 2, 3)
     assert measured.overlap == {1: 1, 3: 1, 4: 1}
     assert measured.b.origins == {"plurality": 2}
-    assert measured.a.accuracy is None
+    assert measured.single_annotator is not None
+    assert (measured.single_annotator.right, measured.single_annotator.n) == (
+        3,
+        4,
+    )  # w4's right answer counts for nothing
+    assert baseline_of(tmp_path, lines)[0].a.accuracy is None
+    print_baseline(measured)
+    assert "rejected: 1 annotators, less than half of their control tasks right (1 in all)" in capsys.readouterr().out
 
 
 def test_ties_go_by_skill_then_by_the_most_skilled(tmp_path: Path) -> None:
@@ -146,9 +154,11 @@ def test_ties_go_by_skill_then_by_the_most_skilled(tmp_path: Path) -> None:
     annotations = read_annotations([table(tmp_path, HEADER + lines)])
     even = {"w0": 10.0, "w1": 60.0, "w2": 90.0, "w3": 40.0}
     for skills, origin in (({}, "undecided"), ({**even, "w2": 10.0}, "skill"), (even, "most skilled")):
-        measured, _, _ = baseline(annotations, None, skills)
+        measured, _, decided = baseline(annotations, None, skills)
         assert measured.b.origins == {origin: 1}, skills
         assert measured.b.labelled == (origin != "undecided")
+        # The three most skilled: w2 (90) says a, w1 and w3 say b; of two, w2 and w1, a would win.
+        assert decided["q",].answer == {"undecided": "a", "skill": "b", "most skilled": "b"}[origin]
 
 
 def test_values_are_text_with_one_spelling() -> None:
@@ -212,7 +222,7 @@ def test_glad_decides_ties() -> None:
 
 def test_lcs_by_procedure_b_with_crowd_kit(shared_data: Path) -> None:
     """GLAD decides what answers alone do not.  MERA's 0.56 decides 15 of these 20 by skills, which are not published."""
-    pytest.importorskip("crowdkit", reason="needs crowd-kit, an optional package")
+    pytest.importorskip("crowdkit", reason="needs crowd-kit: pip install crowd-kit")
     measured, _, _ = baseline(of(shared_data, "LCS"), common_subsequence, {}, glad=abilities)
     assert measured.b.origins == {"one answer": 22, "plurality": 58, "GLAD": 20}
     assert measured.b.labelled == 100

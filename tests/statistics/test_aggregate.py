@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from miron_jax.definitions.records import Composite, Measured
-from miron_jax.statistics.estimate import Estimate, estimate, estimate_composite, wilson
+from miron_jax.statistics.estimate import Estimate, estimate, estimate_composite, macro, wilson
 from miron_jax.tasks import core
 from tests.support.tolerances import FLOAT64, printed
 
@@ -56,7 +56,7 @@ def test_one_value_and_infinite_values_have_no_standard_error():
 
 
 def test_sums_are_float64():
-    values = np.full(10_000_000, 0.1, np.float32)
+    values = np.full(1_000_000, 0.1, np.float32)
     assert estimate(values, proportion=False).value == pytest.approx(float(np.float32(0.1)), rel=FLOAT64)
 
 
@@ -74,6 +74,13 @@ def test_composite_error_by_hand():
     assert negative is not None
     assert negative.ci95 == pytest.approx((0.2 - 0.2, 0.2 + 0.1))
     assert estimate_composite(Composite(None, False, ("b",), {"a": 1.0}), {}) is None
+
+
+def test_macro_mean_by_hand():
+    groups = [Estimate(0.2, 0.3, (0, 1), 9, 1), Estimate(0.6, 0.4, (0, 1), 5, 0)]
+    result = macro(groups)
+    assert (result.value, result.num_examples, result.num_undefined) == (pytest.approx(0.4), 14, 1)
+    assert result.stderr == pytest.approx(0.5 / 2)  # sqrt(.3² + .4²) / 2
 
 
 def test_published_error_of_gpt2s_core(shared_data):

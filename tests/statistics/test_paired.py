@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miron_jax.definitions.records import Composite
+from miron_jax.statistics import paired
 from miron_jax.statistics.cloze_groups import _median
 from miron_jax.statistics.estimate import estimate, estimate_composite, macro, ratio, whole_set_estimates, wilson
 from miron_jax.statistics.human_gaps import newcombe
@@ -17,8 +18,6 @@ from miron_jax.statistics.noise import noise, signal
 from miron_jax.statistics.paired import Difference, bonett_price, combined, difference, holm, mcnemar, mean, sign_flips
 from miron_jax.statistics.robustness import cluster_stderr
 from tests.support.tolerances import FLOAT64, RESAMPLED, ROUNDING, printed
-
-pytestmark = pytest.mark.slow
 
 
 def test_right_and_wrong_by_hand() -> None:
@@ -60,7 +59,8 @@ def test_what_cannot_be_said_is_nan_and_what_is_equal_is_zero() -> None:
     assert (some.num_examples, some.num_undefined) == (1, 3)
 
 
-@given(st.lists(st.sampled_from([-2.0, -0.5, 0.0, 0.25, 1.0]), min_size=1, max_size=10))
+@settings(max_examples=20)
+@given(st.lists(st.sampled_from([-2.0, -0.5, 0.0, 0.25, 1.0]), min_size=1, max_size=8))
 def test_sign_flips_equal_enumeration(sums: list[float]) -> None:
     observed = abs(sum(sums))
     flips = [
@@ -70,6 +70,11 @@ def test_sign_flips_equal_enumeration(sums: list[float]) -> None:
     assert sign_flips(np.asarray(sums)) == pytest.approx(np.mean([value >= observed for value in flips]))
 
 
+def test_no_drawn_p_value_is_zero() -> None:
+    """400 equal sums: none of the 10,000 drawn flips reaches the observed one, which counts among them."""
+    assert sign_flips(np.ones(400)) == 1 / 10_001
+
+
 def test_drawn_sign_flips_are_near_the_normal_p_value_and_do_not_change() -> None:
     sums = np.random.default_rng(3).normal(0.1, 1, 400)
     normal = math.erfc(abs(sums.sum()) / math.sqrt(np.square(sums).sum()) / math.sqrt(2))
@@ -77,6 +82,7 @@ def test_drawn_sign_flips_are_near_the_normal_p_value_and_do_not_change() -> Non
     assert sign_flips(sums) == sign_flips(sums)
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 12), st.integers(0, 12))
 def test_mcnemar_equals_the_sum_of_binomials(a: int, b: int) -> None:
     n = a + b
@@ -84,7 +90,7 @@ def test_mcnemar_equals_the_sum_of_binomials(a: int, b: int) -> None:
     assert mcnemar(a, b) == pytest.approx(min(1.0, 2 * tail))
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(
     st.lists(st.tuples(st.floats(-3, 3), st.sampled_from("abc"), st.sampled_from("xyz"), st.integers(1, 9)), min_size=4)
 )
@@ -110,8 +116,9 @@ def test_errors_equal_those_of_the_estimates(rows: list[tuple[float, str, str, i
 
 def test_holm_by_hand() -> None:
     # .01 * 4, .03 * 3 -> .09, .03 * 2 -> at least .09, .5
-    assert holm([0.03, 0.01, math.nan, 0.5, 0.03])[:2] == pytest.approx([0.09, 0.04])
     assert holm([0.03, 0.01, 0.5, 0.03]) == pytest.approx([0.09, 0.04, 0.5, 0.09])
+    with_nan = holm([0.03, 0.01, math.nan, 0.5, 0.03])  # NaN is no test of the family
+    assert with_nan == pytest.approx([0.09, 0.04, math.nan, 0.5, 0.09], nan_ok=True)
     assert holm([]) == []
 
 
@@ -139,7 +146,7 @@ def test_composites_and_noise_by_hand() -> None:
 
 Draws = np.random.Generator
 Case = Callable[[Draws, int], tuple[float, float, float]]
-SIZES = (100, 230, 1000)
+LONG = [pytest.param(size, marks=pytest.mark.long) for size in (230, 1000)]
 SIMULATIONS = 2000
 
 
@@ -259,20 +266,21 @@ CASES: dict[str, Case] = {
     "median of drift": _median_of_drift,
     "over all examples": _over_all,
 }
-BOOTSTRAPPED = {"median of drift": 400, "over all examples": 400}  # simulations of those that resample themselves
+FEWER = {"median of drift": 150, "over all examples": 100, "paired, composite": 500}  # simulations of dear cases
 
 
-@pytest.mark.parametrize("size", [*SIZES[:-1], pytest.param(SIZES[-1], marks=pytest.mark.long)])
+@pytest.mark.parametrize("size", [100, *LONG])
 @pytest.mark.parametrize("name", CASES)
-def test_intervals_hold_the_truth(name: str, size: int) -> None:
+def test_intervals_hold_the_truth(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At least 93 of 100 of the intervals said to be of 95 %, less two deviations of the simulation itself."""
-    times = BOOTSTRAPPED.get(name, SIMULATIONS)
+    monkeypatch.setattr(paired, "sign_flips", lambda sums: math.nan)  # 10,000 draws, which no interval needs
+    times = FEWER.get(name, SIMULATIONS)
     draws = np.random.default_rng(size)
     held = 0
     for _ in range(times):
         low, high, truth = CASES[name](draws, size)
         held += low <= truth <= high
-    spread = math.sqrt(0.93 * 0.07 / times) if name in BOOTSTRAPPED else 0.0
+    spread = math.sqrt(0.93 * 0.07 / times) if name in FEWER else 0.0
     assert held / times >= 0.93 - 2 * spread, held / times
 
 

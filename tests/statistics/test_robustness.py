@@ -42,13 +42,14 @@ def test_copies_in_a_cluster_add_nothing() -> None:
 
 
 def scores() -> ChoiceScores:
-    """Two pairs in both orders and a fifth question: template 0 right, wrong; template 1 right, right, NaN."""
+    """Two pairs in both orders and two questions in one: template 0 right, wrong; template 1 right, right, NaN; 2 right."""
     rows = [  # pair, template, choices, prediction, right
         ("a b 0", "0", ("a", "b"), 0, True),
         ("a b 0", "0", ("b", "a"), 0, False),
         ("c d 1", "1", ("c", "d"), 1, True),
         ("c d 1", "1", ("d", "c"), 0, True),
         ("e f 1", "1", ("e", "f"), None, None),
+        ("g h 2", "2", ("g", "h"), 0, True),
     ]
     scores = ChoiceScores(Source(TASK, [], DataState("no published hash", None)))
     for i, (pair, template, choices, prediction, right) in enumerate(rows):
@@ -62,15 +63,20 @@ def scores() -> ChoiceScores:
 def test_groups_spread_and_swapped_pairs() -> None:
     report = scores().robustness()
     assert report is not None
-    assert (report["cluster"], report["clusters"]) == ("pair", 3)
+    assert (report["cluster"], report["clusters"]) == ("pair", 4)
     assert report["metrics"].keys() == {"accuracy"}  # bits per byte are no share
     whole = report["metrics"]["accuracy"]
-    assert (whole["n"], whole["clusters"], whole["value"]) == (4, 2, 0.75)
-    assert whole["stderr"] == pytest.approx(math.sqrt(0.75 * 0.25 / 4))
-    assert whole["cluster_stderr"] == pytest.approx(math.sqrt(2 * (0.5**2 + 0.5**2)) / 4)
-    assert {name: entry["value"] for name, entry in report["by"]["template_n"].items()} == {"0": 0.5, "1": 1.0}
+    assert (whole["n"], whole["clusters"], whole["value"]) == (5, 3, 0.8)
+    assert whole["stderr"] == pytest.approx(math.sqrt(0.8 * 0.2 / 5))
+    # Sums of deviations: a b .2 - .8, c d .4, g h .2
+    assert whole["cluster_stderr"] == pytest.approx(math.sqrt(3 / 2 * (0.6**2 + 0.4**2 + 0.2**2)) / 5)
+    assert {name: entry["value"] for name, entry in report["by"]["template_n"].items()} == {
+        "0": 0.5,
+        "1": 1.0,
+        "2": 1.0,
+    }
     assert report["template_spread"] == 0.5
-    # "a" in one order and "b" in the other; "d" both times.
+    # "a" in one order and "b" in the other; "d" both times; "g" in one order counts for nothing.
     assert report["swapped"] == {"pairs": 2, "consistency": 0.5, "stderr": pytest.approx(math.sqrt(0.25 / 2))}
 
 
@@ -84,12 +90,12 @@ def test_the_table_of_a_run(tmp_path: Path, miron) -> None:
     run = {"schema": 1, "config": {}, "suites": {}}
     (tmp_path / "results.json").write_text(json.dumps({**run, "tasks": {"eval-ua-tion/x": task, "core/y": {}}}))
     ran = miron("report", str(tmp_path), "--robustness")
-    for part in ("eval-ua-tion/x: accuracy", "template_n", "0.750", "0.500 of 2 pairs", "gpt 0.85", "random 0.500"):
+    for part in ("eval-ua-tion/x: accuracy", "template_n", "0.800", "0.500 of 2 pairs", "gpt 0.85", "random 0.500"):
         assert part in ran.out, ran.out
     assert "beside it: accuracy_pmi 0.250" in ran.out
     assert miron("report", f"--output={tmp_path}", "--robustness").out == ran.out  # as before runs could be named
     assert [row[:2] for row in robustness_rows(task["robustness"])] == [
-        ["by", ""], ["all", ""], ["template_n", "0"], ["template_n", "1"], ["kind", "less"]
+        ["by", ""], ["all", ""], ["template_n", "0"], ["template_n", "1"], ["template_n", "2"], ["kind", "less"]
     ]  # fmt: skip
 
 
