@@ -1,4 +1,4 @@
-"""Damage that breaks no form: a flipped bit is found by a checksum, or told of, and results say what had none."""
+"""Damage that breaks no form: a checksum finds a flipped bit, or a warning names it, and results say what had none."""
 
 import random
 import shutil

@@ -39,12 +39,9 @@ def test_results_hold_no_secret_and_a_run_is_still_recognized(tmp_path: Path, mo
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "model").mkdir()
     config = RunConfig(
-        model=f"{tmp_path}/model",
-        tasks=("core",),
-        output="s3://KEY:SECRET@bucket/x",
-        checkpoint="https://u:SECRET@host/x?sig=SECRET",
-        data_dir=(("core", f"{tmp_path}/data"),),
-    )
+        model=f"{tmp_path}/model", tasks=("core",), output="s3://KEY:SECRET@bucket/x",
+        checkpoint="https://u:SECRET@host/x?sig=SECRET", data_dir=(("core", f"{tmp_path}/data"),),
+    )  # fmt: skip
     entry = config_entry(config)
     assert "SECRET" not in str(entry)
     assert str(tmp_path) not in str(entry)

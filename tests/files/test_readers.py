@@ -48,7 +48,7 @@ def doubled(first: bytes, line: str) -> bytes:
     """Each line nine times the one before it."""
     names = "abcdefghijklm"
     below = pairwise(names)
-    return first + "".join(line % (own, own, ",".join([f"*{other}"] * 9)) for other, own in below).encode()
+    return first + "".join(line % (name, name, ",".join([f"*{other}"] * 9)) for other, name in below).encode()
 
 
 BOMBS = {
@@ -106,11 +106,9 @@ def test_damaged_task_lists_are_one_sentence(tmp_path: Path):
         if depth and rng.random() < 0.12:
             return rng.choice(others)
         if isinstance(value, dict):
-            return {
-                key if rng.random() < 0.97 else rng.choice(["x", 1, None]): damaged(own, depth + 1)
-                for key, own in value.items()
-            }
-        return [damaged(own, depth + 1) for own in value] if isinstance(value, list) else value
+            keys = [key if rng.random() < 0.97 else rng.choice(["x", 1, None]) for key in value]
+            return {key: damaged(below, depth + 1) for key, below in zip(keys, value.values(), strict=True)}
+        return [damaged(below, depth + 1) for below in value] if isinstance(value, list) else value
 
     for _ in range(150):
         tasks.write_text(json.dumps(damaged({"icl_tasks": [entry]})))  # JSON is YAML

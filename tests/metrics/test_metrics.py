@@ -54,22 +54,22 @@ def test_soft_metrics():
     #   1      -3           -3      1      4.328085
     #   2      -0.5 -0.5    -1      4      0.360674
     spans, texts = [logprobs(-1, -1), logprobs(-3), logprobs(-0.5, -0.5)], ["ab", "c", "four"]
-    found = score_choices(spans, texts, gold=0).metrics
+    metrics = score_choices(spans, texts, gold=0).metrics
     share = math.exp(-2) / (math.exp(-1) + math.exp(-2) + math.exp(-3))
     bits = [2 / math.log(2) / 2, 3 / math.log(2), 1 / math.log(2) / 4]
     norm = math.exp(-bits[0]) / sum(math.exp(-b) for b in bits)
-    assert found["choice_logprob"] == pytest.approx(math.log(share))
-    assert found["choice_prob_norm"] == pytest.approx(norm)
-    assert found["choice_logprob_norm"] == pytest.approx(math.log(norm))
-    assert (found["choice_rank"], found["choice_margin"]) == (1, -1)
+    assert metrics["choice_logprob"] == pytest.approx(math.log(share))
+    assert metrics["choice_prob_norm"] == pytest.approx(norm)
+    assert metrics["choice_logprob_norm"] == pytest.approx(math.log(norm))
+    assert (metrics["choice_rank"], metrics["choice_margin"]) == (1, -1)
     assert score_choices(spans, texts, gold=2).metrics["choice_margin"] == 1
 
 
 def test_soft_metrics_at_the_edges():
     never, empty = logprobs(-math.inf), logprobs()
-    found = score_choices([logprobs(-1e5), logprobs(-2e5)], ["", "b"], gold=1).metrics
-    assert (found["choice_prob_norm"], found["choice_logprob_norm"]) == (0, pytest.approx(math.log(1e-30)))
-    assert (found["choice_logprob"], found["choice_margin"]) == (-1e5, -1e5)
+    metrics = score_choices([logprobs(-1e5), logprobs(-2e5)], ["", "b"], gold=1).metrics
+    assert (metrics["choice_prob_norm"], metrics["choice_logprob_norm"]) == (0, pytest.approx(math.log(1e-30)))
+    assert (metrics["choice_logprob"], metrics["choice_margin"]) == (-1e5, -1e5)
     impossible = score_choices([logprobs(-1), never], ["a", "b"], gold=1).metrics
     assert (impossible["choice_rank"], impossible["choice_logprob"]) == (1, -math.inf)
     assert math.isnan(score_choices([never, never], ["a", "b"], gold=1).metrics["choice_logprob"])

@@ -14,10 +14,13 @@ from miron_jax.model.hf_reader import load_hf
 from tests.support.hf_folders import GEMMA, GPT2, LLAMA, NEOX, UNCUT_YARN, error_of
 from tests.support.tiny_families import MODELS
 
-PHI = {name: value for name, value in LLAMA.items() if name != "rms_norm_eps"} | {
-    "model_type": "phi",
-    "hidden_size": 16,
-}
+PHI = {name: value for name, value in (LLAMA | {"model_type": "phi"}).items() if name != "rms_norm_eps"}
+PHI["hidden_size"] = 16
+
+
+def read(folder: Path, config: Any) -> Any:
+    (folder / "config.json").write_text(config if isinstance(config, str) else json.dumps(config))
+    return from_hf_config(folder)
 
 
 def test_no_config(tmp_path: Path) -> None:
@@ -26,8 +29,7 @@ def test_no_config(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]", '"llama"'])
 def test_config_that_is_no_json_object(tmp_path: Path, text: str) -> None:
-    (tmp_path / "config.json").write_text(text)
-    assert "config.json" in error_of(lambda: load_hf(tmp_path, jnp.float32))
+    assert "config.json" in error_of(lambda: read(tmp_path, text))
 
 
 @pytest.mark.parametrize(
@@ -41,10 +43,7 @@ def test_config_that_is_no_json_object(tmp_path: Path, text: str) -> None:
         (LLAMA | {"hidden_size": 13}, "multiple"),
         (LLAMA | {"num_attention_heads": 0}, "config.json"),
         (LLAMA | {"num_hidden_layers": 0}, "num_hidden_layers is 0"),
-        (
-            LLAMA | {"num_hidden_layers": 10**9},
-            "num_hidden_layers is 1000000000, expected a whole number from 1 to 10000",
-        ),
+        (LLAMA | {"num_hidden_layers": 10**9}, "is 1000000000, expected a whole number from 1 to 10000"),
         (LLAMA | {"head_dim": 10**9}, "head_dim is 1000000000, expected a whole number from 1 to 16384"),
         (LLAMA | {"num_labels": 10**9}, "num_labels is 1000000000"),
         (LLAMA | {"vocab_size": 10**30}, "vocab_size is 1000000000000"),
@@ -53,20 +52,14 @@ def test_config_that_is_no_json_object(tmp_path: Path, text: str) -> None:
         (LLAMA | {"rope_theta": [1]}, "rope_theta is [1], expected a finite number above 0"),
         (LLAMA | {"rope_theta": math.inf}, "rope_theta is inf, expected a finite number above 0"),
         (LLAMA | {"rms_norm_eps": math.nan}, "rms_norm_eps is nan, expected a finite number"),
-        (
-            LLAMA | {"rope_scaling": {"rope_type": "linear", "factor": math.inf}},
-            "factor is inf, expected a finite number",
-        ),
+        (LLAMA | {"rope_scaling": {"rope_type": "linear", "factor": math.inf}}, "factor is inf, expected a finite"),
         (LLAMA | {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "rope_theta": 1.0}}, "rope_parameters is"),
         (LLAMA | {"rope_scaling": {"rope_type": [1], "factor": 2.0}}, "config.json"),
         (LLAMA | {"rope_scaling": 3}, "rope_scaling is 3, expected an object"),
         (LLAMA | {"attention_bias": 1.5}, "attention_bias is 1.5, expected true or false"),
         (LLAMA | {"hidden_act": ["silu"]}, "config.json"),
         (NEOX | {"rotary_pct": 1e9}, "the rotated part of a head"),
-        (
-            LLAMA | {"model_type": "smollm3", "no_rope_layers": [2, 1]},
-            "no_rope_layers is [2, 1], expected at least 2 entries, 0 or 1",
-        ),
+        (LLAMA | {"model_type": "smollm3", "no_rope_layers": [2, 1]}, "is [2, 1], expected at least 2 entries, 0 or 1"),
         (PHI | {"qk_layernorm": True}, "qk_layernorm is True, expected False"),
         (PHI | {"model_type": "cohere", "logit_scale": 0}, "logit_scale is 0, expected a finite number above 0"),
         (PHI | {"model_type": "olmo", "clip_qkv": -1.0}, "clip_qkv is -1.0, expected a finite number above 0"),
@@ -89,10 +82,7 @@ def test_config_that_is_no_json_object(tmp_path: Path, text: str) -> None:
         ({"model_type": "granitemoe", "attention_multiplier": None}, "attention_multiplier is None, expected a number"),
         ({"model_type": "falcon", "ff_factor": 3}, "ff_factor is 3, expected that of ffn_hidden_size = 18176"),
         ({"model_type": "falcon", "layer_norm_epsilon": None}, "layer_norm_epsilon is None, expected a number"),
-        (
-            {"model_type": "falcon", "num_ln_in_parallel_attn": 3},
-            "num_ln_in_parallel_attn is 3, expected a whole number",
-        ),
+        ({"model_type": "falcon", "num_ln_in_parallel_attn": 3}, "is 3, expected a whole number"),
         ({"model_type": "opt", "learned_embeddings": False}, "learned_embeddings is False, expected true"),
         ({"model_type": "falcon", "alibi": True}, "multi_query is True, expected false where alibi is true"),
         ({"model_type": "falcon", "num_ln_in_parallel_attn": 2}, "expected 1 without new_decoder_architecture"),
@@ -123,50 +113,37 @@ def test_config_that_is_no_json_object(tmp_path: Path, text: str) -> None:
         (LLAMA | {"model_type": "cohere2", "use_parallel_block": False}, "use_parallel_block is False, expected True"),
         (LLAMA | {"model_type": "cohere2", "layer_switch": 5}, "layer_switch is 5, expected 4"),
         (LLAMA | {"model_type": "qwen3_moe", "use_qk_norm": False}, "use_qk_norm is False, expected True"),
-        (
-            {"model_type": "mpt", "norm_type": "rmsnorm"},
-            "norm_type is 'rmsnorm', expected low_precision_layernorm or",
-        ),
+        ({"model_type": "mpt", "norm_type": "rmsnorm"}, "is 'rmsnorm', expected low_precision_layernorm or"),
         ({"model_type": "mpt", "attn_config": {"attn_uses_sequence_id": True}}, "attn_uses_sequence_id is True"),
     ],
 )
 def test_configs_that_are_refused(tmp_path: Path, config: dict[str, Any], part: str) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    message = error_of(lambda: from_hf_config(tmp_path))
+    message = error_of(lambda: read(tmp_path, config))
     assert "config.json" in message
     assert part in message
 
 
 def test_old_and_new_spellings_of_a_config_mean_the_same(tmp_path: Path) -> None:
-    def read(config: dict[str, Any]) -> object:
-        (tmp_path / "config.json").write_text(json.dumps(config))
-        return from_hf_config(tmp_path)
-
     bare = {name: value for name, value in LLAMA.items() if name != "rope_theta"}
-    old = {
-        "rope_theta": 5e5,
-        "rope_scaling": {"type": "linear", "factor": 2.0},
-        "torch_dtype": "float16",
-        "use_cache": True,
-    }
+    scaling = {"type": "linear", "factor": 2.0}
+    old = {"rope_theta": 5e5, "rope_scaling": scaling, "torch_dtype": "float16", "use_cache": True}
     new = {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5e5}, "dtype": "float16", "_x": 1}
-    assert read(bare | old) == read(bare | new)
+    assert read(tmp_path, bare | old) == read(tmp_path, bare | new)
     pattern = GEMMA | {"num_hidden_layers": 4, "sliding_window_pattern": 2}
     types = GEMMA | {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2}
-    assert read(pattern) == read(types)
-    hash(read(types))
+    assert read(tmp_path, pattern) == read(tmp_path, types)
+    hash(read(tmp_path, types))
 
 
 def test_fields_that_decide_for_others(tmp_path: Path) -> None:
-    def read(config: dict[str, Any]) -> Any:
-        (tmp_path / "config.json").write_text(json.dumps(config))
-        return from_hf_config(tmp_path)
-
     tied = {"model_type": "gemma3", "text_config": GEMMA | {"tie_word_embeddings": True}}
-    assert read(tied).tied_head
-    assert not read(tied | {"tie_word_embeddings": False}).tied_head, "the outer field goes first"
+    assert read(tmp_path, tied).tied_head
+    assert not read(tmp_path, tied | {"tie_word_embeddings": False}).tied_head, "the outer field goes first"
     falcon = {"model_type": "falcon", "new_decoder_architecture": True}
-    assert [read(falcon | more).parallel for more in ({}, {"num_ln_in_parallel_attn": 1})] == ["own_norm", "one_norm"]
+    assert [read(tmp_path, falcon | more).parallel for more in ({}, {"num_ln_in_parallel_attn": 1})] == [
+        "own_norm",
+        "one_norm",
+    ]
 
 
 PHI3_CODE = {"AutoConfig": "configuration_phi3.Phi3Config", "AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"}
@@ -184,9 +161,8 @@ PHI3_CODE = {"AutoConfig": "configuration_phi3.Phi3Config", "AutoModelForCausalL
     ],
 )
 def test_fields_of_published_configs_that_change_nothing(tmp_path: Path, config: dict[str, Any]) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(config))
     activation = {"llama": "silu", "phi3": "silu"}.get(config["model_type"], "gelu_tanh")
-    assert from_hf_config(tmp_path).activation == activation
+    assert read(tmp_path, config).activation == activation
 
 
 SAYS_NO_MORE: dict[str, dict[str, Any]] = {  # fields that published configs hold besides
@@ -210,13 +186,12 @@ SAYS_NO_MORE: dict[str, dict[str, Any]] = {  # fields that published configs hol
 
 @pytest.mark.parametrize("family", SAYS_NO_MORE)
 def test_fields_of_the_hub_s_configs_that_say_nothing_more(tmp_path: Path, family: str) -> None:
-    def read(more: dict[str, Any]) -> object:
+    def read_with(more: dict[str, Any]) -> object:
         config = CONFIG_MAPPING[family](**sizes).to_dict() | more
         config = {name: value for name, value in config.items() if value is not None}
         if "sliding_window_pattern" in more:  # of the time before layer_types
             del config["layer_types"]
-        (tmp_path / "config.json").write_text(json.dumps(config))
-        return from_hf_config(tmp_path)
+        return read(tmp_path, config)
 
     _, sizes = MODELS[family.replace("_", "-")]
-    assert read(SAYS_NO_MORE[family]) == read({})
+    assert read_with(SAYS_NO_MORE[family]) == read_with({})

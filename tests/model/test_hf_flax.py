@@ -50,12 +50,8 @@ def test_gpt2s_flax_kernels_are_the_other_way_round(tmp_path: Path) -> None:
     """Torch's Conv1D keeps (in, out), Flax's (out, in)."""
     rng = np.random.default_rng(1)
     shapes = {"wte.weight": (29, 12), "wpe.weight": (32, 12), "ln_f.weight": (12,), "ln_f.bias": (12,)}
-    for layer, width in {
-        "attn.c_attn": (12, 36),
-        "attn.c_proj": (12, 12),
-        "mlp.c_fc": (12, 48),
-        "mlp.c_proj": (48, 12),
-    }.items():
+    widths = {"attn.c_attn": (12, 36), "attn.c_proj": (12, 12), "mlp.c_fc": (12, 48), "mlp.c_proj": (48, 12)}
+    for layer, width in widths.items():
         shapes |= {f"h.0.{layer}.weight": width, f"h.0.{layer}.bias": width[1:]}
     shapes |= {f"h.0.ln_{i}.{part}": (12,) for i in (1, 2) for part in ("weight", "bias")}
     tensors = {f"transformer.{name}": rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
@@ -118,8 +114,14 @@ def test_a_hub_model_without_safetensors_is_asked_for_msgpack(tmp_path: Path, mo
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
     assert resolve_model("owner/name") == tmp_path
-    assert [("*.safetensors" in own, "*.msgpack" in own) for own in asked] == [(True, False), (False, True)]
+    assert [("*.safetensors" in each, "*.msgpack" in each) for each in asked] == [
+        (True, False),
+        (False, True),
+    ]
     (tmp_path / "model.safetensors").touch()
     resolve_model("owner/name")
     resolve_model("owner/name", weights=False)
-    assert [("*.safetensors" in own, "*.msgpack" in own) for own in asked[2:]] == [(True, False), (False, False)]
+    assert [("*.safetensors" in patterns, "*.msgpack" in patterns) for patterns in asked[2:]] == [
+        (True, False),
+        (False, False),
+    ]

@@ -269,8 +269,8 @@ def test_damaged_metadata_is_one_sentence(tmp_path: Path) -> None:
         if depth and rng.random() < 0.05:
             return rng.choice(others)
         if isinstance(value, dict):
-            return {key: damaged(own, depth + 1) for key, own in value.items()}
-        return [damaged(own, depth + 1) for own in value] if isinstance(value, list) else value
+            return {key: damaged(below, depth + 1) for key, below in value.items()}
+        return [damaged(below, depth + 1) for below in value] if isinstance(value, list) else value
 
     refused = 0
     for _ in range(25):

@@ -11,14 +11,23 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from flax import nnx
 
 from miron_jax.errors import InputError
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import leaf_name
 from miron_jax.model.orbax_reader import load_orbax, load_tree
 from miron_jax.model.rope import rope_of
-from tests.support.toy_decoders import GEMMA, GEMMA2, GEMMA3, LLAMA, USERS_MAP, same_bits, seeded, with_layers
+from tests.support.toy_decoders import (
+    GEMMA,
+    GEMMA2,
+    GEMMA3,
+    LLAMA,
+    USERS_MAP,
+    arrays_of,
+    same_bits,
+    seeded,
+    with_layers,
+)
 from tests.support.training_runs import save_standard
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
@@ -32,10 +41,10 @@ MODELS = {"llama": LLAMA, "llama 3.1": LLAMA31, "gemma": GEMMA, "gemma 2": GEMMA
 PADDED = 3  # rows that MaxText adds to a vocabulary
 
 
-def to_maxtext(config: ModelConfig, state: Any, scanned: bool) -> dict[str, Any]:
+def to_maxtext(config: ModelConfig, scanned: bool = True) -> dict[str, Any]:
     """What MaxText would hold, after the rules of its own conversion (to_maxtext.py), written backwards."""
-    own = jax.tree.map(lambda x: np.asarray(x, np.float32), nnx.to_pure_dict(state))
-    heads, size, layers = config.num_heads, config.head_dim, own["layers"]
+    weights = arrays_of(config)
+    heads, size, layers = config.num_heads, config.head_dim, weights["layers"]
     llama31 = any(rope.kind == "llama3" for rope in config.layer_ropes)
 
     def neighbours(x: np.ndarray) -> np.ndarray:
@@ -58,10 +67,8 @@ def to_maxtext(config: ModelConfig, state: Any, scanned: bool) -> dict[str, Any]
     if config.qk_norm:
         attention["query_norm"] = {"scale": layers["attn"]["q_norm"]["weight"] + config.norm_offset}
         attention["key_norm"] = {"scale": layers["attn"]["k_norm"]["weight"] + config.norm_offset}
-    mlp = {
-        ours: {"kernel": layers["mlp"][theirs]["kernel_IO"]}
-        for ours, theirs in (("wi_0", "gate"), ("wi_1", "up"), ("wo", "down"))
-    }
+    kernels = {"wi_0": "gate", "wi_1": "up", "wo": "down"}
+    mlp = {name: {"kernel": layers["mlp"][ours]["kernel_IO"]} for name, ours in kernels.items()}
     if config.family == "llama":
         norms = {"pre_self_attention_layer_norm": "attn_norm", "post_self_attention_layer_norm": "mlp_norm"}
     else:
@@ -74,7 +81,7 @@ def to_maxtext(config: ModelConfig, state: Any, scanned: bool) -> dict[str, Any]
     def take(tree: Any, which: Any) -> Any:
         return jax.tree.map(lambda x: x[which] if isinstance(which, int) else np.moveaxis(x[which], 0, 1), tree)
 
-    decoder: dict[str, Any] = {"decoder_norm": {"scale": own["final_norm"]["weight"] + config.norm_offset}}
+    decoder: dict[str, Any] = {"decoder_norm": {"scale": weights["final_norm"]["weight"] + config.norm_offset}}
     if config.family == "gemma2":
         halves = {"_local": slice(0, None, 2), "_global": slice(1, None, 2)}
         for half, which in halves.items():
@@ -97,8 +104,8 @@ def to_maxtext(config: ModelConfig, state: Any, scanned: bool) -> dict[str, Any]
         return np.concatenate([x, np.full((PADDED, x.shape[1]), 7.0, np.float32)])
 
     if not config.tied_head:
-        decoder["logits_dense"] = {"kernel": padded(own["head_VD"]).T}
-    embedding = own["embedding_VD"] * np.float32(config.embedding_scale)
+        decoder["logits_dense"] = {"kernel": padded(weights["head_VD"]).T}
+    embedding = weights["embedding_VD"] * np.float32(config.embedding_scale)
     return {"token_embedder": {"embedding": padded(embedding)}, "decoder": decoder}
 
 
@@ -128,22 +135,21 @@ def assert_weights(loaded: Any, expected: Any, **scaled: float) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_maxtext_trees_hold_the_weights(name: str, scanned: bool, tmp_path: Path) -> None:
     config = MODELS[name]
-    state = seeded(config)
-    tree = to_maxtext(config, state, scanned)
+    tree = to_maxtext(config, scanned)
     if not scanned:  # an NNX-era file has a level of `value`
         tree = jax.tree.map(lambda x: {"value": x}, tree)
     folder = save_items(tmp_path / "run", tree)
-    assert_weights(load_orbax(folder, config, jnp.float32), state)
+    assert_weights(load_orbax(folder, config, jnp.float32), seeded(config))
     if scanned:  # each rule matters
         doubled = replace(config, attn_scale=2 * config.attn_scale, embedding_scale=2 * config.embedding_scale)
         query = 1.0 if name == "gemma 3" else 0.5
         halved = {"embedding_VD": 0.5, "layers/attn/q/kernel_IO": query}
-        assert_weights(load_orbax(folder, doubled, jnp.float32), state, **halved)
+        assert_weights(load_orbax(folder, doubled, jnp.float32), seeded(config), **halved)
 
 
 def test_maxtexts_embedding_of_gemma_is_divided_by_the_scale_that_the_run_uses(tmp_path: Path) -> None:
     """A run in bfloat16 rounds the scale first: 3.4641 to 3.4688."""
-    tree = to_maxtext(GEMMA, seeded(GEMMA), True)
+    tree = to_maxtext(GEMMA)
     loaded = load_orbax(save_items(tmp_path / "run", tree), GEMMA, jnp.bfloat16)
     expected = tree["token_embedder"]["embedding"][: GEMMA.vocab_size] / np.float32(3.46875)
     np.testing.assert_array_equal(loaded["embedding_VD"][...], expected.astype(jnp.bfloat16))
@@ -156,10 +162,7 @@ TIED = replace(LLAMA, tied_head=True)
 def maxtext_llama(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A Llama's folder, tied or not."""
     made = tmp_path_factory.mktemp("maxtext")
-    return {
-        name: save_items(made / name, to_maxtext(config, seeded(config), True))
-        for name, config in (("tied", TIED), ("untied", LLAMA))
-    }
+    return {name: save_items(made / name, to_maxtext(config)) for name, config in (("tied", TIED), ("untied", LLAMA))}
 
 
 def test_a_tied_llama_of_maxtext_needs_its_config(maxtext_llama: dict[str, Path], tmp_path: Path) -> None:
@@ -195,7 +198,7 @@ def test_maxtext_trees_that_are_refused(maxtext_llama: dict[str, Path], tmp_path
     ):
         with pytest.raises(InputError, match=words):
             load_orbax(maxtext_llama["untied"], config, jnp.float32)
-    tree = to_maxtext(LLAMA, seeded(LLAMA), True)
+    tree = to_maxtext(LLAMA)
     mlp = tree["decoder"]["layers"]["mlp"]
     mlp["wi_2"] = {"kernel": np.ones((3, 2), np.float32)}
     with pytest.raises(InputError, match="has params/params/decoder/layers/mlp/wi_2/kernel besides"):
@@ -205,10 +208,10 @@ def test_maxtext_trees_that_are_refused(maxtext_llama: dict[str, Path], tmp_path
         load_orbax(save_items(tmp_path / "less", tree), LLAMA, jnp.float32)
 
 
-def named_by_a_user(state: Any) -> dict[str, Any]:
+def named_by_a_user() -> dict[str, Any]:
     """One array a layer, heads apart, the head and one kernel turned; a list of blocks; an optimizer beside."""
-    own = jax.tree.map(lambda x: np.asarray(x, np.float32), nnx.to_pure_dict(state))
-    layers = own["layers"]
+    weights = arrays_of(LLAMA)
+    layers = weights["layers"]
     blocks = [
         {
             "attn": {name: layers["attn"][name]["kernel_IO"][i].reshape(12, -1, 6) for name in ("q", "k", "v")},
@@ -218,14 +221,14 @@ def named_by_a_user(state: Any) -> dict[str, Any]:
         for i in range(LLAMA.num_layers)
     ]
     mlp = {name: np.moveaxis(layers["mlp"][name]["kernel_IO"], 0, 2) for name in ("gate", "up", "down")}
-    body = {"wte": own["embedding_VD"], "ln": own["final_norm"]["weight"], "out": own["head_VD"].T}
-    return {"model": {**body, "blocks": blocks, "mlp": mlp}, "adam": {"mu": {"wte": own["embedding_VD"]}}}
+    body = {"wte": weights["embedding_VD"], "ln": weights["final_norm"]["weight"], "out": weights["head_VD"].T}
+    return {"model": {**body, "blocks": blocks, "mlp": mlp}, "adam": {"mu": {"wte": weights["embedding_VD"]}}}
 
 
 @pytest.fixture(scope="module")
 def users(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run") / "users"
-    save_standard(folder, named_by_a_user(seeded(LLAMA)))
+    save_standard(folder, named_by_a_user())
     return folder
 
 
@@ -259,7 +262,7 @@ def test_a_users_own_model_by_file(users: Path, tmp_path: Path) -> None:
         load_tree(users, tree, str(path))
     path.write_text(json.dumps({"layers/0": "adam/mu/wte"}))
     loaded = load_tree(users, {"layers": tree["layers"]}, str(path))
-    np.testing.assert_array_equal(loaded["layers"]["0"], nnx.to_pure_dict(seeded(LLAMA))["embedding_VD"])
+    np.testing.assert_array_equal(loaded["layers"]["0"], arrays_of(LLAMA)["embedding_VD"])
 
 
 NO_ENTRY = "expected a name, or an object"

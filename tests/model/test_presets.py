@@ -9,12 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from flax import nnx
 
 from miron_jax.errors import InputError
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.orbax_reader import load_orbax, load_tree
-from tests.support.toy_decoders import GEMMA, GEMMA2, GEMMA3, LLAMA, same_bits, seeded, with_layers
+from tests.support.toy_decoders import GEMMA, GEMMA2, GEMMA3, LLAMA, arrays_of, same_bits, seeded, with_layers
 from tests.support.training_runs import save_standard
 
 pytestmark = pytest.mark.slow
@@ -22,11 +21,6 @@ pytestmark = pytest.mark.slow
 GEMMA1 = replace(GEMMA, num_kv_heads=GEMMA.num_heads)
 QWEN2 = replace(LLAMA, family="qwen2", qkv_bias=True)
 QWEN3 = replace(LLAMA, family="qwen3", qk_norm="head")
-
-
-def weights_of(config: ModelConfig) -> dict[str, Any]:
-    """As NumPy arrays by name."""
-    return jax.tree.map(np.asarray, nnx.to_pure_dict(seeded(config)))
 
 
 def padded(table_VD: np.ndarray) -> np.ndarray:
@@ -140,7 +134,7 @@ def saved(folder: Path, tree: Any) -> Path:
     ids=lambda value: value if isinstance(value, str) else value.family,
 )
 def test_gemmas_own_trees(config: ModelConfig, layout: str, tmp_path: Path) -> None:
-    tree = gemma_tree(config, weights_of(config), wide_first="F, D" in layout)
+    tree = gemma_tree(config, arrays_of(config), wide_first="F, D" in layout)
     tree = flat(tree) if "flat" in layout else {"params": tree, "step": np.int32(3)} if "params" in layout else tree
     assert same_bits(load_orbax(saved(tmp_path, tree), config, jnp.float32, "gemma"), seeded(config))
 
@@ -148,7 +142,7 @@ def test_gemmas_own_trees(config: ModelConfig, layout: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("config", [LLAMA, QWEN2, QWEN3, GEMMA2, GEMMA3], ids=lambda config: config.family)
 def test_tunixs_trees(config: ModelConfig, tmp_path: Path) -> None:
     """As its CheckpointManager saves them, beside the optimizer's state."""
-    tree = tunix_tree(config, weights_of(config))
+    tree = tunix_tree(config, arrays_of(config))
     with ocp.CheckpointManager(tmp_path, item_names=("model_params", "optimizer_state")) as manager:
         items = {"model_params": tree, "optimizer_state": {"mu": tree["final_norm"]}}
         manager.save(7, args=ocp.args.Composite(**{name: ocp.args.PyTreeSave(item) for name, item in items.items()}))
@@ -158,7 +152,7 @@ def test_tunixs_trees(config: ModelConfig, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", ["nested", "flat", "tunix"])
 def test_layers_that_config_json_lacks_are_not_left_out(layout: str, tmp_path: Path) -> None:
-    weights = weights_of(GEMMA2)
+    weights = arrays_of(GEMMA2)
     tree = tunix_tree(GEMMA2, weights) if layout == "tunix" else gemma_tree(GEMMA2, weights, wide_first=True)
     folder = saved(tmp_path, flat(tree) if layout == "flat" else tree)
     with pytest.raises(InputError, match=r"has .*layers?[_/]2/.* besides, which nothing is mapped to"):
@@ -166,7 +160,7 @@ def test_layers_that_config_json_lacks_are_not_left_out(layout: str, tmp_path: P
 
 
 def test_trees_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:
-    folder = saved(tmp_path, tunix_tree(LLAMA, weights_of(LLAMA)))
+    folder = saved(tmp_path, tunix_tree(LLAMA, arrays_of(LLAMA)))
     for config, param_map, words in (
         (LLAMA, "gemma", "--param_map=gemma: such a tree has no place for head_VD, which a llama model"),
         (QWEN3, "tunix", "has no array layers/0/attn/k_norm/w"),

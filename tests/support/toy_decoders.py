@@ -68,6 +68,11 @@ def seeded(config: ModelConfig, dtype: DTypeLike = jnp.float32, seed: int = 3) -
     return jax.tree.map(draw, abstract(config, dtype)[1])
 
 
+def arrays_of(config: ModelConfig) -> dict[str, Any]:
+    """The same weights as NumPy arrays by name."""
+    return jax.tree.map(np.asarray, nnx.to_pure_dict(seeded(config)))
+
+
 def weights(dtype: DTypeLike = jnp.bfloat16) -> Tree:
     return seeded(CONFIG, dtype)
 
