@@ -1,12 +1,15 @@
 """The files of docs/extending.md, written into a copy of the tree, and its command."""
 
+import importlib.util
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from transformers import AutoTokenizer
@@ -58,16 +61,90 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A fresh interpreter that sees the extended copy."""
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
-    environment.pop("XLA_FLAGS", None)
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+# All that runs in the copy, in one interpreter: commands, and the page's family.
+CODE = """
+import contextlib, io, json, sys
+from absl import flags
+import miron_jax
+from miron_jax import cli
+
+def run(arguments):
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    sys.argv = ["miron-jax", *arguments]
+    flags.FLAGS.unparse_flags()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            cli.main()
+        except SystemExit as ended:
+            status = ended.code or 0
+    return {"status": status, "out": out.getvalue(), "err": err.getvalue()}
+
+commands = json.loads(sys.argv[1])
+done = {name: run(arguments) for name, arguments in commands.items()}
+[score] = miron_jax.score("arcee", None, [("the cat sat", " on a mat")]) if len(sys.argv) > 2 else [None]
+print(json.dumps({"commands": done, "arcee": score and list(score.token_logprobs)}))
+"""
+[COMMANDS] = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
+LISTED, SCORED = (line.split()[1:] for line in COMMANDS.splitlines())
+ARGUMENTS = {
+    "listed": LISTED,
+    "scored": [*SCORED, "--compilation_cache="],
+    "by the kernel": [
+        *(flag for flag in SCORED if "=out" not in flag),
+        "--attention=dense",
+        "--output=dense",
+        "--compilation_cache=",
+    ],
+    "a bad line": ["eval", "--tasks=rhymes", "--data_dir=bad", "--output=none"],
+    "no data": ["eval", "--tasks=rhymes", "--output=none"],
+}
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return python(folder, "-m", "miron_jax", *arguments)
+class Ran(NamedTuple):
+    folder: Path
+    commands: Mapping[str, JsonObject]  # status, out and err of each
+    arcee: list[float]  # as scored in the copy
+    torch_arcee: list[float]
+
+    def samples(self, output: str) -> list[JsonObject]:
+        text = (self.folder / output / "samples/rhymes/words.jsonl").read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines()]
+
+    def results(self, output: str) -> JsonObject:
+        return json.loads((self.folder / output / "results.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def ran(extended: Path) -> Ran:
+    (extended / "bad").mkdir()
+    (extended / "bad" / "rhymes.jsonl").write_text('{"word": "a", "choices": ["b", "c"], "answer": "d"}\n')
+    expected = by_torch(extended / "arcee") if importlib.util.find_spec("torch") else []
+    command = [sys.executable, "-c", CODE, json.dumps(ARGUMENTS), *(["arcee"] if expected else [])]
+    environment = {**os.environ, "PYTHONPATH": str(extended)}
+    done = subprocess.run(command, cwd=extended, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    received = json.loads(done.stdout.splitlines()[-1])
+    return Ran(extended, received["commands"], received["arcee"], expected)
+
+
+def by_torch(folder: Path) -> list[float]:
+    """Log-probabilities of " on a mat" by a random Arcee, which is left in the folder."""
+    import torch
+    from transformers import ArceeConfig, ArceeForCausalLM
+
+    folder.mkdir()
+    make_tokenizer(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    torch.manual_seed(0)
+    model = ArceeForCausalLM(ArceeConfig(**SIZES, vocab_size=len(tokenizer), attention_bias=True)).eval()
+    token_ids = [tokenizer.encode(text, add_special_tokens=False) for text in ("the cat sat", " on a mat")]
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.copy_(0.3 * torch.randn_like(weights))
+        logits = model(torch.tensor([token_ids[0] + token_ids[1]])).logits[0]
+    model.save_pretrained(folder)
+    targets = torch.tensor(token_ids[1])
+    return logits.log_softmax(-1)[len(token_ids[0]) - 1 : -1].gather(1, targets[:, None])[:, 0].tolist()
 
 
 def test_the_page_has_the_files_that_it_tells_of() -> None:
@@ -77,23 +154,20 @@ def test_the_page_has_the_files_that_it_tells_of() -> None:
     }  # fmt: skip
 
 
-def test_its_suite_metric_and_kind_are_scored(extended: Path) -> None:
-    [commands] = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
-    listed, scored = (run(extended, *line.split()[1:]) for line in commands.splitlines())
-    assert "rhymes/words" in listed.stdout, listed.stderr
-    assert scored.returncode == 0, scored.stderr
-    results: JsonObject = json.loads((extended / "out" / "results.json").read_text(encoding="utf-8"))
+def test_its_suite_metric_and_kind_are_scored(ran: Ran) -> None:
+    listed, scored = ran.commands["listed"], ran.commands["scored"]
+    assert "rhymes/words" in listed["out"], listed["err"]
+    assert scored["status"] == 0, scored["err"]
+    results, samples = ran.results("out"), ran.samples("out")
     plain, ranked = (results["tasks"][name] for name in ("rhymes/words", "ranked-rhymes/words"))
-    samples = [json.loads(line) for line in (extended / "out/samples/rhymes/words.jsonl").read_text().splitlines()]
     assert len(samples) == len(WORDS)
     for sample in samples:
         gold, other = (sample["options"][i]["logprob"] for i in (sample["gold"], 1 - sample["gold"]))
         assert sample["metrics"]["lead"] == pytest.approx(gold - other, abs=CONTINUATION)
         assert sample["metrics"]["accuracy_sum"] == float(gold > other)
-    assert plain["metrics"]["lead"]["value"] == pytest.approx(
-        sum(sample["metrics"]["lead"] for sample in samples) / len(WORDS)
-    )
-    assert "lead" in scored.stdout
+    lead = sum(sample["metrics"]["lead"] for sample in samples) / len(WORDS)
+    assert plain["metrics"]["lead"]["value"] == pytest.approx(lead)
+    assert "lead" in scored["out"]
     by_rank = sum(0.5 + 0.5 * sample["metrics"]["accuracy_sum"] for sample in samples) / len(WORDS)
     assert ranked["metrics"]["reciprocal_rank"]["value"] == pytest.approx(by_rank)
     assert ranked["kind"] == "ranking"
@@ -102,57 +176,26 @@ def test_its_suite_metric_and_kind_are_scored(extended: Path) -> None:
     assert composite["complete"]
 
 
-def test_its_family_computes_what_torch_computes(extended: Path) -> None:
-    torch = pytest.importorskip("torch")
-    from transformers import ArceeConfig, ArceeForCausalLM
-
-    (extended / "arcee").mkdir()
-    make_tokenizer(extended / "arcee")
-    tokenizer = AutoTokenizer.from_pretrained(extended / "arcee")
-    torch.manual_seed(0)
-    model = ArceeForCausalLM(ArceeConfig(**SIZES, vocab_size=len(tokenizer), attention_bias=True)).eval()
-    token_ids = [tokenizer.encode(text, add_special_tokens=False) for text in ("the cat sat", " on a mat")]
-    with torch.no_grad():
-        for weights in model.parameters():
-            weights.copy_(0.3 * torch.randn_like(weights))
-        logits = model(torch.tensor([token_ids[0] + token_ids[1]])).logits[0]
-    targets = torch.tensor(token_ids[1])
-    expected = logits.log_softmax(-1)[len(token_ids[0]) - 1 : -1].gather(1, targets[:, None])[:, 0]
-    model.save_pretrained(extended / "arcee")
-    code = """
-import miron_jax
-[score] = miron_jax.score("arcee", None, [("the cat sat", " on a mat")])
-print(list(score.token_logprobs))
-"""
-    ran = python(extended, "-c", code)
-    assert ran.returncode == 0, ran.stderr
-    assert json.loads(ran.stdout) == pytest.approx(expected.tolist(), abs=TOKEN)
+def test_its_family_computes_what_torch_computes(ran: Ran) -> None:
+    pytest.importorskip("torch")
+    assert ran.arcee == pytest.approx(ran.torch_arcee, abs=TOKEN)
 
 
-def test_its_kernel_gives_the_scores_of_plain_xla(extended: Path) -> None:
-    samples: dict[str, list[JsonObject]] = {}
-    for name in ("xla", "dense"):
-        flags = ("--model=demo", "--steps=latest", "--tasks=rhymes", "--data_dir=data")
-        ran = run(extended, "eval", *flags, f"--attention={name}", f"--output={name}")
-        assert ran.returncode == 0, ran.stderr
-        assert "attention in plain XLA" not in ran.stderr
-        results = json.loads((extended / name / "results.json").read_text(encoding="utf-8"))
-        assert results["speed"]["attention"] == name
-        lines = (extended / name / "samples/rhymes/words.jsonl").read_text(encoding="utf-8").splitlines()
-        samples[name] = [json.loads(line) for line in lines]
-    for plain, dense in zip(samples["xla"], samples["dense"], strict=True):
-        for option, same in zip(plain["options"], dense["options"], strict=True):
+def test_its_kernel_gives_the_scores_of_plain_xla(ran: Ran) -> None:
+    dense = ran.commands["by the kernel"]
+    assert dense["status"] == 0, dense["err"]
+    assert "attention in plain XLA" not in dense["err"]
+    assert [ran.results(output)["speed"]["attention"] for output in ("out", "dense")] == ["xla", "dense"]
+    for plain, other in zip(ran.samples("out"), ran.samples("dense"), strict=True):
+        for option, same in zip(plain["options"], other["options"], strict=True):
             assert same["logprob"] == pytest.approx(option["logprob"], abs=CONTINUATION)
 
 
-def test_a_bad_line_of_its_file_is_named(extended: Path) -> None:
-    (extended / "bad").mkdir()
-    (extended / "bad" / "rhymes.jsonl").write_text('{"word": "a", "choices": ["b", "c"], "answer": "d"}\n')
-    ran = run(extended, "eval", "--tasks=rhymes", "--data_dir=bad", "--output=none")
-    assert ran.returncode == 2
-    assert "rhymes.jsonl, line 1: field 'answer' is 'd', expected one of the choices ['b', 'c']" in ran.stderr
-    ran = run(extended, "eval", "--tasks=rhymes", "--output=none")
-    assert (ran.returncode, "pass --data_dir=rhymes=FOLDER" in ran.stderr) == (2, True)
+def test_a_bad_line_of_its_file_is_named(ran: Ran) -> None:
+    bad, absent = ran.commands["a bad line"], ran.commands["no data"]
+    assert bad["status"] == 2
+    assert "rhymes.jsonl, line 1: field 'answer' is 'd', expected one of the choices ['b', 'c']" in bad["err"]
+    assert (absent["status"], "pass --data_dir=rhymes=FOLDER" in absent["err"]) == (2, True)
 
 
 SUITE = """

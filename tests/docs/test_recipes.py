@@ -5,75 +5,92 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from absl import flags
 
-from miron_jax.files.readers import JsonObject
+from miron_jax.cli.parse import parse
+from miron_jax.cli.run_config import run_config
 from tests.conftest import REPOSITORY
+from tests.support import processes
+from tests.support.command import Place, common
 from tests.support.kept_runs import same_results
-from tests.support.tiny_model import make_model, write_core_data
 
 pytestmark = pytest.mark.slow
 
 LAUNCH = REPOSITORY / "examples" / "launch"
 FLAG_FILES = sorted(LAUNCH.glob("*.flags"))
-# What Slurm's srun does with two tasks on one node.
+# What Slurm's srun does with two tasks on one node; the tasks only say how they are called.
 SRUN = """#!/usr/bin/env bash
 for i in 0 1; do
-  SLURM_PROCID=$i SLURM_LOCALID=$i "$@" &
-  tasks+=($!)
+  SLURM_PROCID=$i SLURM_LOCALID=$i "$@" || exit
 done
-status=0
-for task in "${tasks[@]}"; do wait "$task" || status=$?; done
-exit "$status"
 """
+TASK = (
+    f"#!{sys.executable}"
+    """
+import json, os, sys
+print(json.dumps({"arguments": sys.argv[1:], "environment": dict(os.environ), "cwd": os.getcwd()}))
+sys.exit(int(os.environ.get("STATUS", "0")))
+"""
+)
 
 
 @pytest.mark.parametrize("path", FLAG_FILES, ids=lambda path: path.name)
-def test_flag_files_are_flags_of_the_command(path: Path) -> None:
-    code = """
-import sys
-from miron_jax.cli.parse import parse
-from miron_jax.cli.run_config import run_config
-
-parse("eval", ["x", *sys.argv[1:]])
-print(run_config().sharding)
-"""
-    command = [sys.executable, "-c", code, f"--flagfile={path}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "pmap"
+def test_flag_files_are_flags_of_the_command(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    flags.FLAGS.unparse_flags()
+    parse("eval", ["miron-jax eval", f"--flagfile={path}"])
+    assert run_config().sharding == "pmap"
 
 
-def test_the_slurm_script_runs_two_processes(tmp_path: Path) -> None:
+def test_the_slurm_script_runs_two_processes(miron: Any, place: Place, tmp_path: Path) -> None:
     """With Slurm's variables as srun sets them, JAX finds both processes, whose results are those of a single one."""
-    model, data = make_model(tmp_path / "model"), write_core_data(tmp_path / "data")
     tools = tmp_path / "bin"
     tools.mkdir()
-    (tools / "srun").write_text(SRUN)
-    (tools / "miron-jax").write_text(f'#!/usr/bin/env bash\nexec {sys.executable} -m miron_jax.cli "$@"\n')
-    for tool in tools.iterdir():
-        tool.chmod(0o755)
-    flags = [f"--model={model}", f"--data_dir={data}", "--tasks=core", "--allow_changed_data", "--dtype=float32"]
+    for name, script in {"srun": SRUN, "miron-jax": TASK, "scontrol": '#!/usr/bin/env bash\necho "$*"\n'}.items():
+        (tools / name).write_text(script)
+        (tools / name).chmod(0o755)
     slurm = {"SLURM_JOB_ID": str(os.getpid() % 4000), "SLURM_STEP_NODELIST": "localhost", "SLURM_NTASKS": "2"}
-    environment = {**os.environ, **slurm, "PATH": f"{tools}:{os.environ['PATH']}", "JAX_PLATFORMS": "cpu"}
-    environment |= {"PYTHONPATH": str(REPOSITORY), "SLURM_SUBMIT_DIR": str(LAUNCH)}
+    environment = {**os.environ, **slurm, "PATH": f"{tools}:{os.environ['PATH']}", "SLURM_SUBMIT_DIR": str(LAUNCH)}
+    command = [
+        "bash",
+        str(LAUNCH / "slurm.sbatch"),
+        *common(place, tmp_path / "together", "--dtype=float32", "--limit=4"),
+    ]
 
-    def run(command: list[str], output: str) -> JsonObject:
-        command = [*command, *flags, f"--output={tmp_path / output}"]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-        assert done.returncode == 0, done.stderr[-3000:]
-        return json.loads((tmp_path / output / "results.json").read_text())
+    def batch_job(**more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, capture_output=True, text=True, env=environment | more, check=False)
 
-    together = run(["bash", str(LAUNCH / "slurm.sbatch")], "together")
-    same_results(together, run([str(tools / "miron-jax"), "eval"], "alone"))
+    tasks = [json.loads(line) for line in batch_job().stdout.splitlines()]
+    running = [
+        processes.start(
+            "-m", "miron_jax", *task["arguments"], env=task["environment"], cwd=Path(task["cwd"]), devices=1
+        )
+        for task in tasks
+    ]
+    for process in running:
+        _, err = process.communicate()
+        assert process.returncode == 0, err[-3000:]
+    ran = miron("eval", *common(place, tmp_path / "alone", "--dtype=float32", "--limit=4"))
+    assert ran.status == 0, ran.err
+    together, alone = (
+        json.loads((tmp_path / name / "results.json").read_text(encoding="utf-8")) for name in ("together", "alone")
+    )
+    same_results(together, alone)
     assert together["environment"]["num_devices"] == 2
+
+    requeued = batch_job(STATUS="75")
+    assert requeued.returncode == 75
+    assert requeued.stdout.splitlines()[-1] == f"requeue {slurm['SLURM_JOB_ID']}"
 
 
 @pytest.mark.parametrize("name", ["tpu_pod.sh", "slurm.sbatch"])
 def test_scripts_are_bash(name: str) -> None:
-    assert subprocess.run(["bash", "-n", str(LAUNCH / name)], capture_output=True, check=False).returncode == 0
+    checked = subprocess.run(["bash", "-n", str(LAUNCH / name)], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
 
 
 def test_the_tpu_script_gives_every_host_the_command(tmp_path: Path) -> None:
