@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,19 +63,24 @@ _STEADY = {
 }
 
 
-def score(group: str, data: Path, output: Path) -> None:
-    """`miron-jax eval` of a group's suites in a process of its own."""
+def arguments_of(group: str, data: Path, output: Path) -> list[str]:
+    """`eval` and its flags."""
     more, suites = GROUPS[group]
     pairs = ",".join(f"{suite}={data / folder}" for suite, folder in suites.items() if folder)
-    command = [
-        sys.executable, "-m", "miron_jax", "eval", *_FLAGS, *more, f"--tasks={','.join(suites)}", f"--data_dir={pairs}",
-        f"--output={output}", "--compilation_cache=",
+    return [
+        "eval", *_FLAGS, *more, f"--tasks={','.join(suites)}", f"--data_dir={pairs}", f"--output={output}",
+        "--compilation_cache=",
     ]  # fmt: skip
-    own = {"JAX_PLATFORMS": "cpu", "HF_HUB_OFFLINE": "1", "MIRON_JAX_DATA": str(data / "cache")}
-    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"} | own
+
+
+def in_a_process(arguments: Sequence[str], data: Path) -> None:
+    """`miron-jax` as a user starts it; `data` has a folder for what suites make by themselves."""
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    environment |= {"JAX_PLATFORMS": "cpu", "HF_HUB_OFFLINE": "1", "MIRON_JAX_DATA": str(data / "cache")}
+    command = [sys.executable, "-m", "miron_jax", *arguments]
     done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"{group}: eval ended with status {done.returncode}:\n{done.stderr[-3000:]}")
+        raise RuntimeError(f"eval ended with status {done.returncode}:\n{done.stderr[-3000:]}")
 
 
 def goldens_of(group: str, output: Path, data: Path) -> dict[str, dict[str, Any]]:
@@ -143,12 +148,12 @@ def lines_of(golden: dict[str, Any]) -> Iterator[str]:
     yield "}"
 
 
-def make(group: str, into: Path) -> None:
-    """Writes the golden files of a group."""
+def make(group: str, into: Path, run: Callable[[Sequence[str], Path], object] = in_a_process) -> None:
+    """Writes the golden files of a group; `run` runs `miron-jax` with these arguments."""
     with tempfile.TemporaryDirectory(prefix="miron-golden-") as scratch:
         data = Path(scratch).resolve()
         write_all(data)
-        score(group, data, data / "out")
+        run(arguments_of(group, data, data / "out"), data)
         into.mkdir(parents=True, exist_ok=True)
         for name, golden in goldens_of(group, data / "out", data).items():
             (into / name).write_text("".join(f"{line}\n" for line in lines_of(golden)), encoding="utf-8")
