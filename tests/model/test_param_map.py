@@ -114,7 +114,7 @@ def save_items(folder: Path, tree: Any) -> Path:
     with ocp.CheckpointManager(folder, item_names=("items",)) as manager:
         state = {
             "params": {"params": tree},
-            "opt_state": [{"mu": {"params": jax.tree.map(np.ones_like, tree)}, "count": np.int32(3)}],
+            "opt_state": [{"mu": {"params": {"token_embedder": tree["token_embedder"]}}, "count": np.int32(3)}],
             "step": 3,
         }
         manager.save(3, args=ocp.args.Composite(items=ocp.args.PyTreeSave(state)))
@@ -138,13 +138,7 @@ def test_maxtext_trees_hold_the_weights(name: str, scanned: bool, tmp_path: Path
     tree = to_maxtext(config, scanned)
     if not scanned:  # an NNX-era file has a level of `value`
         tree = jax.tree.map(lambda x: {"value": x}, tree)
-    folder = save_items(tmp_path / "run", tree)
-    assert_weights(load_orbax(folder, config, jnp.float32), seeded(config))
-    if scanned:  # each rule matters
-        doubled = replace(config, attn_scale=2 * config.attn_scale, embedding_scale=2 * config.embedding_scale)
-        query = 1.0 if name == "gemma 3" else 0.5
-        halved = {"embedding_VD": 0.5, "layers/attn/q/kernel_IO": query}
-        assert_weights(load_orbax(folder, doubled, jnp.float32), seeded(config), **halved)
+    assert_weights(load_orbax(save_items(tmp_path / "run", tree), config, jnp.float32), seeded(config))
 
 
 def test_maxtexts_embedding_of_gemma_is_divided_by_the_scale_that_the_run_uses(tmp_path: Path) -> None:
