@@ -78,8 +78,17 @@ def twin(prompt: Prompt, profile: Profile, tokenizer: Any, max_length: int | Non
     return result
 
 
-def same(requests: Requests, expected: list[tuple[list[int], int]]) -> bool:
-    return [(tokens.tolist(), start) for tokens, start in requests] == expected
+def pairs(requests: Requests) -> list[tuple[list[int], int]]:
+    return [(tokens.tolist(), start) for tokens, start in requests]
+
+
+def checked(
+    prompts: Sequence[Prompt], profile: Profile, tokenizer: Any = TINY, max_length: int | None = None
+) -> Requests:
+    """Requests that equal the twin's."""
+    requests = tokenize(prompts, profile, tokenizer, max_length, "test")
+    assert pairs(requests) == [pair for prompt in prompts for pair in twin(prompt, profile, tokenizer, max_length)]
+    return requests
 
 
 def prompt_of(contexts: Sequence[str], continuations: Sequence[str], idx: int = 0) -> Prompt:
@@ -94,26 +103,17 @@ OPTIONS = st.lists(WORDS, min_size=2, max_size=4)
 @given(st.lists(st.tuples(WORDS, OPTIONS), min_size=1, max_size=4))
 def test_choices_equal_the_twin(cases: list[tuple[str, list[str]]]):
     prompts = [prompt_of([context] * len(options), options, i) for i, (context, options) in enumerate(cases)]
-    expected = [pair for prompt in prompts for pair in twin(prompt, CHOICE, TINY, None)]
-    requests = tokenize(prompts, CHOICE, TINY, None, "test")
-    assert same(requests, expected)
-    assert same(tokenize(prompts, CHOICE, Slow(), None, "test"), expected)
-    assert (requests.token_ids.dtype, requests.offsets.dtype, requests.span_start.dtype) == (
-        np.int32,
-        np.int64,
-        np.int32,
-    )
+    requests = checked(prompts, CHOICE)
+    assert pairs(tokenize(prompts, CHOICE, Slow(), None, "test")) == pairs(requests)
+    dtypes = (requests.token_ids.dtype, requests.offsets.dtype, requests.span_start.dtype)
+    assert dtypes == (np.int32, np.int64, np.int32)
     assert (requests.span_start >= 1).all()  # the BOS is never scored
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.lists(WORDS, min_size=2, max_size=3, unique=True), WORDS), min_size=1, max_size=4))
 def test_schemas_equal_the_twin(cases: list[tuple[list[str], str]]):
-    prompts = [prompt_of(contexts, [end] * len(contexts), i) for i, (contexts, end) in enumerate(cases)]
-    assert same(
-        tokenize(prompts, SCHEMA, TINY, None, "test"),
-        [pair for prompt in prompts for pair in twin(prompt, SCHEMA, TINY, None)],
-    )
+    checked([prompt_of(contexts, [end] * len(contexts), i) for i, (contexts, end) in enumerate(cases)], SCHEMA)
 
 
 @settings(max_examples=40, deadline=None)
@@ -122,8 +122,7 @@ def test_schemas_equal_the_twin(cases: list[tuple[list[str], str]]):
 )
 def test_continuations_equal_the_twin(cases: list[tuple[str, str]]):
     prompts = [prompt_of([context + " "], [end], i) for i, (context, end) in enumerate(cases)]
-    requests = tokenize(prompts, TEXT, TINY, None, "test")
-    assert same(requests, [pair for prompt in prompts for pair in twin(prompt, TEXT, TINY, None)])
+    requests = checked(prompts, TEXT)
     for request, prompt in enumerate(prompts):
         alone = [BOS, *TINY.encode(prompt.contexts[0].strip(), add_special_tokens=False)]
         whole = requests.tokens(request).tolist()
@@ -139,8 +138,7 @@ def test_cuts_equal_the_twin(context: str, options: list[str], max_length: int):
         with pytest.raises(InputError, match="raise --max_length"):
             tokenize([prompt], CHOICE, TINY, max_length, "test")
         return
-    requests = tokenize([prompt], CHOICE, TINY, max_length, "test")
-    assert same(requests, expected)
+    requests = checked([prompt], CHOICE, TINY, max_length)
     whole = tokenize([prompt], CHOICE, TINY, None, "test")
     assert requests.truncated.tolist() == (np.diff(whole.offsets) > max_length).tolist()
 
@@ -202,7 +200,7 @@ def test_settings_of_a_tokenizer_file_do_not_leak_in():
     tokenizer.backend_tokenizer.enable_truncation(3)
     tokenizer.backend_tokenizer.enable_padding(length=50)
     prompts = [prompt_of(["the cat "] * 2, ["sat on the mat", "is blue"])]
-    assert same(tokenize(prompts, CHOICE, tokenizer, None, "test"), twin(prompts[0], CHOICE, TINY, None))
+    assert pairs(tokenize(prompts, CHOICE, tokenizer, None, "test")) == twin(prompts[0], CHOICE, TINY, None)
 
 
 def test_bos_rules():
@@ -312,9 +310,7 @@ def test_real_prompts_equal_the_twin_with_a_real_tokenizer(shared_data: Path, sm
     task = TASKS[f"core/{label}"]
     prompts = render(task, read_examples(task, core.locate(shared_data / "eval_bundle")), limit=15)
     for max_length in (None, 256):
-        expected = [pair for prompt in prompts for pair in twin(prompt, task.profile, tokenizer, max_length)]
-        requests = tokenize(prompts, task.profile, tokenizer, max_length, task.name)
-        assert same(requests, expected)
+        requests = checked(prompts, task.profile, tokenizer, max_length)
         assert requests.truncated.any() == (max_length is not None and task.profile.num_fewshot > 0)
 
 
