@@ -83,7 +83,8 @@ def tried(name: str, attend: Attend, device: jax.Device, heads: Heads) -> Choice
                 places = [jnp.asarray(x) for x in visibility]
                 bias_BTT = xla.hidden_bias(*places).astype(dtype) if dtype else None
                 computed = np.asarray(call(*rows, *places, bias_BTT=bias_BTT))
-                expected = reference.forest_attention(*(x.astype(jnp.float32) for x in rows), *places, **rules)
+                define = jax.jit(partial(reference.forest_attention, **rules))
+                expected = define(*(x.astype(jnp.float32) for x in rows), *places)
         except Exception as error:  # whatever a compiler or a driver says of it, the plain one runs
             reason = str(error).splitlines()[0] if str(error) else repr(error)
             return Choice("xla", f"{name} attention fails here: {reason}")

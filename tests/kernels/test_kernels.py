@@ -45,54 +45,57 @@ def random_forest(rng: np.random.Generator, rows: int, length: int) -> tuple[np.
     return subtree_end, position
 
 
-@pytest.mark.parametrize("size", [1, 3, 16, 31, 48, 80, 96, 320, 576, 1000, 37 * 16, 49152])
-def test_reductions_over_the_last_axis(size):
-    x = np.random.default_rng(size).normal(size=(2, 3, size)).astype(np.float32)
-    np.testing.assert_allclose(jax.jit(row_sum)(x), x.astype(np.float64).sum(axis=-1), atol=ROUNDING * size**0.5)
-    np.testing.assert_array_equal(jax.jit(row_max)(x), x.max(axis=-1))
+def test_reductions_over_the_last_axis() -> None:
+    rng = np.random.default_rng(0)
+    sizes = [1, 3, 16, 31, 48, 80, 96, 320, 576, 1000, 37 * 16, 49152]
+    inputs = {size: (rng.normal(size=(2, 3, size)) - 9).astype(np.float32) for size in sizes}
+    sums, maxima = jax.jit(lambda x: (jax.tree.map(row_sum, x), jax.tree.map(row_max, x)))(inputs)
+    for size, x in inputs.items():
+        expected = x.astype(np.float64).sum(axis=-1)
+        np.testing.assert_allclose(sums[size], expected, rtol=ROUNDING, err_msg=f"sum over {size}")
+        np.testing.assert_array_equal(maxima[size], x.max(axis=-1), err_msg=f"maximum over {size}")
 
 
-def attention_of(case: attention_cases.Case) -> tuple[list[jax.Array], dict[str, Any], np.ndarray]:
-    """q, k, v, subtree_end, position in single precision; the rules; what the definition gives in float64."""
-    rng = np.random.default_rng(7)
+ATTENTION_CASES = attention_cases.CASES | {
+    "long": attention_cases.Case(1, 1090, 2, 1, 8, window=1050),  # larger blocks, more than 1,024 keys
+    "sinks_of_later_heads": attention_cases.Case(1, 40, 4, 2, 128, sinks=True),  # two steps of the TPU's kernel
+}
+
+
+@pytest.mark.parametrize("name", ATTENTION_CASES)
+def test_forest_attention_equals_its_definition(name: str) -> None:
+    """Row by row, as a CPU does, and all rows at once; with a mask that is built before; the TPU's kernel, interpreted."""
+    case, rng = ATTENTION_CASES[name], np.random.default_rng(7)
     q = rng.normal(size=(case.rows, case.length, case.heads, case.head_dim))
     k, v = rng.normal(size=(2, case.rows, case.length, case.kv_heads, case.head_dim))
-    subtree_end, position = random_forest(rng, case.rows, case.length)
-    sinks = rng.normal(size=case.heads).astype(np.float32) if case.sinks else None
-    sinks_N = None if sinks is None else jnp.asarray(sinks)
-    rules: dict[str, Any] = {
-        "scale": case.head_dim**-0.5, "window": case.window, "softcap": case.softcap, "sinks_N": sinks_N,
-    }  # fmt: skip
+    places = random_forest(rng, case.rows, case.length)
+    sinks_N = rng.normal(size=case.heads).astype(np.float32) if case.sinks else None
+    rules: dict[str, Any] = {"scale": case.head_dim**-0.5, "window": case.window, "softcap": case.softcap}
+    attend: Any = attention_xla._attend
+
+    @jax.jit
+    def computed(*rows: Any, sinks_N: jax.Array | None) -> dict[str, jax.Array]:
+        more = rules | {"sinks_N": sinks_N}
+        *_, subtree_end_BT, position_BT = rows
+        bias_BTT = attention_xla.hidden_bias(subtree_end_BT, position_BT, case.window)
+        return {
+            "row by row": attention_xla.forest_attention(*rows, **more),
+            "all rows, small blocks": attend(*rows, None, **more, block=48),
+            "with a bias": attend(*rows, bias_BTT, **more, block=None),
+            "for TPU": attention_tpu.forest_attention(*rows, **more, block=128, interpret=True),
+        }
+
     with jax.enable_x64(True):
-        double = (jnp.asarray(q), jnp.asarray(k), jnp.asarray(v), jnp.asarray(subtree_end), jnp.asarray(position))
-        expected = np.asarray(attention_reference.forest_attention(*double, **rules))
-    single = [jnp.asarray(x, jnp.float32) for x in (q, k, v)]
-    return [*single, jnp.asarray(subtree_end), jnp.asarray(position)], rules, expected
+        expected = jax.jit(partial(attention_reference.forest_attention, **rules))(q, k, v, *places, sinks_N=sinks_N)
+    single = [x.astype(np.float32) for x in (q, k, v)]
+    for how, out in computed(*single, *places, sinks_N=sinks_N).items():
+        np.testing.assert_allclose(out, np.asarray(expected), atol=KERNEL, err_msg=how)
 
 
-@pytest.mark.parametrize("name", attention_cases.CASES)
-@pytest.mark.parametrize("block", [None, 16])
-@pytest.mark.parametrize("rows_at_once", [False, True])  # True: what other devices than a CPU run
-def test_forest_attention_equals_its_definition(name, block, rows_at_once):
-    arrays, rules, expected = attention_of(attention_cases.CASES[name])
-    if rows_at_once:
-        q, k, v, subtree_end, position = arrays
-        found = attention_xla._attend(q, k, v, subtree_end, position, None, **rules, block=block)
-    else:
-        found = attention_xla.forest_attention(*arrays, **rules, block=block)
-    np.testing.assert_allclose(np.asarray(found), expected, atol=KERNEL)
-
-
-@pytest.mark.parametrize("name", attention_cases.CASES)
-def test_forest_attention_for_tpu_equals_its_definition(name):
-    arrays, rules, expected = attention_of(attention_cases.CASES[name])
-    found = attention_tpu.forest_attention(*arrays, **rules, block=128, interpret=True)
-    np.testing.assert_allclose(np.asarray(found), expected, atol=KERNEL)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("head_dim", [64, 80, 128, 256])
-def test_forest_attention_lowers_for_tpu(dtype, head_dim):
+@pytest.mark.parametrize(
+    ("dtype", "head_dim"), [("float32", 64), ("bfloat16", 80), ("bfloat16", 128), ("float32", 256)]
+)
+def test_forest_attention_lowers_for_tpu(dtype: str, head_dim: int) -> None:
     case = attention_cases.Case(2, 700, 4, 2, head_dim, window=100, softcap=30.0)
     shapes = [(case.heads, dtype), (case.kv_heads, dtype), (case.kv_heads, dtype)]
     rows = [jax.ShapeDtypeStruct((case.rows, case.length, heads, head_dim), dtype) for heads, dtype in shapes]
@@ -106,25 +109,33 @@ def test_forest_attention_lowers_for_tpu(dtype, head_dim):
     assert "tpu_custom_call" in traced.lower(lowering_platforms=("tpu",)).as_text()
 
 
-@given(seed=st.integers(0, 10_000), window=st.sampled_from([None, 1, 5, 40]))
-@settings(max_examples=60, deadline=None)
-def test_block_kinds_follow_the_dense_mask(seed, window):
-    subtree_end, position = random_forest(np.random.default_rng(seed), 2, 96)
-    kinds = np.asarray(block_kinds(jnp.asarray(subtree_end), jnp.asarray(position), window, 16, 8))
-    visible = np.asarray(attention_reference.visible_pairs(jnp.asarray(subtree_end), jnp.asarray(position), window))
-    blocks = visible.reshape(2, 6, 16, 12, 8)
-    seen, whole = blocks.any(axis=(2, 4)), blocks.all(axis=(2, 4))
-    assert not np.any(seen & (kinds == SKIP))
-    assert np.all(whole | (kinds != WHOLE))
-    if window is None:
-        assert np.all((kinds == WHOLE) | ~whole)
+def test_block_kinds_follow_the_dense_mask() -> None:
+    """A block that somebody sees is never skipped, and one that needs a mask is never taken whole."""
+    kinds_of = jax.jit(lambda end_BT, position_BT, window: block_kinds(end_BT, position_BT, window, 8, 4))
+    index, whole_in_windows = np.arange(96), 0
+    for seed in range(12):
+        subtree_end, position = random_forest(np.random.default_rng(seed), 2, 96)
+        for window in (None, *range(1, 50, 2)):
+            visible = (index <= index[:, None]) & (index[:, None] < subtree_end[:, None])
+            if window is not None:
+                visible &= position[:, :, None] - position[:, None] < window
+            blocks = visible.reshape(2, 12, 8, 24, 4)
+            seen, whole = blocks.any(axis=(2, 4)), blocks.all(axis=(2, 4))
+            kinds = np.asarray(kinds_of(subtree_end, position, None if window is None else np.int32(window)))
+            case = f"seed {seed}, window {window}"
+            assert not np.any(seen & (kinds == SKIP)), case
+            assert np.all(whole | (kinds != WHOLE)), case
+            assert window is not None or np.all((kinds == WHOLE) | ~whole), case
+            whole_in_windows += int((kinds == WHOLE).sum()) if window else 0
+    assert whole_in_windows > 100
 
 
 def test_blocks_of_other_branches_are_skipped():
     # A prefix of two blocks, then branches of one block each: every branch sees the prefix whole, and of itself a triangle.
     subtree_end = np.asarray([[48] * 16 + [24] * 8 + [32] * 8 + [40] * 8 + [48] * 8], np.int32)
     position = np.asarray([[*range(16), *[*range(16, 24)] * 4]], np.int32)
-    kinds = np.asarray(block_kinds(jnp.asarray(subtree_end), jnp.asarray(position), None, 8, 8))[0]
+    kinds_of = jax.jit(lambda end_BT, position_BT: block_kinds(end_BT, position_BT, None, 8, 8))
+    kinds = np.asarray(kinds_of(subtree_end, position))[0]
     expected = np.full((6, 6), SKIP)
     expected[2:, :2] = WHOLE
     expected[1, 0] = WHOLE
@@ -156,108 +167,79 @@ def test_a_device_runs_its_default_attention_only_where_it_agrees():
         assert "\n" not in str(why_not)
 
 
-def test_attention_by_hand():
-    # Two places that see each other only downwards, values 1 and 3, equal keys: place 1 gets their mean, 2.
-    ones = jnp.ones((1, 2, 1, 1))
-    value = jnp.asarray([[[[1.0]], [[3.0]]]])
-    subtree_end, position = jnp.asarray([[2, 2]], jnp.int32), jnp.asarray([[0, 1]], jnp.int32)
-    out = attention_xla.forest_attention(ones, ones, value, subtree_end, position, scale=1.0)
-    assert out.ravel().tolist() == [1.0, 2.0]
-    alone = attention_xla.forest_attention(ones, ones, value, jnp.asarray([[1, 2]], jnp.int32), position, scale=1.0)
-    assert alone.ravel().tolist() == [1.0, 3.0]
+def test_attention_by_hand() -> None:
+    # Two places that see each other only downwards, values 1 and 3, equal keys: place 1 gets their mean, 2; in branches of
+    # their own each gets its own value.  A third row's second place has a query of NaN, which stays where it is.
+    attend = jax.jit(partial(attention_xla.forest_attention, scale=1.0))
+    ones = np.ones((3, 2, 1, 1), np.float32)
+    query, value = ones.copy(), ones * np.asarray([[[1]], [[3]]], np.float32)
+    query[2, 1] = np.nan
+    subtree_end, position = np.asarray([[2, 2], [1, 2], [2, 2]], np.int32), np.asarray([[0, 1]] * 3, np.int32)
+    out = np.asarray(attend(query, ones, value, subtree_end, position))[:, :, 0, 0]
+    np.testing.assert_array_equal(out, [[1, 2], [1, 3], [1, np.nan]])
 
 
-def test_nan_reaches_the_result():
-    x = jnp.ones((1, 3, 1, 2))
-    subtree_end, position = jnp.full((1, 3), 3, jnp.int32), jnp.arange(3, dtype=jnp.int32)[None]
-    out = attention_xla.forest_attention(x.at[0, 1].set(jnp.nan), x, x, subtree_end, position, scale=1.0)
-    assert np.isnan(np.asarray(out)).any(axis=(0, 2, 3)).tolist() == [False, True, False]
+@pytest.mark.parametrize(("dtype", "chunk"), [("float32", 128), ("bfloat16", 8)])
+@pytest.mark.parametrize("name", head_cases.CASES)
+def test_target_logprob_equals_its_definition(name: str, dtype: str, chunk: int) -> None:
+    """In float64, on the same inputs: those of bfloat16 lose nothing to their sums."""
+    case, rng = head_cases.CASES[name], np.random.default_rng(3)
 
+    def draw(*shape: int) -> np.ndarray:
+        return (rng.normal(size=shape) if case.levels is None else rng.integers(0, case.levels, shape)).astype(dtype)
 
-def score(
-    case: head_cases.Case, chunk: int, dtype: str = "float32"
-) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-    """(logprob, rank) in edge order: by the kernel on inputs of `dtype`, by the definition in float64 on the same."""
-    rng = np.random.default_rng(3)
-    draw = (
-        (lambda s: rng.normal(size=s))
-        if case.levels is None
-        else (lambda s: rng.integers(0, case.levels or 1, s) * 1.0)
-    )
-    hidden, weight = draw((case.parents, case.width)), draw((case.vocabulary, case.width))
-    hidden, weight = (np.asarray(jnp.asarray(x, dtype), np.float64) for x in (hidden, weight))
-    bias = rng.normal(size=case.vocabulary) if case.bias else None
+    hidden, weight = draw(case.parents, case.width), draw(case.vocabulary, case.width)
+    bias_V = rng.normal(size=case.vocabulary).astype(np.float32) if case.bias else None
     parent = rng.integers(0, case.parents, case.edges)
     parent[: case.busy] = 0
     target = rng.integers(0, case.vocabulary, case.edges).astype(np.int32)
     rules = {"softcap": case.softcap, "scale": case.scale}
     with jax.enable_x64(True):
-        expected = head_reference.target_logprob(
-            jnp.asarray(hidden), jnp.asarray(weight), jnp.asarray(parent), jnp.asarray(target),
-            bias_V=None if bias is None else jnp.asarray(bias), **rules,
-        )  # fmt: skip
+        *double, bias64_V = jax.tree.map(lambda x: x.astype(np.float64), (hidden, weight, bias_V))
+        define = jax.jit(partial(head_reference.target_logprob, **rules))
+        expected, expected_rank = map(np.asarray, define(*double, parent, target, bias_V=bias64_V))
     layout = lay_out(parent, target, chunk)
     num_chunks = len(layout.chunk_round_C1) - 1
     parents = np.zeros(num_chunks * chunk, np.int32)
     parents[: len(layout.parent_S)] = layout.parent_S
-    found = head_xla.target_logprob(
-        jnp.asarray(hidden[parents], jnp.float32),
-        jnp.asarray(weight, dtype),
-        jnp.asarray(layout.target_E),
-        jnp.asarray(np.append(layout.round_start_R, case.edges).astype(np.int32)),
-        jnp.asarray(layout.chunk_round_C1),
-        jnp.int32(num_chunks),
-        bias_V=None if bias is None else jnp.asarray(bias, jnp.float32),
-        chunk=chunk,
-        **rules,
+    score = jax.jit(partial(head_xla.target_logprob, **rules, chunk=chunk))
+    rounds = np.append(layout.round_start_R, case.edges).astype(np.int32), layout.chunk_round_C1.astype(np.int32)
+    scored = score(
+        hidden[parents].astype(np.float32), weight, layout.target_E, *rounds, np.int32(num_chunks), bias_V=bias_V
     )
-    return tuple(np.asarray(x)[layout.edge_output_E] for x in found), tuple(np.asarray(x) for x in expected)
-
-
-@pytest.mark.parametrize("name", head_cases.CASES)
-@pytest.mark.parametrize("chunk", [8, 128])
-def test_target_logprob_equals_its_definition(name, chunk):
-    case = head_cases.CASES[name]
-    (logprob, rank), (expected_logprob, expected_rank) = score(case, chunk)
-    np.testing.assert_allclose(logprob, expected_logprob, atol=KERNEL)
+    logprob, rank = (np.asarray(x)[layout.edge_output_E] for x in scored)
+    np.testing.assert_allclose(logprob, expected, atol=KERNEL)
     # Ranks count float32 logits; where two logits lie within rounding the order may differ, so ask for nearly all equal.
     assert (rank != expected_rank).mean() <= (0.0 if case.levels else RANKS_APART)
 
 
-@pytest.mark.parametrize("num_queries", [0, 1, 8, 13])
-def test_id_set_logprob_equals_its_definition(num_queries):
-    rng = np.random.default_rng(num_queries)
-    hidden, weight = rng.normal(size=(16, 24)), rng.normal(size=(503, 24))
-    sets, own = rng.random((4, 503)) < np.asarray([[0.9], [0.1], [0.004], [0.0]]), rng.integers(0, 4, 16)
+def test_id_set_logprob_equals_its_definition() -> None:
+    rng = np.random.default_rng(0)
+    hidden, weight = (rng.normal(size=(rows, 24)) for rows in (16, 503))
+    sets = rng.random((4, 503)) < np.asarray([[0.9], [0.1], [0.004], [0.0]])
+    set_A = rng.integers(0, 4, 16).astype(np.int32)
+    rules = {"softcap": 3.0, "scale": 0.5}
     with jax.enable_x64(True):
-        expected = head_reference.id_set_logprob(
-            jnp.asarray(hidden), jnp.asarray(weight), jnp.asarray(sets), jnp.asarray(own), softcap=3.0, scale=0.5
-        )
-    found = head_xla.id_set_logprob(
-        jnp.asarray(hidden, jnp.float32), jnp.asarray(weight, jnp.float32), jnp.asarray(sets),
-        jnp.asarray(own, jnp.int32), jnp.int32(num_queries), softcap=3.0, scale=0.5, chunk=8,
-    )  # fmt: skip
-    np.testing.assert_allclose(np.asarray(found)[:num_queries], np.asarray(expected)[:num_queries], atol=KERNEL)
+        expected = np.asarray(jax.jit(partial(head_reference.id_set_logprob, **rules))(hidden, weight, sets, set_A))
+    single = [x.astype(np.float32) for x in (hidden, weight)]
+    score = jax.jit(partial(head_xla.id_set_logprob, **rules, chunk=8))
+    for used in (0, 1, 8, 13):
+        computed = np.asarray(score(*single, sets, set_A, np.int32(used)))
+        np.testing.assert_allclose(computed[:used], expected[:used], atol=KERNEL, err_msg=f"{used} queries")
 
 
-def test_rank_and_logprob_by_hand():
+def test_rank_and_logprob_by_hand() -> None:
     # Logits 0, ln 3, ln 3, ln 1 = 0: probabilities 1/8, 3/8, 3/8, 1/8.  Token 2 ties with 1, which has the lower id.
-    weight = jnp.log(jnp.asarray([[1.0], [3.0], [3.0], [1.0]]))
+    # Rows of the head beyond the vocabulary of four count for nothing.
+    weight = np.log(np.asarray([[1], [3], [3], [1], [9], [9]], np.float32))
     layout = lay_out(np.asarray([0, 0, 0, 0]), np.asarray([0, 1, 2, 3]), 2)
-    logprob, rank = head_xla.target_logprob(
-        jnp.ones((2, 1)), weight, jnp.asarray(layout.target_E),
-        jnp.asarray(np.append(layout.round_start_R, 4).astype(np.int32)), jnp.asarray(layout.chunk_round_C1),
-        jnp.int32(1), chunk=2,
+    logprob, rank = jax.jit(partial(head_xla.target_logprob, chunk=2, vocab_size=4))(
+        np.ones((2, 1), np.float32), weight, layout.target_E, np.append(layout.round_start_R, 4).astype(np.int32),
+        layout.chunk_round_C1, np.int32(1),
     )  # fmt: skip
     place = layout.edge_output_E
     np.testing.assert_allclose(np.asarray(logprob)[place], np.log([1 / 8, 3 / 8, 3 / 8, 1 / 8]), atol=ROUNDING)
     assert np.asarray(rank)[place].tolist() == [2, 0, 1, 3]
-
-
-@pytest.mark.parametrize("name", head_cases.CASES)
-def test_bfloat16_inputs_lose_nothing_to_their_sums(name):
-    (logprob, _), (expected, _) = score(head_cases.CASES[name], 8, "bfloat16")
-    np.testing.assert_allclose(logprob, expected, atol=KERNEL)
 
 
 def test_the_heads_memory_is_flat_in_vocabulary_and_sources():
@@ -280,7 +262,7 @@ def test_chunks_of_the_head_by_vocabulary():
     assert [chunk_of(size) for size in (331, 50257, 65536, 128256, 262144)] == [1024, 1024, 1024, 512, 256]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), unique=True, max_size=40), st.integers(1, 5))
 def test_layout_keeps_every_edge_and_its_source(edges, chunk):
     parent, target = np.asarray([s for s, _ in edges], np.int64), np.asarray([t for _, t in edges], np.int64)

@@ -1,9 +1,10 @@
 """A tiny model that generates texts, and the slow twin: a whole forward pass a token."""
 
+import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,8 @@ import numpy as np
 
 from miron_jax.engine.decode import decoder_of
 from miron_jax.engine.model import Model, Network
-from miron_jax.model.decoder import abstract
+from miron_jax.model.decoder import abstract, leaf_name
+from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.visibility import Visibility
 from miron_jax.runtime.devices import Tree
@@ -27,6 +29,28 @@ class Tiny(NamedTuple):
 def load(folder: Path) -> Tiny:
     config, state = load_hf(folder, jnp.dtype("float32"))
     return Tiny(Model(config, abstract(config, jnp.dtype("float32"))[0], state), load_tokenizer(str(folder)), folder)
+
+
+def random_model(folder: Path, config: dict[str, Any], seed: int = 3) -> Model:
+    """A float32 model of this config.json.  NumPy draws its weights: jax would compile a program for each shape."""
+    (folder / "config.json").write_text(json.dumps(config))
+    model_config, rng = from_hf_config(folder), np.random.default_rng(seed)
+    network, shapes = abstract(model_config, jnp.dtype("float32"))
+
+    def draw(path: Any, leaf: Any) -> jax.Array:
+        return jnp.asarray(float("norm" in leaf_name(path)) + rng.normal(0, 0.3, leaf.shape), leaf.dtype)
+
+    return Model(model_config, network, jax.tree_util.tree_map_with_path(draw, shapes))
+
+
+class NoText:
+    """The tokenizer of a model that has none: the text is not looked at."""
+
+    def __len__(self) -> int:
+        return 331
+
+    def decode(self, ids: list[int], **_: Any) -> str:
+        return ""
 
 
 LONGEST = 160  # slots of the slow twin's one row, padded on the right

@@ -1,8 +1,5 @@
 """Tiny models on several devices, which a process of its own has: JAX_NUM_CPU_DEVICES counts when jax starts."""
 
-import os
-import subprocess
-import sys
 from typing import Any
 
 import jax
@@ -22,7 +19,7 @@ from miron_jax.model.decoder import abstract, leaf_name, matrix_dtype
 from miron_jax.model.sharding import put_weight
 from miron_jax.planning.request_batches import Totals
 from miron_jax.runtime.devices import DATA, Placement
-from tests.conftest import REPOSITORY
+from tests.support.processes import run
 from tests.support.requests import some_requests
 
 # Sizes that 2, 3, 4 and 8 do not all divide: 331 tokens (prime), 6 heads, 3 or 2 key-value heads, 40 wide.
@@ -80,8 +77,5 @@ def texts(model: Model, tokenizer: Any, slots: int = 2) -> list[tuple[int, ...]]
 
 
 def in_process(arguments: list[str], devices: int) -> str:
-    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": str(devices), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    """What `python ARGUMENTS` prints in a process that has so many devices."""
+    return run(*arguments, devices=devices, check=True, timeout=600.0).stdout

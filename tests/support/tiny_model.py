@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
@@ -89,4 +89,16 @@ def write_core_data(folder: Path, rows: int = 14, seed: int = 1) -> Path:
         path = folder / "eval_data" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    return folder
+
+
+def spoil_token(folder: Path, token: int) -> Path:
+    """The model of `make_model` with an untied copy of its head, and with NaN as the embedding of one token."""
+    tensors = load_file(str(folder / "model.safetensors"))
+    embedding = tensors["model.embed_tokens.weight"]
+    tensors["lm_head.weight"] = embedding.copy()
+    embedding[token] = np.nan
+    save_file(tensors, str(folder / "model.safetensors"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
     return folder
