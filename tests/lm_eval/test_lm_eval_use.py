@@ -1,9 +1,9 @@
-"""The lm-eval adapter as its users meet it: arguments, caches, devices, the command, models of their own."""
+"""The lm-eval adapter as its users meet it: arguments, caches, the command, models of their own, devices, processes, the
+journal that processes meet in."""
 
 import json
-import os
-import subprocess
-import sys
+import socket
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, entry_points
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 from flax import nnx
 
-pytest.importorskip("lm_eval", reason="needs lm-eval, which the extra lm-eval installs")
-pytest.importorskip("torch", reason="needs torch, with which HFLM computes")
+pytest.importorskip("lm_eval", reason='needs lm-eval: pip install "miron-jax[lm-eval]"')
+pytest.importorskip("torch", reason="needs torch: make install")
 
 from lm_eval.api.model import CachingLM
-from lm_eval.tasks import TaskManager
 
 import miron_jax.lm_eval
 import miron_jax.session
@@ -26,24 +25,43 @@ from miron_jax import InputError, OwnModel, load_params
 from miron_jax.lm_eval import MironLM
 from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_config import from_hf_config
-from tests.support.lm_eval_pair import (
-    asked,
-    evaluate,
-    folder,
-    pair,
-    simple_evaluate,
-    tasks,
-    values,
-)
-from tests.support.tolerances import CONTINUATION, TOKEN
-from tests.support.torch_folders import torch_folder
+from tests.support import processes
+from tests.support.lm_eval_pair import TEXTS, asked, evaluate, simple_evaluate, values
+from tests.support.tolerances import CONTINUATION, METRIC_RELATIVE, TOKEN
 
 pytestmark = pytest.mark.slow
 
-__all__ = ["folder", "pair", "tasks"]  # fixtures
+SHARED = ["own_choice", "own_text", "own_write"]  # a task of each kind of request
+EVALUATES = """
+import json, sys
+import lm_eval.evaluator
+lm_eval.evaluator.add_env_info = lambda storage: None
+from lm_eval import simple_evaluate
+from lm_eval.tasks import TaskManager
+from miron_jax.lm_eval import MironLM
+lm = MironLM(sys.argv[1], **json.loads(sys.argv[2]))
+tasks = TaskManager(include_path=sys.argv[3], include_defaults=False)
+results = simple_evaluate(model=lm, tasks=sys.argv[4].split(","), task_manager=tasks, bootstrap_iters=0)
+print(json.dumps(results["results"]))
+"""
+ANSWERS = """
+import json, sys
+import jax
+from miron_jax.lm_eval import MironLM
+from tests.support.lm_eval_pair import asked
+lm = MironLM(sys.argv[1])
+scored, written = (list(map(tuple, json.loads(text))) for text in sys.argv[2:])
+scored = lm.loglikelihood(asked("loglikelihood", scored))
+written = lm.generate_until(asked("generate_until", written))
+print(json.dumps([jax.device_count(), lm.world_size, lm.rank, scored, written]))
+"""
 
 
-def test_a_model_by_its_arguments_is_the_same(folder: Path, tasks: TaskManager) -> None:
+def folder_of_tasks(tasks: Any) -> str:
+    return str(Path(tasks.include_path).resolve())
+
+
+def test_a_model_by_its_arguments_is_the_same(folder: Path, tasks: Any) -> None:
     """As lm-eval's command makes it: arguments are cast, and device and batch size always come."""
     miron_jax.lm_eval.register()
     options: dict[str, Any] = {"tasks": ["own_choice"], "task_manager": tasks, "bootstrap_iters": 0}
@@ -56,7 +74,7 @@ def test_a_model_by_its_arguments_is_the_same(folder: Path, tasks: TaskManager) 
     assert values(made) == values(direct)
 
 
-def test_wrong_arguments_are_one_sentence(folder: Path) -> None:
+def test_wrong_arguments_are_one_sentence(folder_of: Callable[[str], Path], folder: Path, tmp_path: Path) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"dtypes": "float32"}, "dtypes is no option, expected dtype?"),
         ({"parallelize": True}, "parallelize is no option"),
@@ -68,18 +86,27 @@ def test_wrong_arguments_are_one_sentence(folder: Path) -> None:
         ({"token_budget": 0}, "token_budget is 0, expected a whole number, 1 or more"),
         ({"add_bos_token": "perhaps"}, "add_bos_token is 'perhaps', expected true or false"),
         ({"watch": True}, "watch is no option"),
+        ({"coordinator": "127.0.0.1:1"}, "coordinator, num_processes and process_id go together"),
+        ({"distributed": "perhaps"}, "distributed is 'perhaps', expected true or false"),
+        ({"distributed": True}, "give journal=FOLDER"),
+        (
+            {"coordinator": "127.0.0.1:1", "num_processes": 2, "process_id": 2, "journal": str(tmp_path)},
+            "process_id is 2, expected 0 to 1",
+        ),
+        ({"distributed": True, "peer_timeout": 1}, "peer_timeout is 1, expected a whole number, 5 or more"),
     ]
     for options, sentence in wrong:
         with pytest.raises(InputError, match=sentence):
-            MironLM(str(torch_folder("gpt2", folder.parent / "gpt2") if "max_length" in options else folder), **options)
+            MironLM(str(folder_of("gpt2") if "max_length" in options else folder), **options)
     with pytest.raises(InputError, match=r"no such folder|there is no"):
         MironLM(str(folder / "absent"))
     given: dict[str, Any] = {"max_length": "32", "steps": None, "dtype": None, "seed": None, "trust_remote_code": True}
     assert MironLM(str(folder), token_budget="512", **given).max_length == 32
 
 
-def test_a_cache_must_name_its_model(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lm = MironLM(str(folder))
+def test_a_cache_must_name_its_model(
+    lm: MironLM, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(InputError, match=f"name a file with this model's fingerprint in its name, {lm.fingerprint}"):
         CachingLM(lm, str(tmp_path / "cache.db"))
     assert MironLM(str(folder), max_length=32).fingerprint != lm.fingerprint
@@ -88,66 +115,12 @@ def test_a_cache_must_name_its_model(folder: Path, tmp_path: Path, monkeypatch: 
     first = cached.loglikelihood(requests)
     monkeypatch.setattr(lm.session, "scores", None)  # nothing may be scored again
     assert cached.loglikelihood(requests) == first
+    lm.set_cache_hook(type(lm.cache_hook)(None))  # this model serves other tests
 
 
-def test_several_devices_are_one(folder: Path) -> None:
-    """Two devices give what one gives."""
-    code = f"""
-import json
-from lm_eval.api.instance import Instance
-from miron_jax.lm_eval import MironLM
-import jax
-lm = MironLM({str(folder)!r})
-asked = [Instance("loglikelihood", {{}}, ("the sun is" + " hot" * i, " and cold"), i) for i in range(9)]
-texts = [Instance("generate_until", {{}}, ("the sun is" + " hot" * i, {{"max_gen_toks": 5}}), i) for i in range(5)]
-print(json.dumps([jax.device_count(), lm.world_size, lm.rank, lm.loglikelihood(asked), lm.generate_until(texts)]))
-"""
-    answers = {}
-    for devices in (1, 2):
-        flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
-        environment = {**os.environ, "XLA_FLAGS": flags}
-        done = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
-        answers[devices] = json.loads(done.stdout.splitlines()[-1])
-        assert answers[devices][:3] == [devices, 1, 0]
-    for (a, greedy), (b, is_greedy) in zip(answers[1][3], answers[2][3], strict=True):
-        assert abs(a - b) <= TOKEN
-        assert greedy == is_greedy
-    assert answers[1][4] == answers[2][4]
-
-
-def test_the_command(folder: Path, tasks: TaskManager, tmp_path: Path) -> None:
-    """As a user calls it: a run, its files, and a wrong option that ends in one sentence."""
-    include = str(Path(tasks.include_path).resolve())  # pyright: ignore[reportArgumentType]
-    command = [sys.executable, "-c", "from miron_jax.lm_eval import main; main()"]
-    flags = ["--model", "miron_jax", "--tasks", "own_choice", "--include_path", include, "--output_path", str(tmp_path)]
-    flags += ["--log_samples", "--limit", "4"]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-
-    def run(arguments: str) -> subprocess.CompletedProcess[str]:
-        whole = [*command, *flags, "--model_args", arguments]
-        return subprocess.run(whole, env=environment, capture_output=True, text=True, check=False)
-
-    done = run(f"pretrained={folder}")
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "own_choice" in done.stdout
-    [results] = tmp_path.rglob("results_*.json")
-    assert json.loads(results.read_text())["results"]["own_choice"]["acc,none"] >= 0
-    assert len(list(tmp_path.rglob("samples_own_choice_*.jsonl"))) == 1
-    wrong = run(f"pretrained={folder},dtyp=float32")
-    assert wrong.returncode == 2
-    assert (
-        wrong.stderr.strip()
-        .splitlines()[-1]
-        .startswith("miron-lm-eval: model_args: dtyp is no option, expected dtype?")
-    )
-
-
-def test_own_models_and_given_weights(folder: Path) -> None:
+def test_own_models_and_given_weights(lm: MironLM, folder: Path) -> None:
     requests = asked("loglikelihood", [("the sun", " is hot"), ("", "rain")])
-    expected = MironLM(str(folder)).loglikelihood(requests)
+    expected = lm.loglikelihood(requests)
     params, config = load_params(folder), from_hf_config(folder)
     assert MironLM(str(folder), params=params).loglikelihood(requests) == expected
     graphdef = abstract(config, jnp.float32)[0]
@@ -157,10 +130,34 @@ def test_own_models_and_given_weights(folder: Path) -> None:
         head=lambda state: nnx.merge(graphdef, state).head(),
         params=params,
     )
-    found = MironLM(own, str(folder)).loglikelihood(requests)
-    np.testing.assert_allclose([a for a, _ in found], [a for a, _ in expected], rtol=0, atol=CONTINUATION)
-    changed = jax.tree.map(lambda x: x * 0.5, params)
+    received = MironLM(own, str(folder)).loglikelihood(requests)
+    np.testing.assert_allclose([a for a, _ in received], [a for a, _ in expected], rtol=0, atol=CONTINUATION)
+    changed = jax.tree.map(lambda x: jax.device_put(np.asarray(x) * np.float32(0.5)), params)
     assert MironLM(str(folder), params=changed).loglikelihood(requests) != expected
+
+
+def test_the_command(
+    folder: Path,
+    tasks: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As a user calls it: a run, its files, and a wrong option that ends in one sentence."""
+    flags = ["--model", "miron_jax", "--tasks", "own_choice", "--include_path", folder_of_tasks(tasks)]
+    flags += ["--output_path", str(tmp_path), "--log_samples", "--limit", "4", "--model_args"]
+    code = "from miron_jax.lm_eval import main; main()"
+    ran = processes.run("-c", code, *flags, f"pretrained={folder}", devices=1, check=True)
+    assert "own_choice" in ran.stdout
+    [results] = tmp_path.rglob("results_*.json")
+    assert json.loads(results.read_text())["results"]["own_choice"]["acc,none"] >= 0
+    assert len(list(tmp_path.rglob("samples_own_choice_*.jsonl"))) == 1
+    monkeypatch.setattr("sys.argv", ["miron-lm-eval", *flags, f"pretrained={folder},dtyp=float32"])
+    with pytest.raises(SystemExit) as stopped:
+        miron_jax.lm_eval.main()
+    assert stopped.value.code == 2
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("miron-lm-eval: model_args: dtyp is no option, expected dtype?")
 
 
 @pytest.mark.parametrize(
@@ -179,11 +176,78 @@ def test_lm_eval_that_is_absent_or_another_is_one_sentence(
     with pytest.raises(SystemExit) as ended:
         miron_jax.lm_eval.main()
     assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert sentence in told
-    assert 'pip install "miron-jax[lm-eval]"' in told
+    err = capsys.readouterr().err
+    assert sentence in err
+    assert 'pip install "miron-jax[lm-eval]"' in err
 
 
 def test_versions_that_look_for_entry_points_find_it() -> None:
-    [found] = [each for each in entry_points(group="lm_eval.models") if each.name == "miron_jax"]
-    assert found.load() is MironLM
+    [entry] = [each for each in entry_points(group="lm_eval.models") if each.name == "miron_jax"]
+    assert entry.load() is MironLM
+
+
+def test_two_devices_are_one(lm: MironLM, folder: Path) -> None:
+    scored = [("the sun is" + " hot" * i, " and cold") for i in range(9)]
+    written = [("the sun is" + " hot" * i, {"max_gen_toks": 5}) for i in range(5)]
+    ran = processes.run("-c", ANSWERS, str(folder), json.dumps(scored), json.dumps(written), devices=2, check=True)
+    devices, world_size, rank, received, texts = json.loads(ran.stdout.splitlines()[-1])
+    assert (devices, world_size, rank) == (2, 1, 0)
+    for (a, greedy), (b, is_greedy) in zip(received, lm.loglikelihood(asked("loglikelihood", scored)), strict=True):
+        assert abs(a - b) <= TOKEN
+        assert greedy == is_greedy
+    assert texts == lm.generate_until(asked("generate_until", written))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [pytest.param({}, marks=pytest.mark.long), {"sharding": "mesh", "mesh": "fsdp=2"}],
+    ids=["a copy each", "one mesh"],
+)
+def test_two_processes_are_one_to_lm_eval(
+    lm: MironLM, folder: Path, tasks: Any, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    """The same metrics as of one process; only the first prints."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    together = {"journal": str(tmp_path), "coordinator": f"127.0.0.1:{port}", "num_processes": 2, **more}
+    started = [
+        processes.start(
+            "-c", EVALUATES, str(folder), json.dumps({**together, "process_id": index}), folder_of_tasks(tasks),
+            ",".join(SHARED), devices=1,
+        )
+        for index in range(2)
+    ]  # fmt: skip
+    (first, err), (second, _) = [process.communicate() for process in started]
+    assert [process.returncode for process in started] == [0, 0], err[-3000:]
+    assert "own_" not in second, "gloo may greet there"
+    received = {"results": json.loads(first.splitlines()[-1])}
+    expected = simple_evaluate(model=lm, tasks=SHARED, task_manager=tasks, bootstrap_iters=0)
+    assert values(received) == pytest.approx(values(expected), rel=METRIC_RELATIVE)
+    assert not list((tmp_path / "calls").glob("*")), "what the processes handed over is taken away"
+    written = {path.name.split("-")[0] for path in (tmp_path / "journal").rglob("*.npz")}
+    assert written == ({"0"} if more else {"0", "1"}), "each computes its share, and the first writes for a mesh"
+    assert miron_jax.session.CALLS == "calls"
+
+
+def test_what_the_journal_keeps_is_not_computed_again(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = asked("loglikelihood", [("the sun is", f" {word}") for word in ("hot", "cold", "green")])
+    texts = asked("generate_until", [(text, {"until": ["\n"], "max_gen_toks": 4}) for text in TEXTS[:3]])
+    first = MironLM(str(folder), journal=str(tmp_path))
+    answers, written = first.loglikelihood(requests), first.generate_until(texts)
+
+    def computed_again(*_: Any, **__: Any) -> None:
+        raise AssertionError("computed again")
+
+    again = MironLM(str(folder), journal=str(tmp_path))
+    monkeypatch.setattr(again.session.forward, "run", lambda plan, more, batches: [computed_again() for _ in batches])
+    monkeypatch.setattr(again.session.generator, "_run_slots", computed_again)
+    received = again.loglikelihood(requests)
+    assert [greedy for _, greedy in received] == [greedy for _, greedy in answers]
+    assert [value for value, _ in received] == pytest.approx([value for value, _ in answers], abs=TOKEN)
+    assert again.generate_until(texts) == written
+    other = MironLM(str(folder), journal=str(tmp_path), dtype="bfloat16")
+    assert other.session._journal is not None
+    assert other.session._journal.num_known == 0, "other arithmetic, another key"
