@@ -121,6 +121,8 @@ def test_composite_by_hand():
     up = composites_of({**at_baseline, "core/copa": 0.6})["CORE"]
     assert up.value == pytest.approx(0.1 / 0.5 / 22)
     assert up.weights["core/copa"] == pytest.approx(1 / 0.5 / 22)
+    # CORE-18 takes the same table: by another one, tasks at these baselines would not add 0.
+    assert composites_of({**at_baseline, "core/copa": 0.6})["CORE-18"].value == pytest.approx(0.1 / 0.5 / 18)
     # Not clipped: boolq at 0 is .62 below a baseline of .62, that is -.62 / .38.
     assert composites_of({**at_baseline, "core/boolq": 0.0})["CORE"].value == pytest.approx(-0.62 / 0.38 / 22)
 

@@ -23,8 +23,6 @@ from tests.support.command import Place, run, samples
 from tests.support.tolerances import FLOAT64, TOKEN
 from tests.support.torch_folders import FOLDERS, tokenizer_of
 
-pytestmark = pytest.mark.slow
-
 DOCUMENTS = ["the sun is hot and the rain is cold " * 6, "é over ñ ☀ hill", "hot", "", "on a\n\ngreen hill\t" * 3]
 
 
@@ -40,6 +38,7 @@ def write(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_documents_of_every_format(miron: Any, place: Place, tmp_path: Path) -> None:
     folder = write(tmp_path / "text")
     flags = ("--tasks=text", f"--data_dir=text={folder}", "--max_length=16", "--save_byte_losses")
@@ -71,6 +70,7 @@ def test_documents_of_every_format(miron: Any, place: Place, tmp_path: Path) -> 
         assert row["token_byte_starts"][1:] == row["token_byte_ends"][:-1]
 
 
+@pytest.mark.slow
 def test_a_stride_gives_every_token_more_to_go_by(miron: Any, place: Place, tmp_path: Path) -> None:
     """With a stride of one, every token has a whole window before it: the loss of each is that of a request of its own."""
     (tmp_path / "text").mkdir()
@@ -92,10 +92,11 @@ def test_a_stride_gives_every_token_more_to_go_by(miron: Any, place: Place, tmp_
     assert "--stride is 13, but a window of text/a has 12 tokens" in ran.err
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.slow  # lm-eval takes seconds to import
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 70), st.integers(1, 20), st.integers(1, 20))
 def test_windows_are_those_of_lm_eval(num_tokens: int, length: int, stride: int) -> None:
-    lm_eval = pytest.importorskip("lm_eval.utils", reason="needs lm-eval, which the extra lm-eval installs")
+    lm_eval = pytest.importorskip("lm_eval.utils", reason='needs lm-eval: pip install "miron-jax[lm-eval]"')
     stride = min(stride, length)
     ids = np.arange(1, num_tokens + 1, dtype=np.int32)
     ours = windows(ids, np.zeros(1, np.int32), length, stride)
@@ -106,7 +107,7 @@ def test_windows_are_those_of_lm_eval(num_tokens: int, length: int, stride: int)
     assert all(len(each) <= length + 1 for each, _ in ours)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 30), st.integers(1, 9), st.integers(1, 9), st.integers(1, 4))
 def test_several_tokens_before_a_document(num_tokens: int, length: int, stride: int, num_first: int) -> None:
     first = -np.arange(1, min(num_first, length) + 1, dtype=np.int32)
@@ -120,7 +121,7 @@ TOKENIZERS = {kind: tokenizer_of(kind) for kind in FOLDERS}
 TABLES = {kind: TokenBytes(tokenizer) for kind, tokenizer in TOKENIZERS.items()}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(FOLDERS), st.text(max_size=40), st.integers(0, 2**32 - 1))
 def test_every_byte_has_its_share(kind: str, text: str, seed: int) -> None:
     """For any Unicode: as many losses as bytes, their sum is that of the tokens, and no token's bytes overlap another's."""
@@ -169,6 +170,7 @@ def test_a_ratio_is_that_of_the_sums() -> None:
     assert covered / 400 >= 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
@@ -202,6 +204,7 @@ def test_wrong_folders_are_one_sentence(
     assert not (tmp_path / "o" / "results.json").exists()
 
 
+@pytest.mark.slow
 def test_a_folder_is_wanted_and_groups_have_names_of_their_own(miron: Any, place: Place, tmp_path: Path) -> None:
     ran = miron("eval", f"--model={place.model}", "--tasks=text", f"--output={tmp_path / 'o'}")
     assert ran.status == 2

@@ -53,6 +53,13 @@ def test_every_data_set_gives_prompts_with_its_number_of_shots(folder: Path) -> 
         assert task.profile.num_fewshot == shots
 
 
+def test_chance_is_the_mean_over_rows_of_one_over_the_choices(folder: Path) -> None:
+    """Words of 4, 4, 5 and 4 different letters: 0.2375, not 1 / 4.25."""
+    task = TASKS["eval-ua-tion/lmes_low"]
+    assert task.chance is not None
+    assert task.chance(read_examples(task, folder))["random"] == pytest.approx((3 / 4 + 1 / 5) / 4)
+
+
 FIRST = {  # what the first row asks, and what may be answered
     "lmes_low": ('Питання: Яка літера y слові "молоко" стоїть під номером 2?\nВідповідь:', (" м", " о", " л", " к"), 1),
     "lmes_wis": (

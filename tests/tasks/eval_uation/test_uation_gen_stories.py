@@ -4,6 +4,7 @@ import math
 import random
 import re
 from collections import Counter
+from functools import cache
 
 import pytest
 
@@ -15,13 +16,12 @@ from miron_jax.tasks.generators.eval_uation_gen.numerals import GENDERS
 from miron_jax.tasks.generators.eval_uation_gen.titles import Article, mask_digits, masked_row, title_rows
 from miron_jax.tasks.generators.eval_uation_gen.words import ALPHABET
 from tests.support.tolerances import FLOAT64
-from tests.tasks.eval_uation.test_uation_gen import ROWS
-
-pytestmark = pytest.mark.slow
+from tests.support.uation_gen_rows import ROWS
 
 # ----------------------------------------------------------------------------------------------------------------- stories
 
 
+@cache
 def lemma_of(form: str) -> set[str]:
     every = [noun for kind in ("animal", "thing") for gender in GENDERS for noun in nouns(kind, gender)]
     nouns_of_form = {noun.lemma for noun in every if form.lower() in noun.forms}

@@ -16,9 +16,7 @@ from miron_jax.tasks.generators.eval_uation_gen import gaps
 from miron_jax.tasks.generators.eval_uation_gen.gaps import gap_rows, read_stories
 from miron_jax.tasks.generators.eval_uation_gen.titles import read_articles
 from miron_jax.tasks.registry import export
-from tests.tasks.eval_uation.test_uation_gen import BY_NAME
-
-pytestmark = pytest.mark.slow
+from tests.support.uation_gen_rows import BY_NAME
 
 # --------------------------------------------------------------------------------------------------- articles of a user
 

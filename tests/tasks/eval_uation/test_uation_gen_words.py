@@ -11,14 +11,13 @@ import pytest
 from miron_jax.tasks.generators.eval_uation_gen import odd_words, pairs, places
 from miron_jax.tasks.generators.eval_uation_gen.numerals import CASES, GENDERS, LAST, cardinal, ordinal
 from miron_jax.tasks.generators.eval_uation_gen.words import ALPHABET, alphabet_key, categories, sentences, words
-from tests.tasks.eval_uation.test_uation_gen import ROWS, items, meta
-
-pytestmark = pytest.mark.slow
+from tests.support.uation_gen_rows import ROWS, items, meta
 
 # ---------------------------------------------------------------------------------------------------- words and numerals
 
 
 def test_words() -> None:
+    assert ALPHABET == "абвгґдеєжзиіїйклмнопрстуфхцчшщьюя"
     every = [*words("train"), *words("fewshot")]
     assert len(every) == len({word.text for word in every}) == 600
     assert all(re.fullmatch(f"[{ALPHABET}]{{3,}}", word.text) for word in every)

@@ -162,6 +162,10 @@ def test_a_missing_benchmark_leaves_null_and_a_partial_value():
     assert composites["safety"].complete
     # Seven of eight commonsense tasks at 0.5: four with a baseline of 0.5 add 0, three of 0.25 add a third each.
     assert composites["partial_commonsense_reasoning"].value == pytest.approx(3 * (0.25 / 0.75) / 7)
+    # A category without any benchmark is missing too.
+    others = {name: 0.5 for name in every(0.5) if name not in suite.AVERAGES.categories["world_knowledge"]}
+    average = suite.AVERAGES.composites(measured(others))["core_average"]
+    assert (average.value, set(average.missing)) == (None, {*suite.AVERAGES.categories["world_knowledge"]})
     nothing = suite.AVERAGES.composites({})
     assert all(composite.value is None for composite in nothing.values())
 

@@ -288,6 +288,12 @@ def test_accepted_answers_and_the_ties_of_v1(tmp_path: Path) -> None:
     assert BY_NAME["ruEthics"].choices == ("0", "1")
 
 
+def test_v1_scores_what_differs_and_v12_what_follows_the_context() -> None:
+    """Choices " 1" and " 2": where a tokenizer makes a token of the space, v1 leaves it out, as all choices begin so."""
+    for suite, expected in ((V1, "after_common_prefix"), (V12, "after_context")):
+        assert {task.profile.span.name for task in suite.tasks if hasattr(task.profile, "span")} == {expected}
+
+
 GOOD = {
     "ruethics": record(0, "{text}", {"text": "Т"}, dict.fromkeys(ETHICS, "1"), question="good"),
     "use": record(0, "{task}", {"task": "З", "text": "Т"}, "1", id_task="4", variant=0, type="text", score=1),

@@ -11,12 +11,17 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, JsonObject
-from miron_jax.tasks.mera.metrics import ETHICS, QUESTIONS
+from miron_jax.metrics.answers import token_f1
+from miron_jax.metrics.choices import LAST, MEAN, SUM, score_choices
+from miron_jax.metrics.programs import pass_at
+from miron_jax.tasks.mera.metrics import ETHICS, QUESTIONS, exam_points, grade_norm, macro_f1, matthews
 from miron_jax.tasks.mera.scoring import expected_total, score_submission
+from miron_jax.tasks.mera.site import check
 from miron_jax.tasks.mera.submission import Fault, Key, Submission, read_submission, write_submission
 from miron_jax.tasks.mera.table import DATA_SETS, Version, data_sets
 from tests.support.tolerances import FLOAT64
@@ -79,6 +84,12 @@ def test_the_published_submission_scores_its_published_response(golden: Path) ->
     assert expected_total(published, "v1") == total
 
 
+def test_the_published_zip_has_no_faults_without_records(golden: Path) -> None:
+    checked = check(golden / "sample_submission.zip", "v1", None)
+    assert checked.faults == []
+    assert "cannot be scored here" in checked.rows[0][3]
+
+
 def test_the_total_treats_missing_data_sets_by_the_versions_rule() -> None:
     numbers = {"RCB": {"acc": 0.5, "f1_macro": 0.3}, "ruMMLU": {"acc": 0.8, "acc.law": 0.1}, "ruHHH": {"acc": 1.0}}
     # v1 means over what is there, the diagnostic ruHHH apart: ((0.5 + 0.3) / 2 + 0.8) / 2.
@@ -124,6 +135,14 @@ def test_a_written_submission_reads_back(version: Version, tmp_path: Path) -> No
     assert use[0]["meta"] == {"id": 0, "id_task": "4", "variant": 0}
 
 
+@pytest.fixture(scope="module")
+def without_parus(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A valid submission that lacks one data set."""
+    path = tmp_path_factory.mktemp("submission") / "out.zip"
+    write_submission(path, "v1", {key: by_key for key, by_key in answers("v1").items() if key != "PARus"}, EXAM)
+    return path.read_bytes()
+
+
 def change(records: list[Json]) -> JsonObject:
     return {"data": {"test": records}}
 
@@ -150,11 +169,10 @@ def good(i: int) -> Record:
     ],
 )
 def test_a_fault_voids_its_data_set_alone_under_the_sites_name(
-    document: Json, name: str, says: str, tmp_path: Path
+    document: Json, name: str, says: str, without_parus: bytes, tmp_path: Path
 ) -> None:
     path = tmp_path / "out.zip"
-    all_answers = answers("v1")
-    write_submission(path, "v1", {key: by_key for key, by_key in all_answers.items() if key != "PARus"}, EXAM)
+    path.write_bytes(without_parus)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("PARus.json", document if isinstance(document, bytes) else json.dumps(document))
     submission = read_submission(path, "v1", {"PARus": [0, 1, 2]})
@@ -269,6 +287,45 @@ def test_no_zip_and_missing_files_are_faults(tmp_path: Path) -> None:
         read_submission(tmp_path / "none.zip", "v1", {})
 
 
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        # Labels a, b: a has tp 2, fp 1, fn 0 -> 4/5; b has tp 1, fp 0, fn 1 -> 2/3; c is nowhere.
+        (lambda w: macro_f1(["a", "a", "b", "a"], ["a", "a", "b", "b"], w), (4 / 5 + 2 / 3) / 2),
+        # c is among the answers alone: a 1, b 2/3 and c 0.
+        (lambda w: macro_f1(["a", "a", "b", "c"], ["a", "a", "b", "b"], w), (1 + 2 / 3 + 0) / 3),
+        # tp 2, tn 1, fp 1, fn 0: (2 - 0) / sqrt(3 * 2 * 2 * 1).
+        (lambda w: matthews(np.array([1, 1, 0, 1], bool), np.array([1, 1, 0, 0], bool), w), 2 / 12**0.5),
+        (lambda w: matthews(np.array([1, 1, 1, 1], bool), np.array([1, 1, 0, 0], bool), w), 0.0),
+        (lambda w: grade_norm([], np.ones(0))["grade_norm"], float("nan")),
+    ],
+)
+def test_metrics_over_all_records_by_hand(metric: Callable[[np.ndarray], float], expected: float) -> None:
+    assert metric(np.ones(4)) == pytest.approx(expected, nan_ok=True)
+    assert metric(np.full(4, 3.0)) == pytest.approx(expected, nan_ok=True)  # every record thrice is no other number
+
+
+def test_metrics_of_one_record_by_hand() -> None:
+    assert token_f1("да да нет", ["да да"]) == pytest.approx(2 * 2 / 5)  # both of the two count
+    assert pass_at(5, 10, 5) == pytest.approx(1 - 1 / 252)  # all five of five drawn ones may be the wrong ones
+    assert pass_at(5, 10, 6) == 1.0
+    for answer, gold, points in (("2,1", "1,2", 1), ("1,2,3", "1,2", 0), ("1", "1,2", 0), ("1,3", "1,2", 0)):
+        assert exam_points(answer, gold, "x", "2") == points, (answer, gold)
+    assert exam_points("1,2,5", "1,2,3", "x", "16") == 2
+    assert exam_points("1,2,3,4", "1,2,3", "x", "16") == 2  # a further wrong number costs a point
+    assert exam_points("1,2,3", "1,3,3", "matching", "8") == 2
+
+
+def test_ties_follow_the_rule_of_v1() -> None:
+    equal = [np.array([-1.0], np.float32), np.array([-1.0], np.float32)]
+    assert score_choices(equal, (" 1", " 2"), 0, SUM).prediction == 0
+    assert score_choices(equal, (" 1", " 2"), 0, SUM, LAST).prediction == 1
+    # The sum is not normalized: two tokens of -0.7 lose against one of -1.
+    longer = [np.array([-0.7, -0.7], np.float32), np.array([-1.0], np.float32)]
+    assert score_choices(longer, ("a", "b"), None, SUM).prediction == 1
+    assert score_choices(longer, ("a", "b"), None, MEAN).prediction == 0
+
+
 def test_texts_programs_and_exams_score_by_their_rules() -> None:
     record = {"inputs": "", "meta": {"id": 0}}
     records: dict[str, dict[Key, Record]] = {
@@ -283,6 +340,10 @@ def test_texts_programs_and_exams_score_by_their_rules() -> None:
                 "meta": {"id": 1, "type": "x", "id_task": "2", "variant": 1, "score": 2},
             },
         },
+        "ruHHH": {
+            i: {"inputs": {}, "outputs": "1", "meta": {"id": i, "criteria": group}}
+            for i, group in enumerate(("honest", "honest", "helpful"))
+        },
         "LCS": {0: {**record, "outputs": ""}},
     }
     submitted: dict[str, dict[Key, Json]] = {
@@ -290,6 +351,7 @@ def test_texts_programs_and_exams_score_by_their_rules() -> None:
         "SimpleAr": {0: " 12\n"},
         "ruHumanEval": {0: [["1", "2"]] + [["1", "3"]] * 9},
         "USE": {0: "Слово.", 1: "2,1"},
+        "ruHHH": {0: "1", 1: "1", 2: "2"},
         "LCS": {0: "3"},
     }
     scores = score_submission(submitted, records, "v1")
@@ -299,5 +361,7 @@ def test_texts_programs_and_exams_score_by_their_rules() -> None:
     # One of ten passes: 1/10, 1 - C(9,5)/C(10,5) = 1/2, 1.
     assert scores["ruHumanEval"] == pytest.approx({"pass@1": 0.1, "pass@5": 0.5, "pass@10": 1.0})
     assert scores["USE"] == pytest.approx({"grade_norm": 1 / 34})  # one point in each of two variants
+    # Two of three records, not the mean of two groups.
+    assert scores["ruHHH"] == pytest.approx({"acc": 2 / 3, "acc.honest": 1.0, "acc.helpful": 0.0})
     assert "LCS" not in scores  # its right answers are not published: never 0
     assert math.isnan(expected_total({}, "v1"))

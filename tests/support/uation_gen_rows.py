@@ -1,0 +1,45 @@
+"""The rows of eval-ua-tion-gen, made once a process and when they are first asked for."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+from miron_jax.files.readers import Json, JsonObject
+from miron_jax.tasks.eval_uation.records import Item, reader
+from miron_jax.tasks.generators.eval_uation_gen import sets
+
+META = "additionalMetadata_"
+BY_NAME = {generated.name: generated for generated in sets.GENERATED}
+SPLITS = [(name, split) for name, each in BY_NAME.items() for split in ("train", "fewshot")[: 1 + bool(each.num_shots)]]
+LMES = tuple(name for name in BY_NAME if name.startswith("lmes_"))
+
+
+class _Rows(Mapping[str, Mapping[str, sets.Rows]]):
+    """Rows by set and split."""
+
+    def __getitem__(self, name: str) -> Mapping[str, sets.Rows]:
+        return _files(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(BY_NAME)
+
+    def __len__(self) -> int:
+        return len(BY_NAME)
+
+
+ROWS = _Rows()
+_made = sets.Generated.files
+
+
+@cache
+def _files(name: str) -> Mapping[str, sets.Rows]:
+    return _made(BY_NAME[name])
+
+
+@cache
+def items(name: str, split: str = "train") -> list[Item]:
+    read = reader(BY_NAME[name].data_set)
+    return [read(fields, row) for row, fields in enumerate(ROWS[name][split])]
+
+
+def meta(fields: JsonObject, name: str) -> Json:
+    return fields.get(META + name)
