@@ -24,7 +24,12 @@ from miron_jax.tasks import core
 from miron_jax.tokens import requests as token_requests
 from miron_jax.tokens.records import Bos, Requests, concatenate
 from miron_jax.tokens.requests import tokenize
-from miron_jax.tokens.spans import AFTER_CONTEXT, AFTER_CONTEXT_OR_DIFFERENCE, AFTER_STRIPPED_CONTEXT
+from miron_jax.tokens.spans import (
+    AFTER_CONTEXT,
+    AFTER_CONTEXT_OR_DIFFERENCE,
+    AFTER_STRIPPED_CONTEXT,
+    CONTINUATION,
+)
 from miron_jax.tokens.tokenizers import load_tokenizer, resolve_bos
 from tests.support.tiny_tokenizer import BOS, TINY, trained
 
@@ -216,16 +221,30 @@ def test_bos_rules():
         resolve_bos(fake(None, {"a": 1}))
 
 
+def adding(single: str) -> PreTrainedTokenizerFast:
+    """A tokenizer that puts <s> before every text itself, and perhaps </s> after it."""
+    tokenizer = trained(["<|endoftext|>", "<s>", "</s>"])
+    special = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("<s>", "</s>")]
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=special)
+    tokenizer.bos_token, tokenizer.eos_token = "<s>", "</s>"
+    return tokenizer
+
+
 @pytest.fixture(scope="module")
 def adds_bos() -> PreTrainedTokenizerFast:
-    """A tokenizer that puts <s> before every text itself."""
-    tokenizer = trained(["<|endoftext|>", "<s>"])
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A", special_tokens=[("<s>", tokenizer.convert_tokens_to_ids("<s>"))]
-    )
-    tokenizer.bos_token = "<s>"
-    assert tokenizer.encode("a")[0] == tokenizer.bos_token_id
-    return tokenizer
+    return adding("<s> $A")
+
+
+def test_no_eos_stays_after_a_preamble():
+    """Preamble, context and continuation are tokenized apart; a preamble of no text is BOS and EOS."""
+    profile = replace(TEXT, boundary="segments", bos="as_tokenizer", span=CONTINUATION)
+    tokenizer = adding("<s> $A </s>")
+    for preamble in ("", "the sky "):
+        prompt = replace(prompt_of(["the cat"], [" sat"]), preamble=preamble)
+        [(tokens, start)] = tokenize([prompt], profile, tokenizer, None, "test")
+        before = tokenizer.encode(preamble)[:-1] + tokenizer.encode("the cat", add_special_tokens=False)
+        assert tokens[:start].tolist() == before
+        assert tokens[start:].tolist() == tokenizer.encode(" sat", add_special_tokens=False)
 
 
 def test_exactly_one_bos_even_where_the_tokenizer_adds_its_own(adds_bos: PreTrainedTokenizerFast):
