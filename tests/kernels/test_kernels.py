@@ -64,7 +64,7 @@ ATTENTION_CASES = attention_cases.CASES | {
 
 @pytest.mark.parametrize("name", ATTENTION_CASES)
 def test_forest_attention_equals_its_definition(name: str) -> None:
-    """Row by row, as a CPU does, and all rows at once; with a mask that is built before; the TPU's kernel, interpreted."""
+    """Row by row, as a CPU does; all rows at once, with a mask that is built before; the TPU's kernel, interpreted."""
     case, rng = ATTENTION_CASES[name], np.random.default_rng(7)
     q = rng.normal(size=(case.rows, case.length, case.heads, case.head_dim))
     k, v = rng.normal(size=(2, case.rows, case.length, case.kv_heads, case.head_dim))
@@ -80,8 +80,7 @@ def test_forest_attention_equals_its_definition(name: str) -> None:
         bias_BTT = attention_xla.hidden_bias(subtree_end_BT, position_BT, case.window)
         return {
             "row by row": attention_xla.forest_attention(*rows, **more),
-            "all rows, small blocks": attend(*rows, None, **more, block=48),
-            "with a bias": attend(*rows, bias_BTT, **more, block=None),
+            "all rows, with a bias": attend(*rows, bias_BTT, **more, block=96),
             "for TPU": attention_tpu.forest_attention(*rows, **more, block=128, interpret=True),
         }
 

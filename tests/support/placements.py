@@ -60,7 +60,8 @@ def placed(config: Any, state: Any, placement: Placement) -> Model:
 def logprobs(model: Model, budget: int = 256) -> tuple[np.ndarray, np.ndarray]:
     requests, check = some_requests(), SelfCheck(TOLERANCE[str(matrix_dtype(model.state))])
     forward = Forward(model, token_budget=budget)
-    [scores] = score_request_batches([requests], forward, cost_model(model.config), Totals(), check)
+    cost = cost_model(model.config, max_lengths=1)  # one program, as each placement compiles its own
+    [scores] = score_request_batches([requests], forward, cost, Totals(), check)
     assert check.requests >= 8
     return scores.logprob, scores.rank
 
