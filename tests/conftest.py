@@ -22,8 +22,12 @@ from miron_jax.runtime.backend import set_backend_flags  # noqa: E402
 
 set_backend_flags()
 
+import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
+
+hypothesis.settings.register_profile("seeded", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("seeded")
 
 jax.config.update("jax_default_matmul_precision", "highest")
 jax.config.update("jax_numpy_dtype_promotion", "strict")

@@ -21,7 +21,7 @@ def shared(a: list[int], b: list[int]) -> int:
     return length
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SEQUENCES, SEQUENCES, st.booleans(), st.randoms(use_true_random=False))
 def test_common_lengths_equal_the_twin(a, b, from_end, random):
     pairs = [(random.randrange(len(a)), random.randrange(len(b))) for _ in range(6)]
@@ -31,7 +31,7 @@ def test_common_lengths_equal_the_twin(a, b, from_end, random):
     assert common_length(end_to_end(a), a_rows, end_to_end(b), b_rows, from_end).tolist() == expected
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SEQUENCES, st.integers(1, 12))
 def test_gathered_in_blocks_of_any_size(sequences, block):
     whole = end_to_end(sequences)

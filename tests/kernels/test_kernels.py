@@ -261,7 +261,7 @@ def test_chunks_of_the_head_by_vocabulary():
     assert [chunk_of(size) for size in (331, 50257, 65536, 128256, 262144)] == [1024, 1024, 1024, 512, 256]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), unique=True, max_size=40), st.integers(1, 5))
 def test_layout_keeps_every_edge_and_its_source(edges, chunk):
     parent, target = np.asarray([s for s, _ in edges], np.int64), np.asarray([t for _, t in edges], np.int64)

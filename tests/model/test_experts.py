@@ -65,7 +65,7 @@ def by_hand(x_MD: Any, expert_MA: Any, weight_MA: Any, kernels: Kernels, act: Ac
     return total
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_the_sum_equals_a_loop_over_tokens_and_experts(data: st.DataObject) -> None:
     """Also where one expert gets every token and others none, and where devices have a part of the experts each."""

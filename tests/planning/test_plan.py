@@ -30,7 +30,7 @@ def forests(draw: st.DrawFn) -> list[tuple[list[int], int]]:
     return items
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     forests(),
     st.sampled_from([COST, CostModel(1.0, 1e3, 1e9, 8, 1, 16), CostModel(1e6, 0.0, 0.0, 4, 20)]),
@@ -47,7 +47,7 @@ def test_every_request_lies_along_one_path_with_all_its_edges(items, cost, cut_a
     assert distinct_nodes(requests) <= plan.unique_tokens <= plain_tokens(requests)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(forests(), st.sampled_from([(), (16,), (24, 64)]))
 def test_rows_without_branches_are_one_path_each(items, lengths):
     requests = requests_of(items)
@@ -64,7 +64,7 @@ def test_rows_without_branches_are_one_path_each(items, lengths):
     assert longest <= {tuple(row.tolist()) for row in rows}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(forests(), st.integers(0, 6), st.integers(1, 60))
 def test_no_row_has_more_edges_than_a_model_has_positions(items, spare, repeats):
     """One context with many continuations needs more edges than slots: it takes several rows."""
@@ -79,7 +79,7 @@ def test_no_row_has_more_edges_than_a_model_has_positions(items, spare, repeats)
     assert plan.num_rows <= rows + np.ceil(plan.request_edge_offset[-1] / most)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(forests(), st.randoms())
 def test_order_of_requests_changes_no_row(items, random):
     shuffled = list(range(len(items)))

@@ -49,7 +49,7 @@ def texts_read(walk: Walk, token_of_slot: dict[int, int], num_states: int) -> tu
     return at_slot, state
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(TOKENS, min_size=1, max_size=25), st.integers(0, 6), st.booleans())
 def test_each_node_is_read_once_after_its_own_path(texts: list[list[int]], more_states: int, keeps: bool) -> None:
     plan = plan_of(texts)

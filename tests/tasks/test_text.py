@@ -93,7 +93,7 @@ def test_a_stride_gives_every_token_more_to_go_by(miron: Any, place: Place, tmp_
 
 
 @pytest.mark.slow  # lm-eval takes seconds to import
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 70), st.integers(1, 20), st.integers(1, 20))
 def test_windows_are_those_of_lm_eval(num_tokens: int, length: int, stride: int) -> None:
     lm_eval = pytest.importorskip("lm_eval.utils", reason='needs lm-eval: pip install "miron-jax[lm-eval]"')
@@ -107,7 +107,7 @@ def test_windows_are_those_of_lm_eval(num_tokens: int, length: int, stride: int)
     assert all(len(each) <= length + 1 for each, _ in ours)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 30), st.integers(1, 9), st.integers(1, 9), st.integers(1, 4))
 def test_several_tokens_before_a_document(num_tokens: int, length: int, stride: int, num_first: int) -> None:
     first = -np.arange(1, min(num_first, length) + 1, dtype=np.int32)
@@ -121,7 +121,7 @@ TOKENIZERS = {kind: tokenizer_of(kind) for kind in FOLDERS}
 TABLES = {kind: TokenBytes(tokenizer) for kind, tokenizer in TOKENIZERS.items()}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(FOLDERS), st.text(max_size=40), st.integers(0, 2**32 - 1))
 def test_every_byte_has_its_share(kind: str, text: str, seed: int) -> None:
     """For any Unicode: as many losses as bytes, their sum is that of the tokens, and no token's bytes overlap another's."""

@@ -87,7 +87,7 @@ words = st.text(alphabet="wugs aотглк12\n", max_size=12)
 
 
 @every
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(prefix=words, target=words.filter(bool))
 def test_spans_against_literal_twins(name: str, prefix: str, target: str) -> None:
     tokenizer = TOKENIZERS[name]
@@ -144,7 +144,7 @@ def test_the_seam_by_hand() -> None:
     ]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.sampled_from([" wugs", " глока", " 12 13", "aba"]), st.integers(1, 9))
 def test_segmentations_against_every_way_to_cut(text: str, most: int) -> None:
     table = TokenBytes(TOKENIZERS["bytes"])

@@ -104,7 +104,7 @@ WORDS = st.text(alphabet="abt he\n.,é界🙂", max_size=12)
 OPTIONS = st.lists(WORDS, min_size=2, max_size=4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(WORDS, OPTIONS), min_size=1, max_size=4))
 def test_choices_equal_the_twin(cases: list[tuple[str, list[str]]]):
     prompts = [prompt_of([context] * len(options), options, i) for i, (context, options) in enumerate(cases)]
@@ -115,13 +115,13 @@ def test_choices_equal_the_twin(cases: list[tuple[str, list[str]]]):
     assert (requests.span_start >= 1).all()  # the BOS is never scored
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.lists(WORDS, min_size=2, max_size=3, unique=True), WORDS), min_size=1, max_size=4))
 def test_schemas_equal_the_twin(cases: list[tuple[list[str], str]]):
     checked([prompt_of(contexts, [end] * len(contexts), i) for i, (contexts, end) in enumerate(cases)], SCHEMA)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(WORDS, st.text(alphabet="abt he", min_size=1).map(lambda t: t + "x")), min_size=1, max_size=4)
 )
@@ -134,7 +134,7 @@ def test_continuations_equal_the_twin(cases: list[tuple[str, str]]):
         assert requests.inexact_prefix[request] == (whole[: len(alone)] != alone)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(WORDS, OPTIONS, st.integers(1, 30))
 def test_cuts_equal_the_twin(context: str, options: list[str], max_length: int):
     prompt = prompt_of([context] * len(options), options)

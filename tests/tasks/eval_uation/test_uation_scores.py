@@ -53,7 +53,7 @@ class Characters:
 SHOTS = st.lists(st.text(alphabet="аб\n", min_size=1, max_size=9), max_size=4)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     SHOTS,
     st.lists(st.text(alphabet="вг", min_size=1, max_size=6), min_size=1, max_size=3),

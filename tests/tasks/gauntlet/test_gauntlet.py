@@ -112,7 +112,7 @@ def test_few_shot_sampling_matches_the_reference(goldens: JsonObject):
             assert drawn[idx] == shots, (name, idx)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 40), st.integers(0, 12))
 def test_shots_never_include_the_item_itself(num_pool: int, num_fewshot: int):
     profile = replace(TASKS["arc_easy"].profile, num_fewshot=num_fewshot)
@@ -227,7 +227,7 @@ def test_segments_are_tokenized_apart(spaced: bool):
 WORDS = st.text(alphabet="ab .\n", max_size=6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(WORDS, WORDS.filter(bool), st.lists(WORDS.filter(lambda text: bool(text.strip())), min_size=1, max_size=3))
 def test_segments_equal_the_twin(preamble: str, context: str, continuations: list[str]):
     profile = options_task("arc_easy").profile
