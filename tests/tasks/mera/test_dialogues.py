@@ -1,8 +1,8 @@
 """ruTiE: prompts of turns by hand, and scores equal to those of whole prompts computed from scratch."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple, cast
 
 import numpy as np
 import pytest
@@ -27,9 +27,8 @@ from miron_jax.tokens.requests import tokenize
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer
 from tests.support.tiny_model import make_model
+from tests.support.tiny_tokenizer import TINY
 from tests.support.tolerances import TOKEN
-
-pytestmark = pytest.mark.slow
 
 TASKS = {task.name: task for suite in (V1, V12) for task in suite.tasks}
 
@@ -95,10 +94,9 @@ def test_a_bad_turn_is_named(change: JsonObject, message: str, tmp_path: Path) -
         read_turns("mera-v1/rutie", tmp_path, [{**turn(0), **change}])
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Tokenizer]:
-    folder = make_model(tmp_path_factory.mktemp("dialogues") / "model")
-    return load_model(folder, "float32"), load_tokenizer(str(folder))
+class Scorer(NamedTuple):
+    model: Model
+    tokenizer: Tokenizer
 
 
 def dialogue(source: Source, tokenizer: Tokenizer, limit: int | None = None, most: int | None = None) -> Dialogue:
@@ -106,37 +104,56 @@ def dialogue(source: Source, tokenizer: Tokenizer, limit: int | None = None, mos
     return Dialogue(source, Setup(config, tokenizer, TokenBytes(tokenizer, len(tokenizer)), LengthLimit(most, None)))
 
 
-def scored(
-    source: Source, model: tuple[Model, Tokenizer], limit: int | None = None, most: int | None = None
-) -> ChoiceScores:
-    kind = dialogue(source, model[1], limit, most)
+def test_answers_of_earlier_turns_are_repeated_without_their_space(tmp_path: Path) -> None:
+    """The choices are " 1" and " 2"; this model always answers 2."""
+
+    class Second:
+        def score(self, requests: Requests) -> list[Score]:
+            return [Score(np.asarray([logprob], np.float32), np.zeros(1, np.int32)) for logprob in (-2.0, -1.0)]
+
+    source = read_turns("mera-v1/rutie", tmp_path, [turn(i) for i in range(2)])
+    kind = dialogue(source, TINY)
+    scores, contexts = kind.begin(), []
+    for piece, choices in kind.turn_scores(scores, source.examples, cast(GrowingText, Second())):
+        contexts.append(piece.examples[0].contexts[0])
+        kind.take(scores, piece, choices)
+    assert contexts == [prompt_of(source, []), "Беседа:\nВ0?\n1. а0\n2. б0\nОтвет: 2\nВ1?\n1. а1\n2. б1\nОтвет:"]
+
+
+@pytest.fixture(scope="module")
+def scorer(tmp_path_factory: pytest.TempPathFactory) -> Scorer:
+    folder = make_model(tmp_path_factory.mktemp("dialogues") / "model")
+    return Scorer(load_model(folder, "float32"), load_tokenizer(str(folder)))
+
+
+def scored(source: Source, scorer: Scorer, limit: int | None = None, most: int | None = None) -> ChoiceScores:
+    kind = dialogue(source, scorer.tokenizer, limit, most)
     scores = kind.begin()
-    kind.score_in_turn(scores, model[0], SelfCheck(TOLERANCE["float32"]))
+    kind.score_in_turn(scores, scorer.model, SelfCheck(TOLERANCE["float32"]))
     return scores
 
 
-@pytest.mark.parametrize("name", ["mera-v1/rutie", "mera-v1.2/rutie"])
-@pytest.mark.parametrize("most", [None, 150])
-def test_every_turn_scores_as_its_whole_prompt(
-    name: str, most: int | None, model: tuple[Model, Tokenizer], tmp_path: Path
-) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "most"), [("mera-v1/rutie", None), ("mera-v1.2/rutie", 150)])
+def test_every_turn_scores_as_its_whole_prompt(name: str, most: int | None, scorer: Scorer, tmp_path: Path) -> None:
     source = read_turns(name, tmp_path, [turn(i, i // 7, "12"[i % 2]) for i in range(12)])
-    scores = scored(source, model, most=most)
+    scores = scored(source, scorer, most=most)
     start = {dialogue: next(i for i, e in enumerate(source.examples) if e.dialogue == dialogue) for dialogue in (0, 1)}
     answers: list[str] = []
-    for i, (choices, example) in enumerate(zip(scores.choices, scores.examples, strict=True)):
+    prompts = []
+    for i, example in enumerate(scores.examples):
         first = start[source.examples[i].dialogue or 0]
         answers = answers if i > first else []
         context = source.task.turn_prompt(source.examples[first : i + 1], answers)
-        prompt = Prompt(i, i, (context,) * 2, (" 1", " 2"), 0)
-        requests = tokenize([prompt], source.task.profile, model[1], most, name)
-        plain, _ = score_plainly(model[0], [ids for ids, _ in requests], [first for _, first in requests])
-        for choice, other in zip(choices, plain, strict=True):
-            np.testing.assert_allclose(choice.logprob, other.logprob, atol=TOKEN)
-        sums = [float(other.logprob.sum()) for other in plain]
-        assert example.prediction == int(np.argmax(sums))
+        prompts.append(Prompt(i, i, (context,) * 2, (" 1", " 2"), 0))
         assert example.prediction is not None
         answers.append("12"[example.prediction])
+    requests = tokenize(prompts, source.task.profile, scorer.tokenizer, most, name)
+    plain, _ = score_plainly(scorer.model, [ids for ids, _ in requests], [start for _, start in requests])
+    for i, (choices, example) in enumerate(zip(scores.choices, scores.examples, strict=True)):
+        for choice, other in zip(choices, plain[2 * i : 2 * i + 2], strict=True):
+            np.testing.assert_allclose(choice.logprob, other.logprob, atol=TOKEN)
+        assert example.prediction == int(np.argmax([float(one.logprob.sum()) for one in plain[2 * i : 2 * i + 2]]))
     assert scores.growing is not None
     assert scores.growing.turns == 12
     # With a cache the text is computed once; a cut text is computed anew for every turn.
@@ -144,38 +161,39 @@ def test_every_turn_scores_as_its_whole_prompt(
         assert scores.growing.read_tokens < 0.6 * scores.growing.plain_tokens
 
 
-def test_lengths_around_the_borders_of_calls_and_a_text_that_turns_back(model: tuple[Model, Tokenizer]) -> None:
+@pytest.mark.slow
+def test_lengths_around_the_borders_of_calls_and_a_text_that_turns_back(scorer: Scorer) -> None:
     """Lengths around the borders of blocks and calls; the text before shares all, some or nothing of the next one."""
-    draw = np.random.default_rng(0)
     block = 64
-    base = draw.integers(5, 300, 3 * READ).astype(np.int32)
-    text = GrowingText(model[0], len(base))
-    for length in (1, 2, block - 1, block, block + 1, READ, READ + 1, 2 * READ + 3, block, block + 2, 3, 2 * READ):
+    base = np.random.default_rng(0).integers(5, 300, 3 * READ).astype(np.int32)
+    text = GrowingText(scorer.model, len(base))
+    lengths = (1, 2, block - 1, block, block + 1, READ, READ + 1, 2 * READ + 3, block, block + 2, 3, 2 * READ)
+    texts = []
+    for length in lengths:
         ids = base[:length].copy()
-        if length % 3 == 0:
-            ids[-1] = (ids[-1] + 1) % 300
-        ids = np.append(ids, np.int32(7))
-        [plain], _ = score_plainly(model[0], [ids], [length])
+        ids[-1] = (ids[-1] + (length % 3 == 0)) % 300
+        texts.append(np.append(ids, np.int32(7)))
+    plain, _ = score_plainly(scorer.model, texts, list(lengths))
+    for ids, length, other in zip(texts, lengths, plain, strict=True):
         score = text._score(ids, length)
-        np.testing.assert_allclose(score.logprob, plain.logprob, atol=TOKEN)
-        assert (score.rank[0] == 0) == (plain.margin[0] > 0)
+        np.testing.assert_allclose(score.logprob, other.logprob, atol=TOKEN, err_msg=f"{length} tokens")
+        assert (score.rank[0] == 0) == (other.margin[0] > 0)
 
 
-def test_a_limit_scores_the_first_turns_and_hidden_gold_is_not_zero(
-    model: tuple[Model, Tokenizer], tmp_path: Path
-) -> None:
+@pytest.mark.slow
+def test_a_limit_scores_the_first_turns_and_hidden_gold_is_not_zero(scorer: Scorer, tmp_path: Path) -> None:
     source = read_turns("mera-v1/rutie", tmp_path, [turn(i, outputs="") for i in range(5)])
-    scores = scored(source, model, limit=3)
+    scores = scored(source, scorer, limit=3)
     assert [prompt.row for prompt in scores.prompts] == [0, 1, 2]
     assert all(example.prediction is not None and example.correct is None for example in scores.examples)
     assert all(np.isnan(example.metrics["accuracy"]) for example in scores.examples)
 
 
-@pytest.mark.parametrize("name", ["mera-v1/rutie", "mera-v1.2/rutie"])
+@pytest.mark.slow
 def test_a_turn_that_the_model_answers_with_nan_ends_its_dialogue(
-    name: str, model: tuple[Model, Tokenizer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scorer: Scorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = read_turns(name, tmp_path, [turn(i) for i in range(4)])
+    source = read_turns("mera-v1/rutie", tmp_path, [turn(i) for i in range(4)])
     honest = GrowingText.score
 
     def broken(text: GrowingText, requests: Requests) -> list[Score]:
@@ -184,33 +202,26 @@ def test_a_turn_that_the_model_answers_with_nan_ends_its_dialogue(
         return nan if text.speed.turns == 2 else scores
 
     monkeypatch.setattr(GrowingText, "score", broken)
-    kind = dialogue(source, model[1])
+    kind = dialogue(source, scorer.tokenizer)
     scores, check = kind.begin(), SelfCheck(TOLERANCE["float32"])
     with pytest.raises(SelfCheckFailed):  # the plain score of that turn is not NaN: the run fails
-        kind.score_in_turn(scores, model[0], check)
+        kind.score_in_turn(scores, scorer.model, check)
     assert [example.prediction is None for example in scores.examples] == [False, True, True, True]
     honest_check = SelfCheck(TOLERANCE["float32"])
     monkeypatch.setattr(SelfCheck, "_judge", lambda check, score, plain, label: None)
-    kind.score_in_turn(kind.begin(), model[0], honest_check)
+    kind.score_in_turn(kind.begin(), scorer.model, honest_check)
     assert honest_check.requests == 4  # two turns of two choices; later ones have no score
 
 
-def test_models_without_a_cache_score_alike(model: tuple[Model, Tokenizer], tmp_path: Path) -> None:
-    """A model without a cache computes every prompt from scratch and gives the same numbers."""
-    source = read_turns("mera-v1/rutie", tmp_path, [turn(i) for i in range(3)])
-    kept = scored(source, model)
-    text = GrowingText(model[0], 256)
-    text._keeps = False
-    for prompt, choices in zip(kept.prompts, kept.choices, strict=True):
-        assert prompt.gold == 0
-        answers = [str(1 + (example.prediction or 0)) for example in kept.examples[: prompt.id]]
-        context = prompt_of(replace_examples(source, prompt.id + 1), answers)
-        requests = tokenize(
-            [Prompt(0, 0, (context,) * 2, (" 1", " 2"), 0)], source.task.profile, model[1], None, source.task.name
-        )
-        for one, other in zip(text.score(requests), choices, strict=True):
-            np.testing.assert_allclose(one.logprob, other.logprob, atol=TOKEN)
-
-
-def replace_examples(source: Source, count: int) -> Source:
-    return source._replace(examples=[replace(example) for example in source.examples[:count]])
+@pytest.mark.slow
+def test_a_model_whose_frequencies_change_with_length_reads_every_turn_whole(tmp_path: Path) -> None:
+    """Keys of a shorter text are turned by other angles: none may be kept."""
+    folder = make_model(tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    config["rope_scaling"] = {"rope_type": "dynamic", "factor": 2.0}
+    (folder / "config.json").write_text(json.dumps(config))
+    scorer = Scorer(load_model(folder, "float32"), load_tokenizer(str(folder)))
+    source = read_turns("mera-v1/rutie", tmp_path, [turn(i) for i in range(2)])
+    growing = scored(source, scorer).growing
+    assert growing is not None
+    assert growing.read_tokens == growing.plain_tokens > 0

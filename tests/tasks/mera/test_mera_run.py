@@ -2,7 +2,6 @@
 
 import json
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,8 @@ import pytest
 
 from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import DataState, read_examples
-from miron_jax.definitions.records import Problem
+from miron_jax.definitions.records import Problem, Task
+from miron_jax.engine.records import Score
 from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, JsonObject
 from miron_jax.inputs import find_inputs
@@ -19,148 +19,68 @@ from miron_jax.prompting.prompts import Prompt
 from miron_jax.report.output import write_results
 from miron_jax.run import evaluate
 from miron_jax.runtime.sandbox import Sandbox
+from miron_jax.task_kinds.choice import Choice
 from miron_jax.task_kinds.generation import GenerationScores
-from miron_jax.task_kinds.interface import Source
+from miron_jax.task_kinds.interface import Setup, Source
+from miron_jax.task_kinds.program import Program
 from miron_jax.task_kinds.programs import Judge
-from miron_jax.tasks.mera.metrics import grade_norm, macro_f1, matthews
 from miron_jax.tasks.mera.scoring import score_submission
-from miron_jax.tasks.mera.site import check, export, read_records
+from miron_jax.tasks.mera.site import export, read_records
 from miron_jax.tasks.mera.submission import read_submission
 from miron_jax.tasks.mera.suite import SUITE_NAME, V1
 from miron_jax.tasks.mera.table import Version, data_sets
+from miron_jax.tokens.records import LengthLimit
+from miron_jax.tokens.token_bytes import TokenBytes
 from tests.support.mera_records import write_mera
 from tests.support.tiny_model import make_model
-
-pytestmark = pytest.mark.slow
+from tests.support.tiny_tokenizer import TINY
 
 SITE = {"accuracy": "acc", "f1_macro": "f1_macro", "em": "em", "f1": "f1", "grade_norm": "grade_norm"} | {
     f"pass_at_{k}": f"pass@{k}" for k in (1, 5, 10)
 }
+NO_HASH = DataState("no published hash", None)
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("mera") / "model")
+# --------------------------------------------------------------------------------------------------------- one task
 
 
-def run(model: Path, folder: Path, version: Version, **settings: Any) -> Path:
-    """The results folder of a run on the records in `folder`."""
-    suite, output = SUITE_NAME[version], folder.parent / f"{folder.name}-out"
-    paths = {
-        "data_dir": ((suite, str(folder)),),
-        "output": str(output),
-        "allow_code_execution": True,
-        "allow_unsandboxed_code": True,
-    }
-    config = RunConfig(str(model), (suite,), **paths, **settings)
-    outcome = evaluate(config, find_inputs(config))
-    write_results(config, outcome, 1.0, None)
-    return output
+def task_of(name: str) -> Task[Any]:
+    [task] = [task for task in V1.tasks if task.name == f"mera-v1/{name}"]
+    assert isinstance(task, Task)
+    return task
 
 
-@pytest.mark.parametrize("version", [pytest.param("v1", marks=pytest.mark.long), "v1.2"])
-def test_a_run_has_the_sites_metrics_of_its_submission(version: Version, model: Path, tmp_path: Path) -> None:
-    folder = write_mera(tmp_path / "data", version, 5)
-    output = run(model, folder, version)
-    path = tmp_path / "out.zip"
-    exported = export(output, path, version)
-    with zipfile.ZipFile(path) as archive:
-        assert ("logs_public.zip" in archive.namelist()) == (version == "v1.2")
-    records = read_records(folder, version)
-    submission = read_submission(path, version, {name: list(by_key) for name, by_key in records.items()})
-    assert list(submission.faults) == exported.absent
-    assert {fault.name for fault in submission.faults.values()} <= {"no_task"}
-    site = score_submission(submission.answers, records, version)
-    tasks = json.loads((output / "results.json").read_text())["tasks"]
-    compared = 0
-    for dataset in data_sets(version):
-        if dataset.name not in site:
-            continue
-        task = tasks[f"{SUITE_NAME[version]}/{dataset.config}"]
-        metrics = {SITE[name]: entry["value"] for name, entry in task["metrics"].items() if name in SITE}
-        metrics |= {name: entry["value"] for name, entry in task["metrics"].items() if "." in name}
-        if dataset.kind == "program":
-            metrics.pop("acc")  # pass@1 again
-        metrics |= {f"acc.{name}": group["metrics"]["accuracy"]["value"] for name, group in task["groups"].items()}
-        assert metrics == pytest.approx(site[dataset.name]), dataset.name
-        compared += len(metrics)
-    assert compared > 30
+def setup(**settings: Any) -> Setup:
+    config = RunConfig("none", ("none",), allow_code_execution=True, allow_unsandboxed_code=True, **settings)
+    return Setup(config, TINY, TokenBytes(TINY, len(TINY)), LengthLimit(None, None))
 
 
-def test_closed_gold_is_never_zero(model: Path, tmp_path: Path) -> None:
-    folder = write_mera(tmp_path / "data", "v1", 3, open_gold=False)
-    output = run(model, folder, "v1")
-    results = json.loads((output / "results.json").read_text())
-    for dataset in data_sets("v1"):
-        task = results["tasks"].get(f"mera-v1/{dataset.config}")
-        if task is None or (dataset.v1 and dataset.v1.is_open):
-            continue
-        assert (task["n"], task["skipped"]) == (0, 3)
-        assert all(entry["value"] is None for entry in task["metrics"].values())
-        samples = output / "samples" / "mera-v1" / f"{dataset.config}.jsonl"
-        assert "not published" in json.loads(samples.read_text().splitlines()[0])["reason"]
-    composite = results["suites"]["mera-v1"]["composites"]["total_score"]
-    assert composite["value"] is None
-    assert len(composite["missing"]) == 17
-    export(output, tmp_path / "out.zip", "v1")  # its answers are there all the same
+def test_questions_without_a_right_choice_count_the_last_answer() -> None:
+    kind = Choice(Source(task_of("ruethics"), [], NO_HASH), setup())
+    prompt = Prompt(0, 0, ("Т",) * 2, ("0", "1"), None)
+    for losses, expected in (((1.0, 2.0), 0.0), ((2.0, 1.0), 1.0), ((1.0, 1.0), 1.0)):  # the last one wins a tie
+        choices = [Score(np.asarray([-loss], np.float32), np.zeros(1, np.int32)) for loss in losses]
+        assert kind.score(prompt, choices, []).metrics == {"answered_last": expected}
 
 
-def test_ethics_without_labels_correlates_with_nothing(model: Path, tmp_path: Path) -> None:
-    """ruEthics has no right choice, so its records are scored without labels; a missing label is not 0."""
-    folder = write_mera(tmp_path / "data", "v1", 3)
-    path = folder / "ruethics" / "test.jsonl"
-    records = [{**json.loads(line), "outputs": ""} for line in path.read_text().splitlines()]
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    output = run(model, folder, "v1", limit=3)
-    metrics = json.loads((output / "results.json").read_text())["tasks"]["mera-v1/ruethics"]["metrics"]
-    assert [name for name, entry in metrics.items() if entry["value"] is not None] == ["answered_last"]
+def test_a_leading_blank_of_an_answer_does_not_count(tmp_path: Path) -> None:
+    """A prompt ends in "Ответ:", so a model's answer begins with a blank; the exam's rules want it stripped."""
+    task = task_of("use")
+    meta = {"id_task": "2", "type": "multiple_choice_options_within_text", "score": 2}
+    record = {"instruction": "{task}", "inputs": {"task": "З", "text": "Т"}, "outputs": "1,2"}
+    records = [{**record, "meta": {"id": i, "variant": i, **meta}} for i in range(2)]
+    (tmp_path / "use").mkdir()
+    (tmp_path / "use" / "test.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    questions = read_examples(task, tmp_path)
+    prompts = [Prompt(i, q.row, q.contexts, q.continuations, None) for i, q in enumerate(questions)]
+    source = Source(task, questions, NO_HASH)
+    scores = GenerationScores(source, prompts, questions=questions, ended=["stop", "stop"], generated=[" 2,1", " 3"])
+    scores.finish()
+    # One point in one of two variants, each of 34: v1 does not ask the records for their 2.
+    assert scores.estimates().metrics["grade_norm"].value == pytest.approx(1 / 34 / 2)
 
 
-def test_ties_follow_the_rule_of_v1(tmp_path: Path) -> None:
-    from miron_jax.metrics.choices import LAST, MEAN, SUM, score_choices
-
-    equal = [np.array([-1.0], np.float32), np.array([-1.0], np.float32)]
-    assert score_choices(equal, (" 1", " 2"), 0, SUM).prediction == 0
-    assert score_choices(equal, (" 1", " 2"), 0, SUM, LAST).prediction == 1
-    # The sum is not normalized: two tokens of -0.7 lose against one of -1.
-    longer = [np.array([-0.7, -0.7], np.float32), np.array([-1.0], np.float32)]
-    assert score_choices(longer, ("a", "b"), None, SUM).prediction == 1
-    assert score_choices(longer, ("a", "b"), None, MEAN).prediction == 0
-
-
-def test_export_needs_a_complete_run_of_the_suite(model: Path, tmp_path: Path) -> None:
-    folder = write_mera(tmp_path / "data", "v1", 3)
-    output = run(model, folder, "v1", limit=2)
-    with pytest.raises(InputError, match=r"scored with --limit=2, expected every record"):
-        export(output, tmp_path / "out.zip", "v1")
-    with pytest.raises(InputError, match=r"no task of mera-v1\.2 there"):
-        export(output, tmp_path / "out.zip", "v1.2")
-    with pytest.raises(InputError, match=r"none/results\.json cannot be read"):
-        export(tmp_path / "none", tmp_path / "out.zip", "v1")
-    assert not (tmp_path / "out.zip").exists()
-
-
-def test_the_published_zip_has_no_faults_without_records(shared_data: Path) -> None:
-    checked = check(shared_data / "mera" / "golden_submission" / "sample_submission.zip", "v1", None)
-    assert checked.faults == []
-    assert "cannot be scored here" in checked.rows[0][3]
-
-
-@pytest.mark.parametrize(
-    ("metric", "expected"),
-    [
-        # Labels a, b: a has tp 2, fp 1, fn 0 -> 4/5; b has tp 1, fp 0, fn 1 -> 2/3; c is nowhere.
-        (lambda w: macro_f1(["a", "a", "b", "a"], ["a", "a", "b", "b"], w), (4 / 5 + 2 / 3) / 2),
-        # tp 2, tn 1, fp 1, fn 0: (2 - 0) / sqrt(3 * 2 * 2 * 1).
-        (lambda w: matthews(np.array([1, 1, 0, 1], bool), np.array([1, 1, 0, 0], bool), w), 2 / 12**0.5),
-        (lambda w: matthews(np.array([1, 1, 1, 1], bool), np.array([1, 1, 0, 0], bool), w), 0.0),
-        (lambda w: grade_norm([], np.ones(0))["grade_norm"], float("nan")),
-    ],
-)
-def test_metrics_over_all_records_by_hand(metric: Callable[[np.ndarray], float], expected: float) -> None:
-    assert metric(np.ones(4)) == pytest.approx(expected, nan_ok=True)
-    assert metric(np.full(4, 3.0)) == pytest.approx(expected, nan_ok=True)  # every record thrice is no other number
-
+# --------------------------------------------------------------------------------------------------------- programs
 
 RECORD = {
     "instruction": "Допишите: {function}",
@@ -170,34 +90,42 @@ RECORD = {
 }
 
 
-def problem_of(**changes: Json) -> Problem:
-    [task] = [task for task in V1.tasks if task.name == "mera-v1/ruhumaneval"]
-    assert task.kind == "code"
-    return task.parse({**RECORD, **changes}, 0)
+def problem_of(row: int = 0, **changes: Json) -> Problem:
+    return task_of("ruhumaneval").parse({**RECORD, **changes}, row)
 
 
-@pytest.mark.parametrize(
-    ("text", "ended", "answers"),
-    [
-        ("return [a, b]", "passed", ("[1, 0]", "[2, 3]")),
-        ("return [a, 0]", "wrong", ("[1, 0]", "[2, 0]")),
-        ("return [b for b in range(a)][3]", "wrong", ("failed: IndexError: list index out of range",) * 2),
-        ("while a == 2: pass\n    return [a, b]", "wrong", ("[1, 0]", "timed out")),
-        ("import os; os._exit(0)", "wrong", ("failed", "failed")),
-        ("return", "wrong", ("None", "None")),
-        ("nonsense (", "wrong", ("failed: SyntaxError",) * 2),
-    ],
-)
-def test_programs_are_judged_by_the_text_of_their_results(text: str, ended: str, answers: tuple[str, ...]) -> None:
+def test_programs_are_judged_by_the_text_of_their_results() -> None:
     """The site compares str() of every result with the published text."""
-    sandbox = Sandbox.find(allow_unsandboxed=True)
+    programs = {
+        "return [a, b]": ("passed", ("[1, 0]", "[2, 3]")),
+        "return [a, 0]": ("wrong", ("[1, 0]", "[2, 0]")),
+        "return [b for b in range(a)][3]": ("wrong", ("failed: IndexError: list index out of range",) * 2),
+        "while a == 2: pass\n    return [a, b]": ("wrong", ("[1, 0]", "timed out")),
+        "import os; os._exit(0)": ("wrong", ("failed", "failed")),
+        "return": ("wrong", ("None", "None")),
+        "nonsense (": ("wrong", ("failed: SyntaxError",) * 2),
+    }
     known, hidden = problem_of(), problem_of(outputs="")
     assert known.prompt == "Допишите: def one(a, b=0):\n    "  # the model sees the instruction, the function alone runs
-    [verdict, closed] = Judge(sandbox, 1.0, "answers").verdicts([(known, text), (hidden, text)])
-    assert verdict.ended == ended
-    assert len(verdict.answers) == len(answers)
-    assert all(answer.startswith(prefix) for answer, prefix in zip(verdict.answers, answers, strict=True))
-    assert (closed.ended, closed.answers) == ("answered", verdict.answers)
+    judge = Judge(Sandbox.find(allow_unsandboxed=True), 0.5, "answers")
+    verdicts = iter(judge.verdicts([(problem, text) for text in programs for problem in (known, hidden)]))
+    for text, (ended, answers) in programs.items():
+        verdict, closed = next(verdicts), next(verdicts)
+        assert verdict.ended == ended, text
+        assert len(verdict.answers) == len(answers), text
+        assert all(a.startswith(b) for a, b in zip(verdict.answers, answers, strict=True)), (text, verdict.answers)
+        assert (closed.ended, closed.answers) == ("answered", verdict.answers), text
+
+
+def test_every_program_of_every_problem_has_a_seed_of_its_own() -> None:
+    def seeds(seed: int) -> list[int]:
+        problems = [problem_of(row) for row in range(2)]
+        kind = Program(Source(task_of("ruhumaneval"), problems, NO_HASH), setup(seed=seed))
+        kind.prepare()
+        return [text.sampling.seed for text in kind.texts(kind.begin())]
+
+    assert len({*seeds(0), *seeds(1)}) == 2 * 2 * 10
+    assert seeds(0) == seeds(0)
 
 
 @pytest.mark.parametrize(
@@ -214,26 +142,95 @@ def test_a_bad_record_of_a_program_is_named(changes: JsonObject, says: str) -> N
         problem_of(**changes)
 
 
-def test_a_leading_blank_of_an_answer_does_not_count(tmp_path: Path) -> None:
-    """A prompt ends in "Ответ:", so a model's answer begins with a blank; the exam's rules want it stripped."""
-    [task] = [task for task in V1.tasks if task.name == "mera-v1/use"]
-    assert task.kind == "generation"
-    meta = {"id_task": "2", "type": "multiple_choice_options_within_text", "score": 2}
-    records = [
-        {
-            "instruction": "{task}",
-            "inputs": {"task": "З", "text": "Т"},
-            "outputs": "1,2",
-            "meta": {"id": i, "variant": i, **meta},
-        }
-        for i in range(2)
+# ------------------------------------------------------------------------------------------------------------- runs
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every fifth token ends a text, so that completions are short."""
+    folder = make_model(tmp_path_factory.mktemp("mera") / "model")
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [*range(0, 331, 5)]}))
+    return folder
+
+
+def run(model: Path, folder: Path, version: Version, *tasks: str, **settings: Any) -> Path:
+    """The results folder of a run on the records in `folder`; of the whole suite, or of these tasks of it."""
+    suite, output = SUITE_NAME[version], folder.parent / f"{folder.name}-out"
+    paths = {"data_dir": ((suite, str(folder)),), "output": str(output)}
+    code = {"allow_code_execution": True, "allow_unsandboxed_code": True}
+    names = tuple(f"{suite}/{task}" for task in tasks) or (suite,)
+    config = RunConfig(str(model), names, **paths, **code, **settings)
+    write_results(config, evaluate(config, find_inputs(config)), 1.0, None)
+    return output
+
+
+def results(output: Path) -> JsonObject:
+    return json.loads((output / "results.json").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [pytest.param("v1", marks=pytest.mark.long), "v1.2"])
+def test_a_run_has_the_sites_metrics_of_its_submission(version: Version, model: Path, tmp_path: Path) -> None:
+    folder = write_mera(tmp_path / "data", version, 5)
+    output = run(model, folder, version)
+    path = tmp_path / "out.zip"
+    exported = export(output, path, version)
+    with zipfile.ZipFile(path) as archive:
+        assert ("logs_public.zip" in archive.namelist()) == (version == "v1.2")
+    records = read_records(folder, version)
+    submission = read_submission(path, version, {name: list(by_key) for name, by_key in records.items()})
+    assert list(submission.faults) == exported.absent
+    assert {fault.name for fault in submission.faults.values()} <= {"no_task"}
+    site = score_submission(submission.answers, records, version)
+    tasks = results(output)["tasks"]
+    compared = 0
+    for dataset in data_sets(version):
+        if dataset.name not in site:
+            continue
+        task = tasks[f"{SUITE_NAME[version]}/{dataset.config}"]
+        metrics = {SITE[name]: entry["value"] for name, entry in task["metrics"].items() if name in SITE}
+        metrics |= {name: entry["value"] for name, entry in task["metrics"].items() if "." in name}
+        if dataset.kind == "program":
+            metrics.pop("acc")  # pass@1 again
+        metrics |= {f"acc.{name}": group["metrics"]["accuracy"]["value"] for name, group in task["groups"].items()}
+        assert metrics == pytest.approx(site[dataset.name]), dataset.name
+        compared += len(metrics)
+    assert compared > 30
+
+
+@pytest.mark.slow
+def test_closed_gold_is_never_zero(model: Path, tmp_path: Path) -> None:
+    """ruEthics has no right choice, so its records are scored without labels; a missing label is not 0."""
+    folder = write_mera(tmp_path / "data", "v1", 3, open_gold=False)
+    path = folder / "ruethics" / "test.jsonl"
+    records = [{**json.loads(line), "outputs": ""} for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    closed = ("parus", "chegeka", "use", "rutie", "ruhumaneval")  # of every kind
+    output = run(model, folder, "v1", *closed, "ruethics")
+    tasks, suites = (results(output)[part] for part in ("tasks", "suites"))
+    for name in closed:
+        task = tasks[f"mera-v1/{name}"]
+        assert (task["n"], task["skipped"]) == (0, 3), name
+        assert all(entry["value"] is None for entry in task["metrics"].values()), name
+        samples = output / "samples" / "mera-v1" / f"{name}.jsonl"
+        assert "not published" in json.loads(samples.read_text().splitlines()[0])["reason"], name
+    ethics = tasks["mera-v1/ruethics"]["metrics"]
+    assert [name for name, entry in ethics.items() if entry["value"] is not None] == ["answered_last"]
+    composite = suites["mera-v1"]["composites"]["total_score"]
+    assert composite["value"] is None
+    assert len(composite["missing"]) == 17
+    export(output, tmp_path / "out.zip", "v1")  # its answers are there all the same
+
+
+@pytest.mark.slow
+def test_export_needs_a_complete_run_of_the_suite(model: Path, tmp_path: Path) -> None:
+    output = run(model, write_mera(tmp_path / "data", "v1", 3), "v1", "ruhhh", limit=2)
+    cases: list[tuple[Path, Version, str]] = [
+        (output, "v1", r"scored with --limit=2, expected every record"),
+        (output, "v1.2", r"no task of mera-v1\.2 there"),
+        (tmp_path / "none", "v1", r"none/results\.json cannot be read"),
     ]
-    (tmp_path / "use").mkdir()
-    (tmp_path / "use" / "test.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    questions = read_examples(task, tmp_path)
-    source = Source(task, questions, DataState("no published hash", None))
-    prompts = [Prompt(i, q.row, q.contexts, q.continuations, None) for i, q in enumerate(questions)]
-    scores = GenerationScores(source, prompts, questions=questions, ended=["stop", "stop"], generated=[" 2,1", " 3"])
-    scores.finish()
-    # One point in one of two variants, each of 34: v1 does not ask the records for their 2.
-    assert scores.estimates().metrics["grade_norm"].value == pytest.approx(1 / 34 / 2)
+    for folder, version, sentence in cases:
+        with pytest.raises(InputError, match=sentence):
+            export(folder, tmp_path / "out.zip", version)
+    assert not (tmp_path / "out.zip").exists()
