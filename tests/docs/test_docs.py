@@ -1,25 +1,28 @@
 """Every command and every Python block of README.md and docs/ runs, in order, in a folder with the names that they use.
 
 Commands run at the size of a test: one example a task, two items of a category.  Hub ids and object stores are local.
+They run in this process, and a command with variables before it in a process of its own.
 """
 
 import os
 import re
+import runpy
 import shlex
 import shutil
-import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
 from miron_jax.cli import COMMANDS
 from miron_jax.config import RunConfig
+from miron_jax.lm_eval import main as lm_eval_main
 from tests.conftest import REPOSITORY
-from tests.support import docs_folder
+from tests.support import docs_folder, processes
 
 pytestmark = pytest.mark.slow
 
@@ -33,6 +36,9 @@ NAMED = re.compile(r"# ([\w.]+\.(?:py|yaml|json|jsonl|toml|flags))\n")
 # What stands for a place that is not here.
 STAND_INS = {"HuggingFaceTB/SmolLM2-135M": "MODEL", "gs://BUCKET": "memory://bucket"}
 SMALL = {"--limit": "1", "--items_per_category": "2"}
+LONGEST = "--max_length=512"  # in place of any other number
+DEMO = ["miron-jax", "eval"]
+ran: list[list[str]] = []  # commands of all pages so far
 LINKS = re.compile(r"\[[^\]]*\]\(([^)#\s]+)")
 
 
@@ -44,17 +50,26 @@ def commands_of(block: str) -> Iterator[list[str]]:
 
 
 def made_small(words: list[str]) -> list[str]:
-    """`eval` and `bench` at the size of a test."""
+    """`eval` and `bench` at the size of a test; programs are kept where those of all tests are."""
     for place, stand_in in STAND_INS.items():
         words = [word.replace(place, stand_in) for word in words]
-    known = {word.partition("=")[0] for word in words}
-    if words[0] == "plan" and "--allow_changed_data" not in known:
-        words = [*words, "--allow_changed_data"]
-    if words[0] not in ("eval", "bench"):
-        return words
-    kept = [word for word in words if word.partition("=")[0] not in SMALL]
-    small = [f"{name}={value}" for name, value in SMALL.items()]
-    return [*kept, *small, *(["--allow_changed_data"] if "--allow_changed_data" not in known else [])]
+    words = [LONGEST if word.startswith("--max_length=") else word for word in words]
+    if words[0] in ("eval", "bench", "verify"):
+        words.append("--compilation_cache=")
+    if words[0] in ("eval", "bench"):
+        words = [word for word in words if word.partition("=")[0] not in SMALL]
+        words += [f"{name}={value}" for name, value in SMALL.items()]
+    if words[0] in ("eval", "bench", "plan") and "--allow_changed_data" not in words:
+        words.append("--allow_changed_data")
+    return words
+
+
+def small_config(**options: Any) -> RunConfig:
+    """A RunConfig at the size of a test.  The files of the folder are not those that were published."""
+    smaller: dict[str, Any] = {"limit": 2, "items_per_category": 2}
+    return RunConfig(
+        **options | {name: size for name, size in smaller.items() if name in options}, allow_changed_data=True
+    )
 
 
 @pytest.fixture(scope="session")
@@ -69,8 +84,7 @@ def test_a_page_does_as_it_says(page: Path, docs_place: Path, tmp_path: Path, mi
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setenv("WANDB_MODE", "offline")
-    # The files of the folder are not those that were published.
-    monkeypatch.setattr("miron_jax.evaluator.RunConfig", partial(RunConfig, allow_changed_data=True))
+    monkeypatch.setattr("miron_jax.evaluator.RunConfig", small_config)
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
     for _, text in blocks:
         if (named := NAMED.match(text)) is not None:
@@ -81,31 +95,37 @@ def test_a_page_does_as_it_says(page: Path, docs_place: Path, tmp_path: Path, mi
         if language == "python" and not NAMED.match(text):
             exec(compile(text, f"{page.name}", "exec"), names)
         for words in commands_of(text) if language == "bash" else ():
-            _run(words, miron)
+            if words != DEMO or words not in ran:  # three pages begin with it
+                _run(words, miron, monkeypatch)
+                ran.append(words)
     for name in set(sys.modules) - before:  # another page has another my_model.py
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
             del sys.modules[name]
 
 
-def _run(words: list[str], miron: Any) -> None:
+def _run(words: list[str], miron: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     variables = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
     program, *rest = words[len(variables) :]
     rest = made_small(rest) if program == "miron-jax" else rest
-    if program == "miron-jax" and not variables:
+    if program == "miron-lm-eval":
+        monkeypatch.setattr("sys.argv", [program, *rest])
+        with warnings.catch_warnings(action="ignore"), pytest.raises(SystemExit) as ended:
+            lm_eval_main()
+        assert not ended.value.code, shlex.join(words)
+    elif program == "miron-jax" and not variables:
         if "--allow_code_execution" in rest and shutil.which("bwrap") is None:
             rest.append("--allow_unsandboxed_code")
         if any(word.startswith("--topology") for word in rest):
             return  # libtpu is not installed here: tests/tpu/test_tpu_plan.py runs these
         ran = miron(*rest)
         assert ran.status == 0, f"{shlex.join(words)}\n{ran.err[-3000:]}"
-        return
-    lm_eval = "from miron_jax.lm_eval import main; main()"
-    programs = {"python": [], "miron-jax": ["-m", "miron_jax"], "miron-lm-eval": ["-c", lm_eval]}
-    assert program in programs, f"{program}: what the pages run is {', '.join(programs)}"
-    command = [sys.executable, *programs[program]]
-    environment = {**os.environ, **variables, "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run([*command, *rest], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{shlex.join(words)}\n{done.stderr[-3000:]}"
+    elif program == "miron-jax":
+        processes.run("-m", "miron_jax", *rest, env=os.environ | variables, cwd=Path.cwd(), check=True)
+    else:
+        assert (program, variables) == ("python", {}), f"{shlex.join(words)}: not one of the programs that pages run"
+        monkeypatch.setattr("sys.argv", rest)
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            runpy.run_path(rest[0], run_name="__main__")
 
 
 @pytest.mark.parametrize("page", [*PAGES, REPOSITORY / "docs" / "extending.md"], ids=lambda page: page.stem)
@@ -132,16 +152,9 @@ def test_console_blocks_name_what_there_is() -> None:
 
 def test_the_pages_are_built_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("sphinx_book_theme")
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(REPOSITORY),
-        "http_proxy": "http://127.0.0.1:9",
-        "https_proxy": "http://127.0.0.1:9",
-    }
-    docs = [str(REPOSITORY / "docs"), str(tmp_path / "html")]
-    done = subprocess.run([*command, *docs], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    environment = {**os.environ, "http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
+    flags = ("-q", "-W", "--keep-going", "-b", "html")
+    processes.run("-m", "sphinx", *flags, str(REPOSITORY / "docs"), str(tmp_path / "html"), env=environment, check=True)
     built = {path.stem for path in (tmp_path / "html").glob("*.html")}
     assert {page.stem for page in (REPOSITORY / "docs").glob("*.md")} <= built
     commands = (tmp_path / "html" / "commands.html").read_text(encoding="utf-8")
