@@ -92,6 +92,22 @@ CONFIGS: dict[str, JsonObject] = {
     },
 }  # fmt: skip
 
+# What a compiler's time hangs on, smaller; kinds of layers, sizes of heads and numbers of experts stay.
+FEW_LAYERS = {"num_hidden_layers": 2, "hidden_size": 512, "intermediate_size": 1024, "vocab_size": 8032}
+SMALLER: dict[str, JsonObject] = {
+    "llama-1b": {**FEW_LAYERS, "num_attention_heads": 8, "num_key_value_heads": 4},
+    "llama-8b": {**FEW_LAYERS, "num_attention_heads": 8, "num_key_value_heads": 4},
+    "gemma3-1b": {
+        **FEW_LAYERS, "vocab_size": 262144, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 100,
+    },
+    "gpt2": {"n_layer": 2, "n_embd": 256, "n_head": 4},
+    "falcon-rw-1b": {"num_hidden_layers": 2, "hidden_size": 512, "num_attention_heads": 8, "vocab_size": 8032},
+    "mamba-130m": {"num_hidden_layers": 2, "hidden_size": 256, "vocab_size": 8032},
+    "olmoe-1b-7b": {**FEW_LAYERS, "intermediate_size": 256, "num_attention_heads": 8, "num_key_value_heads": 8},
+    "gpt-oss-20b": {**FEW_LAYERS, "intermediate_size": 512, "num_attention_heads": 16, "num_local_experts": 8},
+    "qwen3-0.6b": {**FEW_LAYERS, "num_attention_heads": 8, "num_key_value_heads": 4},
+}  # fmt: skip
+
 
 class Case(NamedTuple):
     model: str
@@ -102,6 +118,12 @@ class Case(NamedTuple):
     sets: int = 0
     dtype: str = "bfloat16"
     attention: str | None = None
+    smaller: bool = False
+
+    @property
+    def config(self) -> JsonObject:
+        """Of config.json."""
+        return CONFIGS[self.model] | (SMALLER[self.model] if self.smaller else {})
 
     @property
     def placement(self) -> Placement:
@@ -114,7 +136,7 @@ def model_of(case: Case, folder: Path) -> Model:
     if case.model in OWN:
         own = OWN[case.model]
         return Model(own, own, placed_params(own, placement, case.dtype), placement, case.attention)
-    (folder / "config.json").write_text(json.dumps(CONFIGS[case.model]))
+    (folder / "config.json").write_text(json.dumps(case.config))
     config = from_hf_config(folder)
     if isinstance(config, FamilyModel):
         params = jax.tree.map(lambda x: placed_shape(x, placement), config.shapes(dtype))
@@ -143,10 +165,10 @@ def plan_of(case: Case, model: Model, length: int) -> Plan:
     return make_plan(requests, cost_model(model.config), (length,))
 
 
-def text_requests(model: Model) -> list[TextRequest]:
+def text_requests(model: Model, prompt_len: int = 60) -> list[TextRequest]:
     """Prompts whose completions are greedy, sampled, and cut by top-p."""
     rules = (Sampling(), Sampling(0.8, seed=1), Sampling(0.8, top_p=0.9, seed=2))
-    return [TextRequest((1 + i, *range(1, 60 + i)), 100, (), how) for how in rules for i in range(8)]
+    return [TextRequest((1 + i, *range(1, prompt_len + i)), 100, (), how) for how in rules for i in range(8)]
 
 
 LAYERS, WIDTH, HEADS, HEAD, IDS = 2, 512, 8, 64, 32000  # of a user's own models

@@ -6,7 +6,7 @@ Each case compiles programs of a real architecture, whose weights are shapes alo
 import itertools
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -33,6 +33,7 @@ from tests.support.tpu_models import (
     CONFIGS,
     LAYERS,
     OWN,
+    SMALLER,
     TOPOLOGIES,
     Case,
     model_of,
@@ -43,57 +44,66 @@ from tests.support.tpu_models import (
 
 pytestmark = pytest.mark.slow
 
-# Each is here for what it covers alone.
+
+def small(model: str, topology: str, mesh: str = "", **more: Any) -> Case:
+    """A case that takes the compiler a third of the time."""
+    return Case(model, topology, mesh, lengths=(320,), budget=2048, smaller=model in SMALLER)._replace(**more)
+
+
+# Each is here for what it covers alone; those of LONG have models and batches of real sizes.
 CASES = {
+    "1b v5e, short rows": small("llama-1b", "v5e:2x2", lengths=(48,)),
+    "8b v5e over 16 chips, id sets": small("llama-8b", "v5e:4x4", "data=2,fsdp=2,model=4", sets=3),
+    "gemma v5e over data and fsdp, windows and 262k ids": small("gemma3-1b", "v5e:2x2", "data=2,fsdp=2"),
+    "gpt2 v5p, float32, learned positions": small("gpt2", "v5p:2x2x1", dtype="float32"),
+    "falcon rw v6e over model, places in keys by head": small("falcon-rw-1b", "v6e:2x2", "model=4"),
+    "qwen v6e, heads are normed, a copy a chip": small("qwen3-0.6b", "v6e:2x2", "data=4"),
+    "olmoe v5p, 64 experts": small("olmoe-1b-7b", "v5p:2x2x1", "data=4"),
+    "gpt-oss v5p over experts, sinks": small("gpt-oss-20b", "v5p:2x2x1", "expert=4"),
+    "a model of one's own that calls attend": small("own attend", "v5e:2x2", "data=4"),
+    "a model of one's own that takes the mask": small("own mask", "v5p:2x2x1", dtype="float32"),
+    "a model of one's own that gives logits": small("own logits", "v6e:2x2"),
+    "a model of one's own that carries a state": small("own state", "v5e:2x2", "data=4", lengths=(15,)),
+    "mamba v5e": small("mamba-130m", "v5e:2x2", lengths=(15,)),
+}
+LONG = {
     "1b v5e, short, middle and long rows": Case("llama-1b", "v5e:2x2", lengths=(64, 480, 4352)),
     "1b v5p": Case("llama-1b", "v5p:2x2x1"),
     "1b v6e, id sets": Case("llama-1b", "v6e:2x2", sets=3),
     "8b v5e over fsdp, id sets": Case("llama-8b", "v5e:2x2", "fsdp=4", sets=3),
     "8b v5p over model": Case("llama-8b", "v5p:2x2x1", "model=4"),
     "8b v6e over data and model": Case("llama-8b", "v6e:2x2", "data=2,model=2"),
-    "8b v5e over 16 chips": Case("llama-8b", "v5e:4x4", "data=2,fsdp=2,model=4"),
     "70b v5p over 8 chips": Case("llama-70b", "v5p:2x2x2", "fsdp=2,model=4"),
     "70b v6e over 16 chips": Case("llama-70b", "v6e:4x4", "fsdp=2,model=8"),
     "gemma v5e over data and fsdp, windows and 262k ids": Case("gemma3-1b", "v5e:2x2", "data=2,fsdp=2"),
-    "gpt2 v5p, float32, learned positions": Case("gpt2", "v5p:2x2x1", lengths=(640,), budget=8192, dtype="float32"),
     "bloom v5e, places in queries and keys": Case("bloom-560m", "v5e:2x2"),
-    "falcon rw v6e over model, places in keys by head": Case("falcon-rw-1b", "v6e:2x2", "model=4"),
-    "qwen v6e, heads are normed, a copy a chip": Case("qwen3-0.6b", "v6e:2x2", "data=4"),
     "olmoe v5p, 64 experts": Case("olmoe-1b-7b", "v5p:2x2x1", "data=4"),
-    "gpt-oss v5p over experts, sinks": Case("gpt-oss-20b", "v5p:2x2x1", "expert=4"),
     "gemma 3n v6e, layers that share keys": Case("gemma3n-e2b", "v6e:2x2"),
     "mixtral v6e over fsdp, experts and model": Case("mixtral-8x7b", "v6e:4x4", "fsdp=2,expert=4,model=2"),
-    "a model of one's own that calls attend": Case("own attend", "v5e:2x2", "data=4"),
-    "a model of one's own that takes the mask": Case("own mask", "v5p:2x2x1", budget=8192, dtype="float32"),
-    "a model of one's own that gives logits": Case("own logits", "v6e:2x2"),
     "a model of one's own that carries a state": Case("own state", "v5e:2x2", "data=4"),
     "mamba v5e": Case("mamba-130m", "v5e:2x2"),
     # Short requests want few sizes of groups, each of which takes the compiler half a minute.
     "mamba 2 v6e": Case("mamba2-130m", "v6e:2x2", lengths=(15,)),
     "recurrent gemma v5p": Case("recurrent-gemma-2b", "v5p:2x2x1", lengths=(15,)),
 }
-LONG = (  # half a minute and more each: `make tpu-long`, which alone has sinks, shared keys, learned positions and ALiBi
-    "1b v5p", "1b v6e, id sets", "8b v5p over model", "8b v6e over data and model", "70b v5p over 8 chips",
-    "70b v6e over 16 chips", "gpt2 v5p, float32, learned positions", "mixtral v6e over fsdp, experts and model",
-    "gpt-oss v5p over experts, sinks", "gemma 3n v6e, layers that share keys",
-    "a model of one's own that carries a state", "mamba 2 v6e", "recurrent gemma v5p",
-    "bloom v5e, places in queries and keys", "falcon rw v6e over model, places in keys by head",
-)  # fmt: skip
 RECURRENT = ("own state", "mamba-130m", "mamba2-130m", "recurrent-gemma-2b")
 WITHOUT_KERNEL = ("own mask", "own logits", *RECURRENT)
 GENERATING = {
+    "8b v5p over fsdp and model": small("llama-8b", "v5p:2x2x1", "fsdp=2,model=2"),
+    "a model of one's own that carries a state": small("own state", "v6e:2x2", lengths=(3,)),
+}
+LONG_GENERATING = {
     "1b v5e": Case("llama-1b", "v5e:2x2"),
-    "8b v5p over fsdp and model": Case("llama-8b", "v5p:2x2x1", "fsdp=2,model=2"),
     "gemma v6e, a copy a chip": Case("gemma3-1b", "v6e:2x2", "data=4"),
     "olmoe v5p over experts": Case("olmoe-1b-7b", "v5p:2x2x1", "expert=4"),
     "a model of one's own": Case("own attend", "v5p:2x2x1"),
-    "a model of one's own that carries a state": Case("own state", "v6e:2x2"),
 }
-LONG_GENERATING = ("1b v5e", "gemma v6e, a copy a chip", "olmoe v5p over experts", "a model of one's own")
 
 
-def short_and_long(cases: dict[str, Case], long: tuple[str, ...]) -> list[Any]:
-    return [pytest.param(name, marks=pytest.mark.long) if name in long else name for name in cases]
+def short_and_long(short: dict[str, Case], long: dict[str, Case]) -> Any:
+    cases = [pytest.param(case, id=name) for name, case in short.items()]
+    cases += [pytest.param(case, id=f"{name}, real sizes", marks=pytest.mark.long) for name, case in long.items()]
+    return pytest.mark.parametrize("case", cases)
 
 
 def programs_of(case: Case, folder: Path) -> dict[int, jax.stages.Compiled]:
@@ -106,9 +116,8 @@ def programs_of(case: Case, folder: Path) -> dict[int, jax.stages.Compiled]:
     return {shape.length: program for shape, program in forward.programs.items()}
 
 
-@pytest.mark.parametrize("name", short_and_long(CASES, LONG))
-def test_programs_of_scoring(name: str, tmp_path: Path) -> None:
-    case = CASES[name]
+@short_and_long(CASES, LONG)
+def test_programs_of_scoring(case: Case, tmp_path: Path) -> None:
     programs = programs_of(case, tmp_path)
     assert set(programs) == set(case.lengths)
     for length, program in programs.items():
@@ -123,17 +132,16 @@ def test_programs_of_scoring(name: str, tmp_path: Path) -> None:
             check_operands(case, text)
             check_collectives(case, text)
         print(
-            f"{name}, rows of {length}: weights and batch {memory.argument_size_in_bytes / 1e9:.2f} GB, "
+            f"rows of {length}: weights and batch {memory.argument_size_in_bytes / 1e9:.2f} GB, "
             f"temporaries {memory.temp_size_in_bytes / 1e9:.2f} GB"
         )
 
 
-@pytest.mark.parametrize("name", short_and_long(GENERATING, LONG_GENERATING))
-def test_programs_of_generation(name: str, tmp_path: Path) -> None:
-    case = GENERATING[name]
+@short_and_long(GENERATING, LONG_GENERATING)
+def test_programs_of_generation(case: Case, tmp_path: Path) -> None:
     model = model_of(case, tmp_path)
     generator = Generator(model, None)
-    generator.compile(text_requests(model))
+    generator.compile(text_requests(model, min(60, *case.lengths)))
     hows = {key[-1] for key in generator.programs if "step" in str(key[0])}
     assert hows == {"greedy", "sampled", "cut"}
     for key, program in generator.programs.items():
@@ -166,7 +174,7 @@ def kernels_of(case: Case) -> int:
         return LAYERS
     if case.model == "gemma3n-e2b":
         return 2  # those of layers with keys of their own, and those of the others
-    return 5 if {"num_experts", "num_local_experts"} & set(CONFIGS[case.model]) else 1
+    return 5 if {"num_experts", "num_local_experts"} & set(case.config) else 1
 
 
 def cache_bytes(model: Model, slots: int, size: int) -> int:
@@ -178,14 +186,12 @@ def cache_bytes(model: Model, slots: int, size: int) -> int:
     return 2 * 2 * config.num_layers * slots * size * config.num_kv_heads * config.attended_dim // parts
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        Case("gemma3-1b", "v5e:2x2"),
-        Case("llama-8b", "v5p:2x2x1", "fsdp=2,model=2"),
-        Case("gpt2", "v6e:2x2"),
-    ],
-    ids=lambda case: f"{case.model} {case.topology}",
+@short_and_long(
+    {
+        "gemma v5e": small("gemma3-1b", "v5e:2x2"),
+        "8b v5p over fsdp and model": small("llama-8b", "v5p:2x2x1", "fsdp=2,model=2"),
+    },
+    {"gpt2 v6e": Case("gpt2", "v6e:2x2")},
 )
 def test_programs_beside_the_rows(case: Case, tmp_path: Path) -> None:
     """Dialogues, the fingerprint, the self-check."""
@@ -198,7 +204,7 @@ def test_programs_beside_the_rows(case: Case, tmp_path: Path) -> None:
     check_operands(case, text)
     for leaf in {(leaf.shape, str(leaf.sharding)): leaf for leaf in jax.tree.leaves(model.state)}.values():
         compile_sums(leaf)
-    compile_plain(model, PlainShape(1000, 40))
+    compile_plain(model, PlainShape(320, 40))
 
 
 def test_a_model_of_ones_own_is_probed() -> None:
@@ -228,7 +234,7 @@ def check_collectives(case: Case, text: str) -> None:
     """Logits and the tables of the vocabulary stay where they are; `model` alone moves no weight, `fsdp` one layer's at a
     time; a pass through the head moves a few numbers of each node."""
     placement = case.placement
-    config = CONFIGS[case.model]
+    config = case.config
     ids = int(config.get("vocab_size", 50257))  # type: ignore[arg-type]
     tables = {ids, -(-ids // placement.size("fsdp", "model"))}
     for shape, kind, line in re.findall(
@@ -243,39 +249,51 @@ def check_collectives(case: Case, text: str) -> None:
             assert sizes[0] == 1, f"{kind} of {shape}: the weights of several layers"
 
 
-@pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize(
-    ("rows", "length", "heads", "kv_heads", "head_dim", "window", "softcap"),
+class Kernel(NamedTuple):
+    rows: int
+    length: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    window: int | None = None
+    softcap: float | None = None
+    dtype: str = "bfloat16"
+
+
+KERNELS = (
+    Kernel(8, 512, 16, 8, 128),
+    Kernel(8, 480, 12, 12, 64),
+    Kernel(8, 32, 32, 8, 64),
+    Kernel(4, 640, 4, 1, 256, window=100, softcap=30.0),
+    Kernel(4, 640, 8, 2, 80, window=100),
+    Kernel(2, 640, 5, 5, 64, softcap=30.0),
+    Kernel(8, 32768, 2, 1, 128),  # the table is as large as it may be
+    Kernel(9, 32768, 2, 1, 128),  # and would be larger here
+    Kernel(512, 1024, 2, 2, 64),
+)
+EACH_CHIP = [(chip, kernel) for chip in CHIPS for kernel in KERNELS]
+EACH_CHIP += [("v5e", kernel._replace(dtype="float32")) for kernel in KERNELS]
+
+
+@pytest.mark.parametrize(  # each shape on a chip, each chip with each kind of shape; the rest in `make tpu-long`
+    ("chip", "kernel"),
     [
-        (8, 512, 16, 8, 128, None, None),
-        (8, 480, 12, 12, 64, None, None),
-        (8, 32, 32, 8, 64, None, None),
-        (4, 640, 4, 1, 256, 100, 30.0),
-        (4, 640, 8, 2, 80, 100, None),
-        (2, 640, 5, 5, 64, None, 30.0),
-        (8, 32768, 2, 1, 128, None, None),  # the table is as large as it may be
-        (9, 32768, 2, 1, 128, None, None),  # and would be larger here
-        (512, 1024, 2, 2, 64, None, None),
+        pytest.param(chip, kernel, marks=() if i % 9 % 3 == i // 9 % 3 else pytest.mark.long)
+        for i, (chip, kernel) in enumerate(EACH_CHIP)
     ],
 )
-def test_the_kernel_compiles(
-    chip: str,
-    rows: int,
-    length: int,
-    heads: int,
-    kv_heads: int,
-    head_dim: int,
-    window: int | None,
-    softcap: float | None,
-) -> None:
+def test_the_kernel_compiles(chip: str, kernel: Kernel) -> None:
     here = SingleDeviceSharding(described_devices(TOPOLOGIES[chip])[0])
-    places = [jax.ShapeDtypeStruct((rows, length), "int32", sharding=here)] * 2
-    for dtype in ("bfloat16", "float32") if chip == "v5e" else ("bfloat16",):
-        q, k = (jax.ShapeDtypeStruct((rows, length, n, head_dim), dtype, sharding=here) for n in (heads, kv_heads))
-        sinks_N = jax.ShapeDtypeStruct((heads,), "float32", sharding=here) if window is not None else None
-        attend = jax.jit(implementation("tpu"), static_argnames=("scale", "window", "softcap"))
-        with jax.default_matmul_precision("highest"):
-            attend.lower(q, k, k, *places, scale=0.1, window=window, softcap=softcap, sinks_N=sinks_N).compile()
+    places = [jax.ShapeDtypeStruct((kernel.rows, kernel.length), "int32", sharding=here)] * 2
+    q, k = (
+        jax.ShapeDtypeStruct((kernel.rows, kernel.length, n, kernel.head_dim), kernel.dtype, sharding=here)
+        for n in (kernel.heads, kernel.kv_heads)
+    )
+    sinks_N = None if kernel.window is None else jax.ShapeDtypeStruct((kernel.heads,), "float32", sharding=here)
+    attend = jax.jit(implementation("tpu"), static_argnames=("scale", "window", "softcap"))
+    with jax.default_matmul_precision("highest"):
+        how = {"window": kernel.window, "softcap": kernel.softcap, "sinks_N": sinks_N}
+        attend.lower(q, k, k, *places, scale=0.1, **how).compile()
 
 
 def test_blocks_grow_where_their_table_would_not_fit() -> None:
