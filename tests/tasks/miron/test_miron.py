@@ -3,12 +3,10 @@
 import hashlib
 import json
 import re
-import subprocess
-import sys
 import unicodedata
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,23 +14,23 @@ import pyarrow.parquet as parquet
 import pytest
 
 from miron_jax.config import RunConfig
-from miron_jax.definitions.records import Cloze
+from miron_jax.definitions.records import Cloze, Measured
 from miron_jax.engine.model import load_model
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 from miron_jax.inputs import find_inputs
+from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.cloze import lev_score
 from miron_jax.report.cloze import cloze_notes
 from miron_jax.report.results import results_of
 from miron_jax.run import evaluate
+from miron_jax.statistics.cloze_groups import cloze_groups
 from miron_jax.tasks.generators.miron_gen.items import CATEGORIES, Item, items_of
-from miron_jax.tasks.miron import BY_TEXT, LANGUAGES, MIRON, read_parquet, with_pairs
-from tests.conftest import REPOSITORY
+from miron_jax.tasks.miron import BY_TEXT, LANGUAGES, MIRON, MIRON_GEN, OVERALL, read_parquet, with_pairs
+from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.support.generators import slow_logits
 from tests.support.tiny_model import make_model
 from tests.support.tolerances import CONFIDENCE
-
-pytestmark = pytest.mark.slow
 
 ROWS = [
     {"prefix": "the sun is", "target": " hot", "category": "Facts"},
@@ -94,22 +92,42 @@ def test_bad_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         MIRON.locate(None, True)
 
 
-def run(tmp_path: Path, tasks: str, **settings: Any) -> tuple[JsonObject, dict[str, list[JsonObject]]]:
-    model = make_model(tmp_path / "model")
-    config = RunConfig(str(model), (tasks,), data_dir=(("", str(tmp_path)),), **settings)
+# ------------------------------------------------------------------------------------------------------------- runs
+
+
+class Ran(NamedTuple):
+    folder: Path
+    tasks: JsonObject
+    composites: JsonObject
+    samples: dict[str, list[JsonObject]]
+
+
+NOISE = [
+    {"prefix": "the sun is hot and the hill is", "target": " green", "category": "Facts"},
+    {"prefix": "the sun is hot adn the hill is", "target": " green", "category": "Noise"},
+]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Published files of some rows, and three items of each category and language of miron-gen."""
+    folder = tmp_path_factory.mktemp("miron")
+    for language in LANGUAGES:
+        write(folder, [*ROWS, *NOISE], language)
+    tasks, data = ("miron/en", "miron-gen"), (("", str(folder)),)
+    config = RunConfig(str(make_model(folder / "model")), tasks, data_dir=data, limit=3, items_per_category=12)
     outcome = evaluate(config, find_inputs(config))
-    return results_of(config, outcome, 0.0), {t.source.task.name: list(t.samples()) for t in outcome.tasks}
+    results = results_of(config, outcome, 0.0)
+    samples = {task.source.task.name: list(task.samples()) for task in outcome.tasks}
+    return Ran(folder, results["tasks"], results["suites"]["miron-gen"]["composites"], samples)
 
 
-def test_the_cards_numbers_against_its_own_loop(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_the_cards_numbers_against_its_own_loop(ran: Ran) -> None:
     """One forward pass for each item, tokens and slices as on the card, completions from a slow greedy loop."""
-    write(tmp_path, ROWS)
-    results, samples = run(tmp_path, "miron/en")
-    model = load_model(tmp_path / "model", "float32")
-    from miron_jax.tokens.tokenizers import load_tokenizer
-
-    tokenizer = load_tokenizer(str(tmp_path / "model"))
-    for row, sample in zip(ROWS, samples["miron/en"], strict=True):
+    model, tokenizer = load_model(ran.folder / "model", "float32"), load_tokenizer(str(ran.folder / "model"))
+    rows, samples = [*ROWS, *NOISE], ran.samples["miron/en"]
+    for row, sample in zip(rows, samples, strict=True):
         before = tokenizer(row["prefix"])["input_ids"]
         whole = tokenizer(row["prefix"] + row["target"])["input_ids"]
         logprobs = []
@@ -127,35 +145,65 @@ def test_the_cards_numbers_against_its_own_loop(tmp_path: Path) -> None:
         assert sample["generated"] == text.split("\n")[0]
         assert sample["metrics"]["lev_score"] == lev_score(text.split("\n")[0], row["target"])
         assert sample["options"][0]["num_tokens"] == sample["metrics"]["target_tokens"]
-    entry = results["tasks"]["miron/en"]
-    assert (entry["n"], entry["skipped"], entry["data"]["state"]) == (4, 0, "no published hash")
-    assert {name: group["n"] for name, group in entry["groups"].items()} == Counter(row["category"] for row in ROWS)
-    assert (entry["prefixes_end_in_space"], entry["targets_begin_with_space"]) == (1, 2)
-    facts, others = (entry["groups"][name]["metrics"]["lev_score"]["value"] for name in ("Facts", "Morphology"))
-    rest = entry["groups"]["A category nobody knows"]["metrics"]["lev_score"]["value"]
-    assert entry["macro"]["lev_score"]["value"] == pytest.approx((facts + others + rest) / 3)
+    entry = ran.tasks["miron/en"]
+    assert (entry["n"], entry["skipped"], entry["data"]["state"]) == (6, 0, "no published hash")
+    categories = Counter(row["category"] for row in rows)
+    assert {name: group["n"] for name, group in entry["groups"].items()} == categories
+    assert (entry["prefixes_end_in_space"], entry["targets_begin_with_space"]) == (1, 4)
+    of_categories = [group["metrics"]["lev_score"]["value"] for group in entry["groups"].values()]
+    assert entry["macro"]["lev_score"]["value"] == pytest.approx(sum(of_categories) / 4)
 
 
-def test_generated_items_run_with_pairs_and_contrast(tmp_path: Path) -> None:
-    results, samples = run(tmp_path, "miron-gen/ru", limit=2, items_per_category=12)
-    entry = results["tasks"]["miron-gen/ru"]
-    assert {name: group["n"] for name, group in entry["groups"].items()} == dict.fromkeys(CATEGORIES, 2)
-    assert entry["data"]["state"] == "generated"
-    assert entry["limit"] == 2
-    assert entry["drift"]["all"]["n"] == 2
+@pytest.mark.slow
+def test_published_noise_has_drift_by_text_and_counts_that_differ_from_the_cards_are_told(ran: Ran) -> None:
+    task = ran.tasks["miron/en"]
+    assert task["drift"]["all"]["n"] == 1
+    assert task["drift"][f"operator {BY_TEXT}"]["n"] == 1
+    assert (task["rows_by_category"]["Noise"], task["published_rows_a_category"]) == (1, 500)
+    notes = cloze_notes({"miron/en": {key: value for key, value in task.items() if key != "limit"}})
+    counts = ", ".join(f"{category} {count}" for category, count in task["rows_by_category"].items())
+    assert f"miron/en: its file has {counts} rows, the card says 500 of each category" in notes
+
+
+@pytest.mark.slow
+def test_generated_items_run_with_pairs_and_contrast(ran: Ran) -> None:
+    entry, samples = ran.tasks["miron-gen/ru"], ran.samples["miron-gen/ru"]
+    assert {name: group["n"] for name, group in entry["groups"].items()} == dict.fromkeys(CATEGORIES, 3)
+    assert (entry["data"]["state"], entry["limit"]) == ("generated", 3)
+    assert entry["drift"]["all"]["n"] == 3
     assert 0 <= entry["groups"]["Logic"]["metrics"]["contrast_accuracy"]["value"] <= 1
-    assert all(sample["gold"] is None and sample["prediction"] is None for sample in samples["miron-gen/ru"])
-    json.dumps(samples["miron-gen/ru"])
-    composite = results["suites"]["miron-gen"]["composites"]["miron-gen overall lev_score"]
-    assert (composite["value"], composite["missing"]) == (None, ["miron-gen/en"])
+    assert all(sample["gold"] is None and sample["prediction"] is None for sample in samples)
+    json.dumps(samples)
+    for name in OVERALL:
+        macros = [ran.tasks[f"miron-gen/{language}"]["macro"][name]["value"] for language in LANGUAGES]
+        assert ran.composites[f"miron-gen overall {name}"]["value"] == pytest.approx(sum(macros) / 2)
 
 
-def test_overall_is_the_mean_of_the_languages(tmp_path: Path) -> None:
-    results, _ = run(tmp_path, "miron-gen", limit=1, items_per_category=6)
-    tasks, composites = results["tasks"], results["suites"]["miron-gen"]["composites"]
-    for name in ("lev_score", "target_confidence", "bits_per_char", "bits_per_byte", "greedy_exact"):
-        macros = [tasks[f"miron-gen/{language}"]["macro"][name]["value"] for language in LANGUAGES]
-        assert composites[f"miron-gen overall {name}"]["value"] == pytest.approx(sum(macros) / 2)
+# ------------------------------------------------------------------------------------------------------------ groups
+
+
+def test_overall_is_the_mean_of_the_languages() -> None:
+    en, ru = (Measured(None, 9, dict.fromkeys(OVERALL, value)) for value in (0.25, 0.75))
+    whole = MIRON_GEN.composites({"miron-gen/en": en, "miron-gen/ru": ru})
+    assert {name: each.value for name, each in whole.items()} == {f"miron-gen overall {name}": 0.5 for name in OVERALL}
+    lacking = MIRON_GEN.composites({"miron-gen/ru": ru})["miron-gen overall lev_score"]
+    assert (lacking.value, lacking.missing) == (None, ("miron-gen/en",))
+
+
+def test_targets_of_four_tokens_and_more_are_one_group() -> None:
+    scored = [
+        (
+            Cloze(0, "x", "a", " b", "Facts"),
+            ExampleScore(None, None, False, False, {"target_tokens": n, "bits_per_char": n}),
+        )
+        for n in (1.0, 3.0, 4.0, 5.0, 5.0)
+    ]
+    groups = cloze_groups(scored).by_target_tokens
+    counts = {name: metrics["bits_per_char"].num_examples for name, metrics in groups.items()}
+    assert counts == {"1": 1, "3": 1, "4+": 3}
+
+
+# --------------------------------------------------------------------------------------------------- generated items
 
 
 @pytest.fixture(scope="module", params=LANGUAGES)
@@ -209,26 +257,16 @@ def test_too_many_items_are_refused() -> None:
         items_of("en", 100_000)
 
 
-def content_hash(language: str) -> str:
-    return hashlib.sha256(json.dumps([repr(item) for item in items_of(language, 500)]).encode()).hexdigest()
+GOLDEN = {
+    "en": "98b0f686f7eecbb47c58725c48ebc5c6565f830612a075d8aeb51e7ae7938445",
+    "ru": "47df4f73f930a9dc39049cdfef2b376cf8240ee5041cd5644fb9cb8693f23e64",
+}
 
 
-def test_items_are_the_same_everywhere() -> None:
-    """Other interpreters and hash seeds generate the same items; a change of the items needs a new VERSION."""
-    code = "from tests.tasks.miron.test_miron import content_hash, LANGUAGES; print(*map(content_hash, LANGUAGES))"
-    root = REPOSITORY
-    for seed in ("0", "1"):
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=root, env={"PYTHONHASHSEED": seed, "PATH": "", "HF_HUB_OFFLINE": "1"},
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        assert tuple(done.stdout.split()) == GOLDEN
-
-
-GOLDEN = (
-    "98b0f686f7eecbb47c58725c48ebc5c6565f830612a075d8aeb51e7ae7938445",
-    "47df4f73f930a9dc39049cdfef2b376cf8240ee5041cd5644fb9cb8693f23e64",
-)
+def test_items_are_the_same_everywhere(generated: tuple[Item, ...]) -> None:
+    """Each interpreter has a hash seed of its own.  A change of the items needs a new VERSION."""
+    text = json.dumps([repr(item) for item in generated])
+    assert hashlib.sha256(text.encode()).hexdigest() == GOLDEN[generated[0].language]
 
 
 def test_trivial_answers_stay_low(generated: tuple[Item, ...]) -> None:
@@ -290,21 +328,3 @@ def test_noisy_rows_find_the_beginning_they_were_made_from() -> None:
     assert [(item.clean_prefix, item.num_edits) for item in paired[5:]] == [
         ("The capital of France is", 1), (None, 0), (None, 0), (None, 0), (None, 0),
     ]  # fmt: skip
-
-
-def test_published_noise_has_drift_by_text_and_counts_that_differ_from_the_cards_are_told(tmp_path: Path) -> None:
-    rows = [
-        {"prefix": "the sun is hot and the hill is", "target": " green", "category": "Facts"},
-        {"prefix": "the sun is hot adn the hill is", "target": " green", "category": "Noise"},
-    ]
-    for language in LANGUAGES:
-        parquet.write_table(pa.Table.from_pylist(rows), tmp_path / f"miron_{language}.parquet")
-    config = RunConfig(model=str(make_model(tmp_path / "m")), tasks=("miron/en",), data_dir=(("miron", str(tmp_path)),))
-    results = results_of(config, evaluate(config, find_inputs(config)), 1.0)
-    task = results["tasks"]["miron/en"]
-    assert task["drift"]["all"]["n"] == 1
-    assert task["drift"][f"operator {BY_TEXT}"]["n"] == 1
-    assert (task["rows_by_category"], task["published_rows_a_category"]) == ({"Facts": 1, "Noise": 1}, 500)
-    assert "miron/en: its file has Facts 1, Noise 1 rows, the card says 500 of each category" in cloze_notes(
-        results["tasks"]
-    )
