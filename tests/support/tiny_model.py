@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 WORDS = ("the", "sun", "is", "hot", "and", "cold", "rain", "falls", "on", "a", "green", "hill", "where", "small")
 
 
-def make_tokenizer(folder: Path, vocabulary: int = 320) -> None:
+def make_tokenizer(folder: Path, vocabulary: int = 320, texts: Sequence[str] = (" ".join(WORDS),) * 4) -> None:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -20,7 +21,7 @@ def make_tokenizer(folder: Path, vocabulary: int = 320) -> None:
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary, special_tokens=["<|bos|>"], initial_alphabet=alphabet, show_progress=False
     )
-    tokenizer.train_from_iterator([" ".join(WORDS)] * 4, trainer)
+    tokenizer.train_from_iterator(texts, trainer)
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<|bos|>").save_pretrained(folder)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from miron_jax.definitions.records import Task
 from miron_jax.files.readers import Json, JsonObject
 from miron_jax.tasks.eval_uation.suite import SUITE, TEXT, TEXT_REFCOMPAT
+from tests.support.tiny_model import make_model, make_tokenizer
 
 Fields = JsonObject
 TASKS: dict[str, Task[Any]] = {task.name: task for suite in (SUITE, TEXT, TEXT_REFCOMPAT) for task in suite.tasks}
@@ -124,4 +125,11 @@ def write(folder: Path, rows: int = 12) -> Path:
         lines = [json.dumps(record, ensure_ascii=False) for record in records]
         text = f"[{', '.join(lines)}]" if path.endswith(".json") else "".join(f"{line}\n" for line in lines)
         target.write_text(text, encoding="utf-8")
+    return folder
+
+
+def make_uation_model(folder: Path, data: Path) -> Path:
+    """A tiny model whose tokenizer knows the words of these files: prompts of some hundred tokens, not of thousands."""
+    make_model(folder, vocabulary=1009)
+    make_tokenizer(folder, 1000, [path.read_text(encoding="utf-8") for path in sorted(data.rglob("*.json*"))])
     return folder
