@@ -17,6 +17,7 @@ from pyarrow import parquet
 from miron_jax.errors import InputError
 from miron_jax.statistics.estimate import ratio
 from miron_jax.tasks.text import read_suite
+from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.windows import byte_ends, spread, windows
 from tests.support.command import Place, run, samples
@@ -115,6 +116,14 @@ def test_several_tokens_before_a_document(num_tokens: int, length: int, stride: 
     cut = windows(ids, first, length, min(stride, length))
     assert [token for each, start in cut for token in each[start:].tolist()] == ids.tolist(), "each once, in order"
     assert all(1 <= start < len(each) <= length + 1 for each, start in cut)
+
+
+def test_windows_are_as_long_as_was_asked_for(tmp_path: Path) -> None:
+    """Without a wish they have the length that the model was trained at; learned positions are a hard limit."""
+    profile = read_suite(write(tmp_path / "text")).tasks[0].profile
+    assert LengthLimit(None, None, 16).of(profile) == 16
+    assert LengthLimit(512, None, 256).of(profile) == 512
+    assert LengthLimit(512, 384, 256).of(profile) == 384
 
 
 TOKENIZERS = {kind: tokenizer_of(kind) for kind in FOLDERS}

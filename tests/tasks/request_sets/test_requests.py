@@ -165,7 +165,9 @@ def tokenized(tokenizer: Any, row: Mapping[str, Any]) -> tuple[list[int], int]:
 
 @pytest.mark.parametrize("kind", FOLDERS)
 def test_requests_are_tokenized_as_one_by_one(kind: str, tmp_path: Path) -> None:
-    tokenizer, rows = tokenizer_of(kind), [*some_rows(120), *plain(PAIRS)]
+    words = ("the", "sun", "hot", "rain", "where", "small")  # cut anywhere: a token reaches over the boundary
+    cut = [(f"on {word[:i]}", word[i:], 0) for word in words for i in range(1, len(word))]
+    tokenizer, rows = tokenizer_of(kind), [*some_rows(120), *plain(PAIRS), *plain(cut)]
     folder = write(tmp_path / "set", [{**row, "task": "a", "doc_id": i} for i, row in enumerate(rows)])
     [task] = read_suite(folder).tasks
     requests = tokenize(render(task, read_examples(task, folder)), task.profile, tokenizer, None, "a")
