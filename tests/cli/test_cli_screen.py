@@ -1,4 +1,4 @@
-"""What a run shows: the first line, stages with the time that is left, --quiet, --verbose, --json; completion in shells."""
+"""What commands show: time left of a stage, --json and --mde of plan, --human of tasks, completion in shells."""
 
 import json
 import re
@@ -9,54 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from miron_jax import __version__
 from miron_jax.cli import COMMANDS
 from miron_jax.cli.completion import HOWTO
 from miron_jax.cli.flags import OF_COMMAND
-from miron_jax.config import RunConfig
-from miron_jax.inputs import find_inputs
 from miron_jax.report import progress
 from miron_jax.report.progress import Screen, duration
-from miron_jax.run import evaluate
-from miron_jax.runtime.progress import Progress
+from miron_jax.statistics.paired import detectable
 from tests.support.command import common
-
-
-def test_the_first_line_says_what_is_scored_and_the_next_what_it_costs(miron, place, tmp_path: Path) -> None:
-    ran = miron("eval", *common(place, tmp_path / "out", "--limit=3"))
-    assert ran.status == 0, ran.err
-    first, cost, *_ = ran.err.splitlines()
-    assert first.startswith(f"miron-jax {__version__}: {place.model} on core/")
-    assert re.search(r"core/copa.*, up to 12 examples, with \d CPU devices? in float32$", first), first
-    assert re.fullmatch(r"[\d,]+ unique tokens of [\d,]+ to compute, \S+ GFLOP \(.* times fewer .*\)", cost), cost
-    assert "compiled" not in ran.err + ran.out, "that is for --verbose"
-    assert "padding" not in ran.out, "that too"
-    *_, counts, where, look = ran.out.splitlines()
-    assert counts.startswith("core/arc_easy accuracy ")
-    assert "4 tasks, 12 examples in " in where
-    assert look.startswith("look at it: miron-jax report ")
-
-
-def test_quiet_verbose_and_json(miron, place, tmp_path: Path) -> None:
-    quiet = miron("eval", *common(place, tmp_path / "quiet", "--limit=2", "--quiet"))
-    assert (quiet.status, quiet.err) == (0, "")
-    assert len(quiet.out.splitlines()) <= 5
-    assert "┃" not in quiet.out
-    flagfile = tmp_path / "job.flags"
-    flagfile.write_text("--json\n--nowatch\n")  # the bare flag takes no word behind it
-    verbose = miron("eval", *common(place, tmp_path / "verbose", "--limit=2", "--verbose"))
-    assert re.search(r"compiled \d+ x \d+ tokens in ", verbose.err)
-    assert "loaded " in verbose.err
-    assert "self-check (largest difference" in verbose.out
-    for flag in ("--json", "--json=-", f"--flagfile={flagfile}"):
-        ran = miron("eval", *common(place, tmp_path / "json", "--limit=2", flag))
-        assert json.loads(ran.out) == json.loads((tmp_path / "json" / "results.json").read_text())
-    miron("eval", *common(place, tmp_path / "json", "--limit=2", f"--json={tmp_path / 'own.json'}"))
-    assert json.loads((tmp_path / "own.json").read_text())["schema"] == 1
-    ran = miron("eval", *common(place, tmp_path / "json", "--limit=2", f"--json={tmp_path}/no/file"))
-    assert (ran.status, "--json=" in ran.err, "cannot be written" in ran.err) == (2, True, True)
-    compared = miron("compare", str(tmp_path / "quiet"), str(tmp_path / "json"), "--json")
-    assert json.loads(compared.out)[0]["tasks"], "the table goes to standard error"
+from tests.support.run_folders import samples_of, write_run
+from tests.support.tolerances import printed
 
 
 def test_json_of_plan_and_tasks(miron, place, tmp_path: Path) -> None:
@@ -76,13 +37,13 @@ def test_a_slow_stage_is_told_of_with_the_time_left(capsys: pytest.CaptureFixtur
         screen._stages["scoring"].start -= 10  # as if it had begun ten seconds ago
         screen._stages["scoring"].silence = 0.0
         deadline = time.monotonic() + 20
-        printed = ""
-        while "scoring" not in printed and time.monotonic() < deadline:
+        shown = ""
+        while "scoring" not in shown and time.monotonic() < deadline:
             time.sleep(0.1)
-            printed += capsys.readouterr().err
+            shown += capsys.readouterr().err
         screen.end("scoring")
     # 25 tokens in ten seconds: 2.5 a second, so 75 take thirty more
-    assert re.search(r"scoring: 25% of 100 tokens, 2\.\d+ a second, (30|31|32) s left", printed), printed
+    assert re.search(r"scoring: 25% of 100 tokens, 2\.\d+ a second, (30|31|32) s left", shown), shown
     assert "scoring: done in 1" in capsys.readouterr().err
 
 
@@ -150,21 +111,33 @@ def test_json_of_what_is_no_list_or_plan_is_refused(miron, place, tmp_path: Path
         assert "--json is of the " in ran.err
 
 
-def test_stages_end_when_nothing_is_scored(miron, place, tmp_path: Path) -> None:
-    """A run that only generates, and one whose scores are all in the journal, leave no stage open."""
-    begun, is_open = set[str](), set[str]()
+def test_detectable_by_hand() -> None:
+    # 2.8016 * sqrt(2 * .25 * .5 / 2376) and, independent, * sqrt(2 * .25 / 100)
+    assert detectable(0.5, 2376, 0.5) == pytest.approx(0.02874, abs=printed(5))
+    assert detectable(0.5, 100, 0.0) == pytest.approx(0.19810, abs=printed(5))
 
-    class Recorder(Progress):
-        def advance(self, stage: str, done: float = 0, total: float = 0, unit: str = "") -> None:
-            begun.add(stage)
-            is_open.add(stage)
 
-        def end(self, stage: str) -> None:
-            is_open.discard(stage)
+def test_plan_prints_them_for_the_examples_that_would_run(miron, place, tmp_path: Path) -> None:
+    ran = miron("plan", "--mde", *common(place, tmp_path / "out", "--limit=4"))
+    assert ran.status == 0, ran.err
+    row = next(line for line in ran.out.splitlines() if "core/copa" in line)
+    # 4 examples: 2.8016 * sqrt(.25 / 4) and * sqrt(.5 / 4)
+    assert re.findall(r"[\d.]+", row)[-4:] == ["4", "0.500", "0.7004", "0.9905"]
+    assert not (tmp_path / "out").exists()
+    # From a run's deviations: 1 of 4 right, deviation .5; all right, deviation 0.
+    run = write_run(tmp_path / "run", {"core/copa": samples_of([1, 0, 0, 0]), "core/winograd": samples_of([1] * 9)})
+    ran = miron("plan", "--mde", *common(place, tmp_path / "out", "--limit=4", f"--against={run}"))
+    rows = {line.split()[1]: re.findall(r"[\d.]+", line)[-4:] for line in ran.out.splitlines() if "core/" in line}
+    assert rows["core/copa"] == ["4", "0.500", "0.7004", "0.9905"]
+    assert rows["core/winograd"][1:] == ["0.000", "0.0000", "0.0000"]
+    assert "--against has not scored core/arc_easy, core/lambada_openai: 0.5 is taken there" in ran.out
+    ran = miron("plan", "--mde", *common(place, tmp_path / "out", f"--against={tmp_path / 'nowhere'}"))
+    assert (ran.status, "nowhere is not there" in ran.err) == (2, True)
 
-    model, data = str(place.model), (("", str(place.data)),)
-    for task in ("eval-ua-tion-gen-text/lmes_catsbin", "core/copa"):
-        config = RunConfig(model, (task,), data_dir=data if "core" in task else (), limit=2, allow_changed_data=True)
-        evaluate(config, find_inputs(config), Recorder())
-    assert begun >= {"loading", "planning", "scoring", "self-check", "generating", "compiling"}
-    assert not is_open
+
+def test_every_human_value_is_printed_with_its_source(miron) -> None:
+    ran = miron("tasks", "--human")
+    assert ran.status == 0, ran.err
+    assert re.search(r"eval-ua-tion/ua_cbt +│ accuracy +│ 0\.939 │ +99 │ one annotator │ measured \[1\]", ran.out)
+    assert "[1] Eval-UA-tion 1.0, Hamotskyi et al. 2024, UNLP" in ran.out
+    assert len(re.findall(r"^│ mera-v1/parus ", ran.out, re.M)) == 2  # by procedures A and B

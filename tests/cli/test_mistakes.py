@@ -1,11 +1,26 @@
 """Mistakes of somebody's first hour: each is one sentence that says what is wrong and what to do, and exit status 2."""
 
+import json
+import math
 import shutil
+from collections import deque
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support import docs_folder
+from miron_jax import demo
+from miron_jax.config import RunConfig
+from miron_jax.errors import InputError
+from miron_jax.evaluation.parts import join
+from miron_jax.report.output import check_output
+from miron_jax.task_kinds.interface import Piece
+from miron_jax.tasks.registry import SUITES
+from tests.support.command import common
+from tests.support.docs_folder import CAPITALS_YAML
+from tests.support.requests import requests_of
+from tests.support.run_folders import samples_of, write_run
+from tests.support.tiny_model import make_model, write_core_data
 
 CORE = "--tasks=core/copa --data_dir=EVAL_BUNDLE --allow_changed_data"
 # What is typed, and two parts of the sentence: what is wrong, what to do.
@@ -47,6 +62,10 @@ MISTAKES = {
     "eval --model=MODEL --tasks=core --data_dir=TEXTS": ("no CORE data there", "unpack https://"),
     "eval --tasks=core --data_dir=cores=EVAL_BUNDLE": ("'cores' in 'cores=EVAL_BUNDLE' is no suite", "one of core,"),
     "eval --model=MODEL --tasks=core/copa --data_dir=EVAL_BUNDLE": ("not the published file", "--allow_changed_data"),
+    "eval --model=MODEL --tasks=core/squad --data_dir=EVAL_BUNDLE": ("squad.jsonl is missing",),
+    "eval --tasks=core --data_dir=core=": ("has no folder",),
+    "eval --tasks=core --data_dir=EVAL_BUNDLE,TEXTS": ("is named twice",),
+    "eval --output=/dev/null/x": ("expected a folder",),
     "eval --model=MODEL --tasks=text": ("text wants --data_dir=text=FOLDER", "documents"),
     "eval --output=notes.txt": ("notes.txt is a file", "expected a folder or a new name"),
     "eval --output=results": ("results holds another run", "name another folder"),
@@ -71,15 +90,28 @@ MISTAKES = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    here = docs_folder.write(tmp_path_factory.mktemp("mistakes"))
-    (here / "empty").mkdir()
-    (here / "notes.txt").write_text("not a model")
-    (here / "my_model.py").write_text("def make():\n    return 1\ndef broken():\n    return 1 / 0\n")
-    (here / "bad.yaml").write_text("task: x\ndata: capitals.jsonl\nquestions: a\n")
+    here = tmp_path_factory.mktemp("mistakes")
+    make_model(here / "MODEL")
+    write_core_data(here / "EVAL_BUNDLE")
+    for name in ("RUN_DIR", "TEXTS", "empty"):
+        (here / name).mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(demo.FOLDER / name, here / "RUN_DIR" / name)
+    for step in ("200", "600", "1500"):
+        shutil.copytree(demo.FOLDER / "steps" / step, here / "RUN_DIR" / step)
+    for name in ("results", "run1", "run2"):
+        write_run(here / name, {"core/copa": samples_of([1, 0, 1])})
+    for name, text in (
+        ("TEXTS/news.jsonl", '{"text": "A small hill.", "id": "x"}\n'),
+        ("capitals.jsonl", '{"question": "Where?", "options": ["Oslo", "Rome"], "answer": "Oslo"}\n' * 7),
+        ("capitals.yaml", CAPITALS_YAML),
+        ("notes.txt", "not a model"),
+        ("my_model.py", "def make():\n    return 1\ndef broken():\n    return 1 / 0\n"),
+        ("bad.yaml", "task: x\ndata: capitals.jsonl\nquestions: a\n"),
+    ):
+        (here / name).write_text(text)
     for name, missing in (("no_weights", "model.safetensors"), ("no_tokenizer", "tokenizer*")):
-        shutil.copytree(here / "MODEL", here / name)
-        for path in (here / name).glob(missing):
-            path.unlink()
+        shutil.copytree(here / "MODEL", here / name, ignore=shutil.ignore_patterns(missing))
     return here
 
 
@@ -96,3 +128,102 @@ def test_a_mistake_is_one_sentence_with_the_remedy(typed: str, folder: Path, mir
         assert part in errors[0]
     after = [path for path in sorted(folder.rglob("*")) if "__pycache__" not in path.parts]
     assert after == before, "nothing is half-written"
+
+
+def test_bench_of_texts_alone_is_refused(miron, place, tmp_path):
+    (place.data / "eval_data" / "symbolic_problem_solving").mkdir(exist_ok=True, parents=True)
+    lines = [{"context": "1+1=", "answer": "2"}] * 4
+    path = place.data / "eval_data" / "symbolic_problem_solving" / "svamp.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    flags = [f"--model={place.model}", f"--data_dir={place.data}", f"--output={tmp_path / 'out'}"]
+    ran = miron("bench", *flags, "--tasks=gauntlet/svamp", "--allow_changed_data", "--limit=2")
+    assert ran.status == 2
+    assert "generate texts" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("{", "no valid JSON"),
+        ('{"query": "a", "choices": ["b", "c"]}', "'gold' (the right answer) is missing"),
+        ('{"query": "a", "choices": ["b", "c"], "gold": 2}', "expected a whole number from 0 to 1"),
+        ('{"query": "a", "choices": ["b", ""], "gold": 0}', "is empty"),
+    ],
+)
+def test_a_bad_line_is_named(miron, place, tmp_path, line, sentence):
+    data = write_core_data(tmp_path / "data")
+    path = data / "eval_data/commonsense_reasoning/copa.jsonl"
+    path.write_text(path.read_text() + line + "\n")
+    ran = miron("eval", *common(place, tmp_path / "out", f"--data_dir={data}"))
+    assert ran.status == 2
+    assert f"{path}, line 15: " in ran.err
+    assert sentence in ran.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_output_that_holds_something_else(miron, place, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    ran = miron("eval", *common(place, tmp_path))
+    assert ran.status == 2
+    assert "holds no results.json" in ran.err
+    (tmp_path / "notes.txt").rename(tmp_path / "plan.json")  # as `plan --topology` leaves it: a run may follow
+    check_output(RunConfig("demo", ("core",), output=str(tmp_path)))
+    (tmp_path / "results.json").write_text("{")
+    assert "cannot be read" in miron("eval", *common(place, tmp_path)).err
+    for content in ("[1]", '{"config": null}', '"x"'):
+        (tmp_path / "results.json").write_text(content)
+        assert "cannot be read" in miron("eval", *common(place, tmp_path)).err
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"limit": 0}, "--limit is 0, expected 1 or more; leave the flag out for its default"),
+        ({"items_per_category": 0}, "--items_per_category is 0, expected 1 or more"),
+        ({"max_length": 1}, "--max_length is 1, expected 2 or more"),
+        ({"token_budget": 0}, "--token_budget is 0, expected 1 or more"),
+        ({"watch_timeout": 0.0}, "--watch_timeout is 0, expected seconds, more than 0"),
+        ({"watch_timeout": math.nan}, "--watch_timeout is nan, expected seconds, more than 0"),
+        ({"dtype": "float16"}, "--dtype is 'float16', expected one of float32, bfloat16"),
+        ({"dtype": None}, "--dtype is None, expected one of float32, bfloat16"),
+        ({"params_key": ""}, "--params_key is empty, expected a path such as ema_params"),
+        ({"sharding": "one"}, "--sharding is 'one', expected one of pmap, mesh"),
+        ({"attention": "hopper"}, "--attention is 'hopper', expected one of xla, cudnn, tpu"),
+        ({"human_baseline": "C"}, "--human_baseline is 'C', expected one of A, B"),
+    ],
+)
+def test_bounds_and_choices_come_from_the_declarations(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError) as refused:
+        RunConfig("demo", ("core",), **change)
+    assert sentence in str(refused.value)
+
+
+def test_requests_that_do_not_fit_the_model_are_refused(miron, place, tmp_path):
+    make_model(tmp_path / "small", vocabulary=257)
+    for flag, sentence in (
+        (f"--model={tmp_path / 'small'}", "vocabulary has 257"),
+        ("--max_length=3", "raise --max_length"),
+    ):
+        ran = miron("eval", *common(place, tmp_path / "out", flag))
+        assert ran.status == 2
+        assert sentence in ran.err
+        assert not (tmp_path / "out").exists()
+
+
+def test_the_first_token_id_past_the_vocabulary_is_refused() -> None:
+    part = [Piece(0, [], requests_of([([1, 255], 1), ([0, 256], 1)]))]
+    assert len(next(join([part], deque(), 257))) == 2
+    with pytest.raises(InputError, match="token id 256, but the model's vocabulary has 256"):
+        next(join([part], deque(), 256))
+
+
+def test_the_folder_that_names_a_suite_precedes_a_plain_one() -> None:
+    suite = next(suite for suite in SUITES.values() if suite.files_of)
+    assert suite.named_folder([]) is None
+    for folders, expected in (
+        ([("", "plain")], "plain"),
+        ([("", "plain"), (suite.files_of, "other")], "other"),
+        ([("", "plain"), (suite.files_of, "other"), (suite.name, "named")], "named"),
+        ([("somebody's", "x"), ("", "plain")], "plain"),
+    ):
+        assert suite.named_folder(folders) == Path(expected), folders

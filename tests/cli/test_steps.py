@@ -4,15 +4,18 @@ import io
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 from flax import nnx
 
 from miron_jax import demo
 from miron_jax.config import RunConfig
+from miron_jax.evaluation.records import Outcome
 from miron_jax.inputs import find_inputs
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
@@ -24,6 +27,9 @@ from tests.support.tolerances import CONTINUATION
 
 pytestmark = pytest.mark.newest
 
+TASKS = ("miron-gen/en", "miron-gen/ru", "own/said")
+SAID = "task: said\nkind: generation\ndata: said.jsonl\nquestion: q\nanswer: a\nnum_fewshot: 0\nextra_tokens: 4\n"
+
 
 @pytest.fixture
 def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -32,7 +38,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     _, state = load_hf(folder, jnp.dtype("float32"))
     with ocp.StandardCheckpointer() as checkpointer:
         for step, scale in ((20, 1.0), (3, 0.5)):
-            scaled = jax.tree.map(lambda x, scale=scale: x * scale, nnx.to_pure_dict(state))
+            scaled = jax.tree.map(lambda x, scale=scale: np.asarray(x) * np.float32(scale), nnx.to_pure_dict(state))
             checkpointer.save(tmp_path / "model" / "steps" / str(step), scaled)
             checkpointer.wait_until_finished()
     shutil.copytree(folder, tmp_path / "alone", ignore=shutil.ignore_patterns("steps"))
@@ -42,16 +48,32 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_every_step_is_scored_with_its_own_weights(trained: Path, tmp_path: Path) -> None:
+def logprobs(outcome: Outcome) -> list[float]:
+    cloze = [task for task in outcome.tasks if task.source.task.name != "own/said"]
+    return [example.metrics["logprob"] for task in cloze for example in task.examples if example]
+
+
+def completions(outcome: Outcome) -> list[str]:
+    said: Any = next(task for task in outcome.tasks if task.source.task.name == "own/said")
+    return said.generated
+
+
+def test_every_step_is_scored_with_its_own_weights(trained: Path, tmp_path: Path, monkeypatch) -> None:
+    """In request batches of one task each, so that scores of one could reach the examples of another."""
+    (tmp_path / "said.yaml").write_text(SAID)
+    (tmp_path / "said.jsonl").write_text('{"q": "the sun is", "a": "hot"}\n{"q": "a green hill", "a": "falls"}\n')
+    options: dict[str, Any] = {"limit": 2, "items_per_category": 12, "task_path": (str(tmp_path / "said.yaml"),)}
     assert from_hf_config(trained).num_layers == 2
-    config = RunConfig("demo", ("miron-gen/en",), limit=2, items_per_category=12, output=str(tmp_path / "out"))
+    config = RunConfig("demo", TASKS, output=str(tmp_path / "out"), **options)
     check_output(config)
     inputs = find_inputs(config)
-    written = {}
-    for step, outcome in evaluate_checkpoints(config, inputs):
-        assert step is not None
-        written[step] = write_results(config, outcome, 0.0, step)
-        assert (outcome.speed.programs > 0) == (step == 3), "later steps run what the first one compiled"
+    written, outcomes = {}, {}
+    with monkeypatch.context() as patch:
+        patch.setattr("miron_jax.evaluation.parts.REQUEST_BATCH_TOKENS", 1)
+        for step, outcome in evaluate_checkpoints(config, inputs):
+            assert step is not None
+            written[step], outcomes[step] = write_results(config, outcome, 0.0, step), outcome
+            assert (outcome.speed.programs > 0) == (step == 3), "later steps run what the first one compiled"
     assert list(written) == [3, 20]
     top = write_top(config, written, 0.0)
     assert top["steps"] == {"3": "step_3/results.json", "20": "step_20/results.json"}
@@ -60,14 +82,12 @@ def test_every_step_is_scored_with_its_own_weights(trained: Path, tmp_path: Path
         assert json.loads((tmp_path / f"out/step_{step}/results.json").read_text())["step"] == step
         assert len((tmp_path / f"out/step_{step}/samples/miron-gen/en.jsonl").read_text().splitlines()) == 8
     check_output(config)  # the same run may be run again
-    alone = evaluate(RunConfig(str(tmp_path / "alone"), ("miron-gen/en",), limit=2, items_per_category=12), inputs)
-    found = [example.metrics["logprob"] for example in alone.tasks[0].examples if example]
-    assert found == pytest.approx(
-        [example.metrics["logprob"] for example in outcome.tasks[0].examples if example], abs=CONTINUATION
-    )
+    alone = evaluate(RunConfig(str(tmp_path / "alone"), TASKS, **options), inputs)
+    assert logprobs(outcomes[20]) == pytest.approx(logprobs(alone), abs=CONTINUATION)
+    assert completions(outcomes[20]) == completions(alone) != completions(outcomes[3])
 
     curves = curves_of(written)
-    assert {curve.category for curve in curves} == {"Morphology", "Facts", "Logic", "Noise"}
+    assert {curve.category for curve in curves} >= {"Morphology", "Facts", "Logic", "Noise"}
     assert all(len(curve.values) == 2 for curve in curves)
     picture = io.BytesIO()
     draw_curves(written, picture)

@@ -1,9 +1,11 @@
 """The command in this process, as its tests run it, and what it runs on."""
 
+import io
 import json
 import math
 import signal
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +37,19 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         return Ran(int(stopped.value.code or 0), captured.out, captured.err)
 
     return run
+
+
+def in_process(*arguments: str) -> Ran:
+    """The same for fixtures of a module or a session, which have no capsys."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="", write_through=True) for _ in range(2))
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr("sys.argv", ["miron-jax", *arguments])
+        patch.setattr(signal, "signal", lambda *_: None)
+        flags.FLAGS.unparse_flags()
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+    printed = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
+    return Ran(int(stopped.value.code or 0), *printed)
 
 
 class Place(NamedTuple):
