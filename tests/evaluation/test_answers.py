@@ -1,9 +1,7 @@
 """What a model computes belongs to what is kept of it: a factory that reads a file gets no scores of its other self."""
 
 import json
-import os
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +16,9 @@ from miron_jax.model.own_probe import check_own_model
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.journal import FOLDER, key_of_answers
 from miron_jax.runtime.progress import Lines
+from tests.support import processes
 from tests.support.tiny_model import make_tokenizer
 from tests.support.tolerances import TOKEN
-
-pytestmark = pytest.mark.slow
 
 FACTORY = """
 import json
@@ -48,64 +45,78 @@ def model():
 """
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    (tmp_path / "own.py").write_text(FACTORY)
-    make_tokenizer(tmp_path / "tokenizer")
-    return tmp_path
+def write_home(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "own.py").write_text(FACTORY)
+    make_tokenizer(folder / "tokenizer")
+    return folder
 
 
 def run(home: Path, scale: float, output: str, *more: str, devices: int = 1) -> tuple[dict[str, Any], str]:
     (home / "scale.json").write_text(json.dumps(scale))
-    command = [sys.executable, "-m", "miron_jax.cli", "eval", "--model=own:model", "--tasks=miron-gen/en"]
-    command += ["--items_per_category=2", f"--output={home / output}", *more]
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
-    done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads((home / output / "results.json").read_text()), done.stderr
+    command = ["eval", "--model=own:model", "--tasks=miron-gen/en", "--items_per_category=2", "--compilation_cache="]
+    command += [f"--output={home / output}", *more]
+    ended = processes.run("-m", "miron_jax.cli", *command, cwd=home, devices=devices, check=True)
+    return json.loads((home / output / "results.json").read_text()), ended.stderr
 
 
 def nats(results: dict[str, Any]) -> float:
     return results["tasks"]["miron-gen/en"]["metrics"]["bits_per_char"]["value"]
 
 
-def test_a_file_that_the_factory_reads_makes_another_model(home: Path) -> None:
-    first, _ = run(home, 0.125, "out")
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A home with the output of one run, for scale 0.125."""
+    home = write_home(tmp_path_factory.mktemp("first") / "home")
+    return home, run(home, 0.125, "out")[0]
+
+
+@pytest.fixture
+def home(first: tuple[Path, Any], tmp_path: Path) -> Path:
+    return shutil.copytree(first[0], tmp_path / "home")
+
+
+@pytest.mark.slow
+def test_a_file_that_the_factory_reads_makes_another_model(home: Path, first: tuple[Path, dict[str, Any]]) -> None:
+    before = first[1]
     other, output = run(home, 0.25, "out")
-    fresh, _ = run(home, 0.25, "fresh")
-    assert nats(other) == nats(fresh) != nats(first)
     assert "are there already" not in output
     assert "with the same weights and code it answers otherwise" in output
-    assert first["checkpoint"]["weights"] == other["checkpoint"]["weights"]
+    assert before["checkpoint"]["weights"] == other["checkpoint"]["weights"]
+    fresh, _ = run(home, 0.25, "fresh")
+    assert nats(other) == nats(fresh) != nats(before)
     again, output = run(home, 0.125, "out")
-    assert nats(again) == nats(first)
+    assert nats(again) == nats(before)
     assert "are there already" in output
     assert again["speed"]["computed_tokens"] == 0
 
 
-@pytest.mark.parametrize(("devices", "more"), [(2, []), (8, ["--sharding=mesh", "--mesh=data=8"])])
-def test_another_layout_of_devices_takes_what_is_there(home: Path, devices: int, more: list[str]) -> None:
-    first, _ = run(home, 0.125, "out")
-    folder = home / "out" / FOLDER
+@pytest.mark.slow
+@pytest.mark.parametrize(("devices", "more"), [(2, []), (4, ["--sharding=mesh", "--mesh=data=4"])])
+def test_another_layout_of_devices_takes_what_is_there(
+    home: Path, first: tuple[Path, dict[str, Any]], devices: int, more: list[str]
+) -> None:
     again, output = run(home, 0.125, "out", *more, devices=devices)
     assert "are there already" in output, output
     assert again["speed"]["computed_tokens"] == 0
-    assert nats(again) == pytest.approx(nats(first), abs=TOKEN / 4)
-    assert len(list(folder.iterdir())) == 1
+    assert nats(again) == pytest.approx(nats(first[1]), abs=TOKEN / 4)
+    assert len(list((home / "out" / FOLDER).iterdir())) == 1
 
 
-def test_steps_that_are_scored_are_those_of_this_model_alone(home: Path) -> None:
+@pytest.mark.slow
+def test_steps_that_are_scored_are_those_of_this_model_alone(tmp_path: Path) -> None:
+    home = write_home(tmp_path / "home")
     table = np.random.default_rng(1).standard_normal((331, 16), np.float32)
     with ocp.StandardCheckpointer() as saver:
         for step in (1, 2):
-            saver.save(home / "run" / str(step), {"table": jnp.asarray(step * table)})
-    first, _ = run(home, 0.125, "out", "--checkpoint=run")
+            saver.save(home / "run" / str(step), {"table": step * table})
+    before, _ = run(home, 0.125, "out", "--checkpoint=run")
     _, output = run(home, 0.125, "out", "--checkpoint=run")
     assert [f"step {step} is scored already" in output for step in (1, 2)] == [True, True]
     other, output = run(home, 0.25, "out", "--checkpoint=run")
     fresh, _ = run(home, 0.25, "fresh", "--checkpoint=run")
     assert "is scored already" not in output
-    assert nats(other) == nats(fresh) != nats(first)
+    assert nats(other) == nats(fresh) != nats(before)
     resumed = json.loads((home / "out" / "step_1" / "results.json").read_text())
     assert nats(resumed) == nats(json.loads((home / "fresh" / "step_1" / "results.json").read_text()))
 

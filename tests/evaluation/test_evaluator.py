@@ -1,12 +1,10 @@
 """The engine from Python: the command's numbers, nothing compiled twice, weights that stay on their mesh."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -18,16 +16,18 @@ import miron_jax
 from miron_jax.config import RunConfig
 from miron_jax.engine.self_check import SelfCheck, SelfCheckFailed
 from miron_jax.errors import InputError
+from miron_jax.evaluator import _requests
 from miron_jax.inputs import find_inputs
 from miron_jax.report.results import results_of, strict
 from miron_jax.run import evaluate
+from miron_jax.session import architecture_with, files_of
 from miron_jax.tokens.tokenizers import load_tokenizer
-from tests.conftest import REPOSITORY
+from tests.support import processes
 from tests.support.own_models import logits_of, of_nnx, users_promotion, with_nan
 from tests.support.tiny_model import make_model, make_tokenizer
 from tests.support.tolerances import CONTINUATION, METRIC_RELATIVE, ROUNDING, TOKEN
 
-pytestmark = [pytest.mark.slow, pytest.mark.newest]
+pytestmark = pytest.mark.newest
 
 __all__ = ["users_promotion"]  # a fixture that every test here uses
 
@@ -55,6 +55,7 @@ def without_times(results: dict[str, Any]) -> dict[str, Any]:
     return {name: results[name] for name in ("tasks", "suites")}
 
 
+@pytest.mark.slow
 def test_later_weights_compile_nothing_and_have_their_own_numbers(tmp_path: Path) -> None:
     make_tokenizer(tmp_path)
     evaluator = miron_jax.Evaluator(of_nnx(params=None), str(tmp_path), ["miron-gen/en"], **OPTIONS)
@@ -74,6 +75,7 @@ def test_later_weights_compile_nothing_and_have_their_own_numbers(tmp_path: Path
     json.dumps(first, allow_nan=False)
 
 
+@pytest.mark.slow
 def test_a_run_that_breaks_off_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two of its parts; the next run begins anew."""
     make_tokenizer(tmp_path)
@@ -100,6 +102,7 @@ def test_a_run_that_breaks_off_leaves_nothing_behind(tmp_path: Path, monkeypatch
             )
 
 
+@pytest.mark.slow
 def test_it_gives_the_commands_numbers(tmp_path: Path) -> None:
     folder = make_model(tmp_path / "model")
     config = RunConfig(str(folder), ("miron-gen/en",), **OPTIONS)
@@ -112,6 +115,7 @@ def test_it_gives_the_commands_numbers(tmp_path: Path) -> None:
     assert (tmp_path / "out/results.json").is_file()
 
 
+@pytest.mark.slow
 def test_score_by_hand(tmp_path: Path) -> None:
     make_tokenizer(tmp_path)
     own = of_nnx(tokenizer=str(tmp_path))
@@ -132,6 +136,38 @@ def test_score_by_hand(tmp_path: Path) -> None:
         assert score.logprob == pytest.approx(expected.sum(), abs=CONTINUATION)
 
 
+@pytest.mark.parametrize(
+    ("context", "expected"),
+    [
+        ([0, 5, 6, 2], [0, 5, 6]),  # <s> a b </s>: the EOS goes
+        ([2, 5, 6], [2, 5, 6]),  # one special token, before the text alone
+        ([5, 6], [5, 6]),
+        ([2], [2]),  # an empty context has nothing else
+    ],
+)
+def test_an_eos_after_the_context_is_not_before_the_continuation(context: list[int], expected: list[int]) -> None:
+    class Tokenizer:
+        eos_token_id = 2
+
+        def __call__(self, text: str, add_special_tokens: bool) -> dict[str, list[int]]:
+            return {"input_ids": context if add_special_tokens else [7, 8]}
+
+    architecture: Any = SimpleNamespace(tokenizer=Tokenizer(), config=SimpleNamespace(num_positions=None))
+    requests = _requests(architecture, [("a", "b")])
+    assert requests.tokens(0).tolist() == [*expected, 7, 8]
+    assert requests.span_start.tolist() == [len(expected)]
+
+
+def test_a_tokenizer_beside_the_model_precedes_the_models_own(tmp_path: Path) -> None:
+    for name, vocabulary in (("own", 290), ("beside", 310)):
+        make_tokenizer(tmp_path / name, vocabulary)
+    model, config = of_nnx(tokenizer=str(tmp_path / "own")), RunConfig("own", ("none",))
+    for given, expected in ((None, "own"), (str(tmp_path / "beside"), "beside")):
+        tokenizer = architecture_with(model, files_of(model, config), given, config).tokenizer
+        assert tokenizer.get_vocab() == load_tokenizer(str(tmp_path / expected)).get_vocab()
+
+
+@pytest.mark.slow
 def test_nan_is_counted_and_never_greedy(tmp_path: Path) -> None:
     make_tokenizer(tmp_path)
     own = with_nan(of_nnx(tokenizer=str(tmp_path)), 46)
@@ -143,6 +179,7 @@ def test_nan_is_counted_and_never_greedy(tmp_path: Path) -> None:
     assert not score.greedy
 
 
+@pytest.mark.slow
 def test_what_it_refuses(tmp_path: Path) -> None:
     make_tokenizer(tmp_path)
     own = of_nnx(tokenizer=str(tmp_path))
@@ -200,27 +237,24 @@ expected = miron_jax.Evaluator(of_nnx(), tokenizer, ["miron-gen/en"], **OPTIONS)
 auto = Mesh(np.asarray(jax.devices()).reshape(2, 2), ("data", "model"))
 explicit = jax.make_mesh((2, 2), ("data", "model"))
 assert set(explicit.axis_types) == {AxisType.Explicit}
-for mesh, axes in ((auto, ("data",)), (auto, ("data", "model")), (explicit, ("data",)), (auto, ())):
+for mesh, axes in ((auto, ("data", "model")), (explicit, ("data",)), (auto, ())):
     evaluator = miron_jax.Evaluator(of_nnx(params=None), tokenizer, ["miron-gen/en"], row_axes=axes, **OPTIONS)
-    found = evaluator.run(sharded(of_nnx(0).params, mesh))
+    received = evaluator.run(sharded(of_nnx(0).params, mesh))
     other = sharded(of_nnx(1).params, mesh)
     with counted_compilations() as met:
         evaluator.run(other)
     assert met == [], (axes, len(met))
     for name, task in expected["tasks"].items():
         for metric, entry in task["metrics"].items():
-            value, close = found["tasks"][name]["metrics"][metric]["value"], 2e-4 * max(1, abs(entry["value"] or 0))
+            value, close = received["tasks"][name]["metrics"][metric]["value"], 2e-4 * max(1, abs(entry["value"] or 0))
             assert value == entry["value"] or abs(value - entry["value"]) < close, (metric, value, entry)
-    print(axes, found["speed"]["programs"])
+    print(axes, received["speed"]["programs"])
 """
 
 
+@pytest.mark.slow
 def test_weights_stay_on_their_mesh(tmp_path: Path) -> None:
     """Four devices, in a process of its own: rows over one axis or both, explicit axes as jax.make_mesh has them."""
     make_tokenizer(tmp_path)
-    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "4"}
-    repository = REPOSITORY
-    command = [sys.executable, "-c", ON_A_MESH, str(tmp_path)]
-    done = subprocess.run(command, cwd=repository, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert len(done.stdout.splitlines()) == 4
+    ended = processes.run("-c", ON_A_MESH, str(tmp_path), devices=4, check=True)
+    assert len(ended.stdout.splitlines()) == 3

@@ -2,13 +2,14 @@
 
 import json
 import os
+import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,22 +20,24 @@ from miron_jax.engine.forward import Forward
 from miron_jax.engine.model import load_model
 from miron_jax.engine.scores import score_planned
 from miron_jax.engine.self_check import TOLERANCE, SelfCheck
-from miron_jax.engine.text_requests import Sampling, TextRequest
+from miron_jax.engine.text_requests import Generated, Sampling, TextRequest
 from miron_jax.errors import InputError
+from miron_jax.evaluation import journal_key
+from miron_jax.evaluation.texts import generated
 from miron_jax.files.store import Lock, Store
 from miron_jax.model.costs import cost_model
 from miron_jax.model.fingerprint import tokenizer_fingerprint, weights_fingerprint
 from miron_jax.planning.request_batches import Totals, plan_request_batches
+from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import FOLDER, Entries, Journal, Text, run_key
 from miron_jax.runtime.progress import Lines
 from miron_jax.tokens.tokenizers import load_tokenizer
-from tests.conftest import REPOSITORY
-from tests.support.kept_runs import WRITES_AT_ONCE, done, environment, parts_in, same_results
+from tests.support import processes
+from tests.support.command import in_process
+from tests.support.kept_runs import WRITES_AT_ONCE, parts_in, same_results
 from tests.support.requests import some_requests
 from tests.support.tiny_model import make_model, write_core_data
 from tests.support.tolerances import TOKEN
-
-pytestmark = pytest.mark.slow
 
 
 def entries_of(*sizes: int, seed: int = 0) -> Entries:
@@ -50,21 +53,21 @@ def entries_of(*sizes: int, seed: int = 0) -> Entries:
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
-    store, own = Store(str(tmp_path)), entries_of(3, 1, 0, 4)
+    store, entries = Store(str(tmp_path)), entries_of(3, 1, 0, 4)
     texts = {"d" * 32: Text("caf\u00e9 \ud800", (1, 2), "eos"), "e" * 32: Text("", (), "length")}
     with Journal(store, "k", "0") as journal:
-        journal.add(own)
+        journal.add(entries)
         for digest, text in texts.items():
             journal.add_text(digest, text)
     assert len(parts_in(tmp_path)) == 1
     with Journal(store, "k", "0") as again:
-        digests = [own.digests[i].tobytes() for i in (3, 0, 2)]
+        digests = [entries.digests[i].tobytes() for i in (3, 0, 2)]
         assert again.known([*digests, b"x" * 16]).tolist() == [True, True, True, False]
-        found = again.scores_of(digests)
-        assert found.offsets.tolist() == [0, 4, 7, 7]
-        np.testing.assert_array_equal(found.logprob, own.logprob[[4, 5, 6, 7, 0, 1, 2]])
-        np.testing.assert_array_equal(found.rank, own.rank[[4, 5, 6, 7, 0, 1, 2]])
-        np.testing.assert_array_equal(found.set_logprob, own.set_logprob[[3, 0, 2]])
+        stored = again.scores_of(digests)
+        assert stored.offsets.tolist() == [0, 4, 7, 7]
+        np.testing.assert_array_equal(stored.logprob, entries.logprob[[4, 5, 6, 7, 0, 1, 2]])
+        np.testing.assert_array_equal(stored.rank, entries.rank[[4, 5, 6, 7, 0, 1, 2]])
+        np.testing.assert_array_equal(stored.set_logprob, entries.set_logprob[[3, 0, 2]])
         assert {digest: again.text_of(digest) for digest in texts} == texts
     with Journal(store, "another key", "0") as other:
         assert other.num_known == 0, "a journal knows whose it is"
@@ -83,30 +86,29 @@ def test_a_damaged_part_is_set_aside(harm: str, tmp_path: Path) -> None:
     else:
         flipped = bytes([*data[:200], data[200] ^ 1, *data[201:]])
         path.write_bytes({"cut": data[: len(data) // 2], "flipped": flipped, "empty": b""}[harm])
+    (path.parent / ".0-1-000001-ab.npz.77.partial").write_bytes(b"PK")  # of a run that was killed as it wrote
     with Journal(store, "k", "0", Lines(said.append)) as journal:
-        assert journal.known([own.tobytes() for own in entries_of(2, 2, seed=0).digests]).tolist() == [False, False]
-        assert journal.known([own.tobytes() for own in entries_of(2, 2, seed=1).digests]).tolist() == [True, True]
+        assert journal.known([digest.tobytes() for digest in entries_of(2, 2, seed=0).digests]).tolist() == [False] * 2
+        assert journal.known([digest.tobytes() for digest in entries_of(2, 2, seed=1).digests]).tolist() == [True] * 2
     assert len(said) == 1
     assert "is damaged: set aside" in said[0]
     assert (path.parent / "damaged" / path.name).is_file()
     assert not path.exists()
 
 
-def test_an_unfinished_part_of_a_killed_run_is_nothing(tmp_path: Path) -> None:
-    (tmp_path / FOLDER / "k").mkdir(parents=True)
-    (tmp_path / FOLDER / "k" / ".0-1-000001-ab.npz.77.partial").write_bytes(b"PK")
-    with Journal(Store(str(tmp_path)), "k", "0") as journal:
-        assert journal.num_known == 0
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return load_model(make_model(tmp_path_factory.mktemp("model")), "float32")
 
 
-def test_a_resumed_run_scores_only_what_is_missing(tmp_path: Path) -> None:
+def test_a_resumed_run_scores_only_what_is_missing(model: Any, tmp_path: Path) -> None:
     """Part of a journal, another batch size: the same scores, and no row computed whose requests are all there."""
-    model = load_model(make_model(tmp_path / "model"), "float32")
-    cost = cost_model(model.config)
-    [part] = plan_request_batches([some_requests()], cost, Totals())
+    requests, id_sets = some_requests(), [np.asarray(ids) for ids in ([1], [7, 8, 9], range(200))]
+    requests = replace(requests, id_set=np.arange(len(requests), dtype=np.int32) % 4 - 1)
+    [part] = plan_request_batches([requests], cost_model(model.config), Totals(), id_sets=id_sets)
 
     def run(folder: Path, stop_after: int | None = None, budget: int = 256) -> tuple[Any, set[int]]:
-        forward, rows = Forward(model, budget), set[int]()
+        forward, rows = Forward(model, budget, id_sets=id_sets), set[int]()
         run_rows = forward.run
 
         def watched(*arguments: Any) -> Any:
@@ -127,15 +129,17 @@ def test_a_resumed_run_scores_only_what_is_missing(tmp_path: Path) -> None:
     resumed, rest = run(tmp_path / "cut", budget=512)
     assert 0 < len(rest) < len(every)
     np.testing.assert_allclose(resumed.logprob, whole.logprob, rtol=0, atol=TOKEN)
+    np.testing.assert_allclose(resumed.set_logprob, whole.set_logprob, rtol=0, atol=TOKEN)
     np.testing.assert_array_equal(resumed.rank, whole.rank)
     third, nothing = run(tmp_path / "cut")
     assert nothing == set(), "no request is scored twice"
     np.testing.assert_array_equal(third.logprob, resumed.logprob)
+    np.testing.assert_array_equal(third.set_logprob, resumed.set_logprob)
 
 
-def test_nan_stays_out_of_the_journal(tmp_path: Path) -> None:
-    model = load_model(make_model(tmp_path / "model"), "float32")
-    broken = model._replace(state=jax.tree.map(lambda leaf: leaf * jnp.nan, model.state))
+def test_nan_stays_out_of_the_journal(model: Any, tmp_path: Path) -> None:
+    with_nan = jax.jit(lambda state: jax.tree.map(lambda leaf: leaf * jnp.nan, state))
+    broken = model._replace(state=with_nan(model.state))
     [part] = plan_request_batches([some_requests(groups=2)], cost_model(model.config), Totals())
     with Journal(Store(str(tmp_path)), "k", "0") as journal:
         [scores] = score_planned([part], Forward(broken, 256), SelfCheck(TOLERANCE["float32"]), journal=journal)
@@ -144,50 +148,90 @@ def test_nan_stays_out_of_the_journal(tmp_path: Path) -> None:
         assert journal.num_known == 0
 
 
-def test_fingerprints_see_every_bit_and_no_place(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    state = {"a": jnp.asarray(rng.normal(size=(5, 7)), jnp.float32), "b": jnp.asarray(rng.normal(size=6), jnp.bfloat16)}
-    before = weights_fingerprint(state)
-    assert before == weights_fingerprint(jax.tree.map(jnp.array, state)), "a copy is the same"
-    for i in range(35):
-        words = np.asarray(state["a"]).copy().view(np.uint32)
-        words.flat[i] ^= 1
-        assert weights_fingerprint({**state, "a": jnp.asarray(words.view(np.float32))}) != before
-    assert weights_fingerprint({**state, "a": -state["a"]}) != before
-    assert weights_fingerprint({**state, "a": state["a"] * 2}) != before
-    for i, j in ((0, 1), (3, 17), (8, 34)):  # signs in pairs
-        signs = np.ones(35, np.float32)
-        signs[[i, j]] = -1
-        assert weights_fingerprint({**state, "a": state["a"] * signs.reshape(5, 7)}) != before
-    swapped = np.asarray(state["a"])[[1, 0, 2, 3, 4]]
-    assert weights_fingerprint({**state, "a": jnp.asarray(swapped)}) != before
-    assert weights_fingerprint({"a": state["a"], "c": state["b"]}) != before
-    padded = jnp.concatenate([state["a"], jnp.zeros((3, 7), jnp.float32)])
-    assert weights_fingerprint({**state, "a": padded}) == before, "rows that fill a vocabulary up are no weights"
-    other = {"a": state["a"].astype(jnp.bfloat16), "b": state["b"]}
-    assert weights_fingerprint(other) != before
+def test_completions_with_nan_stay_out_of_the_journal(tmp_path: Path) -> None:
+    endings = {(1,): "eos", (2,): "nan", (3,): "length"}
+
+    class Generator:
+        def run(self, requests: list[TextRequest], finished: Any) -> list[Generated]:
+            texts = [Generated("a", (5,), endings[request.token_ids]) for request in requests]  # type: ignore[arg-type]
+            for request, text in zip(requests, texts, strict=True):
+                finished(request, text)
+            asked.append([request.token_ids for request in requests])
+            return texts
+
+    asked: list[Any] = []
+    requests = [TextRequest(ids, 4) for ids in endings]
+    for expected in ([(1,), (2,), (3,)], [(2,)]):
+        with Journal(Store(str(tmp_path)), "k", "0") as journal:
+            texts = generated(requests, Generator(), journal, Hosts(), "1")  # type: ignore[arg-type]
+        assert [text.ended for text in texts] == list(endings.values())
+        assert asked[-1] == expected, "NaN alone is asked again"
+
+
+def test_the_key_is_of_all_that_scores_and_texts_depend_on(model: Any, tmp_path: Path, monkeypatch) -> None:
+    def key(weights: str = "w", dtype: str = "float32", **architecture: Any) -> str:
+        given = {"source": "llama", "eos_ids": {3, 1}, "tokenizer": tokenizer, **architecture}
+        return journal_key.agreed_key(Hosts(), "1", model, SimpleNamespace(**given), weights, dtype)  # type: ignore[arg-type]
+
     make_model(tmp_path / "a")
-    first = tokenizer_fingerprint(load_tokenizer(str(tmp_path / "a")))
+    tokenizer = load_tokenizer(str(tmp_path / "a"))
     text = (tmp_path / "a" / "tokenizer.json").read_text()
-    (tmp_path / "a" / "tokenizer.json").write_text(
-        text.replace('"add_prefix_space": false', '"add_prefix_space": true', 1)
-    )
-    assert tokenizer_fingerprint(load_tokenizer(str(tmp_path / "a"))) != first
+    changed = text.replace('"add_prefix_space": false', '"add_prefix_space": true', 1)
+    (tmp_path / "a" / "tokenizer.json").write_text(changed)
+    other = load_tokenizer(str(tmp_path / "a"))
+    assert tokenizer_fingerprint(tokenizer) != tokenizer_fingerprint(other)
+    first = key()
+    assert key(eos_ids={1, 3}) == first
+    keys = [first, key("x"), key(dtype="bfloat16"), key(eos_ids={1}), key(tokenizer=other), key(source="gpt2")]
+    precision = SimpleNamespace(values={"jax_default_matmul_precision": "default"})
+    for name, value in (
+        ("jax", SimpleNamespace(config=precision)),
+        ("attention_of", lambda _: SimpleNamespace(name="another")),
+        ("Placement", SimpleNamespace(of=lambda _: SimpleNamespace(device=SimpleNamespace(platform="gpu")))),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(journal_key, name, value)
+            keys.append(key())
+    assert key() == first
+    assert len(set(keys)) == len(keys)
+    assert run_key({"dtype": "float32"}) != run_key({"dtype": "bfloat16"})
+
+
+def test_fingerprints_see_every_bit_and_no_place() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(5, 7)).astype(np.float32), jnp.asarray(rng.normal(size=6), jnp.bfloat16)
+
+    def of(changed: np.ndarray, **more: Any) -> str:
+        return weights_fingerprint({"a": jnp.asarray(changed), "b": b, **more})
+
+    before = of(a)
+    assert before == of(a.copy()), "a copy is the same"
+    flipped = np.repeat(a.view(np.uint32)[None], 35, axis=0)
+    flipped.reshape(35, 35)[np.arange(35), np.arange(35)] ^= 1
+    signs = np.ones((3, 35), np.float32)
+    for each, pair in zip(signs, ([0, 1], [3, 17], [8, 34]), strict=True):
+        each[pair] = -1
+    others = [*flipped.view(np.float32), -a, a * 2, *(a * signs.reshape(3, 5, 7)), a[[1, 0, 2, 3, 4]]]
+    assert len({before, *map(of, others)}) == 1 + len(others)
+    square = rng.normal(size=(6, 6)).astype(np.float32)
+    assert of(a, c=jnp.asarray(square)) != of(a, c=jnp.asarray(square.T))
+    padded = np.concatenate([a, np.zeros((3, 7), np.float32)])
+    assert of(padded) == before, "rows that fill a vocabulary up are no weights"
+    assert weights_fingerprint({"a": jnp.asarray(a), "c": b}) != before
+    assert weights_fingerprint({"a": jnp.asarray(a, jnp.bfloat16), "b": b}) != before
 
 
 def test_a_text_is_named_by_all_that_it_depends_on() -> None:
     first = TextRequest((1, 2), 5, ("\n",), Sampling(0.5, 3, 0.9, 7))
+    samplings = ((0.6, 3, 0.9, 7), (0.5, 2, 0.9, 7), (0.5, 3, 0.8, 7), (0.5, 3, 0.9, 8))
     others = [
-        TextRequest((1, 3), 5, ("\n",), Sampling(0.5, 3, 0.9, 7)),
-        TextRequest((1, 2), 6, ("\n",), Sampling(0.5, 3, 0.9, 7)),
-        TextRequest((1, 2), 5, ("\n", "x"), Sampling(0.5, 3, 0.9, 7)),
-        *(TextRequest((1, 2), 5, ("\n",), Sampling(*own)) for own in ((0.6, 3, 0.9, 7), (0.5, 2, 0.9, 7))),
-        *(TextRequest((1, 2), 5, ("\n",), Sampling(*own)) for own in ((0.5, 3, 0.8, 7), (0.5, 3, 0.9, 8))),
+        TextRequest((1, 3), 5, ("\n",), first.sampling),
+        TextRequest((1, 2), 6, ("\n",), first.sampling),
+        TextRequest((1, 2), 5, ("\n", "x"), first.sampling),
+        *(TextRequest((1, 2), 5, ("\n",), Sampling(*sampling)) for sampling in samplings),
     ]
-    assert len({own.digest for own in [first, *others]}) == 1 + len(others)
+    assert len({request.digest for request in [first, *others]}) == 1 + len(others)
     assert TextRequest((1, 2), 5, ("\n",), Sampling(0.5, 3, 0.9, 7)).digest == first.digest
-    parts = {"weights": "a", "dtype": "float32", "tokenizer": "t"}
-    assert len({run_key({**parts, name: "x"}) for name in parts} | {run_key(parts)}) == 4
 
 
 def test_the_second_run_in_a_folder_is_refused(tmp_path: Path) -> None:
@@ -212,32 +256,39 @@ def test_a_lock_in_an_object_store_beats(monkeypatch: pytest.MonkeyPatch) -> Non
         assert store.get(".lock").decode().split()[2] == str(os.getpid())
 
 
-def eval_command(model: Path, data: Path, output: str, *more: str) -> list[str]:
-    flags = [f"--model={model}", f"--data_dir={data}", "--tasks=core,miron-gen/en", "--items_per_category=3"]
-    flags += [f"--output={output}", "--allow_changed_data", "--token_budget=64", *more]
-    return [sys.executable, "-c", WRITES_AT_ONCE, "eval", *flags]
+# Whole runs: killed, interrupted, of another model.
+
+
+class Whole(NamedTuple):
+    """An uninterrupted run that wrote each of its scores at once."""
+
+    model: Path
+    data: Path
+    output: Path
+
+    def flags(self, output: Path, model: Path | None = None) -> list[str]:
+        return [
+            f"--model={model or self.model}", f"--data_dir={self.data}", "--tasks=core,miron-gen/en",
+            "--items_per_category=3", f"--output={output}", "--allow_changed_data", "--token_budget=64",
+            "--compilation_cache=",
+        ]  # fmt: skip
+
+    @property
+    def results(self) -> dict[str, Any]:
+        return json.loads((self.output / "results.json").read_text())
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str, Any], float, Path]:
-    """Model, data, results of an uninterrupted run, its seconds, and a cache of compiled programs."""
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     folder = tmp_path_factory.mktemp("whole")
-    model, data = make_model(folder / "model"), write_core_data(folder / "data")
-    command = eval_command(model, data, str(folder / "out"), f"--compilation_cache={folder / 'programs'}")
-    done(command)  # compiles
-    shutil.rmtree(folder / "out")
-    start = time.monotonic()
-    done(command)
-    seconds = time.monotonic() - start
-    return model, data, json.loads((folder / "out" / "results.json").read_text()), seconds, folder / "programs"
+    run = Whole(make_model(folder / "model"), write_core_data(folder / "data"), folder / "out")
+    processes.run("-c", WRITES_AT_ONCE, "eval", *run.flags(run.output), devices=1, check=True)
+    assert len(parts_in(run.output)) > 12, "a run of many batches"
+    return run
 
 
-KILLED = """
-import os, pathlib, random, sys, time
-import jax, miron_jax, miron_jax.cli, miron_jax.runtime.journal, miron_jax.report.table, miron_jax.run, miron_jax.files.store
-seconds, rounds, arguments = float(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-miron_jax.runtime.journal.FLUSH_SECONDS = 0
-put = type(pathlib.Path()).write_bytes
+WRITES_SLOWLY = """
+import pathlib, time
 
 def slowly(path, data):
     with path.open("wb") as file:
@@ -246,80 +297,67 @@ def slowly(path, data):
             file.flush()
             time.sleep(0.03)
 
-def written():
-    return [entry.name for folder in output.glob("journal/*") for entry in sorted(folder.iterdir())]
-
-random.seed(1)
-output = next(pathlib.Path(flag.partition("=")[2]) for flag in arguments if flag.startswith("--output="))
-for i in range(rounds):  # no backend and no thread yet: a copy of this process is one that has only imported
-    child = os.fork()
-    if not child:
-        jax.config.update("jax_num_cpu_devices", 1 + i % 3)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        os.dup2(2, 1)
-        type(pathlib.Path()).write_bytes = slowly
-        sys.argv = ["miron-jax", *arguments]
-        miron_jax.cli.main()
-    if i % 2:
-        time.sleep(random.uniform(0.1, 1.0) * seconds)
-        ended = os.waitpid(child, os.WNOHANG)[0]
-    else:  # as soon as it writes, or a little later
-        before, ended = written(), 0
-        while written() == before and not ended:
-            time.sleep(0.005)
-            ended = os.waitpid(child, os.WNOHANG)[0]
-        time.sleep(random.uniform(0.0, 0.1))
-        ended = ended or os.waitpid(child, os.WNOHANG)[0]
-    if not ended:
-        os.kill(child, 9)
-        os.waitpid(child, 0)
-    print("ended" if ended else "killed", flush=True)
+type(pathlib.Path()).write_bytes = slowly
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moments", [6, pytest.param(20, marks=pytest.mark.long)])
-def test_kill_9_at_many_moments_loses_nothing(moments: int, whole: Any, tmp_path: Path) -> None:
-    """Killed and resumed on 1, 2 and 3 devices, inside a write as well; the results are those of a run left alone."""
-    model, data, expected, seconds, programs = whole
-    command = eval_command(model, data, str(tmp_path / "out"), f"--compilation_cache={programs}")
-    arguments = [sys.executable, "-c", KILLED, str(0.5 * seconds), str(moments), *command[3:]]
-    endings = done(arguments).stdout.split()
-    assert len(endings) == moments
-    assert endings.count("killed") >= moments * 7 // 20, endings
-    parts = len(parts_in(tmp_path / "out"))
-    assert parts > 0
-    finished = done(command, devices=3)
-    same_results(json.loads((tmp_path / "out" / "results.json").read_text()), expected)
-    before = len(parts_in(tmp_path / "out"))
+def test_kill_9_at_many_moments_loses_nothing(moments: int, whole: Whole, tmp_path: Path) -> None:
+    """Killed and resumed on 1 and 2 devices, inside a write as well; the results are those of a run left alone."""
+    flags, output, rng = whole.flags(tmp_path / "out"), tmp_path / "out", random.Random(1)
+
+    def written() -> list[str]:
+        return [entry.name for folder in output.glob("journal/*") for entry in sorted(folder.iterdir())]
+
+    endings = []
+    for i in range(moments):
+        before, start = written(), time.monotonic()
+        process = processes.start("-c", WRITES_SLOWLY + WRITES_AT_ONCE, "eval", *flags, devices=1 + i // 2 % 2)
+        while (written() == before or i == 1) and process.poll() is None:  # as soon as it writes, or a little later
+            if i == 1 and time.monotonic() > start + 0.3:  # before it does
+                break
+            time.sleep(0.005)
+        time.sleep(rng.uniform(0.0, 0.1))
+        endings.append(process.poll())
+        process.kill()
+        process.communicate()
+    assert endings.count(None) >= moments // 2, endings
+    assert not any(endings), endings
+    assert parts_in(output)
+    finished = processes.run("-c", WRITES_AT_ONCE, "eval", *flags, devices=2, check=True)
     assert "scores and texts are there already" in finished.stderr
-    done(command)
-    assert len(parts_in(tmp_path / "out")) == before, "a finished run has nothing left to score"
-    same_results(json.loads((tmp_path / "out" / "results.json").read_text()), expected)
+    same_results(json.loads((output / "results.json").read_text()), whole.results)
+    before = parts_in(output)
+    assert in_process("eval", *flags).status == 0
+    assert parts_in(output) == before, "a finished run has nothing left to score"
+    same_results(json.loads((output / "results.json").read_text()), whole.results)
 
 
-def test_sigterm_writes_what_is_done_and_says_so(whole: Any, tmp_path: Path) -> None:
-    model, data, expected, _, programs = whole
-    command = eval_command(model, data, str(tmp_path / "out"), f"--compilation_cache={programs}")
-    process = subprocess.Popen(command, env=environment(), cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
+@pytest.mark.slow
+def test_sigterm_writes_what_is_done_and_says_so(whole: Whole, tmp_path: Path) -> None:
+    flags = whole.flags(tmp_path / "out")
+    process = processes.start("-c", WRITES_AT_ONCE, "eval", *flags, devices=1)
     while not parts_in(tmp_path / "out") and process.poll() is None:
-        time.sleep(0.02)
+        time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=60)
-    assert process.returncode == 75, told
-    assert "interrupted; what is scored is kept, run the same command again" in told
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 75, err
+    assert "interrupted; what is scored is kept, run the same command again" in err
     assert not (tmp_path / "out" / ".lock").exists()
-    done(command)
-    same_results(json.loads((tmp_path / "out" / "results.json").read_text()), expected)
+    resumed = in_process("eval", *flags)
+    assert resumed.status == 0, resumed.err
+    assert "are there already" in resumed.err
+    same_results(json.loads((tmp_path / "out" / "results.json").read_text()), whole.results)
 
 
-def test_a_changed_model_or_dtype_reuses_nothing(whole: Any, tmp_path: Path) -> None:
-    model, data, _, _, programs = whole
-    copy = tmp_path / "model"
-    shutil.copytree(model, copy)
-    command = eval_command(copy, data, str(tmp_path / "out"), f"--compilation_cache={programs}")
-    done(command)
-    assert "there already" in done(command).stderr
+@pytest.mark.slow
+def test_a_changed_model_reuses_nothing(whole: Whole, tmp_path: Path) -> None:
+    copy = shutil.copytree(whole.model, tmp_path / "model")
+    shutil.copytree(whole.output / FOLDER, tmp_path / "out" / FOLDER)
+    flags = whole.flags(tmp_path / "out", copy)
+    same = in_process("eval", *flags)
+    assert "there already" in same.err, same.err
     make_model(copy, seed=9)
-    assert "there already" not in done(command).stderr
+    assert "there already" not in in_process("eval", *flags).err
     assert len(list((tmp_path / "out" / FOLDER).iterdir())) == 2

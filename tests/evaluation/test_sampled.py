@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 from miron_jax.errors import InputError
 from miron_jax.evaluation.sampling import parse_until
+from miron_jax.runtime.journal import FOLDER
+from tests.support.command import in_process, samples
 from tests.support.tolerances import CONTINUATION
 
 pytestmark = pytest.mark.slow
@@ -36,18 +39,13 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Ran:
-    """The results and samples of one eval."""
+    """The results and samples of one eval.  Its scores are in the journal of `known`, a run of the same model, if given."""
 
-    def __init__(self, miron: Any, tasks: Path, output: Path, *flags: str, model: str = "demo"):
-        self.command = [
-            "eval",
-            f"--model={model}",
-            "--steps=latest",
-            f"--task_path={tasks}",
-            f"--output={output}",
-            *flags,
-        ]
-        self.ran = miron(*self.command, "--compilation_cache=")
+    def __init__(self, tasks: Path, output: Path, *flags: str, known: Path | None = None):
+        if known is not None:
+            shutil.copytree(known / FOLDER, output / FOLDER, dirs_exist_ok=True)
+        command = ["eval", "--model=demo", "--steps=latest", f"--task_path={tasks}", f"--output={output}", *flags]
+        self.ran = in_process(*command, "--compilation_cache=")
         self.output = output
 
     @property
@@ -56,34 +54,43 @@ class Ran:
         return json.loads((self.output / "results.json").read_text())
 
     def samples(self, task: str) -> dict[int, Any]:
-        lines = (self.output / "samples" / "own" / f"{task}.jsonl").read_text().splitlines()
-        return {sample["id"]: sample for sample in map(json.loads, lines)}
+        return samples_in(self.output, task)
+
+
+def samples_in(output: Path, task: str) -> dict[int, Any]:
+    return {sample["id"]: sample for sample in samples(output, f"own/{task}")}
 
 
 @pytest.fixture(scope="module")
 def whole(tasks: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole run's folder."""
-    import subprocess
-    import sys
+    run = Ran(tasks, tmp_path_factory.mktemp("whole") / "out")
+    assert run.results["tasks"]["own/large"]["n"] == 400
+    return run.output
 
-    output = tmp_path_factory.mktemp("whole") / "out"
-    done = subprocess.run(
-        [sys.executable, "-m", "miron_jax", "eval", "--steps=latest", f"--task_path={tasks}", f"--output={output}"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+
+def another(whole: Path, output: Path, changes: Callable[[dict[str, Any]], Any], *names: str) -> Path:
+    """The whole run as it would be with these changes to each sample of these tasks."""
+    shutil.copytree(whole, output, ignore=shutil.ignore_patterns(FOLDER))
+    for name in names or ("large", "small"):
+        changed = [changes(sample) for sample in samples_in(whole, name).values()]
+        path = output / "samples" / "own" / f"{name}.jsonl"
+        path.write_text("".join(f"{json.dumps(sample)}\n" for sample in changed))
     return output
 
 
-def whole_samples(whole: Path, task: str) -> dict[int, Any]:
-    lines = (whole / "samples" / "own" / f"{task}.jsonl").read_text().splitlines()
-    return {sample["id"]: sample for sample in map(json.loads, lines)}
+def with_accuracy(value: float | None, only: int | None = None) -> Callable[[dict[str, Any]], Any]:
+    def changed(sample: dict[str, Any]) -> dict[str, Any]:
+        is_meant = only is None or sample["id"] == only
+        return {**sample, "metrics": {**sample["metrics"], "accuracy": value}} if is_meant else sample
+
+    return changed
 
 
 def check_part_of(run: Ran, whole: Path) -> None:
     """Every example that ran has the prompt and the scores of the whole run."""
     for task in ("large", "small"):
-        everything, ids = whole_samples(whole, task), list(run.samples(task))
+        everything, ids = samples_in(whole, task), list(run.samples(task))
         assert ids == sorted(ids)
         for i, sample in run.samples(task).items():
             assert sample["prompt_sha256"] == everything[i]["prompt_sha256"]
@@ -91,8 +98,8 @@ def check_part_of(run: Ran, whole: Path) -> None:
                 assert a["logprob"] == pytest.approx(b["logprob"], abs=CONTINUATION)
 
 
-def test_until_an_interval_is_small(tasks: Path, whole: Path, tmp_path: Path, miron) -> None:
-    run = Ran(miron, tasks, tmp_path / "out", "--until=ci<=0.09")
+def test_until_an_interval_is_small(tasks: Path, whole: Path, tmp_path: Path) -> None:
+    run = Ran(tasks, tmp_path / "out", "--until=ci<=0.09")
     large, small = (run.results["tasks"][f"own/{name}"] for name in ("large", "small"))
     assert 100 < large["n"] == large["sampled"]["examples"] < 400 == large["sampled"]["of"]
     assert small["n"] == small["sampled"]["of"] == 30
@@ -111,72 +118,63 @@ def test_until_an_interval_is_small(tasks: Path, whole: Path, tmp_path: Path, mi
     # small is complete; large has its confidence sequence, rescaled by 1 / (1 - .5)
     assert sampled["stderr"] == pytest.approx((high - low) / 2 / 1.96)
     assert f"own/large: {large['n']} of 400 examples ran" in run.ran.out
-    again = Ran(miron, tasks, tmp_path / "again", "--until=ci<=0.09")
+    again = Ran(tasks, tmp_path / "again", "--until=ci<=0.09", known=whole)
     assert list(again.samples("large")) == list(run.samples("large"))
-    other = Ran(miron, tasks, tmp_path / "other", "--until=ci<=0.09", "--seed=1")
+    other = Ran(tasks, tmp_path / "other", "--until=ci<=0.09", "--seed=1", known=whole)
     assert set(other.samples("large")) != set(run.samples("large"))
 
 
-def test_until_a_composite_is_known(tasks: Path, whole: Path, tmp_path: Path, miron) -> None:
-    run = Ran(miron, tasks, tmp_path / "out", "--until=both:ci<=0.12")
+def test_until_a_composite_is_known(tasks: Path, whole: Path, tmp_path: Path) -> None:
+    run = Ran(tasks, tmp_path / "out", "--until=both:ci<=0.12", known=whole)
     large, small = (run.results["tasks"][f"own/{name}"] for name in ("large", "small"))
     assert small["n"] == 30
     assert 100 <= large["n"] < 400
     check_part_of(run, whole)
 
 
-def test_until_a_winner_is_decided(tasks: Path, whole: Path, tmp_path: Path, miron) -> None:
+def test_until_a_winner_is_decided(tasks: Path, whole: Path, tmp_path: Path) -> None:
     """A run against itself: every difference is 0, so nothing is decided before the last example, and nobody wins."""
-    run = Ran(miron, tasks, tmp_path / "same", "--until=own/small:decided", f"--against={whole}")
+    run = Ran(tasks, tmp_path / "same", "--until=own/small:decided", f"--against={whole}", known=whole)
     assert run.results["tasks"]["own/small"]["n"] == 30
     # Against a run that was always wrong, and one that was always right: soon decided.
-    for value in (0.0, 1.0):
-        other = tmp_path / f"all_{value:g}"
-        (other / "samples" / "own").mkdir(parents=True)
-        (other / "results.json").write_bytes((whole / "results.json").read_bytes())
-        for task in ("large", "small"):
-            samples = whole_samples(whole, task).values()
-            lines = (json.dumps({**own, "metrics": {**own["metrics"], "accuracy": value}}) for own in samples)
-            (other / "samples" / "own" / f"{task}.jsonl").write_text("".join(f"{line}\n" for line in lines))
-        run = Ran(miron, tasks, tmp_path / f"out_{value:g}", "--until=own/large:decided", f"--against={other}")
+    for value, verdict in ((0.0, "better"), (1.0, "worse")):
+        other = another(whole, tmp_path / f"all_{value:g}", with_accuracy(value))
+        flags = ("--until=own/large:decided", f"--against={other}")
+        run = Ran(tasks, tmp_path / f"out_{value:g}", *flags, known=whole)
         assert run.results["tasks"]["own/large"]["n"] == 100, "the first round"
-        verdict = "better" if not value else "worse"
         assert f"own/large: {verdict} than {other} on this set, after 100 of its 400 examples" in run.ran.out
 
 
-def test_a_composite_says_who_won(tasks: Path, whole: Path, tmp_path: Path, miron) -> None:
+def test_a_composite_says_who_won(tasks: Path, whole: Path, tmp_path: Path) -> None:
     """Against a run that was always wrong on the large task; the small one is the same."""
-    other = shutil.copytree(whole, tmp_path / "other")
-    samples = whole_samples(whole, "large").values()
-    lines = (json.dumps({**own, "metrics": {**own["metrics"], "accuracy": 0.0}}) for own in samples)
-    (other / "samples" / "own" / "large.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    run = Ran(miron, tasks, tmp_path / "out", "--until=both:decided", f"--against={other}")
+    other = another(whole, tmp_path / "other", with_accuracy(0.0), "large")
+    run = Ran(tasks, tmp_path / "out", "--until=both:decided", f"--against={other}", known=whole)
     decided = run.results["decided"]
     assert (decided["composite"], decided["winner"]) == ("both", 1)
     # Half of the large task's accuracy, rescaled by 1 / (1 - .5).
     assert decided["difference"] == pytest.approx(run.results["tasks"]["own/large"]["metrics"]["accuracy"]["value"])
     assert 0 < decided["half_width"] <= decided["difference"]
     assert f"both: better than {other} on this set: +" in run.ran.out
-    same = Ran(miron, tasks, tmp_path / "same", "--until=both:decided", f"--against={whole}")
+    same = Ran(tasks, tmp_path / "same", "--until=both:decided", f"--against={whole}", known=whole)
     assert (same.results["decided"]["winner"], same.results["tasks"]["own/large"]["n"]) == (0, 400)
 
 
-def test_tasks_that_run_whole_run_once_beside_sampled_ones(tasks: Path, tmp_path: Path, miron) -> None:
+def test_tasks_that_run_whole_run_once_beside_sampled_ones(tasks: Path, whole: Path, tmp_path: Path) -> None:
     """MIRON's items and a text are scored in the first round alone, however many there are."""
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text("the sun is hot and cold rain falls")
     flags = ["--until=own/large:ci<=0.08", "--tasks=own,miron-gen,text", f"--data_dir=text={tmp_path / 'texts'}"]
-    run = Ran(miron, tasks, tmp_path / "out", *flags, "--items_per_category=3")
-    found = run.results["tasks"]
-    assert found["own/large"]["n"] > 150, "several rounds"
-    assert (found["miron-gen/en"]["n"], found["text/a"]["n"]) == (12, 1)
-    assert "sampled" not in found["miron-gen/en"]
+    run = Ran(tasks, tmp_path / "out", *flags, "--items_per_category=3", known=whole)
+    entries = run.results["tasks"]
+    assert entries["own/large"]["n"] > 150, "several rounds"
+    assert (entries["miron-gen/en"]["n"], entries["text/a"]["n"]) == (12, 1)
+    assert "sampled" not in entries["miron-gen/en"]
 
 
-def test_a_budget_is_kept_and_a_larger_one_contains_it(tasks: Path, whole: Path, tmp_path: Path, miron) -> None:
+def test_a_budget_is_kept_and_a_larger_one_contains_it(tasks: Path, whole: Path, tmp_path: Path) -> None:
     chosen = []
     for budget in (1000, 3000):
-        run = Ran(miron, tasks, tmp_path / f"{budget}", f"--budget={budget}", f"--against={whole}")
+        run = Ran(tasks, tmp_path / f"{budget}", f"--budget={budget}", f"--against={whole}", known=whole)
         assert 0.6 * budget < run.results["speed"]["unique_tokens"] < 1.25 * budget
         check_part_of(run, whole)
         chosen.append({task: set(run.samples(task)) for task in ("large", "small")})
@@ -186,13 +184,13 @@ def test_a_budget_is_kept_and_a_larger_one_contains_it(tasks: Path, whole: Path,
     assert len(chosen[0]["large"]) < len(chosen[1]["large"])
 
 
-def test_a_task_that_cannot_be_sampled_runs_whole(tasks: Path, tmp_path: Path, miron) -> None:
+def test_a_task_that_cannot_be_sampled_runs_whole(tasks: Path, tmp_path: Path) -> None:
     (tmp_path / "tasks").mkdir()
     rows = [{"q": f"{word} is", "a": word} for word in WORDS]
     (tmp_path / "tasks" / "t.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     yaml = "task: said\nkind: generation\ndata: t.jsonl\nquestion: q\nanswer: a\nnum_fewshot: 1\n"
     (tmp_path / "tasks" / "t.yaml").write_text(yaml)
-    run = Ran(miron, tmp_path / "tasks", tmp_path / "out", "--budget=10")
+    run = Ran(tmp_path / "tasks", tmp_path / "out", "--budget=10")
     assert run.results["tasks"]["own/said"]["n"] == 10
     assert "sampled" not in run.results["tasks"]["own/said"]
 
@@ -205,24 +203,12 @@ def test_until_is_one_of_two_rules(text: str) -> None:
     assert parse_until("decided")[:2] == ("", None)
 
 
-def test_flags_that_do_not_go_together(tasks: Path, whole: Path, tmp_path: Path, miron) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "samples" / "own").mkdir(parents=True)
-    (other / "results.json").write_bytes((whole / "results.json").read_bytes())
-    nan, rules = tmp_path / "nan", tmp_path / "rules"
-    for folder in (nan, rules):
-        shutil.copytree(whole, folder)
-    path = nan / "samples" / "own" / "small.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    lines[3]["metrics"]["accuracy"] = None
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+def test_flags_that_do_not_go_together(tasks: Path, whole: Path, tmp_path: Path) -> None:
+    other = another(whole, tmp_path / "other", lambda sample: {**sample, "prompt_sha256": "0" * 16})
+    nan = another(whole, tmp_path / "nan", with_accuracy(None, only=3), "small")
+    rules = another(whole, tmp_path / "rules", lambda sample: sample)
     text = (rules / "results.json").read_text()
     (rules / "results.json").write_text(text.replace('"num_fewshot": 2', '"num_fewshot": 3'))
-    for task in ("large", "small"):
-        samples = whole_samples(whole, task).values()
-        lines = (json.dumps({**own, "prompt_sha256": "0" * 16}) for own in samples)
-        (other / "samples" / "own" / f"{task}.jsonl").write_text("".join(f"{line}\n" for line in lines))
     for flags, sentence in (
         (["--until=known"], "--until='known' is not understood"),
         (["--until=decided"], "--until=decided wants the run to compare with: add --against=RUN"),
@@ -235,6 +221,6 @@ def test_flags_that_do_not_go_together(tasks: Path, whole: Path, tmp_path: Path,
         (["--until=decided", f"--against={rules}"], "by another rule num_fewshot: 3 instead of 2"),
         (["--until=both:ci<=0.1", "--tasks=own/large"], "both wants tasks that are not in this run"),
     ):  # fmt: skip
-        run = Ran(miron, tasks, tmp_path / "out", *flags)
+        run = Ran(tasks, tmp_path / "out", *flags)
         assert (run.ran.status, run.ran.err.splitlines()[-1].startswith("miron-jax: ")) == (2, True), run.ran.err
         assert sentence in run.ran.err, run.ran.err
