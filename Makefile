@@ -118,10 +118,10 @@ test-bare: $(BARE)/.installed
 	$(BARE)/bin/python -m pytest $(WORKERS) $(BARE_FLAGS)
 
 tpu: $(TPU)/.installed
-	$(TPU)/bin/python -m pytest $(WORKERS) -m "not long" tests/tpu
+	$(TPU)/bin/python -m pytest -n 2 -m "not long" tests/tpu
 
 tpu-long: $(TPU)/.installed
-	$(TPU)/bin/python -m pytest $(WORKERS) -m long tests/tpu
+	$(TPU)/bin/python -m pytest -n 2 -m long tests/tpu
 
 $(MIRON_MODELS)/%/model.safetensors: | $(VENV)/.installed
 	@test -f $(SHARED)/tools/make_real_models.py || \

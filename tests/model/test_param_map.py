@@ -18,6 +18,7 @@ from miron_jax.model.decoder import leaf_name
 from miron_jax.model.orbax_reader import load_orbax, load_tree
 from miron_jax.model.rope import rope_of
 from tests.support.toy_decoders import (
+from tests.support.tolerances import ROUNDING
     GEMMA,
     GEMMA2,
     GEMMA3,
@@ -128,7 +129,7 @@ def assert_weights(loaded: Any, expected: Any, **scaled: float) -> None:
     for (path, leaf), x in zip(jax.tree.leaves_with_path(expected), jax.tree.leaves(loaded), strict=True):
         name = leaf_name(path)
         wanted = np.asarray(leaf) * np.float32(scaled.get(name, 1.0))
-        np.testing.assert_allclose(x, wanted, rtol=1e-6, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(x, wanted, rtol=ROUNDING, atol=ROUNDING, err_msg=name)
 
 
 @pytest.mark.parametrize("scanned", [True, False], ids=["scanned", "layer by layer"])

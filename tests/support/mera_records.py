@@ -95,3 +95,13 @@ def _meta(dataset: DataSet, i: int) -> Fields:
         "rucodeeval": {"entry_point": "one", "canonical_solution": "return a"},
     }.get(dataset.config, {"domain": "law"} if dataset.pool == "domain" else {})
     return {"id": i, **extra_fields}
+
+
+def turn(number: int, dialogue: int = 0, outputs: str = "1", instruction: str | None = None) -> JsonObject:
+    """A turn of ruTiE."""
+    return {
+        "instruction": instruction or "Беседа:\n{context}\n{question}\n1. {choice1}\n2. {choice2}",
+        "inputs": {"question": f"В{number}?", "choice1": f"а{number}", "choice2": f"б{number}"},
+        "outputs": outputs,
+        "meta": {"dialog_id": dialogue, "question_id": number},
+    }

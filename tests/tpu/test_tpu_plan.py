@@ -9,8 +9,8 @@ import pytest
 
 from miron_jax.files.readers import JsonObject
 from tests.support.command import Place, common
+from tests.support.mera_records import turn
 from tests.support.tpu_models import CONFIGS, Case
-from tests.tasks.mera.test_dialogues import turn
 
 pytestmark = pytest.mark.slow
 

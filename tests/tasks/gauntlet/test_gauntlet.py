@@ -22,7 +22,7 @@ from miron_jax.tokens.answer_requests import answer_requests
 from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.requests import tokenize, tokenize_questions
 from tests.support.gauntlet_tasks import TASKS, answer_task, options_task
-from tests.tokens.test_token_requests import TINY
+from tests.support.tiny_tokenizer import TINY
 
 LARGE = {"hellaswag", "squad", "coqa", "mmlu", "bigbench_elementary_math_qa", "bbq"}
 

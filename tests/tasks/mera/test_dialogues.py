@@ -26,20 +26,12 @@ from miron_jax.tokens.records import LengthLimit, Requests
 from miron_jax.tokens.requests import tokenize
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer
+from tests.support.mera_records import turn
 from tests.support.tiny_model import make_model
 from tests.support.tiny_tokenizer import TINY
 from tests.support.tolerances import TOKEN
 
 TASKS = {task.name: task for suite in (V1, V12) for task in suite.tasks}
-
-
-def turn(number: int, dialogue: int = 0, outputs: str = "1", instruction: str | None = None) -> JsonObject:
-    return {
-        "instruction": instruction or "Беседа:\n{context}\n{question}\n1. {choice1}\n2. {choice2}",
-        "inputs": {"question": f"В{number}?", "choice1": f"а{number}", "choice2": f"б{number}"},
-        "outputs": outputs,
-        "meta": {"dialog_id": dialogue, "question_id": number},
-    }
 
 
 def read_turns(name: str, folder: Path, records: list[JsonObject]) -> Source:
