@@ -17,8 +17,8 @@ from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import leaf_name
 from miron_jax.model.orbax_reader import load_orbax, load_tree
 from miron_jax.model.rope import rope_of
-from tests.support.toy_decoders import (
 from tests.support.tolerances import ROUNDING
+from tests.support.toy_decoders import (
     GEMMA,
     GEMMA2,
     GEMMA3,
