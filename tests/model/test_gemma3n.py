@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -9,16 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+from flax.traverse_util import unflatten_dict
 from safetensors.numpy import load_file, save_file
 
+from miron_jax.model.families import gemma3n
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.training_run import load_step
-from tests.support.against_torch import check_scores, check_texts
+from tests.support.against_torch import check_bfloat16, check_scores, check_texts
 from tests.support.hf_folders import error_of
 from tests.support.torch_folders import save_tiny
-
-pytestmark = pytest.mark.slow
 
 SIZES: dict[str, Any] = {
     "vocab_size": 331, "hidden_size": 36, "intermediate_size": 40, "num_hidden_layers": 5, "num_attention_heads": 4,
@@ -42,16 +43,38 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return folder, save_tiny(folder, "Gemma3n", MODELS[request.param])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_scores_are_those_of_torch(saved: tuple[Path, Any], dtype: str) -> None:
-    check_scores(*saved, dtype)
+@pytest.mark.slow
+def test_scores_are_those_of_torch(saved: tuple[Path, Any]) -> None:
+    check_scores(*saved)
 
 
+@pytest.mark.slow
+def test_in_bfloat16_too(saved: tuple[Path, Any]) -> None:
+    check_bfloat16(*saved)
+
+
+def test_a_token_beyond_the_table_of_the_layers_reads_its_first_row() -> None:
+    sizes: Any = SimpleNamespace(per_layer=3, kinds=("full", "full"), width=4, norm_eps=1e-6)
+    rng = np.random.default_rng(0)
+    shapes = {"embedding_VD": (5, 6), "project/kernel_IO": (4, 6), "norm/weight": (3,)}
+    weights = unflatten_dict(
+        {tuple(k.split("/")): jnp.asarray(rng.normal(size=v), jnp.float32) for k, v in shapes.items()}
+    )
+    x_BTD = jnp.ones((1, 4, 4))
+    found = gemma3n._per_layer_inputs(sizes, weights, jnp.asarray([[0, 4, 5, 9]], jnp.int32), x_BTD)
+    zero, last, beyond, far = np.moveaxis(np.asarray(found)[:, 0], 1, 0)
+    np.testing.assert_array_equal(zero, beyond)
+    np.testing.assert_array_equal(zero, far)
+    assert (zero != last).all()
+
+
+@pytest.mark.slow
 def test_texts_are_those_of_torch(saved: tuple[Path, Any], tmp_path: Path) -> None:
     stem = np.random.default_rng(0).integers(1, 300, 20).tolist()
     check_texts(*saved, [stem[:3], stem, stem[:9]], tmp_path)
 
 
+@pytest.mark.slow
 def test_an_orbax_tree_of_the_engines_names(saved: tuple[Path, Any], tmp_path: Path) -> None:
     config, state = load_hf(saved[0], jnp.float32)
     with ocp.PyTreeCheckpointer() as saver:
@@ -60,6 +83,7 @@ def test_an_orbax_tree_of_the_engines_names(saved: tuple[Path, Any], tmp_path: P
     jax.tree.map(np.testing.assert_array_equal, again, state)
 
 
+@pytest.mark.slow
 def test_a_multimodal_checkpoint_is_read_by_its_text_model(tmp_path: Path) -> None:
     """Also where the layers that share keys and values have some of their own, as published ones do."""
     save_tiny(tmp_path, "Gemma3n", SIZES)

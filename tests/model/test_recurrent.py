@@ -17,16 +17,13 @@ from miron_jax.model.costs import cost_model
 from miron_jax.model.families import mamba2
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
-from miron_jax.model.own_probe import check_own_model
 from miron_jax.model.walk import group_sizes
 from miron_jax.planning.request_batches import Totals
-from tests.support.against_torch import check_scores, check_texts, loaded, one_by_one
+from tests.support.against_torch import check_bfloat16, check_scores, check_texts, loaded, one_by_one
 from tests.support.requests import requests_of
 from tests.support.tiny_families import RECURRENT
 from tests.support.tolerances import KERNEL, TOKEN
 from tests.support.torch_folders import save_tiny
-
-pytestmark = pytest.mark.slow
 
 VOCAB = 331
 LONG = ("recurrent_gemma-biases",)  # left to `make test-long`
@@ -40,25 +37,26 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return folder, torch_model
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_scores_are_those_of_torch(saved: tuple[Path, Any], dtype: str) -> None:
-    check_scores(*saved, dtype)
+@pytest.mark.slow
+def test_scores_are_those_of_torch(saved: tuple[Path, Any]) -> None:
+    check_scores(*saved)
 
 
+@pytest.mark.slow
+def test_in_bfloat16_too(saved: tuple[Path, Any]) -> None:
+    check_bfloat16(*saved)
+
+
+@pytest.mark.slow
 def test_texts_are_those_of_torch(saved: tuple[Path, Any], tmp_path: Path) -> None:
     stem = np.random.default_rng(0).integers(1, 300, 30).tolist()
     check_texts(*saved, [stem[:1], stem[:11], stem, [*stem, 7, 8]], tmp_path)
 
 
-def test_a_family_keeps_the_contract_of_own_models(saved: tuple[Path, Any]) -> None:
-    model = loaded(saved[0])
-    with jax.default_matmul_precision("highest"):
-        check_own_model(model.config, model.state, TOLERANCE["float32"])  # type: ignore[arg-type]
-
-
-def test_requests_shorter_than_a_chunk_have_room(saved: tuple[Path, Any]) -> None:
+@pytest.mark.slow
+def test_requests_shorter_than_a_chunk_have_room(tmp_path: Path) -> None:
     """A cache has room for the longest request, which no program's chunks exceed."""
-    folder, torch_model = saved
+    folder, torch_model = tmp_path, save_tiny(tmp_path, *RECURRENT["recurrent_gemma-biases"])
     model = loaded(folder)
     requests = requests_of([([5, 6, 7, 8, 9], 2), ([5, 6, 7, 4], 2), ([3, 2], 1)])
     forward, check = Forward(model), SelfCheck(TOLERANCE["float32"])
@@ -86,17 +84,6 @@ def test_a_block_of_mamba_2_keeps_its_precision_where_tokens_forget_fast() -> No
     np.testing.assert_allclose(last, h, rtol=KERNEL, atol=KERNEL)
 
 
-def test_equal_configs_are_one_model(saved: tuple[Path, Any]) -> None:
-    """So that a run's steps share their programs."""
-    first, second = from_hf_config(saved[0]), from_hf_config(saved[0])
-    assert first == second
-    assert hash(first) == hash(second)
-    config = json.loads((saved[0] / "config.json").read_text())
-    (saved[0] / "config.json").write_text(json.dumps(config | {"vocab_size": 332}))
-    assert from_hf_config(saved[0]) != first
-    (saved[0] / "config.json").write_text(json.dumps(config))
-
-
 PUBLISHED = {  # fields of published conversions that say nothing more
     "mamba": {
         "d_inner": 48, "d_model": 24, "n_layer": 3, "fused_add_norm": True, "pad_vocab_size_multiple": 8, "rms_norm": True,
@@ -110,24 +97,34 @@ PUBLISHED = {  # fields of published conversions that say nothing more
 }  # fmt: skip
 
 
+def write_config(folder: Path, family: str, **changes: Any) -> Path:
+    """A config.json of this family and nothing beside it."""
+    (folder / "config.json").write_text(json.dumps(RECURRENT[family][1] | {"model_type": family} | changes))
+    return folder
+
+
 @pytest.mark.parametrize("family", PUBLISHED)
 def test_fields_of_published_configs_that_say_nothing_more_are_read(family: str, tmp_path: Path) -> None:
-    save_tiny(tmp_path, *RECURRENT[family])
-    before = from_hf_config(tmp_path)
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | PUBLISHED[family]))
-    assert from_hf_config(tmp_path) == before
+    before = from_hf_config(write_config(tmp_path, family))
+    assert from_hf_config(write_config(tmp_path, family, **PUBLISHED[family])) == before
 
 
+@pytest.mark.parametrize("family", ["mamba", "falcon_mamba", "mamba2", "recurrent_gemma"])
+def test_equal_configs_are_one_model(family: str, tmp_path: Path) -> None:
+    """So that a run's steps share their programs."""
+    first, second = (from_hf_config(write_config(tmp_path, family)) for _ in range(2))
+    assert first == second
+    assert hash(first) == hash(second)
+    assert from_hf_config(write_config(tmp_path, family, vocab_size=332)) != first
+
+
+UNLIKE_WEIGHTS = [
+    ({"state_size": 5}, "shape .* config.json expects"),
+    ({"num_hidden_layers": 4}, "no tensor backbone.layers.3"),
+    ({"num_hidden_layers": 2}, "tensors that a mamba model of this config.json has no place for"),
+]
 WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "an unknown field": ("mamba", {"gate_scale": 2.0}, "field 'gate_scale' = 2.0 is not known"),
-    "another width": ("mamba", {"state_size": 5}, "shape .* config.json expects"),
-    "more layers": ("mamba", {"num_hidden_layers": 4}, "no tensor backbone.layers.3"),
-    "fewer layers": (
-        "mamba",
-        {"num_hidden_layers": 2},
-        "tensors that a mamba model of this config.json has no place for",
-    ),
     "heads and expand": ("mamba2", {"head_dim": 5}, "head_dim|must equal"),
     "groups": ("mamba2", {"n_groups": 4}, "n_groups is 4, expected a divisor of num_heads = 6"),
     "a kind of block": ("recurrent_gemma", {"block_types": ["recurrent", "x"]}, "block_types"),
@@ -155,8 +152,14 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_config_that_does_not_fit_is_refused(name: str, tmp_path: Path) -> None:
     family, changes, words = WRONG[name]
-    save_tiny(tmp_path, *RECURRENT[family])
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(InputError, match=words):
+        from_hf_config(write_config(tmp_path, family, **changes))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("changes", "words"), UNLIKE_WEIGHTS)
+def test_a_config_of_other_weights_is_refused(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+    save_tiny(tmp_path, *RECURRENT["mamba"])
+    write_config(tmp_path, "mamba", **changes)
     with pytest.raises(InputError, match=words):
         load_hf(tmp_path, jnp.float32)
