@@ -15,21 +15,21 @@ from miron_jax.engine.self_check import TOLERANCE, SelfCheck
 from miron_jax.engine.text_requests import TextRequest
 from miron_jax.errors import InputError
 from miron_jax.model.costs import cost_model
-from miron_jax.model.own import OwnModel
+from miron_jax.model.own import BoundOwnModel, OwnModel
 from miron_jax.model.own_probe import check_own_model
+from miron_jax.model.walk import WalkArrays, WalkShape, walk_rows
 from miron_jax.planning.request_batches import Totals
+from miron_jax.planning.walks import GroupSize
 from miron_jax.runtime.devices import Placement
 from miron_jax.tokens.tokenizers import load_tokenizer
-from tests.support.own_models import VOCAB, WIDTH, Cell, recurrent, some_requests, stateful, users_promotion, with_cache
+from tests.support.own_models import VOCAB, WIDTH, some_requests, summing, sums, users_promotion, with_cache
 from tests.support.placements import in_process, placement_of
 from tests.support.requests import requests_of
 from tests.support.tiny_model import make_model
 from tests.support.tolerances import TOKEN
 
-pytestmark = pytest.mark.slow
-
 __all__ = ["users_promotion"]  # a fixture that every test here uses
-PLACES = ("pmap 2", "pmap 3", "data=4")
+PLACES = ("pmap 3", "data=4")
 
 
 def placed(own: OwnModel, placement: Placement) -> Model:
@@ -53,7 +53,7 @@ def check_places(folder: str) -> None:
     """Every placement gives what one device gives."""
     tokenizer = load_tokenizer(folder)
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        for own in (stateful(), with_cache()):
+        for own in (summing(), with_cache()):
             logprob, texts = answers(placed(own, Placement(jax.devices()[0])), tokenizer)
             for place in PLACES:
                 found, found_texts = answers(placed(own, placement_of(place)), tokenizer)
@@ -62,6 +62,7 @@ def check_places(folder: str) -> None:
                 print(place, flush=True)
 
 
+@pytest.mark.slow
 def test_one_two_three_and_four_devices_agree(tmp_path: Any) -> None:
     make_model(tmp_path)
     script = "import miron_jax, sys; from tests.model.test_own_state import check_places; check_places(*sys.argv[1:])"
@@ -69,11 +70,12 @@ def test_one_two_three_and_four_devices_agree(tmp_path: Any) -> None:
     assert len(found.splitlines()) == 2 * len(PLACES)
 
 
+@pytest.mark.slow
 def test_what_requests_share_is_read_once() -> None:
     """One row holds them all, and its program reads each of its nodes once: see tests/planning/test_walks.py."""
     stem = list(range(1, 200))
     items = [([*stem, *answer], len(stem)) for answer in ([200, 201], [202, 203, 204], [205], [200, 206])]
-    totals, own = Totals(), stateful()
+    totals, own = Totals(), summing()
     forward = Forward(Model(own, own, own.params))
     check = SelfCheck(TOLERANCE["float32"])
     list(score_request_batches([requests_of(items)], forward, cost_model(own), totals, check))
@@ -81,14 +83,25 @@ def test_what_requests_share_is_read_once() -> None:
     assert forward.speed.computed_tokens == totals.unique_tokens
 
 
+def test_a_state_that_is_not_wanted_is_written_nowhere() -> None:
+    """Tokens 3 and 5, each from the empty state: the first leaves the kept state, the last of all; the second none."""
+    own, sizes = summing(), (GroupSize(1, 1),)
+    walk = WalkArrays(
+        chunk_slot_Q=jnp.array([0, 1]), chunk_from_Q=jnp.array([0, 0]), chunk_to_Q=jnp.array([1, -1]),
+        group_first_G=jnp.array([0, 1, 2]), group_size_G=jnp.array([0, 0]), num_groups_1=jnp.array([2]),
+    )  # fmt: skip
+    _, kept = walk_rows(BoundOwnModel(own, own.params), jnp.array([3, 5]), walk, WalkShape(sizes, 2, 1, 1, 4))
+    np.testing.assert_array_equal(kept[0], own.params[3])
+
+
 def forgets(params: Any, carry: jax.Array, token_ids: jax.Array) -> Any:
     """A step that leaves the state as it was."""
-    found: Any = Cell().apply(params, carry, token_ids)
+    found: Any = sums(params, carry, token_ids)
     return found[0], carry
 
 
 def grows(params: Any, carry: jax.Array, token_ids: jax.Array) -> Any:
-    found: Any = Cell().apply(params, carry, token_ids)
+    found: Any = sums(params, carry, token_ids)
     return found[0], jnp.concatenate([found[1], found[1]])
 
 
@@ -99,19 +112,19 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         rf"step gives a state whose array is float32 \[{2 * WIDTH}\], expected float32 \[{WIDTH}\], as state gives it",
     ),
     "another dtype": (
-        {"step": lambda params, carry, ids: (Cell().apply(params, carry, ids)[0], carry.astype(jnp.bfloat16))},  # type: ignore[index]
+        {"step": lambda params, carry, ids: (sums(params, carry, ids)[0], carry.astype(jnp.bfloat16))},
         r"whose array is bfloat16 \[24\], expected float32 \[24\]",
     ),
     "more leaves": (
-        {"step": lambda params, carry, ids: (Cell().apply(params, carry, ids)[0], (carry, carry))},  # type: ignore[index]
+        {"step": lambda params, carry, ids: (sums(params, carry, ids)[0], (carry, carry))},
         "step gives a state whose",
     ),
     "outputs alone": (
-        {"step": lambda params, carry, ids: Cell().apply(params, carry, ids)[0]},  # type: ignore[index]
+        {"step": lambda params, carry, ids: sums(params, carry, ids)[0]},
         "step gives a .*, expected two: its outputs, then the state",
     ),
     "three values": (
-        {"step": lambda params, carry, ids: (*Cell().apply(params, carry, ids), carry)},  # type: ignore[misc]
+        {"step": lambda params, carry, ids: (*sums(params, carry, ids), carry)},
         "step gives 3 values, expected two",
     ),
     "a text": ({"state": lambda params, num_tokens: "nothing"}, "state gives something else than arrays"),
@@ -121,11 +134,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         rf"step gives \[4, 16, {WIDTH}\] for token ids of shape \[4, 16\], expected \[4, 16, {VOCAB}\]",
     ),
     "logits of another model": (
-        {"logits": lambda params, ids: 2 * recurrent().logits(params, ids)},  # type: ignore[misc]
+        {"logits": lambda params, ids: 2 * jnp.tanh(jnp.cumsum(params[ids], axis=1)) @ params.T},
         "step gives other logits than logits, .*the same model",
     ),
     "a look at the last token": (
-        {"step": lambda params, carry, ids: Cell().apply(params, carry + ids[-1] % 2, ids)},
+        {"step": lambda params, carry, ids: sums(params, carry + ids[-1] % 2, ids)},
         "a token's logits change with the tokens behind it",
     ),
 }
@@ -134,11 +147,12 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_state_that_breaks_its_word_is_refused_with_the_reason(name: str) -> None:
     changes, words = BROKEN[name]
-    own = stateful(**changes)
+    own = summing(**changes)
     with pytest.raises(InputError, match=words):
         check_own_model(own, own.params, TOLERANCE["float32"])
 
 
+@pytest.mark.slow
 def test_a_cache_of_another_model_is_refused() -> None:
     own, other = with_cache(), with_cache()
     assert other.step is not None
@@ -148,6 +162,7 @@ def test_a_cache_of_another_model_is_refused() -> None:
         check_own_model(own, own.params, TOLERANCE["float32"])
 
 
+@pytest.mark.slow
 def test_a_head_of_another_width_is_refused() -> None:
     own = with_cache(head=lambda params: jnp.zeros((VOCAB, 5)))
     with pytest.raises(InputError, match=f"hidden states have {WIDTH} numbers and the head's weight 5 a token"):
@@ -156,18 +171,19 @@ def test_a_head_of_another_width_is_refused() -> None:
 
 def test_functions_that_take_other_arguments_are_refused() -> None:
     with pytest.raises(InputError, match=r"OwnModel: state takes \(params\), but it is called with 2 arguments"):
-        stateful(state=lambda params: jnp.zeros(WIDTH))
+        summing(state=lambda params: jnp.zeros(WIDTH))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("places", [40, 90])
 def test_a_state_has_no_more_room_than_learned_positions(places: int, tmp_path: Any) -> None:
-    rooms, own = [], stateful()
+    rooms, own = [], summing()
 
     def state(params: Any, num_tokens: int) -> jax.Array:
         rooms.append(num_tokens)
         return jnp.zeros(WIDTH)
 
-    limited = stateful(state=state, num_positions=places)
+    limited = summing(state=state, num_positions=places)
     check_own_model(limited, limited.params, TOLERANCE["float32"])
     make_model(tmp_path)
     tokenizer = load_tokenizer(str(tmp_path))
