@@ -5,18 +5,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
-from miron_jax.engine.model import load_model
+from miron_jax.engine.model import Model, load_model
 from miron_jax.engine.scores import score_request_batches
 from miron_jax.engine.self_check import TOLERANCE, SelfCheck
 from miron_jax.engine.text_requests import TextRequest
 from miron_jax.errors import InputError
 from miron_jax.model.config import RopeClasses
 from miron_jax.model.costs import cost_model
+from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.rope import rope_of
 from miron_jax.planning.plan import make_plan
@@ -25,8 +27,7 @@ from miron_jax.tokens.records import Requests
 from tests.support.plan_check import COST, check
 from tests.support.requests import requests_of
 from tests.support.tolerances import FLOAT32, FLOAT64, MOVED, TOKEN
-
-pytestmark = pytest.mark.slow
+from tests.support.toy_decoders import seeded
 
 VOCAB, ABOVE = 97, 16
 SIZES = {
@@ -88,6 +89,7 @@ def some_requests() -> Requests:
     return requests_of([*items, (longest[:16], 1), (longest[:17], 1), (longest[:30], 5), items[2]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_every_request_has_the_frequencies_of_its_own_length(name: str, tmp_path: Path) -> None:
     torch_model = save(tmp_path, name)
@@ -126,8 +128,11 @@ def test_only_requests_of_one_class_share_places(by_length: bool, most: int) -> 
 
 
 def test_texts_that_would_cross_the_limit_are_refused(tmp_path: Path) -> None:
-    save(tmp_path, "phi3, longrope")
-    generator = Generator(load_model(tmp_path, "float32"), None, slots=1)  # type: ignore[arg-type]
+    fields = MODELS["phi3, longrope"][1] | {"model_type": "phi3"}
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    config = from_hf_config(tmp_path)
+    model = Model(config, abstract(config, jnp.float32)[0], seeded(config))
+    generator = Generator(model, None, slots=1)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="has 12 tokens and asks for 5 more, but the model's rotary frequencies"):
         generator.run([TextRequest(tuple(range(3, 15)), 5)])
 
