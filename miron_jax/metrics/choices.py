@@ -265,3 +265,8 @@ PROPORTIONS = frozenset(
     {"accuracy", "accuracy_char", "accuracy_pmi", "greedy_exact", "em", "answered", "answered_last"}
     | {metric.name for metric in OF_OPTIONS if metric.is_proportion}
 )  # 0 or 1 for each example; other metrics are means
+# By which fewer is better, of all task kinds.
+LOWER_IS_BETTER = frozenset({
+    "bits_per_byte", "bits_per_char", "bits_per_token", "choice_rank", "first_token_rank", "drift_bits", "drift_percent",
+    "flip_to_wrong", "token_inflation",
+})  # fmt: skip

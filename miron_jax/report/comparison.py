@@ -22,8 +22,6 @@ from miron_jax.statistics.paired import Difference, combined, difference, holm, 
 from miron_jax.statistics.sequential import winner
 
 BESIDE = "bits_per_byte"  # compared beside each task's main metric
-# Metrics by which fewer is better.
-LOWER_IS_BETTER = frozenset({"bits_per_byte", "bits_per_char", "bits_per_token", "choice_rank", "lev_distance"})
 # They count tokens: two tokenizers give other units.
 BY_TOKENS = frozenset({"bits_per_token", "target_tokens", "target_confidence", "first_token_rank", "marginal_gap"})
 # What follows from the model and its tokenizer, not from the task.

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from miron_jax.files.readers import JsonObject
-from miron_jax.report.comparison import LOWER_IS_BETTER, Comparison, TaskDifference, decided_after
+from miron_jax.metrics.choices import LOWER_IS_BETTER
+from miron_jax.report.comparison import Comparison, TaskDifference, decided_after
 from miron_jax.report.console import print_whole, table_of
 from miron_jax.report.results import strict
 from miron_jax.report.training_noise import TaskNoise

@@ -16,11 +16,10 @@ from typing import Any
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
+from miron_jax.metrics.choices import LOWER_IS_BETTER
 
 Samples = Callable[[str], Iterable[JsonObject]]  # by name of the task
 FOLDER, CSV = "lm_eval", "nanochat.csv"
-# lower is better; of others higher is
-_LOSSES = frozenset({"bits_per_byte", "bits_per_char", "bits_per_token", "choice_rank", "lev_distance"})
 
 
 def other_layout(layout: str, results: JsonObject, samples: Samples) -> Iterator[tuple[str, bytes]]:
@@ -77,7 +76,7 @@ def lm_eval_results(results: JsonObject) -> JsonObject:
         "versions": dict.fromkeys(tasks, 1),
         "n-shot": {name: task["profile"]["num_fewshot"] for name, task in tasks.items()},
         "higher_is_better": {
-            name: {metric: metric not in _LOSSES for metric in task["metrics"]} for name, task in tasks.items()
+            name: {metric: metric not in LOWER_IS_BETTER for metric in task["metrics"]} for name, task in tasks.items()
         },
         "n-samples": {
             name: {"original": task["n"] + task["skipped"], "effective": task["n"]} for name, task in tasks.items()

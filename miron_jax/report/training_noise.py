@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from miron_jax.report.comparison import LOWER_IS_BETTER
+from miron_jax.metrics.choices import LOWER_IS_BETTER
 from miron_jax.report.run_folder import Run, main_of
 from miron_jax.statistics.noise import Noise, noise, signal
 

@@ -11,7 +11,8 @@ import pytest
 
 from miron_jax.errors import InputError
 from miron_jax.report.comparison import compare
-from miron_jax.report.run_folder import read_runs
+from miron_jax.report.run_folder import Run, read_runs
+from miron_jax.report.training_noise import training_noise
 from miron_jax.statistics.paired import bonett_price
 from tests.support.run_folders import PROFILE, samples_of, task_of, write_run, write_training_run
 from tests.support.tolerances import FLOAT64
@@ -82,6 +83,24 @@ def test_other_prompts_and_golds_are_refused(tmp_path: Path) -> None:
     assert compared(whole, write_run(tmp_path / "e", {"own/x": fewer})).tasks
 
 
+def test_holms_family_is_the_main_metrics_of_all_tasks(tmp_path: Path) -> None:
+    """Two tasks, whatever their main metrics are called: the smaller p-value counts twice."""
+    runs = []
+    for name, right, bits in (("a", [0] * 6, 1.0), ("b", [1] * 6, 2.0)):
+        samples = {"own/x": samples_of(right), "own/y": samples_of([1] * 9, bits=[bits] * 9)}
+        folder = write_run(tmp_path / name, samples)
+        results = json.loads((folder / "results.json").read_text())
+        results["tasks"]["own/y"]["main"] = "bits_per_byte"
+        (folder / "results.json").write_text(json.dumps(results))
+        runs.append(folder)
+    x, y = compared(*runs).tasks
+    assert (x.metric, y.metric) == ("accuracy", "bits_per_byte")
+    assert (x.difference.p_value, y.difference.p_value) == pytest.approx(
+        (2 / 2**6, 2 / 2**9)
+    )  # McNemar; all signs flipped
+    assert (x.adjusted, y.adjusted) == pytest.approx((2 / 2**6, 2 * 2 / 2**9))
+
+
 def test_metrics_that_cannot_be_compared(tmp_path: Path) -> None:
     a, b = samples_of([1, 0, 1, 1]), samples_of([1, 1, 1, 0])
     for sample in (*a, *b):
@@ -146,21 +165,16 @@ def test_composites_have_the_error_of_pairs(tmp_path: Path) -> None:
     tasks = {"own/x": [1, 1, 0, 0] * 25, "own/y": [1, 0] * 50}
     others = {"own/x": [1, 1, 1, 0] * 25, "own/y": [1, 0] * 50}
 
-    def composite(value: float) -> dict[str, Any]:
+    def composite(value: float, stderr: float) -> dict[str, Any]:
+        weights = {"own/x": 0.5, "own/y": 0.5}
         return {
-            "BOTH": {
-                "value": value,
-                "stderr": 0.04,
-                "ci95": [0, 1],
-                "weights": {"own/x": 0.5, "own/y": 0.5},
-                "missing": [],
-            },
+            "BOTH": {"value": value, "stderr": stderr, "ci95": [0, 1], "weights": weights, "missing": []},
             "PART": {"value": None, "stderr": None, "ci95": None, "weights": {}, "missing": ["own/z"]},
         }
 
     runs = [
-        write_run(tmp_path / name, {task: samples_of(own) for task, own in values.items()}, composite(value))
-        for name, values, value in (("a", tasks, 0.5), ("b", others, 0.625))
+        write_run(tmp_path / name, {task: samples_of(own) for task, own in values.items()}, composite(value, error))
+        for name, values, value, error in (("a", tasks, 0.5, 0.03), ("b", others, 0.625, 0.04))
     ]
     (found,) = compared(*runs).composites
     assert (found.name, found.first, found.second) == ("own: BOTH", 0.5, 0.625)
@@ -169,7 +183,7 @@ def test_composites_have_the_error_of_pairs(tmp_path: Path) -> None:
     x, y = bonett_price(0, 25, 100), bonett_price(0, 0, 100)
     low, high = 0.5 * math.hypot(0.25 - x[0], y[0]), 0.5 * math.hypot(x[1] - 0.25, y[1])
     assert found.paired.ci95 == pytest.approx((0.125 - low, 0.125 + high))
-    assert found.unpaired_stderr == pytest.approx(0.04 * math.sqrt(2))
+    assert found.unpaired_stderr == pytest.approx(0.05)
     assert found.shares["own/x"] == pytest.approx((x[1] - x[0]) ** 2 / ((x[1] - x[0]) ** 2 + (y[1] - y[0]) ** 2))
 
 
@@ -261,6 +275,21 @@ def test_training_runs_have_noise_and_overtake(tmp_path: Path, miron) -> None:
         assert part in ran.out, ran.out
 
 
+@pytest.mark.parametrize("metric", ["bits_per_byte", "first_token_rank", "score"])
+def test_a_run_overtakes_by_the_better_value(tmp_path: Path, metric: str) -> None:
+    """Against 2 at the end of the other run: fewer bits or a lower rank are better, of any other metric more is."""
+
+    def run(name: str, values: list[float]) -> Run:
+        samples = [{"own/x": [{**own, "metrics": {metric: value}} for own in samples_of([1, 1])]} for value in values]
+        folder = write_training_run(tmp_path / name, dict(enumerate(samples, 1)))
+        for path in folder.rglob("results.json"):
+            path.write_text(path.read_text().replace('"main": "accuracy"', f'"main": "{metric}"'))
+        return read_runs([str(folder)])[0]
+
+    (task,) = training_noise([run("a", [4.0, 2.0]), run("b", [2.5, 1.0, 3.0])], 5)
+    assert (task.metric, task.overtakes) == (metric, 1 if metric == "score" else 2)
+
+
 def test_a_composites_error_comes_from_its_smallest_task(tmp_path: Path, miron) -> None:
     """CORE's arithmetic in small: .5 of 100 and of 400 examples, equal weights: variances 4 to 1."""
     steps = {step: {"own/x": samples_of([1, 0] * 50), "own/y": samples_of([1, 0] * 200)} for step in (1, 2)}
@@ -350,7 +379,7 @@ def test_two_large_runs_take_seconds(tmp_path: Path) -> None:
     draws = np.random.default_rng(0)
     runs = []
     for name in "ab":
-        correct, bits = draws.integers(0, 2, 4000).tolist(), draws.gamma(4, 0.3, 4000).tolist()
+        correct, bits = draws.integers(0, 2, 3000).tolist(), draws.gamma(4, 0.3, 3000).tolist()
         runs.append(write_run(tmp_path / name, {f"own/{task}": samples_of(correct, bits) for task in "xyz"}))
     start = time.perf_counter()
     assert len(compared(*runs).tasks) == 6

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.command import TASKS, Place, common
+from miron_jax.report.other_layouts import lm_eval_results, other_layout
+from tests.support.command import TASKS, Place, common, samples
+from tests.support.run_folders import samples_of, task_of
 from tests.support.tolerances import printed
 
 
-def test_lm_evals_layout(miron: Any, place: Place, tmp_path: Path) -> None:
+def test_both_layouts_of_a_run(miron: Any, place: Place, tmp_path: Path) -> None:
     ran = miron("eval", *common(place, tmp_path / "out", "--limit=3", "--results_format=lm_eval"))
     assert ran.status == 0, ran.err
     ours = json.loads((tmp_path / "out" / "results.json").read_text())
@@ -24,49 +26,47 @@ def test_lm_evals_layout(miron: Any, place: Place, tmp_path: Path) -> None:
         assert theirs["n-shot"][name] == task["profile"]["num_fewshot"]
         (file,) = path.parent.glob(f"samples_{name.replace('/', '_')}_*.jsonl")
         lines = [json.loads(line) for line in file.read_text().splitlines()]
-        samples = [
-            json.loads(line) for line in (tmp_path / "out" / "samples" / f"{name}.jsonl").read_text().splitlines()
-        ]
-        for line, sample in zip(lines, samples, strict=True):
+        for line, sample in zip(lines, samples(tmp_path / "out", name), strict=True):
             assert line["doc_id"] == sample["id"]
             assert [float(response[0][0]) for response in line["resps"]] == [o["logprob"] for o in sample["options"]]
             assert line["accuracy"] == sample["metrics"]["accuracy"]
-    assert theirs["higher_is_better"]["core/copa"]["bits_per_byte"] is False
+    if importlib.util.find_spec("lm_eval"):
+        from lm_eval.utils import make_table
 
-
-@pytest.mark.skipif(not importlib.util.find_spec("lm_eval"), reason="needs lm-eval, which the extra lm-eval installs")
-def test_lm_eval_prints_it(miron: Any, place: Place, tmp_path: Path) -> None:
-    from lm_eval.utils import make_table
-
-    ran = miron("eval", *common(place, tmp_path / "out", "--limit=3", "--results_format=lm_eval"))
-    assert ran.status == 0, ran.err
-    (path,) = (tmp_path / "out" / "lm_eval").rglob("results_*.json")
-    table = make_table(json.loads(path.read_text()))
-    assert "core/arc_easy" in table
-    assert "bits_per_byte" in table
-
-
-def test_nanochats_table(miron: Any, place: Place, tmp_path: Path) -> None:
-    """`Task, Accuracy, Centered` with CORE at the end, empty as tasks are missing."""
-    ran = miron("eval", *common(place, tmp_path / "out", "--limit=3", "--results_format=nanochat"))
-    assert ran.status == 0, ran.err
-    tasks = json.loads((tmp_path / "out" / "results.json").read_text())["tasks"]
-    head, *lines, last = (tmp_path / "out" / "nanochat.csv").read_text().splitlines()
+        table = make_table(theirs)
+        assert "core/arc_easy" in table
+        assert "bits_per_byte" in table
+    # nanochat's: `Task, Accuracy, Centered` with CORE at the end, empty as tasks are missing.
+    ((name, content),) = other_layout("nanochat", ours, lambda task: [])
+    assert name == "nanochat.csv"
+    head, *lines, last = content.decode().splitlines()
     assert head == f"{'Task':<35}, {'Accuracy':<10}, {'Centered':<10}"
     assert last == f"{'CORE':<35}, {'':<10}, {'':<10}"
-    for line, (name, task) in zip(lines, tasks.items(), strict=True):
+    for line, (name, task) in zip(lines, ours["tasks"].items(), strict=True):
         label, accuracy, centered = line.split(", ")
         assert len(label) == 35
         assert label.strip() == name.removeprefix("core/")
         assert float(accuracy) == pytest.approx(task["metrics"]["accuracy"]["value"], abs=printed(6))
         assert float(centered) == pytest.approx(task["rescaled"]["value"], abs=printed(6))
-    ran = miron(
-        "eval",
-        "--model=demo",
-        "--tasks=miron-gen",
-        f"--output={tmp_path / 'no'}",
-        "--results_format=nanochat",
-        "--limit=1",
-    )
+
+
+def test_lm_evals_layout_says_of_which_metrics_fewer_is_better() -> None:
+    names = ("accuracy", "bits_per_byte", "choice_rank", "first_token_rank", "drift_bits", "lev_score")
+    rows = [{**sample, "metrics": dict.fromkeys(names, 1.0)} for sample in samples_of([1, 1])]
+    results = {
+        "tasks": {"own/x": task_of(rows)},
+        "suites": {},
+        "config": {"model": "m", "dtype": "float32", "limit": None, "seed": 0},
+        "checkpoint": {"weights": "w"},
+        "environment": {"device": "cpu", "packages": {"transformers": "5"}},
+        "speed": {"wall_seconds": 1.0},
+    }
+    higher = lm_eval_results(results)["higher_is_better"]["own/x"]
+    assert [name for name in names if higher[name]] == ["accuracy", "lev_score"]
+
+
+def test_nanochats_table_wants_core(miron: Any, tmp_path: Path) -> None:
+    flags = ("--model=demo", "--tasks=miron-gen", "--results_format=nanochat", "--limit=1")
+    ran = miron("eval", *flags, f"--output={tmp_path / 'no'}")
     assert ran.status == 2
     assert "--results_format=nanochat is CORE's table: add core to --tasks" in ran.err
