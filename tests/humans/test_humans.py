@@ -11,7 +11,7 @@ from miron_jax.humans.agreement import krippendorff_alpha
 from miron_jax.humans.annotations import Annotations, Answer, Columns, canonical, read_annotations, read_skills
 from miron_jax.humans.baseline import baseline
 from miron_jax.humans.glad import abilities
-from miron_jax.humans.gold import RULES, arithmetic, brackets, common_subsequence, rule_of
+from miron_jax.humans.gold import RULES, Rule, arithmetic, brackets, common_subsequence, rule_of
 from miron_jax.humans.votes import Votes, collect_votes, procedure_a, procedure_b, workers
 from miron_jax.report.human_table import print_baseline
 from tests.support.annotation_tables import HEADER, baseline_of, table
@@ -133,7 +133,8 @@ def test_votes_controls_and_dropped_lines(tmp_path: Path, capsys: pytest.Capture
     lines += "c\tno\tyes\tw3\nc\tyes\tyes\tw3\nsame\tno\t\tw3\n"  # exactly half right stays
     lines += "c\tno\tyes\tw4\nonly\tno\t\tw4\n"  # nothing right: out, and its item has no vote left
     lines += "\tyes\t\tw0\nsame\tyes\t\t\n"
-    measured, labels = baseline_of(tmp_path, lines, rule={("same",): "yes", ("only",): "no"}.get)
+    right: Rule = {("same",): "yes", ("only",): "no"}.get  # pyright: ignore[reportAssignmentType]
+    measured, labels = baseline_of(tmp_path, lines, rule=right)
     assert labels == {("same",): "yes"}
     assert measured.rejected == {"w4": (1, 0)}
     assert (measured.items, measured.dropped_rows, measured.workers_without_controls) == (3, 2, 3)

@@ -13,21 +13,16 @@ from tests.support.run_folders import samples_of, write_run
 
 
 def composite(value: float) -> dict[str, object]:
-    return {
-        name: {
-            "value": value,
-            "stderr": 0.05,
-            "ci95": [value - 0.1, value + 0.1],
-            "weights": {"own/x": 1.0},
-            "missing": [],
-        }
-        for name in "ABCD"
-    }
+    ci95 = [value - 0.1, value + 0.1]
+    entry = {"value": value, "stderr": 0.05, "ci95": ci95, "weights": {"own/x": 1.0}, "missing": []}
+    return dict.fromkeys("ABCD", entry)
 
 
 def test_headline_change_and_place(tmp_path: Path) -> None:
-    write_run(tmp_path / "old", {"own/x": samples_of([1, 0] * 50), "own/y": samples_of([1] * 9)}, composite(0.5))
-    write_run(tmp_path / "new", {"own/x": samples_of([1] * 100), "own/y": samples_of([1] * 9)}, composite(1.0))
+    # y: six of nine, all one way: McNemar's 2 / 64 = .031, and by Holm, of three tasks the second, .0625.
+    for name, x, y, value in (("old", [1, 0] * 50, [0] * 6 + [1] * 3, 0.5), ("new", [1] * 100, [1] * 9, 1.0)):
+        samples = {"own/x": samples_of(x), "own/y": samples_of(y), "own/z": samples_of([1, 0])}
+        write_run(tmp_path / name, samples, composite(value))
     old, new = read_runs([str(tmp_path / "old"), str(tmp_path / "new")])
     folder = tmp_path / "new"
     assert list(closing_lines(new, old, False)) == [
@@ -35,17 +30,17 @@ def test_headline_change_and_place(tmp_path: Path) -> None:
         # Bonett and Price, 50 one way of 100: center 50 / 102, half 1.96 sqrt((52 / 102 - (50 / 102)²) / 102)
         "against old: own: A +0.5000 (paired, +0.3894 to +0.5909), own: B +0.5000 (paired, +0.3894 to +0.5909), "
         "own: C +0.5000 (paired, +0.3894 to +0.5909) and 1 more",
-        "1 of 2 tasks changed their main metric by more than chance (Holm, 0.05): own/x accuracy +0.5000",
-        f"2 tasks, 109 examples in 9.0 s; self-check: 8 tokens within 1.0e-06 nats; numbers: {folder}/results.json",
+        "1 of 3 tasks changed their main metric by more than chance (Holm, 0.05): own/x accuracy +0.5000",
+        f"3 tasks, 111 examples in 9.0 s; self-check: 8 tokens within 1.0e-06 nats; numbers: {folder}/results.json",
         f"look at it: miron-jax report {folder} --html={folder}/report.html",
     ]
-    (spaced,) = read_runs([str(write_run(tmp_path / "a run", {"own/z": samples_of([1, 0])}))])
+    (spaced,) = read_runs([str(write_run(tmp_path / "a run", {"own/w": samples_of([1, 0])}))])
     *_, look = closing_lines(spaced, None, False)
     assert look == f"look at it: miron-jax report '{spaced.folder}' --html='{spaced.folder}/report.html'"
-    alone = write_run(tmp_path / "alone", {"own/z": samples_of([1, 0])})
+    alone = write_run(tmp_path / "alone", {"own/w": samples_of([1, 0])})
     (other,) = read_runs([str(alone)])
     headline, *rest = closing_lines(other, old, False)
-    assert headline == "own/z accuracy 0.5000 (0.0945 to 0.9055)"  # Wilson's of 1 of 2
+    assert headline == "own/w accuracy 0.5000 (0.0945 to 0.9055)"  # Wilson's of 1 of 2
     assert len(rest) == 2, "a run beside it that has other tasks is passed over"
     assert "have no task in common" in list(closing_lines(other, old, True))[1]
 
@@ -69,7 +64,7 @@ def test_eval_ends_with_them(miron, place, tmp_path: Path, monkeypatch: pytest.M
     ran = miron("eval", *common(place, tmp_path / "one", "--limit=3"))
     assert ran.status == 0, ran.err
     assert "against" not in ran.out
-    ran = miron("eval", *common(place, tmp_path / "two", "--limit=3", "--dtype=bfloat16"))
+    ran = miron("eval", *common(place, tmp_path / "two", "--limit=3"))
     assert ran.status == 0, ran.err
     *_, change, place_of_numbers, look = ran.out.splitlines()
     assert change.startswith("against one: 0 of 4 tasks changed their main metric by more than chance")

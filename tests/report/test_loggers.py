@@ -1,6 +1,7 @@
 """TensorBoard and Weights & Biases log the numbers of results.json; off by default."""
 
 import builtins
+import importlib
 import json
 import struct
 from dataclasses import replace
@@ -14,6 +15,7 @@ from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 from miron_jax.report.loggers import numbers_of, open_loggers
+from tests.support.tiny_model import write_core_data
 from tests.support.tolerances import FLOAT32
 from tests.support.training_runs import eval_command, run_of
 
@@ -34,7 +36,8 @@ def test_numbers_by_hand() -> None:
 
 def read_scalars(folder: Path) -> dict[tuple[str, int], float]:
     """(tag, step) -> value of the folder's event files, which are records of length, checksum, data, checksum."""
-    event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
+    event_pb2: Any = importlib.import_module("tensorboardX.proto.event_pb2")
+
     scalars = {}
     for path in folder.glob("events.*"):
         raw, at = path.read_bytes(), 0
@@ -48,15 +51,15 @@ def read_scalars(folder: Path) -> dict[tuple[str, int], float]:
 
 def test_a_run_is_logged_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both at once; steps that are already scored are logged too."""
-    pytest.importorskip("tensorboardX")
-    pytest.importorskip("wandb")
+    for package in ("tensorboardX", "wandb"):
+        pytest.importorskip(package, reason=f"needs {package}: pip install miron-jax[log]")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    folder, out = run_of(tmp_path / "run"), tmp_path / "out"
+    folder, out, data = run_of(tmp_path / "run"), tmp_path / "out", write_core_data(tmp_path / "data")
     flags = (
-        f"--model={folder}", "--tasks=miron-gen/en", "--limit=2", "--items_per_category=12", f"--output={out}",
-        "--compilation_cache=",
+        f"--model={folder}", "--tasks=core/copa", "--limit=2", f"--data_dir={data}", "--allow_changed_data",
+        f"--output={out}", "--compilation_cache=",
     )  # fmt: skip
     assert eval_command(*flags, "--steps=10,30") == 0
     assert not list(tmp_path.glob("wandb")), "off by default"
@@ -69,7 +72,7 @@ def test_a_run_is_logged_step_by_step(tmp_path: Path, monkeypatch: pytest.Monkey
     assert {step for _, step in scalars} == {10, 20, 30}
     [run] = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
     raw = run.read_bytes()
-    assert b"miron-gen/en/bits_per_byte" in raw
+    assert b"core/copa/bits_per_byte" in raw
     assert b"training_step" in raw
     assert b"a-project" in raw
 

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,11 +13,14 @@ from miron_jax.engine.records import Score
 from miron_jax.engine.self_check import TOLERANCE, SelfCheck
 from miron_jax.evaluation.composites import suite_composites
 from miron_jax.evaluation.records import Inputs, Outcome
+from miron_jax.evaluation.sampling import of_complete_set
 from miron_jax.metrics.choices import score_choices
 from miron_jax.planning.request_batches import Totals
 from miron_jax.prompting.prompts import Prompt
+from miron_jax.statistics.estimate import estimate
+from miron_jax.statistics.sequential import Interval
 from miron_jax.task_kinds.choice import ChoiceScores
-from miron_jax.task_kinds.interface import Source
+from miron_jax.task_kinds.interface import Sampled, Source
 from miron_jax.tasks import core
 from miron_jax.tokens.records import Bos, LengthLimit
 
@@ -51,10 +55,10 @@ def every_small_task(changed: str = "", broken: str = "") -> list[ChoiceScores]:
 
 def test_core_18_has_a_value_and_core_has_none():
     composites = suite_composites(core.SUITE, outcome(every_small_task()))
-    composite, estimate = composites["CORE-18"]
+    composite, error = composites["CORE-18"]
     assert composite.value == pytest.approx(1.0)  # every example is right: (1 - b) / (1 - b)
-    assert estimate is not None
-    assert estimate.stderr == 0.0
+    assert error is not None
+    assert error.stderr == 0.0
     assert composites["CORE"][0].value is None
     assert set(composites["CORE"][0].missing) == {
         "core/hellaswag",
@@ -66,9 +70,17 @@ def test_core_18_has_a_value_and_core_has_none():
 
 def test_changed_data_and_skipped_examples_leave_no_composite():
     for tasks in (every_small_task(changed="core/copa"), every_small_task(broken="core/copa")):
-        composite, estimate = suite_composites(core.SUITE, outcome(tasks))["CORE-18"]
-        assert (composite.value, estimate, composite.missing) == (None, None, ("core/copa",))
+        composite, error = suite_composites(core.SUITE, outcome(tasks))["CORE-18"]
+        assert (composite.value, error, composite.missing) == (None, None, ("core/copa",))
     assert scored("core/copa", [[math.nan], [-1.0]]).num_skipped == 1
+
+
+def test_a_sampled_tasks_error_is_half_the_interval_by_1_96():
+    interval = Interval(0.3, 0.7)
+    sampled = SimpleNamespace(sampled=Sampled(30, 90, "--until=ci<=0.2", 0, interval, None))
+    found = of_complete_set(sampled, estimate([1.0, 0.0] * 15, True))  # pyright: ignore[reportArgumentType]
+    assert (found.value, found.ci95) == (0.5, interval)
+    assert found.stderr == pytest.approx(0.2 / 1.96)
 
 
 def test_samples_say_why_a_number_is_null():

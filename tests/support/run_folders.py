@@ -18,6 +18,18 @@ PROFILE = {
     "max_length": 512,
 }
 
+# Texts that would do something if a browser took them for HTML, or a screen for commands.
+NASTY = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "</script><script>alert(1)</script>",
+    '"><b>bold</b>',
+    "{{ 7 * 7 }}",
+    "<!--",
+    "Слава! Ґанок; שלום \u202eevil\u202c 👩\u200d🚀",
+    "control \x00\x07\x1b[31m \x7f",
+)
+
 
 def samples_of(
     correct: Sequence[float], bits: Sequence[float] | None = None, **columns: Sequence[Any]
@@ -112,3 +124,17 @@ def write_training_run(folder: Path, runs: Mapping[int, Mapping[str, Sequence[di
         write_run(folder / f"step_{step}", samples, step=step)
     write_run(folder, runs[max(runs)], step=max(runs), steps={str(step): f"step_{step}/results.json" for step in runs})
     return folder
+
+
+def hostile_run(folder: Path) -> Path:
+    """Texts that would do something if a browser took them for HTML, in every place that a run has."""
+    samples = samples_of([1, 0] * 4, bits=[1.0] * 8, category=list(NASTY), prompt=list(NASTY), reason=list(NASTY))
+    for sample, text in zip(samples, NASTY, strict=True):
+        sample["options"][0]["text"] = text
+        sample["generated"] = text
+    data = {"file": NASTY[2], "state": NASTY[0], "git_blob_sha1": "a" * 40}
+    of_task = {"data": data, "citation": NASTY[1], "profile": {**PROFILE, "prompt_string": NASTY[2]}}
+    composites = {
+        NASTY[0]: {"value": 0.5, "stderr": 0.1, "ci95": [0.3, 0.7], "weights": {"own/x": 1.0}, "missing": [NASTY[1]]}
+    }
+    return write_run(folder, {"own/x": samples}, composites, of_task, config={"model": NASTY[0]})
