@@ -57,6 +57,12 @@ print(json.dumps([jax.device_count(), lm.world_size, lm.rank, scored, written]))
 """
 
 
+@pytest.fixture
+def imported() -> None:
+    """Processes begin with lm-eval imported."""
+    processes.preload("lm_eval.evaluator", "lm_eval.tasks", "lm_eval.models", "miron_jax.lm_eval.model")
+
+
 def folder_of_tasks(tasks: Any) -> str:
     return str(Path(tasks.include_path).resolve())
 
@@ -136,6 +142,7 @@ def test_own_models_and_given_weights(lm: MironLM, folder: Path) -> None:
     assert MironLM(str(folder), params=changed).loglikelihood(requests) != expected
 
 
+@pytest.mark.usefixtures("imported")
 def test_the_command(
     folder: Path,
     tasks: Any,
@@ -186,6 +193,7 @@ def test_versions_that_look_for_entry_points_find_it() -> None:
     assert entry.load() is MironLM
 
 
+@pytest.mark.usefixtures("imported")
 def test_two_devices_are_one(lm: MironLM, folder: Path) -> None:
     scored = [("the sun is" + " hot" * i, " and cold") for i in range(9)]
     written = [("the sun is" + " hot" * i, {"max_gen_toks": 5}) for i in range(5)]
@@ -198,6 +206,7 @@ def test_two_devices_are_one(lm: MironLM, folder: Path) -> None:
     assert texts == lm.generate_until(asked("generate_until", written))
 
 
+@pytest.mark.usefixtures("imported")
 @pytest.mark.parametrize(
     "more",
     [pytest.param({}, marks=pytest.mark.long), {"sharding": "mesh", "mesh": "fsdp=2"}],

@@ -66,6 +66,15 @@ def test_a_program_that_calls_python_is_compiled_each_time(second_process: Path)
     assert not list(second_process.glob("*-process*"))
 
 
+def test_other_flags_of_xla_are_another_program(second_process: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flags change what a program computes, so one that was compiled with others is not taken."""
+    for number, flags in enumerate(("--xla_cpu_enable_fast_math=false", "--xla_cpu_enable_fast_math=true"), start=1):
+        for _ in range(2):
+            monkeypatch.setenv("XLA_FLAGS", flags)  # XLA itself has read them before
+            Placement.default().compile(lambda x: 2 * x, (), (jnp.ones((1, 3)),))
+            assert len(list(second_process.glob("*-process"))) == number
+
+
 def test_the_first_process_leaves_it_to_jax(place: Any, second_process: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "process_index", lambda: 0)
     scores(place)

@@ -1,6 +1,5 @@
 """Programs that a model might write: what they try is contained, and what they compute is judged."""
 
-import json
 import os
 import shutil
 import tempfile
@@ -14,7 +13,6 @@ import pytest
 from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import Problem
 from miron_jax.errors import InputError
-from miron_jax.metrics.programs import NEXT_TOP_LEVEL_LINE, pass_at, score_programs
 from miron_jax.runtime import sandbox
 from miron_jax.runtime.sandbox import Limits, Ran, Sandbox
 from miron_jax.task_kinds import program_languages
@@ -23,13 +21,13 @@ from miron_jax.tasks.gauntlet import programming
 
 pytestmark = pytest.mark.slow
 
-QUICK = Limits(seconds=3.0, memory_bytes=1 << 30)
+QUICK = Limits(seconds=2.0, memory_bytes=1 << 30)
 
 
 @pytest.fixture(scope="module")
 def box() -> Sandbox:
     if shutil.which("bwrap") is None:
-        pytest.skip("needs bubblewrap (apt-get install bubblewrap), which is absent here")
+        pytest.skip("needs bubblewrap: apt-get install bubblewrap")
     return Sandbox.find()
 
 
@@ -53,14 +51,13 @@ def test_a_process_that_ignores_signals_ends(box: Sandbox):
     code = (
         "import signal, time\nfor s in set(signal.Signals) - {9, 19}: signal.signal(s, signal.SIG_IGN)\ntime.sleep(88)"
     )
-    assert run(box, code).ended == "time"
     assert run(box, code, Limits(seconds=1.0)).ended == "time"
 
 
 def test_a_fork_bomb_stays_small_and_ends(box: Sandbox):
     code = "import os, time\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        time.sleep(0.01)"
     before = len(psutil.pids())
-    assert run(box, code, Limits(seconds=2.0, processes=32)).ended == "time"
+    assert run(box, code, Limits(seconds=1.0, processes=32)).ended == "time"
     time.sleep(0.2)
     assert len(psutil.pids()) < before + 16
     counting = "import os\nn = 0\ntry:\n    while os.fork(): n += 1\nexcept OSError: print(n)\n"
@@ -84,13 +81,17 @@ def test_memory_is_bounded_in_one_process_and_in_all(box: Sandbox):
     assert run(box, many, Limits(seconds=20.0, memory_bytes=1 << 30)).ended == "memory"
 
 
-@pytest.mark.parametrize(
-    "path", [str(Path.home() / "x"), "/home/x", "/usr/x", "/etc/x", "/x", "/dev/shm/x", "/tmp/x", "/proc/sys/x"]
-)
-def test_nothing_outside_its_folder_can_be_written(box: Sandbox, path: str):
-    ran = run(box, f"open({path!r}, 'w').write('a')")
-    assert (ran.status, "Error" in ran.err) == (1, True)
-    assert not Path(path).exists()
+def test_nothing_outside_its_folder_can_be_written(box: Sandbox):
+    places = [str(Path.home()), "/home", "/usr", "/etc", "/", "/dev/shm", "/tmp", "/proc/sys"]
+    paths = [f"{place.rstrip('/')}/miron-test-x" for place in places]
+    code = f"""
+for path in {paths!r}:
+    try: open(path, "w").write("a")
+    except OSError: continue
+    print(path)
+"""
+    assert run(box, code) == Ran("exit", 0, "", "")
+    assert not any(Path(path).exists() for path in paths)
 
 
 def test_the_home_folder_and_this_project_are_out_of_sight(box: Sandbox):
@@ -126,11 +127,14 @@ def test_a_deleted_working_folder_harms_nobody(box: Sandbox):
     assert run(box, "print(2)").out == "2\n"
 
 
-@pytest.mark.parametrize("address", ["('8.8.8.8', 53)", "('127.0.0.1', 22)"])
-def test_there_is_no_network(box: Sandbox, address: str):
-    ran = run(box, f"import socket; socket.create_connection({address}, 1)")
-    assert ran.status == 1
-    assert "Operation not permitted" in ran.err
+def test_there_is_no_network(box: Sandbox):
+    code = """
+import socket
+for address in (("8.8.8.8", 53), ("127.0.0.1", 22)):
+    try: socket.create_connection(address, 1)
+    except OSError as error: print(error)
+"""
+    assert run(box, code).out == 2 * "[Errno 1] Operation not permitted\n"
 
 
 def test_output_is_bounded(box: Sandbox):
@@ -233,26 +237,6 @@ def test_a_program_that_only_ends_or_prints_has_not_passed(box: Sandbox, solutio
     assert Judge(box, 5.0).verdicts([(problem(), solution)])[0].passed is False
 
 
-def test_texts_are_cut_at_the_margin():
-    assert NEXT_TOP_LEVEL_LINE.call("    return 1\n\n\ndef g():\n    pass") == "    return 1\n\n"
-    assert NEXT_TOP_LEVEL_LINE.call("    a\n# note\n") == "    a"
-    assert NEXT_TOP_LEVEL_LINE.call("    a\n}\n") == "    a\n}\n"
-    assert NEXT_TOP_LEVEL_LINE.call("x = 1\ny = 2") == "x = 1"
-    assert solution_of(problem(prompt="p:", solution="  x")) == "\n  x"
-    assert solution_of(problem(prompt="p:\n", solution="  x")) == "  x"
-
-
-def test_pass_at_k_by_hand():
-    # 5 programs, 2 of them right: one drawn passes with 2/5; of two drawn both wrong with 3/5 * 2/4.
-    assert pass_at(1, 5, 2) == pytest.approx(0.4)
-    assert pass_at(2, 5, 2) == pytest.approx(1 - 0.3)
-    assert pass_at(4, 5, 2) == 1.0
-    assert pass_at(1, 5, 0) == 0.0
-    assert score_programs([True, False, False, False, False], 1).metrics == pytest.approx(
-        {"accuracy": 0.2, "pass_at_1": 0.2, "pass_at_5": 1.0}
-    )
-
-
 def test_programs_in_other_languages_that_end_early_have_not_passed(box: Sandbox):
     for language, solution in {
         "c++": "std::cout << 1 << std::flush; std::_Exit(0); }\n",
@@ -294,21 +278,6 @@ def test_a_strict_umask_changes_no_verdict(box: Sandbox):
         os.umask(before)
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import ctypes\nassert ctypes.CDLL(None).shmget(0, 1 << 20, 0o1777) < 0\n",
-        "import os\ntry: os.memfd_create('x')\nexcept PermissionError: pass\nelse: raise AssertionError\n",
-        "import ctypes\nassert ctypes.CDLL(None).unshare(0x10000000) < 0\n",
-        "import ctypes\nassert ctypes.CDLL(None).mount(b'x', b'/box', b'tmpfs', 0, None) < 0\n",
-        "import ctypes\nassert ctypes.CDLL(None).syscall(56, 0x10000000 | 17, 0, 0, 0, 0) < 0\n",  # clone with CLONE_NEWUSER
-    ],
-)
-def test_memory_that_no_limit_counts_and_new_namespaces_are_refused(box: Sandbox, code: str):
-    ran = run(box, code)
-    assert ran.good, ran.err
-
-
 # Rows whose tests no correct program passes: a text of digits is read as a number, row 70's inputs are spent lists.
 # Rows 89, 118 and 156 fail too where the harness itself has variables named e or i, which theirs expects as text.
 UNPASSABLE = [11, 15, 44, 65, 70, 84, 103, 137, 161]
@@ -328,23 +297,3 @@ def test_ceilings_are_the_published_ones(box: Sandbox, shared_data: Path):
     assert len(found["human_eval_return_simple"]) == 37 - 35
     assert len(found["human_eval_return_complex"]) == 127 - 120
     assert (found["human_eval_cpp"], found["human_eval_js"]) == ([], [])
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"language": "cobol"}, "'language' holds 'cobol'"),
-        ({"test_inputs": "x"}, "'test_inputs' holds 'x'"),
-        ({"test_outputs": ["1"]}, "2 test_inputs and 1 test_outputs"),
-    ],
-)
-def test_bad_problems_are_refused(tmp_path: Path, changes: dict[str, Any], message: str):
-    fields = {
-        "task_id": "t", "prompt": "p", "entry_point": "f", "language": "python", "canonical_solution": "s",
-        "test_inputs": ["1", "2"], "test_outputs": ["1", "2"],
-    } | changes  # fmt: skip
-    task = programming.SUITE.tasks[0]
-    (tmp_path / "programming").mkdir()
-    (tmp_path / task.file.path).write_text(json.dumps(fields) + "\n")
-    with pytest.raises(InputError, match=message):
-        read_examples(task, tmp_path, allow_changed=True)
