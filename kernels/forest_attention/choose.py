@@ -36,10 +36,11 @@ class Choice(NamedTuple):
 
 
 Attend = Callable[..., jax.Array]
+Device = Any  # a jax.Device: jaxlib has no type stubs
 
 
 @cache
-def choose(device: jax.Device, heads: Heads, name: str | None = None, split: bool = False) -> Choice:
+def choose(device: Device, heads: Heads, name: str | None = None, split: bool = False) -> Choice:
     """This implementation, or the device's default, if the device runs it as the definition says; else `xla`.
 
     `heads`: those of one device.  `split`: whether a mesh splits rows or heads.
@@ -58,7 +59,7 @@ def choose(device: jax.Device, heads: Heads, name: str | None = None, split: boo
     return tried(name, implementation(name), device, heads)
 
 
-def tried(name: str, attend: Attend, device: jax.Device, heads: Heads) -> Choice:
+def tried(name: str, attend: Attend, device: Device, heads: Heads) -> Choice:
     """`name` if `attend` gives what the definition does on a small forest on the device.
 
     A device that only compiles (`jax.experimental.topologies`) cannot compute: there `attend` must compile.

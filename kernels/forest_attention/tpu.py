@@ -159,8 +159,8 @@ def _kernel(
     windowed: bool,
     has_sinks: bool,
 ) -> None:
-    sinks_N, *more = more if has_sinks else (None, *more)
-    q_1QO, k_1CO, v_1CO, subtree_end_11C, *positions, out_1QO, highest_NQL, total_NQL, mixed_NQH = more
+    sinks_N, *refs = more if has_sinks else (None, *more)
+    q_1QO, k_1CO, v_1CO, subtree_end_11C, *positions, out_1QO, highest_NQL, total_NQL, mixed_NQH = refs
     step, i, j = pl.program_id(1), pl.program_id(2), pl.program_id(3)
     kind = table[(pl.program_id(0) * blocks + i) * blocks + j] & 3
     queries, keys, h = q_1QO.shape[1], k_1CO.shape[1], mixed_NQH.shape[2]

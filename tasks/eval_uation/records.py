@@ -247,10 +247,10 @@ def _text(fields: JsonObject, name: str) -> str:
 
 def _texts(fields: JsonObject, name: str) -> list[str]:
     texts = fields.get(name)
-    are_texts = isinstance(texts, list) and all(isinstance(text, str) and text.strip() for text in texts)
-    if not are_texts or not 2 <= len(texts) <= len(LETTERS):
+    listed = texts if isinstance(texts, list) else []
+    if not 2 <= len(listed) <= len(LETTERS) or not all(isinstance(text, str) and text.strip() for text in listed):
         raise ValueError(f"field {name!r} is {texts!r:.60}, expected a list of 2 to {len(LETTERS)} texts")
-    return texts
+    return listed
 
 
 _READERS: dict[str, Callable[[JsonObject, int], Item]] = {

@@ -18,7 +18,6 @@ from typing import Any, Literal
 from miron_jax.definitions.data_files import FETCH_AGAIN, git_blob_sha1, json_rows, parse_each
 from miron_jax.definitions.records import (
     AnswerProfile,
-    AnyProfile,
     DataFile,
     Example,
     Profile,
@@ -65,7 +64,7 @@ def _shots(dataset: DataSet, form: Form) -> int:
     return {"cloze": 0, "refcompat": reference}.get(form, NUM_FEWSHOT)
 
 
-def _profile(dataset: DataSet, form: Form, protocol: str) -> AnyProfile:
+def _profile(dataset: DataSet, form: Form, protocol: str) -> Profile | AnswerProfile:
     """By log-probability the choice with the largest sum wins, in a cloze the largest mean per character; a completion is
     compared with the right answer."""
     wording: dict[str, Any] = {
@@ -167,7 +166,7 @@ def _with_shots(
     """Examples with the shots that lm-evaluation-harness 0.4 samples: one random.Random(1234) serves all rows in file order.
     If shots come from the test rows, one more is sampled and the row itself left out."""
     if dataset.shape in ("odd_word", "yes_no"):
-        names = joined_draws([example.cluster for example in examples])
+        names = joined_draws([example.cluster for example in examples if example.cluster is not None])
         examples = [replace(example, cluster=name) for example, name in zip(examples, names, strict=True)]
     if not num_shots:
         return [replace(example, shots=()) for example in examples]

@@ -20,7 +20,7 @@ from typing import Literal
 from miron_jax.definitions.records import Composite, Measured
 
 Weighting = Literal["EQUAL", "SAMPLE_SZ", "LOG_SAMPLE_SZ"]
-WEIGHTINGS: dict[str, Callable[[int], float]] = {
+WEIGHTINGS: dict[Weighting, Callable[[int], float]] = {
     "EQUAL": lambda num_examples: 1.0,
     "SAMPLE_SZ": lambda num_examples: max(num_examples, 1),
     "LOG_SAMPLE_SZ": lambda num_examples: max(math.log2(max(num_examples, 1)), 1),

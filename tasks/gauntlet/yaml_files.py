@@ -77,7 +77,7 @@ def _load(path: Path) -> Json:
 
 def _task_list(path: Path) -> Sequence[Json]:
     content = _load(path)
-    tasks = content.get("icl_tasks") if isinstance(content, Mapping) else content
+    tasks = content.get("icl_tasks") if isinstance(content, dict) else content
     if not isinstance(tasks, list) or not tasks:
         raise InputError(f"{path}: no list of tasks under 'icl_tasks', expected one as in llm-foundry's tasks.yaml")
     return tasks
@@ -85,7 +85,7 @@ def _task_list(path: Path) -> Sequence[Json]:
 
 def _entries(fields: Json, at: str) -> list[tuple[IclTask, tuple[str, ...]]]:
     """One entry for each number of shots, with its stop strings."""
-    if not isinstance(fields, Mapping):
+    if not isinstance(fields, dict):
         raise InputError(f"{at}: found {shown(fields)}, expected keys such as label, dataset_uri, icl_task_type")
     label = _text(fields, "label", at)
     at = f"{at} ({printable(label, 60)})"
@@ -107,7 +107,7 @@ def _entries(fields: Json, at: str) -> list[tuple[IclTask, tuple[str, ...]]]:
         raise InputError(f"{at}: early_stopping_criteria is {shown(stop)}, expected a list of texts")
     if unused := [key for key in _GENERATION_KEYS if key in fields and _KINDS[kind] != "generation"]:
         raise InputError(f"{at}: key {unused[0]!r} is of tasks that generate, not of {kind}: remove it")
-    texts = {field: _text(fields, key, at) for key, field in _TEXTS.items() if key in fields}
+    texts: dict[str, Any] = {field: _text(fields, key, at) for key, field in _TEXTS.items() if key in fields}
     uri = _text(fields, "dataset_uri", at)
     file, has_categories = uri.partition("local_data/")[2] or uri, _bool(fields, "has_categories", False, at)
     entry = IclTask(label, _KINDS[kind], 0, None, file, has_categories=has_categories, **texts)
@@ -130,7 +130,7 @@ def _bool(fields: JsonObject, key: str, default: bool, at: str) -> bool:
 
 def _check_keys(fields: Json, keys: Sequence[str], at: str) -> None:
     """Raises InputError for keys that are not read here, misspelt ones included: the reference may use them."""
-    unknown = [str(key) for key in fields if key not in keys] if isinstance(fields, Mapping) else []
+    unknown = [str(key) for key in fields if key not in keys] if isinstance(fields, dict) else []
     if unknown:
         raise InputError(f"{at}: key {unknown[0]!r} is not known here, expected one of {', '.join(keys)}: remove it")
 
@@ -168,9 +168,9 @@ def _names(entries: Sequence[IclTask], path: Path) -> dict[tuple[str, int], str]
 
 def _averages(path: Path, names: Mapping[tuple[str, int], str]) -> Averages:
     content = _load(path)
-    fields = content.get("eval_gauntlet", content) if isinstance(content, Mapping) else None
-    entries = fields.get("categories") if isinstance(fields, Mapping) else None
-    if not isinstance(fields, Mapping) or not isinstance(entries, list):
+    fields = content.get("eval_gauntlet", content) if isinstance(content, dict) else None
+    entries = fields.get("categories") if isinstance(fields, dict) else None
+    if not isinstance(fields, dict) or not isinstance(entries, list):
         raise InputError(f"{path}: no categories under 'eval_gauntlet', expected them as llm-foundry's file has them")
     _check_keys(fields, _GAUNTLET_KEYS, str(path))
     weighting = fields.get("weighting", "EQUAL")
@@ -182,7 +182,7 @@ def _averages(path: Path, names: Mapping[tuple[str, int], str]) -> Averages:
         raise InputError(f"{path}: rescale_accuracy needs subtract_random_baseline: set both, or neither")
     categories = _categories(entries, names, path)
     averages = fields.get("averages") or {"default_average": list(categories)}
-    if not isinstance(averages, Mapping) or not all(
+    if not isinstance(averages, dict) or not all(
         isinstance(name, str) and isinstance(members, list) and all(isinstance(member, str) for member in members)
         for name, members in averages.items()
     ):

@@ -15,7 +15,6 @@ from typing import Any
 
 from miron_jax.definitions.records import (
     AnswerProfile,
-    AnyProfile,
     Composite,
     DataFile,
     Measured,
@@ -69,7 +68,7 @@ def _protocol(version: Version) -> str:
     return f"MERA {version}, lm-evaluation-harness fork {'0.3.0' if version == 'v1' else '0.4.4'}"
 
 
-def _profile(dataset: DataSet, version: Version) -> AnyProfile:
+def _profile(dataset: DataSet, version: Version) -> ProgramProfile | AnswerProfile | Profile:
     if dataset.kind == "program":
         return ProgramProfile(
             protocol=_protocol(version),

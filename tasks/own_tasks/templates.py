@@ -10,7 +10,8 @@ from typing import Any
 
 import jinja2
 import jinja2.nodes
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.exceptions import SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from miron_jax.files.readers import Json, JsonObject, shown
 

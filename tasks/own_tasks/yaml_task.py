@@ -24,7 +24,7 @@ from typing import Any
 from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import AnyExample, ProgramProfile, Suite, Task
 from miron_jax.errors import InputError
-from miron_jax.files.readers import JsonObject, shown
+from miron_jax.files.readers import Json, JsonObject, shown
 from miron_jax.tasks.gauntlet import programming
 from miron_jax.tasks.groups import Groups, Tasks, read_groups
 from miron_jax.tasks.own_tasks import records
@@ -217,8 +217,8 @@ def _values(keys: Keys, kind: str) -> Mapping[str, Any]:
     optional = [key for key in _MAY_TAKE.get(kind, ("category",)) if key in keys]
     for key, what in {**_TAKES[kind], **dict.fromkeys(optional, "a text")}.items():
         given = keys.fields.get(key)
-        several = key == "choices" and isinstance(given, list) and len(given) > 1
-        texts = given if several else [given]
+        texts: list[Json] = given if key == "choices" and isinstance(given, list) and len(given) > 1 else [given]
+        several = texts is given
         if not all(isinstance(text, str) and text for text in texts):
             more = " or a list of at least two" if key == "choices" else ""
             raise keys.wrong(f"{key} is {shown(given)}, expected a field's name or a template{more}: {what}")

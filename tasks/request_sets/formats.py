@@ -150,8 +150,9 @@ def _gold(value: Json, num_choices: int | None = None) -> int | None:
     """A place from 0; None where the value is none."""
     if isinstance(value, str) and re.fullmatch(r"\d{1,4}", value, re.ASCII):
         value = int(value)
-    is_place = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < (num_choices or 10_000)
-    return value if is_place else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value < (num_choices or 10_000) else None
 
 
 def _manifest(path: Path) -> JsonObject:

@@ -215,7 +215,7 @@ def _animal_gaps(event: Event, log: Log) -> list[Gap]:
 def _thing_gaps(event: Event, log: Log) -> list[Gap]:
     things = [other.thing for other in log.events]
     did = tuple(event._replace(thing=thing) in log.events for thing in things)
-    templates = [("acc", _NARRATED_TEMPLATE)]
+    templates: list[tuple[StoryCase, str]] = [("acc", _NARRATED_TEMPLATE)]
     if event.verb.keeps and log.taker(event.thing) is None:
         templates += _KEPT_TEMPLATES.items()
     return [_gap("COMMON_NOUN", case, text, event, things, did) for case, text in templates]

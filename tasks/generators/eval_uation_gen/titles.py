@@ -133,9 +133,10 @@ def read_articles(path: Path) -> list[Article]:
 def _article(fields: JsonObject, row: int) -> Article:
     tags = fields.get("tags")
     tags = tags.split(",") if isinstance(tags, str) else tags
-    texts = [fields.get("title", fields.get("ukr_title")), fields.get("text", fields.get("ukr_text"))]
-    if not all(isinstance(text, str) and text.strip() for text in texts):
+    title = fields.get("title", fields.get("ukr_title"))
+    text = fields.get("text", fields.get("ukr_text"))
+    if not isinstance(title, str) or not isinstance(text, str) or not title.strip() or not text.strip():
         raise ValueError("expected the texts title and text")
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
         raise ValueError(f"tags is {tags!r:.40}, expected a list of texts, or one text with commas")
-    return Article(texts[0], texts[1], tuple(tags))
+    return Article(title, text, tuple(tags))

@@ -37,7 +37,7 @@ def alphabet_key(word: str) -> tuple[int, ...]:
 
 
 def lines(name: str) -> list[str]:
-    return (files(__package__) / name).read_text(encoding="utf-8").splitlines()
+    return (files("miron_jax.tasks.generators.eval_uation_gen") / name).read_text(encoding="utf-8").splitlines()
 
 
 def table(name: str) -> list[list[str]]:
