@@ -119,6 +119,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_mistake_is_one_sentence_with_the_remedy(typed: str, folder: Path, miron, monkeypatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
     before = sorted(folder.rglob("*"))
     ran = miron(*typed.split())
     assert (ran.status, ran.out) == (2, ""), ran.err
@@ -126,8 +127,7 @@ def test_a_mistake_is_one_sentence_with_the_remedy(typed: str, folder: Path, mir
     assert len(errors) == 1, ran.err
     for part in MISTAKES[typed]:
         assert part in errors[0]
-    after = [path for path in sorted(folder.rglob("*")) if "__pycache__" not in path.parts]
-    assert after == before, "nothing is half-written"
+    assert sorted(folder.rglob("*")) == before, "nothing is half-written"
 
 
 def test_bench_of_texts_alone_is_refused(miron, place, tmp_path):
