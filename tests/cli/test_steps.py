@@ -25,8 +25,6 @@ from miron_jax.run import evaluate, evaluate_checkpoints
 from tests.support.tiny_model import make_model
 from tests.support.tolerances import CONTINUATION
 
-pytestmark = pytest.mark.newest
-
 TASKS = ("miron-gen/en", "miron-gen/ru", "own/said")
 SAID = "task: said\nkind: generation\ndata: said.jsonl\nquestion: q\nanswer: a\nnum_fewshot: 0\nextra_tokens: 4\n"
 

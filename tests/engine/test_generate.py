@@ -33,8 +33,6 @@ from tests.support.generators import NoText, Tiny, load, prompts, random_model, 
 from tests.support.tiny_model import make_model, spoil_token
 from tests.support.tolerances import BFLOAT16, KERNEL
 
-pytestmark = pytest.mark.newest
-
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
@@ -58,6 +56,7 @@ def repeating(tiny: Tiny) -> Generator:
     return Generator(tiny.model._replace(state=state), tiny.tokenizer, slots=4)
 
 
+@pytest.mark.newest
 def test_greedy_equals_the_slow_twin(tiny: Tiny, shared: Generator) -> None:
     requests = [TextRequest(ids, 1 + i % 9) for i, ids in enumerate(prompts(20, 0, 320))]
     few = Generator(tiny.model, tiny.tokenizer, slots=3)
@@ -111,6 +110,7 @@ def test_learned_positions_windows_and_alibi(tmp_path: Path, family: str) -> Non
         assert list(text.token_ids) == slow_greedy(model, request.token_ids, 10)
 
 
+@pytest.mark.newest
 def test_new_tokens_see_what_the_definition_says() -> None:
     """Four new tokens behind 0 to 20 kept ones, which lie in three blocks, against the definition over whole rows."""
     rng, position, (block, new, length) = np.random.default_rng(5), np.asarray([0, 5, 12, 20], np.int32), (8, 4, 24)
@@ -354,6 +354,7 @@ def test_what_names_a_text() -> None:
     assert len({TextRequest((1, 2), 5, sampling=rule).digest for rule in rules}) == len(rules)
 
 
+@pytest.mark.newest
 def test_order_and_batch_change_no_draw(tiny: Tiny, shared: Generator) -> None:
     """Texts of unlike lengths end in the middle of others, whose next tokens are drawn in another call."""
     rules = [Sampling(0.9, seed=5), Sampling(1.3, top_k=7, seed=6), Sampling(0.7, top_p=0.8, seed=7)]

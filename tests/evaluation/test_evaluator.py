@@ -27,8 +27,6 @@ from tests.support.own_models import logits_of, of_nnx, users_promotion, with_na
 from tests.support.tiny_model import make_model, make_tokenizer
 from tests.support.tolerances import CONTINUATION, METRIC_RELATIVE, ROUNDING, TOKEN
 
-pytestmark = pytest.mark.newest
-
 __all__ = ["users_promotion"]  # a fixture that every test here uses
 
 

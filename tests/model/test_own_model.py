@@ -43,7 +43,6 @@ from tests.support.tolerances import MOVED, ROUNDING, TOKEN
 
 __all__ = ["users_promotion"]  # a fixture that every test here uses
 pytestmark = [
-    pytest.mark.newest,
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
