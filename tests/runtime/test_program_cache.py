@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.model import load_model
@@ -24,12 +25,14 @@ pytestmark = pytest.mark.newest
 
 @pytest.fixture
 def second_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The cache's folder, for this process as process 1 of some."""
+    """The cache's folder, for this process as process 1 of some; jax keeps to the folder that it opened first, until reset."""
     before = jax.config.values["jax_compilation_cache_dir"]
     jax.config.update("jax_compilation_cache_dir", str(tmp_path / "programs"))
+    compilation_cache.reset_cache()
     monkeypatch.setattr(jax, "process_index", lambda: 1)
     yield tmp_path / "programs"
     jax.config.update("jax_compilation_cache_dir", before)
+    compilation_cache.reset_cache()
 
 
 def scores(place: Any) -> np.ndarray:
