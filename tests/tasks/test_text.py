@@ -93,6 +93,13 @@ def test_a_stride_gives_every_token_more_to_go_by(miron: Any, place: Place, tmp_
     assert "--stride is 13, but a window of text/a has 12 tokens" in ran.err
 
 
+def test_a_tokens_loss_lies_on_its_bytes() -> None:
+    """Tokens of 1, 0, 2 and 0 bytes with losses 1, 2, 3, 4: the second joins the third, the fourth the last that has bytes."""
+    losses = spread(np.asarray([1.0, 2.0, 3.0, 4.0]), np.asarray([1, 1, 3, 3]))
+    assert losses.tolist() == [1.0, 4.5, 4.5]
+    assert spread(np.asarray([2.0]), np.asarray([0])).tolist() == []
+
+
 @pytest.mark.slow  # lm-eval takes seconds to import
 @settings(max_examples=60)
 @given(st.integers(0, 70), st.integers(1, 20), st.integers(1, 20))
