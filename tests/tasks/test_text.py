@@ -94,7 +94,7 @@ def test_a_stride_gives_every_token_more_to_go_by(miron: Any, place: Place, tmp_
 
 
 def test_a_tokens_loss_lies_on_its_bytes() -> None:
-    """Tokens of 1, 0, 2 and 0 bytes with losses 1, 2, 3, 4: the second joins the third, the fourth the last that has bytes."""
+    """Tokens of 1, 0, 2, 0 bytes with losses 1, 2, 3, 4: the second joins the third, the fourth the last with bytes."""
     losses = spread(np.asarray([1.0, 2.0, 3.0, 4.0]), np.asarray([1, 1, 3, 3]))
     assert losses.tolist() == [1.0, 4.5, 4.5]
     assert spread(np.asarray([2.0]), np.asarray([0])).tolist() == []
