@@ -29,8 +29,8 @@ GAUNTLET = $(RUN) benchmarks/parity_gauntlet.py --model=$(MIRON_MODELS)/smollm2-
 	--yamls=$(SHARED)/data/gauntlet_v0_1
 
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
-# Compiling is most of what tests do, and takes a third of the time so (jaxlib 0.10.2).  The real model, the golden files'
-# processes and the newest Python run what users run.
+# Compiling is most of what tests do, and takes a third of the time so (jaxlib 0.10.2).  The package, the real model and the
+# newest Python run what users run.
 FAST_COMPILER := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
 
 export MIRON_MODELS
