@@ -69,9 +69,9 @@ def check_places(family: str, folder: str, vocabulary: str, budget: str, *places
     (logprob, rank), drawn = logprobs(alone, int(budget)), None
     for place in places:
         model = placed(alone.config, state, placement_of(place))
-        found, found_rank = logprobs(model, int(budget))
-        np.testing.assert_allclose(found, logprob, rtol=0, atol=TOKEN, err_msg=place)
-        assert (found_rank != rank).mean() < RANKS_APART, place  # two tokens may be level within rounding
+        computed, computed_rank = logprobs(model, int(budget))
+        np.testing.assert_allclose(computed, logprob, rtol=0, atol=TOKEN, err_msg=place)
+        assert (computed_rank != rank).mean() < RANKS_APART, place  # two tokens may be level within rounding
         if place in DRAWN or int(budget) > 256:
             drawn = drawn or texts(alone, tokenizer)
             assert texts(model, tokenizer, slots=16 if int(budget) > 256 else 2) == drawn, place
@@ -107,8 +107,8 @@ def check_bfloat16(folder: str) -> None:
     alone, state = on_one_device(folder, CONFIGS["llama"], jnp.bfloat16)
     logprob, _ = logprobs(alone)
     for mesh in ("fsdp=4", "fsdp=2,model=2", "data=2,model=2"):
-        found, _ = logprobs(placed(alone.config, state, placement_of(mesh)))
-        np.testing.assert_allclose(found, logprob, rtol=0, atol=BFLOAT16, err_msg=mesh)
+        computed, _ = logprobs(placed(alone.config, state, placement_of(mesh)))
+        np.testing.assert_allclose(computed, logprob, rtol=0, atol=BFLOAT16, err_msg=mesh)
         print(mesh, flush=True)
 
 
@@ -133,9 +133,9 @@ def check_kernel(family: str, folder: str, *places: str) -> None:
     for place in places:
         model = placed(alone.config, state, placement_of(place))
         shapes.clear()
-        found, found_rank = logprobs(model)
-        np.testing.assert_allclose(found, logprob, rtol=0, atol=TOKEN, err_msg=place)
-        assert (found_rank == rank).mean() > 0.99, place
+        computed, computed_rank = logprobs(model)
+        np.testing.assert_allclose(computed, logprob, rtol=0, atol=TOKEN, err_msg=place)
+        assert (computed_rank == rank).mean() > 0.99, place
         assert isinstance(alone.config, ModelConfig)
         kv_heads, model_size = alone.config.num_kv_heads, model.placement.size("model") if model.placement else 1
         expected = kv_heads if kv_heads % model_size else kv_heads // model_size
@@ -171,9 +171,9 @@ def print_collectives(folder: str) -> None:
 
 def test_logits_stay_where_they_are_made(tmp_path: Path) -> None:
     """332 rows of the head lie on four devices, 83 on each: nothing as wide as either travels."""
-    found = [line.split() for line in in_devices(print_collectives, str(make_model(tmp_path)))]
-    assert found, "a layer's sums travel"
-    wide = [line for line in found if len(line) > 1 and {"83", "166", "332"} & set(line[1].split(","))]
+    computed = [line.split() for line in in_devices(print_collectives, str(make_model(tmp_path)))]
+    assert computed, "a layer's sums travel"
+    wide = [line for line in computed if len(line) > 1 and {"83", "166", "332"} & set(line[1].split(","))]
     assert wide == []
 
 

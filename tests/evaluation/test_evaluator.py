@@ -116,14 +116,14 @@ def test_it_gives_the_commands_numbers(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_score_by_hand(tmp_path: Path) -> None:
     make_tokenizer(tmp_path)
-    own = of_nnx(tokenizer=str(tmp_path))
+    model = of_nnx(tokenizer=str(tmp_path))
     texts = [("the sun is", " hot"), ("the sun is", " cold and small"), ("a", " hill"), ("the sun is", " hot")]
-    scores = miron_jax.score(own, None, texts)
+    scores = miron_jax.score(model, None, texts)
     tokenizer = load_tokenizer(str(tmp_path))
     for (context, continuation), score in zip(texts, scores, strict=True):
         before = tokenizer(context)["input_ids"]
         after = tokenizer(continuation, add_special_tokens=False)["input_ids"]
-        logits = logits_of(own, [*before, *after])[len(before) - 1 : -1]
+        logits = logits_of(model, [*before, *after])[len(before) - 1 : -1]
         logprobs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
         expected = logprobs[np.arange(len(after)), after]
         ranks = (logits > logits[np.arange(len(after)), after][:, None]).sum(axis=1)
@@ -168,11 +168,11 @@ def test_a_tokenizer_beside_the_model_precedes_the_models_own(tmp_path: Path) ->
 @pytest.mark.slow
 def test_nan_is_counted_and_never_greedy(tmp_path: Path) -> None:
     make_tokenizer(tmp_path)
-    own = with_nan(of_nnx(tokenizer=str(tmp_path)), 46)
-    results = miron_jax.Evaluator(own, tasks=["miron-gen/en"], **OPTIONS).run()
+    model = with_nan(of_nnx(tokenizer=str(tmp_path)), 46)
+    results = miron_jax.Evaluator(model, tasks=["miron-gen/en"], **OPTIONS).run()
     assert results["unanswered"] == results["tasks"]["miron-gen/en"]["skipped"] > 0
     tokenizer = load_tokenizer(str(tmp_path))
-    [score] = miron_jax.score(own, None, [(tokenizer.decode([46]), "a")])
+    [score] = miron_jax.score(model, None, [(tokenizer.decode([46]), "a")])
     assert np.isnan(score.logprob)
     assert not score.greedy
 
@@ -180,40 +180,40 @@ def test_nan_is_counted_and_never_greedy(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_it_refuses(tmp_path: Path) -> None:
     make_tokenizer(tmp_path)
-    own = of_nnx(tokenizer=str(tmp_path))
+    model = of_nnx(tokenizer=str(tmp_path))
     with pytest.raises(InputError, match=r"tasks is 'core', expected a list of names: tasks=\['core'\]"):
-        miron_jax.Evaluator(own, tasks="core")
+        miron_jax.Evaluator(model, tasks="core")
     with pytest.raises(InputError, match="unexpected keyword argument 'limits'"):
-        miron_jax.Evaluator(own, tasks=["miron-gen"], limits=3)
+        miron_jax.Evaluator(model, tasks=["miron-gen"], limits=3)
     with pytest.raises(InputError, match="the OwnModel has no tokenizer"):
         miron_jax.Evaluator(of_nnx(), tasks=["miron-gen"])
     with pytest.raises(InputError, match="text 0: its continuation '' has no token"):
-        miron_jax.score(own, None, [("a", "")])
+        miron_jax.score(model, None, [("a", "")])
     with pytest.raises(InputError, match=r"text 0 has 10[0-9] tokens, but the model has 96 places"):
-        miron_jax.score(own, None, [("a" * 90, "b" * 15)])
+        miron_jax.score(model, None, [("a" * 90, "b" * 15)])
     with pytest.raises(InputError, match="text 0 is 'ab', expected a pair"):
-        miron_jax.score(own, None, ["ab"])  # type: ignore[list-item]
+        miron_jax.score(model, None, ["ab"])  # type: ignore[list-item]
     with pytest.raises(InputError, match="the tokenizer is a State, expected a transformers tokenizer"):
-        miron_jax.score(own, own.params, [("a", "b")])
-    evaluator = miron_jax.Evaluator(own, tasks=["miron-gen/en"], output=tmp_path / "out", **OPTIONS)
+        miron_jax.score(model, model.params, [("a", "b")])
+    evaluator = miron_jax.Evaluator(model, tasks=["miron-gen/en"], output=tmp_path / "out", **OPTIONS)
     evaluator.run(step=3)
     for params, words in (
-        (jax.tree.map(lambda x: x.astype("bfloat16"), own.params), r"norm/scale is bfloat16 \[24\] on|bfloat16"),
-        (nnx.to_pure_dict(own.params), "another tree than the first ones"),
+        (jax.tree.map(lambda x: x.astype("bfloat16"), model.params), r"norm/scale is bfloat16 \[24\] on|bfloat16"),
+        (nnx.to_pure_dict(model.params), "another tree than the first ones"),
     ):
         with pytest.raises(InputError, match=words):
             evaluator.run(params)
     with pytest.raises(InputError, match="holds another run"):
-        miron_jax.Evaluator(own, tasks=["miron-gen/en"], output=tmp_path / "out", **{**OPTIONS, "limit": 2})
+        miron_jax.Evaluator(model, tasks=["miron-gen/en"], output=tmp_path / "out", **{**OPTIONS, "limit": 2})
     top = json.loads((tmp_path / "out" / "results.json").read_text())
     assert top["steps"] == {"3": "step_3/results.json"}
-    resumed = miron_jax.Evaluator(own, tasks=["miron-gen/en"], output=tmp_path / "out", **OPTIONS)
+    resumed = miron_jax.Evaluator(model, tasks=["miron-gen/en"], output=tmp_path / "out", **OPTIONS)
     resumed.run(step=7)
     top = json.loads((tmp_path / "out" / "results.json").read_text())
     assert list(top["steps"]) == ["3", "7"], "a training that goes on keeps its earlier steps"
-    evaluator = miron_jax.Evaluator(own, tasks=["miron-gen/en"], row_axes=("data",), **OPTIONS)
+    evaluator = miron_jax.Evaluator(model, tasks=["miron-gen/en"], row_axes=("data",), **OPTIONS)
     with pytest.raises(InputError, match=r"row_axes are .*expected axes of the weights' mesh: none"):
-        evaluator.run(own.params)
+        evaluator.run(model.params)
 
 
 ON_A_MESH = """

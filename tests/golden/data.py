@@ -166,7 +166,9 @@ def write_miron(folder: Path) -> None:
             {"prefix": prefix, "target": target or "\nend", "category": ("Facts", "Morphology", "Logic", "Odd")[i]}
             for i, (prefix, target) in enumerate(texts)
         ]
-        rows += [{**own, "prefix": f"{own['prefix'][:1]}{own['prefix'][2:]}", "category": "Noise"} for own in rows[:3]]
+        rows += [
+            {**each, "prefix": f"{each['prefix'][:1]}{each['prefix'][2:]}", "category": "Noise"} for each in rows[:3]
+        ]
         folder.mkdir(parents=True, exist_ok=True)
         parquet.write_table(pyarrow.Table.from_pylist(rows), folder / f"miron_{language}.parquet")
 

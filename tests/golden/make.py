@@ -87,10 +87,10 @@ def goldens_of(group: str, output: Path, data: Path) -> dict[str, dict[str, Any]
     """File name -> what stands in it."""
     results = json.loads((output / "results.json").read_text(encoding="utf-8"))
     files = {f"{group}.run.json": _run(results)}
-    for suite, own in results["suites"].items():
+    for suite, each in results["suites"].items():
         tasks = {name: entry for name, entry in results["tasks"].items() if name.startswith(f"{suite}/")}
         samples = {name: _samples(output / "samples" / f"{name}.jsonl") for name in tasks}
-        files[f"{suite}.json"] = {"results": {**own, "tasks": tasks}, "samples": samples}
+        files[f"{suite}.json"] = {"results": {**each, "tasks": tasks}, "samples": samples}
     return {name: _steady(content, str(data)) for name, content in files.items()}
 
 
@@ -100,12 +100,12 @@ def _samples(path: Path) -> list[Any]:
 
 def _run(results: dict[str, Any]) -> dict[str, Any]:
     """What a run says of all its suites together."""
-    found = {key: value for key, value in results.items() if key not in _VARIES["results"]}
+    computed = {key: value for key, value in results.items() if key not in _VARIES["results"]}
     for part in ("config", "checkpoint"):
-        found[part] = {key: value for key, value in found[part].items() if key not in _VARIES[part]}
+        computed[part] = {key: value for key, value in computed[part].items() if key not in _VARIES[part]}
     for part, kept in _STEADY.items():
-        found[part] = found[part] and {key: value for key, value in found[part].items() if key in kept}
-    return found
+        computed[part] = computed[part] and {key: value for key, value in computed[part].items() if key in kept}
+    return computed
 
 
 def _steady(value: Any, data: str) -> Any:
@@ -115,11 +115,11 @@ def _steady(value: Any, data: str) -> Any:
     if isinstance(value, str):
         return value.replace(data, "DATA")
     if isinstance(value, list):
-        return [_steady(own, data) for own in value]
+        return [_steady(each, data) for each in value]
     if isinstance(value, dict):
         parquet = str(value.get("file")).endswith(".parquet")
         dropped = {"seconds", "compile_seconds", *(["git_blob_sha1"] if parquet else [])}
-        return {key: _steady(own, data) for key, own in value.items() if key not in dropped}
+        return {key: _steady(each, data) for key, each in value.items() if key not in dropped}
     return value
 
 

@@ -247,7 +247,7 @@ def test_the_heads_memory_is_flat_in_vocabulary_and_sources():
         shapes = [((parents, 64), jnp.bfloat16), ((vocabulary, 64), jnp.bfloat16), ((parents,), whole)]
         shapes += [((parents + 1,), whole), ((parents // chunk + 1,), whole), ((), whole)]
         score = jax.jit(partial(head_xla.target_logprob, chunk=chunk, softcap=30.0))
-        compiled = score.lower(*(jax.ShapeDtypeStruct(*own) for own in shapes)).compile()
+        compiled = score.lower(*(jax.ShapeDtypeStruct(*each) for each in shapes)).compile()
         analysis = compiled.memory_analysis()
         assert analysis is not None
         return analysis.temp_size_in_bytes

@@ -130,13 +130,13 @@ def test_own_models_and_given_weights(lm: MironLM, folder: Path) -> None:
     params, config = load_params(folder), from_hf_config(folder)
     assert MironLM(str(folder), params=params).loglikelihood(requests) == expected
     graphdef = abstract(config, jnp.float32)[0]
-    own = OwnModel(
+    model = OwnModel(
         vocab_size=config.vocab_size,
         hidden=lambda state, *batch: nnx.merge(graphdef, state)(*batch),
         head=lambda state: nnx.merge(graphdef, state).head(),
         params=params,
     )
-    received = MironLM(own, str(folder)).loglikelihood(requests)
+    received = MironLM(model, str(folder)).loglikelihood(requests)
     np.testing.assert_allclose([a for a, _ in received], [a for a, _ in expected], rtol=0, atol=CONTINUATION)
     changed = jax.tree.map(lambda x: jax.device_put(np.asarray(x) * np.float32(0.5)), params)
     assert MironLM(str(folder), params=changed).loglikelihood(requests) != expected

@@ -47,12 +47,12 @@ def test_the_residual_stream_is_float32(rounded: bool, scale_in_bfloat16: float,
     config = dataclasses.replace(
         CONFIG, d_model=40, embedding_scale=40**0.5, embedding_scale_rounded=rounded, norm_offset=1.0, norm_eps=9.0
     )
-    found, state = hidden_of(config, dtype)
+    computed, state = hidden_of(config, dtype)
     scale = scale_in_bfloat16 if dtype == "bfloat16" else 6.32455532
     x_TD = np.asarray(state["embedding_VD"][...], np.float64)[1:5] * scale
     expected = x_TD / np.sqrt((x_TD**2).mean(axis=-1, keepdims=True) + 9.0)
     expected *= 1 + np.asarray(state["final_norm"]["weight"][...], np.float64)
-    np.testing.assert_allclose(found, expected, rtol=ROUNDING, atol=ROUNDING)
+    np.testing.assert_allclose(computed, expected, rtol=ROUNDING, atol=ROUNDING)
 
 
 def test_alibi_holds_in_bfloat16_at_far_positions() -> None:
@@ -62,8 +62,8 @@ def test_alibi_holds_in_bfloat16_at_far_positions() -> None:
     position = np.asarray([[0, 1, 255, 256, 65535, 65536, 65793, 1_000_001]], np.int32)
     empty = jnp.zeros((1, 8, 6, 4), jnp.bfloat16)
     q, k, v = with_places(config, jnp.asarray(position), empty, empty, empty)
-    found = np.einsum("btnh,bsnh->bnts", np.asarray(q, np.float64), np.asarray(k, np.float64))[0, :, 0]
-    np.testing.assert_allclose(found, np.outer(slopes, position[0]), rtol=TWO_BFLOAT16)
+    computed = np.einsum("btnh,bsnh->bnts", np.asarray(q, np.float64), np.asarray(k, np.float64))[0, :, 0]
+    np.testing.assert_allclose(computed, np.outer(slopes, position[0]), rtol=TWO_BFLOAT16)
     assert v.shape == (1, 8, 6, 12)
 
 

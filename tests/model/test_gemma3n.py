@@ -61,8 +61,8 @@ def test_a_token_beyond_the_table_of_the_layers_reads_its_first_row() -> None:
         {tuple(k.split("/")): jnp.asarray(rng.normal(size=v), jnp.float32) for k, v in shapes.items()}
     )
     x_BTD = jnp.ones((1, 4, 4))
-    found = gemma3n._per_layer_inputs(sizes, weights, jnp.asarray([[0, 4, 5, 9]], jnp.int32), x_BTD)
-    zero, last, beyond, far = np.moveaxis(np.asarray(found)[:, 0], 1, 0)
+    computed = gemma3n._per_layer_inputs(sizes, weights, jnp.asarray([[0, 4, 5, 9]], jnp.int32), x_BTD)
+    zero, last, beyond, far = np.moveaxis(np.asarray(computed)[:, 0], 1, 0)
     np.testing.assert_array_equal(zero, beyond)
     np.testing.assert_array_equal(zero, far)
     assert (zero != last).all()

@@ -62,12 +62,12 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_every_log_probability_is_torchs(saved: Saved) -> None:
     """Of plain rows, of nodes of a trie; and bit by bit the same beside other tries, padding and rows."""
     model = load_hf(saved.folder, "float32")
-    found = logprobs(*model, TOKEN_IDS, POSITION, SUBTREE_END)
-    np.testing.assert_allclose(found[:2], saved.logprob_2TV, rtol=0, atol=TOKEN)
-    np.testing.assert_allclose(found[2, :NODES], saved.forest_TV, rtol=0, atol=TOKEN)
+    computed = logprobs(*model, TOKEN_IDS, POSITION, SUBTREE_END)
+    np.testing.assert_allclose(computed[:2], saved.logprob_2TV, rtol=0, atol=TOKEN)
+    np.testing.assert_allclose(computed[2, :NODES], saved.forest_TV, rtol=0, atol=TOKEN)
     changed = TOKEN_IDS.copy()
     changed[:2], changed[2, 8:] = 2, 1
-    np.testing.assert_array_equal(logprobs(*model, changed, POSITION, SUBTREE_END)[2, :8], found[2, :8])
+    np.testing.assert_array_equal(logprobs(*model, changed, POSITION, SUBTREE_END)[2, :8], computed[2, :8])
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_every_log_probability_is_torchs(saved: Saved) -> None:
 )
 def test_in_bfloat16_too(saved: Saved) -> None:
     config, state = load_hf(saved.folder, "bfloat16")
-    found = logprobs(config, state, TOKEN_IDS, POSITION, SUBTREE_END)
-    apart_BT = np.abs(found[:2] - saved.logprob_2TV).max(axis=-1)
+    computed = logprobs(config, state, TOKEN_IDS, POSITION, SUBTREE_END)
+    apart_BT = np.abs(computed[:2] - saved.logprob_2TV).max(axis=-1)
     # A router whose choices are nearly equal may take another expert for one token of the 46.
     rerouted = 1 if config.experts is not None else 0
     worst = np.sort(apart_BT.ravel())[::-1]
@@ -124,10 +124,10 @@ def test_attention_soft_cap_is_torchs(tmp_path: Path) -> None:
     fields = MODELS["gemma2"][1] | {"attn_logit_softcapping": 0.4, "final_logit_softcapping": 2.0}
     model = save_tiny(tmp_path, "Gemma2", fields)
     capped, state = load_hf(tmp_path, jnp.float32)
-    found = logprobs(capped, state, TOKEN_IDS)
-    np.testing.assert_allclose(found, torch_logprobs(model, TOKEN_IDS), rtol=0, atol=TOKEN)
+    computed = logprobs(capped, state, TOKEN_IDS)
+    np.testing.assert_allclose(computed, torch_logprobs(model, TOKEN_IDS), rtol=0, atol=TOKEN)
     uncapped = logprobs(dataclasses.replace(capped, attn_softcap=None), state, TOKEN_IDS)
-    assert np.abs(uncapped - found).max() > MOVED  # the cap bites: the test can fail
+    assert np.abs(uncapped - computed).max() > MOVED  # the cap bites: the test can fail
 
 
 def test_a_multimodal_gemma3_answers_as_its_text_model(tmp_path: Path) -> None:

@@ -131,11 +131,11 @@ def test_a_factory_is_scored_and_its_checkpoints_are(factory: str, tmp_path: Pat
         saver.save(tmp_path / "run" / "20", {"params": nnx.to_pure_dict(of_nnx(0).params), "step": np.int32(20)})
         saver.wait_until_finished()
     config = config_of(f"{factory}:shapes", checkpoint=str(tmp_path / "run"))
-    found = dict(evaluate_checkpoints(config, find_inputs(config)))
-    assert list(found) == [10, 20]
-    assert logprobs(found[20]) == pytest.approx(logprobs(alone), abs=CONTINUATION)
-    assert logprobs(found[10]) != pytest.approx(logprobs(alone), abs=100 * MOVED)
-    assert [outcome.speed.programs > 0 for outcome in found.values()] == [True, False]
+    computed = dict(evaluate_checkpoints(config, find_inputs(config)))
+    assert list(computed) == [10, 20]
+    assert logprobs(computed[20]) == pytest.approx(logprobs(alone), abs=CONTINUATION)
+    assert logprobs(computed[10]) != pytest.approx(logprobs(alone), abs=100 * MOVED)
+    assert [outcome.speed.programs > 0 for outcome in computed.values()] == [True, False]
 
 
 @pytest.mark.parametrize("flag", ["param_map", "params_key"])
@@ -155,8 +155,8 @@ def test_linen_variables_from_orbax(factory: str, tmp_path: Path) -> None:
         saver.save(tmp_path / "state", {"params": doubled, "opt_state": {"mu": variables}})
         saver.wait_until_finished()
     configs = config_of(f"{factory}:linen", checkpoint=str(tmp_path / "state")), config_of(f"{factory}:doubled")
-    found, expected = (logprobs(evaluate(config, find_inputs(config))) for config in configs)
-    assert found == pytest.approx(expected, abs=CONTINUATION)
+    computed, expected = (logprobs(evaluate(config, find_inputs(config))) for config in configs)
+    assert computed == pytest.approx(expected, abs=CONTINUATION)
 
 
 def test_a_checkpoint_of_another_model_is_refused(factory: str, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_run_whose_model_answers_nan_fails_and_keeps_its_scores(
 
 
 def test_a_factorys_weights_with_nan_are_named(factory: str) -> None:
-    own = of_nnx()
-    own.params["norm"]["scale"] = own.params["norm"]["scale"].replace(jnp.full(WIDTH, jnp.nan))
+    model = of_nnx()
+    model.params["norm"]["scale"] = model.params["norm"]["scale"].replace(jnp.full(WIDTH, jnp.nan))
     with pytest.raises(InputError, match="x:y: the weights norm/scale hold NaN"):
-        load(Architecture(own, own, None, ()), config_of("x:y"), Checkpoint(None, None), Placement.default())  # type: ignore[arg-type]
+        load(Architecture(model, model, None, ()), config_of("x:y"), Checkpoint(None, None), Placement.default())  # type: ignore[arg-type]

@@ -50,52 +50,52 @@ pytestmark = [
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_scores_are_those_of_one_request_after_the_other(name: str) -> None:
-    own, requests = MODELS[name](), some_requests()
+    model, requests = MODELS[name](), some_requests()
     check, totals = SelfCheck(TOLERANCE["float32"]), Totals()
-    check_own_model(own, own.params, TOLERANCE["float32"])
-    forward = Forward(model_of(own), token_budget=300)
-    found = list(score_request_batches([requests, requests], forward, cost_model(own), totals, check))
-    for scores in found:
-        for score, expected in zip(scores, one_by_one(own, requests), strict=True):
+    check_own_model(model, model.params, TOLERANCE["float32"])
+    forward = Forward(model_of(model), token_budget=300)
+    computed = list(score_request_batches([requests, requests], forward, cost_model(model), totals, check))
+    for scores in computed:
+        for score, expected in zip(scores, one_by_one(model, requests), strict=True):
             np.testing.assert_allclose(score.logprob, expected, atol=TOKEN)
     assert check.requests >= 8
     assert totals.plain_tokens > totals.unique_tokens
-    if not own.is_forest:
-        assert max(totals.lengths) <= (own.num_positions or 1000)
+    if not model.is_forest:
+        assert max(totals.lengths) <= (model.num_positions or 1000)
         assert totals.rows >= 5, "nothing but beginnings is shared"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("places", [4, 31])
 def test_many_continuations_of_one_context_fit_a_small_table_of_positions(places: int) -> None:
-    own, rng = recurrent(num_positions=places), np.random.default_rng(places)
+    model, rng = recurrent(num_positions=places), np.random.default_rng(places)
     stems = [rng.integers(1, VOCAB, n).tolist() for n in (1, places // 2, places - 1, places)]
     items = [([*stem, token], len(stem)) for stem in stems for token in rng.permutation(VOCAB)[:40].tolist()]
     items += [([*stems[0], *rng.integers(1, VOCAB, places - 1).tolist()], 1) for _ in range(20)]
     requests = requests_of(items)
-    forward = Forward(model_of(own), token_budget=300)
-    [scores] = score_request_batches([requests], forward, cost_model(own), Totals(), SelfCheck(TOLERANCE["float32"]))
-    for score, expected in zip(scores, one_by_one(own, requests), strict=True):
+    forward = Forward(model_of(model), token_budget=300)
+    [scores] = score_request_batches([requests], forward, cost_model(model), Totals(), SelfCheck(TOLERANCE["float32"]))
+    for score, expected in zip(scores, one_by_one(model, requests), strict=True):
         np.testing.assert_allclose(score.logprob, expected, atol=TOKEN)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_texts_are_the_most_probable_tokens(name: str, tmp_path: Path) -> None:
-    own = MODELS[name]()
+    model = MODELS[name]()
     make_tokenizer(tmp_path)
     tokenizer = load_tokenizer(str(tmp_path))
-    generator = Generator(model_of(own), tokenizer, slots=3)
+    generator = Generator(model_of(model), tokenizer, slots=3)
     rng = np.random.default_rng(0)
     wanted = [
         (tuple(rng.integers(1, 300, length).tolist()), most) for length, most in ((1, 9), (5, 20), (60, 11), (3, 1))
     ]
-    found = generator.run([TextRequest(ids, most) for ids, most in wanted])
-    for (ids, most), text in zip(wanted, found, strict=True):
+    computed = generator.run([TextRequest(ids, most) for ids, most in wanted])
+    for (ids, most), text in zip(wanted, computed, strict=True):
         row = list(ids)
         for token in text.token_ids:
             row.append(token)
-        logits = logits_of(own, row[:-1])[len(ids) - 1 :]
+        logits = logits_of(model, row[:-1])[len(ids) - 1 :]
         assert list(text.token_ids) == logits.argmax(axis=-1).tolist()
         assert (len(text.token_ids), text.ended) == (most, "length")
 
@@ -136,9 +136,9 @@ def with_capacity(params: Any, ids: jax.Array) -> jax.Array:
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_model_that_breaks_its_word_is_refused_with_the_reason(name: str) -> None:
     make, words = BROKEN[name]
-    own = make()
+    model = make()
     with pytest.raises(InputError, match=words):
-        check_own_model(own, own.params, TOLERANCE["float32"])
+        check_own_model(model, model.params, TOLERANCE["float32"])
 
 
 @pytest.mark.slow
@@ -146,9 +146,9 @@ def test_windows_that_are_not_declared_are_kept_too() -> None:
     """Longer than the probe's rows: nothing else would see a window that is not."""
     requests, expected = some_requests(), None
     for windows in ((None,), (None, 3, 5)):
-        own = of_nnx(windows=windows)
+        model = of_nnx(windows=windows)
         [scores] = score_request_batches(
-            [requests], Forward(model_of(own)), cost_model(own), Totals(), SelfCheck(TOLERANCE["float32"])
+            [requests], Forward(model_of(model)), cost_model(model), Totals(), SelfCheck(TOLERANCE["float32"])
         )
         expected = one_by_one(of_nnx(), requests) if expected is None else expected
         for score, one in zip(scores, expected, strict=True):
@@ -156,14 +156,14 @@ def test_windows_that_are_not_declared_are_kept_too() -> None:
     x = jax.random.normal(jax.random.key(0), (1, 32, 2, 4))
     seen = miron_jax.Visibility.causal(1, 32)
     for window in (4, jnp.int32(4)):
-        found = seen.attend(x, x, x, scale=1.0, window=window)
+        computed = seen.attend(x, x, x, scale=1.0, window=window)
         plain = miron_jax.Visibility(seen.subtree_end_BT, seen.position_BT).attend(x, x, x, scale=1.0, window=4)
-        np.testing.assert_allclose(found, plain, atol=ROUNDING)
-        assert float(jnp.abs(found - seen.attend(x, x, x, scale=1.0)).max()) > 10 * MOVED
+        np.testing.assert_allclose(computed, plain, atol=ROUNDING)
+        assert float(jnp.abs(computed - seen.attend(x, x, x, scale=1.0)).max()) > 10 * MOVED
 
 
 def test_shapes_that_do_not_fit_are_named() -> None:
-    for own, words in (
+    for each, words in (
         (
             bigrams(vocab_size=300),
             r"logits gives \[4, 16, 331\] for token ids of shape \[4, 16\], expected \[4, 16, 300\]",
@@ -176,7 +176,7 @@ def test_shapes_that_do_not_fit_are_named() -> None:
         (attending(hidden=lambda params, *batch: batch[0]), r"hidden gives \[4, 16\].*expected \[4, 16, 'D'\]"),
     ):
         with pytest.raises(InputError, match=words):
-            check_own_model(own, own.params, TOLERANCE["float32"])
+            check_own_model(each, each.params, TOLERANCE["float32"])
 
 
 @pytest.mark.parametrize("given", [{}, {"logits": len, "hidden": len}, {"hidden": len}, {"head": len, "logits": len}])
@@ -187,24 +187,28 @@ def test_a_model_needs_logits_or_hidden_and_head(given: dict[str, Any]) -> None:
 
 def test_nothing_is_scored_twice() -> None:
     """Equal requests of several parts, and requests that begin one another, take one row."""
-    own = bigrams()
+    model = bigrams()
     items = [([1, 2, 3, 4], 1), ([1, 2, 3], 1), ([1, 2, 3, 5], 3), ([1, 2, 3, 4], 2)]
     totals = Totals()
     parts = [requests_of(items), concatenate([requests_of(items), requests_of(items)])]
-    list(score_request_batches(parts, Forward(model_of(own)), cost_model(own), totals, SelfCheck(TOLERANCE["float32"])))
+    list(
+        score_request_batches(
+            parts, Forward(model_of(model)), cost_model(model), totals, SelfCheck(TOLERANCE["float32"])
+        )
+    )
     assert totals.unique_tokens == 3  # 1 2 3; what follows is a target only
 
 
 @pytest.mark.slow
 def test_nan_stays_with_the_requests_that_have_it() -> None:
     """In a row that many share it reaches them all, so those are asked once more, alone."""
-    own, requests = with_nan(of_nnx(), 330), some_requests()
+    model, requests = with_nan(of_nnx(), 330), some_requests()
     items = [(ids.tolist(), start) for ids, start in requests]
     requests = requests_of([*items, ([5, 330, 7, 8], 1), ([5, 330, 9], 2), ([5, 6, 7, 330], 1)])
-    forward = Forward(model_of(own), token_budget=300)
+    forward = Forward(model_of(model), token_budget=300)
     check = SelfCheck(TOLERANCE["float32"])
-    [scores] = score_request_batches([requests], forward, cost_model(own), Totals(), check)
-    for (ids, _), score, expected in zip(requests, scores, one_by_one(own, requests), strict=True):
+    [scores] = score_request_batches([requests], forward, cost_model(model), Totals(), check)
+    for (ids, _), score, expected in zip(requests, scores, one_by_one(model, requests), strict=True):
         np.testing.assert_allclose(score.logprob, expected, atol=TOKEN)
         assert np.isnan(score.logprob).any() == (330 in ids[:-1].tolist())
     lengths = set(forward.lengths)

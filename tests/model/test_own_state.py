@@ -53,11 +53,11 @@ def check_places(folder: str) -> None:
     """Every placement gives what one device gives."""
     tokenizer = load_tokenizer(folder)
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        for own in (summing(), with_cache()):
-            logprob, texts = answers(placed(own, Placement(jax.devices()[0])), tokenizer)
+        for each in (summing(), with_cache()):
+            logprob, texts = answers(placed(each, Placement(jax.devices()[0])), tokenizer)
             for place in PLACES:
-                found, found_texts = answers(placed(own, placement_of(place)), tokenizer)
-                np.testing.assert_allclose(found, logprob, rtol=0, atol=TOKEN, err_msg=place)
+                computed, found_texts = answers(placed(each, placement_of(place)), tokenizer)
+                np.testing.assert_allclose(computed, logprob, rtol=0, atol=TOKEN, err_msg=place)
                 assert found_texts == texts, place
                 print(place, flush=True)
 
@@ -66,8 +66,8 @@ def check_places(folder: str) -> None:
 def test_one_two_three_and_four_devices_agree(tmp_path: Any) -> None:
     make_model(tmp_path)
     script = "import miron_jax, sys; from tests.model.test_own_state import check_places; check_places(*sys.argv[1:])"
-    found = in_process(["-c", script, str(tmp_path)], devices=4)
-    assert len(found.splitlines()) == 2 * len(PLACES)
+    computed = in_process(["-c", script, str(tmp_path)], devices=4)
+    assert len(computed.splitlines()) == 2 * len(PLACES)
 
 
 @pytest.mark.slow
@@ -75,34 +75,34 @@ def test_what_requests_share_is_read_once() -> None:
     """One row holds them all, and its program reads each of its nodes once: see tests/planning/test_walks.py."""
     stem = list(range(1, 200))
     items = [([*stem, *answer], len(stem)) for answer in ([200, 201], [202, 203, 204], [205], [200, 206])]
-    totals, own = Totals(), summing()
-    forward = Forward(Model(own, own, own.params))
+    totals, model = Totals(), summing()
+    forward = Forward(Model(model, model, model.params))
     check = SelfCheck(TOLERANCE["float32"])
-    list(score_request_batches([requests_of(items)], forward, cost_model(own), totals, check))
+    list(score_request_batches([requests_of(items)], forward, cost_model(model), totals, check))
     assert totals.unique_tokens == len(stem) + 3  # 200, 202, 203; last tokens are targets only
     assert forward.speed.computed_tokens == totals.unique_tokens
 
 
 def test_a_state_that_is_not_wanted_is_written_nowhere() -> None:
     """Tokens 3 and 5, each from the empty state: the first leaves the kept state, the last of all; the second none."""
-    own, sizes = summing(), (GroupSize(1, 1),)
+    model, sizes = summing(), (GroupSize(1, 1),)
     walk = WalkArrays(
         chunk_slot_Q=jnp.array([0, 1]), chunk_from_Q=jnp.array([0, 0]), chunk_to_Q=jnp.array([1, -1]),
         group_first_G=jnp.array([0, 1, 2]), group_size_G=jnp.array([0, 0]), num_groups_1=jnp.array([2]),
     )  # fmt: skip
-    _, kept = walk_rows(BoundOwnModel(own, own.params), jnp.array([3, 5]), walk, WalkShape(sizes, 2, 1, 1, 4))
-    np.testing.assert_array_equal(kept[0], own.params[3])
+    _, kept = walk_rows(BoundOwnModel(model, model.params), jnp.array([3, 5]), walk, WalkShape(sizes, 2, 1, 1, 4))
+    np.testing.assert_array_equal(kept[0], model.params[3])
 
 
 def forgets(params: Any, carry: jax.Array, token_ids: jax.Array) -> Any:
     """A step that leaves the state as it was."""
-    found: Any = sums(params, carry, token_ids)
-    return found[0], carry
+    computed: Any = sums(params, carry, token_ids)
+    return computed[0], carry
 
 
 def grows(params: Any, carry: jax.Array, token_ids: jax.Array) -> Any:
-    found: Any = sums(params, carry, token_ids)
-    return found[0], jnp.concatenate([found[1], found[1]])
+    computed: Any = sums(params, carry, token_ids)
+    return computed[0], jnp.concatenate([computed[1], computed[1]])
 
 
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
@@ -147,26 +147,26 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_state_that_breaks_its_word_is_refused_with_the_reason(name: str) -> None:
     changes, words = BROKEN[name]
-    own = summing(**changes)
+    model = summing(**changes)
     with pytest.raises(InputError, match=words):
-        check_own_model(own, own.params, TOLERANCE["float32"])
+        check_own_model(model, model.params, TOLERANCE["float32"])
 
 
 @pytest.mark.slow
 def test_a_cache_of_another_model_is_refused() -> None:
-    own, other = with_cache(), with_cache()
+    model, other = with_cache(), with_cache()
     assert other.step is not None
     step = other.step
-    own = with_cache(step=lambda params, state, ids: (2 * step(params, state, ids)[0], step(params, state, ids)[1]))
+    model = with_cache(step=lambda params, state, ids: (2 * step(params, state, ids)[0], step(params, state, ids)[1]))
     with pytest.raises(InputError, match="step gives other logits than hidden"):
-        check_own_model(own, own.params, TOLERANCE["float32"])
+        check_own_model(model, model.params, TOLERANCE["float32"])
 
 
 @pytest.mark.slow
 def test_a_head_of_another_width_is_refused() -> None:
-    own = with_cache(head=lambda params: jnp.zeros((VOCAB, 5)))
+    model = with_cache(head=lambda params: jnp.zeros((VOCAB, 5)))
     with pytest.raises(InputError, match=f"hidden states have {WIDTH} numbers and the head's weight 5 a token"):
-        check_own_model(own, own.params, TOLERANCE["float32"])
+        check_own_model(model, model.params, TOLERANCE["float32"])
 
 
 def test_functions_that_take_other_arguments_are_refused() -> None:
@@ -177,7 +177,7 @@ def test_functions_that_take_other_arguments_are_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("places", [40, 90])
 def test_a_state_has_no_more_room_than_learned_positions(places: int, tmp_path: Any) -> None:
-    rooms, own = [], summing()
+    rooms, model = [], summing()
 
     def state(params: Any, num_tokens: int) -> jax.Array:
         rooms.append(num_tokens)
@@ -188,8 +188,8 @@ def test_a_state_has_no_more_room_than_learned_positions(places: int, tmp_path: 
     make_model(tmp_path)
     tokenizer = load_tokenizer(str(tmp_path))
     asked = [TextRequest(tuple(range(1, 30)), 5), TextRequest((7,), 5)]
-    found, expected = (Generator(Model(m, m, m.params), tokenizer).run(asked) for m in (limited, own))
-    assert found == expected
+    computed, expected = (Generator(Model(m, m, m.params), tokenizer).run(asked) for m in (limited, model))
+    assert computed == expected
     assert max(rooms) <= places
 
 

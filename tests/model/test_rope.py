@@ -50,9 +50,9 @@ def test_frequencies_are_transformers(parameters: dict[str, Any], size: int) -> 
         hidden_size=4 * size, num_attention_heads=4, max_position_embeddings=65536, rope_parameters=dict(parameters)
     )
     expected, scale = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, "cpu")
-    found = rope_of(parameters["rope_type"], parameters, size)
-    np.testing.assert_allclose(np.asarray(found.frequencies, np.float32), expected.numpy(), rtol=FLOAT32, atol=0)
-    assert found.scale == pytest.approx(scale, abs=FLOAT64)
+    computed = rope_of(parameters["rope_type"], parameters, size)
+    np.testing.assert_allclose(np.asarray(computed.frequencies, np.float32), expected.numpy(), rtol=FLOAT32, atol=0)
+    assert computed.scale == pytest.approx(scale, abs=FLOAT64)
 
 
 def test_each_way_of_scaling_changes_frequencies() -> None:
@@ -70,8 +70,8 @@ def test_yarn_divides_pairs_by_the_factor_between_two_bounds() -> None:
     yarn = {"factor": 4.0, "rope_theta": 1000.0, "original_max_position_embeddings": 100, "beta_fast": 8.0}
     plain = 1000.0 ** (-np.arange(4) / 4)
     for turns, kept in ((1.0, [1, 1 / 2, 0, 0]), (0.01, [1, 4 / 5, 3 / 5, 2 / 5])):
-        found = rope_of("yarn", yarn | {"beta_slow": turns}, 8).frequencies
-        np.testing.assert_allclose(found, plain * (np.array(kept) * 3 / 4 + 1 / 4), rtol=ROUNDING)
+        computed = rope_of("yarn", yarn | {"beta_slow": turns}, 8).frequencies
+        np.testing.assert_allclose(computed, plain * (np.array(kept) * 3 / 4 + 1 / 4), rtol=ROUNDING)
 
 
 @pytest.mark.parametrize(("factor", "scale"), [(1.0, 1.0), (1.25, math.sqrt(1 + math.log(1.25) / math.log(16)))])

@@ -170,8 +170,8 @@ def test_frequencies_are_transformers(kind: str) -> None:
     config = LlamaConfig(
         hidden_size=384, num_attention_heads=4, max_position_embeddings=131072, rope_parameters=dict(parameters)
     )
-    found = rope_of(kind, parameters | {"max_position_embeddings": 131072}, 96)
-    for length, frequencies in ((None, found.frequencies), (4097, found.long or found.frequencies)):
+    computed = rope_of(kind, parameters | {"max_position_embeddings": 131072}, 96)
+    for length, frequencies in ((None, computed.frequencies), (4097, computed.long or computed.frequencies)):
         expected, scale = ROPE_INIT_FUNCTIONS[kind](config, "cpu", seq_len=length)
         np.testing.assert_allclose(np.asarray(frequencies, np.float32), expected.numpy(), rtol=FLOAT32, atol=0)
-        assert found.scale == pytest.approx(scale, abs=FLOAT64)
+        assert computed.scale == pytest.approx(scale, abs=FLOAT64)

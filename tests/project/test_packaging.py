@@ -141,10 +141,10 @@ def test_types_reach_a_users_file(site: Path, tmp_path: Path) -> None:
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
     command = [sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, "--outputjson"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    found = json.loads(done.stdout)["generalDiagnostics"]
-    lines = sorted(each["range"]["start"]["line"] for each in found if each["severity"] == "error")
+    computed = json.loads(done.stdout)["generalDiagnostics"]
+    lines = sorted(each["range"]["start"]["line"] for each in computed if each["severity"] == "error")
     marked = [i for i, line in enumerate(USERS_FILE.splitlines()) if line.endswith("# error")]
-    assert lines == marked, found
+    assert lines == marked, computed
 
 
 def test_editable_install_maps_the_folders_and_exposes_no_bare_name(copy: Path, tmp_path: Path) -> None:
@@ -267,8 +267,10 @@ DISTRIBUTIONS = {
 def test_what_the_package_imports_is_declared() -> None:
     """What comes with another package today may not come with it tomorrow."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    extras = {name: own for name, own in project["optional-dependencies"].items() if name not in ("test", "bench")}
-    declared = {re.split(r"[<>=!\[]", own)[0] for own in [*project["dependencies"], *itertools.chain(*extras.values())]}
+    extras = {name: each for name, each in project["optional-dependencies"].items() if name not in ("test", "bench")}
+    declared = {
+        re.split(r"[<>=!\[]", each)[0] for each in [*project["dependencies"], *itertools.chain(*extras.values())]
+    }
     imported = set()
     for path in package_files(REPOSITORY):
         if path.suffix == ".py":
@@ -341,8 +343,8 @@ def stages_imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute here"
             modules |= {f"{node.module}.{alias.name}" for alias in node.names}
-    own = (name.split(".") for name in modules if name.split(".")[0] == "miron_jax")
-    stages = {parts[1] if len(parts) > 1 else "__init__" for parts in own}
+    ours = (name.split(".") for name in modules if name.split(".")[0] == "miron_jax")
+    stages = {parts[1] if len(parts) > 1 else "__init__" for parts in ours}
     return stages - {"__version__"}  # stands in miron_jax/__init__.py before anything else
 
 

@@ -51,8 +51,8 @@ def test_the_last_run_beside_is_the_newest_other_folder(tmp_path: Path) -> None:
         seconds = path.stat().st_mtime - age
         os.utime(path, (seconds, seconds))
     (tmp_path / "notes").mkdir()
-    found = [last_run_beside(Store(str(tmp_path / name))) for name in ("new", "b")]
-    assert [run and run.label for run in found] == ["b", "c"]
+    computed = [last_run_beside(Store(str(tmp_path / name))) for name in ("new", "b")]
+    assert [run and run.label for run in computed] == ["b", "c"]
     assert last_run_beside(Store(str(tmp_path / "a" / "new"))) is None
 
 

@@ -27,8 +27,8 @@ def test_examples_are_paired_by_row_whatever_their_order(tmp_path: Path) -> None
     # Rows 0 to 9; the second run lacks row 9 and lists the others backwards.  Right in one only: 0 | 5, 6, 7.
     first = samples_of([1, 1, 1, 0, 0, 0, 0, 0, 0, 1], bits=[1.0] * 10)
     second = samples_of([0, 1, 1, 0, 0, 1, 1, 1, 0, 1], bits=[0.5] * 10)[:9][::-1]
-    found = compared(write_run(tmp_path / "a", {"own/x": first}), write_run(tmp_path / "b", {"own/x": second}))
-    main, beside = found.tasks
+    computed = compared(write_run(tmp_path / "a", {"own/x": first}), write_run(tmp_path / "b", {"own/x": second}))
+    main, beside = computed.tasks
     assert (main.task, main.metric, main.is_main, beside.metric) == ("own/x", "accuracy", True, "bits_per_byte")
     assert main.difference.num_examples == 9
     assert (main.only_first, set(main.only_second)) == ((0,), {5, 6, 7})
@@ -111,10 +111,10 @@ def test_metrics_that_cannot_be_compared(tmp_path: Path) -> None:
     results["checkpoint"]["tokenizer"] = "another"
     results["tasks"]["own/x"]["metrics"]["mcc"] = {"value": 0.4, "stderr": 0.1, "ci95": [0.2, 0.6]}
     (second / "results.json").write_text(json.dumps(results))
-    found = compared(first, second, metrics=("accuracy", "bits_per_token", "mcc"))
-    assert [own.metric for own in found.tasks] == ["accuracy"]
-    assert "the tokenizers differ" in found.refused["own/x bits_per_token"]
-    assert "no metric of that name, expected one of accuracy" in found.refused["own/x mcc"]
+    computed = compared(first, second, metrics=("accuracy", "bits_per_token", "mcc"))
+    assert [each.metric for each in computed.tasks] == ["accuracy"]
+    assert "the tokenizers differ" in computed.refused["own/x bits_per_token"]
+    assert "no metric of that name, expected one of accuracy" in computed.refused["own/x mcc"]
     results["tasks"]["own/x"]["metrics"]["accuracy"]["value"] = 0.123  # no mean of the examples
     (second / "results.json").write_text(json.dumps(results))
     with pytest.raises(InputError, match="a number over all examples"):
@@ -127,28 +127,30 @@ def test_categories_clusters_and_documents(tmp_path: Path) -> None:
     macro = {"profile": {**PROFILE, "categories": "macro"}}
     a, b = samples_of([1, 1, 0, 0], category=categories), samples_of([0, 1, 1, 0], category=categories)
     runs = []
-    for name, own in (("a", a), ("b", b)):
-        folder = write_run(tmp_path / name, {"own/x": own}, of_task=macro)
+    for name, each in (("a", a), ("b", b)):
+        folder = write_run(tmp_path / name, {"own/x": each}, of_task=macro)
         results = json.loads((folder / "results.json").read_text())
-        value = np.mean([own[0]["metrics"]["accuracy"], np.mean([sample["metrics"]["accuracy"] for sample in own[1:]])])
+        value = np.mean(
+            [each[0]["metrics"]["accuracy"], np.mean([sample["metrics"]["accuracy"] for sample in each[1:]])]
+        )
         results["tasks"]["own/x"]["metrics"]["accuracy"]["value"] = value
         (folder / "results.json").write_text(json.dumps(results))
         runs.append(folder)
-    (found,) = compared(*runs).tasks
-    assert found.difference.value == pytest.approx((-1 + 1 / 3) / 2, abs=FLOAT64)
+    (computed,) = compared(*runs).tasks
+    assert computed.difference.value == pytest.approx((-1 + 1 / 3) / 2, abs=FLOAT64)
     clustered = [
         samples_of([1, 1, 0, 0], cluster=["s", "s", "t", "t"]),
         samples_of([0, 0, 1, 1], cluster=["s", "s", "t", "t"]),
     ]
-    folders = [write_run(tmp_path / f"c{i}", {"own/x": own}) for i, own in enumerate(clustered)]
+    folders = [write_run(tmp_path / f"c{i}", {"own/x": each}) for i, each in enumerate(clustered)]
     assert compared(*folders).tasks[0].difference.method == "sign flips of clusters"
 
     def documents(nll: list[float]) -> list[dict[str, Any]]:
         sizes = [10, 30]
-        own = samples_of([0, 0], total_nll=nll, num_bytes=sizes, scored_tokens=[3, 9], text_sha256=["x", "y"])
-        for sample, loss, size in zip(own, nll, sizes, strict=True):
+        rows = samples_of([0, 0], total_nll=nll, num_bytes=sizes, scored_tokens=[3, 9], text_sha256=["x", "y"])
+        for sample, loss, size in zip(rows, nll, sizes, strict=True):
             sample["metrics"] = {"bits_per_byte": loss / math.log(2) / size}
-        return own
+        return rows
 
     runs = []
     for name, nll in (("d", [7.0, 14.0]), ("e", [6.0, 10.0])):
@@ -157,8 +159,8 @@ def test_categories_clusters_and_documents(tmp_path: Path) -> None:
         results["tasks"]["text/x"]["metrics"]["bits_per_byte"]["value"] = sum(nll) / math.log(2) / 40
         (folder / "results.json").write_text(json.dumps(results))
         runs.append(folder)
-    (found,) = compared(*runs).tasks
-    assert found.difference.value == pytest.approx(-5 / math.log(2) / 40, abs=FLOAT64)
+    (computed,) = compared(*runs).tasks
+    assert computed.difference.value == pytest.approx(-5 / math.log(2) / 40, abs=FLOAT64)
 
 
 def test_composites_have_the_error_of_pairs(tmp_path: Path) -> None:
@@ -173,18 +175,18 @@ def test_composites_have_the_error_of_pairs(tmp_path: Path) -> None:
         }
 
     runs = [
-        write_run(tmp_path / name, {task: samples_of(own) for task, own in values.items()}, composite(value, error))
+        write_run(tmp_path / name, {task: samples_of(each) for task, each in values.items()}, composite(value, error))
         for name, values, value, error in (("a", tasks, 0.5, 0.03), ("b", others, 0.625, 0.04))
     ]
-    (found,) = compared(*runs).composites
-    assert (found.name, found.first, found.second) == ("own: BOTH", 0.5, 0.625)
+    (computed,) = compared(*runs).composites
+    assert (computed.name, computed.first, computed.second) == ("own: BOTH", 0.5, 0.625)
     # Each keeps its interval (Bonett and Price): x has 1 and 26 of 102, y 1 and 1.
-    assert found.paired.value == pytest.approx(0.125)
+    assert computed.paired.value == pytest.approx(0.125)
     x, y = bonett_price(0, 25, 100), bonett_price(0, 0, 100)
     low, high = 0.5 * math.hypot(0.25 - x[0], y[0]), 0.5 * math.hypot(x[1] - 0.25, y[1])
-    assert found.paired.ci95 == pytest.approx((0.125 - low, 0.125 + high))
-    assert found.unpaired_stderr == pytest.approx(0.05)
-    assert found.shares["own/x"] == pytest.approx((x[1] - x[0]) ** 2 / ((x[1] - x[0]) ** 2 + (y[1] - y[0]) ** 2))
+    assert computed.paired.ci95 == pytest.approx((0.125 - low, 0.125 + high))
+    assert computed.unpaired_stderr == pytest.approx(0.05)
+    assert computed.shares["own/x"] == pytest.approx((x[1] - x[0]) ** 2 / ((x[1] - x[0]) ** 2 + (y[1] - y[0]) ** 2))
 
 
 def test_composites_of_other_examples_or_weights_are_refused(tmp_path: Path) -> None:
@@ -198,30 +200,30 @@ def test_composites_of_other_examples_or_weights_are_refused(tmp_path: Path) -> 
         ("c", run("c", [1, 0] * 20, 0.5), "it averages other tasks, or weighs them otherwise"),
         ("d", run("d", [1, 0] * 20, metric="bits_per_byte"), "it averages other tasks, or weighs them otherwise"),
     ):
-        found = compared(first, other)
-        assert found.composites == (), name
-        assert sentence in found.refused["own: ALL"]
+        computed = compared(first, other)
+        assert computed.composites == (), name
+        assert sentence in computed.refused["own: ALL"]
 
 
 def test_a_run_that_stopped_by_its_scores_has_no_p_value(tmp_path: Path) -> None:
     sampled = {"sampled": {"examples": 30, "of": 90, "how": "--until=decided", "seed": 0, "interval": [0, 1]}}
     first = write_run(tmp_path / "a", {"own/x": samples_of([0] * 30)})
     second = write_run(tmp_path / "b", {"own/x": samples_of([1] * 30)}, of_task=sampled)
-    found = compared(first, second)
-    assert found.tasks[0].difference.value == 1.0
-    assert math.isnan(found.tasks[0].difference.p_value)
-    assert math.isnan(found.tasks[0].adjusted)
-    assert "b stopped when it knew enough (--until), so there are no p-values: own/x" in found.notes
+    computed = compared(first, second)
+    assert computed.tasks[0].difference.value == 1.0
+    assert math.isnan(computed.tasks[0].difference.p_value)
+    assert math.isnan(computed.tasks[0].adjusted)
+    assert "b stopped when it knew enough (--until), so there are no p-values: own/x" in computed.notes
 
 
 def test_a_run_without_digests_is_told(tmp_path: Path) -> None:
     old = samples_of([1, 0])
     for sample in old:
         del sample["prompt_sha256"]
-    found = compared(
+    computed = compared(
         write_run(tmp_path / "a", {"own/x": old}), write_run(tmp_path / "b", {"own/x": samples_of([1, 0])})
     )
-    assert any("has no digests" in note for note in found.notes)
+    assert any("has no digests" in note for note in computed.notes)
 
 
 def test_what_the_command_prints_and_writes(tmp_path: Path, miron) -> None:
@@ -280,7 +282,7 @@ def test_a_run_overtakes_by_the_better_value(tmp_path: Path, metric: str) -> Non
     """Against 2 at the end of the other run: fewer bits or a lower rank are better, of any other metric more is."""
 
     def run(name: str, values: list[float]) -> Run:
-        samples = [{"own/x": [{**own, "metrics": {metric: value}} for own in samples_of([1, 1])]} for value in values]
+        samples = [{"own/x": [{**each, "metrics": {metric: value}} for each in samples_of([1, 1])]} for value in values]
         folder = write_training_run(tmp_path / name, dict(enumerate(samples, 1)))
         for path in folder.rglob("results.json"):
             path.write_text(path.read_text().replace('"main": "accuracy"', f'"main": "{metric}"'))

@@ -29,9 +29,9 @@ def chunks_of(page: str) -> list[Any]:
 
 
 def index_of(page: str) -> Any:
-    found = re.search(r'<script type="application/json" id="index">([^<]*)</script>', page)
-    assert found is not None
-    return json.loads(found[1])
+    computed = re.search(r'<script type="application/json" id="index">([^<]*)</script>', page)
+    assert computed is not None
+    return json.loads(computed[1])
 
 
 class Elements(HTMLParser):
@@ -63,25 +63,25 @@ def test_a_page_holds_everything_and_only_its_own_script(tmp_path: Path, miron) 
     page = out.read_text()
     elements = Elements(page)
     assert not elements.open
-    scripts = [own for name, own in elements.found if name == "script"]
-    assert [own.get("type") for own in scripts] == ["application/json", "text/plain", None]
+    scripts = [each for name, each in elements.found if name == "script"]
+    assert [each.get("type") for each in scripts] == ["application/json", "text/plain", None]
     names = {name for name, _ in elements.found}
     assert not names & {"img", "b", "iframe", "link", "object", "embed"}
-    assert not [own for _, own in elements.found if "style" in own or any(key.startswith("on") for key in own)]
-    policy = next(own["content"] for name, own in elements.found if own.get("http-equiv"))
+    assert not [each for _, each in elements.found if "style" in each or any(key.startswith("on") for key in each)]
+    policy = next(each["content"] for name, each in elements.found if each.get("http-equiv"))
     assert policy is not None
     assert policy.startswith("default-src 'none'; ")
     for kind, text in (
         ("script", re.findall(r"<script>(.*?)</script>", page, re.S)),
         ("style", re.findall(r"<style>(.*?)</style>", page, re.S)),
     ):
-        (own,) = text
-        digest = base64.b64encode(hashlib.sha256(own.encode()).digest()).decode()
+        (script,) = text
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         assert f"{kind}-src 'sha256-{digest}'" in policy
     assert "http://" not in re.sub(r'(xmlns(:\w+)?="[^"]*"|NAMESPACE = "[^"]*")', "", page)
     (examples,) = chunks_of(page)
-    assert [own["prompt"] for own in examples] == list(NASTY)
-    assert [own["options"][0][0] for own in examples] == list(NASTY)
+    assert [each["prompt"] for each in examples] == list(NASTY)
+    assert [each["options"][0][0] for each in examples] == list(NASTY)
     assert index_of(page) == [{"name": "own/x", "first": 0, "size": 500, "marks": "10101010"}]
     for part in ("num_fewshot", "a" * 40, "0.3000 to 0.7000", "&lt;img src=x onerror"):
         assert part in page
@@ -94,7 +94,7 @@ def test_examples_stand_in_chunks_of_their_task(tmp_path: Path) -> None:
     assert (x["first"], len(x["marks"]), y["first"], y["marks"]) == (0, 1203, 3, "000")
     chunks = chunks_of(page)
     assert [len(chunk) for chunk in chunks] == [500, 500, 203, 3]
-    assert [own["row"] for chunk in chunks[:3] for own in chunk] == list(range(1203))
+    assert [each["row"] for chunk in chunks[:3] for each in chunk] == list(range(1203))
 
 
 def test_two_runs_are_compared_and_steps_make_curves(tmp_path: Path) -> None:

@@ -78,9 +78,9 @@ def test_changed_data_and_skipped_examples_leave_no_composite():
 def test_a_sampled_tasks_error_is_half_the_interval_by_1_96():
     interval = Interval(0.3, 0.7)
     sampled = SimpleNamespace(sampled=Sampled(30, 90, "--until=ci<=0.2", 0, interval, None))
-    found = of_complete_set(sampled, estimate([1.0, 0.0] * 15, True))  # pyright: ignore[reportArgumentType]
-    assert (found.value, found.ci95) == (0.5, interval)
-    assert found.stderr == pytest.approx(0.2 / 1.96)
+    computed = of_complete_set(sampled, estimate([1.0, 0.0] * 15, True))  # pyright: ignore[reportArgumentType]
+    assert (computed.value, computed.ci95) == (0.5, interval)
+    assert computed.stderr == pytest.approx(0.2 / 1.96)
 
 
 def test_samples_say_why_a_number_is_null():

@@ -40,8 +40,8 @@ def problem(language: str, **changes: Any) -> Problem:
 
 
 def verdicts(box: Sandbox, language: str, texts: list[str], **changes: Any) -> list[Verdict]:
-    own = problem(language, **changes)
-    return Judge(box, 2.0).verdicts([(own, text) for text in texts])
+    given = problem(language, **changes)
+    return Judge(box, 2.0).verdicts([(given, text) for text in texts])
 
 
 PYTHON_CHEATS = {
@@ -131,8 +131,8 @@ JAVASCRIPT_CHEATS = {
     ids=["python", "c++", "javascript"],
 )
 def test_no_cheat_passes(box: Sandbox, language: str, cheats: dict[str, str]):
-    found = dict(zip(cheats, verdicts(box, language, list(cheats.values())), strict=True))
-    assert [name for name, verdict in found.items() if verdict.passed] == []
+    computed = dict(zip(cheats, verdicts(box, language, list(cheats.values())), strict=True))
+    assert [name for name, verdict in computed.items() if verdict.passed] == []
     right = {
         "python": "    return a + b\n",
         "c++": "return a + b; }\n",
@@ -274,10 +274,10 @@ print(file.tell())
 def test_a_program_that_writes_everywhere_leaves_other_answers_alone(box: Sandbox):
     """It once made the judge of MERA's answers raise, which ended the whole run."""
     wild = PYTHON_CHEATS["a word through /proc"] + "    return a + b\n"
-    own = problem("python", inputs=("{'a': 40, 'b': 2}", "{'a': 3, 'b': 4}"))
-    found, right = Judge(box, 2.0, "answers").verdicts([(own, wild), (own, "    return a + b\n")])
+    given = problem("python", inputs=("{'a': 40, 'b': 2}", "{'a': 3, 'b': 4}"))
+    computed, right = Judge(box, 2.0, "answers").verdicts([(given, wild), (given, "    return a + b\n")])
     assert right == Verdict(True, "passed", answers=("42", "7"))
-    assert not found.passed or found.answers == right.answers
+    assert not computed.passed or computed.answers == right.answers
 
 
 def test_as_another_user_the_box_holds_the_same():

@@ -194,14 +194,14 @@ def problem(language: str = "python", **changes: Any) -> Problem:
 
 @pytest.mark.parametrize("language", ["python", "c++", "javascript"])
 def test_verdicts_in_each_language(box: Sandbox, language: str):
-    own = problem(language)
-    check_languages(box, [own], "t")
-    wrong = own.solution.replace("+", "-")
+    given = problem(language)
+    check_languages(box, [given], "t")
+    wrong = given.solution.replace("+", "-")
     endless = {"python": "    while True: pass\n", "c++": "    for(;;){}\n}\n", "javascript": "  for(;;){}\n}\n"}[
         language
     ]
-    texts = [own.solution, wrong, "@@@", endless]
-    verdicts = Judge(box, 1.0).verdicts([(own, text) for text in texts])
+    texts = [given.solution, wrong, "@@@", endless]
+    verdicts = Judge(box, 1.0).verdicts([(given, text) for text in texts])
     assert verdicts == [
         Verdict(True, "passed"), Verdict(False, "wrong"), Verdict(False, "error"), Verdict(False, "time"),
     ]  # fmt: skip
@@ -247,8 +247,8 @@ def test_programs_in_other_languages_that_end_early_have_not_passed(box: Sandbox
 
 def test_cpp_programs_have_the_references_headers_and_tolerance(box: Sandbox):
     def passed(prompt: str, solution: str, output: str) -> bool:
-        own = problem("c++", prompt=prompt, inputs=("1",), outputs=(output,))
-        return Judge(box, 5.0).verdicts([(own, solution)])[0].passed
+        given = problem("c++", prompt=prompt, inputs=("1",), outputs=(output,))
+        return Judge(box, 5.0).verdicts([(given, solution)])[0].passed
 
     assert passed("int f(int a) {\n", "map<int, int> seen; seen[a] = 3; return seen[1];\n}\n", "3")
     assert passed("float f(int a) {\n", "return 3.0005f;\n}\n", "3.0")
@@ -287,13 +287,13 @@ UNPASSABLE = [11, 15, 44, 65, 70, 84, 103, 137, 161]
 def test_ceilings_are_the_published_ones(box: Sandbox, shared_data: Path):
     folder = programming.locate(shared_data / "eval_bundle")
     tasks = {task.name.partition("/")[2]: task for task in programming.SUITE.tasks}
-    found = {}
+    computed = {}
     python = ("human_eval", "human_eval_return_simple", "human_eval_return_complex")
     for label, every in {**dict.fromkeys(python, 1), "human_eval_cpp": 12, "human_eval_js": 12}.items():
         problems = read_examples(tasks[label], folder)[::every]
-        verdicts = Judge(box, 5.0).verdicts([(own, solution_of(own)) for own in problems])
-        found[label] = [own.row for own, verdict in zip(problems, verdicts, strict=True) if not verdict.passed]
-    assert found["human_eval"] == UNPASSABLE
-    assert len(found["human_eval_return_simple"]) == 37 - 35
-    assert len(found["human_eval_return_complex"]) == 127 - 120
-    assert (found["human_eval_cpp"], found["human_eval_js"]) == ([], [])
+        verdicts = Judge(box, 5.0).verdicts([(each, solution_of(each)) for each in problems])
+        computed[label] = [each.row for each, verdict in zip(problems, verdicts, strict=True) if not verdict.passed]
+    assert computed["human_eval"] == UNPASSABLE
+    assert len(computed["human_eval_return_simple"]) == 37 - 35
+    assert len(computed["human_eval_return_complex"]) == 127 - 120
+    assert (computed["human_eval_cpp"], computed["human_eval_js"]) == ([], [])

@@ -38,11 +38,11 @@ def test_kinds_by_hand() -> None:
 
 def test_worst_spans_by_hand() -> None:
     worse, better = worst_spans([pair("one two  three", {4: 2.0, 5: 1.0, 13: -4.0}), pair("Да", {3: 1.5}, "e")], 2)
-    assert [(own.doc_id, own.start, own.text, own.difference) for own in worse] == [
+    assert [(each.doc_id, each.start, each.text, each.difference) for each in worse] == [
         ("d", 3, " two", pytest.approx(3.0)),
         ("e", 0, "Да", pytest.approx(1.5)),
     ]
-    assert [(own.text, own.difference) for own in better] == [("  three", pytest.approx(-4.0))]
+    assert [(each.text, each.difference) for each in better] == [("  three", pytest.approx(-4.0))]
 
 
 @settings(max_examples=20)
@@ -52,12 +52,12 @@ def test_every_byte_is_of_one_kind_and_in_one_span(texts: list[str], seed: int) 
     for i, text in enumerate(texts):
         size = len(text.encode("utf-8", "surrogatepass"))
         pairs.append(BytePair(str(i), text, draws.random(size), draws.random(size)))
-    whole = sum(float((own.second - own.first).sum()) for own in pairs) / math.log(2)
+    whole = sum(float((each.second - each.first).sum()) for each in pairs) / math.log(2)
     gaps = gaps_by_kind(pairs)
-    assert sum(gap.num_bytes for gap in gaps) == sum(len(own.first) for own in pairs)
+    assert sum(gap.num_bytes for gap in gaps) == sum(len(each.first) for each in pairs)
     assert sum((gap.second - gap.first) * gap.num_bytes for gap in gaps) == pytest.approx(whole, abs=ROUNDING)
     worse, better = worst_spans(pairs, 1000)
-    assert sum(own.difference for own in (*worse, *better)) == pytest.approx(whole, abs=ROUNDING)
+    assert sum(each.difference for each in (*worse, *better)) == pytest.approx(whole, abs=ROUNDING)
 
 
 def test_compare_reads_them_from_two_runs(miron, place, tmp_path: Path) -> None:

@@ -26,22 +26,22 @@ def test_right_and_wrong_by_hand() -> None:
     # half 1.96 sqrt((7/12 - .25²) / 12) = .4083
     first = [1, 1, 1, 0, 0, 0, 0, 0, 0, 1]
     second = [1, 1, 0, 1, 1, 1, 1, 0, 0, 1]
-    found = difference(first, second)
-    assert (found.num_examples, found.only_first, found.only_second) == (10, 1, 4)
-    assert found.value == pytest.approx(0.3)
-    assert found.p_value == pytest.approx(12 / 32)
-    assert found.ci95 == pytest.approx((0.25 - 0.40834, 0.25 + 0.40834), abs=printed(4))
-    assert found.stderr == pytest.approx(math.sqrt((0.5 - 0.09) / 10))
-    assert found.detectable == pytest.approx(2.8016 / 1.96 * 0.40834, abs=printed(4))
+    computed = difference(first, second)
+    assert (computed.num_examples, computed.only_first, computed.only_second) == (10, 1, 4)
+    assert computed.value == pytest.approx(0.3)
+    assert computed.p_value == pytest.approx(12 / 32)
+    assert computed.ci95 == pytest.approx((0.25 - 0.40834, 0.25 + 0.40834), abs=printed(4))
+    assert computed.stderr == pytest.approx(math.sqrt((0.5 - 0.09) / 10))
+    assert computed.detectable == pytest.approx(2.8016 / 1.96 * 0.40834, abs=printed(4))
 
 
 def test_means_by_hand() -> None:
     # d = 1 2 3 6: mean 3, stderr 1.0801234 (test_aggregate), Student's t of 3 degrees 3.1824463; all 16 sign flips but two
     # have a smaller sum
-    found = difference([0.5, 0.5, 0.5, 0.5], [1.5, 2.5, 3.5, 6.5])
-    assert (found.value, found.p_value) == (3.0, 2 / 16)
-    assert found.stderr == pytest.approx(1.0801234)
-    assert found.ci95 == pytest.approx((3 - 3.1824463 * 1.0801234, 3 + 3.1824463 * 1.0801234))
+    computed = difference([0.5, 0.5, 0.5, 0.5], [1.5, 2.5, 3.5, 6.5])
+    assert (computed.value, computed.p_value) == (3.0, 2 / 16)
+    assert computed.stderr == pytest.approx(1.0801234)
+    assert computed.ci95 == pytest.approx((3 - 3.1824463 * 1.0801234, 3 + 3.1824463 * 1.0801234))
 
 
 def test_what_cannot_be_said_is_nan_and_what_is_equal_is_zero() -> None:
@@ -104,7 +104,7 @@ def test_errors_equal_those_of_the_estimates(rows: list[tuple[float, str, str, i
     assert difference(none, values).stderr == pytest.approx(estimate(d, False).stderr, abs=FLOAT64)
     clustered = difference(none, values, clusters=clusters).stderr
     assert clustered == pytest.approx(cluster_stderr(d, clusters), abs=FLOAT64, nan_ok=True)
-    groups = [estimate(d[[own == name for own in strata]], False) for name in sorted(set(strata))]
+    groups = [estimate(d[[each == name for each in strata]], False) for name in sorted(set(strata))]
     by_stratum = difference(none, values, strata=strata)
     assert by_stratum.stderr == pytest.approx(macro(groups).stderr, abs=ROUNDING, nan_ok=True)
     assert by_stratum.value == pytest.approx(macro(groups).value, abs=FLOAT64)
@@ -125,12 +125,12 @@ def test_holm_by_hand() -> None:
 def test_composites_and_noise_by_hand() -> None:
     x = Difference(0.2, 0.06, (0.1, 0.26), 0.5, 9, 0, 0, 0, "")
     y = Difference(0.0, 0.08, (-0.24, 0.16), 0.5, 9, 0, 0, 0, "")
-    found = combined(0.1, [(0.5, x), (0.5, y)])
+    computed = combined(0.1, [(0.5, x), (0.5, y)])
     low, high = 0.13, math.hypot(0.03, 0.08)
-    assert found.ci95 == pytest.approx((0.1 - low, 0.1 + high))
-    assert found.stderr == pytest.approx((low + high) / 2 / 1.96)
+    assert computed.ci95 == pytest.approx((0.1 - low, 0.1 + high))
+    assert computed.stderr == pytest.approx((low + high) / 2 / 1.96)
     # 0.1 is 0.1 / .13 of the way to the interval's end: z = 1.5077
-    assert found.p_value == pytest.approx(0.1316, abs=printed(4))
+    assert computed.p_value == pytest.approx(0.1316, abs=printed(4))
     # Five flips of 100, all one way: McNemar says .0625, and so, about, does a composite of this task alone.
     one_way = difference([0] * 100, [1] * 5 + [0] * 95)
     assert combined(0.05, [(1.0, one_way)]).p_value > 0.05
@@ -190,9 +190,9 @@ def _composite(draws: Draws, n: int) -> tuple[float, float, float]:
     tasks = [estimate(draws.random(size) < p, True) for size, p in zip(sizes, means, strict=True)]
     weights = {str(i): 0.1 / 0.75 for i in range(10)}
     value = sum(0.1 * (task.value - 0.25) / 0.75 for task in tasks)
-    found = estimate_composite(Composite(value, True, (), weights), {str(i): own for i, own in enumerate(tasks)})
-    assert found is not None
-    return *found.ci95, float(np.mean((means - 0.25) / 0.75))
+    computed = estimate_composite(Composite(value, True, (), weights), {str(i): each for i, each in enumerate(tasks)})
+    assert computed is not None
+    return *computed.ci95, float(np.mean((means - 0.25) / 0.75))
 
 
 def _newcombe(draws: Draws, n: int) -> tuple[float, float, float]:
@@ -230,8 +230,8 @@ def _paired_clusters(draws: Draws, n: int) -> tuple[float, float, float]:
 
 def _paired_composite(draws: Draws, n: int) -> tuple[float, float, float]:
     tasks = [difference(*_pairs(draws, n)) for _ in range(5)]
-    value = sum(own.value for own in tasks) / 5
-    return *combined(value, [(0.2, own) for own in tasks]).ci95, 0.04
+    value = sum(each.value for each in tasks) / 5
+    return *combined(value, [(0.2, each) for each in tasks]).ci95, 0.04
 
 
 def _median_of_drift(draws: Draws, n: int) -> tuple[float, float, float]:
@@ -287,9 +287,9 @@ def test_intervals_hold_the_truth(name: str, size: int, monkeypatch: pytest.Monk
 def test_no_difference_is_found_in_five_of_a_hundred() -> None:
     """Of models that are equally good."""
     draws = np.random.default_rng(0)
-    found = {"right or wrong": 0, "bits": 0}
+    computed = {"right or wrong": 0, "bits": 0}
     for _ in range(1000):
         kind = draws.choice(3, 230, p=(0.8, 0.1, 0.1))
-        found["right or wrong"] += mcnemar(int((kind == 1).sum()), int((kind == 2).sum())) < 0.05
-        found["bits"] += sign_flips(draws.normal(0, 1, 12)) < 0.05
-    assert all(times <= 65 for times in found.values()), found
+        computed["right or wrong"] += mcnemar(int((kind == 1).sum()), int((kind == 2).sum())) < 0.05
+        computed["bits"] += sign_flips(draws.normal(0, 1, 12)) < 0.05
+    assert all(times <= 65 for times in computed.values()), computed

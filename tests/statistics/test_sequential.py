@@ -127,15 +127,15 @@ def test_composites_hold_at_every_moment() -> None:
     for _ in range(RUNS):
         sizes, means = (100, 500, 2000, 2000), (0.6, 0.3, 0.5, 0.8)
         tasks = [draws.permutation((draws.random(n) < p).astype(float)) for n, p in zip(sizes, means, strict=True)]
-        truth = sum(0.25 * own.mean() for own in tasks)
+        truth = sum(0.25 * each.mean() for each in tasks)
         for share in np.linspace(0.1, 1, 16):
-            strata = [Stratum(0.25, own[: max(20, int(share * len(own)))], len(own)) for own in tasks]
-            estimate = sum(own.weight * own.values.mean() for own in strata)
+            strata = [Stratum(0.25, each[: max(20, int(share * len(each)))], len(each)) for each in tasks]
+            estimate = sum(each.weight * each.values.mean() for each in strata)
             half = half_width(strata, 0.02)
             if abs(estimate - truth) > half + FLOAT64:
                 left += 1
                 break
-        assert half_width([Stratum(0.25, own, len(own)) for own in tasks], 0.02) == 0.0, "at the end all is known"
+        assert half_width([Stratum(0.25, each, len(each)) for each in tasks], 0.02) == 0.0, "at the end all is known"
     assert left / RUNS <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / RUNS), left
     assert half_width([Stratum(1.0, np.ones(1), 9)], 0.1) == math.inf
 
@@ -150,10 +150,10 @@ def test_intervals_of_sampled_composites_hold_the_complete_sets_value() -> None:
             at = int(draws.integers(30, 150))
             low, high = betting_interval(values[:at], len(values))
             parts[str(i)] = Estimate(float(values[:at].mean()), (high - low) / 2 / 1.96, (low, high), at, 0)
-        value = sum(0.25 * own.value for own in parts.values())
-        found = estimate_composite(Composite(value, True, (), dict.fromkeys(parts, 0.25)), parts)
-        assert found is not None
-        held += found.ci95[0] <= sum(0.25 * own.mean() for own in tasks) <= found.ci95[1]
+        value = sum(0.25 * each.value for each in parts.values())
+        computed = estimate_composite(Composite(value, True, (), dict.fromkeys(parts, 0.25)), parts)
+        assert computed is not None
+        held += computed.ci95[0] <= sum(0.25 * each.mean() for each in tasks) <= computed.ci95[1]
     assert held / runs >= 0.93, held
 
 

@@ -39,7 +39,7 @@ def torch_logprobs(torch_model: Any, row: np.ndarray) -> np.ndarray:
 
 def one_by_one(torch_model: Any, requests: Any) -> list[np.ndarray]:
     """Torch, a row for each request that begins no longer one."""
-    items, rows, found = list(requests), list[tuple[np.ndarray, np.ndarray]](), dict[int, np.ndarray]()
+    items, rows, computed = list(requests), list[tuple[np.ndarray, np.ndarray]](), dict[int, np.ndarray]()
     for i in sorted(range(len(items)), key=lambda i: -len(items[i][0])):
         ids, start = items[i]
         read = ids[:-1]
@@ -47,8 +47,8 @@ def one_by_one(torch_model: Any, requests: Any) -> list[np.ndarray]:
         if not same:
             same = [torch_logprobs(torch_model, read)]
             rows.append((read, same[0]))
-        found[i] = same[0][np.arange(start - 1, len(ids) - 1), ids[start:]]
-    return [found[i] for i in range(len(items))]
+        computed[i] = same[0][np.arange(start - 1, len(ids) - 1), ids[start:]]
+    return [computed[i] for i in range(len(items))]
 
 
 def check_scores(folder: Path, torch_model: Any) -> None:

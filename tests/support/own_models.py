@@ -75,30 +75,30 @@ def sums(params: Any, carry: jax.Array, token_ids: jax.Array) -> tuple[jax.Array
 
 def stateful(**changes: Any) -> OwnModel:
     """The recurrent model by its state alone."""
-    own = recurrent()
+    model = recurrent()
     steps = {"state": lambda params, num_tokens: jnp.zeros(WIDTH), "step": Cell().apply, "logits": None}
-    return replace(own, **{**steps, **changes})
+    return replace(model, **{**steps, **changes})
 
 
 def with_hidden_steps(**changes: Any) -> OwnModel:
     """The recurrent model by its state and a head."""
-    own = recurrent()
+    model = recurrent()
 
     def step(params: Any, carry: jax.Array, token_ids: jax.Array) -> tuple[jax.Array, jax.Array]:
         same = {"kernel": jnp.eye(WIDTH, VOCAB), "bias": jnp.zeros(VOCAB)}
-        found: Any = Cell().apply({"params": {**params["params"], "head": same}}, carry, token_ids)
-        return found[0][:, :WIDTH], found[1]
+        computed: Any = Cell().apply({"params": {**params["params"], "head": same}}, carry, token_ids)
+        return computed[0][:, :WIDTH], computed[1]
 
     def head(params: Any) -> miron_jax.Head:
         return miron_jax.Head(params["params"]["head"]["kernel"].T, params["params"]["head"]["bias"])
 
     steps = {"state": lambda params, num_tokens: jnp.zeros(WIDTH), "step": step, "head": head, "logits": None}
-    return replace(own, **{**steps, **changes})
+    return replace(model, **{**steps, **changes})
 
 
 def with_cache(**changes: Any) -> OwnModel:
     """The NNX transformer, with a cache of keys and values for its texts."""
-    own = of_nnx()
+    users_model = of_nnx()
 
     def state(params: Any, num_tokens: int) -> Any:
         return {"count": jnp.int32(0), "kv": jnp.zeros((2, 2, num_tokens, 2, WIDTH // 2))}
@@ -117,7 +117,7 @@ def with_cache(**changes: Any) -> OwnModel:
             x = x + jnp.einsum("nts,snh->tnh", weights, kv[i, 1]).reshape(x.shape)
         return 3 * model.norm(x), {"count": count + len(token_ids), "kv": kv}
 
-    return replace(own, **{"state": state, "step": step, **changes})
+    return replace(users_model, **{"state": state, "step": step, **changes})
 
 
 class Attending(nn.Module):
@@ -207,15 +207,15 @@ def model_of(own: OwnModel) -> Model:
 
 def one_by_one(own: OwnModel, requests: Requests) -> list[np.ndarray]:
     """The slow twin: one request a call, numpy softmax in float64."""
-    found = []
+    computed = []
     for ids, start in requests:
-        found.append(np.zeros(0))
+        computed.append(np.zeros(0))
         if start < len(ids):
             logits = logits_of(own, ids[:-1])  # the last token is a target only
             logits -= logits.max(axis=-1, keepdims=True)
             logprob = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-            found[-1] = logprob[np.arange(start - 1, len(ids) - 1), ids[start:]]
-    return found
+            computed[-1] = logprob[np.arange(start - 1, len(ids) - 1), ids[start:]]
+    return computed
 
 
 @partial(jax.jit, static_argnums=0)
@@ -269,9 +269,9 @@ def with_nan(own: OwnModel, token: int) -> OwnModel:
     assert inner is not None
 
     def hidden(params: Any, token_ids: jax.Array, positions: jax.Array, visibility: Any) -> jax.Array:
-        found = inner(params, token_ids, positions, visibility)
+        computed = inner(params, token_ids, positions, visibility)
         # as an overflow in a layer would: whoever attends to the token in the next one, or to a mate of its row, is NaN too
         wrong = jnp.where((token_ids == token)[..., None], jnp.nan, 0.0)[:, :, None]
-        return found + visibility.attend(wrong, wrong, wrong, scale=1.0)[:, :, 0]
+        return computed + visibility.attend(wrong, wrong, wrong, scale=1.0)[:, :, 0]
 
     return replace(own, hidden=hidden)

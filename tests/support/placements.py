@@ -70,11 +70,11 @@ def texts(model: Model, tokenizer: Any, slots: int = 2) -> list[tuple[int, ...]]
     """Greedy and sampled, of unlike lengths, with prompts of one token and prompts that begin one another."""
     rng = np.random.default_rng(3)
     stem = rng.integers(1, 331, 30).tolist()
-    prompts = [(int(own),) for own in rng.integers(1, 331, 3)] + [tuple(stem[:n]) for n in (5, 11, 30)]
+    prompts = [(int(each),) for each in rng.integers(1, 331, 3)] + [tuple(stem[:n]) for n in (5, 11, 30)]
     prompts += [tuple(rng.integers(1, 331, 9).tolist()) for _ in range(8)]
     asked = [TextRequest(ids, 6 + i) for i, ids in enumerate(prompts)]
     asked += [TextRequest(ids, 4, sampling=Sampling(0.7, 5, 0.9, seed=i)) for i, ids in enumerate(prompts[:4])]
-    return [own.token_ids for own in Generator(model, tokenizer, slots=slots).run(asked)]
+    return [each.token_ids for each in Generator(model, tokenizer, slots=slots).run(asked)]
 
 
 def in_process(arguments: list[str], devices: int) -> str:

@@ -90,7 +90,7 @@ def write_run(
     **more: Any,
 ) -> Path:
     """A run's folder.  `composites`: of the suite of the first task; `of_task`: further keys of every task."""
-    tasks = {name: task_of(own, **(of_task or {})) for name, own in samples.items()}
+    tasks = {name: task_of(each, **(of_task or {})) for name, each in samples.items()}
     suites = dict.fromkeys(name.partition("/")[0] for name in samples)
     results = {
         "schema": 1,
@@ -110,10 +110,10 @@ def write_run(
         "checkpoint": {"tokenizer": "t", "weights": folder.name},
         **more,
     }  # fmt: skip
-    for name, own in samples.items():
+    for name, each in samples.items():
         path = folder / "samples" / f"{name}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(f"{json.dumps(strict(sample))}\n" for sample in own))
+        path.write_text("".join(f"{json.dumps(strict(sample))}\n" for sample in each))
     (folder / "results.json").write_text(json.dumps(strict(results)))
     return folder
 

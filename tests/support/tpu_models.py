@@ -134,8 +134,8 @@ def model_of(case: Case, folder: Path) -> Model:
     """The model with shapes for weights, on described devices."""
     placement, dtype = case.placement, jnp.dtype(case.dtype)
     if case.model in OWN:
-        own = OWN[case.model]
-        return Model(own, own, placed_params(own, placement, case.dtype), placement, case.attention)
+        model = OWN[case.model]
+        return Model(model, model, placed_params(model, placement, case.dtype), placement, case.attention)
     (folder / "config.json").write_text(json.dumps(case.config))
     config = from_hf_config(folder)
     if isinstance(config, FamilyModel):

@@ -47,23 +47,23 @@ def test_documents_of_every_format(miron: Any, place: Place, tmp_path: Path) -> 
     assert set(results["tasks"]) == {"text/news", "text/list_one", "text/c"}
     news = results["tasks"]["text/news"]
     assert (news["n"], news["skipped"], news["empty_documents"]) == (5, 0, 1)
-    found = samples(tmp_path / "out", "text/news")
-    assert [sample["doc_id"] for sample in found] == ["0", "1", "2", "3", "4"]
-    assert [sample["num_bytes"] for sample in found] == [len(text.encode()) for text in DOCUMENTS]
-    assert [sample["text_sha256"] for sample in found] == [sha256(text.encode()).hexdigest() for text in DOCUMENTS]
-    nll, tokens = (sum(sample[key] for sample in found) for key in ("total_nll", "scored_tokens"))
+    computed = samples(tmp_path / "out", "text/news")
+    assert [sample["doc_id"] for sample in computed] == ["0", "1", "2", "3", "4"]
+    assert [sample["num_bytes"] for sample in computed] == [len(text.encode()) for text in DOCUMENTS]
+    assert [sample["text_sha256"] for sample in computed] == [sha256(text.encode()).hexdigest() for text in DOCUMENTS]
+    nll, tokens = (sum(sample[key] for sample in computed) for key in ("total_nll", "scored_tokens"))
     for name, unit in (("byte", news["bytes"]), ("char", sum(map(len, DOCUMENTS))), ("token", tokens)):
         assert news["metrics"][f"bits_per_{name}"]["value"] == pytest.approx(nll / math.log(2) / unit, rel=FLOAT64)
     assert news["bytes"] == sum(len(text.encode()) for text in DOCUMENTS)
-    assert found[3]["reason"] == "the document is empty"
+    assert computed[3]["reason"] == "the document is empty"
     named = samples(tmp_path / "out", "text/list_one")
     assert [sample["doc_id"] for sample in named] == ["list one.json:1", "list one.json:2"]
-    assert [sample["total_nll"] for sample in named] == [sample["total_nll"] for sample in found[:2]]
+    assert [sample["total_nll"] for sample in named] == [sample["total_nll"] for sample in computed[:2]]
     macro = results["suites"]["text"]["composites"]["macro_mean"]["value"]
     each = [task["metrics"]["bits_per_byte"]["value"] for task in results["tasks"].values()]
     assert macro == pytest.approx(sum(each) / 3, rel=FLOAT64)
     losses = parquet.read_table(tmp_path / "out" / "byte_losses" / "text" / "news.parquet").to_pylist()
-    for row, sample, text in zip(losses, found, DOCUMENTS, strict=True):
+    for row, sample, text in zip(losses, computed, DOCUMENTS, strict=True):
         assert row["text_sha256"] == sample["text_sha256"]
         assert len(row["per_byte_loss"]) == row["num_bytes"] == len(text.encode())
         assert math.fsum(row["per_byte_loss"]) == pytest.approx(sample["total_nll"], abs=TOKEN)
