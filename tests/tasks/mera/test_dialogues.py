@@ -47,27 +47,18 @@ def prompt_of(source: Source, answers: list[str]) -> str:
     return source.task.turn_prompt(source.examples[: len(answers) + 1], answers)
 
 
-def test_v1_prompt_holds_the_numbers_of_earlier_answers(tmp_path: Path) -> None:
+def test_a_prompt_holds_the_answers_to_earlier_turns(tmp_path: Path) -> None:
     other = "Никто не видит этого {context}"  # only the first turn's instruction counts
-    source = read_turns("mera-v1/rutie", tmp_path, [turn(2, instruction=other), turn(0), turn(1, instruction=other)])
+    v1 = read_turns("mera-v1/rutie", tmp_path, [turn(2, instruction=other), turn(0), turn(1, instruction=other)])
     # The two line feeds around an empty context become one.
-    assert prompt_of(source, []) == "Беседа:\nВ0?\n1. а0\n2. б0\nОтвет:"
-    assert prompt_of(source, ["2"]) == "Беседа:\nВ0?\n1. а0\n2. б0\nОтвет: 2\nВ1?\n1. а1\n2. б1\nОтвет:"
-    assert prompt_of(source, ["2", "1"]) == (
-        "Беседа:\nВ0?\n1. а0\n2. б0\nОтвет: 2\nВ1?\n1. а1\n2. б1\nОтвет: 1\nВ2?\n1. а2\n2. б2\nОтвет:"
-    )
-
-
-def test_a_turn_that_comes_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"line 2: it has the id \(0, 1\) of line 1"):
-        read_turns("mera-v1/rutie", tmp_path, [turn(1), turn(1)])
-
-
-def test_v12_prompt_opens_with_the_instructions_beginning(tmp_path: Path) -> None:
+    first = "Беседа:\nВ0?\n1. а0\n2. б0\nОтвет:"
+    assert prompt_of(v1, []) == first
+    assert prompt_of(v1, ["2"]) == f"{first} 2\nВ1?\n1. а1\n2. б1\nОтвет:"
+    assert prompt_of(v1, ["2", "1"]) == f"{first} 2\nВ1?\n1. а1\n2. б1\nОтвет: 1\nВ2?\n1. а2\n2. б2\nОтвет:"
     instruction = "Это {беседа}.\n{context}\n{question}\n1. {choice1}\n2. {choice2}\nОтвет:"
-    source = read_turns("mera-v1.2/rutie", tmp_path, [turn(i, instruction=instruction) for i in range(3)])
-    assert prompt_of(source, []) == "\n\nЭто {беседа}.\n\nВ0?\n1. а0\n2. б0\nОтвет:"
-    assert prompt_of(source, ["2", "1"]) == (
+    v12 = read_turns("mera-v1.2/rutie", tmp_path, [turn(i, instruction=instruction) for i in range(3)])
+    assert prompt_of(v12, []) == "\n\nЭто {беседа}.\n\nВ0?\n1. а0\n2. б0\nОтвет:"
+    assert prompt_of(v12, ["2", "1"]) == (
         "Это {беседа}.\nВ0?\n1. а0\n2. б0\nОтвет: 2\n\nВ1?\n1. а1\n2. б1\nОтвет: 1\n\nВ2?\n1. а2\n2. б2\nОтвет:"
     )
 
@@ -75,6 +66,7 @@ def test_v12_prompt_opens_with_the_instructions_beginning(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({}, r"line 2: it has the id \(0, 1\) of line 1"),
         ({"meta": {"dialog_id": 0}}, "no id that is a whole number"),
         ({"instruction": "{question}"}, "has no {context}, expected it once"),
         ({"inputs": {"question": "?"}}, "expected the texts question, choice1, choice2"),
@@ -83,7 +75,7 @@ def test_v12_prompt_opens_with_the_instructions_beginning(tmp_path: Path) -> Non
 )
 def test_a_bad_turn_is_named(change: JsonObject, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
-        read_turns("mera-v1/rutie", tmp_path, [{**turn(0), **change}])
+        read_turns("mera-v1/rutie", tmp_path, [turn(1), {**turn(1), **change}])
 
 
 class Scorer(NamedTuple):
@@ -130,11 +122,10 @@ def scored(source: Source, scorer: Scorer, limit: int | None = None, most: int |
 def test_every_turn_scores_as_its_whole_prompt(name: str, most: int | None, scorer: Scorer, tmp_path: Path) -> None:
     source = read_turns(name, tmp_path, [turn(i, i // 7, "12"[i % 2]) for i in range(12)])
     scores = scored(source, scorer, most=most)
-    start = {dialogue: next(i for i, e in enumerate(source.examples) if e.dialogue == dialogue) for dialogue in (0, 1)}
     answers: list[str] = []
     prompts = []
     for i, example in enumerate(scores.examples):
-        first = start[source.examples[i].dialogue or 0]
+        first = 7 * (i // 7)
         answers = answers if i > first else []
         context = source.task.turn_prompt(source.examples[first : i + 1], answers)
         prompts.append(Prompt(i, i, (context,) * 2, (" 1", " 2"), 0))
@@ -173,15 +164,6 @@ def test_lengths_around_the_borders_of_calls_and_a_text_that_turns_back(scorer: 
 
 
 @pytest.mark.slow
-def test_a_limit_scores_the_first_turns_and_hidden_gold_is_not_zero(scorer: Scorer, tmp_path: Path) -> None:
-    source = read_turns("mera-v1/rutie", tmp_path, [turn(i, outputs="") for i in range(5)])
-    scores = scored(source, scorer, limit=3)
-    assert [prompt.row for prompt in scores.prompts] == [0, 1, 2]
-    assert all(example.prediction is not None and example.correct is None for example in scores.examples)
-    assert all(np.isnan(example.metrics["accuracy"]) for example in scores.examples)
-
-
-@pytest.mark.slow
 def test_a_turn_that_the_model_answers_with_nan_ends_its_dialogue(
     scorer: Scorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,7 +195,8 @@ def test_a_model_whose_frequencies_change_with_length_reads_every_turn_whole(tmp
     config["rope_scaling"] = {"rope_type": "dynamic", "factor": 2.0}
     (folder / "config.json").write_text(json.dumps(config))
     scorer = Scorer(load_model(folder, "float32"), load_tokenizer(str(folder)))
-    source = read_turns("mera-v1/rutie", tmp_path, [turn(i) for i in range(2)])
-    growing = scored(source, scorer).growing
-    assert growing is not None
-    assert growing.read_tokens == growing.plain_tokens > 0
+    source = read_turns("mera-v1/rutie", tmp_path, [turn(i) for i in range(4)])
+    scores = scored(source, scorer, limit=2)
+    assert [prompt.row for prompt in scores.prompts] == [0, 1], "a limit scores the first turns"
+    assert scores.growing is not None
+    assert scores.growing.read_tokens == scores.growing.plain_tokens > 0

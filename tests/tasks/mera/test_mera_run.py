@@ -35,13 +35,9 @@ from tests.support.mera_records import write_mera
 from tests.support.tiny_model import make_model
 from tests.support.tiny_tokenizer import TINY
 
-SITE = {"accuracy": "acc", "f1_macro": "f1_macro", "em": "em", "f1": "f1", "grade_norm": "grade_norm"} | {
-    f"pass_at_{k}": f"pass@{k}" for k in (1, 5, 10)
-}
+SITE = {name: name for name in ("f1_macro", "em", "f1", "grade_norm")} | {"accuracy": "acc"}
+SITE |= {f"pass_at_{k}": f"pass@{k}" for k in (1, 5, 10)}
 NO_HASH = DataState("no published hash", None)
-
-
-# --------------------------------------------------------------------------------------------------------- one task
 
 
 def task_of(name: str) -> Task[Any]:
@@ -65,12 +61,12 @@ def test_questions_without_a_right_choice_count_the_last_answer() -> None:
 
 def test_a_leading_blank_of_an_answer_does_not_count(tmp_path: Path) -> None:
     """A prompt ends in "Ответ:", so a model's answer begins with a blank; the exam's rules want it stripped."""
-    task = task_of("use")
-    meta = {"id_task": "2", "type": "multiple_choice_options_within_text", "score": 2}
-    record = {"instruction": "{task}", "inputs": {"task": "З", "text": "Т"}, "outputs": "1,2"}
-    records = [{**record, "meta": {"id": i, "variant": i, **meta}} for i in range(2)]
-    (tmp_path / "use").mkdir()
-    (tmp_path / "use" / "test.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    task, folder = task_of("use"), write_mera(tmp_path, "v1", 2)
+    path = folder / "use" / "test.jsonl"
+    records = [json.loads(line) | {"outputs": "1,2"} for line in path.read_text().splitlines()]
+    for record in records:
+        record["meta"] |= {"id_task": "2", "type": "multiple_choice_options_within_text", "score": 2}
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
     questions = read_examples(task, tmp_path)
     prompts = [Prompt(i, q.row, q.contexts, q.continuations, None) for i, q in enumerate(questions)]
     source = Source(task, questions, NO_HASH)
@@ -79,8 +75,6 @@ def test_a_leading_blank_of_an_answer_does_not_count(tmp_path: Path) -> None:
     # One point in one of two variants, each of 34: v1 does not ask the records for their 2.
     assert scores.estimates().metrics["grade_norm"].value == pytest.approx(1 / 34 / 2)
 
-
-# --------------------------------------------------------------------------------------------------------- programs
 
 RECORD = {
     "instruction": "Допишите: {function}",
@@ -142,9 +136,6 @@ def test_a_bad_record_of_a_program_is_named(changes: JsonObject, says: str) -> N
         problem_of(**changes)
 
 
-# ------------------------------------------------------------------------------------------------------------- runs
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every fifth token ends a text, so that completions are short."""
@@ -153,26 +144,21 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(model: Path, folder: Path, version: Version, *tasks: str, **settings: Any) -> Path:
-    """The results folder of a run on the records in `folder`; of the whole suite, or of these tasks of it."""
+def run(model: Path, folder: Path, version: Version, *tasks: str) -> tuple[Path, JsonObject]:
+    """Results of a run on the records in `folder`; of the whole suite, or of these tasks of it."""
     suite, output = SUITE_NAME[version], folder.parent / f"{folder.name}-out"
-    paths = {"data_dir": ((suite, str(folder)),), "output": str(output)}
-    code = {"allow_code_execution": True, "allow_unsandboxed_code": True}
     names = tuple(f"{suite}/{task}" for task in tasks) or (suite,)
-    config = RunConfig(str(model), names, **paths, **code, **settings)
+    code: Any = {"allow_code_execution": True, "allow_unsandboxed_code": True}
+    config = RunConfig(str(model), names, data_dir=((suite, str(folder)),), output=str(output), **code)
     write_results(config, evaluate(config, find_inputs(config)), 1.0, None)
-    return output
-
-
-def results(output: Path) -> JsonObject:
-    return json.loads((output / "results.json").read_text())
+    return output, json.loads((output / "results.json").read_text())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [pytest.param("v1", marks=pytest.mark.long), "v1.2"])
 def test_a_run_has_the_sites_metrics_of_its_submission(version: Version, model: Path, tmp_path: Path) -> None:
     folder = write_mera(tmp_path / "data", version, 5)
-    output = run(model, folder, version)
+    output, results = run(model, folder, version)
     path = tmp_path / "out.zip"
     exported = export(output, path, version)
     with zipfile.ZipFile(path) as archive:
@@ -182,7 +168,7 @@ def test_a_run_has_the_sites_metrics_of_its_submission(version: Version, model: 
     assert list(submission.faults) == exported.absent
     assert {fault.name for fault in submission.faults.values()} <= {"no_task"}
     site = score_submission(submission.answers, records, version)
-    tasks = results(output)["tasks"]
+    tasks = results["tasks"]
     compared = 0
     for dataset in data_sets(version):
         if dataset.name not in site:
@@ -199,15 +185,15 @@ def test_a_run_has_the_sites_metrics_of_its_submission(version: Version, model: 
 
 
 @pytest.mark.slow
-def test_closed_gold_is_never_zero(model: Path, tmp_path: Path) -> None:
+def test_closed_gold_is_never_zero_and_export_wants_a_complete_run(model: Path, tmp_path: Path) -> None:
     """ruEthics has no right choice, so its records are scored without labels; a missing label is not 0."""
     folder = write_mera(tmp_path / "data", "v1", 3, open_gold=False)
     path = folder / "ruethics" / "test.jsonl"
     records = [{**json.loads(line), "outputs": ""} for line in path.read_text().splitlines()]
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     closed = ("parus", "chegeka", "use", "rutie", "ruhumaneval")  # of every kind
-    output = run(model, folder, "v1", *closed, "ruethics")
-    tasks, suites = (results(output)[part] for part in ("tasks", "suites"))
+    output, results = run(model, folder, "v1", *closed, "ruethics")
+    tasks = results["tasks"]
     for name in closed:
         task = tasks[f"mera-v1/{name}"]
         assert (task["n"], task["skipped"]) == (0, 3), name
@@ -216,21 +202,18 @@ def test_closed_gold_is_never_zero(model: Path, tmp_path: Path) -> None:
         assert "not published" in json.loads(samples.read_text().splitlines()[0])["reason"], name
     ethics = tasks["mera-v1/ruethics"]["metrics"]
     assert [name for name, entry in ethics.items() if entry["value"] is not None] == ["answered_last"]
-    composite = suites["mera-v1"]["composites"]["total_score"]
+    composite = results["suites"]["mera-v1"]["composites"]["total_score"]
     assert composite["value"] is None
     assert len(composite["missing"]) == 17
     export(output, tmp_path / "out.zip", "v1")  # its answers are there all the same
-
-
-@pytest.mark.slow
-def test_export_needs_a_complete_run_of_the_suite(model: Path, tmp_path: Path) -> None:
-    output = run(model, write_mera(tmp_path / "data", "v1", 3), "v1", "ruhhh", limit=2)
+    tasks["mera-v1/parus"]["limit"] = 2
+    (output / "results.json").write_text(json.dumps({"tasks": tasks}))
     cases: list[tuple[Path, Version, str]] = [
         (output, "v1", r"scored with --limit=2, expected every record"),
         (output, "v1.2", r"no task of mera-v1\.2 there"),
         (tmp_path / "none", "v1", r"none/results\.json cannot be read"),
     ]
-    for folder, version, sentence in cases:
+    for place, version, sentence in cases:
         with pytest.raises(InputError, match=sentence):
-            export(folder, tmp_path / "out.zip", version)
-    assert not (tmp_path / "out.zip").exists()
+            export(place, tmp_path / "no.zip", version)
+    assert not (tmp_path / "no.zip").exists()
