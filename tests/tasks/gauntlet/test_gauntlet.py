@@ -1,29 +1,33 @@
-"""The Gauntlet: its table, few-shot sampling, wording and token ids, against published files."""
+"""The Gauntlet: few-shot sampling, wording and token ids against published files; its scores and averages."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miron_jax.definitions.data_files import DataState, data_state, git_blob_sha1, read_examples
-from miron_jax.definitions.records import Example, Question
+from miron_jax.definitions.data_files import data_state, read_examples
+from miron_jax.definitions.records import AnswerProfile, Measured, Question, Task
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
+from miron_jax.metrics.answers import answer_of, normalize_gauntlet, score_answer
+from miron_jax.metrics.choices import EXP_MEAN, MEAN, score_choices
 from miron_jax.prompting.prompts import Prompt, render
 from miron_jax.tasks.gauntlet import suite
+from miron_jax.tasks.gauntlet.averages import Averages
 from miron_jax.tasks.gauntlet.icl_task import IclTask, task_of
-from miron_jax.tasks.gauntlet.table import CATEGORIES
 from miron_jax.tokens.answer_requests import answer_requests
 from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.requests import tokenize, tokenize_questions
-from tests.support.gauntlet_tasks import TASKS, answer_task, options_task
 from tests.support.tiny_tokenizer import TINY
+from tests.support.tolerances import printed
 
+TASKS = {task.name.partition("/")[2]: task for task in suite.SUITE.tasks}
 LARGE = {"hellaswag", "squad", "coqa", "mmlu", "bigbench_elementary_math_qa", "bbq"}
 
 
@@ -37,70 +41,23 @@ def folder(shared_data: Path) -> Path:
     return suite.locate(shared_data / "eval_bundle")
 
 
-# The table
+def options_task(label: str) -> Task:
+    task = TASKS[label]
+    assert isinstance(task, Task)
+    return task
 
 
-def test_table_equals_the_published_yamls(shared_data: Path):
-    yamls = shared_data / "gauntlet_v0_1"
-    published = yaml.safe_load((yamls / "tasks_v0.1.yaml").read_text())["icl_tasks"]
-    gauntlet = yaml.safe_load((yamls / "eval_gauntlet_v0.1.yaml").read_text())["eval_gauntlet"]
-    by_label = {entry["label"]: entry for entry in published}
-    assert by_label.keys() == TASKS.keys()
-    assert len(TASKS) == 49
-    kinds = {"question_answering": "generation"}
-    for label, entry in by_label.items():
-        task, fields = TASKS[label], dict(entry)
-        expected = {
-            "label": label,
-            "dataset_uri": f"eval/local_data/{task.file.path}",
-            "num_fewshot": [task.profile.num_fewshot],
-            "icl_task_type": task.kind,
-        }
-        fields["icl_task_type"] = kinds.get(fields["icl_task_type"], fields["icl_task_type"])
-        delimiter, prelimiter = fields.pop("continuation_delimiter", " "), fields.pop("question_prelimiter", "")
-        after, categories = fields.pop("cot_delimiter", ""), fields.pop("has_categories", False)
-        assert fields == expected
-        assert task.profile.delimiter == delimiter
-        assert task.profile.prelimiter == ("Q: " if label == "aqua" else prelimiter)  # aqua's file lost its own
-        assert (task.profile.categories == "macro") == categories
-        if task.kind == "generation":
-            assert task.profile.answer_after == after
-    categories = {
-        category["name"]: {f"gauntlet/{b['name']}": float(b["random_baseline"]) for b in category["benchmarks"]}
-        for category in gauntlet["categories"]
-    }
-    assert suite.AVERAGES.categories == categories
-    assert suite.AVERAGES.averages.keys() == gauntlet["averages"].keys()
-    assert set(suite.AVERAGES.averages["core_average"]) == set(gauntlet["averages"]["core_average"])
-    for entries in CATEGORIES.values():
-        for entry in entries:
-            shots = {b["name"]: b["num_fewshot"] for c in gauntlet["categories"] for b in c["benchmarks"]}
-            assert shots[entry.label] == entry.num_fewshot
+def answer_task(label: str) -> Task[AnswerProfile]:
+    task = TASKS[label]
+    assert task.kind == "generation"
+    return task
 
 
 def test_files_are_the_published_ones_and_six_are_missing(folder: Path):
-    states = {label: data_state(task, folder).state for label, task in TASKS.items()}
-    assert {label for label, state in states.items() if state == "missing"} == LARGE
-    assert {state for label, state in states.items() if label not in LARGE} == {"as published"}
-    for label in sorted(TASKS.keys() - LARGE):
-        task = TASKS[label]
-        examples = read_examples(task, folder)
-        assert len(examples) == task.file.rows, label
-
-
-def test_degenerate_and_categorized_files_are_as_described(folder: Path):
-    golds = {label: {e.gold for e in read_examples(options_task(label), folder)} for label in ("boolq", "siqa")}
-    assert golds == {"boolq": {0, 1}, "siqa": {0, 1}}  # siqa of v0.4.0 said 0 throughout
-    for label in ("bigbench_novel_concepts", "bigbench_strange_stories"):
-        assert {example.gold for example in read_examples(options_task(label), folder)} == {0}
-    sizes: dict[str | None, int] = {}
-    for example in read_examples(options_task("jeopardy"), folder):
-        sizes[example.category] = sizes.get(example.category, 0) + 1
-    history = {"american_history": 413, "world_history": 373}
-    assert sizes == {**history, "literature": 490, "science": 476, "word_origins": 365}
-
-
-# Draws and wording
+    for label, task in TASKS.items():
+        assert data_state(task, folder).state == ("missing" if label in LARGE else "as published"), label
+        if label not in LARGE:
+            assert len(read_examples(task, folder)) == task.file.rows, label
 
 
 def test_few_shot_sampling_matches_the_reference(goldens: JsonObject):
@@ -148,12 +105,12 @@ def test_wording_by_hand():
     examples = [task.parse(fields, row) for row, fields in enumerate(rows)]
     first = render(task, examples)[0]
     assert (first.preamble, first.contexts, first.continuations) == ("d f", ("\na ", "\nb"), ("c", "c"))
-    alone = render(task_of(replace(entry, num_fewshot=0, delimiter=" so "), "x", None), examples)[0]
-    assert (alone.preamble, alone.contexts) == ("", ("a ", "b"))  # no delimiter at all without few-shot examples
-    opened = render(task_of(replace(entry, num_fewshot=0, prompt_string="P:", delimiter=" so "), "x", None), examples)[
-        0
-    ]
-    assert (opened.preamble, opened.contexts) == ("P:", ("\na  so", "\nb so"))
+    for changes, expected in (
+        ({}, ("", ("a ", "b"))),  # no delimiter at all without few-shot examples
+        ({"prompt_string": "P:"}, ("P:", ("\na  so", "\nb so"))),
+    ):
+        zero = render(task_of(replace(entry, num_fewshot=0, delimiter=" so ", **changes), "x", None), examples)[0]
+        assert (zero.preamble, zero.contexts) == expected
     question = IclTask("q", "generation", 1, 0.0, "q.jsonl", delimiter="\nA: ", prelimiter="Q: ", answer_after=" #### ")
     task = task_of(question, "q", None)
     rows = [{"context": " one? ", "answer": " 1 ", "chain_of_thought": "since"}, {"context": "two?", "answer": "2"}]
@@ -173,16 +130,10 @@ def test_a_limit_keeps_the_shots_and_applies_to_each_category(folder: Path):
     assert {p.category for p in few} == {p.category for p in everything}
     by_row = {prompt.row: prompt for prompt in everything}
     assert all(replace(by_row[prompt.row], id=prompt.id) == prompt for prompt in few)
-    categories = {example.row: example.category for example in examples}
-    category_by_context = {example.contexts[0]: example.category for example in examples}
+    category_of = {example.contexts[0]: example.category for example in examples}
     for prompt in few:
-        for line in prompt.preamble.split("\nAnswer: "):
-            text = line.split("\n")[-1]
-            if text in category_by_context:
-                assert category_by_context[text] == categories[prompt.row]
-
-
-# Tokens
+        shown = [part.split("\n")[-1] for part in prompt.preamble.split("\nAnswer: ")]
+        assert {category_of[text] for text in shown if text in category_of} == {prompt.category}
 
 
 class Prefixing:
@@ -234,13 +185,12 @@ def test_segments_equal_the_twin(preamble: str, context: str, continuations: lis
     prompt = Prompt(0, 0, (context,) * len(continuations), tuple(continuations), 0, preamble)
     requests = tokenize([prompt], profile, TINY, None, "t")
     spaced = len(TINY(" a", add_special_tokens=False)["input_ids"]) == 1
+    opened = TINY(preamble)["input_ids"]
+    opened = opened[:-1] if len(opened) > 1 and opened[-1] == TINY.eos_token_id else opened
+    before = [*opened, *TINY(context, add_special_tokens=False)["input_ids"]]
     for (tokens, start), text in zip(requests, continuations, strict=True):
-        opened = TINY(preamble)["input_ids"]
-        opened = opened[:-1] if len(opened) > 1 and opened[-1] == TINY.eos_token_id else opened
-        before = [*opened, *TINY(context, add_special_tokens=False)["input_ids"]]
         text = f" {text}" if spaced and not text.startswith(" ") else text
-        assert tokens.tolist() == [*before, *TINY(text, add_special_tokens=False)["input_ids"]]
-        assert start == len(before)
+        assert (tokens.tolist(), start) == ([*before, *TINY(text, add_special_tokens=False)["input_ids"]], len(before))
 
 
 def test_a_span_without_a_token_before_it_is_an_error():
@@ -261,9 +211,8 @@ def test_answers_have_room_and_prompts_are_cut_at_the_front():
     ]
     prompts = render(task, questions, limit=1)
     requests = answer_requests(prompts, questions, task.profile, Prefixing(True), None, "t")
-    assert (
-        requests.max_new_tokens == 4 + 2
-    )  # eight characters in pairs, BOS and EOS counted as the reference counts them
+    # Eight characters in pairs, BOS and EOS counted as the reference counts them.
+    assert requests.max_new_tokens == 4 + 2
     whole = tokenize_questions(prompts, Prefixing(True))[0]
     assert requests.prompts == [whole]
     cut = answer_requests(prompts, questions, task.profile, Prefixing(True), 9, "t")
@@ -276,14 +225,9 @@ def test_answers_have_room_and_prompts_are_cut_at_the_front():
 
 def test_the_length_limit_is_the_suites_unless_asked_otherwise():
     profile = TASKS["copa"].profile
-    assert profile.max_length == 1024
-    assert LengthLimit(None, None).of(profile) == 1024
-    assert LengthLimit(2048, None).of(profile) == 2048
-    assert LengthLimit(None, 512).of(profile) == 512
+    for limit, expected in (((None, None), 1024), ((2048, None), 2048), ((None, 512), 512)):
+        assert LengthLimit(*limit).of(profile) == expected
     assert LengthLimit(None, None).of(replace(profile, max_length=None)) is None
-
-
-# Bad input
 
 
 QUESTION = IclTask("x", "generation", 0, 0.0, "x.jsonl")
@@ -306,9 +250,113 @@ def test_bad_lines_are_refused(tmp_path: Path, entry: IclTask, fields: JsonObjec
         read_examples(task_of(entry, "t", None), tmp_path)
 
 
-def test_a_users_own_file_has_no_published_hash(tmp_path: Path):
-    content = json.dumps({"context": "a", "continuation": "b"}) + "\n"
-    (tmp_path / "x.jsonl").write_text(content)
-    task = task_of(IclTask("x", "language_modeling", 0, 0.0, "x.jsonl"), "t", None)
-    assert data_state(task, tmp_path) == DataState("no published hash", git_blob_sha1(content.encode()))
-    assert read_examples(task, tmp_path) == [Example(0, ("a",), ("b",), 0)]
+# Scores and averages
+
+
+def test_exp_makes_ties_that_the_first_choice_wins():
+    def options(*losses: float) -> list[np.ndarray]:
+        return [np.asarray([-loss], np.float32) for loss in losses]
+
+    # Both above 88.7 nats: exp is infinite for both.  Both tiny: exp is 1 for both.
+    for losses in ((120.0, 90.0), (2e-9, 1e-9)):
+        by_exp = score_choices(options(*losses), ("a", "b"), 0, EXP_MEAN)
+        assert (by_exp.prediction, by_exp.tied, by_exp.rounded) == (0, True, True)
+        assert score_choices(options(*losses), ("a", "b"), 0, MEAN).prediction == 1
+    plain = score_choices(options(2.0, 1.0), ("a", "b"), 0, EXP_MEAN)
+    assert (plain.prediction, plain.tied, plain.rounded) == (1, False, False)
+
+
+def test_normalized_answers_by_hand():
+    for text, expected in {
+        "The answer": "answer", "an Apple_pie, a  day!": "apple pie day", "3.5": "3 5", "-5": "5", "(a": "", "$a$": "",
+        "\u2018Theory\u2019 of the\tcase`s": "theory of case s",
+    }.items():  # fmt: skip
+        assert normalize_gauntlet(text) == expected
+
+
+def test_answers_by_hand():
+    def right(text: str, *accepted: str, after: str = "") -> bool | None:
+        profile = replace(answer_task("gsm8k").profile, answer_after=after)
+        return score_answer(text, accepted, profile).correct
+
+    assert right(" Paris, of course", "London", "paris")
+    assert not right("In Paris", "paris")
+    assert right("12", "1")  # a prefix is enough
+    assert right("10\nQ: another?", "1", after=" #### ")
+    assert right("so 3 #### 4", "4", after=" #### ")
+    assert not right("so #### 4\nQ: x\nA: y #### 5", "4", after=" #### ")  # behind the last delimiter
+    assert right("anything", "(a")  # normalizes to nothing
+    assert answer_of("a #### b #### c", " #### ") == "c"
+
+
+def measured(accuracies: dict[str, float], num_examples: int = 100) -> dict[str, Measured]:
+    return {name: Measured(value, num_examples) for name, value in accuracies.items()}
+
+
+def test_core_average_of_a_published_run_from_its_categories():
+    # llm-foundry, pull request 674, mpt-7b-instruct: five categories and their average.  One benchmark a category here,
+    # whose accuracy is the category's own score: without a baseline the score is the accuracy.
+    published = {
+        "world_knowledge": 0.409036, "commonsense_reasoning": 0.311075, "language_understanding": 0.371509,
+        "symbolic_problem_solving": 0.139737, "reading_comprehension": 0.264042, "safety": 0.158681,
+    }  # fmt: skip
+    averages = Averages({name: {f"t/{name}": 0.0} for name in published}, suite.AVERAGES.averages)
+    composites = averages.composites(measured({f"t/{name}": value for name, value in published.items()}))
+    assert composites["core_average"].value == pytest.approx(0.29908, abs=printed(5))
+    assert composites.keys() == {*published, "core_average"}  # nothing partial where nothing is missing
+
+
+def every(accuracy: float) -> dict[str, float]:
+    return {name: accuracy for baselines in suite.AVERAGES.categories.values() for name in baselines}
+
+
+def test_composites_by_hand():
+    perfect = suite.AVERAGES.composites(measured(every(1.0)))
+    assert {name: composite.value for name, composite in perfect.items()} == pytest.approx(dict.fromkeys(perfect, 1.0))
+    assert len(perfect) == 7
+    # At its baseline every benchmark adds nothing; one step above moves its category by 1 / (1 - b) / benchmarks, and
+    # core_average by a fifth of that.
+    chance = {name: b for baselines in suite.AVERAGES.categories.values() for name, b in baselines.items()}
+    moved = suite.AVERAGES.composites(measured({**chance, "gauntlet/copa": 0.6}))
+    assert moved["commonsense_reasoning"].value == pytest.approx(0.1 / 0.5 / 8)
+    assert moved["core_average"].value == pytest.approx(0.1 / 0.5 / 8 / 5)
+    assert moved["commonsense_reasoning"].weights["gauntlet/copa"] == pytest.approx(1 / 0.5 / 8)
+    assert moved["core_average"].weights["gauntlet/copa"] == pytest.approx(1 / 0.5 / 8 / 5)
+    assert "gauntlet/winogender_mc_male" not in moved["core_average"].weights  # safety is out
+
+
+def test_a_missing_benchmark_leaves_null_and_a_partial_value():
+    accuracies = every(0.5)
+    del accuracies["gauntlet/copa"]
+    composites = suite.AVERAGES.composites(measured(accuracies))
+    for name in ("commonsense_reasoning", "core_average"):
+        composite, partial = composites[name], composites[f"partial_{name}"]
+        assert (composite.value, composite.complete, composite.missing) == (None, False, ("gauntlet/copa",))
+        assert partial.value is not None
+        assert partial.missing == ("gauntlet/copa",)
+    assert composites["world_knowledge"].complete
+    assert "partial_world_knowledge" not in composites
+    assert composites["safety"].complete
+    # Seven of eight commonsense tasks at 0.5: four with a baseline of 0.5 add 0, three of 0.25 add a third each.
+    assert composites["partial_commonsense_reasoning"].value == pytest.approx(3 * (0.25 / 0.75) / 7)
+    # A category without any benchmark is missing too.
+    others = {name: 0.5 for name in every(0.5) if name not in suite.AVERAGES.categories["world_knowledge"]}
+    average = suite.AVERAGES.composites(measured(others))["core_average"]
+    assert (average.value, set(average.missing)) == (None, {*suite.AVERAGES.categories["world_knowledge"]})
+    nothing = suite.AVERAGES.composites({})
+    assert all(composite.value is None for composite in nothing.values())
+
+
+def test_weights_by_size():
+    baselines = {"t/a": 0.0, "t/b": 0.5}
+    sizes = {"t/a": Measured(0.5, 300), "t/b": Measured(1.0, 100)}
+
+    def value(**rules: Any) -> float | None:
+        return Averages({"c": baselines}, {}, **rules).composites(sizes)["c"].value
+
+    assert value() == pytest.approx((0.5 + 1.0) / 2)
+    assert value(weighting="SAMPLE_SZ") == pytest.approx((300 * 0.5 + 100 * 1.0) / 400)
+    a, b = math.log2(300), math.log2(100)
+    assert value(weighting="LOG_SAMPLE_SZ") == pytest.approx((a * 0.5 + b) / (a + b))
+    assert value(rescale=False) == pytest.approx((0.5 + 0.5) / 2)
+    assert value(rescale=False, subtract_baseline=False) == pytest.approx((0.5 + 1.0) / 2)
