@@ -1,37 +1,70 @@
-"""Tasks of a user's own: what their files say reaches prompts, rules and composites; a run scores them as the suites do."""
+"""Tasks of a user's own: what their files say reaches prompts, rules and composites; wrong files are one sentence."""
 
 import csv
 import importlib.util
 import json
-import math
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
+import yaml
 from pyarrow import parquet
 
 from miron_jax.config import RunConfig
-from miron_jax.definitions.data_files import data_state, read_examples
-from miron_jax.definitions.records import Measured
+from miron_jax.definitions.data_files import data_state, json_rows, read_examples
+from miron_jax.definitions.records import Measured, Task
+from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 from miron_jax.inputs import find_inputs
 from miron_jax.prompting.prompts import Prompt, render
 from miron_jax.report.output import write_results
 from miron_jax.run import evaluate
+from miron_jax.tasks import registry
 from miron_jax.tasks.own_tasks.templates import value_of
 from miron_jax.tasks.own_tasks.yaml_task import read_suite
 from miron_jax.tasks.registry import SUITES
 from tests.support.command import Place, samples
-from tests.support.own_tasks import PLAIN, ROWS, logprobs, write
-from tests.support.tolerances import CONTINUATION, FLOAT64
+from tests.support.tolerances import CONTINUATION
+
+ROWS = [
+    {"question": f"the {word} hill is", "options": ["hot", "cold rain", "small"], "answer": i % 3, "n": i}
+    for i, word in enumerate(("green", "small", "cold", "hot", "rain", "sun", "where"))
+]
+PLAIN = """\
+task: hills
+data: hills.jsonl
+question: "Question: {{question}}"
+choices: options
+gold: answer
+delimiter: "\\nAnswer: "
+num_fewshot: 2
+baseline: 0.333
+"""
+LISTED = PLAIN.replace("choices: options", 'choices: ["hot", "cold {{\'rain\'}}", "small"]')
+
+
+def lines_of(rows: list[Any]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def write(folder: Path, text: str = PLAIN, rows: list[Any] = ROWS, name: str = "hills") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "hills.jsonl").write_text(lines_of(rows))
+    (folder / f"{name}.yaml").write_text(text)
+    return folder / f"{name}.yaml"
+
+
+def task_of(path: Path) -> Task[Any]:
+    [task] = read_suite([str(path)]).tasks
+    return task
 
 
 def prompts_of(path: Path) -> list[Prompt]:
-    [task] = read_suite([str(path)]).tasks
-    return render(task, read_examples(task, path.parent))
+    return render(task_of(path), read_examples(task_of(path), path.parent))
 
 
 # ---------------------------------------------------------------------------------------------------- files to tasks
@@ -47,14 +80,26 @@ def test_templates_do_what_tasks_need() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "gold"),
-    [(1, 1), ("1", 1), ("cold rain", 1), ("C", 2), (" B ", 1), (3, None), ("x", None), (True, None), (-1, None)],
-)
-def test_gold(value: Any, gold: int | None, tmp_path: Path) -> None:
-    [task] = read_suite([str(write(tmp_path))]).tasks
-    if gold is not None:
-        assert task.parse({**ROWS[0], "answer": value}, 0).gold == gold
-    else:
+    "template",
+    [
+        "{{ ''.__class__.__mro__ }}", "{{ cycler.__init__.__globals__ }}", "{{ 'a' * 100000000 }}", "{{ 9 ** 999999 }}",
+        "{{ '%1000000000d' % 1 }}", "{{ range(100000000) | list }}", "{{ question.format_map }}{{ question.__len__() }}",
+        "{% include '/etc/passwd' %}", "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}",
+        "{% for a in question %}{% for b in question %}{% for c in question %}x{% endfor %}{% endfor %}{% endfor %}",
+        "{{ question.ljust(1000000000) }}", "{{ question | center(1000000000) }}", "{{ [1, 2] | random }}",
+        "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}", "{{ self.__init__ }}", "{{ question.encode().decode() }}",
+    ],
+)  # fmt: skip
+def test_templates_run_no_code_and_end(template: str) -> None:
+    with pytest.raises(ValueError, match=r"cannot be filled|is no template|a template with more"):
+        value_of(template)({"question": "a"})
+
+
+def test_gold_is_a_choice_its_letter_or_its_place(tmp_path: Path) -> None:
+    task = task_of(write(tmp_path))
+    for value, gold in ((1, 1), ("1", 1), ("cold rain", 1), ("C", 2), (" B ", 1)):
+        assert task.parse({**ROWS[0], "answer": value}, 0).gold == gold, value
+    for value in (3, "x", True, -1):
         with pytest.raises(ValueError, match=r"expected one of the choices, its letter, or its place from 0 to 2"):
             task.parse({**ROWS[0], "answer": value}, 0)
 
@@ -62,17 +107,17 @@ def test_gold(value: Any, gold: int | None, tmp_path: Path) -> None:
 def test_a_space_stands_before_an_answer_unless_the_file_says_otherwise(tmp_path: Path) -> None:
     text = PLAIN.replace('delimiter: "\\nAnswer: "\n', "").replace("num_fewshot: 2", "num_fewshot: 0")
     first = prompts_of(write(tmp_path, text))[0]
-    row = ROWS[first.row]
     whole = [context + continuation for context, continuation in zip(first.contexts, first.continuations, strict=True)]
+    row = ROWS[first.row]
     assert whole == [f"Question: {row['question']} {option}" for option in row["options"]]
 
 
 @pytest.mark.parametrize("draw", ["first", "per_item_5", "stream_lm_eval", "stream_3"])
 def test_shots_from_another_file(tmp_path: Path, draw: str) -> None:
     """The shots stand before the question as the file's own would, and the questions themselves are never among them."""
-    others = [{**row, "question": f"other {i}"} for i, row in enumerate(ROWS)]
     path = write(tmp_path, PLAIN + f"fewshot_data: others.jsonl\nfewshot_draw: {draw}\nitem_order: file\n")
-    (tmp_path / "others.jsonl").write_text("".join(json.dumps(row) + "\n" for row in others))
+    others = [{**row, "question": f"other {i}"} for i, row in enumerate(ROWS)]
+    (tmp_path / "others.jsonl").write_text(lines_of(others))
     shots = [f"Question: other {i}\nAnswer: {ROWS[i]['options'][ROWS[i]['answer']]}" for i in range(7)]
     stream = random.Random(1234 if draw == "stream_lm_eval" else 3)
     for i, prompt in enumerate(prompts_of(path)):
@@ -91,11 +136,63 @@ def test_lm_evals_shots_never_include_the_question_itself(tmp_path: Path) -> Non
         assert [part.split()[2] for part in prompt.preamble.split("\n\n") if part] == words
 
 
+def test_rules_of_a_task_by_their_names(tmp_path: Path) -> None:
+    """A rule that the file names stands in the place of its protocol's."""
+    rules = {"normalizer": "char", "tie": "last", "span": "after_context", "bos": "never", "item_order": "shuffle_7",
+             "fewshot_draw": "per_item_7"}  # fmt: skip
+    path = write(tmp_path, PLAIN + "".join(f"{key}: {rule}\n" for key, rule in rules.items()))
+    profile, order = task_of(path).profile, list(range(7))
+    assert {key: getattr(getattr(profile, key), "name", getattr(profile, key)) for key in rules} == rules
+    random.Random(7).shuffle(order)
+    assert [prompt.row for prompt in prompts_of(path)] == order
+
+
+CHOOSE = {"question": "query", "choices": "choices", "gold": "gold"}
+CONTINUE = {"kind": "continuation", "question": "context", "answer": "continuation"}
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"), [("core/arc_easy", CHOOSE), ("gauntlet/arc_easy", CHOOSE), ("core/lambada_openai", CONTINUE)]
+)
+def test_rules_of_a_suite_make_its_prompts(name: str, keys: dict[str, str], tmp_path: Path) -> None:
+    """Choices and continuations of a suite's own file, by its rules.  Texts are stripped, those in lists are not."""
+    suite = name.partition("/")[0]
+    theirs: Any = next(task for task in SUITES[suite].tasks if task.name == name)
+    theirs, rules = replace(theirs, file=replace(theirs.file, path="hills.jsonl")), theirs.profile
+    stated = {"rules": suite, "delimiter": rules.delimiter, "num_fewshot": rules.num_fewshot}
+    wording = {"before_question": rules.prelimiter, "before_shots": rules.prompt_string}
+    texts = [f"  {row['question']} {i} \n" for i, row in enumerate(ROWS * 2)]
+    rows = [
+        {"query": text, "context": text, "choices": [" a", "b "], "gold": 1, "continuation": " x "} for text in texts
+    ]
+    path = write(tmp_path, json.dumps({"task": "own", "data": "hills.jsonl", **keys, **stated, **wording}), rows)
+    assert prompts_of(path) == render(theirs, read_examples(theirs, tmp_path, allow_changed=True))
+    ours = task_of(path).profile
+    differ = {key for key in ours.__dataclass_fields__ if getattr(ours, key) != getattr(rules, key)}
+    assert differ <= {"documented_num_fewshot"}
+
+
+@pytest.mark.parametrize("suffix", ["json", "csv", "tsv", "parquet"])
+def test_every_format_holds_the_same_records(suffix: str, tmp_path: Path) -> None:
+    expected = prompts_of(write(tmp_path, LISTED))
+    path = write(tmp_path, LISTED.replace("hills.jsonl", f"hills.{suffix}"), name=suffix)
+    if suffix == "json":
+        (tmp_path / "hills.json").write_text(json.dumps(ROWS))
+    elif suffix == "parquet":
+        parquet.write_table(pa.Table.from_pylist(ROWS), tmp_path / "hills.parquet")
+    else:
+        with (tmp_path / f"hills.{suffix}").open("w", newline="") as file:
+            table = csv.DictWriter(file, list(ROWS[0]), delimiter="," if suffix == "csv" else "\t")
+            table.writeheader()
+            table.writerows({**row, "options": "-"} for row in ROWS)
+    assert prompts_of(path) == expected
+
+
 def test_the_hash_of_a_task_covers_all_that_its_prompts_hang_on(tmp_path: Path) -> None:
     """A step that is scored already is left out by this hash: another template, shot or group makes another one."""
     path = write(tmp_path, PLAIN + "fewshot_data: others.jsonl\n")
-    (tmp_path / "others.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    groups = tmp_path / "groups.yaml"
+    others, groups = tmp_path / "others.jsonl", tmp_path / "groups.yaml"
+    others.write_text(lines_of(ROWS))
     groups.write_text("groups: {all: {of: [hills]}}")
 
     def of_files() -> str | None:
@@ -103,40 +200,164 @@ def test_the_hash_of_a_task_covers_all_that_its_prompts_hang_on(tmp_path: Path) 
         return data_state(task, tmp_path).git_blob_sha1
 
     hashes = [of_files(), of_files()]
-    for file, change in ((path, "# x\n"), (tmp_path / "others.jsonl", json.dumps(ROWS[0]) + "\n"), (groups, "\n# y\n")):
+    for file, change in ((path, "# x\n"), (others, lines_of(ROWS[:1])), (groups, "\n# y\n")):
         file.write_text(file.read_text() + change)
         hashes.append(of_files())
     assert hashes[0] == hashes[1]
     assert len(set(hashes)) == 4
 
 
-GROUPS = {
-    "plain": {"of": ["hills", "more/hills"]},
-    "centered": {"of": ["hills", "more/hills"], "weights": {"hills": 1, "more/hills": 3}, "rescaled": True},
-    "both": {"of": ["plain", "centered"], "weights": "by_size"},
-}
-MORE = PLAIN.replace("task: hills", "task: more/hills").replace("baseline: 0.333", "baseline: 0.5")
-
-
-def by_hand(hills: float, more: float) -> dict[str, float]:
-    """(a - b) / (1 - b) of each task where a group is rescaled; the group of both holds each task twice."""
-    plain = (hills + more) / 2
-    centered = (hills - 0.333) / 0.667 / 4 + 3 * (more - 0.5) / 0.5 / 4
-    return {"plain": plain, "centered": centered, "both": (plain + centered) / 2}
-
-
 def test_groups_make_composites(tmp_path: Path) -> None:
+    """(a - b) / (1 - b) of each task where a group is rescaled; the group of both holds each task twice."""
+    members = {"of": ["hills", "more/hills"]}
+    groups = {
+        "plain": members,
+        "centered": {**members, "weights": {"hills": 1, "more/hills": 3}, "rescaled": True},
+        "both": {"of": ["plain", "centered"], "weights": "by_size"},
+    }
     write(tmp_path)
-    write(tmp_path, MORE, name="more")
-    (tmp_path / "groups.yaml").write_text(json.dumps({"groups": GROUPS}))
+    write(tmp_path, PLAIN.replace("task: hills", "task: more/hills").replace("0.333", "0.5"), name="more")
+    (tmp_path / "groups.yaml").write_text(json.dumps({"groups": groups}))
     suite = read_suite([str(tmp_path)])
     composites = suite.composites({"own/hills": Measured(0.4, 7), "own/more/hills": Measured(0.8, 7)})
-    assert {name: composite.value for name, composite in composites.items()} == pytest.approx(by_hand(0.4, 0.8))
+    plain, centered = (0.4 + 0.8) / 2, (0.4 - 0.333) / 0.667 / 4 + 3 * (0.8 - 0.5) / 0.5 / 4
+    assert [composites[name].value for name in groups] == pytest.approx([plain, centered, (plain + centered) / 2])
     lacking = suite.composites({"own/hills": Measured(0.4, 7)})["both"]
     assert (lacking.value, lacking.missing) == (None, ("own/more/hills",))
 
 
-# --------------------------------------------------------------------------------------------------------- one run
+# ------------------------------------------------------------------------------------------------------- wrong files
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (("task: hills", "task: ../hills"), "task is '../hills', expected letters"),
+        (("baseline: 0.333", "normalizer: median"), "normalizer is 'median', expected one of mean, exp_mean, sum, char"),
+        (("baseline: 0.333", "fewshot_draw: first"), "fewshot_draw is 'first', expected per_item_SEED, stream_SEED or"),
+        (("baseline: 0.333", "categories: macro"), "categories is macro, but no category is taken"),
+        (("baseline: 0.333", "fewshot_data: no.csv"), "fewshot_data names"),
+        (("data: hills.jsonl", "data: {hub: us/x}"), "data is {'hub': 'us/x'}, expected {hub: owner/name, config: NAME"),
+        (("data: hills.jsonl", "data: {hub: us/x, files: ../x}"), "leads out of the data set"),
+        (("hills.jsonl", "{hub: us/x, config: a, split: b}"), "nor to be had from us/x on the Hugging Face hub"),
+        ((PLAIN, "groups: {a: {of: [b]}}"), "there are groups and no task"),
+        (("baseline: 0.333", "span: continuation"), "span is continuation, which goes with boundary: segments"),
+        (("baseline: 0.333", "shots: 3"), "hills.yaml: key 'shots' is not known, did you mean 'before_shots'"),
+        (("gold: answer", "golden: answer"), "key 'golden' is not known, did you mean 'gold'?"),
+        (("gold: answer", ""), "gold is None, expected a field's name or a template"),
+        (("choices: options", "answer: options"), "key 'answer' is not of a task of kind choice"),
+        (("choices: options", "choices: [hot]"), "choices is ['hot'], expected a field's name or a template or a list"),
+        (("hills.jsonl", "hill.jsonl"), "and there is no such file"),
+        (("hills.jsonl", "hills.xlsx"), "expected a file that ends in .jsonl, .json, .csv, .tsv, .parquet"),
+        (("num_fewshot: 2", "num_fewshot: many"), "num_fewshot is 'many', expected a whole number"),
+        (("num_fewshot: 2", "num_fewshot: 7"), "holds 7 examples, expected at least 8 to sample 7 others before each q"),
+        (("baseline: 0.333", "fewshot_data: one.jsonl"), "holds 1 examples, expected at least 2 to sample 2 before each"),
+        (("baseline: 0.333", "baseline: 25"), "baseline is 25, expected the accuracy of chance"),
+        (("baseline: 0.333", "rules: mmlu"), "rules is 'mmlu', expected one of core, gauntlet, lm_eval"),
+        (("{{question}}", "{{question"), "question: 'Question: {{question' is no template"),
+        (("{{question}}", "{{query}}"), "line 1: the template 'Question: {{query}}' cannot be filled ('query' is undef"),
+        (("gold: answer", "gold: label"), "line 1: field 'label' is missing, found question, options, answer, n"),
+        (("gold: answer", "gold: n"), "line 4: gold is 3, expected one of the choices"),
+        (("choices: options", "choices: question"), "line 1: choices are 'the green hill is', expected a list"),
+        ((PLAIN, "- task"), "found ['task'], expected keys such as task, data, question"),
+        ((PLAIN, "task: &a [*a]"), "is no yaml"),
+    ],
+)  # fmt: skip
+def test_wrong_files_are_one_sentence(
+    change: tuple[str, str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MIRON_JAX_DATA", str(tmp_path / "cache"))
+    (tmp_path / "one.jsonl").write_text(lines_of(ROWS[:1]))
+    path = write(tmp_path, PLAIN.replace(*change))
+
+    def read() -> None:
+        read_suite([str(path)]).locate(None, True)
+        prompts_of(path)
+
+    with pytest.raises(InputError) as error:
+        read()
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("second", "content", "sentence"),
+    [
+        ("groups.yaml", {2024: {"of": ["hills"]}}, "group 2024: expected letters, digits"),
+        ("groups.yaml", {"partial_a": {"of": ["hills"]}}, "that do not begin with partial_"),
+        ("groups.yaml", {"a": {"of": ["hills"], "rescaled": "no"}}, "rescaled is 'no', expected true or false"),
+        (
+            "groups.yaml",
+            {"a": {"of": ["hills"]}, "b": {"of": ["a"], "rescaled": True}},
+            "is rescaled, but a is a group",
+        ),
+        (
+            "groups.yaml",
+            {"a": {"of": ["hills"], "weights": {"hills": 10**17}}},
+            "expected equal, by_size or a number each",
+        ),
+        ("groups.yaml", [1], "expected names that no other file has"),
+        ("twin.yaml", PLAIN, "has a task own/hills too: give one another name"),
+        ("zero.py", "1 / 0", r"cannot be run \(ZeroDivisionError: division by zero\)"),
+        ("none.py", "", "holds no Task"),
+        ("absent.yaml", None, r"absent.yaml cannot be read \(No such file or directory\)"),
+        ("", None, "the folder has no .yaml file"),
+    ],
+)
+def test_wrong_second_files_are_one_sentence(tmp_path: Path, second: str, content: Any, sentence: str) -> None:
+    path, folder = write(tmp_path / "tasks"), tmp_path / "empty"
+    folder.mkdir()
+    (tmp_path / "hills.jsonl").write_text(lines_of(ROWS))
+    if content is not None:
+        text = content if isinstance(content, str) else yaml.safe_dump({"groups": content})
+        (tmp_path / second).write_text(text)
+    with pytest.raises(InputError, match=sentence):
+        read_suite([str(path), str(tmp_path / second if second else folder)])
+
+
+def test_wrong_tables_are_named() -> None:
+    for table, sentence in (
+        ("question,answer,answer\na,b,c\n", "two columns have one name"),
+        ("question,answer\na\n", "row 1 has another number of values than the 2 columns"),
+        ("", "is empty"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            json_rows(table.encode(), Path("a.csv"), "own/a")
+
+
+class _Entry(NamedTuple):
+    """An entry point of an installed package."""
+
+    loaded: Any
+    name: str = "theirs"
+    value: str = "theirs:SUITE"
+    dist: None = None
+
+    def load(self) -> Any:
+        if isinstance(self.loaded, Exception):
+            raise self.loaded
+        return self.loaded
+
+
+def test_suites_of_other_packages_are_found_by_their_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    suite = replace(SUITES["core"], name="theirs")
+
+    def installed(loaded: Any) -> dict[str, Any]:
+        entries = {"miron_jax.tasks": [_Entry(loaded)]}
+        monkeypatch.setattr(registry, "entry_points", lambda group: entries.get(group, []))
+        return registry.installed_suites({"core"})
+
+    assert installed(suite) == installed([suite]) == {"theirs": suite}
+    for wrong, sentence in (
+        (3, "is a int, expected a Suite"),
+        (replace(suite, name="core"), "there is a suite core already"),
+        (ImportError("no module"), r"cannot be loaded \(ImportError: no module\)"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            installed(wrong)
+
+
+# --------------------------------------------------------------------------------------------- one run, one command
 
 PYTHON = """\
 from dataclasses import replace
@@ -147,180 +368,61 @@ from miron_jax.tasks import core
 TASK = replace(
     core.SUITE.tasks[3],
     name="mine",
-    file=DataFile({data!r}, None, None),
+    file=DataFile(DATA, None, None),
     parse=lambda fields, row: Example(row, (fields["question"],), tuple(fields["options"]), fields["answer"]),
     profile=replace(core.SUITE.tasks[3].profile, num_fewshot=1),
 )
 """
-RULES = {
-    "normalizer": "char", "tie": "last", "span": "after_context", "bos": "never", "item_order": "shuffle_7",
-    "fewshot_draw": "per_item_7",
-}  # fmt: skip
 PROGRAM = {
     "task": "add", "kind": "program", "data": "programs.jsonl", "prompt": "start", "entry_point": "name",
     "inputs": "arguments", "outputs": "values", "solution": "rest", "num_samples": 2, "extra_tokens": 4,
 }  # fmt: skip
-ADD = {
-    "start": "def add(a, b):\n", "name": "add", "arguments": ["1, 2"], "values": ["3"], "rest": "    return a + b\n",
-}  # fmt: skip
-LISTED = PLAIN.replace("choices: options", 'choices: ["hot", "cold {{\'rain\'}}", "small"]')
-FORMATS = ("json", "csv", "tsv", "parquet")
-
-
-def named(text: str, name: str) -> str:
-    return text.replace("task: hills", f"task: {name}")
-
-
-def write_tasks(folder: Path, data: Path) -> None:
-    """Tasks of every kind, of every format, and twins of tasks of CORE and the Gauntlet."""
-    texts = {
-        "hills": PLAIN,
-        "more": MORE,
-        "ruled": named(PLAIN, "ruled") + "".join(f"{key}: {rule}\n" for key, rule in RULES.items()),
-        "halves": named(PLAIN.replace("num_fewshot: 2", "num_fewshot: 0"), "halves")
-        + "category: half\ncategories: macro\n",
-        "lm": named(PLAIN, "lm").replace("delimiter", "rules: lm_eval\ndelimiter").replace('"\\nAnswer: "', '" "'),
-        "hub": named(PLAIN, "hub").replace("hills.jsonl", "{hub: us/hills, config: default, split: test}"),
-        "write": "task: write\nkind: generation\ndata: hills.jsonl\nquestion: question\nanswer: options\nextra_tokens: 2\n",
-        "listed": named(LISTED, "listed"),
-        **{suffix: named(LISTED.replace("hills.jsonl", f"hills.{suffix}"), suffix) for suffix in FORMATS},
-    }
-    for name, text in texts.items():
-        write(folder, text, [{**row, "half": "ab"[i > 2]} for i, row in enumerate(ROWS)], name)
-    (folder / "hills.json").write_text(json.dumps(ROWS))
-    flat = [{**row, "options": "-"} for row in ROWS]
-    for suffix, delimiter in (("csv", ","), ("tsv", "\t")):
-        with (folder / f"hills.{suffix}").open("w", newline="") as file:
-            table = csv.DictWriter(file, list(flat[0]), delimiter=delimiter)
-            table.writeheader()
-            table.writerows(flat)
-    parquet.write_table(pa.Table.from_pylist(ROWS), folder / "hills.parquet")
-    (folder / "programs.jsonl").write_text(json.dumps(ADD) + "\n")
-    gauntlet: Any = next(task.profile for task in SUITES["gauntlet"].tasks if task.name == "gauntlet/arc_easy")
-    easy = {
-        "data": f"{data}/eval_data/world_knowledge/arc_easy.jsonl", "question": "query", "choices": "choices",
-        "gold": "gold",
-    }  # fmt: skip
-    lambada = f"{data}/eval_data/language_understanding/lambada_openai.jsonl"
-    for name, fields in {
-        "groups": {"groups": GROUPS},
-        "add": PROGRAM,
-        "easy": {"task": "easy", **easy, "delimiter": "\nAnswer: ", "num_fewshot": 10},
-        "lambada": {
-            "task": "lambada", "kind": "continuation", "data": lambada, "question": "context", "answer": "continuation",
-        },
-        "gauntlet": {
-            "task": "gauntlet", **easy, "rules": "gauntlet", "delimiter": gauntlet.delimiter,
-            "num_fewshot": gauntlet.num_fewshot, "before_question": gauntlet.prelimiter,
-            "before_shots": gauntlet.prompt_string,
-        },
-    }.items():  # fmt: skip
-        (folder / f"{name}.yaml").write_text(json.dumps(fields))
-    (folder / "mine.py").write_text(PYTHON.replace("{data!r}", repr(str(folder / "hills.jsonl"))))
+ADD = {"start": "def add(a, b):\n", "name": "add", "arguments": ["1, 2"], "values": ["3"], "rest": "    return a + b\n"}
+HUB = PLAIN.replace("hills.jsonl", "{hub: us/hills, config: default, split: test}")
 
 
 class Scored(NamedTuple):
     folder: Path  # of the tasks
     output: Path
     tasks: JsonObject
-    composites: JsonObject
 
 
 @pytest.fixture(scope="module")
 def scored(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scored]:
-    """All of these tasks, and those of the suites that some of them repeat, in one run."""
+    """One run of tasks of every kind, of a data set of the hub, and of a task by lm-eval's rules."""
     top = tmp_path_factory.mktemp("own")
-    easy = place.data / "eval_data" / "world_knowledge" / "arc_easy.jsonl"
-    rows = [json.loads(line) for line in easy.read_text().splitlines()]
-    spaced = [{**row, "query": f"  {row['query']} \n"} for row in rows]  # texts are stripped, those in lists are not
-    easy.write_text("".join(json.dumps(row) + "\n" for row in spaced))
-    write_tasks(top / "tasks", place.data)
+    write(top / "tasks")
+    write(top / "tasks", HUB.replace("task: hills", "task: hub"), name="hub")
+    by_lm_eval = PLAIN.replace("task: hills", "task: lm").replace('"\\nAnswer: "', '" "')
+    write(top / "tasks", by_lm_eval + "rules: lm_eval\n", name="lm")
+    texts = {"task": "write", "kind": "generation", "question": "question", "answer": "options", "extra_tokens": 2}
+    write(top / "tasks", json.dumps({"data": "hills.jsonl", **texts}), name="write")
+    write(top / "tasks", json.dumps(PROGRAM), name="add")
+    (top / "tasks" / "programs.jsonl").write_text(lines_of([ADD]))
+    (top / "tasks" / "mine.py").write_text(PYTHON.replace("DATA", repr(str(top / "tasks" / "hills.jsonl"))))
     cached = top / "cache" / "own@refs-convert-parquet" / "us--hills-default--test--+.parquet" / "default" / "test"
     cached.mkdir(parents=True)
     parquet.write_table(pa.Table.from_pylist(ROWS[:4]), cached / "0000.parquet")
     parquet.write_table(pa.Table.from_pylist(ROWS[4:]), cached / "0001.parquet")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MIRON_JAX_DATA", str(top / "cache"))
-        config = RunConfig(
-            str(place.model),
-            ("own", "core/arc_easy", "core/lambada_openai", "gauntlet/arc_easy"),
-            data_dir=(("", str(place.data)),),
-            task_path=(str(top / "tasks"), str(top / "tasks" / "mine.py")),
-            output=str(top / "out"),
-            allow_changed_data=True,
-            allow_code_execution=True,
-            allow_unsandboxed_code=True,
-        )
+        code: Any = {"allow_code_execution": True, "allow_unsandboxed_code": True}
+        paths = (str(top / "tasks"), str(top / "tasks" / "mine.py"))
+        config = RunConfig(str(place.model), ("own",), task_path=paths, output=str(top / "out"), **code)
         results = write_results(config, evaluate(config, find_inputs(config)), 1.0)
-        yield Scored(top / "tasks", top / "out", results["tasks"], results["suites"]["own"]["composites"])
+        yield Scored(top / "tasks", top / "out", results["tasks"])
 
 
 @pytest.mark.slow
-def test_eight_lines_make_a_task(scored: Scored) -> None:
-    task = scored.tasks["own/hills"]
-    assert (task["n"], task["baselines"]["random"], task["profile"]["protocol"]) == (7, 0.333, "core (nanochat)")
-    each = samples(scored.output, "own/hills")
-    assert sorted(sample["row"] for sample in each) == list(range(7))
-    assert all(sample["gold"] == ROWS[sample["row"]]["answer"] for sample in each)
-
-
-@pytest.mark.slow
-def test_rules_of_a_task_by_their_names(scored: Scored) -> None:
-    """A rule that the file names stands in the place of its protocol's; results say which ran."""
-    profile = scored.tasks["own/ruled"]["profile"]
-    assert {key: profile[key] for key in RULES} == RULES
-    order = list(range(7))
-    random.Random(7).shuffle(order)
-    assert [sample["row"] for sample in samples(scored.output, "own/ruled")] == order
-
-
-@pytest.mark.slow
-def test_categories_count_alike(scored: Scored) -> None:
-    task = scored.tasks["own/halves"]
-    assert {name: group["n"] for name, group in task["groups"].items()} == {"a": 3, "b": 4}
-    of_groups = [group["metrics"]["accuracy"] for group in task["groups"].values()]
-    accuracy = task["metrics"]["accuracy"]
-    assert accuracy["value"] == pytest.approx(sum(group["value"] for group in of_groups) / 2)
-    assert accuracy["stderr"] == pytest.approx(math.hypot(*(group["stderr"] for group in of_groups)) / 2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_format_holds_the_same_records(scored: Scored, name: str) -> None:
-    assert logprobs(scored.output, f"own/{name}") == logprobs(scored.output, "own/listed")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("own", "suite"),
-    [
-        ("own/easy", "core/arc_easy"),
-        ("own/lambada", "core/lambada_openai"),
-        ("own/gauntlet", "gauntlet/arc_easy"),
-        ("own/hub", "own/hills"),
-    ],
-)
-def test_rules_of_a_suite_are_those_of_the_suite(scored: Scored, own: str, suite: str) -> None:
-    """Choices and continuations of a suite's own file, by its rules: the same scores.  So is a file of the hub."""
-    assert logprobs(scored.output, own) == logprobs(scored.output, suite)
-    assert scored.tasks[own]["metrics"] == scored.tasks[suite]["metrics"]
-
-
-@pytest.mark.slow
-def test_composites_of_a_run(scored: Scored) -> None:
-    one, more = (scored.tasks[f"own/{name}"]["metrics"]["accuracy"] for name in ("hills", "more/hills"))
-    values = {name: composite["value"] for name, composite in scored.composites.items()}
-    assert values == pytest.approx(by_hand(one["value"], more["value"]), rel=FLOAT64)
-    stderr = math.hypot(one["stderr"] / 0.667 / 4, 3 * more["stderr"] / 0.5 / 4)
-    assert scored.composites["centered"]["stderr"] == pytest.approx(stderr, rel=FLOAT64)
-
-
-@pytest.mark.slow
-def test_other_kinds_of_tasks_run(scored: Scored) -> None:
-    assert scored.tasks["own/mine"]["n"] == scored.tasks["own/write"]["n"] == 7
+def test_every_kind_of_task_runs(scored: Scored) -> None:
+    assert {name: task["n"] for name, task in scored.tasks.items()} == {
+        **{f"own/{name}": 7 for name in ("hills", "hub", "lm", "write", "mine")}, "own/add": 1,
+    }  # fmt: skip
+    assert scored.tasks["own/hub"]["metrics"] == scored.tasks["own/hills"]["metrics"]
     assert all(sample["generated"] is not None for sample in samples(scored.output, "own/write"))
     task = scored.tasks["own/add"]
-    assert (task["n"], task["ceiling"], task["profile"]["num_samples"]) == (1, {"passed": 1, "n": 1}, 2)
+    assert (task["ceiling"], task["profile"]["num_samples"]) == ({"passed": 1, "n": 1}, 2)
+    assert scored.tasks["own/hills"]["profile"]["protocol"] == "core (nanochat)"
 
 
 @pytest.mark.slow
@@ -332,9 +434,9 @@ def test_rules_of_lm_eval_are_those_of_lm_eval(scored: Scored, place: Place, tmp
 
     from miron_jax.lm_eval import MironLM
 
-    data_files = {"test": str(scored.folder / "hills.jsonl")}
     theirs = {
-        "task": "hills", "dataset_path": "json", "dataset_kwargs": {"data_files": data_files},
+        "task": "hills", "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(scored.folder / "hills.jsonl")}},
         "test_split": "test", "fewshot_split": "test", "output_type": "multiple_choice", "num_fewshot": 2,
         "doc_to_text": "Question: {{question}}", "doc_to_choice": "{{options}}", "doc_to_target": "answer",
     }  # fmt: skip
@@ -347,3 +449,43 @@ def test_rules_of_lm_eval_are_those_of_lm_eval(scored: Scored, place: Place, tmp
         sums = [float(response[0][0]) for response in other["resps"]]
         assert [option["logprob"] for option in sample["options"]] == pytest.approx(sums, abs=CONTINUATION)
         assert sample["metrics"]["accuracy"] == other["acc"]
+
+
+@pytest.mark.slow
+def test_check_reads_and_describe_shows(miron: Any, tmp_path: Path) -> None:
+    path = write(tmp_path / "tasks", PLAIN + "licence: CC0\ncitation: us\n", [*ROWS, ROWS[0]])
+    ran = miron("tasks", f"--check={path}")
+    assert (ran.status, ran.out) == (0, "own/hills: multiple_choice, 8 examples, nothing is wrong\n"), ran.err
+    ran = miron("tasks", "--describe=own/hills", f"--task_path={path}", "--model=demo")
+    assert ran.status == 0, ran.err
+    for line in (
+        "licence of the data: CC0", "cite: us", "baselines: random 0.333", "    num_fewshot: 2",
+        "repeated examples: 1 of 8 are there before", "requests: 24, the longest of ",
+    ):  # fmt: skip
+        assert line in ran.out
+    requests = [line for line in ran.out.splitlines() if line.startswith("  request ")]
+    assert len(requests) == 3
+    assert sum("(right)" in line for line in requests) == 1
+    assert all(line.endswith("⟧") and line.count("⟦") == 1 for line in requests)
+    wrong = write(tmp_path / "wrong", PLAIN.replace("num_fewshot: 2", "num_fewshot: 7"))
+    add = write(tmp_path / "add", json.dumps({**PROGRAM, "data": "hills.jsonl"}))
+    for arguments, sentence in (
+        (("tasks", f"--check={wrong}"), "holds 7 examples, expected at least 8 to sample 7 others"),
+        (("eval", f"--task_path={wrong}"), "holds 7 examples, expected at least 8 to sample 7 others"),
+        (("eval", f"--task_path={add}"), "own/add runs programs that the model writes: add --allow_code_execution"),
+    ):
+        model = ("--model=demo", f"--output={tmp_path / 'out'}") if arguments[0] == "eval" else ()
+        ran = miron(*arguments, *model)
+        assert (ran.status, ran.err.count("miron-jax: ")) == (2, 1), ran.err
+        assert sentence in ran.err
+        assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", ["miron-gen/en", "gauntlet-programming/human_eval", "eval-ua-tion-gen-text/lmes_low"])
+def test_every_kind_of_task_is_described(miron: Any, names: str, shared_data: Path) -> None:
+    data = f"--data_dir=gauntlet-programming={shared_data / 'eval_bundle'}"
+    ran = miron("tasks", f"--describe={names}", data, "--items_per_category=3", "--max_length=512")
+    assert ran.status == 0, ran.err
+    assert "rules:" in ran.out
+    assert "first" in ran.out

@@ -17,7 +17,6 @@ from miron_jax.prompting.prompts import render
 from miron_jax.tasks.request_sets.requests_suite import read_suite
 from miron_jax.tokens.requests import tokenize
 from tests.support.command import TASKS, Place, run, samples
-from tests.support.own_tasks import write as write_own_task
 from tests.support.tolerances import COMPONENT, FLOAT64, TOKEN
 from tests.support.torch_folders import FOLDERS, tokenizer_of, torch_folder
 
@@ -38,15 +37,13 @@ def write(folder: Path, rows: list[Row], name: str = "requests.jsonl", **manifes
 
 
 def plain(pairs: Sequence[tuple[str, str, int]]) -> list[Row]:
-    return [
-        {"task": f"part {task}", "doc_id": i, "context": context, "continuation": continuation}
-        for i, (context, continuation, task) in enumerate(pairs)
-    ]
+    rows = enumerate(pairs)
+    return [{"task": f"part {task}", "doc_id": i, "context": a, "continuation": b} for i, (a, b, task) in rows]
 
 
-def choices(task: str, doc_id: int, texts: str, gold: int = 0) -> list[Row]:
+def choices(task: str, doc_id: int, texts: str, **more: Any) -> list[Row]:
     """A question with one choice for each letter."""
-    return [{**ONE, "task": task, "doc_id": doc_id, "continuation": f" {text}", "gold": gold} for text in texts]
+    return [{**ONE, "task": task, "doc_id": doc_id, "continuation": f" {text}", "gold": 0, **more} for text in texts]
 
 
 def examples_of(folder: Path) -> list[Example]:
@@ -60,9 +57,7 @@ def examples_of(folder: Path) -> list[Example]:
 def test_layouts_of_others_hold_the_same_requests(tmp_path: Path) -> None:
     texts = [" hot", " cold", " green"]
     request = {"context": "the sun is"}
-    olmo = [
-        {"task_name": "a:rc", "doc_id": 0, "label": 1, "request": {**request, "continuation": text}} for text in texts
-    ]
+    olmo = [{"task_name": "a:rc", "doc_id": 0, "label": 1, "request": {**request, "continuation": t}} for t in texts]
     write(tmp_path / "olmo" / "deep", olmo, "task-000-a-requests.jsonl")
     pairs = [*(("the sun is", text) for text in texts), *(("", text) for text in texts)]  # acc_mutual_info asks these
     arguments = {f"gen_args_{i}": {"arg_0": context, "arg_1": text} for i, (context, text) in enumerate(pairs)}
@@ -74,21 +69,12 @@ def test_layouts_of_others_hold_the_same_requests(tmp_path: Path) -> None:
         assert [(each.name, each.main) for each in read_suite(folder).tasks] == [(f"requests/{task}", "accuracy")]
         assert examples_of(folder) == [Example(0, ("the sun is",), tuple(texts), 1)], name
 
-
-def test_lm_evals_files(tmp_path: Path) -> None:
-    """A line for each filter is one question; a target of digits is a place, another one a text; two runs are refused."""
-
-    def row(target: str, name: str) -> Row:
-        arguments = {f"gen_args_{i}": {"arg_0": "one or", "arg_1": f" {text}"} for i, text in enumerate("123")}
-        return {"doc_id": 0, "target": target, "arguments": arguments, "filter": name}
-
-    write(tmp_path / "a", [row("1", "none"), row("1", "strict")], "samples_a_2026-11-25T20-00-00.1.jsonl")
-    assert examples_of(tmp_path / "a") == [Example(0, ("one or",), (" 1", " 2", " 3"), 1)]
-    write(tmp_path / "b", [row("3", "none")], "samples_a_2026-11-25T20-00-00.1.jsonl")
-    assert examples_of(tmp_path / "b")[0].gold == 2, "no place 3: the text"
-    write(tmp_path / "a", [row("1", "none")], "samples_a_2026-11-26T20-00-00.1.jsonl")
-    with pytest.raises(InputError, match="holds the task a too: leave one of them"):
-        read_suite(tmp_path / "a")
+    two = {"doc_id": 0, "target": "1", "arguments": arguments}  # a line for each filter is one question
+    write(tmp_path / "twice", [{**two, "filter": "none"}, {**two, "filter": "strict"}], "samples_a_2026.jsonl")
+    assert examples_of(tmp_path / "twice") == [Example(0, ("the sun is",), tuple(texts), 1)]
+    numbers = {f"gen_args_{i}": {"arg_0": "one or", "arg_1": f" {text}"} for i, text in enumerate("123")}
+    write(tmp_path / "text", [{"doc_id": 0, "target": "3", "arguments": numbers}], "samples_a_2026.jsonl")
+    assert examples_of(tmp_path / "text")[0].gold == 2, "there is no place 3, so 3 is the text"
 
 
 def test_weights_by_size_count_questions(tmp_path: Path) -> None:
@@ -125,17 +111,25 @@ def test_wrong_sets_are_one_sentence(tmp_path: Path, rows: list[Row], manifest: 
         read_suite(write(tmp_path / "set", rows, **manifest))
 
 
-def test_plain_means_are_of_one_metric_and_folders_without_requests_are_named(tmp_path: Path) -> None:
+def test_plain_means_are_of_one_metric(tmp_path: Path) -> None:
     both = write(tmp_path / "set", [ONE, *choices("b", 0, "xy")])
     assert set(read_suite(both).composites({})) == {"macro_mean_accuracy", "macro_mean_bits_per_byte"}
-    with pytest.raises(InputError, match="there is no such folder"):
-        read_suite(tmp_path / "absent")
+
+
+def test_folders_that_are_no_request_set_are_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="has none of requests"):
-        read_suite(tmp_path / "empty")
-    rolling = {"doc_id": 0, "target": "x", "arguments": {"gen_args_0": {"arg_0": "a text", "arg_1": {"until": []}}}}
-    with pytest.raises(InputError, match="completions and whole documents are no request set"):
-        read_suite(write(tmp_path / "write", [rolling], "samples_a_2026.jsonl"))
+    row = {"doc_id": 0, "target": "x", "arguments": [["one", " hot"]]}
+    for name in ("samples_a_2026-11-25T20.jsonl", "samples_a_2026-11-26T20.jsonl"):
+        write(tmp_path / "runs", [row], name)
+    write(tmp_path / "text", [{**row, "arguments": [["a text", {"until": []}]]}], "samples_a_2026.jsonl")
+    for name, sentence in {
+        "absent": "there is no such folder",
+        "empty": "has none of requests",
+        "runs": "holds the task a too: leave one of them",
+        "text": "completions and whole documents are no request set",
+    }.items():
+        with pytest.raises(InputError, match=sentence):
+            read_suite(tmp_path / name)
 
 
 # ------------------------------------------------------------------------------------------------------------- tokens
@@ -177,11 +171,8 @@ def test_requests_are_tokenized_as_one_by_one(kind: str, tmp_path: Path) -> None
 
 def test_a_context_that_begins_with_bos_gets_no_second_one(tmp_path: Path) -> None:
     tokenizer = tokenizer_of("llama")
-    rows = [
-        {**ONE, "doc_id": 0, "context": "<s>the sun is"},
-        {**ONE, "doc_id": 1},
-        {**ONE, "doc_id": 2, "context": "", "continuation": "<s>the sun"},
-    ]
+    texts = (("<s>the sun is", " hot"), ("the sun is", " hot"), ("", "<s>the sun"))
+    rows = [{**ONE, "doc_id": i, "context": a, "continuation": b} for i, (a, b) in enumerate(texts)]
     [task] = read_suite(write(tmp_path / "set", rows)).tasks
     requests = tokenize(render(task, read_examples(task, tmp_path)), task.profile, tokenizer, None, "a")
     first, second, third = (ids.tolist() for ids, _ in requests)
@@ -222,15 +213,17 @@ def test_a_set_is_scored_and_its_tasks_are_averaged(miron: Any, place: Place, tm
 @pytest.mark.slow
 def test_saved_requests_are_scored_alike(miron: Any, place: Place, tmp_path: Path) -> None:
     """`--save_requests`, then `--requests`: tasks by lm-eval's rules, shots included, get the same log-probabilities."""
+    words = ("sun", "on", "rain", "sun", "on", "rain")
     rows = [
-        {"question": f"the {word} hill is", "options": ["hot", "cold rain"], "answer": i % 2, "n": i}
-        for i, word in enumerate(("sun", "on", "rain", "sun", "on", "rain"))
+        {"q": f"the {word} hill is", "options": ["hot", "cold rain"], "gold": i % 2} for i, word in enumerate(words)
     ]
-    more = {"data": "hills.jsonl", "question": "question", "rules": "lm_eval", "num_fewshot": 2}
-    choose = json.dumps({"task": "choose", "choices": "options", "gold": "answer", **more})
-    write_own_task(tmp_path / "own", choose, rows, "choose")
-    say = json.dumps({"task": "say/so", "kind": "continuation", "answer": "{{options[answer]}}", **more})
-    write_own_task(tmp_path / "own", say, rows, "say")
+    more = {"data": "requests.jsonl", "question": "q", "rules": "lm_eval", "num_fewshot": 2}
+    own = write(tmp_path / "own", rows)
+    for name, keys in {
+        "choose": {"task": "choose", "choices": "options", "gold": "gold"},
+        "say": {"task": "say/so", "kind": "continuation", "answer": "{{options[gold]}}"},
+    }.items():
+        (own / f"{name}.yaml").write_text(json.dumps(keys | more))
     flags = (f"--data_dir={place.data}", f"--task_path={tmp_path / 'own'}", "--allow_changed_data", "--limit=6")
     suites = f"--tasks=own,gauntlet/arc_easy,{TASKS}"
     run(miron, place.model, tmp_path / "out", *flags, suites, "--save_requests")
