@@ -17,7 +17,7 @@ from miron_jax.prompting.prompts import render
 from miron_jax.tasks.request_sets.requests_suite import read_suite
 from miron_jax.tokens.requests import tokenize
 from tests.support.command import TASKS, Place, run, samples
-from tests.support.tolerances import COMPONENT, FLOAT64, TOKEN
+from tests.support.tolerances import COMPONENT, TOKEN
 from tests.support.torch_folders import FOLDERS, tokenizer_of, torch_folder
 
 Row = dict[str, Any]
@@ -68,7 +68,6 @@ def test_layouts_of_others_hold_the_same_requests(tmp_path: Path) -> None:
         folder = tmp_path / name
         assert [(each.name, each.main) for each in read_suite(folder).tasks] == [(f"requests/{task}", "accuracy")]
         assert examples_of(folder) == [Example(0, ("the sun is",), tuple(texts), 1)], name
-
     two = {"doc_id": 0, "target": "1", "arguments": arguments}  # a line for each filter is one question
     write(tmp_path / "twice", [{**two, "filter": "none"}, {**two, "filter": "strict"}], "samples_a_2026.jsonl")
     assert examples_of(tmp_path / "twice") == [Example(0, ("the sun is",), tuple(texts), 1)]
@@ -77,12 +76,18 @@ def test_layouts_of_others_hold_the_same_requests(tmp_path: Path) -> None:
     assert examples_of(tmp_path / "text")[0].gold == 2, "there is no place 3, so 3 is the text"
 
 
-def test_weights_by_size_count_questions(tmp_path: Path) -> None:
-    """One question of three choices and two of two: weights 1 and 2, not 3 and 4."""
+def test_weights_of_groups(tmp_path: Path) -> None:
+    """By size, one question of three choices and two of two have the weights 1 and 2, not 3 and 4."""
+    groups = {
+        "by_size": {"of": ["a", "b"], "weights": "by_size"},
+        "stated": {"of": ["a", "b"], "weights": {"a": 3, "b": 1}},
+        "all": {"of": ["by_size", "b"]},
+    }
     rows = [*choices("a", 0, "xyz"), *choices("b", 0, "xy"), *choices("b", 1, "yz")]
-    folder = write(tmp_path / "set", rows, groups={"g": {"of": ["a", "b"], "weights": "by_size"}})
-    measured = {"requests/a": Measured(0.0, 1), "requests/b": Measured(0.9, 2)}
-    assert read_suite(folder).composites(measured)["g"].value == pytest.approx(0.6)
+    folder = write(tmp_path / "set", rows, tasks={"a": 3, "b": 4}, groups=groups)
+    composites = read_suite(folder).composites({"requests/a": Measured(0.0, 1), "requests/b": Measured(0.9, 2)})
+    values = [composites[name].value for name in groups]
+    assert values == pytest.approx([0.9 * 2 / 3, 0.9 / 4, (0.9 * 2 / 3 + 0.9) / 2])
 
 
 @pytest.mark.parametrize(
@@ -183,31 +188,6 @@ def test_a_context_that_begins_with_bos_gets_no_second_one(tmp_path: Path) -> No
 
 
 # --------------------------------------------------------------------------------------------------------------- runs
-
-
-@pytest.mark.slow
-def test_a_set_is_scored_and_its_tasks_are_averaged(miron: Any, place: Place, tmp_path: Path) -> None:
-    groups = {
-        "by_size": {"of": ["part 0", "part 1"], "weights": "by_size"},
-        "all": {"of": ["by_size", "part 2"]},
-        "stated": {"of": ["part 0", "part 2"], "weights": {"part 0": 3, "part 2": 1}},
-    }
-    counts = {f"part {i}": 2 for i in range(3)}
-    folder = write(tmp_path / "set", plain(PAIRS[:6]), version="1", tasks=counts, groups=groups)
-    results = run(miron, place.model, tmp_path / "out", f"--requests={folder}")
-    value = [results["tasks"][f"requests/part_{i}"]["metrics"]["bits_per_byte"]["value"] for i in range(3)]
-    for i, mean in enumerate(value):
-        each = [sample["metrics"]["bits_per_byte"] for sample in samples(tmp_path / "out", f"requests/part_{i}")]
-        assert mean == pytest.approx(sum(each) / len(each), rel=FLOAT64), "the mean of its questions"
-    composites = {name: composite["value"] for name, composite in results["suites"]["requests"]["composites"].items()}
-    by_size = (value[0] + value[1]) / 2
-    expected = {"by_size": by_size, "all": (by_size + value[2]) / 2, "stated": (3 * value[0] + value[2]) / 4}
-    assert composites == pytest.approx(expected, rel=FLOAT64)
-    same, other = samples(tmp_path / "out", "requests/part_0")
-    [option] = other["options"]
-    bits = -option["logprob"] / math.log(2) / len("hot")
-    assert other["metrics"]["bits_per_byte"] == pytest.approx(bits, rel=FLOAT64), "bytes as they stand"
-    assert option["token_logprobs"] == same["options"][0]["token_logprobs"], "the space belongs to the continuation"
 
 
 @pytest.mark.slow
