@@ -39,16 +39,13 @@ def test_mean_by_hand():
     assert result.ci95 == pytest.approx((3 - 1.96 * 1.0801234, 3 + 1.96 * 1.0801234))
 
 
-def test_undefined_values_are_counted_not_zeroed():
+def test_undefined_values_are_counted_not_zeroed_and_one_value_or_infinity_has_no_error():
     result = estimate([1.0, math.nan, 0.0, math.nan], proportion=True)
     assert (result.value, result.num_examples, result.num_undefined) == (0.5, 2, 2)
     nothing = estimate([math.nan], proportion=True)
     assert math.isnan(nothing.value)
     assert (nothing.num_examples, nothing.num_undefined) == (0, 1)
     assert math.isnan(estimate([], proportion=False).value)
-
-
-def test_one_value_and_infinite_values_have_no_standard_error():
     assert math.isnan(estimate([2.0], proportion=False).stderr)
     infinite = estimate([1.0, math.inf], proportion=False)
     assert infinite.value == math.inf

@@ -93,9 +93,3 @@ def test_a_gap_is_refused_with_its_reason(
     gap = gap_of(human, model, rows, data)
     assert (gap.value, gap.ci95) == (None, None)
     assert message in gap.why_not
-
-
-def test_only_the_chosen_procedure_is_compared() -> None:
-    for procedure, value in (("A", 0.704), ("B", 0.56)):
-        [gap] = gaps({"accuracy": HALF}, MERA["lcs"], procedure, 500, DATA)
-        assert gap.human.value == value
