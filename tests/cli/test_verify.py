@@ -11,6 +11,7 @@ import pytest
 
 from miron_jax.engine.plain import score_plainly
 from miron_jax.verify import Difference, Verified, _largest
+from tests.support.needs import needs
 from tests.support.torch_folders import FOLDERS, torch_folder
 
 
@@ -28,7 +29,7 @@ def test_nan_differs_from_every_number() -> None:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A model's folder of each kind, and a file of its oracle's numbers in it."""
-    pytest.importorskip("torch", reason="needs torch: make install")
+    needs("torch")
     return {kind: torch_folder(kind, tmp_path_factory.mktemp("models") / kind) for kind in FOLDERS}
 
 

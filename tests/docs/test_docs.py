@@ -23,6 +23,7 @@ from miron_jax.config import RunConfig
 from miron_jax.lm_eval import main as lm_eval_main
 from tests.conftest import REPOSITORY
 from tests.support import docs_folder, processes
+from tests.support.needs import needs
 
 pytestmark = pytest.mark.slow
 
@@ -151,7 +152,7 @@ def test_console_blocks_name_what_there_is() -> None:
 
 
 def test_the_pages_are_built_without_a_warning(tmp_path: Path) -> None:
-    pytest.importorskip("sphinx_book_theme")
+    needs("sphinx_book_theme")
     environment = {**os.environ, "http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
     flags = ("-q", "-W", "--keep-going", "-b", "html")
     processes.run("-m", "sphinx", *flags, str(REPOSITORY / "docs"), str(tmp_path / "html"), env=environment, check=True)

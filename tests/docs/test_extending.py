@@ -18,6 +18,7 @@ from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.registry import find_suites
 from tests.conftest import REPOSITORY
+from tests.support.needs import needs
 from tests.support.tiny_model import make_tokenizer
 from tests.support.tolerances import CONTINUATION, TOKEN
 
@@ -177,7 +178,7 @@ def test_its_suite_metric_and_kind_are_scored(ran: Ran) -> None:
 
 
 def test_its_family_computes_what_torch_computes(ran: Ran) -> None:
-    pytest.importorskip("torch")
+    needs("torch")
     assert ran.arcee == pytest.approx(ran.torch_arcee, abs=TOKEN)
 
 

@@ -21,6 +21,7 @@ from miron_jax.humans.votes import Votes, collect_votes, procedure_a, procedure_
 from miron_jax.metrics.detox import detox_scores
 from miron_jax.report.human_table import print_baseline
 from miron_jax.tasks.mera.metrics import ETHICS
+from tests.support.needs import needs
 from tests.support.tolerances import printed
 
 HEADER = "INPUT:q\tOUTPUT:a\tGOLDEN:a\tASSIGNMENT:worker_id\n"
@@ -94,7 +95,7 @@ def test_lcs_by_procedure_b(shared_data: Path) -> None:
 
 def test_lcs_by_procedure_b_with_crowd_kit(shared_data: Path) -> None:
     """GLAD decides what answers alone do not.  MERA's 0.56 decides 15 of these 20 by skills, which are not published."""
-    pytest.importorskip("crowdkit", reason="needs crowd-kit: pip install crowd-kit")
+    needs("crowdkit")
     measured, _, _ = baseline(published(shared_data, "LCS"), common_subsequence, {}, glad=abilities)
     assert (measured.b.origins, measured.b.labelled) == ({"one answer": 22, "plurality": 58, "GLAD": 20}, 100)
 

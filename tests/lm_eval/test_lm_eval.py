@@ -9,8 +9,10 @@ import jax
 import numpy as np
 import pytest
 
-pytest.importorskip("lm_eval", reason='needs lm-eval: pip install "miron-jax[lm-eval]"')
-pytest.importorskip("torch", reason="needs torch: make install")
+from tests.support.needs import reason
+
+pytest.importorskip("lm_eval", reason=reason("lm_eval"))
+pytest.importorskip("torch", reason=reason("torch"))
 
 import miron_jax.session
 from miron_jax import InputError, load_params

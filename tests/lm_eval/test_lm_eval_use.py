@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 from flax import nnx
 
-pytest.importorskip("lm_eval", reason='needs lm-eval: pip install "miron-jax[lm-eval]"')
-pytest.importorskip("torch", reason="needs torch: make install")
+from tests.support.needs import reason
+
+pytest.importorskip("lm_eval", reason=reason("lm_eval"))
+pytest.importorskip("torch", reason=reason("torch"))
 
 from lm_eval.api.model import CachingLM
 

@@ -14,6 +14,7 @@ import pytest
 from miron_jax.model.decoder import with_places
 from miron_jax.model.families.reading import alibi_slopes
 from miron_jax.model.hf_reader import load_hf
+from tests.support.needs import needs
 from tests.support.plain_rows import logprobs
 from tests.support.tiny_families import GEMMA, GPT2, LLAMA, MODELS, VOCAB
 from tests.support.tolerances import BFLOAT16, MOVED, TOKEN
@@ -89,8 +90,8 @@ def test_in_bfloat16_too(saved: Saved) -> None:
 @pytest.mark.parametrize(("heads", "dtype"), [(1, "bfloat16"), (6, "float32"), (71, "bfloat16")])
 def test_falcons_alibi_is_rounded_as_torch_rounds_it(heads: int, dtype: str) -> None:
     """Falcon RW: slope, position and their product each in bfloat16, then divided as logits are."""
-    torch = pytest.importorskip("torch")
-    falcon = pytest.importorskip("transformers.models.falcon.modeling_falcon")
+    torch = needs("torch")
+    falcon = needs("transformers.models.falcon.modeling_falcon")
     ones = torch.ones((1, 3000), dtype=torch.long)
     bias_NT = falcon.build_alibi_tensor(ones, heads, torch.float32).reshape(heads, -1).numpy()
     slopes = alibi_slopes(heads)
@@ -132,7 +133,7 @@ def test_attention_soft_cap_is_torchs(tmp_path: Path) -> None:
 
 def test_a_multimodal_gemma3_answers_as_its_text_model(tmp_path: Path) -> None:
     """Its config is nested, its tensors have another prefix, and its vision tower is beside them."""
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    torch, transformers = needs("torch"), needs("transformers")
     torch.manual_seed(3)
     vision = {
         "hidden_size": 16, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28,

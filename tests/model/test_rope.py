@@ -13,6 +13,7 @@ import pytest
 from miron_jax.model.config import RopeClasses
 from miron_jax.model.rope import rope_of
 from miron_jax.model.rotation import rotation_of
+from tests.support.needs import needs
 from tests.support.tolerances import FLOAT32, FLOAT64, ROUNDING
 
 pytestmark = pytest.mark.newest
@@ -42,7 +43,7 @@ CASES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("size", [64, 128])
 @pytest.mark.parametrize("parameters", CASES.values(), ids=CASES)
 def test_frequencies_are_transformers(parameters: dict[str, Any], size: int) -> None:
-    pytest.importorskip("torch")
+    needs("torch")
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 

@@ -24,6 +24,7 @@ from miron_jax.model.rope import rope_of
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.request_batches import Totals
 from miron_jax.tokens.records import Requests
+from tests.support.needs import needs
 from tests.support.plan_check import COST, check
 from tests.support.requests import requests_of
 from tests.support.tolerances import FLOAT32, FLOAT64, MOVED, TOKEN
@@ -53,7 +54,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def save(folder: Path, name: str) -> Any:
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    torch, transformers = needs("torch"), needs("transformers")
     architecture, fields = MODELS[name]
     torch.manual_seed(1)
     config = getattr(transformers, f"{architecture}Config")(**fields)
@@ -155,7 +156,7 @@ def test_parameters_that_mean_nothing(changes: dict[str, Any], words: str, tmp_p
 @pytest.mark.parametrize("kind", ["longrope", "dynamic"])
 def test_frequencies_are_transformers(kind: str) -> None:
     """At the size of Phi-3-mini-128k."""
-    pytest.importorskip("torch")
+    needs("torch")
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 

@@ -17,6 +17,7 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.tasks.generators.eval_uation_gen.sets import GENERATED
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.conftest import REPOSITORY
+from tests.support.needs import needs
 from tests.support.tolerances import CONFIDENCE, CONTINUATION, TOKEN
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
@@ -58,8 +59,8 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    torch = needs("torch")
+    transformers = needs("transformers")
     folder = tmp_path_factory.mktemp("tiny")
     for name, kind in FILES.items():
         path = folder / "bundle" / "eval_data" / name
@@ -71,7 +72,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
         num_key_value_heads=2, max_position_embeddings=2048,
     )  # fmt: skip
     transformers.LlamaForCausalLM(config).save_pretrained(folder / "model")
-    trained = pytest.importorskip("tokenizers").ByteLevelBPETokenizer()
+    trained = needs("tokenizers").ByteLevelBPETokenizer()
     trained.train_from_iterator(WORDS, vocab_size=300, special_tokens=["<|endoftext|>"], show_progress=False)
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=trained._tokenizer, bos_token="<|endoftext|>")
     tokenizer.save_pretrained(folder / "model")
@@ -109,7 +110,7 @@ def test_bench_core_smoke(tiny: Tiny) -> None:
 
 
 def test_bench_lm_eval_smoke(tiny: Tiny) -> None:
-    pytest.importorskip("lm_eval")
+    needs("lm_eval")
     flags = ("--limit=4", "--mix_limit=2", "--peer_every=2", "--repeats=1")
     document = run("bench_lm_eval.py", f"--model={tiny.model}", f"--data_dir={tiny.bundle}", *flags)
     one, mix = document["workloads"]

@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.support.needs import needs
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +69,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def wheel(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel built from the sdist, as an index would serve it."""
-    pytest.importorskip("build")
+    needs("build")
     out = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(copy)]
     done = subprocess.run(command, cwd=out, capture_output=True, text=True, check=False)
@@ -135,7 +136,7 @@ absent = miron_jax.nothing  # error
 
 def test_types_reach_a_users_file(site: Path, tmp_path: Path) -> None:
     """A type checker sees the wheel's types, and the user's mistakes, and nothing else."""
-    pytest.importorskip("basedpyright")
+    needs("basedpyright")
     (tmp_path / "use.py").write_text(USERS_FILE)
     settings = {"typeCheckingMode": "standard", "extraPaths": [str(site)], "include": ["use.py"]}
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))

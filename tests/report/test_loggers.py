@@ -15,6 +15,7 @@ from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 from miron_jax.report.loggers import numbers_of, open_loggers
+from tests.support.needs import needs
 from tests.support.tiny_model import write_core_data
 from tests.support.tolerances import FLOAT32
 from tests.support.training_runs import eval_command, run_of
@@ -52,7 +53,7 @@ def read_scalars(folder: Path) -> dict[tuple[str, int], float]:
 def test_a_run_is_logged_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both at once; steps that are already scored are logged too."""
     for package in ("tensorboardX", "wandb"):
-        pytest.importorskip(package, reason=f"needs {package}: pip install miron-jax[log]")
+        needs(package)
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))

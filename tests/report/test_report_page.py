@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.support.needs import needs
 from tests.support.run_folders import NASTY, hostile_run, samples_of, write_run, write_training_run
 
 pytestmark = pytest.mark.slow
 
-playwright: Any = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
+playwright: Any = needs("playwright.sync_api")
 SCREENSHOTS = Path(os.environ.get("MIRON_SCREENSHOTS") or REPOSITORY / ".pytest_cache" / "screenshots")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 

@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
@@ -19,6 +18,7 @@ from miron_jax.model.costs import cost_model
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.planning.request_batches import Totals
 from miron_jax.tokens.tokenizers import load_tokenizer
+from tests.support.needs import needs
 from tests.support.own_models import some_requests
 from tests.support.tiny_model import make_tokenizer
 from tests.support.tolerances import BFLOAT16, TOKEN
@@ -31,7 +31,7 @@ def loaded(folder: Path, dtype: str = "float32") -> Model:
 
 def torch_logprobs(torch_model: Any, row: np.ndarray) -> np.ndarray:
     """[T, V]; without torch's cache, in which a row of one token of RecurrentGemma fails (transformers 5.24)."""
-    torch = pytest.importorskip("torch")
+    torch = needs("torch")
     with torch.no_grad():
         logits = torch_model(torch.tensor(np.asarray(row, np.int64)[None]), use_cache=False).logits
     return torch.log_softmax(logits.double(), dim=-1).numpy()[0]

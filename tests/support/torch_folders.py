@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
+from tests.support.needs import needs
 from tests.support.tiny_model import WORDS
 
 BOS, EOS, END = "<s>", "</s>", "<|end|>"
@@ -98,8 +98,8 @@ def tokenizer_of(kind: str) -> Any:
 
 def save_tiny(folder: Path, architecture: str, fields: dict[str, Any], **save: Any) -> Any:
     """A seeded random model whose every parameter, biases and norms too, differs from its neutral value."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    torch = needs("torch")
+    transformers = needs("transformers")
     prefix = f"{architecture}Text" if architecture in ("Gemma3", "Gemma3n") else architecture
     head = "LMHeadModel" if architecture == "GPT2" else "ForCausalLM"
     config = getattr(transformers, f"{prefix}Config")(**fields)
@@ -116,6 +116,6 @@ def save_tiny(folder: Path, architecture: str, fields: dict[str, Any], **save: A
 
 
 def torch_logprobs(model: Any, token_ids: np.ndarray) -> np.ndarray:
-    torch = pytest.importorskip("torch")
+    torch = needs("torch")
     with torch.no_grad():
         return torch.log_softmax(model(torch.tensor(token_ids)).logits.double(), dim=-1).numpy()

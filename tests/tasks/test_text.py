@@ -22,6 +22,7 @@ from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.windows import byte_ends, spread, windows
 from tests.support.command import Place, run, samples
+from tests.support.needs import needs
 from tests.support.tolerances import FLOAT64, TOKEN
 from tests.support.torch_folders import FOLDERS, tokenizer_of
 
@@ -109,7 +110,7 @@ def test_a_tokens_loss_lies_on_its_bytes() -> None:
 @settings(max_examples=60)
 @given(st.integers(0, 70), st.integers(1, 20), st.integers(1, 20))
 def test_windows_are_those_of_lm_eval(num_tokens: int, length: int, stride: int) -> None:
-    lm_eval = pytest.importorskip("lm_eval.utils", reason='needs lm-eval: pip install "miron-jax[lm-eval]"')
+    lm_eval = needs("lm_eval.utils")
     stride = min(stride, length)
     ids = np.arange(1, num_tokens + 1, dtype=np.int32)
     ours = windows(ids, np.zeros(1, np.int32), length, stride)
