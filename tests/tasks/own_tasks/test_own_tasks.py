@@ -1,33 +1,31 @@
-"""Tasks of a user's own: what their files say reaches prompts, rules and composites; wrong files are one sentence."""
+"""Tasks of a user's own: what their files say reaches prompts, rules and composites; wrong files are one sentence.
+
+The page docs/own_tasks.md, whose commands tests/docs runs, has tasks of every kind."""
 
 import csv
 import importlib.util
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 import yaml
 from pyarrow import parquet
 
-from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import data_state, json_rows, read_examples
 from miron_jax.definitions.records import Measured, Task
 from miron_jax.errors import InputError
-from miron_jax.files.readers import JsonObject
-from miron_jax.inputs import find_inputs
 from miron_jax.prompting.prompts import Prompt, render
-from miron_jax.report.output import write_results
-from miron_jax.run import evaluate
 from miron_jax.tasks import registry
 from miron_jax.tasks.own_tasks.templates import value_of
 from miron_jax.tasks.own_tasks.yaml_task import read_suite
 from miron_jax.tasks.registry import SUITES
-from tests.support.command import Place, samples
+from tests.support.command import Place, run, samples
 from tests.support.tolerances import CONTINUATION
 
 ROWS = [
@@ -44,6 +42,7 @@ delimiter: "\\nAnswer: "
 num_fewshot: 2
 baseline: 0.333
 """
+HUB = "{hub: us/hills, config: default, split: test}"
 LISTED = PLAIN.replace("choices: options", 'choices: ["hot", "cold {{\'rain\'}}", "small"]')
 
 
@@ -172,19 +171,22 @@ def test_rules_of_a_suite_make_its_prompts(name: str, keys: dict[str, str], tmp_
     assert differ <= {"documented_num_fewshot"}
 
 
-@pytest.mark.parametrize("suffix", ["json", "csv", "tsv", "parquet"])
-def test_every_format_holds_the_same_records(suffix: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("data", ["hills.json", "hills.csv", "hills.tsv", "hills.parquet", HUB])
+def test_every_format_holds_the_same_records(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIRON_JAX_DATA", str(tmp_path))
     expected = prompts_of(write(tmp_path, LISTED))
-    path = write(tmp_path, LISTED.replace("hills.jsonl", f"hills.{suffix}"), name=suffix)
-    if suffix == "json":
-        (tmp_path / "hills.json").write_text(json.dumps(ROWS))
-    elif suffix == "parquet":
-        parquet.write_table(pa.Table.from_pylist(ROWS), tmp_path / "hills.parquet")
-    else:
-        with (tmp_path / f"hills.{suffix}").open("w", newline="") as file:
-            table = csv.DictWriter(file, list(ROWS[0]), delimiter="," if suffix == "csv" else "\t")
+    path = write(tmp_path, LISTED.replace("hills.jsonl", data), name="other")
+    cached = tmp_path / "own@refs-convert-parquet" / "us--hills-default--test--+.parquet" / "default" / "test"
+    cached.mkdir(parents=True)
+    for file, rows in ((tmp_path / "hills", ROWS), (cached / "0000", ROWS[:4]), (cached / "0001", ROWS[4:])):
+        parquet.write_table(pa.Table.from_pylist(rows), file.with_suffix(".parquet"))
+    (tmp_path / "hills.json").write_text(json.dumps(ROWS))
+    for name, delimiter in (("hills.csv", ","), ("hills.tsv", "\t")):
+        with (tmp_path / name).open("w", newline="") as opened:
+            table = csv.DictWriter(opened, list(ROWS[0]), delimiter=delimiter)
             table.writeheader()
             table.writerows({**row, "options": "-"} for row in ROWS)
+    read_suite([str(path)]).locate(None, True)
     assert prompts_of(path) == expected
 
 
@@ -325,134 +327,60 @@ def test_wrong_tables_are_named() -> None:
             json_rows(table.encode(), Path("a.csv"), "own/a")
 
 
-class _Entry(NamedTuple):
-    """An entry point of an installed package."""
-
-    loaded: Any
-    name: str = "theirs"
-    value: str = "theirs:SUITE"
-    dist: None = None
-
-    def load(self) -> Any:
-        if isinstance(self.loaded, Exception):
-            raise self.loaded
-        return self.loaded
-
-
 def test_suites_of_other_packages_are_found_by_their_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     suite = replace(SUITES["core"], name="theirs")
 
-    def installed(loaded: Any) -> dict[str, Any]:
-        entries = {"miron_jax.tasks": [_Entry(loaded)]}
-        monkeypatch.setattr(registry, "entry_points", lambda group: entries.get(group, []))
+    def installed(load: Callable[[], Any]) -> dict[str, Any]:
+        entry = SimpleNamespace(name="theirs", value="theirs:SUITE", dist=None, load=load)
+        monkeypatch.setattr(registry, "entry_points", lambda group: [entry] if group == "miron_jax.tasks" else [])
         return registry.installed_suites({"core"})
 
-    assert installed(suite) == installed([suite]) == {"theirs": suite}
+    assert installed(lambda: suite) == installed(lambda: [suite]) == {"theirs": suite}
     for wrong, sentence in (
-        (3, "is a int, expected a Suite"),
-        (replace(suite, name="core"), "there is a suite core already"),
-        (ImportError("no module"), r"cannot be loaded \(ImportError: no module\)"),
+        (lambda: 3, "is a int, expected a Suite"),
+        (lambda: replace(suite, name="core"), "there is a suite core already"),
+        (
+            lambda: importlib.import_module("no_such"),
+            r"cannot be loaded \(ModuleNotFoundError: No module named 'no_such'\)",
+        ),
     ):
         with pytest.raises(InputError, match=sentence):
             installed(wrong)
 
 
-# --------------------------------------------------------------------------------------------- one run, one command
-
-PYTHON = """\
-from dataclasses import replace
-
-from miron_jax.definitions.records import DataFile, Example
-from miron_jax.tasks import core
-
-TASK = replace(
-    core.SUITE.tasks[3],
-    name="mine",
-    file=DataFile(DATA, None, None),
-    parse=lambda fields, row: Example(row, (fields["question"],), tuple(fields["options"]), fields["answer"]),
-    profile=replace(core.SUITE.tasks[3].profile, num_fewshot=1),
-)
-"""
-PROGRAM = {
-    "task": "add", "kind": "program", "data": "programs.jsonl", "prompt": "start", "entry_point": "name",
-    "inputs": "arguments", "outputs": "values", "solution": "rest", "num_samples": 2, "extra_tokens": 4,
-}  # fmt: skip
-ADD = {"start": "def add(a, b):\n", "name": "add", "arguments": ["1, 2"], "values": ["3"], "rest": "    return a + b\n"}
-HUB = PLAIN.replace("hills.jsonl", "{hub: us/hills, config: default, split: test}")
-
-
-class Scored(NamedTuple):
-    folder: Path  # of the tasks
-    output: Path
-    tasks: JsonObject
-
-
-@pytest.fixture(scope="module")
-def scored(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scored]:
-    """One run of tasks of every kind, of a data set of the hub, and of a task by lm-eval's rules."""
-    top = tmp_path_factory.mktemp("own")
-    write(top / "tasks")
-    write(top / "tasks", HUB.replace("task: hills", "task: hub"), name="hub")
-    by_lm_eval = PLAIN.replace("task: hills", "task: lm").replace('"\\nAnswer: "', '" "')
-    write(top / "tasks", by_lm_eval + "rules: lm_eval\n", name="lm")
-    texts = {"task": "write", "kind": "generation", "question": "question", "answer": "options", "extra_tokens": 2}
-    write(top / "tasks", json.dumps({"data": "hills.jsonl", **texts}), name="write")
-    write(top / "tasks", json.dumps(PROGRAM), name="add")
-    (top / "tasks" / "programs.jsonl").write_text(lines_of([ADD]))
-    (top / "tasks" / "mine.py").write_text(PYTHON.replace("DATA", repr(str(top / "tasks" / "hills.jsonl"))))
-    cached = top / "cache" / "own@refs-convert-parquet" / "us--hills-default--test--+.parquet" / "default" / "test"
-    cached.mkdir(parents=True)
-    parquet.write_table(pa.Table.from_pylist(ROWS[:4]), cached / "0000.parquet")
-    parquet.write_table(pa.Table.from_pylist(ROWS[4:]), cached / "0001.parquet")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MIRON_JAX_DATA", str(top / "cache"))
-        code: Any = {"allow_code_execution": True, "allow_unsandboxed_code": True}
-        paths = (str(top / "tasks"), str(top / "tasks" / "mine.py"))
-        config = RunConfig(str(place.model), ("own",), task_path=paths, output=str(top / "out"), **code)
-        results = write_results(config, evaluate(config, find_inputs(config)), 1.0)
-        yield Scored(top / "tasks", top / "out", results["tasks"])
-
-
-@pytest.mark.slow
-def test_every_kind_of_task_runs(scored: Scored) -> None:
-    assert {name: task["n"] for name, task in scored.tasks.items()} == {
-        **{f"own/{name}": 7 for name in ("hills", "hub", "lm", "write", "mine")}, "own/add": 1,
-    }  # fmt: skip
-    assert scored.tasks["own/hub"]["metrics"] == scored.tasks["own/hills"]["metrics"]
-    assert all(sample["generated"] is not None for sample in samples(scored.output, "own/write"))
-    task = scored.tasks["own/add"]
-    assert (task["ceiling"], task["profile"]["num_samples"]) == ({"passed": 1, "n": 1}, 2)
-    assert scored.tasks["own/hills"]["profile"]["protocol"] == "core (nanochat)"
+# ------------------------------------------------------------------------------------------------------- the command
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec("lm_eval"), reason='needs lm-eval: pip install "miron-jax[lm-eval]"')
-def test_rules_of_lm_eval_are_those_of_lm_eval(scored: Scored, place: Place, tmp_path: Path) -> None:
+def test_rules_of_lm_eval_are_those_of_lm_eval(miron: Any, place: Place, tmp_path: Path) -> None:
     """The same prompts, shots included, and the same sums and accuracies as lm-eval's own task of these records."""
     import lm_eval
     from lm_eval.tasks import TaskManager
 
     from miron_jax.lm_eval import MironLM
 
+    path = write(tmp_path, PLAIN.replace('"\\nAnswer: "', '" "') + "rules: lm_eval\n")
     theirs = {
-        "task": "hills", "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"test": str(scored.folder / "hills.jsonl")}},
+        "task": "hills", "dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(tmp_path / "hills.jsonl")}},
         "test_split": "test", "fewshot_split": "test", "output_type": "multiple_choice", "num_fewshot": 2,
         "doc_to_text": "Question: {{question}}", "doc_to_choice": "{{options}}", "doc_to_target": "answer",
     }  # fmt: skip
-    (tmp_path / "lm_eval.yaml").write_text(json.dumps(theirs))
-    manager = TaskManager(include_path=str(tmp_path), include_defaults=False)
+    (tmp_path / "lm_eval").mkdir()
+    (tmp_path / "lm_eval" / "hills.yaml").write_text(json.dumps(theirs))
+    manager = TaskManager(include_path=str(tmp_path / "lm_eval"), include_defaults=False)
     evaluate: Any = lm_eval.simple_evaluate
     model = MironLM(str(place.model))
     expected = evaluate(model=model, tasks=["hills"], task_manager=manager, bootstrap_iters=0, log_samples=True)
-    for sample, other in zip(samples(scored.output, "own/lm"), expected["samples"]["hills"], strict=True):
+    run(miron, place.model, tmp_path / "out", f"--task_path={path}")
+    for sample, other in zip(samples(tmp_path / "out", "own/hills"), expected["samples"]["hills"], strict=True):
         sums = [float(response[0][0]) for response in other["resps"]]
         assert [option["logprob"] for option in sample["options"]] == pytest.approx(sums, abs=CONTINUATION)
         assert sample["metrics"]["accuracy"] == other["acc"]
 
 
 @pytest.mark.slow
-def test_check_reads_and_describe_shows(miron: Any, tmp_path: Path) -> None:
+def test_check_reads_and_describe_shows(miron: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "tasks", PLAIN + "licence: CC0\ncitation: us\n", [*ROWS, ROWS[0]])
     ran = miron("tasks", f"--check={path}")
     assert (ran.status, ran.out) == (0, "own/hills: multiple_choice, 8 examples, nothing is wrong\n"), ran.err
@@ -468,16 +396,11 @@ def test_check_reads_and_describe_shows(miron: Any, tmp_path: Path) -> None:
     assert sum("(right)" in line for line in requests) == 1
     assert all(line.endswith("⟧") and line.count("⟦") == 1 for line in requests)
     wrong = write(tmp_path / "wrong", PLAIN.replace("num_fewshot: 2", "num_fewshot: 7"))
-    add = write(tmp_path / "add", json.dumps({**PROGRAM, "data": "hills.jsonl"}))
-    for arguments, sentence in (
-        (("tasks", f"--check={wrong}"), "holds 7 examples, expected at least 8 to sample 7 others"),
-        (("eval", f"--task_path={wrong}"), "holds 7 examples, expected at least 8 to sample 7 others"),
-        (("eval", f"--task_path={add}"), "own/add runs programs that the model writes: add --allow_code_execution"),
-    ):
-        model = ("--model=demo", f"--output={tmp_path / 'out'}") if arguments[0] == "eval" else ()
-        ran = miron(*arguments, *model)
+    monkeypatch.chdir(tmp_path)
+    for arguments in (("tasks", f"--check={wrong}"), ("eval", f"--task_path={wrong}", "--model=demo", "--output=out")):
+        ran = miron(*arguments)
         assert (ran.status, ran.err.count("miron-jax: ")) == (2, 1), ran.err
-        assert sentence in ran.err
+        assert "holds 7 examples, expected at least 8 to sample 7 others" in ran.err
         assert not (tmp_path / "out").exists()
 
 
