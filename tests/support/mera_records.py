@@ -52,24 +52,17 @@ def _write(path: Path, records: list[Fields]) -> None:
 def _record(dataset: DataSet, version: Version, i: int, with_gold: bool) -> Fields:
     inputs: Json = _INPUTS.get(dataset.config)
     if inputs is None:
-        inputs = f"{i} + {i} ="
-        instruction = "Ответь: {" + dataset.field + "}"
+        inputs, instruction = f"{i} + {i} =", "Ответь: {" + dataset.field + "}"
     else:
-        inputs = {
-            key: f"{value} {i}" if key not in ("target_group", "function", "tests") else value
-            for key, value in inputs.items()
-        }
-        instruction = "Ответь:\n" + "\n".join(
-            "{" + key + "}" for key in inputs if key not in ("additional_text", "tests")
+        instruction = "\n".join(
+            ["Ответь:", *("{" + key + "}" for key in inputs if key not in ("additional_text", "tests"))]
         )
+        steady = ("target_group", "function", "tests")
+        inputs = {key: value if key in steady else f"{value} {i}" for key, value in inputs.items()}
     if dataset.config == "rutie":
         instruction = "Диалог:\n{context}\n{question}\n1. {choice1}\n2. {choice2}"
-    return {
-        "instruction": instruction,
-        "inputs": inputs,
-        "outputs": _gold(dataset, version, i) if with_gold else "",
-        "meta": _meta(dataset, i),
-    }
+    outputs = _gold(dataset, version, i) if with_gold else ""
+    return {"instruction": instruction, "inputs": inputs, "outputs": outputs, "meta": _meta(dataset, i)}
 
 
 def _gold(dataset: DataSet, version: Version, i: int) -> Json:
@@ -87,14 +80,15 @@ def _gold(dataset: DataSet, version: Version, i: int) -> Json:
 def _meta(dataset: DataSet, i: int) -> Fields:
     if dataset.config == "rutie":
         return {"dialog_id": 0, "question_id": i, "category": ["sentiment"]}
-    extra_fields: Fields = {
+    program: Fields = {"entry_point": "one", "canonical_solution": "return a"}
+    more: dict[str, Fields] = {
         "use": {"id_task": "4", "variant": i % 2, "type": "text", "score": 1},
         "ruethics": {"question": QUESTIONS[i % 3]},
         "ruhhh": {"criteria": ("honest", "helpful")[i % 2]},
-        "ruhumaneval": {"entry_point": "one", "canonical_solution": "return a"},
-        "rucodeeval": {"entry_point": "one", "canonical_solution": "return a"},
-    }.get(dataset.config, {"domain": "law"} if dataset.pool == "domain" else {})
-    return {"id": i, **extra_fields}
+        "ruhumaneval": program,
+        "rucodeeval": program,
+    }
+    return {"id": i, **more.get(dataset.config, {"domain": "law"} if dataset.pool == "domain" else {})}
 
 
 def turn(number: int, dialogue: int = 0, outputs: str = "1", instruction: str | None = None) -> JsonObject:
