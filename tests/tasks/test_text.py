@@ -205,20 +205,17 @@ def test_a_ratio_is_that_of_the_sums() -> None:
         ("a.json", '["\\ud83d"]', "half a surrogate pair"),
         ("a.parquet", "no", "cannot be read"),
         ("a.pdf", "x", "holds no document, expected files that end in .jsonl"),
+        ("twice", "", "is the group text/a too: rename one of them"),
     ],
 )
 def test_wrong_folders_are_one_sentence(tmp_path: Path, name: str, content: str | bytes, sentence: str) -> None:
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    if name == "twice":
+        (tmp_path / "a.txt").write_text("x")
+        (tmp_path / "a.json").write_text("[]")
     with pytest.raises(InputError) as error:
         read_examples(read_suite(tmp_path).tasks[0], tmp_path)
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_groups_have_names_of_their_own(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such folder"):
         read_suite(tmp_path / "absent")
-    for name in ("a.txt", "a.json"):
-        (tmp_path / name).write_text("[]")
-    with pytest.raises(InputError, match="is the group text/a too: rename one of them"):
-        read_suite(tmp_path)

@@ -153,44 +153,33 @@ class Prefixing:
         return {"input_ids": [0, *ids, 1] if add_special_tokens else ids}
 
 
-@pytest.mark.parametrize("spaced", [True, False])
-def test_segments_are_tokenized_apart(spaced: bool):
-    tokenizer = Prefixing(spaced)
-    profile = options_task("arc_easy").profile
-    prompt = Prompt(0, 0, ("\nquest", "\nquest"), ("an", " ans"), 0, "shots")
-    requests = tokenize([prompt], profile, tokenizer, None, "t")
+WORDS = st.text(alphabet="ab .\n", max_size=6)
+TOKENIZERS: list[Any] = [TINY, Prefixing(True), Prefixing(False)]
+
+
+@settings(max_examples=150)
+@given(
+    st.sampled_from(TOKENIZERS), WORDS, WORDS.filter(bool),
+    st.lists(WORDS.filter(lambda text: bool(text.strip())), min_size=1, max_size=3), st.sampled_from([None, 8, 12]),
+)  # fmt: skip
+def test_segments_equal_the_twin(
+    tokenizer: Any, preamble: str, context: str, continuations: list[str], most: int | None
+):
+    """Segments are tokenized apart; an EOS after the few-shot examples is dropped; each choice is cut from the left."""
 
     def ids(text: str) -> list[int]:
         return tokenizer(text, add_special_tokens=False)["input_ids"]
 
-    before = [0, *ids("shots"), *ids("\nquest")]  # the EOS behind the few-shot examples is dropped
-    texts = (" an", " ans") if spaced else ("an", " ans")
-    assert [tokens.tolist() for tokens, _ in requests] == [before + ids(text) for text in texts]
-    assert requests.span_start.tolist() == [len(before)] * 2
-    # Cut from the left, each option for itself, whatever the spans are.
-    cut = tokenize([prompt], profile, tokenizer, 6, "t")
-    assert [tokens.tolist() for tokens, _ in cut] == [(before + ids(text))[-6:] for text in texts]
-    assert cut.truncated.tolist() == [True, True]
-    with pytest.raises(InputError, match="needs one more before it"):
-        tokenize([prompt], profile, tokenizer, len(ids(texts[1])), "t")
-
-
-WORDS = st.text(alphabet="ab .\n", max_size=6)
-
-
-@settings(max_examples=100)
-@given(WORDS, WORDS.filter(bool), st.lists(WORDS.filter(lambda text: bool(text.strip())), min_size=1, max_size=3))
-def test_segments_equal_the_twin(preamble: str, context: str, continuations: list[str]):
-    profile = options_task("arc_easy").profile
     prompt = Prompt(0, 0, (context,) * len(continuations), tuple(continuations), 0, preamble)
-    requests = tokenize([prompt], profile, TINY, None, "t")
-    spaced = len(TINY(" a", add_special_tokens=False)["input_ids"]) == 1
-    opened = TINY(preamble)["input_ids"]
-    opened = opened[:-1] if len(opened) > 1 and opened[-1] == TINY.eos_token_id else opened
-    before = [*opened, *TINY(context, add_special_tokens=False)["input_ids"]]
-    for (tokens, start), text in zip(requests, continuations, strict=True):
-        text = f" {text}" if spaced and not text.startswith(" ") else text
-        assert (tokens.tolist(), start) == ([*before, *TINY(text, add_special_tokens=False)["input_ids"]], len(before))
+    requests = tokenize([prompt], options_task("arc_easy").profile, tokenizer, most, "t")
+    opened = tokenizer(preamble)["input_ids"]
+    opened = opened[:-1] if len(opened) > 1 and opened[-1] == tokenizer.eos_token_id else opened
+    before = [*opened, *ids(context)]
+    for (tokens, start), text, is_cut in zip(requests, continuations, requests.truncated, strict=True):
+        scored = ids(f" {text}" if len(ids(" a")) == 1 and not text.startswith(" ") else text)
+        whole = [*before, *scored]
+        assert tokens.tolist() == whole[-most:] if most else whole
+        assert (len(tokens) - start, is_cut) == (len(scored), most is not None and len(whole) > most)
 
 
 def test_a_span_without_a_token_before_it_is_an_error():
@@ -201,6 +190,9 @@ def test_a_span_without_a_token_before_it_is_an_error():
     prompt = Prompt(0, 7, ("", ""), ("a", "b"), 0)
     with pytest.raises(InputError, match=r"row 7.*no token before it.*no BOS"):
         tokenize([prompt], options_task("copa").profile, Bare(True), None, "t")
+    prompt = Prompt(0, 0, ("\nquest", "\nquest"), ("an", " ans"), 0, "shots")
+    with pytest.raises(InputError, match="needs one more before it"):
+        tokenize([prompt], options_task("copa").profile, Prefixing(True), 2, "t")
 
 
 def test_answers_have_room_and_prompts_are_cut_at_the_front():

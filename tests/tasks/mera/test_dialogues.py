@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -28,7 +28,6 @@ from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer
 from tests.support.mera_records import turn
 from tests.support.tiny_model import make_model
-from tests.support.tiny_tokenizer import TINY
 from tests.support.tolerances import TOKEN
 
 TASKS = {task.name: task for suite in (V1, V12) for task in suite.tasks}
@@ -83,25 +82,9 @@ class Scorer(NamedTuple):
     tokenizer: Tokenizer
 
 
-def dialogue(source: Source, tokenizer: Tokenizer, limit: int | None = None, most: int | None = None) -> Dialogue:
-    config = RunConfig("none", ("none",), limit=limit)
+def dialogue(source: Source, scorer: Scorer, limit: int | None = None, most: int | None = None) -> Dialogue:
+    config, tokenizer = RunConfig("none", ("none",), limit=limit), scorer.tokenizer
     return Dialogue(source, Setup(config, tokenizer, TokenBytes(tokenizer, len(tokenizer)), LengthLimit(most, None)))
-
-
-def test_answers_of_earlier_turns_are_repeated_without_their_space(tmp_path: Path) -> None:
-    """The choices are " 1" and " 2"; this model always answers 2."""
-
-    class Second:
-        def score(self, requests: Requests) -> list[Score]:
-            return [Score(np.asarray([logprob], np.float32), np.zeros(1, np.int32)) for logprob in (-2.0, -1.0)]
-
-    source = read_turns("mera-v1/rutie", tmp_path, [turn(i) for i in range(2)])
-    kind = dialogue(source, TINY)
-    scores, contexts = kind.begin(), []
-    for piece, choices in kind.turn_scores(scores, source.examples, cast(GrowingText, Second())):
-        contexts.append(piece.examples[0].contexts[0])
-        kind.take(scores, piece, choices)
-    assert contexts == [prompt_of(source, []), "Беседа:\nВ0?\n1. а0\n2. б0\nОтвет: 2\nВ1?\n1. а1\n2. б1\nОтвет:"]
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +94,7 @@ def scorer(tmp_path_factory: pytest.TempPathFactory) -> Scorer:
 
 
 def scored(source: Source, scorer: Scorer, limit: int | None = None, most: int | None = None) -> ChoiceScores:
-    kind = dialogue(source, scorer.tokenizer, limit, most)
+    kind = dialogue(source, scorer, limit, most)
     scores = kind.begin()
     kind.score_in_turn(scores, scorer.model, SelfCheck(TOLERANCE["float32"]))
     return scores
@@ -176,7 +159,7 @@ def test_a_turn_that_the_model_answers_with_nan_ends_its_dialogue(
         return nan if text.speed.turns == 2 else scores
 
     monkeypatch.setattr(GrowingText, "score", broken)
-    kind = dialogue(source, scorer.tokenizer)
+    kind = dialogue(source, scorer)
     scores, check = kind.begin(), SelfCheck(TOLERANCE["float32"])
     with pytest.raises(SelfCheckFailed):  # the plain score of that turn is not NaN: the run fails
         kind.score_in_turn(scores, scorer.model, check)

@@ -23,8 +23,8 @@ from tests.support.torch_folders import FOLDERS, tokenizer_of, torch_folder
 Row = dict[str, Any]
 ONE: Row = {"task": "a", "doc_id": 0, "context": "the sun is", "continuation": " hot"}
 PAIRS = [
-    ("the sun is", " hot", 0), ("the sun is ", "hot", 0), ("on a green", " hill where rain falls", 1), ("", "the sun", 1),
-    ("the small hill\n", "é over ñ ☀", 2), ("where", "s", 2), ("  ", "cold", 2),
+    ("the sun is", " hot"), ("the sun is ", "hot"), ("on a green", " hill where rain falls"), ("", "the sun"),
+    ("the small hill\n", "é over ñ ☀"), ("where", "s"), ("  ", "cold"),
 ]  # fmt: skip
 
 
@@ -36,9 +36,8 @@ def write(folder: Path, rows: list[Row], name: str = "requests.jsonl", **manifes
     return folder
 
 
-def plain(pairs: Sequence[tuple[str, str, int]]) -> list[Row]:
-    rows = enumerate(pairs)
-    return [{"task": f"part {task}", "doc_id": i, "context": a, "continuation": b} for i, (a, b, task) in rows]
+def plain(pairs: Sequence[tuple[str, str]]) -> list[Row]:
+    return [{"task": "a", "doc_id": i, "context": a, "continuation": b} for i, (a, b) in enumerate(pairs)]
 
 
 def choices(task: str, doc_id: int, texts: str, **more: Any) -> list[Row]:
@@ -98,7 +97,6 @@ def test_weights_of_groups(tmp_path: Path) -> None:
         ([{**ONE, "doc_id": None}], {}, "field 'doc_id' holds None, expected a whole number or a text"),
         ([ONE, {**ONE, "continuation": " cold"}], {}, "has 2 requests, and the right one is None: expected `gold`"),
         (choices("a", 0, "xy", gold=2), {}, "the right one is 2: expected `gold` from 0 to 1"),
-        ([ONE], {"tasks": {"a": 2}}, "it counts 2 requests of 'a', there are 1"),
         ([ONE], {"tasks": {"a": 1, "b": 3}}, "it counts 3 requests of 'b', there are 0"),
         ([ONE], {"groups": {"g": {"of": ["aa"]}}}, "which is no task and no earlier group: did you mean 'a'"),
         ([ONE], {"groups": {"a": {"of": ["a"]}}}, "group 'a' has the name of a task"),
@@ -165,8 +163,8 @@ def tokenized(tokenizer: Any, row: Mapping[str, Any]) -> tuple[list[int], int]:
 @pytest.mark.parametrize("kind", FOLDERS)
 def test_requests_are_tokenized_as_one_by_one(kind: str, tmp_path: Path) -> None:
     words = ("the", "sun", "hot", "rain", "where", "small")  # cut anywhere: a token reaches over the boundary
-    cut = [(f"on {word[:i]}", word[i:], 0) for word in words for i in range(1, len(word))]
-    tokenizer, rows = tokenizer_of(kind), [*some_rows(120), *plain(PAIRS), *plain(cut)]
+    cut = [(f"on {word[:i]}", word[i:]) for word in words for i in range(1, len(word))]
+    tokenizer, rows = tokenizer_of(kind), [*some_rows(120), *plain([*PAIRS, *cut])]
     folder = write(tmp_path / "set", [{**row, "task": "a", "doc_id": i} for i, row in enumerate(rows)])
     [task] = read_suite(folder).tasks
     requests = tokenize(render(task, read_examples(task, folder)), task.profile, tokenizer, None, "a")
@@ -176,8 +174,7 @@ def test_requests_are_tokenized_as_one_by_one(kind: str, tmp_path: Path) -> None
 
 def test_a_context_that_begins_with_bos_gets_no_second_one(tmp_path: Path) -> None:
     tokenizer = tokenizer_of("llama")
-    texts = (("<s>the sun is", " hot"), ("the sun is", " hot"), ("", "<s>the sun"))
-    rows = [{**ONE, "doc_id": i, "context": a, "continuation": b} for i, (a, b) in enumerate(texts)]
+    rows = plain([("<s>the sun is", " hot"), ("the sun is", " hot"), ("", "<s>the sun")])
     [task] = read_suite(write(tmp_path / "set", rows)).tasks
     requests = tokenize(render(task, read_examples(task, tmp_path)), task.profile, tokenizer, None, "a")
     first, second, third = (ids.tolist() for ids, _ in requests)
