@@ -18,7 +18,7 @@ import miron_jax.session
 from miron_jax import InputError, load_params
 from miron_jax.lm_eval import MironLM
 from tests.support.lm_eval_pair import NAMES, TEXTS, asked, assert_same, assert_same_values, hflm, simple_evaluate
-from tests.support.tolerances import CONTINUATION, TOKEN
+from tests.support.tolerances import TOKEN
 from tests.support.torch_folders import torch_folder
 
 pytestmark = pytest.mark.slow
@@ -27,35 +27,29 @@ Pair = tuple[MironLM, Any]
 
 
 def test_every_pair_of_texts(pair: Pair) -> None:
-    """Trailing spaces, BOS in the text, letters across tokens, duplicates; contexts longer than the window."""
+    """Trailing spaces, BOS in the text, letters across tokens, duplicates; contexts longer than the window.
+
+    HFLM fails where the context's tokens leave none for the continuation, or where there is no context token: where one
+    token takes in both, as "t" and "he" of "the", its score is that of the token without a context.
+    """
     ours, theirs = pair
+    whole = next(
+        word for word in ("the", "hill", "rain") if len(theirs.tok_encode(word, add_special_tokens=False)) == 1
+    )
     bos = theirs.tokenizer.decode(theirs.prefix_token_id)
     contexts = [*TEXTS, f"{bos}the sun", " ".join(TEXTS * 8)]
     rests = [text for text in TEXTS if text.strip()]
     texts = [(context, rest) for i, context in enumerate(contexts) for rest in rests[i % 2 :: 2]]
-    texts += texts[:3]
+    texts += [*texts[:3], ("", whole), (whole[0], whole[1:])]
     requests = asked("loglikelihood", texts)
-    kept = [i for i, (context, rest) in enumerate(texts) if theirs_can(theirs, context, rest)]
+    kept = [i for i, (context, rest) in enumerate(texts) if not context or all(theirs._encode_pair(context, rest))]
     assert len(kept) > 0.8 * len(texts)
     received = ours.loglikelihood(requests)
     expected = theirs.loglikelihood([requests[i] for i in kept], disable_tqdm=True)
     tokens = [len(after) for _, after in ours._pairs(texts)]
     assert_same([received[i] for i in kept], expected, [tokens[i] for i in kept])
     assert all(np.isfinite(logprob) and logprob < 0 for logprob, _ in received)
-
-
-def theirs_can(model: Any, context: str, rest: str) -> bool:
-    """HFLM fails where the context's tokens leave none for the continuation, or where there is no context token."""
-    return context == "" or all(model._encode_pair(context, rest))
-
-
-def test_a_token_across_the_boundary_is_scored(pair: Pair) -> None:
-    """HFLM fails where one token takes in context and continuation; the score is that of the token behind what is before."""
-    ours, theirs = pair
-    words = ("the", "hill", "rain")
-    whole = next(word for word in words if len(theirs.tok_encode(word, add_special_tokens=False)) == 1)
-    split, alone = ours.loglikelihood(asked("loglikelihood", [(whole[0], whole[1:]), ("", whole)]))
-    assert split == alone
+    assert received[-1] == received[-2]
 
 
 def test_tokens_are_theirs(pair: Pair) -> None:
@@ -88,8 +82,7 @@ def test_completions(pair: Pair) -> None:
     options: list[dict[str, Any]] = [
         {"until": ["\n\n"], "max_gen_toks": 12},
         {"until": "hill", "do_sample": False, "max_new_tokens": 12},
-        {"until": [], "max_gen_toks": 7, "temperature": 0.0},
-        {"until": [" "], "max_gen_toks": 7},
+        {"until": [" "], "max_gen_toks": 7, "temperature": 0.0},
         {"max_gen_toks": 9, "num_beams": 1},
     ]
     contexts = ["the sun is", "where the small hill", " ".join(TEXTS * 8), "hot"]
@@ -97,42 +90,36 @@ def test_completions(pair: Pair) -> None:
     assert ours.generate_until(requests) == theirs.generate_until(requests, disable_tqdm=True)
 
 
+@pytest.mark.parametrize("pair", ["llama"], indirect=True)
 def test_tasks_of_every_output_type(pair: Pair, tasks: Any) -> None:
-    options: dict[str, Any] = {"tasks": NAMES, "task_manager": tasks, "bootstrap_iters": 0, "log_samples": True}
-    received, expected = (simple_evaluate(model=model, **options) for model in pair)
+    """And the same task's prompts by the chat template."""
+    options: dict[str, Any] = {"task_manager": tasks, "bootstrap_iters": 0, "log_samples": True}
+    received, expected = (simple_evaluate(model=model, tasks=NAMES, **options) for model in pair)
     assert_same_values(received, expected)
     assert received["config"]["model_dtype"] == "float32"
     for name in NAMES:
         for a, b in zip(received["samples"][name], expected["samples"][name], strict=True):
-            for key in ("doc_id", "prompt_hash", "target_hash"):
-                assert a[key] == b[key]
-            if name == "own_write":
-                assert a["resps"] == b["resps"]
-                continue
-            for [x, *_], [y, *_] in zip(a["resps"], b["resps"], strict=True):
-                (x, greedy), (y, is_greedy) = (each if isinstance(each, tuple) else (each, None) for each in (x, y))
-                assert abs(x - y) <= 10 * CONTINUATION
-                assert greedy == is_greedy
-
-
-def test_chat_templates(pair: Pair, tasks: Any) -> None:
-    """llama's, gemma's, which refuses a system's message, and gpt2's, which has none."""
-    ours, theirs = pair
-    options: dict[str, Any] = {
-        "tasks": ["own_shots"], "task_manager": tasks, "apply_chat_template": True, "system_instruction": "be brief",
-        "fewshot_as_multiturn": True, "limit": 3, "bootstrap_iters": 0, "log_samples": True,
-    }  # fmt: skip
-    if ours.tokenizer.chat_template is None:
-        with pytest.raises(InputError, match="has no chat template"):
-            simple_evaluate(model=ours, **options)
-        return
-    talk = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "the sun?"}]
-    for prompts_you in (True, False):
-        assert ours.apply_chat_template(talk, prompts_you) == theirs.apply_chat_template(talk, prompts_you)
-    received, expected = (simple_evaluate(model=model, **options) for model in pair)
+            assert [a[key] for key in ("doc_id", "prompt_hash", "target_hash")] == [
+                b[key] for key in ("doc_id", "prompt_hash", "target_hash")
+            ]
+            assert name != "own_write" or a["resps"] == b["resps"]
+    options |= {"apply_chat_template": True, "system_instruction": "be brief", "fewshot_as_multiturn": True, "limit": 3}
+    received, expected = (simple_evaluate(model=model, tasks=["own_shots"], **options) for model in pair)
     assert_same_values(received, expected)
     for a, b in zip(received["samples"]["own_shots"], expected["samples"]["own_shots"], strict=True):
         assert a["arguments"] == b["arguments"]
+
+
+def test_chat_templates(pair: Pair) -> None:
+    """llama's, gemma's, which refuses a system's message, and gpt2's, which has none."""
+    ours, theirs = pair
+    talk = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "the sun?"}]
+    if ours.tokenizer.chat_template is None:
+        with pytest.raises(InputError, match="has no chat template"):
+            ours.apply_chat_template(talk)
+        return
+    for prompts_you in (True, False):
+        assert ours.apply_chat_template(talk, prompts_you) == theirs.apply_chat_template(talk, prompts_you)
 
 
 def test_bos_and_prefix_of_ones_own(folder_of: Callable[[str], Path]) -> None:
@@ -140,11 +127,7 @@ def test_bos_and_prefix_of_ones_own(folder_of: Callable[[str], Path]) -> None:
     texts, prompts = [("the sun", " is hot"), ("", "rain")], ["<s>hot", "the sun is", "<|endoftext|>hot"]
     scored = asked("loglikelihood", texts)
     written = asked("generate_until", [(prompt, {"max_gen_toks": 6, "until": []}) for prompt in prompts])
-    for kind, options in (
-        ("gpt2", {"add_bos_token": True}),
-        ("llama", {"prefix_token_id": 1}),
-        ("llama", {"add_bos_token": False}),
-    ):
+    for kind, options in (("gpt2", {"add_bos_token": True}), ("llama", {"add_bos_token": False, "prefix_token_id": 1})):
         folder = str(folder_of(kind))
         theirs = hflm(pretrained=folder, dtype="float32", device="cpu", batch_size=1, logits_cache=False, **options)
         ours = MironLM(folder, **options)  # pyright: ignore[reportArgumentType]
@@ -189,14 +172,6 @@ def test_repeats_draw_anew_and_can_be_drawn_again(lm: MironLM) -> None:
     first = lm.generate_until([request] * 4)
     assert len(set(first)) > 1
     assert lm.generate_until([request] * 4) == first
-
-
-def test_limits_and_samples(lm: MironLM, tasks: Any) -> None:
-    options: dict[str, Any] = {"task_manager": tasks, "bootstrap_iters": 0, "log_samples": True}
-    half = simple_evaluate(model=lm, tasks=["own_choice"], limit=0.5, **options)
-    assert len(half["samples"]["own_choice"]) == 4
-    chosen = simple_evaluate(model=lm, tasks=["own_choice"], samples={"own_choice": [3, 5]}, **options)
-    assert [sample["doc_id"] for sample in chosen["samples"]["own_choice"]] == [3, 5]
 
 
 def test_a_model_that_answers_nan(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -20,6 +20,7 @@ pytest.importorskip("lm_eval", reason=reason("lm_eval"))
 pytest.importorskip("torch", reason=reason("torch"))
 
 from lm_eval.api.model import CachingLM
+from lm_eval.tasks import TaskManager
 
 import miron_jax.lm_eval
 import miron_jax.session
@@ -33,6 +34,7 @@ from tests.support.tolerances import CONTINUATION, METRIC_RELATIVE, TOKEN
 
 pytestmark = pytest.mark.slow
 
+WITHOUT_DEFAULTS = (None, None, False, None)  # of TaskManager's parameters; the third is include_defaults
 SHARED = ["own_choice", "own_text", "own_write"]  # a task of each kind of request
 EVALUATES = """
 import json, sys
@@ -43,7 +45,7 @@ from lm_eval.tasks import TaskManager
 from miron_jax.lm_eval import MironLM
 lm = MironLM(sys.argv[1], **json.loads(sys.argv[2]))
 tasks = TaskManager(include_path=sys.argv[3], include_defaults=False)
-results = simple_evaluate(model=lm, tasks=sys.argv[4].split(","), task_manager=tasks, bootstrap_iters=0)
+results = simple_evaluate(model=lm, tasks=sys.argv[4].split(","), task_manager=tasks, bootstrap_iters=0, limit=4)
 print(json.dumps(results["results"]))
 """
 ANSWERS = """
@@ -146,16 +148,19 @@ def test_own_models_and_given_weights(lm: MironLM, folder: Path) -> None:
 
 @pytest.mark.usefixtures("imported")
 def test_the_command(
-    folder: Path,
-    tasks: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, tasks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As a user calls it: a run, its files, and a wrong option that ends in one sentence."""
+    """A run, its files, and a wrong option that ends in one sentence; without lm-eval's ten thousand tasks."""
     flags = ["--model", "miron_jax", "--tasks", "own_choice", "--include_path", folder_of_tasks(tasks)]
     flags += ["--output_path", str(tmp_path), "--log_samples", "--limit", "4", "--model_args"]
-    code = "from miron_jax.lm_eval import main; main()"
+    monkeypatch.setattr(TaskManager.__init__, "__defaults__", WITHOUT_DEFAULTS)
+    code = f"""
+import lm_eval.evaluator, lm_eval.tasks
+lm_eval.evaluator.add_env_info = lambda storage: None
+lm_eval.tasks.TaskManager.__init__.__defaults__ = {WITHOUT_DEFAULTS}
+from miron_jax.lm_eval import main
+main()
+"""
     ran = processes.run("-c", code, *flags, f"pretrained={folder}", devices=1, check=True)
     assert "own_choice" in ran.stdout
     [results] = tmp_path.rglob("results_*.json")
@@ -233,7 +238,7 @@ def test_two_processes_are_one_to_lm_eval(
     assert [process.returncode for process in started] == [0, 0], err[-3000:]
     assert "own_" not in second, "gloo may greet there"
     received = {"results": json.loads(first.splitlines()[-1])}
-    expected = simple_evaluate(model=lm, tasks=SHARED, task_manager=tasks, bootstrap_iters=0)
+    expected = simple_evaluate(model=lm, tasks=SHARED, task_manager=tasks, bootstrap_iters=0, limit=4)
     assert values(received) == pytest.approx(values(expected), rel=METRIC_RELATIVE)
     assert not list((tmp_path / "calls").glob("*")), "what the processes handed over is taken away"
     written = {path.name.split("-")[0] for path in (tmp_path / "journal").rglob("*.npz")}

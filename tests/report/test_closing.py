@@ -3,26 +3,18 @@
 import os
 from pathlib import Path
 
-import pytest
-
 from miron_jax.files.store import Store
 from miron_jax.report.closing import closing_lines, last_run_beside
 from miron_jax.report.run_folder import read_runs
 from tests.support.command import common
-from tests.support.run_folders import samples_of, write_run
-
-
-def composite(value: float) -> dict[str, object]:
-    ci95 = [value - 0.1, value + 0.1]
-    entry = {"value": value, "stderr": 0.05, "ci95": ci95, "weights": {"own/x": 1.0}, "missing": []}
-    return dict.fromkeys("ABCD", entry)
+from tests.support.run_folders import composite, samples_of, write_run
 
 
 def test_headline_change_and_place(tmp_path: Path) -> None:
     # y: six of nine, all one way: McNemar's 2 / 64 = .031, and by Holm, of three tasks the second, .0625.
     for name, x, y, value in (("old", [1, 0] * 50, [0] * 6 + [1] * 3, 0.5), ("new", [1] * 100, [1] * 9, 1.0)):
         samples = {"own/x": samples_of(x), "own/y": samples_of(y), "own/z": samples_of([1, 0])}
-        write_run(tmp_path / name, samples, composite(value))
+        write_run(tmp_path / name, samples, dict.fromkeys("ABCD", composite(value, {"own/x": 1.0}, 0.1)))
     old, new = read_runs([str(tmp_path / "old"), str(tmp_path / "new")])
     folder = tmp_path / "new"
     assert list(closing_lines(new, old, False)) == [
@@ -37,12 +29,10 @@ def test_headline_change_and_place(tmp_path: Path) -> None:
     (spaced,) = read_runs([str(write_run(tmp_path / "a run", {"own/w": samples_of([1, 0])}))])
     *_, look = closing_lines(spaced, None, False)
     assert look == f"look at it: miron-jax report '{spaced.folder}' --html='{spaced.folder}/report.html'"
-    alone = write_run(tmp_path / "alone", {"own/w": samples_of([1, 0])})
-    (other,) = read_runs([str(alone)])
-    headline, *rest = closing_lines(other, old, False)
+    headline, *rest = closing_lines(spaced, old, False)
     assert headline == "own/w accuracy 0.5000 (0.0945 to 0.9055)"  # Wilson's of 1 of 2
     assert len(rest) == 2, "a run beside it that has other tasks is passed over"
-    assert "have no task in common" in list(closing_lines(other, old, True))[1]
+    assert "have no task in common" in list(closing_lines(spaced, old, True))[1]
 
 
 def test_the_last_run_beside_is_the_newest_other_folder(tmp_path: Path) -> None:
@@ -56,17 +46,14 @@ def test_the_last_run_beside_is_the_newest_other_folder(tmp_path: Path) -> None:
     assert last_run_beside(Store(str(tmp_path / "a" / "new"))) is None
 
 
-def test_eval_ends_with_them(miron, place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_eval_ends_with_them(miron, place, tmp_path: Path) -> None:
     ran = miron("eval", *common(place, tmp_path / "one", "--limit=3", f"--against={tmp_path / 'nowhere'}"))
     assert (ran.status, ran.err.count("\n")) == (2, 1)
     assert "nowhere is not there: name" in ran.err
     assert not (tmp_path / "one" / "results.json").exists()
-    ran = miron("eval", *common(place, tmp_path / "one", "--limit=3"))
-    assert ran.status == 0, ran.err
-    assert "against" not in ran.out
-    ran = miron("eval", *common(place, tmp_path / "two", "--limit=3"))
-    assert ran.status == 0, ran.err
-    *_, change, place_of_numbers, look = ran.out.splitlines()
+    one, two = (miron("eval", *common(place, tmp_path / name, "--limit=3")) for name in ("one", "two"))
+    assert (one.status, two.status, "against" in one.out) == (0, 0, False), one.err + two.err
+    *_, change, place_of_numbers, look = two.out.splitlines()
     assert change.startswith("against one: 0 of 4 tasks changed their main metric by more than chance")
     assert place_of_numbers.startswith("4 tasks, 12 examples in ")
     assert look.startswith(f"look at it: miron-jax report {tmp_path / 'two'} --html=")

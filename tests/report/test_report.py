@@ -18,7 +18,7 @@ import pytest
 
 from miron_jax.report.html.page import page_of
 from miron_jax.report.run_folder import read_runs
-from tests.support.run_folders import NASTY, hostile_run, samples_of, write_run, write_training_run
+from tests.support.run_folders import NASTY, composite, hostile_run, samples_of, write_run, write_training_run
 
 VOID = {"meta", "input", "br", "link", "path", "rect", "use", "circle"}
 
@@ -39,19 +39,16 @@ class Elements(HTMLParser):
 
     def __init__(self, page: str):
         super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.all: list[tuple[str, dict[str, str | None]]] = []
         self.open: list[str] = []
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
+        self.all.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag: str) -> None:  # which `<path/>` calls too
         if tag not in VOID:
             assert self.open.pop() == tag
 
@@ -63,20 +60,15 @@ def test_a_page_holds_everything_and_only_its_own_script(tmp_path: Path, miron) 
     page = out.read_text()
     elements = Elements(page)
     assert not elements.open
-    scripts = [each for name, each in elements.found if name == "script"]
-    assert [each.get("type") for each in scripts] == ["application/json", "text/plain", None]
-    names = {name for name, _ in elements.found}
-    assert not names & {"img", "b", "iframe", "link", "object", "embed"}
-    assert not [each for _, each in elements.found if "style" in each or any(key.startswith("on") for key in each)]
-    policy = next(each["content"] for name, each in elements.found if each.get("http-equiv"))
-    assert policy is not None
+    types = [each.get("type") for name, each in elements.all if name == "script"]
+    assert types == ["application/json", "text/plain", None]
+    assert not {name for name, _ in elements.all} & {"img", "b", "iframe", "link", "object", "embed"}
+    assert not [each for _, each in elements.all if "style" in each or any(key.startswith("on") for key in each)]
+    policy = next(each["content"] for _, each in elements.all if each.get("http-equiv")) or ""
     assert policy.startswith("default-src 'none'; ")
-    for kind, text in (
-        ("script", re.findall(r"<script>(.*?)</script>", page, re.S)),
-        ("style", re.findall(r"<style>(.*?)</style>", page, re.S)),
-    ):
-        (script,) = text
-        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    for kind in ("script", "style"):
+        (text,) = re.findall(rf"<{kind}>(.*?)</{kind}>", page, re.S)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         assert f"{kind}-src 'sha256-{digest}'" in policy
     assert "http://" not in re.sub(r'(xmlns(:\w+)?="[^"]*"|NAMESPACE = "[^"]*")', "", page)
     (examples,) = chunks_of(page)
@@ -98,9 +90,8 @@ def test_examples_stand_in_chunks_of_their_task(tmp_path: Path) -> None:
 
 
 def test_two_runs_are_compared_and_steps_make_curves(tmp_path: Path) -> None:
-    a = write_training_run(
-        tmp_path / "a", {1: {"own/x": samples_of([1, 0] * 20)}, 2: {"own/x": samples_of([1, 1, 0, 0] * 10)}}
-    )
+    steps = {step: {"own/x": samples_of(right)} for step, right in ((1, [1, 0] * 20), (2, [1, 1, 0, 0] * 10))}
+    a = write_training_run(tmp_path / "a", steps)
     b = write_run(tmp_path / "b", {"own/x": samples_of([1] * 40)})
     page = page_of(read_runs([str(a), str(b)]))
     for part in (
@@ -109,7 +100,6 @@ def test_two_runs_are_compared_and_steps_make_curves(tmp_path: Path) -> None:
         "a: over the steps of training.",
         "own/x (b)",
         "currentColor",
-        "own/x",
     ):
         assert part in page
     other = write_run(tmp_path / "c", {"own/y": samples_of([1] * 40)})
@@ -131,10 +121,7 @@ def test_robustness_is_a_section(tmp_path: Path) -> None:
 
 
 def test_markdown_and_csv(tmp_path: Path, miron) -> None:
-    composites = {
-        "ALL": {"value": 0.5, "stderr": 0.1, "ci95": [0.3, 0.7], "weights": {"own/x|y": 1.0}, "missing": []},
-        "PART": {"value": None, "stderr": None, "ci95": None, "weights": {}, "missing": ["own/z"]},
-    }
+    composites = {"ALL": composite(0.5, {"own/x|y": 1.0}), "PART": composite(None, {}, missing=["own/z"])}
     run = write_run(tmp_path / "a", {"own/x|y": samples_of([1, 0, 1, 0], bits=[1.0, 2.0, 1.0, math.nan])}, composites)
     ran = miron("report", str(run), f"--markdown={tmp_path / 'a.md'}", f"--csv={tmp_path / 'a.csv'}")
     assert ran.status == 0, ran.err
@@ -153,8 +140,7 @@ def test_report_alone_prints_what_there_is(tmp_path: Path, miron) -> None:
     for arguments in ([str(run)], [f"--output={run}"]):
         ran = miron("report", *arguments)
         assert ran.status == 0, ran.err
-        assert "own/x" in ran.out
-        assert "0.500" in ran.out
+        assert re.search(r"own/x.*0\.500", ran.out)
 
 
 def test_a_pipe_is_written_to_not_replaced(tmp_path: Path, miron) -> None:
@@ -175,9 +161,11 @@ def test_a_pipe_is_written_to_not_replaced(tmp_path: Path, miron) -> None:
 @pytest.mark.parametrize("flag", ["html", "markdown", "csv"])
 def test_a_report_that_cannot_be_written(tmp_path: Path, miron, flag: str) -> None:
     run = write_run(tmp_path / "a", {"own/x": samples_of([1, 0])})
-    ran = miron("report", str(run), f"--{flag}={tmp_path / 'nowhere' / 'x'}")
-    assert (ran.status, ran.err.count("\n")) == (2, 1)
-    assert f"--{flag}=" in ran.err
-    assert "cannot be written: name a file in a folder that is there" in ran.err
-    ran = miron("report", str(run), f"--{flag}={run / 'results.json'}")
-    assert (ran.status, "would overwrite a run's results" in ran.err) == (2, True)
+    for file, sentence in (
+        (tmp_path / "nowhere" / "x", "cannot be written: name a file in a folder that is there"),
+        (run / "results.json", "would overwrite a run's results"),
+    ):
+        ran = miron("report", str(run), f"--{flag}={file}")
+        assert (ran.status, ran.err.count("\n"), f"--{flag}=" in ran.err, sentence in ran.err) == (2, 1, True, True), (
+            ran.err
+        )

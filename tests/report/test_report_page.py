@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from miron_jax.report.html.page import page_of
+from miron_jax.report.run_folder import read_runs
 from tests.conftest import REPOSITORY
 from tests.support.needs import needs
 from tests.support.run_folders import NASTY, hostile_run, samples_of, write_run, write_training_run
@@ -58,30 +60,29 @@ class Page:
         )
 
 
-def reported(miron: Any, out: Path, *runs: Path) -> Path:
-    ran = miron("report", *map(str, runs), f"--html={out}")
-    assert ran.status == 0, ran.err
+def reported(out: Path, *runs: Path) -> Path:
+    out.write_text(page_of(read_runs([str(run) for run in runs])))
     return out
 
 
-def test_a_report_is_drawn_sorted_filtered_and_opened(browser: Any, tmp_path: Path, miron) -> None:
+def test_a_report_is_drawn_sorted_filtered_and_opened(browser: Any, tmp_path: Path) -> None:
     steps = {step: {"own/x": samples_of([1] * n + [0] * (30 - n), bits=[1.0] * 30)} for step, n in ((10, 9), (20, 12))}
     others = {"own/x": samples_of([1, 0] * 15, bits=[2.0] * 30), "own/y": samples_of([1] * 600)}
-    file = reported(
-        miron, tmp_path / "out.html", write_training_run(tmp_path / "a", steps), write_run(tmp_path / "b", others)
-    )
+    runs = write_training_run(tmp_path / "a", steps), write_run(tmp_path / "b", others)
+    file = reported(tmp_path / "out.html", *runs)
     opened = Page(browser, file, color_scheme="light")
     page = opened.page
     assert page.locator("figure svg").count() == 2  # bars; curves of the training run
     assert page.locator("#comparison tbody tr").count() == 2
     # The table: four rows of x, one of y; by value, then backwards; the empty cells of `chance` come last.
     assert [row[0] for row in opened.rows()] == ["own/x", "own/x", "own/x", "own/x", "own/y"]
-    page.get_by_role("button", name="value").click()
-    assert [row[3] for row in opened.rows()] == ["0.4000", "0.5000", "1.0000", "1.0000", "2.0000"]
-    page.get_by_role("button", name="value").click()
-    assert [row[3] for row in opened.rows()] == ["2.0000", "1.0000", "1.0000", "0.5000", "0.4000"]
-    page.get_by_role("button", name="chance").click()
-    assert [row[8] for row in opened.rows()] == ["0.5000", "0.5000", "0.5000", "", ""]
+    for button, column, expected in (
+        ("value", 3, ["0.4000", "0.5000", "1.0000", "1.0000", "2.0000"]),
+        ("value", 3, ["2.0000", "1.0000", "1.0000", "0.5000", "0.4000"]),
+        ("chance", 8, ["0.5000", "0.5000", "0.5000", "", ""]),
+    ):
+        page.get_by_role("button", name=button).click()
+        assert [row[column] for row in opened.rows()] == expected
     page.locator("#filter").fill("OWN/Y")
     assert [row[0] for row in opened.rows()] == ["own/y"]
     assert page.locator("#shown").text_content() == "1 of 5"
@@ -107,8 +108,8 @@ def test_a_report_is_drawn_sorted_filtered_and_opened(browser: Any, tmp_path: Pa
     assert backgrounds[0] != backgrounds[1]
 
 
-def test_no_text_of_a_run_does_anything(browser: Any, tmp_path: Path, miron) -> None:
-    opened = Page(browser, reported(miron, tmp_path / "out.html", hostile_run(tmp_path / "run")))
+def test_no_text_of_a_run_does_anything(browser: Any, tmp_path: Path) -> None:
+    opened = Page(browser, reported(tmp_path / "out.html", hostile_run(tmp_path / "run")))
     opened.wait_for("alert(1)")
     for i in range(len(NASTY)):
         opened.page.locator("#list button").nth(i).click()
@@ -120,9 +121,9 @@ def test_no_text_of_a_run_does_anything(browser: Any, tmp_path: Path, miron) -> 
     assert opened.errors == []
 
 
-def test_what_a_run_smuggles_past_the_escaping_would_still_not_run(browser: Any, tmp_path: Path, miron) -> None:
+def test_what_a_run_smuggles_past_the_escaping_would_still_not_run(browser: Any, tmp_path: Path) -> None:
     """The policy alone: a script, a handler and a style that are put into the finished file are refused."""
-    file = reported(miron, tmp_path / "out.html", write_run(tmp_path / "run", {"own/x": samples_of([1])}))
+    file = reported(tmp_path / "out.html", write_run(tmp_path / "run", {"own/x": samples_of([1])}))
     smuggled = "<script>document.title = 'x'</script><img src=x onerror=\"document.title = 'y'\"><main>"
     file.write_text(file.read_text().replace("<main>", smuggled, 1))
     opened = Page(browser, file)
@@ -132,11 +133,10 @@ def test_what_a_run_smuggles_past_the_escaping_would_still_not_run(browser: Any,
     assert all("Content Security Policy" in error or "ERR_" in error for error in opened.errors), opened.errors
 
 
-def test_a_phone_and_paper(browser: Any, tmp_path: Path, miron) -> None:
-    run = write_run(
-        tmp_path / "run", {f"own/{'long' * 8}{i}": samples_of([1, 0] * 9, bits=[1.0] * 18) for i in range(9)}
-    )
-    opened = Page(browser, reported(miron, tmp_path / "out.html", run), viewport={"width": 360, "height": 740})
+def test_a_phone_and_paper(browser: Any, tmp_path: Path) -> None:
+    tasks = {f"own/{'long' * 8}{i}": samples_of([1, 0] * 9, bits=[1.0] * 18) for i in range(9)}
+    run = write_run(tmp_path / "run", tasks)
+    opened = Page(browser, reported(tmp_path / "out.html", run), viewport={"width": 360, "height": 740})
     widths = opened.page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
     assert widths[0] <= widths[1], "nothing but tables and pictures scrolls sideways, within themselves"
     assert opened.page.pdf().startswith(b"%PDF")

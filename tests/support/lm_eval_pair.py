@@ -20,7 +20,7 @@ TEXTS = (
     "the sun is hot and the rain is cold", " on a green hill", "where the small hill falls\n\nand the sun",
     "é over ñ ☀ hill", "hot", " ", "the  ", "a\tb\n", "rain rain rain rain", "",
 )  # fmt: skip
-NAMES = ["own_choice", "own_shots", "own_next", "own_text", "own_write"]
+NAMES = ["own_choice", "own_next", "own_text", "own_write"]
 
 
 def asked(kind: Any, arguments: list[tuple[Any, ...]]) -> list[Any]:
@@ -51,7 +51,7 @@ def assert_same_values(received: Any, expected: Any) -> None:
 
 
 def write_tasks(folder: Path) -> Path:
-    """A task of each output type (NAMES), with their data."""
+    """A task of each output type (NAMES) and own_shots, with their data."""
     rows = [
         {
             "id": i, "question": f"the sun is {word}", "choices": ["hot", "cold", "green hill", "a rain"], "gold": i % 4,
