@@ -1,7 +1,5 @@
 """JSON and YAML of any bytes: a value or one reason, in little time."""
 
-import json
-import random
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -81,35 +79,3 @@ def test_a_value_in_a_message_is_short():
         value = [value] * 9
     assert len(shown(value)) < 2000
     assert shown("a") == "'a'"
-
-
-def test_damaged_task_lists_are_one_sentence(tmp_path: Path):
-    """Every value of a good list replaced by what yaml may hold."""
-    entry = {
-        "label": "a", "dataset_uri": "eval/local_data/a.jsonl", "num_fewshot": [0, 5], "icl_task_type": "multiple_choice",
-        "continuation_delimiter": " ", "has_categories": True, "metric_names": ["Accuracy"],
-    }  # fmt: skip
-    benchmark = {"name": "a", "num_fewshot": 5, "random_baseline": 0.25}
-    average = {"weighting": "EQUAL", "categories": [{"name": "c", "benchmarks": [benchmark]}], "averages": {"d": ["c"]}}
-    others: list[Any] = [
-        None, True, -1, 1.5, 10**17, "", "x", [], [[]], {}, {"a": []}, ["a", 1], {"1": {"2": 3}}, [None]
-    ]  # fmt: skip
-    tasks, averages = tmp_path / "tasks.yaml", tmp_path / "averages.yaml"
-    rng, refused = random.Random(5), 0
-
-    def damaged(value: Any, depth: int = 0) -> Any:
-        if depth and rng.random() < 0.12:
-            return rng.choice(others)
-        if isinstance(value, dict):
-            keys = [key if rng.random() < 0.97 else rng.choice(["x", 1, None]) for key in value]
-            return {key: damaged(below, depth + 1) for key, below in zip(keys, value.values(), strict=True)}
-        return [damaged(below, depth + 1) for below in value] if isinstance(value, list) else value
-
-    for _ in range(150):
-        tasks.write_text(json.dumps(damaged({"icl_tasks": [entry]})))  # JSON is YAML
-        averages.write_text(json.dumps(damaged({"eval_gauntlet": average})))
-        try:
-            read_suite(tasks, averages)
-        except InputError:
-            refused += 1
-    assert 40 < refused < 150

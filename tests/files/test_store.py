@@ -26,11 +26,8 @@ from tests.support.tiny_model import make_model, write_core_data
 def only_puts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store as object stores are: no rename, no append."""
 
-    def refused(*_: Any, **__: Any) -> None:
-        raise NotImplementedError("an object store has no rename")
-
     for name in ("mv", "rename", "move", "mv_file"):
-        monkeypatch.setattr(MemoryFileSystem, name, refused, raising=False)
+        monkeypatch.setattr(MemoryFileSystem, name, None, raising=False)
     opened = MemoryFileSystem._open
 
     def without_append(self: Any, path: str, mode: str = "rb", **options: Any) -> Any:
@@ -82,11 +79,6 @@ def test_results_samples_and_journal_go_to_an_object_store(tmp_path: Path) -> No
         check_output(RunConfig(**{**{name: getattr(config, name) for name in config.__slots__}, "limit": 3}))
 
 
-def test_an_unknown_kind_of_store_is_named() -> None:
-    with pytest.raises(InputError, match=r"--output=nosuch://x: .*name a local folder"):
-        check_output(RunConfig("demo", ("core",), output="nosuch://x"))
-
-
 @pytest.mark.slow
 def test_a_full_disk_gives_one_sentence_and_loses_nothing(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, miron: Any
@@ -97,7 +89,7 @@ def test_a_full_disk_gives_one_sentence_and_loses_nothing(
     flags += ["--token_budget=64", "--compilation_cache=", f"--output={output}"]
 
     def sentence_when_full(kind: str, after: int) -> str:
-        """What is said where the disk is full in the middle of a file whose path has `kind` in it, after some such files."""
+        """What a run says whose disk is full in the middle of a file with `kind` in its path, after some such files."""
         left = [after]
 
         def until_full(path: Path, data: bytes) -> int:
@@ -128,6 +120,9 @@ def test_a_full_disk_gives_one_sentence_and_loses_nothing(
 def test_an_output_that_cannot_be_written_is_refused_before_anything_is_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with pytest.raises(InputError, match=r"--output=nosuch://x: .*name a local folder"):
+        check_output(RunConfig("demo", ("core",), output="nosuch://x"))
+
     def read_only(**_: Any) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 

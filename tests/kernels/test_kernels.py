@@ -154,18 +154,6 @@ def test_a_device_runs_its_default_attention_only_where_it_agrees():
         assert "\n" not in str(why_not)
 
 
-def test_attention_by_hand() -> None:
-    # Two places that see each other only downwards, values 1 and 3, equal keys: place 1 gets their mean, 2; in branches of
-    # their own each gets its own value.  A third row's second place has a query of NaN, which stays where it is.
-    attend = jax.jit(partial(attention_xla.forest_attention, scale=1.0))
-    ones = np.ones((3, 2, 1, 1), np.float32)
-    query, value = ones.copy(), ones * np.asarray([[[1]], [[3]]], np.float32)
-    query[2, 1] = np.nan
-    subtree_end, position = np.asarray([[2, 2], [1, 2], [2, 2]], np.int32), np.asarray([[0, 1]] * 3, np.int32)
-    out = np.asarray(attend(query, ones, value, subtree_end, position))[:, :, 0, 0]
-    np.testing.assert_array_equal(out, [[1, 2], [1, 3], [1, np.nan]])
-
-
 @pytest.mark.parametrize(("dtype", "chunk"), [("float32", 128), ("bfloat16", 8)])
 @pytest.mark.parametrize("name", head_cases.CASES)
 def test_target_logprob_equals_its_definition(name: str, dtype: str, chunk: int) -> None:

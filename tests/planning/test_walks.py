@@ -1,7 +1,6 @@
 """The order in which a recurrent model reads rows: every node once, from the state of its path, with few states."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,21 +83,3 @@ def test_groups_are_full_where_rows_are_many() -> None:
     computed = sum(SIZES[size].tokens * SIZES[size].lanes for size in walk.group_size.tolist())
     assert lanes.mean() > 1.9
     assert computed <= 2 * len(plan.position)
-
-
-def test_a_row_without_nodes_has_no_chunk() -> None:
-    none = np.zeros(0, np.int32)
-    walk = schedule(segments_of([(0, none, none)]), SIZES, 1)
-    assert len(walk.group_size) == 0
-    assert walk.group_first.tolist() == [0]
-
-
-@pytest.mark.parametrize("depth", [1, 40])
-def test_the_longest_path_alone_can_be_read_with_a_state_for_each_segment(depth: int) -> None:
-    """A comb: at each token one more text ends, so that each level waits for its two branches."""
-    texts = [[*range(1, n + 2), 999] for n in range(depth)] + [[*range(1, depth + 2), 998]]
-    plan = plan_of(texts)
-    segments = segments_of(rows_of(plan))
-    walk = schedule(segments, SIZES, segments.depth + 1)
-    read = np.diff(walk.group_first) @ [SIZES[size].tokens for size in walk.group_size.tolist()]
-    assert read == len(plan.position)

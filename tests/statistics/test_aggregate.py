@@ -83,14 +83,12 @@ def test_macro_mean_by_hand():
 def test_published_error_of_gpt2s_core(shared_data):
     # The 22 accuracies of the 124M model over full data: sampling error of CORE about 0.006.
     text = (shared_data / "goldens" / "openai-community-gpt2.csv").read_text()
-    rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()[1:-1]]
-    accuracies = {f"core/{label}": float(accuracy) for label, accuracy, _ in rows}
-    tasks = {}
+    accuracies = {line.split(",")[0].strip(): float(line.split(",")[1]) for line in text.splitlines()[1:-1]}
+    tasks, measured = {}, {}
     for task in core.SUITE.tasks:
-        accuracy, rows_of_file = accuracies[task.name], task.file.rows or 1
-        stderr = math.sqrt(accuracy * (1 - accuracy) / rows_of_file)
-        tasks[task.name] = Estimate(accuracy, stderr, wilson(accuracy, rows_of_file), rows_of_file, 0)
-    measured = {name: Measured(accuracy, 10) for name, accuracy in accuracies.items()}
+        p, n = accuracies[task.name.removeprefix("core/")], task.file.rows or 1
+        tasks[task.name] = Estimate(p, math.sqrt(p * (1 - p) / n), wilson(p, n), n, 0)
+        measured[task.name] = Measured(p, 10)
     result = estimate_composite(core.composites(measured)["CORE"], tasks)
     assert result is not None
     assert result.stderr == pytest.approx(0.006, abs=printed(3))

@@ -6,8 +6,6 @@ import math
 import numpy as np
 import pytest
 
-from miron_jax.definitions.records import Composite
-from miron_jax.statistics.estimate import Estimate, estimate_composite
 from miron_jax.statistics.sequential import (
     ALPHA,
     Interval,
@@ -101,28 +99,6 @@ def test_intervals_hold_at_every_moment() -> None:
     assert seldom(left, RUNS), left
 
 
-def answers(draws: np.random.Generator, population: int, gap: float) -> np.ndarray:
-    """Differences of pairs, 20 % of which differ; the second model is better by `gap`."""
-    ahead, behind = int(population * (0.1 + gap / 2)), int(population * (0.1 - gap / 2))
-    return draws.permutation(np.repeat([1.0, -1.0, 0.0], [ahead, behind, population - ahead - behind]))
-
-
-def test_winners_are_right_and_are_found() -> None:
-    """Equal models: seldom a winner before the end; 4 points: the right one, by half of 2,400."""
-    draws, population, runs = np.random.default_rng(1), 2400, 100
-    # Bets that have won at any moment before have won at the last one.
-    wrong = sum(winner(answers(draws, population, 0.0)[:2300], population) != 0 for _ in range(runs))
-    assert seldom(wrong, runs), wrong
-    needed = []
-    for _ in range(runs):
-        values = answers(draws, population, 0.04)
-        winners = ((t, winner(values[:t], population)) for t in range(100, population + 1, 100))
-        at, who = next((t, who) for t, who in winners if who)
-        assert who == 1
-        needed.append(at)
-    assert np.median(needed) <= 0.5 * population, np.median(needed)
-
-
 def test_composites_hold_at_every_moment() -> None:
     draws, left = np.random.default_rng(2), 0
     for _ in range(RUNS):
@@ -139,23 +115,6 @@ def test_composites_hold_at_every_moment() -> None:
         assert half_width([Stratum(0.25, each, len(each)) for each in tasks], 0.02) == 0.0, "at the end all is known"
     assert seldom(left, RUNS), left
     assert half_width([Stratum(1.0, np.ones(1), 9)], 0.1) == math.inf
-
-
-def test_intervals_of_sampled_composites_hold_the_complete_sets_value() -> None:
-    """Made of the tasks' sequences, so near 1 too, and wherever a task stopped."""
-    draws, held, runs = np.random.default_rng(3), 0, 60
-    for _ in range(runs):
-        tasks = [draws.permutation((draws.random(400) < p).astype(float)) for p in (0.97, 0.5, 0.3, 0.8)]
-        parts = {}
-        for i, values in enumerate(tasks):
-            at = int(draws.integers(30, 150))
-            low, high = betting_interval(values[:at], len(values))
-            parts[str(i)] = Estimate(float(values[:at].mean()), (high - low) / 2 / 1.96, (low, high), at, 0)
-        value = sum(0.25 * each.value for each in parts.values())
-        computed = estimate_composite(Composite(value, True, (), dict.fromkeys(parts, 0.25)), parts)
-        assert computed is not None
-        held += computed.ci95[0] <= sum(0.25 * each.mean() for each in tasks) <= computed.ci95[1]
-    assert held / runs >= 0.93, held
 
 
 def test_allocation_by_hand() -> None:

@@ -34,11 +34,7 @@ def program(config: ModelConfig, dtype: Any) -> Any:
 
 
 def logprobs(
-    config: ModelConfig,
-    state: Any,
-    token_ids: np.ndarray,
-    position: np.ndarray | None = None,
-    subtree_end: np.ndarray | None = None,
+    config: ModelConfig, state: Any, token_ids: np.ndarray, position: Any = None, subtree_end: Any = None
 ) -> np.ndarray:
     """Plain rows unless told otherwise."""
     rows, length = token_ids.shape

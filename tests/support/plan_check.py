@@ -32,10 +32,8 @@ def check(plan: Plan, requests: Requests) -> None:
             assert seen.tolist() == ids[:depth].tolist(), "the parent does not see exactly the tokens before its target"
             assert plan.position[plan.node_offset[row] + np.asarray(path)].tolist() == list(range(depth))
     for request, id_set in enumerate([] if requests.id_set is None else requests.id_set.tolist()):
-        query, edges = (
-            int(plan.request_query[request]),
-            plan.request_edge[slice(*plan.request_edge_offset[request:][:2])],
-        )
+        query = int(plan.request_query[request])
+        edges = plan.request_edge[slice(*plan.request_edge_offset[request:][:2])]
         if id_set < 0 or not len(edges):
             assert query == -1
             continue

@@ -43,18 +43,15 @@ def make_model(folder: Path, layers: int = 2, width: int = 24, vocabulary: int =
         return (rng.normal(size=shape) * 0.3).astype(np.float32)
 
     tensors = {"model.embed_tokens.weight": draw(vocabulary, width), "model.norm.weight": 1 + draw(width)}
-    for i in range(layers):
-        tensors |= {
-            f"model.layers.{i}.input_layernorm.weight": 1 + draw(width),
-            f"model.layers.{i}.post_attention_layernorm.weight": 1 + draw(width),
-            f"model.layers.{i}.self_attn.q_proj.weight": draw(heads * size, width),
-            f"model.layers.{i}.self_attn.k_proj.weight": draw(kv_heads * size, width),
-            f"model.layers.{i}.self_attn.v_proj.weight": draw(kv_heads * size, width),
-            f"model.layers.{i}.self_attn.o_proj.weight": draw(width, heads * size),
-            f"model.layers.{i}.mlp.gate_proj.weight": draw(wide, width),
-            f"model.layers.{i}.mlp.up_proj.weight": draw(wide, width),
-            f"model.layers.{i}.mlp.down_proj.weight": draw(width, wide),
-        }
+    matrices = {
+        "self_attn.q_proj": (heads * size, width), "self_attn.k_proj": (kv_heads * size, width),
+        "self_attn.v_proj": (kv_heads * size, width), "self_attn.o_proj": (width, heads * size),
+        "mlp.gate_proj": (wide, width), "mlp.up_proj": (wide, width), "mlp.down_proj": (width, wide),
+    }  # fmt: skip
+    for layer in (f"model.layers.{i}" for i in range(layers)):
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            tensors[f"{layer}.{norm}.weight"] = 1 + draw(width)
+        tensors |= {f"{layer}.{name}.weight": draw(*shape) for name, shape in matrices.items()}
     save_file(tensors, str(folder / "model.safetensors"))
     return folder
 
@@ -66,6 +63,10 @@ def write_core_data(folder: Path, rows: int = 14, seed: int = 1) -> Path:
     def text(words: int) -> str:
         return " ".join(rng.choice(WORDS) for _ in range(words))
 
+    def schema() -> dict[str, object]:
+        contexts = [f"{text(5)} sun", f"{text(5)} rain"]
+        return {"context_options": contexts, "continuation": text(4), "gold": rng.randrange(2)}
+
     lines: dict[str, list[dict[str, object]]] = {
         "commonsense_reasoning/copa.jsonl": [
             {"query": text(6), "choices": [text(3), text(5)], "gold": rng.randrange(2)} for _ in range(rows)
@@ -74,14 +75,7 @@ def write_core_data(folder: Path, rows: int = 14, seed: int = 1) -> Path:
             {"query": f"Question: {text(8)}", "choices": [text(k) for k in (1, 2, 3, 4)], "gold": rng.randrange(4)}
             for _ in range(rows)
         ],
-        "language_understanding/winograd_wsc.jsonl": [
-            {
-                "context_options": [f"{text(5)} sun", f"{text(5)} rain"],
-                "continuation": text(4),
-                "gold": rng.randrange(2),
-            }
-            for _ in range(rows)
-        ],
+        "language_understanding/winograd_wsc.jsonl": [schema() for _ in range(rows)],
         "language_understanding/lambada_openai.jsonl": [
             {"context": text(20), "continuation": rng.choice(WORDS)} for _ in range(rows)
         ],

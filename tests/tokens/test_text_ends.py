@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.model import Model
@@ -15,8 +17,9 @@ from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder import abstract
 from miron_jax.model.hf_config import eos_token_ids
 from miron_jax.tokens.detokenize import text_after
+from miron_jax.tokens.token_bytes import _byte_of_character
 from tests.support.generators import Tiny, load, prompts, slow_greedy
-from tests.support.tiny_model import WORDS, make_model
+from tests.support.tiny_model import make_model
 
 pytestmark = pytest.mark.newest
 
@@ -24,27 +27,6 @@ pytestmark = pytest.mark.newest
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     return load(make_model(tmp_path_factory.mktemp("tiny")))
-
-
-@pytest.fixture(scope="module")
-def shared(tiny: Tiny) -> Generator:
-    """One generator, whose programs are compiled once."""
-    return Generator(tiny.model, tiny.tokenizer, slots=8)
-
-
-def test_stop_strings_are_found_in_the_text(tiny: Tiny, shared: Generator) -> None:
-    """Any substring of the completion without stop strings, used as a stop string, ends it there, wherever tokens end."""
-    ids = tuple(tiny.tokenizer(" ".join(WORDS[:5]))["input_ids"])
-    [whole] = shared.run([TextRequest(ids, 32)])
-    clean = [i for i, c in enumerate(whole.text) if c != "\ufffd"]
-    pieces = {whole.text[i : i + n] for i in clean for n in (1, 2, 3) if "\ufffd" not in whole.text[i : i + n]}
-    assert len(pieces) > 5
-    requests = [TextRequest(ids, 32, stop=(piece, "never comes")) for piece in sorted(pieces)]
-    for piece, cut in zip(sorted(pieces), shared.run(requests), strict=True):
-        assert (cut.text, cut.ended) == (whole.text[: whole.text.find(piece)], "stop")
-        assert cut.token_ids == whole.token_ids[: len(cut.token_ids)]
-    [never] = shared.run([TextRequest(ids, 32, stop=("never comes",))])
-    assert never == whole
 
 
 def test_a_special_token_can_be_a_stop_string(tiny: Tiny) -> None:
@@ -72,11 +54,6 @@ def test_eos_ends_a_text_and_is_not_part_of_it(tiny: Tiny) -> None:
 
 def test_a_token_may_end_one_character_and_begin_the_next() -> None:
     """A byte-level token of the last byte of one letter and the first of another: the whole letter is kept."""
-    from tokenizers import Tokenizer, decoders, models
-    from transformers import PreTrainedTokenizerFast
-
-    from miron_jax.tokens.token_bytes import _byte_of_character
-
     half = "\u0451".encode()  # two bytes; byte-level tokenizers write them as these two characters
     table = {byte: character for character, byte in _byte_of_character().items()}
     first, both = table[half[0]], table[half[1]] + table[half[0]]
@@ -90,28 +67,26 @@ def test_a_token_may_end_one_character_and_begin_the_next() -> None:
 
 def test_text_behind_a_prompt_keeps_its_space() -> None:
     """A SentencePiece-like tokenizer drops the first space of a text that stands alone, not of one that goes on."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
     vocabulary = {"<unk>": 0, "\u2581the": 1, "\u2581sky": 2, "s": 3}
     vocabulary |= {f"<0x{byte:02X}>": i for i, byte in enumerate("\u20ac\U0001f600".encode(), start=4)}
     backend = Tokenizer(models.BPE(vocabulary, [], byte_fallback=True, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
-    assert text_after(tokenizer, (1,), (2,)) == " sky"
-    assert text_after(tokenizer, (1,), (3,)) == "s"
-    assert text_after(tokenizer, (1,), (2, 3)) == " skys"
-    euro = (4, 5, 6)  # three bytes, one character
-    assert text_after(tokenizer, (1, 4), (5, 6, 3)) == "\u20acs"  # the prompt ends inside a character
-    assert text_after(tokenizer, (1, *euro), (3, 4, 5)) == "s\ufffd"  # the text does
-    assert text_after(tokenizer, (1, *euro), (4,)) == "\ufffd"
-    smile = (7, 8, 9, 10)  # four bytes
-    assert [text_after(tokenizer, (1,), (3, *smile[:n])) for n in (1, 2, 3)] == ["s\ufffd"] * 3
-    assert text_after(tokenizer, (1,), (3, *smile)) == "s\U0001f600"
-    # The last eight tokens of the prompt begin inside a character.
-    assert text_after(tokenizer, (1, *euro, *euro, *euro), (*euro, 3)) == "\u20acs"
-    assert text_after(tokenizer, (1, 2), ()) == ""
+    euro, smile = (4, 5, 6), (7, 8, 9, 10)  # three bytes, four bytes: a character each
+    for prompt, ids, text in (
+        ((1,), (2,), " sky"),
+        ((1,), (3,), "s"),
+        ((1,), (2, 3), " skys"),
+        ((1, 4), (5, 6, 3), "\u20acs"),  # the prompt ends inside a character
+        ((1, *euro), (3, 4, 5), "s\ufffd"),  # the text does
+        ((1, *euro), (4,), "\ufffd"),
+        *(((1,), (3, *smile[:n]), "s\ufffd") for n in (1, 2, 3)),
+        ((1,), (3, *smile), "s\U0001f600"),
+        ((1, *euro, *euro, *euro), (*euro, 3), "\u20acs"),  # the prompt's last eight tokens begin inside a character
+        ((1, 2), (), ""),
+    ):
+        assert text_after(tokenizer, prompt, ids) == text, (prompt, ids)
 
 
 def test_eos_ids_of_a_folder(tmp_path: Path) -> None:

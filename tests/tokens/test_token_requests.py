@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -19,17 +20,12 @@ from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import Profile
 from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import Prompt, render
-from miron_jax.ragged import end_to_end
+from miron_jax.ragged import blocks, end_to_end, gather, offsets_of
 from miron_jax.tasks import core
 from miron_jax.tokens import requests as token_requests
 from miron_jax.tokens.records import Bos, Requests, concatenate
 from miron_jax.tokens.requests import tokenize
-from miron_jax.tokens.spans import (
-    AFTER_CONTEXT,
-    AFTER_CONTEXT_OR_DIFFERENCE,
-    AFTER_STRIPPED_CONTEXT,
-    CONTINUATION,
-)
+from miron_jax.tokens.spans import AFTER_CONTEXT, AFTER_CONTEXT_OR_DIFFERENCE, AFTER_STRIPPED_CONTEXT, CONTINUATION
 from miron_jax.tokens.tokenizers import load_tokenizer, resolve_bos
 from tests.support.tiny_tokenizer import BOS, TINY, trained
 
@@ -60,27 +56,23 @@ def twin(prompt: Prompt, profile: Profile, tokenizer: Any, max_length: int | Non
         return [resolve_bos(tokenizer).id, *tokenizer.encode(text, add_special_tokens=False)]
 
     options = [ids(prompt.preamble + c + k) for c, k in zip(prompt.contexts, prompt.continuations, strict=True)]
-    shortest = min(map(len, options))
     if profile.span.name == "after_common_prefix":
-        shared = 0
-        while shared < shortest and len({option[shared] for option in options}) == 1:
-            shared += 1
-        starts = [shared] * len(options)
+        starts = [num_shared(options)] * len(options)
     elif profile.span.name == "common_suffix":
-        shared = 0
-        while shared < shortest and len({option[-1 - shared] for option in options}) == 1:
-            shared += 1
-        starts = [len(option) - shared for option in options]
+        ending_alike = num_shared([option[::-1] for option in options])
+        starts = [len(option) - ending_alike for option in options]
     else:
-        without = ids((prompt.preamble + prompt.contexts[0]).strip())
-        starts = [0]
-        while starts[0] < min(len(without), shortest) and without[starts[0]] == options[0][starts[0]]:
-            starts[0] += 1
-    result = []
-    for option, start in zip(options, starts, strict=True):
-        cut = 0 if max_length is None else max(0, len(option) - max_length)
-        result.append((option[cut:], start - cut))
-    return result
+        starts = [num_shared([ids((prompt.preamble + prompt.contexts[0]).strip()), *options])]
+    cuts = [0 if max_length is None else max(0, len(option) - max_length) for option in options]
+    return [(option[cut:], start - cut) for option, start, cut in zip(options, starts, cuts, strict=True)]
+
+
+def num_shared(sequences: list[list[int]]) -> int:
+    """How many tokens all of these share from their beginning."""
+    shared = 0
+    while shared < min(map(len, sequences)) and len({ids[shared] for ids in sequences}) == 1:
+        shared += 1
+    return shared
 
 
 def pairs(requests: Requests) -> list[tuple[list[int], int]]:
@@ -122,9 +114,7 @@ def test_schemas_equal_the_twin(cases: list[tuple[list[str], str]]):
 
 
 @settings(max_examples=40)
-@given(
-    st.lists(st.tuples(WORDS, st.text(alphabet="abt he", min_size=1).map(lambda t: t + "x")), min_size=1, max_size=4)
-)
+@given(st.lists(st.tuples(WORDS, st.text(alphabet="abt he", min_size=1).map("{}x".format)), min_size=1, max_size=4))
 def test_continuations_equal_the_twin(cases: list[tuple[str, str]]):
     prompts = [prompt_of([context + " "], [end], i) for i, (context, end) in enumerate(cases)]
     requests = checked(prompts, TEXT)
@@ -146,6 +136,18 @@ def test_cuts_equal_the_twin(context: str, options: list[str], max_length: int):
     requests = checked([prompt], CHOICE, TINY, max_length)
     whole = tokenize([prompt], CHOICE, TINY, None, "test")
     assert requests.truncated.tolist() == (np.diff(whole.offsets) > max_length).tolist()
+
+
+@settings(max_examples=40)
+@given(st.lists(st.lists(st.integers(0, 2), max_size=5), min_size=1, max_size=8), st.integers(1, 12))
+def test_sequences_are_gathered_in_blocks_of_any_size(sequences: list[list[int]], block: int):
+    whole = end_to_end(sequences)
+    rows = np.arange(len(sequences))[::-1]
+    with patch("miron_jax.ragged.BLOCK", block):
+        gathered = gather(whole.values, whole.offsets[:-1][rows], whole.lengths[rows])
+        assert [row for a, b in blocks(gathered.offsets) for row in range(a, b)] == list(range(len(rows)))
+    assert gathered.values.tolist() == [value for sequence in sequences[::-1] for value in sequence]
+    assert gathered.offsets.tolist() == offsets_of([len(sequence) for sequence in sequences[::-1]]).tolist()
 
 
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch):
@@ -182,15 +184,14 @@ def test_spans_of_no_token():
 
 def test_a_span_over_the_limit_is_an_error_with_numbers():
     prompt = prompt_of(["the cat "], ["x" * 9], idx=3)
-    num_scored = 10  # the blank and nine letters, none of them merged
-    for limit in (6, 9, 10):  # a limit of 10 leaves no token before the span
+    # Ten tokens are scored: the blank and nine letters, none of them merged.  A limit of 10 leaves no token before them.
+    for limit in (6, 9, 10):
         with pytest.raises(InputError) as error:
             tokenize([prompt_of(["a "], ["b"]), prompt], TEXT, TINY, limit, "core/lambada_openai")
-        assert "core/lambada_openai, example 3 (row 103), option 0" in str(error.value)
-        assert f"has {num_scored} tokens" in str(error.value)
-        assert f"--max_length to at least {num_scored + 1}" in str(error.value)
-        assert f"limit is {limit}:" in str(error.value)
-    assert tokenize([prompt], TEXT, TINY, num_scored + 1, "test").span_start.tolist() == [1]
+        where = "core/lambada_openai, example 3 (row 103), option 0"
+        for part in (where, "has 10 tokens", "--max_length to at least 11", f"limit is {limit}:"):
+            assert part in str(error.value)
+    assert tokenize([prompt], TEXT, TINY, 11, "test").span_start.tolist() == [1]
 
 
 def test_spans_without_anything_before_or_in_them_are_errors():
@@ -230,11 +231,6 @@ def adding(single: str) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-@pytest.fixture(scope="module")
-def adds_bos() -> PreTrainedTokenizerFast:
-    return adding("<s> $A")
-
-
 def test_no_eos_stays_after_a_preamble():
     """Preamble, context and continuation are tokenized apart; a preamble of no text is BOS and EOS."""
     profile = replace(TEXT, boundary="segments", bos="as_tokenizer", span=CONTINUATION)
@@ -247,15 +243,13 @@ def test_no_eos_stays_after_a_preamble():
         assert tokens[start:].tolist() == tokenizer.encode(" sat", add_special_tokens=False)
 
 
-def test_exactly_one_bos_even_where_the_tokenizer_adds_its_own(adds_bos: PreTrainedTokenizerFast):
-    for tokens, _ in tokenize([prompt_of(["a "] * 2, ["b", "c"])], CHOICE, adds_bos, None, "test"):
-        assert (tokens == adds_bos.bos_token_id).tolist() == [True] + [False] * (len(tokens) - 1)
-
-
-def test_bos_as_lm_eval_has_it(adds_bos: PreTrainedTokenizerFast):
-    """A text that begins with BOS gets no other; in place of an empty context stands BOS."""
+def test_one_bos_whoever_adds_it():
+    """With lm-eval's rule a text that begins with BOS gets no other; in place of an empty context stands BOS."""
     profile = replace(TEXT, bos="as_tokenizer_or_prefix", span=AFTER_CONTEXT_OR_DIFFERENCE)
+    adds_bos = adding("<s> $A")
     bos = adds_bos.bos_token_id
+    for tokens, _ in tokenize([prompt_of(["a "] * 2, ["b", "c"])], CHOICE, adds_bos, None, "test"):
+        assert (tokens == bos).tolist() == [True] + [False] * (len(tokens) - 1)
     for context, continuation in (("<s>the cat", " sat"), ("the cat", " sat"), ("", "sat"), ("", "<s>sat")):
         [(tokens, start)] = tokenize([prompt_of([context], [continuation])], profile, adds_bos, None, "test")
         assert (tokens == bos).tolist() == [True] + [False] * (len(tokens) - 1), (context, continuation)
@@ -272,26 +266,29 @@ def test_spans_after_a_context_by_hand():
 
 
 DAMAGE: list[tuple[str, str | None, Any]] = [
-    ("tokenizer_config.json", "tokenizer_class", 3),
-    ("tokenizer_config.json", "added_tokens_decoder", {"0": 1.5}),
-    ("tokenizer_config.json", "model_max_length", {}),
-    ("tokenizer_config.json", None, "[1]"),
-    ("tokenizer_config.json", "bos_token", 10**30),
-    ("tokenizer_config.json", None, '{"a":' + "[" * 100_000 + "]" * 100_000 + "}"),
-    ("tokenizer.json", "added_tokens", [{"id": -1}]),
-    ("tokenizer.json", "model", {"type": "BPE", "vocab": {"a": 1}, "merges": ["a b c"]}),
-    ("tokenizer.json", "decoder", 1),
-    ("tokenizer.json", None, "{"),
-    ("tokenizer.json", None, '{"added_tokens": [], "model": {"type": "?"}}'),
-    ("tokenizer.json", None, '{"a": 1}'),
+    ("tokenizer_config", "tokenizer_class", 3),
+    ("tokenizer_config", "added_tokens_decoder", {"0": 1.5}),
+    ("tokenizer_config", "model_max_length", {}),
+    ("tokenizer_config", None, "[1]"),
+    ("tokenizer_config", "bos_token", 10**30),
+    ("tokenizer_config", None, '{"a":' + "[" * 100_000 + "]" * 100_000 + "}"),
+    ("tokenizer", "added_tokens", [{"id": -1}]),
+    ("tokenizer", "model", {"type": "BPE", "vocab": {"a": 1}, "merges": ["a b c"]}),
+    ("tokenizer", "decoder", 1),
+    ("tokenizer", None, "{"),
+    ("tokenizer", None, '{"added_tokens": [], "model": {"type": "?"}}'),
 ]
 
 
 def test_a_damaged_tokenizer_is_one_sentence(tmp_path: Path):
     """A field replaced by another value, or a whole file by a text."""
+    with pytest.raises(InputError, match="there is no such folder"):
+        load_tokenizer(str(tmp_path / "absent"))
+    with pytest.raises(InputError, match="no tokenizer could be read"):
+        load_tokenizer("nobody/such-a-model")  # the hub is offline in tests
     TINY.save_pretrained(tmp_path)
     for file, field, value in DAMAGE:
-        path = tmp_path / file
+        path = tmp_path / f"{file}.json"
         whole = path.read_text()
         path.write_text(value if field is None else json.dumps(json.loads(whole) | {field: value}))
         with pytest.raises(InputError, match="no tokenizer could be read") as error:
@@ -316,29 +313,10 @@ def test_code_in_a_tokenizers_folder_never_runs(tmp_path: Path, monkeypatch: pyt
     assert not marker.exists()
 
 
-def test_an_unknown_tokenizer_is_one_sentence(tmp_path: Path):
-    with pytest.raises(InputError, match="there is no such folder"):
-        load_tokenizer(str(tmp_path / "absent"))
-    with pytest.raises(InputError, match="no tokenizer could be read"):
-        load_tokenizer("nobody/such-a-model")  # the hub is offline in tests
-
-
 @pytest.mark.parametrize("label", ["arc_easy", "winogrande", "jeopardy"])
 def test_real_prompts_equal_the_twin_with_a_real_tokenizer(shared_data: Path, smollm2: Path, label: str):
-    tokenizer = load_tokenizer(str(smollm2))
-    task = TASKS[f"core/{label}"]
+    tokenizer, task = load_tokenizer(str(smollm2)), TASKS[f"core/{label}"]
     prompts = render(task, read_examples(task, core.locate(shared_data / "eval_bundle")), limit=15)
     for max_length in (None, 256):
         requests = checked(prompts, task.profile, tokenizer, max_length)
         assert requests.truncated.any() == (max_length is not None and task.profile.num_fewshot > 0)
-
-
-@pytest.mark.parametrize(("label", "count"), [("winograd", 273), ("winogrande", 1267), ("copa", 100)])
-def test_every_zero_shot_prompt_has_a_legal_span(shared_data: Path, label: str, count: int):
-    task = TASKS[f"core/{label}"]
-    task = replace(task, profile=replace(task.profile, num_fewshot=0))
-    prompts = render(task, read_examples(task, core.locate(shared_data / "eval_bundle")))
-    requests = tokenize(prompts, task.profile, TINY, None, task.name)
-    assert len(requests) == 2 * count
-    assert (requests.span_start >= 1).all()
-    assert (requests.span_start <= np.diff(requests.offsets)).all()
