@@ -27,7 +27,8 @@ from miron_jax.model.sharding import layout_of
 from miron_jax.planning.plan import make_plan
 from miron_jax.runtime.devices import AXES, Placement
 from miron_jax.tokens.tokenizers import load_tokenizer
-from tests.support.placements import CONFIGS, in_process, logprobs, placed, placement_of, texts
+from tests.support import processes
+from tests.support.placements import CONFIGS, logprobs, placed, placement_of, texts
 from tests.support.requests import some_requests
 from tests.support.tiny_model import make_model
 from tests.support.tolerances import BFLOAT16, RANKS_APART, TOKEN
@@ -41,17 +42,16 @@ ALL_MESHES = tuple(
     for fsdp in (1, 2, 4, 8)
     if 8 % (data * fsdp) == 0
 )
-# fsdp, model and two with fsdp, whose split of a gather is XLA's own; data alone and the three together are in PLACES.
-MESHES = tuple(f"data={d},fsdp={f},model={m}" for d, f, m in ((1, 8, 1), (1, 1, 8), (2, 4, 1), (1, 2, 4)))
-PLACES = ("pmap 3", "model=3", "data=2,fsdp=2,model=2")
+# Two with fsdp, whose split of a gather is XLA's own; model alone is in KERNEL_PLACES, the three together in PLACES.
+MESHES = ("data=2,fsdp=4,model=1", "data=1,fsdp=2,model=4")
+PLACES = ("pmap 3", "data=2,fsdp=2,model=2")
 KERNEL_PLACES = ("data=2,fsdp=2,model=2", "fsdp=4", "model=3", "pmap 2")
-DRAWN = ("pmap 3", "data=2,fsdp=2,model=2")
 
 
 def in_devices(function: Callable[..., None], *arguments: str, devices: int = 8) -> list[str]:
     """Lines that a function of this file prints in a process that has so many devices."""
     code = f"import sys; from tests.engine.test_sharding import {function.__name__} as f; f(*sys.argv[1:])"
-    return in_process(["-c", code, *arguments], devices).splitlines()
+    return processes.run("-c", code, *arguments, devices=devices, check=True, timeout=600.0).stdout.splitlines()
 
 
 def on_one_device(folder: str, fields: dict[str, Any], dtype: Any = jnp.float32) -> tuple[Model, Any]:
@@ -72,7 +72,7 @@ def check_places(family: str, folder: str, vocabulary: str, budget: str, *places
         computed, computed_rank = logprobs(model, int(budget))
         np.testing.assert_allclose(computed, logprob, rtol=0, atol=TOKEN, err_msg=place)
         assert (computed_rank != rank).mean() < RANKS_APART, place  # two tokens may be level within rounding
-        if place in DRAWN or int(budget) > 256:
+        if place in PLACES or int(budget) > 256:
             drawn = drawn or texts(alone, tokenizer)
             assert texts(model, tokenizer, slots=16 if int(budget) > 256 else 2) == drawn, place
         print(place, flush=True)
@@ -106,21 +106,20 @@ def check_bfloat16(folder: str) -> None:
     """XLA's CPU compiler aborts on some sums of bfloat16 over devices."""
     alone, state = on_one_device(folder, CONFIGS["llama"], jnp.bfloat16)
     logprob, _ = logprobs(alone)
-    for mesh in ("fsdp=4", "fsdp=2,model=2", "data=2,model=2"):
+    for mesh in ("fsdp=4", "fsdp=2,model=2"):
         computed, _ = logprobs(placed(alone.config, state, placement_of(mesh)))
         np.testing.assert_allclose(computed, logprob, rtol=0, atol=BFLOAT16, err_msg=mesh)
         print(mesh, flush=True)
 
 
 def test_meshes_of_bfloat16_weights(tmp_path: Path) -> None:
-    assert len(in_devices(check_bfloat16, str(make_model(tmp_path)), devices=4)) == 3
+    assert len(in_devices(check_bfloat16, str(make_model(tmp_path)), devices=4)) == 2
 
 
 def check_kernel(family: str, folder: str, *places: str) -> None:
     """The TPU's kernel, interpreted, gives what plain XLA gives: its rows split over fsdp, its heads over model."""
     alone, state = on_one_device(folder, CONFIGS[family])
-    tokenizer = load_tokenizer(folder)
-    (logprob, rank), drawn = logprobs(alone), texts(alone, tokenizer)
+    logprob, rank = logprobs(alone)
     shapes: set[tuple[int, ...]] = set()
 
     def attend(*arrays: jax.Array, **rules: Any) -> jax.Array:
@@ -140,8 +139,6 @@ def check_kernel(family: str, folder: str, *places: str) -> None:
         kv_heads, model_size = alone.config.num_kv_heads, model.placement.size("model") if model.placement else 1
         expected = kv_heads if kv_heads % model_size else kv_heads // model_size
         assert {shape[2] for shape in shapes} == {expected}, place
-        if place == KERNEL_PLACES[0]:
-            assert texts(model, tokenizer) == drawn, place
         print(place, flush=True)
 
 
