@@ -42,12 +42,8 @@ def _options(draw: Draw, i: int, num: int) -> Fields:
     if i % 4 == 1:
         choices[0] = f"{choices[0]} "
     query = f"Question {i}: {draw.text(5)}?"
-    return {
-        "query": f" {query}\t" if i % 4 == 1 else query,
-        "choices": choices,
-        "gold": i * 5 % num,
-        "category": ("sea", "land", "sky")[i % 3],
-    }
+    query = f" {query}\t" if i % 4 == 1 else query
+    return {"query": query, "choices": choices, "gold": i * 5 % num, "category": ("sea", "land", "sky")[i % 3]}
 
 
 def _schema(draw: Draw, i: int, num: int) -> Fields:
@@ -56,12 +52,8 @@ def _schema(draw: Draw, i: int, num: int) -> Fields:
 
 
 def _text(draw: Draw, i: int, num: int) -> Fields:
-    context = draw.text(4 + i % 5)
-    return {
-        "context": f"{context} " if i % 2 else context,
-        "continuation": f"{' ' * (i % 3 == 1)}{draw.text(1 + i % num)}",
-        "category": ("sea", "land", "sky")[i % 3],
-    }
+    context, continuation = draw.text(4 + i % 5) + " " * (i % 2), " " * (i % 3 == 1) + draw.text(1 + i % num)
+    return {"context": context, "continuation": continuation, "category": ("sea", "land", "sky")[i % 3]}
 
 
 def _question(draw: Draw, i: int, num: int) -> Fields:
@@ -74,41 +66,31 @@ def _question(draw: Draw, i: int, num: int) -> Fields:
 
 # File below eval_data: its rows, their number, and how many options they have (words of a continuation, reasoning or none).
 _ICL: dict[str, tuple[Callable[[Draw, int, int], Fields], int, int]] = {
-    "language_understanding/hellaswag.jsonl": (_options, 13, 4),
-    "world_knowledge/jeopardy_all.jsonl": (_text, 14, 2),
-    "world_knowledge/bigbench_qa_wikidata.jsonl": (_text, 12, 1),
-    "world_knowledge/arc_easy.jsonl": (_options, 15, 4),
-    "world_knowledge/arc_challenge.jsonl": (_options, 12, 3),
-    "world_knowledge/mmlu.jsonl": (_options, 13, 4),
-    "world_knowledge/triviaqa_sm_sub.jsonl": (_question, 8, 0),
-    "commonsense_reasoning/copa.jsonl": (_options, 9, 2),
-    "commonsense_reasoning/commonsense_qa.jsonl": (_options, 12, 5),
-    "commonsense_reasoning/piqa.jsonl": (_options, 11, 2),
-    "commonsense_reasoning/openbook_qa.jsonl": (_options, 8, 4),
-    "language_understanding/lambada_openai.jsonl": (_text, 11, 1),
-    "language_understanding/winograd_wsc.jsonl": (_schema, 10, 2),
-    "language_understanding/winogrande.jsonl": (_schema, 9, 2),
-    "language_understanding/bigbench_language_identification.jsonl": (_options, 12, 6),
-    "symbolic_problem_solving/bigbench_dyck_languages.jsonl": (_text, 12, 3),
-    "symbolic_problem_solving/agi_eval_lsat_ar.jsonl": (_options, 7, 4),
-    "symbolic_problem_solving/bigbench_cs_algorithms.jsonl": (_text, 13, 1),
-    "symbolic_problem_solving/bigbench_operators.jsonl": (_text, 11, 2),
-    "symbolic_problem_solving/bigbench_repeat_copy_logic.jsonl": (_text, 12, 4),
-    "symbolic_problem_solving/aqua.jsonl": (_question, 8, 1),
-    "symbolic_problem_solving/gsm8k.jsonl": (_question, 9, 1),
-    "symbolic_problem_solving/svamp.jsonl": (_question, 7, 1),
-    "symbolic_problem_solving/agi_eval_sat_math.jsonl": (_question, 8, 1),
-    "reading_comprehension/squad.jsonl": (_text, 12, 3),
-    "reading_comprehension/coqa.jsonl": (_text, 8, 2),
-    "reading_comprehension/boolq.jsonl": (_options, 12, 2),
-    "safety/winogender_mc_female.jsonl": (_options, 12, 2),
-    "safety/bbq.jsonl": (_options, 9, 3),
-}
+    "language_understanding/hellaswag": (_options, 13, 4), "world_knowledge/jeopardy_all": (_text, 14, 2),
+    "world_knowledge/bigbench_qa_wikidata": (_text, 12, 1), "world_knowledge/arc_easy": (_options, 15, 4),
+    "world_knowledge/arc_challenge": (_options, 12, 3), "world_knowledge/mmlu": (_options, 13, 4),
+    "world_knowledge/triviaqa_sm_sub": (_question, 8, 0), "commonsense_reasoning/copa": (_options, 9, 2),
+    "commonsense_reasoning/commonsense_qa": (_options, 12, 5), "commonsense_reasoning/piqa": (_options, 11, 2),
+    "commonsense_reasoning/openbook_qa": (_options, 8, 4), "language_understanding/lambada_openai": (_text, 11, 1),
+    "language_understanding/winograd_wsc": (_schema, 10, 2), "language_understanding/winogrande": (_schema, 9, 2),
+    "language_understanding/bigbench_language_identification": (_options, 12, 6),
+    "symbolic_problem_solving/bigbench_dyck_languages": (_text, 12, 3),
+    "symbolic_problem_solving/agi_eval_lsat_ar": (_options, 7, 4),
+    "symbolic_problem_solving/bigbench_cs_algorithms": (_text, 13, 1),
+    "symbolic_problem_solving/bigbench_operators": (_text, 11, 2),
+    "symbolic_problem_solving/bigbench_repeat_copy_logic": (_text, 12, 4),
+    "symbolic_problem_solving/aqua": (_question, 8, 1), "symbolic_problem_solving/gsm8k": (_question, 9, 1),
+    "symbolic_problem_solving/svamp": (_question, 7, 1), "symbolic_problem_solving/agi_eval_sat_math": (_question, 8, 1),
+    "reading_comprehension/squad": (_text, 12, 3), "reading_comprehension/coqa": (_text, 8, 2),
+    "reading_comprehension/boolq": (_options, 12, 2), "safety/winogender_mc_female": (_options, 12, 2),
+    "safety/bbq": (_options, 9, 3),
+}  # fmt: skip
 
 
 def write_icl(folder: Path) -> None:
     """What CORE and the Gauntlet read, and the Gauntlet's programs beside it."""
-    for name, (row, rows, num) in _ICL.items():
+    for stem, (row, rows, num) in _ICL.items():
+        name = f"{stem}.jsonl"
         draw = Draw(name)
         _write(folder / "eval_data" / name, [row(draw, i, num) for i in range(rows)])
     for name, (language, num_tests) in _PROGRAMS.items():
@@ -154,21 +136,15 @@ def write_miron(folder: Path) -> None:
     import pyarrow
     import pyarrow.parquet as parquet
 
-    english = [
-        ("the sun is", " hot"),
-        ("a green hi", "ll"),
-        ("rain falls on a small", " hill where the sun"),
-        ("Two", ""),
-    ]
+    small = ("rain falls on a small", " hill where the sun")
+    english = [("the sun is", " hot"), ("a green hi", "ll"), small, ("Two", "")]
     russian = [("Мама мыла", " раму"), ("Зелёный хол", "м"), ("Дождь идёт над малым", " полем и лесом"), ("Два", "")]
     for language, texts in {"en": english, "ru": russian}.items():
         rows = [
             {"prefix": prefix, "target": target or "\nend", "category": ("Facts", "Morphology", "Logic", "Odd")[i]}
             for i, (prefix, target) in enumerate(texts)
         ]
-        rows += [
-            {**each, "prefix": f"{each['prefix'][:1]}{each['prefix'][2:]}", "category": "Noise"} for each in rows[:3]
-        ]
+        rows += [{**row, "prefix": row["prefix"][:1] + row["prefix"][2:], "category": "Noise"} for row in rows[:3]]
         folder.mkdir(parents=True, exist_ok=True)
         parquet.write_table(pyarrow.Table.from_pylist(rows), folder / f"miron_{language}.parquet")
 

@@ -29,18 +29,10 @@ GROUPS: dict[str, tuple[tuple[str, ...], Mapping[str, str]]] = {
     "open": (
         ("--max_length=512", "--limit=3"),
         {
-            "core": "icl",
-            "gauntlet": "icl",
-            "gauntlet-cot-fix": "icl",
-            "miron": "miron",
-            "miron-gen": "",
-            "miron-gen-prefixspace": "",
-            "eval-ua-tion": "uation",
-            "eval-ua-tion-text": "uation",
-            "eval-ua-tion-text-refcompat": "uation",
-            "eval-ua-tion-gen": "",
-            "eval-ua-tion-gen-text": "",
-            "text": "text",
+            **dict.fromkeys(("core", "gauntlet", "gauntlet-cot-fix"), "icl"),
+            **{"miron": "miron", "miron-gen": "", "miron-gen-prefixspace": ""},
+            **dict.fromkeys(("eval-ua-tion", "eval-ua-tion-text", "eval-ua-tion-text-refcompat"), "uation"),
+            **{"eval-ua-tion-gen": "", "eval-ua-tion-gen-text": "", "text": "text"},
         },
     ),
     "programs": (
@@ -89,13 +81,11 @@ def goldens_of(group: str, output: Path, data: Path) -> dict[str, dict[str, Any]
     files = {f"{group}.run.json": _run(results)}
     for suite, each in results["suites"].items():
         tasks = {name: entry for name, entry in results["tasks"].items() if name.startswith(f"{suite}/")}
-        samples = {name: _samples(output / "samples" / f"{name}.jsonl") for name in tasks}
+        paths = {name: output / "samples" / f"{name}.jsonl" for name in tasks}
+        lines = {name: path.read_text(encoding="utf-8").splitlines() for name, path in paths.items()}
+        samples = {name: [json.loads(line) for line in each] for name, each in lines.items()}
         files[f"{suite}.json"] = {"results": {**each, "tasks": tasks}, "samples": samples}
     return {name: _steady(content, str(data)) for name, content in files.items()}
-
-
-def _samples(path: Path) -> list[Any]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _run(results: dict[str, Any]) -> dict[str, Any]:
@@ -129,9 +119,9 @@ def lines_of(golden: dict[str, Any]) -> Iterator[str]:
     def flat(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
-    def entries(own: dict[str, Any], indent: str, depth: int) -> Iterator[str]:
-        for i, (key, value) in enumerate(own.items()):
-            comma = "," if i + 1 < len(own) else ""
+    def entries(fields: dict[str, Any], indent: str, depth: int) -> Iterator[str]:
+        for i, (key, value) in enumerate(fields.items()):
+            comma = "," if i + 1 < len(fields) else ""
             if depth and isinstance(value, dict) and value:
                 yield f"{indent}{flat(key)}:{{"
                 yield from entries(value, f"{indent} ", depth - 1)
@@ -159,14 +149,10 @@ def make(group: str, into: Path, run: Callable[[Sequence[str], Path], object] = 
             (into / name).write_text("".join(f"{line}\n" for line in lines_of(golden)), encoding="utf-8")
 
 
-def main(arguments: Sequence[str]) -> None:
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tests.golden.make")
     parser.add_argument("--into", type=Path, default=FOLDER)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}; all where none is named")
-    asked = parser.parse_args(arguments)
-    for group in asked.groups or GROUPS:
-        make(group, asked.into)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    requested = parser.parse_args()
+    for name in requested.groups or GROUPS:
+        make(name, requested.into)
