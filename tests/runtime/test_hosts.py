@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -25,7 +26,7 @@ from miron_jax.errors import InputError
 from miron_jax.evaluation.texts import _blocks
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.run import Evaluation
-from miron_jax.runtime.hosts import Hosts, deal
+from miron_jax.runtime.hosts import deal
 from tests.support import processes
 from tests.support.kept_runs import WRITES_AT_ONCE, parts_in, same_results
 from tests.support.tiny_model import make_model, write_core_data
@@ -52,6 +53,10 @@ class Alone(NamedTuple):
     data: Path
     results: dict[str, Any]
 
+    def of(self, *names: str) -> dict[str, Any]:
+        """The results of these tasks."""
+        return {"tasks": {name: self.results["tasks"][name] for name in names}}
+
 
 def results_of(output: Path) -> dict[str, Any]:
     return json.loads((output / "results.json").read_text())
@@ -62,7 +67,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
     folder = tmp_path_factory.mktemp("alone")
     model, data = make_model(folder / "model"), write_core_data(folder / "data")
     flags = [f"--model={model}", f"--data_dir={data}", f"--tasks={TASKS}", "--items_per_category=2", "--limit=3"]
-    flags += ["--allow_changed_data", "--token_budget=64", "--compilation_cache="]
+    flags += ["--allow_changed_data", "--token_budget=64", f"--compilation_cache={folder / 'programs'}"]
     processes.run("-c", WRITES_AT_ONCE, "eval", *flags, f"--output={folder / 'out'}", devices=1, check=True)
     return Alone(flags, model, data, results_of(folder / "out"))
 
@@ -108,8 +113,8 @@ def wait_for_scores_of(index: int, output: Path, process: processes.Process) -> 
         (2, 3, ()),
         pytest.param(4, 1, (), marks=long),
         pytest.param(2, 2, ("--sharding=mesh", "--mesh=data=1,model=2"), marks=long),  # each host has all weights
-        (2, 2, ("--sharding=mesh", "--mesh=data=2,model=2")),  # the mesh spans them, in step
-        (2, 1, ("--sharding=mesh", "--mesh=fsdp=2")),
+        pytest.param(2, 2, ("--sharding=mesh", "--mesh=data=2,model=2"), marks=long),  # the mesh spans them, in step
+        pytest.param(2, 1, ("--sharding=mesh", "--mesh=fsdp=2"), marks=long),
     ],
 )
 def test_processes_give_what_one_gives(
@@ -128,8 +133,8 @@ def test_processes_give_what_one_gives(
 @pytest.mark.parametrize(
     ("index", "number", "whom", "more"),
     [
-        (1, signal.SIGKILL, "worker", ()),
         (1, signal.SIGSTOP, "worker", ()),
+        pytest.param(1, signal.SIGKILL, "worker", (), marks=long),
         pytest.param(0, signal.SIGKILL, "worker", (), marks=long),
         pytest.param(1, signal.SIGKILL, "supervisor", (), marks=long),
         pytest.param(1, signal.SIGKILL, "supervisor", ON_A_MESH, marks=long),
@@ -153,14 +158,11 @@ def test_a_lost_process_ends_the_others_by_name(
     lost.communicate(timeout=60)
     assert status == 75, err
     assert seconds < 6 + 10, "within --peer_timeout, and what it takes to look and write"
-    sentences = {
-        0: (
-            "has lost process 0, which coordinates the run",
-            "process 0, which coordinates the run, has not answered",
-        ),
-        1: (f"miron-jax: process 1 ({socket.gethostname()}) has not been heard from for",),
+    sentence = {
+        0: "(has lost process 0, which coordinates|process 0, which coordinates the run, has not answered)",
+        1: rf"miron-jax: process 1 \({re.escape(socket.gethostname())}\) has not been heard from for",
     }[index]
-    assert any(sentence in err for sentence in sentences), err
+    assert re.search(sentence, err), err
     done = ("eval", *alone.flags, f"--output={tmp_path / 'out'}")
     processes.run("-c", WRITES_AT_ONCE, *done, devices=1, check=True)
     same_results(results_of(tmp_path / "out"), alone.results)
@@ -186,11 +188,10 @@ def test_sigterm_ends_a_process_that_waits_for_the_others(alone: Alone, tmp_path
     assert "interrupted before all processes had met" in err
 
 
-@pytest.mark.parametrize("case", ["folder of others", "no model", "flags that differ", "data that differ"])
+@pytest.mark.parametrize("case", ["folder of others", "flags that differ", "data that differ"])
 def test_what_ends_one_process_ends_both(case: str, alone: Alone, tmp_path: Path) -> None:
     """Nobody waits, and nothing is mixed up."""
-    changed = tmp_path / "data"
-    shutil.copytree(alone.data, changed)
+    changed = Path(shutil.copytree(alone.data, tmp_path / "data"))
     copa = next(changed.rglob("copa.jsonl"))
     copa.write_text(copa.read_text().replace(" the ", " a "))
     (tmp_path / "out").mkdir()
@@ -198,7 +199,6 @@ def test_what_ends_one_process_ends_both(case: str, alone: Alone, tmp_path: Path
         (tmp_path / "out" / "notes.txt").write_text("mine")
     only, by_first, by_second = {
         "folder of others": ({}, *["is not empty and holds no results.json"] * 2),
-        "no model": (dict.fromkeys((0, 1), "--model=/nowhere/at/all"), *["/nowhere/at/all"] * 2),
         "flags that differ": (
             {0: "--dtype=bfloat16", 1: ""},
             *["process 1 runs with dtype = float32, process 0 with dtype = bfloat16"] * 2,
@@ -218,48 +218,51 @@ def test_steps_of_an_orbax_run_are_shared(more: tuple[str, ...], alone: Alone, t
     with ocp.StandardCheckpointer() as saver:
         saver.save(tmp_path / "run" / "1", jax.tree.map(lambda leaf: np.asarray(leaf) * np.float32(1.5), state))
         saver.save(tmp_path / "run" / "2", state)
-    ends = ended(start([*alone.flags, f"--model={tmp_path / 'run'}"], tmp_path / "out", *more))
+    flags = [*alone.flags, f"--model={tmp_path / 'run'}", "--tasks=core/copa"]
+    ends = ended(start(flags, tmp_path / "out", *more))
     assert [status for status, _ in ends] == [0, 0], ends
-    same_results(results_of(tmp_path / "out"), alone.results)
+    same_results(results_of(tmp_path / "out"), alone.of("core/copa"))
     first = results_of(tmp_path / "out" / "step_1")["tasks"]["core/copa"]["metrics"]["bits_per_byte"]["value"]
     assert first != alone.results["tasks"]["core/copa"]["metrics"]["bits_per_byte"]["value"]
 
 
 @pytest.mark.parametrize(
-    "more", [pytest.param((), marks=long), ("--sharding=mesh", "--mesh=data=2")], ids=["each its rows", "one mesh"]
+    ("devices", "more"),
+    [pytest.param(1, (), marks=long), (2, ("--sharding=mesh", "--mesh=fsdp=2,model=2"))],
+    ids=["each its rows", "one mesh"],
 )
-def test_every_process_keeps_its_compiled_programs(alone: Alone, tmp_path: Path, more: tuple[str, ...]) -> None:
-    flags = [*alone.flags, "--tasks=core/copa", f"--compilation_cache={tmp_path / 'programs'}", *more]
+def test_every_process_keeps_its_compiled_programs(
+    devices: int, more: tuple[str, ...], alone: Alone, tmp_path: Path
+) -> None:
+    """Of the mesh each host has half of every weight."""
+    names = ("core/copa", "miron-gen/en")
+    flags = [*alone.flags, f"--tasks={','.join(names)}", f"--compilation_cache={tmp_path / 'programs'}", *more]
     kept = list[list[str]]()
-    for name in ("first", "again"):
-        ends = ended(start(flags, tmp_path / name))
+    for output in (tmp_path / "first", tmp_path / "again"):
+        ends = ended(start(flags, output, devices=devices))
         assert [status for status, _ in ends] == [0, 0], ends
-        same_results(results_of(tmp_path / name), {"tasks": {"core/copa": alone.results["tasks"]["core/copa"]}})
+        same_results(results_of(output), alone.of(*names))
         kept.append(sorted(path.name for path in (tmp_path / "programs").glob("*-process")))
     assert kept[0]
     assert kept[0] == kept[1]
 
 
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (["--coordinator=localhost", "--num_processes=2", "--process_id=0"], "expected host:port of process 0"),
-        (["--coordinator=localhost:abc", "--num_processes=2", "--process_id=0"], "expected host:port of process 0"),
-        (["--coordinator=localhost:1", "--num_processes=2", "--process_id=2"], "expected one of 0 to 1"),
-        (["--coordinator=localhost:1", "--num_processes=0", "--process_id=0"], "--process_id=0 of --num_processes=0"),
-        (["--coordinator=localhost:1"], "--coordinator, --num_processes and --process_id go together"),
-        (["--process_id=0"], "go together"),
-        (["--distributed", "--watch"], "--watch waits for steps on one host"),
-        (["--distributed", "--output=memory://x/y"], "is seen by one process only"),
-    ],
-)
 def test_bad_processes_are_told_before_anyone_waits(
-    flags: list[str], sentence: str, tmp_path: Path, miron: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, miron: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("miron_jax.cli.processes.supervised", lambda: None)  # no fork of the tests
-    ran = miron("eval", f"--output={tmp_path / 'o'}", "--compilation_cache=", *flags)
-    assert ran.status == 2, ran.err
-    assert sentence in ran.err
+    for flags, sentence in (
+        ("--coordinator=localhost --num_processes=2 --process_id=0", "expected host:port of process 0"),
+        ("--coordinator=localhost:abc --num_processes=2 --process_id=0", "expected host:port of process 0"),
+        ("--coordinator=localhost:1 --num_processes=2 --process_id=2", "expected one of 0 to 1"),
+        ("--coordinator=localhost:1 --num_processes=0 --process_id=0", "--process_id=0 of --num_processes=0"),
+        ("--coordinator=localhost:1", "--coordinator, --num_processes and --process_id go together"),
+        ("--process_id=0", "go together"),
+        ("--distributed --watch", "--watch waits for steps on one host"),
+        ("--distributed --output=memory://x/y", "is seen by one process only"),
+    ):
+        ran = miron("eval", f"--output={tmp_path / 'o'}", "--compilation_cache=", *flags.split())
+        assert (ran.status, sentence in ran.err) == (2, True), f"{flags}: {ran.err}"
 
 
 def test_without_a_cluster_distributed_is_refused(tmp_path: Path) -> None:
@@ -293,15 +296,6 @@ def test_texts_are_dealt_in_blocks_of_neighbours() -> None:
     assert [request for host in blocks for block in host for request in block] == list(dict.fromkeys(requests))
     assert _blocks([], 2) == [[], []]
     assert sum(len(block) for host in _blocks(requests[:1], 4) for block in host) == 1
-
-
-def test_alone_every_item_is_taken_once() -> None:
-    hosts = Hosts()
-    assert list(hosts.take("q", [["a", "b"]])) == ["a", "b"]
-    assert hosts.agree("x", [1]) == [1]
-    assert hosts.gather("y") == [None]
-    hosts.arrive("y")
-    hosts.end()
 
 
 def test_a_host_of_a_global_mesh_that_took_other_attention_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

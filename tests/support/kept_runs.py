@@ -1,14 +1,11 @@
 """Runs of the command in processes of their own, whose journal the next run finds; and what makes two results the same."""
 
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from miron_jax.runtime.journal import FOLDER
-from tests.conftest import REPOSITORY
 from tests.support.tolerances import METRIC
 
 # The command, each of whose scores is in the journal as soon as it is computed.
@@ -18,17 +15,6 @@ WRITES_AT_ONCE = "import miron_jax.runtime.journal as j; j.FLUSH_SECONDS = 0; fr
 def parts_in(folder: Path) -> list[Path]:
     """The journal's segments in an output folder."""
     return sorted(folder.glob(f"{FOLDER}/*/*.npz"))
-
-
-def environment(devices: int = 1) -> dict[str, str]:
-    return {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
-
-
-def done(command: list[str], devices: int = 1) -> subprocess.CompletedProcess[str]:
-    """A process that has ended well."""
-    ran = subprocess.run(command, capture_output=True, text=True, env=environment(devices), check=False, cwd=REPOSITORY)
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    return ran
 
 
 def same_results(received: dict[str, Any], expected: dict[str, Any]) -> None:
