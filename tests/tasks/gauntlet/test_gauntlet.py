@@ -178,7 +178,7 @@ def test_segments_equal_the_twin(
     for (tokens, start), text, is_cut in zip(requests, continuations, requests.truncated, strict=True):
         scored = ids(f" {text}" if len(ids(" a")) == 1 and not text.startswith(" ") else text)
         whole = [*before, *scored]
-        assert tokens.tolist() == whole[-most:] if most else whole
+        assert tokens.tolist() == (whole[-most:] if most else whole)
         assert (len(tokens) - start, is_cut) == (len(scored), most is not None and len(whole) > most)
 
 
