@@ -18,7 +18,7 @@ import yaml
 from pyarrow import parquet
 
 from miron_jax.definitions.data_files import data_state, json_rows, read_examples
-from miron_jax.definitions.records import Measured, Task
+from miron_jax.definitions.records import Measured, Problem, Task
 from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import Prompt, render
 from miron_jax.tasks import registry
@@ -144,6 +144,20 @@ def test_rules_of_a_task_by_their_names(tmp_path: Path) -> None:
     assert {key: getattr(getattr(profile, key), "name", getattr(profile, key)) for key in rules} == rules
     random.Random(7).shuffle(order)
     assert [prompt.row for prompt in prompts_of(path)] == order
+
+
+def test_a_program_is_what_its_record_says(tmp_path: Path) -> None:
+    keys = {
+        "task": "add", "kind": "program", "data": "hills.jsonl", "prompt": "start", "entry_point": "name", "inputs": "given",
+        "outputs": "values", "solution": "rest", "num_samples": 2, "extra_tokens": 4,
+    }  # fmt: skip
+    start, rest = "def add(a, b):\n", "    return a + b\n"
+    row = {"start": start, "name": "add", "given": ["1, 2"], "values": ["3"], "rest": rest}
+    path = write(tmp_path, json.dumps(keys), [row])
+    expected = Problem(0, "problem 0", start, "add", "python", ("1, 2",), ("3",), rest)
+    assert read_examples(task_of(path), tmp_path) == [expected]
+    profile = task_of(path).profile
+    assert (profile.num_samples, profile.extra_tokens) == (2, 4)
 
 
 CHOOSE = {"question": "query", "choices": "choices", "gold": "gold"}
