@@ -3,8 +3,6 @@
 import re
 import unicodedata
 from collections import Counter
-from functools import cache
-from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +12,7 @@ from rapidfuzz.distance import OSA
 from miron_jax.tasks.draw import Draw
 from miron_jax.tasks.generators.miron_gen import english_logic, logic, noise, russian_logic
 from miron_jax.tasks.generators.miron_gen.draft import Draft
-from miron_jax.tasks.generators.miron_gen.noise import MAX_EDITS, NoiseRules, Noisy, Operator, Turn, perturb, turn_of
+from miron_jax.tasks.generators.miron_gen.noise import MAX_EDITS, NoiseRules, Noisy, Operator, Turn, perturb
 
 WORDS = {"en": english_logic.WORDS, "ru": russian_logic.WORDS}
 RULES = {"en": noise.ENGLISH, "ru": noise.RUSSIAN}
@@ -46,6 +44,8 @@ def reached(
         ("en", "extra_space", "a bird is", {"a bird  is", "a bi rd is"}),
         ("en", "missing_space", "the big cat is", {"thebig cat is", "the bigcat is", "the big catis"}),
         ("en", "punctuation", "Yes, look: it is", {"Yes look: it is", "Yes, look it is"}),
+        ("en", "missing_space", "take 2 plums now", {"take 2 plumsnow"}),  # no word grows together with a frozen one
+        ("en", "missing_space", "he is not here now", {"heis not here now", "he is not herenow"}),
         ("ru", "swap", "дом тут", {"одм тут", "дмо тут"}),
         ("ru", "homoglyph", "Мох тут", {"Mох тут", "Мoх тут", "Моx тут"}),
         ("ru", "yo", "Ёж пьёт тут", {"Ёж пьет тут"}),  # "Ёж" is too short a word
@@ -60,27 +60,6 @@ def test_operators_by_hand(language: str, operator: Operator, prefix: str, expec
         expected = {f"{key}um is" for key in "WEADZX"} | {f"S{key}m is" for key in "yihj"}
         expected |= {f"Su{key} is" for key in "njk"}
     assert reached(RULES[language], fact(prefix), operator) == expected
-
-
-@pytest.mark.parametrize(
-    ("language", "letter", "keys"),
-    [
-        ("en", "q", "wa"),
-        ("en", "g", "tyfhvb"),
-        ("en", "P", "OL"),
-        ("ru", "а", "кевпсм"),
-        ("ru", "Й", "ЦФ"),
-        ("ru", "ё", ""),
-    ],
-)
-def test_neighbouring_keys(language: str, letter: str, keys: str):
-    assert set(noise.neighbours(letter, RULES[language].keyboard)) == set(keys)
-
-
-def test_edits_come_together_and_stay_apart():
-    # two doubled letters of "abcd" with one between them: a and c, a and d, b and d
-    assert reached(noise.ENGLISH, fact("abcd x"), "double", 2) == {"aabccd x", "aabcdd x", "abbcdd x"}
-    assert reached(noise.ENGLISH, fact("abcd x"), "double", 3) == set()
 
 
 @pytest.mark.parametrize(
@@ -99,18 +78,14 @@ def test_frozen_words_and_what_is_between_them(language: str, prefix: str):
     assert not any(reached(RULES[language], fact(prefix), operator) for operator in RULES[language].operators)
 
 
-def test_words_do_not_grow_together_with_frozen_ones():
-    assert reached(noise.ENGLISH, fact("take 2 plums now"), "missing_space") == {"take 2 plumsnow"}
-    assert reached(noise.ENGLISH, fact("he is not here now"), "missing_space") == {
-        "heis not here now",
-        "he is not herenow",
-    }
-
-
-def test_last_word_and_join_stay():
-    for operator in noise.ENGLISH.operators:
-        for prefix in reached(noise.ENGLISH, fact("Look, there it goes, and now"), operator):
-            assert prefix.endswith("now")
+def test_edits_come_together_and_stay_apart():
+    # two doubled letters of "abcd" with one between them: a and c, a and d, b and d
+    assert reached(noise.ENGLISH, fact("abcd x"), "double", 2) == {"aabccd x", "aabcdd x", "abbcdd x"}
+    assert reached(noise.ENGLISH, fact("abcd x"), "double", 3) == set()
+    keys = {letter: set(noise.neighbours(letter, RULES["ru"].keyboard)) for letter in "аЙё"}
+    assert keys == {"а": {*"кевпсм"}, "Й": {*"ЦФ"}, "ё": set()}
+    with pytest.raises(AssertionError, match="as the prefix has it"):
+        reached(noise.ENGLISH, fact("It has", entity="Peru"), "drop")
 
 
 def test_ends_of_the_entity_stay_from_two_edits_on():
@@ -146,50 +121,17 @@ def test_what_an_exact_copy_would_repeat_stays():
     assert reached(noise.RUSSIAN, fact("Семён выше Фёдора. Ниже всех", " Фёдор"), "yo") == set()
 
 
-def test_an_entity_must_stand_in_the_prefix():
-    with pytest.raises(AssertionError, match="as the prefix has it"):
-        reached(noise.ENGLISH, fact("It has", entity="Peru"), "drop")
-
-
-def test_turns_are_even():
-    for rules in RULES.values():
-        cycle = [turn_of(i, rules) for i in range(MAX_EDITS * len(rules.operators))]
-        assert set(Counter(turn.operator for turn in cycle).values()) == {MAX_EDITS}
-        common = Counter(turn.num_edits for turn in cycle if turn.operator not in ("yo", "tsya"))
-        assert set(common.values()) == {9}
-        assert all(turn.num_edits == 1 for turn in cycle if turn.operator in ("yo", "tsya"))
-
-
-def drawn(language: str, *key: str | int, turn: Turn | None = None) -> Noisy:
-    rules = RULES[language]
-    for attempt in range(300):
-        draw = Draw("noise tests", language, *key, attempt)
-        clean = logic.draft(draw, WORDS[language])
-        noisy = clean and perturb(draw, clean, rules, POOLS[language], turn)
-        if noisy:
-            return noisy
-    raise AssertionError((language, key, turn))
-
-
-@cache
-def items(language: str) -> tuple[Noisy, ...]:
-    return tuple(drawn(language, i, turn=turn_of(i, RULES[language])) for i in range(300))
-
-
-@pytest.mark.parametrize("language", ["en", "ru"])
-def test_operators_and_edits_spread_evenly(language: str):
-    num_operators = len(RULES[language].operators)
-    operators = Counter(item.operator for item in items(language))
-    assert set(operators) == set(RULES[language].operators)
-    assert max(operators.values()) - min(operators.values()) <= 1
-    edits = Counter(item.num_edits for item in items(language) if item.operator not in ("yo", "tsya"))
-    assert max(edits.values()) - min(edits.values()) <= num_operators
+def drawn(language: str, key: int) -> Noisy:
+    draws = (Draw("noise tests", language, key, attempt) for attempt in range(300))
+    cleans = ((draw, logic.draft(draw, WORDS[language])) for draw in draws)
+    noisy = (perturb(draw, clean, RULES[language], POOLS[language], None) for draw, clean in cleans if clean)
+    return next(item for item in noisy if item)
 
 
 @settings(max_examples=100, derandomize=True)
 @given(language=st.sampled_from(["en", "ru"]), key=st.integers(0, 10**9))
 def test_guarantees_of_every_drawn_item(language: str, key: int):
-    check_noisy(drawn(language, "free", key), RULES[language], POOLS[language])
+    check_noisy(drawn(language, key), RULES[language], POOLS[language])
 
 
 def check_noisy(item: Noisy, rules: NoiseRules, pool: tuple[str, ...]):
@@ -210,49 +152,9 @@ def check_noisy(item: Noisy, rules: NoiseRules, pool: tuple[str, ...]):
         sorted(w for word in words.elements() if (w := word.casefold()) in rules.frozen) for words in (before, after)
     )
     assert frozen_before == frozen_after
-
-
-@pytest.mark.parametrize("language", ["en", "ru"])
-def test_another_script_only_by_homoglyphs(language: str):
-    script = "LATIN" if language == "en" else "CYRILLIC"
-    for item in items(language):
-        scripts = {unicodedata.name(letter).split()[0] for letter in item.prefix if letter.isalpha()}
-        assert scripts == ({"LATIN", "CYRILLIC"} if item.operator == "homoglyph" else {script})
-
-
-def test_spoilt_words_of_the_pool_are_nearest_to_themselves():
-    """Clean and noisy words are compared in pairs, so this excludes the operators on spaces and marks."""
-    num_spoilt = 0
-    for language, pool in POOLS.items():
-        for item in items(language):
-            if "space" in item.operator or item.operator == "punctuation":
-                continue
-            pairs = zip(re.findall(r"\w+", item.clean.prefix), re.findall(r"\w+", item.prefix), strict=True)
-            for word, spoilt in pairs:
-                if word in pool and word != spoilt:
-                    num_spoilt += 1
-                    first, second = sorted((OSA.distance(spoilt, other), other) for other in pool)[:2]
-                    assert first[1] == word
-                    assert first[0] < second[0]
-                    assert item.num_edits == 1 or (word[0], word[-1]) == (spoilt[0], spoilt[-1])
-    assert num_spoilt > 50
-
-
-def test_homoglyphs_look_alike_and_go_both_ways():
-    for latin, cyrillic in noise.ENGLISH.homoglyphs.items():
-        assert unicodedata.name(latin).startswith("LATIN")
-        assert unicodedata.name(cyrillic).startswith("CYRILLIC")
-        assert latin.isupper() == cyrillic.isupper()
-        assert latin == "i" or noise.RUSSIAN.homoglyphs[cyrillic] == latin
-
-
-def test_frozen_words_hold_the_numbers_of_logic():
-    for language, words in WORDS.items():
-        assert {*words.numbers, *words.tens, *words.ordinals} <= RULES[language].frozen
-        assert not set(words.nouns) & RULES[language].frozen
-
-
-def test_rows_of_keys_have_no_letter_twice():
-    for rules in RULES.values():
-        letters = "".join(rules.keyboard)
-        assert all(a != b for a, b in pairwise(sorted(letters)))
+    if "space" not in item.operator and item.operator != "punctuation":  # words can be compared in pairs
+        for word, spoilt in zip(re.findall(r"\w+", clean), re.findall(r"\w+", noisy), strict=True):
+            if word in pool and word != spoilt:  # what was a word of the pool is nearest to it still
+                first, second = sorted((OSA.distance(spoilt, other), other) for other in pool)[:2]
+                assert first[1] == word
+                assert first[0] < second[0]
