@@ -135,15 +135,16 @@ def test_attention_asked_for_by_name_runs_or_is_an_error(model: Model) -> None:
         Forward(model._replace(attention="cudnn"))
 
 
-def test_as_many_programs_as_row_lengths_and_none_for_a_second_plan(model: Model, forward: Forward) -> None:
-    assert forward.speed.programs == len(forward.lengths) <= 2
-    fresh, cost = Forward(model, token_budget=256), replace(cost_model(model.config), length_multiple=32, max_lengths=2)
+def test_as_many_programs_as_row_lengths_and_none_for_a_second_plan(model: Model) -> None:
+    forward, cost = (
+        Forward(model, token_budget=256),
+        replace(cost_model(model.config), length_multiple=32, max_lengths=2),
+    )
     plan = make_plan(some_requests(5), cost)
-    list(fresh.run(plan))
-    assert fresh.speed.programs == len(set(plan.row_length.tolist())) <= 2
-    again = make_plan(some_requests(6), replace(cost, max_lengths=len(fresh.lengths)), fresh.lengths)
-    list(fresh.run(again))
-    assert fresh.speed.programs == len(fresh.lengths)
+    list(forward.run(plan))
+    assert forward.speed.programs == len(set(plan.row_length.tolist())) <= 2
+    list(forward.run(make_plan(some_requests(6), replace(cost, max_lengths=len(forward.lengths)), forward.lengths)))
+    assert forward.speed.programs == len(forward.lengths)
 
 
 def sum_over_set(model: Model, context: Sequence[int], ids: np.ndarray) -> float:
@@ -205,13 +206,9 @@ def test_edges_and_queries_of_each_shard_are_in_its_outputs(model: Model) -> Non
 def test_batches_leave_few_rows_empty():
     for count, full, rows in ((32, 5, 4), (39, 4, 3), (40, 4, 4), (3, 5, 3), (11, 3, 3), (7, 1, 1)):
         assert rows_a_batch(np.full(count, 16), 1, full * 16 + 5, more=False) == {16: rows}, (count, full)
-
-
-def test_batches_of_a_part_before_others_are_what_each_shard_gets():
-    row_length = np.repeat([512, 2048], [600, 150])
-    assert rows_a_batch(row_length, 1, 8192, more=True) == {512: 16, 2048: 4}
-    assert rows_a_batch(row_length, 75, 8192, more=True) == {512: 8, 2048: 2}
-    assert rows_a_batch(row_length, 1000, 8192, more=True) == {512: 1, 2048: 1}
+    row_length = np.repeat([512, 2048], [600, 150])  # of a request batch before others: what each shard gets
+    for shards, rows in ((1, {512: 16, 2048: 4}), (75, {512: 8, 2048: 2}), (1000, {512: 1, 2048: 1})):
+        assert rows_a_batch(row_length, shards, 8192, more=True) == rows, shards
 
 
 def test_out_of_memory_halves_the_batch_and_goes_on(model, forward, monkeypatch):
@@ -254,14 +251,11 @@ def test_the_self_check_fails_on_a_wrong_score(model: Model, forward: Forward) -
     [batch] = plan_request_batches([some_requests()], cost_model(model.config), Totals())
     scores, check = score(forward, batch.fresh), SelfCheck(TOLERANCE["float32"])
     check.compare(model, batch, scores)
-    for wrong, message in (
-        (replace(scores, logprob=scores.logprob + np.float32(0.01)), "differs by"),
-        (replace(scores, logprob=scores.logprob - np.float32(0.01)), "differs by"),
-        (replace(scores, logprob=np.full_like(scores.logprob, np.nan)), "nan"),
-        (replace(scores, rank=np.where(scores.rank == 0, 1, 0)), "contradicts"),
-    ):
+    for change, message in ((0.01, "differs by"), (-0.01, "differs by"), (np.nan, "nan")):
         with pytest.raises(SelfCheckFailed, match=message):
-            check.compare(model, batch, wrong)
+            check.compare(model, batch, replace(scores, logprob=scores.logprob + np.float32(change)))
+    with pytest.raises(SelfCheckFailed, match="contradicts"):
+        check.compare(model, batch, replace(scores, rank=np.where(scores.rank == 0, 1, 0)))
 
 
 def test_nan_stays_with_its_request(tmp_path: Path) -> None:
@@ -275,22 +269,20 @@ def test_nan_stays_with_its_request(tmp_path: Path) -> None:
     check = SelfCheck(TOLERANCE["float32"])
     scores = score(Forward(broken, token_budget=64), requests_of([*with_nan, *without]), check=check, max_lengths=1)
     assert check.requests == 6
-    assert [bool(np.isnan(s.logprob).all()) for s in scores] == [True] * 2 + [False] * 4
-    assert [bool(np.isnan(s.logprob).any()) for s in scores] == [True] * 2 + [False] * 4
+    for reduced in (np.all, np.any):
+        assert [bool(reduced(np.isnan(s.logprob))) for s in scores] == [True] * 2 + [False] * 4
 
 
 def test_a_long_run_keeps_to_its_programs(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     # Five batches whose requests grow; three lengths are expected, and the last batch has one request beyond them.
     monkeypatch.setattr("miron_jax.planning.request_batches.REQUEST_BATCH_TOKENS", 1)
-    rng = np.random.default_rng(4)
-    sizes = [(20, 60), (60, 110), (100, 160), (150, 200), (200, 250)]
-    batches = [
-        requests_of([([0, *rng.integers(1, 331, n).tolist()], n) for n in rng.integers(low, high, 12)])
-        for low, high in sizes
-    ]
-    cost = replace(cost_model(model.config), length_multiple=8, flops_per_program=0.0, max_lengths=4)
-    forward, lengths = Forward(model, token_budget=512), (64, 128, 200)
-    scored = list(score_request_batches(iter(batches), forward, cost, Totals(), UNCHECKED, lengths=lengths))
+    rng, batches = np.random.default_rng(4), list[Requests]()
+    for low, high in ((20, 60), (60, 110), (100, 160), (150, 200), (200, 250)):
+        lengths = rng.integers(low, high, 12)
+        batches.append(requests_of([([0, *rng.integers(1, 331, n).tolist()], n) for n in lengths]))
+    cost, forward = cost_model(model.config, max_lengths=4), Forward(model, token_budget=512)
+    cost = replace(cost, length_multiple=8, flops_per_program=0.0)
+    scored = score_request_batches(iter(batches), forward, cost, Totals(), UNCHECKED, lengths=(64, 128, 200))
     assert [len(scores) for scores in scored] == [12] * 5
     assert forward.speed.programs <= 4
 

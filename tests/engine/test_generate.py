@@ -29,20 +29,11 @@ from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.visibility import Continuation
 from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.progress import Lines
-from tests.support.generators import NoText, Tiny, load, prompts, random_model, slow_greedy, slow_logits
+from tests.support.generators import NoText, Tiny, load, prompts, random_model, shared, slow_greedy, slow_logits, tiny
 from tests.support.tiny_model import make_model, spoil_token
 from tests.support.tolerances import BFLOAT16, KERNEL
 
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
-    return load(make_model(tmp_path_factory.mktemp("tiny")))
-
-
-@pytest.fixture(scope="module")
-def shared(tiny: Tiny) -> Generator:
-    """One generator, whose programs are compiled once."""
-    return Generator(tiny.model, tiny.tokenizer, slots=8)
+__all__ = ["shared", "tiny"]  # fixtures
 
 
 @pytest.fixture(scope="module")
@@ -122,14 +113,12 @@ def test_new_tokens_see_what_the_definition_says() -> None:
     kept = (np.where(is_kept, x, 9.0).astype(np.float32).reshape(4, -1, block, 2, 8) for x in (k, v))
     keys, values = (x.transpose(1, 0, 3, *axes) for x, axes in zip(kept, ((4, 2), (2, 4)), strict=True))
     cache = Cache(np.stack([keys + 1, keys]), np.stack([values + 1, values]))  # type: ignore[arg-type]
-    rules: dict[str, dict[str, Any]] = {
-        "plain": {},
-        "window within the new tokens": {"window": 2},
-        "window beyond them": {"window": 7},
-        "soft cap": {"softcap": 0.7},
-        "sinks": {"sinks_N": sinks_N},
-        "all": {"window": 3, "softcap": 0.7, "sinks_N": sinks_N},
+    every: dict[str, Any] = {
+        "window": 3,
+        "softcap": 0.7,
+        "sinks_N": sinks_N,
     }
+    rules = {"none": {}, "window": {"window": 7}, "cap": {"softcap": 0.7}, "sinks": {"sinks_N": sinks_N}, "all": every}
 
     @jax.jit
     def attend(cache: Cache, position_B: jax.Array, *rows: Any) -> dict[str, tuple[jax.Array, jax.Array]]:
@@ -245,13 +234,16 @@ def test_a_text_of_nan_spoils_no_other_in_its_slot(tmp_path: Path) -> None:
 
 def test_as_many_slots_as_texts_fill(tiny: Tiny) -> None:
     generator = Generator(tiny.model, tiny.tokenizer, slots=100)
-
-    def slots(*counts: int) -> int:
-        return generator._slots_for([TextRequest((1,), count) for count in counts], 64)
-
-    assert [slots(5), slots(5, 5, 5), slots(*[5] * 8), slots(*[5] * 17)] == [1, 2, 4, 16]
-    assert slots(40, *[5] * 16) == 2  # 120 tokens, 40 one after the other: two slots take two turns of 40
-    assert slots(*[5] * 1000) == 100
+    # One text of 40 tokens and 16 of 5 have 120 tokens, 40 one after the other: two slots take two turns of 40.
+    for counts, slots in (
+        ([5], 1),
+        ([5] * 3, 2),
+        ([5] * 8, 4),
+        ([5] * 17, 16),
+        ([40, *[5] * 16], 2),
+        ([5] * 1000, 100),
+    ):
+        assert generator._slots_for([TextRequest((1,), count) for count in counts], 64) == slots, counts
 
 
 def test_small_slots_join_larger_ones_only_where_that_pays(tiny: Tiny) -> None:
@@ -277,23 +269,17 @@ def test_finished_slots_are_filled_again(shared: Generator) -> None:
     assert shared.speed.slot_steps - before.slot_steps <= 4 * 43
 
 
-@pytest.mark.parametrize(
-    ("request_", "words"),
-    [
+def test_bad_requests(shared: Generator, tmp_path: Path) -> None:
+    for request, words in (
         (TextRequest((), 3), "BOS"),
         (TextRequest((1,), 0), "at least 1"),
         (TextRequest((1,), 3, stop=("",)), "none of them empty"),
         (TextRequest((1,), 3, stop="END"), "tuple of strings"),  # type: ignore[arg-type]
         (TextRequest((331,), 3), "vocabulary has 331"),
         (TextRequest((-1,), 3), "from -1"),
-    ],
-)
-def test_bad_requests(shared: Generator, request_: TextRequest, words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        shared.run([request_])
-
-
-def test_too_long_for_learned_positions(tmp_path: Path) -> None:
+    ):
+        with pytest.raises(InputError, match=words):
+            shared.run([request])
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", **FAMILIES["gpt2"]}))
     config = from_hf_config(tmp_path)
     assert why_refused(TextRequest(tuple(range(39)), 10), config) is None
@@ -348,12 +334,6 @@ def test_slots_that_do_not_fit_are_halved(tiny: Tiny, shared: Generator, monkeyp
     assert sorted(finished, key=asked.index) == asked
 
 
-def test_what_names_a_text() -> None:
-    """Another digest for each rule of sampling: two texts of one prompt do not share a place in the journal."""
-    rules = (Sampling(), Sampling(0.5), Sampling(0.5, seed=1), Sampling(0.5, top_k=3), Sampling(0.5, top_p=0.9))
-    assert len({TextRequest((1, 2), 5, sampling=rule).digest for rule in rules}) == len(rules)
-
-
 @pytest.mark.newest
 def test_order_and_batch_change_no_draw(tiny: Tiny, shared: Generator) -> None:
     """Texts of unlike lengths end in the middle of others, whose next tokens are drawn in another call."""
@@ -395,17 +375,8 @@ def test_top_k_and_top_p_keep_the_fewest() -> None:
             assert set(np.flatnonzero(kept_row)) == set(expected), f"top_k {top_k}, top_p {top_p}"
 
 
-def test_a_tiny_temperature_is_greedy(shared: Generator) -> None:
-    ids = prompts(1, 4, 320)[0]
-    [best] = shared.run([TextRequest(ids, 3)])
-    [completion] = shared.run([TextRequest(ids, 3, sampling=Sampling(1e-37))])
-    assert completion.token_ids == best.token_ids
-
-
-@pytest.mark.parametrize(
-    "rules",
-    [{"top_p": 0.0}, {"top_p": 1.5}, {"temperature": float("nan")}, {"seed": -1}, {"top_k": -1}, {"seed": 2**32}],
-)
-def test_bad_sampling(rules: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=next(iter(rules))):
-        Sampling(**rules)
+def test_bad_sampling() -> None:
+    bad = (("top_p", 0.0), ("top_p", 1.5), ("temperature", float("nan")), ("seed", -1), ("top_k", -1), ("seed", 2**32))
+    for name, value in bad:
+        with pytest.raises(InputError, match=name):
+            Sampling(**{name: value})  # type: ignore[arg-type]

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from miron_jax.engine.decode import decoder_of
+from miron_jax.engine.generate import Generator
 from miron_jax.engine.model import Model, Network
 from miron_jax.model.decoder import abstract, leaf_name
 from miron_jax.model.hf_config import from_hf_config
@@ -18,6 +20,7 @@ from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.visibility import Visibility
 from miron_jax.runtime.devices import Tree
 from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer
+from tests.support.tiny_model import make_model
 
 
 class Tiny(NamedTuple):
@@ -29,6 +32,17 @@ class Tiny(NamedTuple):
 def load(folder: Path) -> Tiny:
     config, state = load_hf(folder, jnp.dtype("float32"))
     return Tiny(Model(config, abstract(config, jnp.dtype("float32"))[0], state), load_tokenizer(str(folder)), folder)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    return load(make_model(tmp_path_factory.mktemp("tiny")))
+
+
+@pytest.fixture(scope="module")
+def shared(tiny: Tiny) -> Generator:
+    """One generator, whose programs are compiled once."""
+    return Generator(tiny.model, tiny.tokenizer, slots=8)
 
 
 def random_model(folder: Path, config: dict[str, Any], seed: int = 3) -> Model:
