@@ -15,9 +15,12 @@ from typing import Any
 import pytest
 
 from miron_jax.definitions.records import Problem
-from miron_jax.runtime.sandbox import Limits, Ran, Sandbox
+from miron_jax.runtime.sandbox import Limits, Sandbox
 from miron_jax.task_kinds.programs import Judge, Verdict
 from tests.conftest import REPOSITORY
+from tests.runtime.test_sandbox import box, run
+
+__all__ = ["box"]  # a fixture
 
 pytestmark = pytest.mark.slow
 
@@ -28,34 +31,18 @@ LANGUAGES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def box() -> Sandbox:
-    if shutil.which("bwrap") is None:
-        pytest.skip("needs bubblewrap: apt-get install bubblewrap")
-    return Sandbox.find()
-
-
 def problem(language: str, **changes: Any) -> Problem:
     return Problem(row=0, name="t", entry_point="f", language=language, solution="", **LANGUAGES[language] | changes)  # pyright: ignore[reportArgumentType]
 
 
-def verdicts(box: Sandbox, language: str, texts: list[str], **changes: Any) -> list[Verdict]:
-    given = problem(language, **changes)
-    return Judge(box, 2.0).verdicts([(given, text) for text in texts])
-
-
 PYTHON_CHEATS = {
     "equal to all": "    return type('E', (), {'__eq__': lambda s, o: True, '__hash__': lambda s: 0})()\n",
-    "equal to all, reflected": "    return type('E', (), {'__eq__': lambda s, o: True, '__ne__': lambda s, o: False})()\n",
     "a subclass of int": "    return type('I', (int,), {'__eq__': lambda s, o: True})(0)\n",
-    "a subclass of float": "    return type('F', (float,), {'__eq__': lambda s, o: True})(0)\n",
     "a subclass of str": "    return type('S', (str,), {'__eq__': lambda s, o: True})('x')\n",
-    "a subclass of list": "    return type('L', (list,), {'__eq__': lambda s, o: True})()\n",
     "a subclass of dict": "    return type('D', (dict,), {'__eq__': lambda s, o: True, 'items': lambda s: [(1, 2)]})()\n",
     "a metaclass": "    # a class equal to all\n"
     "    M = type('M', (type,), {'__eq__': lambda s, o: True, '__hash__': None})\n    return M('N', (), {})\n",
     "a number of its own": "    return type('N', (), {'as_integer_ratio': lambda s: (0, 1), '__eq__': lambda s, o: 1})()\n",
-    "an index of its own": "    return type('N', (), {'__index__': lambda s: 0, '__eq__': lambda s, o: 1})()\n",
     "a class that claims to be int": "    return type('C', (), {'__class__': int, '__eq__': lambda s, o: True})()\n",
     "no form": "    return '?'\n",
     "no form, raw": "    import os\n    os.write(3, b'?')\n    os._exit(0)\n",
@@ -73,26 +60,22 @@ PYTHON_CHEATS = {
     "settrace": "    import sys\n"
     "    sys.settrace(lambda *a: None)\n    sys.setprofile(lambda fr, e, x: fr.f_locals.update(value=42))\n",
     "eval replaced": "    import builtins\n    builtins.eval = lambda *a: 0\n    return 0\n",
-    "isinstance replaced": "    import builtins\n    builtins.isinstance = lambda *a: True\n    return 0\n",
     "json replaced": "    import json\n    json.dumps = json.loads = lambda *a, **k: 'passed'\n    return 'x'\n",
     "the driver replaced": "    import sys\n"
     "    m = sys.modules['__main__']\n    m.form_of = m.normal_form = lambda v: 'passed'\n",
     "os.write replaced": "    import os\n    w = os.write\n    os.write = lambda d, b: w(d, b'passed') and len(b)\n",
-    "a word printed": "    print('passed 2', flush=True)\n    import os\n    os._exit(0)\n",
     "a word by descriptor": "    import os\n"
     "    for d in range(9):\n        try: os.write(d, b'passed 2')\n        except OSError: pass\n",
     "a word through /proc": "    import os\n    for p in os.listdir('/proc'):\n        for d in '134':\n"
     "            try: open(f'/proc/{p}/fd/{d}', 'wb').write(b'passed 2')\n            except OSError: pass\n",
     "an answer, then another": "    import os\n    os.write(3, b'2a/1')\n    return 0\n",
     "ends at once": "    import os\n    os._exit(0)\n",
-    "ends by a signal": "    import os, signal\n    os.kill(os.getpid(), signal.SIGKILL)\n",
     "ends all": "    import os, signal\n    os.kill(-1, signal.SIGKILL)\n",
     "a thread that goes on": "    import threading, os\n    threading.Thread(target=lambda: os.write(3, b'x')).start()\n",
     "atexit": "    import atexit, os\n    atexit.register(os.write, 3, b'2a/1')\n",
     "deep": "    x = []\n    for i in range(10**5): x = [x]\n    return x\n",
     "a cycle": "    x = []\n    x.append(x)\n    return x\n",
     "huge": "    return 'a' * (1 << 26)\n",
-    "a huge number": "    return 1 << (1 << 26)\n",
     "not a number": "    return float('nan')\n",
     "nothing": "    pass\n",
     "the next test's value by a file": "    open('/tmp/x', 'w').write('7')\n",
@@ -126,26 +109,19 @@ JAVASCRIPT_CHEATS = {
 
 
 @pytest.mark.parametrize(
-    ("language", "cheats"),
-    [("python", PYTHON_CHEATS), ("c++", CPP_CHEATS), ("javascript", JAVASCRIPT_CHEATS)],
+    ("language", "cheats", "right"),
+    [
+        ("python", PYTHON_CHEATS, "    return a + b\n"),
+        ("c++", CPP_CHEATS, "return a + b; }\n"),
+        ("javascript", JAVASCRIPT_CHEATS, "  return a + b\n}\n"),
+    ],
     ids=["python", "c++", "javascript"],
 )
-def test_no_cheat_passes(box: Sandbox, language: str, cheats: dict[str, str]):
-    computed = dict(zip(cheats, verdicts(box, language, list(cheats.values())), strict=True))
-    assert [name for name, verdict in computed.items() if verdict.passed] == []
-    right = {
-        "python": "    return a + b\n",
-        "c++": "return a + b; }\n",
-        "javascript": "  return a + b\n}\n",
-    }[language]
-    assert verdicts(box, language, [right])[0].passed  # the judge is not merely hard to please
-
-
-QUICK = Limits(seconds=5.0, memory_bytes=1 << 30)
-
-
-def run(box: Sandbox, code: str, limits: Limits = QUICK) -> Ran:
-    return box.run([box.python, "-I", "main.py"], {"main.py": code}, limits)
+def test_no_cheat_passes(box: Sandbox, language: str, cheats: dict[str, str], right: str):
+    given = problem(language)
+    verdicts = Judge(box, 2.0).verdicts([(given, text) for text in (*cheats.values(), right)])
+    passed = [name for name, verdict in zip((*cheats, "right"), verdicts, strict=True) if verdict.passed]
+    assert passed == ["right"], "the judge is not merely hard to please"
 
 
 _CALL = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
@@ -190,7 +166,7 @@ def test_calls_that_reach_beyond_the_box_are_refused(box: Sandbox):
         f"ctypes.set_errno(0)\nprint({name!r}, libc.syscall({arguments}), ctypes.get_errno())"
         for name, arguments in REFUSED_CALLS.items()
     ]
-    ran = run(box, "\n".join([_CALL, *lines, REFUSED_CODE]))
+    ran = run(box, "\n".join([_CALL, *lines, REFUSED_CODE]), Limits(seconds=10.0))
     assert ran.good, (ran.status, ran.err)
     lines = ran.out.splitlines()
     assert len(lines) == len(REFUSED_CALLS) + 11
@@ -212,7 +188,6 @@ def test_keys_of_the_session_stay_out_of_sight(box: Sandbox):
 @pytest.mark.parametrize(
     "code",
     [
-        "for i in range(10**6): open(str(i), 'w')",
         "import os\nfor i in range(10**6): os.mkdir(str(i))",
         "import os\nopen('0', 'w')\nfor i in range(1, 10**6): os.symlink('0' * 99, str(i))",
     ],
@@ -268,7 +243,7 @@ file = tempfile.TemporaryFile()
 file.write(b"1" * 4096)
 print(file.tell())
 """
-    assert run(box, code).out == "slept\n1\nb'2\\n'\n4096\n"
+    assert run(box, code, Limits(seconds=10.0)).out == "slept\n1\nb'2\\n'\n4096\n"
 
 
 def test_a_program_that_writes_everywhere_leaves_other_answers_alone(box: Sandbox):

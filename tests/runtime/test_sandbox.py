@@ -16,7 +16,7 @@ from miron_jax.errors import InputError
 from miron_jax.runtime import sandbox
 from miron_jax.runtime.sandbox import Limits, Ran, Sandbox
 from miron_jax.task_kinds import program_languages
-from miron_jax.task_kinds.programs import Judge, Verdict, check_languages, solution_of
+from miron_jax.task_kinds.programs import Judge, check_languages, solution_of
 from miron_jax.tasks.gauntlet import programming
 
 pytestmark = pytest.mark.slow
@@ -35,23 +35,13 @@ def run(box: Sandbox, code: str, limits: Limits = QUICK) -> Ran:
     return box.run([box.python, "-I", "main.py"], {"main.py": code}, limits)
 
 
-def test_a_harmless_program_runs(box: Sandbox):
-    ran = box.run([box.python, "-I", "main.py"], {"main.py": "print('cba')"}, QUICK)
-    assert ran == Ran("exit", 0, "cba\n", "")
-    assert ran.good
-
-
-def test_an_endless_loop_ends(box: Sandbox):
-    start = time.monotonic()
-    assert run(box, "while True: pass").ended == "time"
-    assert time.monotonic() - start < QUICK.seconds + 3
-
-
 def test_a_process_that_ignores_signals_ends(box: Sandbox):
     code = (
         "import signal, time\nfor s in set(signal.Signals) - {9, 19}: signal.signal(s, signal.SIG_IGN)\ntime.sleep(88)"
     )
+    start = time.monotonic()
     assert run(box, code, Limits(seconds=1.0)).ended == "time"
+    assert time.monotonic() - start < 4
 
 
 def test_a_fork_bomb_stays_small_and_ends(box: Sandbox):
@@ -74,10 +64,7 @@ def test_a_child_that_hides_in_a_session_of_its_own_ends_with_the_rest(box: Sand
 
 def test_memory_is_bounded_in_one_process_and_in_all(box: Sandbox):
     assert "MemoryError" in run(box, "x = bytearray(10 << 30)").err
-    many = (
-        "import os, time\nfor _ in range(4):\n    if os.fork() == 0:\n        x = b'a' * (400 << 20)\n        break\n"
-    )
-    many += "time.sleep(9)"
+    many = "import os, time\nfor _ in range(4):\n    if os.fork() == 0: x = b'a' * (400 << 20); break\ntime.sleep(9)"
     assert run(box, many, Limits(seconds=20.0, memory_bytes=1 << 30)).ended == "memory"
 
 
@@ -120,13 +107,6 @@ def test_its_folder_is_empty_writable_and_gone(box: Sandbox, monkeypatch: pytest
     assert not any(Path(name).exists() for name in made)
 
 
-def test_a_deleted_working_folder_harms_nobody(box: Sandbox):
-    gone = "shutil.rmtree('/box', ignore_errors=True); shutil.rmtree('.', ignore_errors=True)"
-    ran = run(box, f"import shutil; {gone}; print(1)")
-    assert ran.out == "1\n"
-    assert run(box, "print(2)").out == "2\n"
-
-
 def test_there_is_no_network(box: Sandbox):
     code = """
 import socket
@@ -138,20 +118,15 @@ for address in (("8.8.8.8", 53), ("127.0.0.1", 22)):
 
 
 def test_output_is_bounded(box: Sandbox):
-    ran = run(
-        box, "import sys\nfor _ in range(1 << 12): sys.stdout.write('a' * (1 << 12))", Limits(output_bytes=1 << 16)
-    )
+    ran = run(box, "for _ in range(1 << 12): print('a' * (1 << 12))", Limits(output_bytes=1 << 16))
     assert not ran.good
     assert len(ran.out) <= 1 << 16
     filled = run(box, "for i in range(99): open(str(i), 'w').write('a' * (1 << 20))", Limits(folder_bytes=1 << 23))
     assert "No space left" in filled.err
 
 
-def test_a_working_sandbox_is_used_whatever_is_allowed(box: Sandbox):
-    assert Sandbox.find(allow_unsandboxed=True) == box
-
-
-def test_no_sandbox_is_refused_unless_asked_for(monkeypatch: pytest.MonkeyPatch):
+def test_no_sandbox_is_refused_unless_asked_for(box: Sandbox, monkeypatch: pytest.MonkeyPatch):
+    assert Sandbox.find(allow_unsandboxed=True) == box, "one that works is used whatever is allowed"
     monkeypatch.setattr(sandbox.shutil, "which", lambda name, path=None: None)
     with pytest.raises(InputError, match=r"bwrap is not on PATH.*--allow_unsandboxed_code"):
         Sandbox.find()
@@ -169,26 +144,15 @@ def test_no_sandbox_is_refused_unless_asked_for(monkeypatch: pytest.MonkeyPatch)
 
 
 def problem(language: str = "python", **changes: Any) -> Problem:
-    fields: dict[str, Any] = {
-        "python": {
-            "prompt": "def f(a, b):\n",
-            "inputs": ("(1, 2)", "(3, 4)"),
-            "outputs": ("3", "7"),
-            "solution": "    return a + b\n",
-        },
-        "c++": {
-            "prompt": "#include <vector>\nusing namespace std;\nvector<float> f(int a, float b){\n",
-            "inputs": ("1, 2", "3, 4"),
-            "outputs": ("{3.00001}", "{7}"),
-            "solution": "    return {a + b};\n}\n",
-        },
-        "javascript": {
-            "prompt": "const f = (a, b) => {\n",
-            "inputs": ("1, 2", "3, 4"),
-            "outputs": ("[3]", "[7]"),
-            "solution": "  return [a + b]\n}\n",
-        },
-    }[language] | changes
+    fields: Any = {
+        "python": ("def f(a, b):\n", ("(1, 2)", "(3, 4)"), ("3", "7"), "    return a + b\n"),
+        "c++": (
+            "#include <vector>\nusing namespace std;\nvector<float> f(int a, float b){\n",
+            ("1, 2", "3, 4"), ("{3.00001}", "{7}"), "    return {a + b};\n}\n",
+        ),
+        "javascript": ("const f = (a, b) => {\n", ("1, 2", "3, 4"), ("[3]", "[7]"), "  return [a + b]\n}\n"),
+    }[language]  # fmt: skip
+    fields = dict(zip(("prompt", "inputs", "outputs", "solution"), fields, strict=True)) | changes
     return Problem(row=0, name="t", entry_point="f", language=language, **fields)  # pyright: ignore[reportArgumentType]
 
 
@@ -196,64 +160,37 @@ def problem(language: str = "python", **changes: Any) -> Problem:
 def test_verdicts_in_each_language(box: Sandbox, language: str):
     given = problem(language)
     check_languages(box, [given], "t")
-    wrong = given.solution.replace("+", "-")
-    endless = {"python": "    while True: pass\n", "c++": "    for(;;){}\n}\n", "javascript": "  for(;;){}\n}\n"}[
-        language
-    ]
-    texts = [given.solution, wrong, "@@@", endless]
+    endless = "    while True: pass\n" if language == "python" else "  for(;;){}\n}\n"
+    texts = [given.solution, given.solution.replace("+", "-"), "@@@", endless]
     verdicts = Judge(box, 1.0).verdicts([(given, text) for text in texts])
-    assert verdicts == [
-        Verdict(True, "passed"), Verdict(False, "wrong"), Verdict(False, "error"), Verdict(False, "time"),
-    ]  # fmt: skip
+    assert [verdict.ended for verdict in verdicts] == ["passed", "wrong", "error", "time"]
+    assert [verdict.passed for verdict in verdicts] == [True, False, False, False]
 
 
 def test_python_outputs_are_values_or_text(box: Sandbox):
-    def verdict(solution: str, output: str) -> str:
-        return Judge(box, 5.0).verdicts([(problem(inputs=("(1, 2)",), outputs=(output,)), solution)])[0].ended
-
-    assert verdict("    return [a, b]\n", "[1, 2]") == "passed"
-    assert verdict("    return 'plain words'\n", "plain words") == "passed"  # no expression
-    assert verdict("    return 'job'\n", "job") == "passed"  # not a name of the driver's either
-    assert verdict("    return 'i'\n", "i") == "passed"
-    assert verdict("    return '010'\n", "010") == "passed"  # a syntax error in Python 3, so text
-    assert verdict("    return '10'\n", "10") == "wrong"  # read as a number: a ceiling below 1
-    assert verdict("    return 0.1 + 0.2\n", "0.3") == "wrong"  # no tolerance
-
-
-@pytest.mark.parametrize(
-    "solution",
-    [
-        "    import os; os._exit(0)\n",
-        "    raise SystemExit(0)\n",
-        "    print('passed 2'); return 0\n",
-        "    import os, signal; os.kill(os.getppid(), signal.SIGKILL)\n",
-        "    import sys; sys.stdout.write('passed 2'); sys.stdout.flush(); import os; os._exit(0)\n",
-        "    open('/box/driver.py', 'w')\n",
-        "    import os\n    try:\n        for d in range(3, 9): os.write(d, b'1')\n    finally: os._exit(0)",
-        "    return __import__('json').load(__import__('sys').stdin)\n",
-    ],
-)
-def test_a_program_that_only_ends_or_prints_has_not_passed(box: Sandbox, solution: str):
-    assert Judge(box, 5.0).verdicts([(problem(), solution)])[0].passed is False
-
-
-def test_programs_in_other_languages_that_end_early_have_not_passed(box: Sandbox):
-    for language, solution in {
-        "c++": "std::cout << 1 << std::flush; std::_Exit(0); }\n",
-        "javascript": "console.log(1); process.exit(0) }\n",
-    }.items():
-        assert not Judge(box, 5.0).verdicts([(problem(language), solution)])[0].passed
+    cases = (
+        ("[a, b]", "[1, 2]", "passed"),
+        ("'plain words'", "plain words", "passed"),  # no expression
+        ("'job'", "job", "passed"),  # not a name of the driver's either
+        ("'010'", "010", "passed"),  # a syntax error in Python 3, so text
+        ("'10'", "10", "wrong"),  # read as a number: a ceiling below 1
+        ("0.1 + 0.2", "0.3", "wrong"),  # no tolerance
+    )
+    given = [(problem(inputs=("(1, 2)",), outputs=(output,)), f"    return {value}\n") for value, output, _ in cases]
+    assert [verdict.ended for verdict in Judge(box, 5.0).verdicts(given)] == [ended for *_, ended in cases]
 
 
 def test_cpp_programs_have_the_references_headers_and_tolerance(box: Sandbox):
-    def passed(prompt: str, solution: str, output: str) -> bool:
-        given = problem("c++", prompt=prompt, inputs=("1",), outputs=(output,))
-        return Judge(box, 5.0).verdicts([(given, solution)])[0].passed
-
-    assert passed("int f(int a) {\n", "map<int, int> seen; seen[a] = 3; return seen[1];\n}\n", "3")
-    assert passed("float f(int a) {\n", "return 3.0005f;\n}\n", "3.0")
-    assert not passed("float f(int a) {\n", "return 3.005f;\n}\n", "3.0")
-    assert passed("#include <regex>\nint f(int a) {\n", 'return regex_match("a", regex("a+"));\n}\n', "1")
+    cases = (
+        ("int f(int a) {\n", "map<int, int> seen; seen[a] = 3; return seen[1];\n}\n", "3", True),
+        ("float f(int a) {\n", "return 3.0005f;\n}\n", "3.0", True),
+        ("float f(int a) {\n", "return 3.005f;\n}\n", "3.0", False),
+        ("#include <regex>\nint f(int a) {\n", 'return regex_match("a", regex("a+"));\n}\n', "1", True),
+    )
+    given = [
+        (problem("c++", prompt=prompt, inputs=("1",), outputs=(output,)), text) for prompt, text, output, _ in cases
+    ]
+    assert [verdict.passed for verdict in Judge(box, 5.0).verdicts(given)] == [passed for *_, passed in cases]
 
 
 def test_a_missing_or_broken_language_is_named(box: Sandbox, monkeypatch: pytest.MonkeyPatch):
@@ -264,9 +201,7 @@ def test_a_missing_or_broken_language_is_named(box: Sandbox, monkeypatch: pytest
     with pytest.raises(InputError, match="node is not in"):
         check_languages(box, [problem("javascript")], "t")
     monkeypatch.setattr(program_languages, "_boxed", lambda name: "raise RuntimeError('broken harness')")
-    with pytest.raises(
-        InputError, match=r"a python program that is right does not pass here \(error: .*broken harness"
-    ):
+    with pytest.raises(InputError, match=r"a python program that is right does not pass .*: .*broken harness"):
         check_languages(box, [problem()], "t")
 
 
