@@ -33,7 +33,7 @@ from miron_jax.inputs import find_inputs
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.model.training_run import load_step
-from miron_jax.report.output import write_results
+from miron_jax.report.exports.written import write_outcome
 from miron_jax.run import evaluate_checkpoints
 
 PROCESSES = 7  # measure memory, one after the other
@@ -80,7 +80,7 @@ def cost(folder: Path) -> JsonObject:
     )
     laps, start = [], time.perf_counter()
     for step, outcome in evaluate_checkpoints(config, inputs, PRINTED):
-        write_results(config, outcome, 0.0, step)
+        write_outcome(config, outcome, 0.0, step)
         seconds = time.perf_counter() - start
         laps.append(
             {

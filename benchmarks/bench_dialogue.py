@@ -26,7 +26,7 @@ from miron_jax.definitions.records import Task
 from miron_jax.engine.growing import GrowingText
 from miron_jax.engine.model import load_model
 from miron_jax.task_kinds.dialogue import Dialogue
-from miron_jax.task_kinds.interface import Setup, Source
+from miron_jax.task_kinds.interface import Setup, Source, TaskScores
 from miron_jax.tasks.mera.suite import V1
 from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.token_bytes import TokenBytes
@@ -75,7 +75,7 @@ def main(_: Sequence[str]) -> None:
         RunConfig(FLAGS.model, ("none",)), tokenizer, TokenBytes(tokenizer, len(tokenizer)), LengthLimit(None, None)
     )
     kind = Dialogue(Source(task, examples, DataState("generated", None)), setup)
-    scores = kind.begin()
+    scores = TaskScores(kind)
     engine = Engine(model)
     text = GrowingText(model, FLAGS.places)
     start, kept, whole, wrong, difference, tokens = time.perf_counter(), [], [], 0, 0.0, []

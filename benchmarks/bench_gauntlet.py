@@ -23,7 +23,7 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.inputs import find_inputs
 from miron_jax.prompting.prompts import render
 from miron_jax.run import evaluate
-from miron_jax.task_kinds.generation import GenerationScores
+from miron_jax.task_kinds.generation import GenerationRow
 from miron_jax.tokens.answer_requests import answer_requests
 from miron_jax.tokens.tokenizers import load_tokenizer
 
@@ -91,7 +91,8 @@ def summary(
     assert whole.generation is not None
     assert alone.generation is not None
     totals, speed, generation = whole.totals, whole.speed, alone.generation
-    num_new = sum(len(ids) for task in alone.tasks if isinstance(task, GenerationScores) for ids in task.drawn)
+    rows = [row for task in alone.tasks for row in task.rows]
+    num_new = sum(len(row.completion.token_ids) for row in rows if isinstance(row, GenerationRow))
     peer_seconds = sum(task["seconds"] for task in peer.values())
     return {
         "benchmark": "bench_gauntlet",

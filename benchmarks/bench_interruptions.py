@@ -219,7 +219,7 @@ def kill(command: Command, count: int, rng: random.Random, expected: Answers) ->
     import jax  # noqa: F401 - the copies need it; it starts no backend
 
     import miron_jax.cli
-    import miron_jax.report.table
+    import miron_jax.report.tables.results
     import miron_jax.run  # noqa: F401
 
     command = command._replace(copies=True)

@@ -63,7 +63,7 @@ from miron_jax.metrics.cloze import lev_score, target_confidence
 from miron_jax.model.hf_reader import resolve_model
 from miron_jax.planning.request_batches import select
 from miron_jax.run import evaluate
-from miron_jax.task_kinds.cloze import ClozeScores
+from miron_jax.task_kinds.cloze import ClozeRow
 from miron_jax.task_kinds.interface import Source
 from miron_jax.tokens.cloze_requests import ClozeRequests, cloze_requests
 from miron_jax.tokens.records import concatenate
@@ -308,13 +308,13 @@ def card_numbers(seconds: float, runs: list[CardRun]) -> JsonObject:
 def full_numbers(seconds: float, runs: list[FullRun]) -> JsonObject:
     outcome = runs[-1].outcome
     assert outcome.generation is not None
-    tasks = [task for task in outcome.tasks if isinstance(task, ClozeScores)]
+    rows = [row for task in outcome.tasks for row in task.rows if isinstance(row, ClozeRow)]
     return {
         "seconds": seconds,
         "all_seconds": [one.seconds for one in runs],
         **{name: statistics.median(one.excluded[name] for one in runs) for name in runs[0].excluded},
         "requests": outcome.totals.requests,
-        "segmentation_tokens": sum(asked.added_tokens for task in tasks for asked in task.asked),
+        "segmentation_tokens": sum(row.asked.added_tokens for row in rows),
         **work(outcome.totals.unique_tokens, outcome.speed.batch_tokens, outcome.generation),
     }
 

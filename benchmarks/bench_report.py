@@ -15,20 +15,20 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from absl import flags
 from common import environment, run, say
 
-from miron_jax.metrics.choices import score_choices, score_continuation
+from miron_jax.metrics.choices import ExampleScore, score_choices, score_continuation
 from miron_jax.prompting.prompts import TAIL, digest_of
-from miron_jax.report.comparison import compare
+from miron_jax.report.compare.runs import compare
 from miron_jax.report.html.page import page_of
-from miron_jax.report.results import strict, strict_json
-from miron_jax.report.run_folder import read_runs
+from miron_jax.results.document import example_json, run_json, strict_json
+from miron_jax.results.records import Data, RunResult, SuiteResult, TaskResult
+from miron_jax.results.run_folder import read_runs
+from miron_jax.results.samples import AskedPrompt, ExampleResult, Option
 from miron_jax.statistics.estimate import estimates
-from miron_jax.task_kinds.entries import estimate_entry
 from miron_jax.tasks import core
 from miron_jax.tasks.gauntlet import suite as gauntlet
 
@@ -52,7 +52,7 @@ def examples_of(path: Path) -> Iterator[tuple[list[str], list[str], int | None]]
             yield [row["context"]], [row["continuation"]], None
 
 
-def samples_of(path: Path, draws: np.random.Generator, more: int) -> Iterator[tuple[Any, dict[str, Any]]]:
+def samples_of(path: Path, draws: np.random.Generator, more: int) -> Iterator[tuple[ExampleScore, ExampleResult]]:
     """Scores and samples of the rows of a file, repeated `more` times."""
     for i, (contexts, texts, gold) in enumerate([*examples_of(path)] * more):
         num_tokens = [max(1, len(text.encode()) // BYTES_A_TOKEN) for text in texts]
@@ -63,19 +63,28 @@ def samples_of(path: Path, draws: np.random.Generator, more: int) -> Iterator[tu
             )
         else:
             score = score_choices(logprobs, texts, gold)
-        options = [
-            {
-                "text": text,
-                "logprob": float(own.sum()),
-                "num_tokens": len(own),
-                "token_logprobs": own.tolist(),
-                "greedy": False,
-            }
-            for text, own in zip(texts, logprobs, strict=True)
-        ]
-        prompt = {"prompt": contexts[0][-TAIL:], "prompt_sha256": digest_of(*contexts, *texts)}
-        answer = {"gold": gold, "prediction": score.prediction, "correct": score.correct, "options": options}
-        yield score, {"id": i, "row": i, **prompt, **answer, "generated": None, "metrics": dict(score.metrics)}
+        yield (
+            score,
+            ExampleResult(
+                id=i,
+                row=i,
+                asked=AskedPrompt(prompt=contexts[0][-TAIL:], prompt_sha256=digest_of(*contexts, *texts)),
+                gold=gold,
+                prediction=score.prediction,
+                correct=score.correct,
+                options=tuple(
+                    Option(
+                        text=text,
+                        logprob=float(each.sum()),
+                        num_tokens=len(each),
+                        token_logprobs=tuple(each.tolist()),
+                        greedy=False,
+                    )
+                    for text, each in zip(texts, logprobs, strict=True)
+                ),
+                metrics=score.metrics,
+            ),
+        )
 
 
 def write_run(folder: Path, files: Sequence[tuple[str, Path]], seed: int) -> int:
@@ -86,18 +95,21 @@ def write_run(folder: Path, files: Sequence[tuple[str, Path]], seed: int) -> int
     for name, path in files:
         pairs = [*samples_of(path, draws, more)][: max(0, FLAGS.examples - num_written)]
         num_written += len(pairs)
-        metrics = {key: estimate_entry(own) for key, own in estimates([score for score, _ in pairs]).items()}
-        results[name] = {
-            "n": len(pairs), "metrics": metrics, "baselines": {"random": 0.25, "human": None}, "main": "accuracy",
-            "profile": {"num_fewshot": 10, "categories": "pooled"}, "data": {"file": path.name, "state": "as published"},
-            "kind": "multiple_choice",
-        }  # fmt: skip
+        results[name] = TaskResult(
+            n=len(pairs),
+            metrics=estimates([score for score, _ in pairs]),
+            baselines={"random": 0.25, "human": None},
+            main="accuracy",
+            profile={"num_fewshot": 10, "categories": "pooled"},
+            data=Data(path.name, state="as published"),
+            kind="multiple_choice",
+        )
         target = folder / "samples" / f"{name}.jsonl"
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text("".join(f"{strict_json(strict(sample))}\n" for _, sample in pairs))
-    suites = {suite: {"composites": {}} for suite in ("core", "gauntlet")}
-    document = {"schema": 1, "config": {"model": folder.name}, "tasks": results, "suites": suites, "environment": {}}
-    (folder / "results.json").write_text(strict_json(strict(document)))
+        target.write_text("".join(f"{strict_json(example_json(example))}\n" for _, example in pairs))
+    suites = {suite: SuiteResult({}) for suite in ("core", "gauntlet")}
+    result = RunResult(config={"model": folder.name}, tasks=results, suites=suites)
+    (folder / "results.json").write_text(strict_json(run_json(result)))
     return num_written
 
 

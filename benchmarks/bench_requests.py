@@ -26,9 +26,10 @@ from peers import PlainTorch
 
 from miron_jax.config import RunConfig
 from miron_jax.evaluation.records import Outcome
+from miron_jax.evaluation.run_result import run_result
 from miron_jax.inputs import find_inputs
 from miron_jax.model.checkpoints import architecture_of, find_model
-from miron_jax.report.results import results_of
+from miron_jax.results.document import run_json
 from miron_jax.run import RunTasks, evaluate
 from miron_jax.task_kinds.interface import Pair
 from miron_jax.tokens.records import Requests
@@ -148,7 +149,7 @@ def main(_: Sequence[str]) -> None:
         write_texts(texts, requests)
         of_text = RunConfig(FLAGS.model, ("text",), data_dir=(("text", str(texts)),), max_length=1024)
         text = timed(of_text)
-        results = results_of(of_text, text.outcome, text.seconds)
+        results = run_json(run_result(of_text, text.outcome, text.seconds))
         outside = text.seconds - text.outcome.check.seconds
         document = {
             "benchmark": "bench_requests", "model": Path(FLAGS.model).name, "tasks": num_tasks, "requests": num_requests,

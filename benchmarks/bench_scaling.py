@@ -27,7 +27,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,7 +37,7 @@ from common import environment, run, say
 from miron_jax.config import RunConfig
 from miron_jax.engine.batches import Shape, chunk_of, rows_a_batch
 from miron_jax.engine.forward import ACCELERATOR_TOKENS
-from miron_jax.evaluation.parts import join, parts_of, survey
+from miron_jax.evaluation.parts import parts_of, requests_of, survey
 from miron_jax.files.readers import JsonObject
 from miron_jax.inputs import find_inputs
 from miron_jax.model.checkpoints import architecture_of, find_model
@@ -178,7 +177,8 @@ def pod() -> JsonObject:
     parts = parts_of(kinds, order)
     hosts, totals, needed, sizes = FLAGS.devices // DEVICES_A_HOST, Totals(), 0.0, dict[int, int]()
     load, rows, sent, spent = (np.zeros(hosts) for _ in range(4))
-    for part in plan_request_batches(join(parts, deque(maxlen=1), model.vocab_size), cost, totals, lengths):
+    requests = (requests_of(part, model.vocab_size) for part in parts)
+    for part in plan_request_batches(requests, cost, totals, lengths):
         row_length = part.plan.row_length
         each = cost.row(row_length)
         sizes = rows_a_batch(row_length, FLAGS.devices, ACCELERATOR_TOKENS, part.more) | sizes

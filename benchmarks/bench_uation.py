@@ -20,7 +20,7 @@ from common import PRINTED, environment, run, say, seconds_of
 from miron_jax.config import RunConfig
 from miron_jax.inputs import find_inputs
 from miron_jax.run import evaluate, summarize_plan
-from miron_jax.task_kinds.prompted import PromptedScores
+from miron_jax.task_kinds.prompted import PromptedKind
 from miron_jax.tasks.generators.eval_uation_gen.sets import GENERATED
 from miron_jax.tasks.generators.eval_uation_gen.suite import GEN
 
@@ -44,9 +44,9 @@ def main(_: Sequence[str]) -> None:
             tasks[source.task.name] = {"unique_tokens": totals.unique_tokens, "plain_tokens": totals.plain_tokens}
         seconds, outcome = seconds_of(lambda: evaluate(config, inputs, PRINTED))
     for scores in outcome.tasks:
-        assert isinstance(scores, PromptedScores)
+        assert isinstance(scores.kind, PromptedKind)
         task = tasks[scores.source.task.name]
-        task |= {name: estimate.value for name, estimate in scores.estimates().metrics.items()}
+        task |= {name: estimate.value for name, estimate in scores.kind.estimates(scores).metrics.items()}
         say(
             f"{scores.source.task.name:34} accuracy {task['accuracy']:.3f}  {task['plain_tokens']:8} plain  "
             f"{task['unique_tokens']:8} unique  {task['plain_tokens'] / task['unique_tokens']:5.1f}x"

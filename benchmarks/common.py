@@ -175,7 +175,7 @@ class Engine:
         totals, before, batches = Totals(), self.speed.device_seconds, self.speed.batches.copy()
         logprob, greedy = [], []
         planned = self._counted(plan_request_batches(parts, self.cost, totals), totals)
-        for scores in score_planned(planned, self.forward, _NoCheck(tolerance=np.inf)):
+        for _, scores in score_planned(planned, self.forward, _NoCheck(tolerance=np.inf)):
             logprob += [score.logprob for score in scores]
             greedy += [score.rank == 0 for score in scores]
         seconds = self.speed.device_seconds - before

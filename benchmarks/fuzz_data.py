@@ -176,12 +176,13 @@ def _write_results(folder: Path) -> None:
     robustness = {
         "main": "accuracy",
         "cluster": "story",
+        "clusters": 2,
         "metrics": {"accuracy": entry},
         "by": {"template": {"1": entry}},
     }
     means = {name: {"value": 0.5, "stderr": 0.1, "ci95": [0.3, 0.7]} for name in ("accuracy", "bits_per_byte")}
     task = {
-        "n": 2, "kind": "choice", "main": "accuracy", "section": None, "metrics": means, "robustness": robustness,
+        "n": 2, "kind": "multiple_choice", "main": "accuracy", "section": None, "metrics": means, "robustness": robustness,
         "baselines": {"random": 0.5, "human": None}, "human": [], "rescaled": None, "reference": {"m": 0.5}, "skipped": 0,
         "profile": {"num_fewshot": 0, "categories": "pooled"}, "data": {"file": "a", "state": "as published"},
     }  # fmt: skip
@@ -202,19 +203,18 @@ def _write_results(folder: Path) -> None:
 
 
 def _read_results(folder: Path) -> None:
-    from miron_jax.report.comparison import compare
-    from miron_jax.report.console import console
+    from miron_jax.report.compare.runs import compare
     from miron_jax.report.html.page import page_of
-    from miron_jax.report.robustness_table import print_robustness
-    from miron_jax.report.run_folder import read_runs, readable
+    from miron_jax.report.tables.console import console
+    from miron_jax.report.tables.robustness import print_robustness
+    from miron_jax.results.run_folder import read_runs
     from miron_jax.tasks.mera.site import export
 
     export(folder, folder / "out.zip", "v1")
     [run] = runs = read_runs([str(folder)])
-    with readable(runs):
-        _quiet(lambda: print_robustness(console(), run))
-        compare(run, run)
-        page_of(runs)
+    _quiet(lambda: print_robustness(console(), run))
+    compare(run, run)
+    page_of(runs)
 
 
 def _write_journal(folder: Path) -> None:

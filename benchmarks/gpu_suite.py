@@ -64,12 +64,13 @@ from vllm_peer import time_vllm
 from miron_jax.bench import matmul_rate
 from miron_jax.config import RunConfig
 from miron_jax.engine.model import load_model
+from miron_jax.evaluation.run_result import run_result
 from miron_jax.files.readers import JsonObject
 from miron_jax.inputs import find_inputs
 from miron_jax.model.checkpoints import architecture_of, find_model
 from miron_jax.model.decoder import random_params
 from miron_jax.model.hf_config import from_hf_config
-from miron_jax.report.results import results_of
+from miron_jax.results.document import run_json
 from miron_jax.run import Evaluation
 from miron_jax.task_kinds.interface import Source
 from miron_jax.tokens.tokenizers import load_tokenizer
@@ -264,7 +265,7 @@ class Suite:
             with DeviceClock() as clock:
                 outcome = evaluation.score(state)
             assert outcome is not None
-            results = results_of(config, outcome, 0.0)
+            results = run_json(run_result(config, outcome, 0.0))
             speed = results["speed"]
             excluded = init_seconds + speed["compile_seconds"] + results["self_check"]["seconds"]
             seconds = time.perf_counter() - start - excluded

@@ -38,9 +38,9 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.inputs import find_inputs
 from miron_jax.prompting.prompts import render
 from miron_jax.run import evaluate
-from miron_jax.task_kinds.choice import ChoiceScores
-from miron_jax.task_kinds.generation import GenerationScores
-from miron_jax.task_kinds.interface import Source
+from miron_jax.task_kinds.choice import ChoiceRow
+from miron_jax.task_kinds.generation import GenerationRow
+from miron_jax.task_kinds.interface import Row, Source
 from miron_jax.tokens.answer_requests import answer_requests
 from miron_jax.tokens.requests import tokenize
 from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer
@@ -254,10 +254,9 @@ def main(_: Sequence[str]) -> None:
     folder = inputs.suites[0].locate(Path(FLAGS.data_dir), False)
     comparisons: dict[str, Comparison] = {}
     for task, source in zip(outcome.tasks, inputs.sources, strict=True):
-        assert isinstance(task, ChoiceScores | GenerationScores)
         begin, label = time.perf_counter(), source.task.name.partition("/")[2]
         reference = Reference(by_label[label], folder, tokenizer, FLAGS.max_length)
-        comparison = compare(task, reference, list(package_choices(source, tokenizer)), torch)
+        comparison = compare(task.rows, reference, list(package_choices(source, tokenizer)), torch)
         say(
             f"{label:36} {comparison.items:4} items  accuracy {comparison.accuracy:.3f}  wrong {len(comparison.wrong)}  "
             f"close {len(comparison.close)}  largest {comparison.largest:.1e}  {time.perf_counter() - begin:6.1f} s"
@@ -278,41 +277,40 @@ def package_choices(source: Source, tokenizer: Tokenizer) -> Iterator[TokenChoic
         yield [(tokens.tolist(), start) for tokens, start in (next(requests) for _ in prompt.contexts)]
 
 
-def compare(
-    task: ChoiceScores | GenerationScores, reference: Reference, tokens: list[TokenChoices], torch: PlainTorch
-) -> Comparison:
+def compare(rows: Sequence[Row], reference: Reference, tokens: list[TokenChoices], torch: PlainTorch) -> Comparison:
     wrong: list[str] = []
     close: list[str] = []
-    largest, num_right, num_new, num_items = 0.0, 0, 0, 0
-    for i, item in enumerate(reference.items(FLAGS.limit)):
-        num_items += 1
+    largest, num_right, num_new = 0.0, 0, 0
+    items = list(reference.items(FLAGS.limit))
+    if len(items) != len(rows):
+        wrong.append(f"{reference.label}: {len(rows)} items here, {len(items)} there")
+    for i, (item, row) in enumerate(zip(items, rows, strict=False)):
         label = f"{reference.label}, item {i}"
         if item.choices != tokens[i]:
             wrong.append(f"{label}: other token ids")
             continue
-        if isinstance(task, ChoiceScores):
+        if isinstance(row, ChoiceRow):
             theirs = reference.answer(item, torch, ())
-            ours = [-float(choice.logprob.mean(dtype=np.float32)) for choice in task.choices[i]]
+            ours = [-float(choice.logprob.mean(dtype=np.float32)) for choice in row.choices]
             if not np.isfinite([*ours, *theirs.losses]).all():
                 wrong.append(f"{label}: a loss is not finite")
             largest = max([largest, *(abs(a - b) for a, b in zip(ours, theirs.losses, strict=True))])
-            line, is_close = compare_choices(task, i, theirs)
+            line, is_close = compare_choices(row, theirs)
         else:
-            theirs = reference.answer(item, torch, task.drawn[i])
-            line, is_close = compare_texts(task, i, theirs, reference.tokenizer.eos_token_id)
+            assert isinstance(row, GenerationRow)
+            theirs = reference.answer(item, torch, row.completion.token_ids)
+            line, is_close = compare_texts(row, theirs, reference.tokenizer.eos_token_id)
         if line:
             (close if is_close else wrong).append(f"{label}: {line}")
-        num_right, num_new = num_right + bool(task.examples[i].correct), num_new + len(theirs.tokens)
-    if len(task.examples) != num_items:
-        wrong.append(f"{reference.label}: {len(task.examples)} items here, {num_items} there")
+        num_right, num_new = num_right + bool(row.example.correct), num_new + len(theirs.tokens)
     if largest > FLAGS.tolerance:
         wrong.append(f"{reference.label}: losses differ by {largest:.1e} nats")
-    return Comparison(num_items, wrong, close, largest, num_right / max(1, num_items), num_new)
+    return Comparison(len(items), wrong, close, largest, num_right / max(1, len(items)), num_new)
 
 
-def compare_choices(task: ChoiceScores, i: int, theirs: ReferenceAnswer) -> tuple[str | None, bool]:
+def compare_choices(row: ChoiceRow, theirs: ReferenceAnswer) -> tuple[str | None, bool]:
     """(what differs, whether the two losses are closer than twice the tolerance)."""
-    example = task.examples[i]
+    example = row.example
     if example.correct is theirs.right and example.prediction == theirs.chosen:
         return None, False
     if theirs.chosen is None or example.prediction is None:
@@ -321,12 +319,12 @@ def compare_choices(task: ChoiceScores, i: int, theirs: ReferenceAnswer) -> tupl
     return f"choice {example.prediction} here, {theirs.chosen} there, {gap:.1e} nats apart", gap < 2 * FLAGS.tolerance
 
 
-def compare_texts(task: GenerationScores, i: int, theirs: ReferenceAnswer, eos: int) -> tuple[str | None, bool]:
+def compare_texts(row: GenerationRow, theirs: ReferenceAnswer, eos: int) -> tuple[str | None, bool]:
     """(what differs, whether the logits of the first two tokens that differ are closer than the tolerance)."""
-    ours = list(task.drawn[i])
+    ours = list(row.completion.token_ids)
     if ours == (theirs.tokens[:-1] if theirs.tokens[-1:] == [eos] else theirs.tokens):
-        if task.examples[i].correct is not theirs.right:
-            return f"the same text is judged {task.examples[i].correct} here, {theirs.right} there", False
+        if row.example.correct is not theirs.right:
+            return f"the same text is judged {row.example.correct} here, {theirs.right} there", False
         return None, False
     step = len(theirs.tokens) - 1  # the reference ends at the first token that differs
     token = ours[step] if step < len(ours) else eos

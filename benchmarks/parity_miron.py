@@ -41,7 +41,6 @@ from miron_card import (
     judge,
     sampled_evenly,
     score,
-    text_requests,
 )
 from peers import tokens_of
 
@@ -52,7 +51,8 @@ from miron_jax.engine.model import load_model
 from miron_jax.inputs import find_inputs
 from miron_jax.model.hf_reader import resolve_model
 from miron_jax.run import evaluate
-from miron_jax.task_kinds.cloze import ClozeScores
+from miron_jax.task_kinds.cloze import ClozeRow
+from miron_jax.task_kinds.interface import TaskScores
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
@@ -67,7 +67,7 @@ def main(_: Sequence[str]) -> None:
     config = RunConfig(FLAGS.model, SUITES)
     inputs = sampled_evenly(find_inputs(config), FLAGS.items)
     engine_seconds, outcome = seconds_of(lambda: evaluate(config, inputs, PRINTED))
-    tasks = [task for task in outcome.tasks if isinstance(task, ClozeScores)]
+    tasks = outcome.tasks
     twin = Twin.load(FLAGS.model)
     say(f"{'largest differences':26}" + "".join(f"{name:>{width}}" for name, width in COLUMNS.items()))
     comparisons = []
@@ -130,14 +130,18 @@ class Comparison:
     wrong: list[str] = field(default_factory=list)
 
 
-def compare(task: ClozeScores, twin: Twin) -> Comparison:
-    seams, zeros = sum(asked.seam for asked in task.asked), sum(asked.card is None for asked in task.asked)
-    comparison = Comparison(task.source.task.name, len(task.items), task.unspelled, seams, zeros - task.unspelled)
-    for index, (item, asked, example) in enumerate(zip(task.items, task.asked, task.examples, strict=True)):
+def compare(task: TaskScores[ClozeRow], twin: Twin) -> Comparison:
+    rows = task.rows
+    unspelled = sum(row.asked.target is None for row in rows)
+    zeros = sum(row.asked.card is None for row in rows)
+    seams = sum(row.asked.seam for row in rows)
+    comparison = Comparison(task.source.task.name, len(rows), unspelled, seams, zeros - unspelled)
+    for index, row in enumerate(rows):
+        item, example = row.item, row.example
         if example is None:
             continue
-        answers = answer(twin, item, asked.num_tokens + task.source.task.profile.extra_tokens)
-        same_text = task.generated[index] == answers.completion.text
+        answers = answer(twin, item, row.asked.num_tokens + task.source.task.profile.extra_tokens)
+        same_text = row.generated == answers.completion.text
         if not same_text:
             comparison.texts[index] = answers.completion
         for number in NUMBERS if same_text else NUMBERS[1:]:
@@ -171,7 +175,7 @@ def compare_ranks(comparison: Comparison, name: str, metrics: Mapping[str, float
         (comparison.ties if tie else comparison.wrong).append(f"{label}: greedy_exact is {greedy:.0f} here only")
 
 
-def judge_texts(comparisons: Sequence[Comparison], tasks: Sequence[ClozeScores], twin: Twin) -> None:
+def judge_texts(comparisons: Sequence[Comparison], tasks: Sequence[TaskScores[ClozeRow]], twin: Twin) -> None:
     """Sort completions that differ into ties and wrong ones, by torch's logits at the first token that differs.
 
     Scores keep no tokens, so this engine generates all completions once more.
@@ -179,14 +183,14 @@ def judge_texts(comparisons: Sequence[Comparison], tasks: Sequence[ClozeScores],
     if not any(comparison.texts for comparison in comparisons):
         return
     generator = Generator(load_model(resolve_model(FLAGS.model), "float32"), twin.tokenizer, twin.ends)
-    requests = [request for task in tasks for request in text_requests(task.source.task.profile, task.asked)]
+    requests = [request for task in tasks for request in task.kind.texts()]
     generated = iter(generator.run(requests))
     for comparison, task in zip(comparisons, tasks, strict=True):
-        again = [next(generated) if asked.target is not None else None for asked in task.asked]
+        again = [next(generated) if row.asked.target is not None else None for row in task.rows]
         for index, theirs in comparison.texts.items():
-            text, item = again[index], task.items[index]
+            text, item = again[index], task.rows[index].item
             assert text is not None
-            ours = Completion(task.generated[index] or "", tokens_of(text))
+            ours = Completion(task.rows[index].generated or "", tokens_of(text))
             tie, line = twin.compare_texts(f"{comparison.task}, {item.name}", item, ours, theirs)
             (comparison.ties if tie else comparison.wrong).append(line)
 

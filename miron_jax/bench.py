@@ -22,13 +22,13 @@ from miron_jax.config import RunConfig
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.model import Model, attention_of
 from miron_jax.errors import InputError
-from miron_jax.evaluation.parts import join, parts_of, survey
+from miron_jax.evaluation.parts import parts_of, requests_of, survey
 from miron_jax.evaluation.records import Inputs
 from miron_jax.model.checkpoints import architecture_of, find_model, loaded, rounds
 from miron_jax.model.costs import cost_model, useful_flops
 from miron_jax.planning.records import CostModel, Plan
 from miron_jax.planning.request_batches import Totals, plan_request_batches
-from miron_jax.report.bench_table import Bench, Bucket, Layout
+from miron_jax.report.tables.bench import Bench, Bucket, Layout
 from miron_jax.run import RunTasks
 from miron_jax.runtime.devices import Device, Placement
 from miron_jax.runtime.progress import SILENT, Progress
@@ -55,7 +55,7 @@ def measure(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> B
     start = time.perf_counter()
     tasks = RunTasks.of(config, inputs, architecture)
     parts = parts_of(tasks.kinds, survey(tasks.kinds, cost).order)
-    requests = next(join(parts, deque(maxlen=1), model.config.vocab_size))
+    requests = requests_of(next(parts), model.config.vocab_size)
     tokenize_seconds, start = time.perf_counter() - start, time.perf_counter()
     plan = _planned(requests, cost, totals)
     plan_seconds = time.perf_counter() - start

@@ -14,6 +14,7 @@ import numpy as np
 
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
+from miron_jax.evaluation.run_result import run_result
 from miron_jax.inputs import find_inputs
 from miron_jax.model.checkpoints import (
     Architecture,
@@ -24,9 +25,10 @@ from miron_jax.model.decoder import leaf_name
 from miron_jax.model.own import OwnModel
 from miron_jax.model.training_run import Checkpoint
 from miron_jax.ragged import end_to_end
-from miron_jax.report.loggers import numbers_of, open_loggers
-from miron_jax.report.output import check_output, steps_there, write_results, write_top
-from miron_jax.report.results import results_of, strict
+from miron_jax.report.exports.loggers import logged_numbers, open_loggers
+from miron_jax.report.exports.written import write_outcome, write_top
+from miron_jax.results.document import run_json
+from miron_jax.results.folder import check_output, steps_there
 from miron_jax.run import Evaluation
 from miron_jax.runtime.backend import check_backend_flags
 from miron_jax.runtime.progress import SILENT, Lines
@@ -103,16 +105,15 @@ class Evaluator:
         assert outcome is not None, "an Evaluator is not shared between hosts"
         seconds = time.perf_counter() - start
         if self._writes:
-            results = write_results(self.config, outcome, seconds, step)
+            result = write_outcome(self.config, outcome, seconds, step)
             if step is not None:
-                self._results_of_step[step] = results
+                self._results_of_step[step] = result
                 write_top(self.config, self._results_of_step, seconds)
         else:
-            results = strict(results_of(self.config, outcome, seconds))
-            results = results if step is None else {**results, "step": step}
+            result = run_result(self.config, outcome, seconds, step)
         for logger in self._loggers:
-            logger.log(step or 0, numbers_of(results))
-        return results
+            logger.log(step or 0, logged_numbers(result))
+        return run_json(result)
 
     def _check_like_first(self, state: Any) -> None:
         """Raises InputError for weights that the compiled programs do not take."""

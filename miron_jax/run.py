@@ -5,7 +5,6 @@ only planned.  It deliberately does not know flags or file formats of results.
 """
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -24,7 +23,7 @@ from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import GenerationSpeed
 from miron_jax.errors import InputError
 from miron_jax.evaluation.journal_key import agreed_key, key_with_answers
-from miron_jax.evaluation.parts import Part, join, parts_of, survey
+from miron_jax.evaluation.parts import parts_of, requests_of, survey
 from miron_jax.evaluation.records import Inputs, Outcome
 from miron_jax.evaluation.sampling import Sampling
 from miron_jax.evaluation.saved_requests import save_requests
@@ -46,15 +45,15 @@ from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import cost_model, useful_flops
 from miron_jax.model.family_model import is_users
 from miron_jax.model.fingerprint import tokenizer_fingerprint, weights_fingerprint
-from miron_jax.model.own import OwnModel, import_from
+from miron_jax.model.own import OwnModel
 from miron_jax.model.training_run import Checkpoint, implausible
-from miron_jax.planning.request_batches import RequestBatch, Totals, plan_request_batches
+from miron_jax.planning.request_batches import RequestBatch, RequestPlanner, Totals
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import Journal
 from miron_jax.runtime.progress import SILENT, Progress
-from miron_jax.task_kinds.interface import Setup, TaskKind
+from miron_jax.task_kinds.interface import Setup, TaskKind, TaskScores
 from miron_jax.task_kinds.kinds import kind_of
 from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.token_bytes import TokenBytes
@@ -90,14 +89,14 @@ class RunTasks(NamedTuple):
         setup = Setup(config, tokenizer, table, limit, model.trained_length or (1 << 31))
         return cls(model, setup, [kind_of(source.task)(source, setup) for source in inputs.sources])
 
-    def request_batches(self, totals: Totals, waiting: deque[Part], several: bool = False) -> Iterator[RequestBatch]:
-        """Tokenize and plan one part at a time.  Each part joins `waiting` before its batch is yielded.  `several`: the run
-        has more rounds than this one."""
+    def request_batches(self, totals: Totals, several: bool = False) -> Iterator[RequestBatch]:
+        """Tokenize and plan one part at a time.  `several`: the run has more rounds than this one."""
         generates = any(kind.generates and not kind.scores_spans for kind in self.kinds)
         cost = cost_model(self.model, SCORING_PROGRAMS - (GENERATION_PROGRAMS if generates else 0))
         lengths, totals.expected, order = survey(self.kinds, cost, several)
-        requests = join(parts_of(self.kinds, order), waiting, self.model.vocab_size)
-        for batch in plan_request_batches(requests, cost, totals, lengths, self.setup.table.id_sets):
+        planner = RequestPlanner(cost, totals, lengths, self.setup.table.id_sets)
+        for part in parts_of(self.kinds, order):
+            batch = planner.plan(requests_of(part, self.model.vocab_size), part)
             totals.useful_flops += useful_flops(self.model, batch.plan)
             yield batch
         totals.expected = totals.plain_tokens
@@ -118,7 +117,7 @@ def summarize_plan(config: RunConfig, inputs: Inputs, progress: Progress = SILEN
     """Tokenize and plan without a device or weights."""
     tasks, totals = RunTasks.of(config, inputs, architecture_of(config, find_model(config, weights=False))), Totals()
     progress.advance("planning")
-    for _ in tasks.request_batches(totals, deque(maxlen=1)):
+    for _ in tasks.request_batches(totals):
         progress.advance("planning", totals.plain_tokens, totals.expected, "tokens")
     progress.end("planning")
     return totals
@@ -207,9 +206,9 @@ class Evaluation:
             keep,
         )
         self.row_axes, self.placement, self.store, self.hosts = row_axes, placement, store, hosts
-        self._detox = import_from(config.detox_scorer, "--detox_scorer", 2) if config.detox_scorer else None
         self._num_scored = 0  # weights so far
         self._tasks = RunTasks.of(config, inputs, architecture)
+        _ = self._tasks.setup.detox  # refuses a name before weights are loaded
         adds_bos = any(source.task.profile.bos == "always" for source in inputs.sources)
         self._bos = resolve_bos(architecture.tokenizer) if adds_bos else None
         for kind in self._tasks.kinds:
@@ -219,7 +218,7 @@ class Evaluation:
             self._sampling()  # raises before weights are loaded
         if config.save_requests and store is not None and hosts.is_first:
             save_requests(self._tasks.kinds, store, progress)
-        self._planned: list[tuple[Part, RequestBatch]] = []
+        self._planned: list[RequestBatch] = []
         self._totals: Totals | None = None  # None: the run is not yet planned to its end
         self._engine: _Engine | None = None
 
@@ -309,7 +308,7 @@ class Evaluation:
         checkpoint: Checkpoint,
     ) -> Outcome | None:
         kinds, name = self._tasks.kinds, str(self._num_scored)
-        tasks = [kind.begin() for kind in kinds]
+        tasks = [TaskScores(kind) for kind in kinds]
         totals, done = self._totals or Totals(), 0
         sharing = 1 if engine.forward.placement.is_global else self.hosts.count  # processes that share the rows
 
@@ -319,28 +318,26 @@ class Evaluation:
             total = 0.0 if self._samples else totals.unique_tokens / totals.share / sharing
             self.progress.advance("scoring", done, total, "tokens")
 
-        waiting: deque[Part] = deque()  # parts that are tokenized and not yet scored
         sampling = self._sampling() if self._samples else None
         rounds = iter([None]) if sampling is None else sampling.rounds(tasks)
         for i, _ in enumerate(rounds):
-            batches = self._request_batches(totals, waiting)
+            batches = self._request_batches(totals)
             of_round = f"{name}/round/{i}" if self._samples else name
-            for scores in score_planned(batches, engine.forward, check, advance, journal, self.hosts, of_round):
-                part_scores = iter(scores)
-                for piece in waiting.popleft():
-                    kinds[piece.task].take(tasks[piece.task], piece, list(islice(part_scores, len(piece.requests))))
+            scored = score_planned(batches, engine.forward, check, advance, journal, self.hosts, of_round)
+            for batch, scores in scored:
+                unread = iter(scores)
+                for piece in batch.pieces:
+                    kinds[piece.task].take(tasks[piece.task], piece, list(islice(unread, len(piece.requests))))
         self.progress.end("scoring")
         if self.keep and not self._samples:
             self._totals = totals
-        generate_texts(kinds, tasks, engine.generator, journal, self.hosts, name, self.progress)
+        generate_texts(tasks, engine.generator, journal, self.hosts, name, self.progress)
         model = engine.forward.model
         if self.hosts.is_first or (model.placement and model.placement.is_global):  # on a mesh over hosts all take part
-            for kind, task in zip(kinds, tasks, strict=True):
-                kind.score_in_turn(task, model, check, self.progress)
+            for scores in tasks:
+                scores.kind.score_in_turn(scores, model, check, self.progress)
         if not self.hosts.is_first:
             return None
-        for task in tasks:
-            task.finish(self._detox)
         return Outcome(
             tasks,
             self.inputs,
@@ -353,27 +350,25 @@ class Evaluation:
             engine.generator.speed if any(kind.generates for kind in kinds) else None,
             checkpoint,
             0.0 if journal is None else journal.seconds,
-            decided=sampling.decided._asdict() if sampling and sampling.decided else None,
+            decided=sampling.decided if sampling else None,
         )
 
     def _sampling(self) -> Sampling:
         cost = cost_model(self._tasks.model, SCORING_PROGRAMS)
         return Sampling(self.config, self._tasks.kinds, self.inputs.suites, cost, self.inputs.earlier)
 
-    def _request_batches(self, totals: Totals, waiting: deque[Part]) -> Iterator[RequestBatch]:
+    def _request_batches(self, totals: Totals) -> Iterator[RequestBatch]:
         """The batches that were planned for earlier weights, or new ones.  See `RunTasks.request_batches`."""
         if self._totals is not None:
-            for part, batch in self._planned:
-                waiting.append(part)
-                yield batch
+            yield from self._planned
             return
         self._planned = []
         self.progress.advance("planning")
-        for i, batch in enumerate(self._tasks.request_batches(totals, waiting, self._samples)):
+        for i, batch in enumerate(self._tasks.request_batches(totals, self._samples)):
             if not i and not self._samples:
                 self.progress.say(f"{'for each checkpoint: ' if self.keep else ''}{cost_of(totals)}")
             self.progress.advance("planning", totals.plain_tokens, totals.expected, "tokens")
             if self.keep and not self._samples:
-                self._planned.append((waiting[-1], batch))
+                self._planned.append(batch)
             yield batch
         self.progress.end("planning")

@@ -106,7 +106,8 @@ class Session:
             cost = cost_model(self.architecture.config)
             planned = plan_request_batches(_parts(requests), cost, self.totals, (), self.forward.id_sets)
             how = {"journal": self._journal, "hosts": self._hosts, "name": name}
-            return [score for scores in score_planned(planned, self.forward, self.check, **how) for score in scores]
+            batches = score_planned(planned, self.forward, self.check, **how)
+            return [score for _, scores in batches for score in scores]
 
     def completions(self, requests: Sequence[TextRequest]) -> list[Generated]:
         """Raises InputError for a request that cannot run."""

@@ -9,8 +9,8 @@ communication is not.  None of it is a measured time.
 """
 
 import math
-from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -26,11 +26,9 @@ from miron_jax.engine.generate import Generator
 from miron_jax.engine.growing import READ
 from miron_jax.engine.model import Model
 from miron_jax.engine.plain import PlainShape, compile_plain, halves_of
-from miron_jax.engine.records import Score
 from miron_jax.engine.self_check import chosen_requests
 from miron_jax.engine.slot_programs import ProgramKey
 from miron_jax.errors import InputError
-from miron_jax.evaluation.parts import Part
 from miron_jax.evaluation.records import Inputs
 from miron_jax.files.places import public
 from miron_jax.model.checkpoints import Architecture, architecture_of, check_one_copy, find_model, own_params
@@ -43,14 +41,13 @@ from miron_jax.model.own import OwnModel
 from miron_jax.model.own_probe import compile_probe
 from miron_jax.model.sharding import placed_shapes
 from miron_jax.planning.request_batches import RequestBatch, Totals
-from miron_jax.report.topology_table import Program, TopologyPlan, gigabytes
+from miron_jax.report.tables.topology import Program, TopologyPlan, gigabytes
 from miron_jax.run import RunTasks
 from miron_jax.runtime.devices import EXPERT, FSDP, MODEL, Placement, Tree
 from miron_jax.runtime.hlo import cycles_of, kernel_calls, sends
 from miron_jax.runtime.progress import Progress
 from miron_jax.runtime.topology import chip_of, described_devices, described_placement, larger
-from miron_jax.task_kinds.interface import TaskScores
-from miron_jax.tokens.records import Requests
+from miron_jax.task_kinds.interface import TaskKind
 
 FULL = 0.9  # share of a chip's memory that weights alone may take in a mesh that is proposed
 FLOAT32_PASSES = 6  # bfloat16 products of one float32 product at "highest" precision
@@ -116,24 +113,18 @@ class _Planner:
 
     def plan(self, inputs: Inputs) -> TopologyPlan:
         kinds = [kind for kind in self.tasks.kinds if not kind.runs_programs or self.config.allow_code_execution]
-        tasks: dict[int, TaskScores] = {}
-        for index, kind in enumerate(self.tasks.kinds):
-            if kind in kinds:
-                kind.prepare()
-                tasks[index] = kind.begin()
-        totals, waiting = Totals(), deque[Part]()
+        for kind in kinds:
+            kind.prepare()
+        totals = Totals()
         batches, parents, checked = Counter[Shape](), Counter[Shape](), list[tuple[int, int]]()
-        for batch in self.tasks.request_batches(totals, waiting):
+        for batch in self.tasks.request_batches(totals):
             self._score(batch, batches, parents)
             checked += _checked(batch)
-            for piece in waiting.popleft():
-                if self.tasks.kinds[piece.task].generates:  # its texts are asked for once its requests are scored
-                    self.tasks.kinds[piece.task].take(tasks[piece.task], piece, _unknown(piece.requests))
         for shape in sorted(batches, key=lambda shape: shape.length):
             self._add_scoring(shape, batches[shape], parents[shape] / batches[shape])
         self._add_self_check(checked)
-        self._add_generation(tasks)
-        self._add_dialogues(tasks)
+        self._add_generation(kinds)
+        self._add_dialogues(kinds)
         self._add_loading()
         fitted = [shape.slots for shape in batches if shape.length in self._halved]
         return TopologyPlan(
@@ -194,13 +185,8 @@ class _Planner:
 
     # Generation
 
-    def _add_generation(self, tasks: Mapping[int, TaskScores]) -> None:
-        requests = [
-            request
-            for index, scores in tasks.items()
-            if self.tasks.kinds[index].generates
-            for request in self.tasks.kinds[index].texts(scores)
-        ]
+    def _add_generation(self, kinds: Sequence[TaskKind]) -> None:
+        requests = [request for kind in kinds for request in kind.texts()]
         if not requests:
             return
         generator = Generator(
@@ -227,11 +213,10 @@ class _Planner:
             flops = self._flops(slots * width, 0, slots * width)
         self._add(name, program, calls, loops, flops, pairs, takes_weights=what != "admit")
 
-    def _add_dialogues(self, tasks: Mapping[int, TaskScores]) -> None:
-        for index, scores in tasks.items():
-            kind = self.tasks.kinds[index]
+    def _add_dialogues(self, kinds: Sequence[TaskKind]) -> None:
+        for kind in kinds:
             with _refused("the cache of a dialogue"):
-                text = kind.growing_text(scores, self.model, self.progress)
+                text = kind.growing_text(self.model, self.progress)
             if text is not None and text.program is not None:
                 # At least one read for a turn's question and one for each of its choices.
                 calls = sum(len(example.continuations) for example in kind.source.examples[: self.config.limit])
@@ -360,12 +345,6 @@ def _checked(batch: RequestBatch) -> Iterator[tuple[int, int]]:
     """Tokens and span start of each request of the batch that the self-check scores."""
     for r in chosen_requests(batch):
         yield len(batch.fresh.tokens(r)), int(batch.fresh.span_start[r])
-
-
-def _unknown(requests: Requests) -> list[Score]:
-    """NaN for every scored token."""
-    lengths = (np.diff(requests.offsets) - requests.span_start).tolist()
-    return [Score(np.full(length, np.nan, np.float32), np.zeros(length, np.int32)) for length in lengths]
 
 
 def _smallest_mesh(

@@ -23,17 +23,18 @@ def command() -> None:
         raise InputError("bench measures one process: leave out --distributed and --coordinator")
     start_jax()
     from miron_jax.bench import measure
+    from miron_jax.evaluation.run_result import environment
     from miron_jax.inputs import find_inputs
-    from miron_jax.report.bench_table import print_bench
-    from miron_jax.report.progress import Screen
-    from miron_jax.report.results import config_entry, environment
+    from miron_jax.report.tables.bench import print_bench
+    from miron_jax.report.tables.progress import Screen
+    from miron_jax.results.document import config_json, plain
 
     inputs = find_inputs(config)
     output = output_beside("miron-bench")
     store = Store(output)
     with json_output(FLAGS.json) as output_of_json, Screen(FLAGS.quiet, FLAGS.verbose) as screen:
         bench = measure(config, inputs, screen)
-        document = {"config": config_entry(config), "environment": environment(), **asdict(bench)}
+        document = {"config": config_json(config), "environment": plain(environment()), **asdict(bench)}
         store.put("bench.json", json.dumps(document, indent=1).encode())
         output_of_json.write(document)
         print_bench(bench)

@@ -24,34 +24,33 @@ def command(folders: list[str]) -> None:
 
 
 def _compare(folders: list[str], document: JsonOutput) -> None:
-    from miron_jax.report.byte_gaps import print_byte_gaps
-    from miron_jax.report.comparison import compare
-    from miron_jax.report.comparison_table import comparison_json, print_comparison, print_decided, print_noise
-    from miron_jax.report.console import console
-    from miron_jax.report.run_folder import read_runs, readable
-    from miron_jax.report.training_noise import training_noise
+    from miron_jax.report.compare.byte_gaps import print_byte_gaps
+    from miron_jax.report.compare.runs import compare
+    from miron_jax.report.compare.table import comparison_json, print_comparison, print_decided, print_noise
+    from miron_jax.report.compare.training_noise import training_noise
+    from miron_jax.report.tables.console import console
+    from miron_jax.results.run_folder import read_runs
 
     runs, out = read_runs(folders), console()
-    with readable(runs):
-        noises = training_noise(runs, FLAGS.last)
-        if len(runs) == 1 and (not noises or FLAGS.until):
-            raise InputError(f"{runs[0].folder} is the only run: name a second one to compare it with")
-        comparisons, error = [], None
-        for other in runs[1:]:
-            try:
-                comparisons.append(compare(runs[0], other, FLAGS.metric or ()))
-            except InputError as found:  # what can be compared is
-                error = error or found
-        for comparison in comparisons:
-            print_comparison(out, comparison)
-            if FLAGS.until is not None:
-                print_decided(out, comparison, FLAGS.seed)
-            print_byte_gaps(out, comparison.first, comparison.second)
-        if noises:
-            print_noise(out, noises, [run.label for run in runs], FLAGS.last)
-        seed = None if FLAGS.until is None else FLAGS.seed
-        document.write([comparison_json(comparison, seed) for comparison in comparisons])
-        if document.path is not None:
-            out.print(f"written to {document.path}", soft_wrap=True)
+    noises = training_noise(runs, FLAGS.last)
+    if len(runs) == 1 and (not noises or FLAGS.until):
+        raise InputError(f"{runs[0].folder} is the only run: name a second one to compare it with")
+    comparisons, error = [], None
+    for other in runs[1:]:
+        try:
+            comparisons.append(compare(runs[0], other, FLAGS.metric or ()))
+        except InputError as refused:  # what can be compared is
+            error = error or refused
+    for comparison in comparisons:
+        print_comparison(out, comparison)
+        if FLAGS.until is not None:
+            print_decided(out, comparison, FLAGS.seed)
+        print_byte_gaps(out, comparison.first, comparison.second)
+    if noises:
+        print_noise(out, noises, [run.label for run in runs], FLAGS.last)
+    seed = None if FLAGS.until is None else FLAGS.seed
+    document.write([comparison_json(comparison, seed) for comparison in comparisons])
+    if document.path is not None:
+        out.print(f"written to {document.path}", soft_wrap=True)
     if error is not None:
         raise error

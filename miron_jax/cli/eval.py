@@ -18,14 +18,14 @@ from miron_jax.cli.run_config import run_config
 from miron_jax.config import SETTINGS, RunConfig
 from miron_jax.errors import FAILED, InputError
 from miron_jax.files.places import public
-from miron_jax.files.readers import JsonObject
 from miron_jax.files.store import Lock, Store
 
 if TYPE_CHECKING:
     from miron_jax.evaluation.records import Inputs, Outcome
     from miron_jax.model.checkpoints import ModelFiles
     from miron_jax.model.training_run import Checkpoint
-    from miron_jax.report.progress import Screen
+    from miron_jax.report.tables.progress import Screen
+    from miron_jax.results.records import RunResult
     from miron_jax.runtime.answers import Answers
     from miron_jax.runtime.hosts import Hosts
 
@@ -44,7 +44,7 @@ def command() -> None:
     start_jax()
     hosts = join_others()  # before the import of transformers, which reads HF_HUB_OFFLINE
     _check_same_flags(config, hosts)
-    from miron_jax.report.output import check_output
+    from miron_jax.results.folder import check_output
 
     store = check_output(config)
     if not hosts.is_first:
@@ -84,19 +84,21 @@ def _score_along(config: RunConfig, store: Store, hosts: "Hosts") -> None:
 
 def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float, document: JsonOutput) -> None:
     """Score every checkpoint, write the results and print them.  Exits with FAILED if a score could not be computed."""
+    from miron_jax.evaluation.earlier import check_same_tasks, earlier_of
     from miron_jax.evaluation.sampling import check_sampling
     from miron_jax.inputs import find_inputs, select_tasks
     from miron_jax.model.checkpoints import find_model
     from miron_jax.model.own import is_factory
-    from miron_jax.report.closing import closing_lines, last_run_beside
-    from miron_jax.report.console import console
-    from miron_jax.report.curves import curves_table
-    from miron_jax.report.opening import opening_line
-    from miron_jax.report.other_layouts import check_layout
-    from miron_jax.report.output import write_curves, write_top
-    from miron_jax.report.progress import Screen
-    from miron_jax.report.run_folder import check_same_tasks, earlier_of, read_runs
-    from miron_jax.report.table import print_results, speed_line
+    from miron_jax.report.exports.other_layouts import check_layout
+    from miron_jax.report.exports.written import write_curves, write_top
+    from miron_jax.report.tables.closing import closing_lines, last_run_beside
+    from miron_jax.report.tables.console import console
+    from miron_jax.report.tables.curves import curves_table
+    from miron_jax.report.tables.opening import opening_line
+    from miron_jax.report.tables.progress import Screen
+    from miron_jax.report.tables.results import print_results, speed_line
+    from miron_jax.results.document import run_json
+    from miron_jax.results.run_folder import read_runs
 
     out = console()
     against = read_runs([config.against])[0] if config.against else None
@@ -119,17 +121,19 @@ def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float, do
             first = next(iter(inputs.missing.values()))
             screen.warn(f"left out, as data are missing ({first} ..): {', '.join(inputs.missing)}")
         scored = _score_checkpoints(config, inputs, files, store, hosts, screen, start)
-    results = write_top(config, scored.by_step, time.perf_counter() - start) if scored.by_step else scored.last
-    if not results:
+    result = scored.last
+    if scored.by_step:
+        result = write_top(config, scored.by_step, time.perf_counter() - start)
+    if result is None:
         raise InputError(
             f"--model={public(config.model)}: no checkpoint came within --watch_timeout; start the training, or wait longer"
         )
     curves = write_curves(config, scored.by_step) if scored.by_step else None
-    document.write(results)
+    document.write(run_json(result))
     if not FLAGS.quiet:
-        print_results(out, results)
+        print_results(out, result)
         if FLAGS.verbose:
-            out.print(speed_line(results), soft_wrap=True)
+            out.print(speed_line(result), soft_wrap=True)
         if curves is not None:
             out.print(curves_table(scored.by_step))
             out.print(f"curves: {curves}", soft_wrap=True)
@@ -149,8 +153,8 @@ def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float, do
 class _Scored:
     """The results of all checkpoints of a run."""
 
-    last: JsonObject = field(default_factory=dict)  # of the checkpoint that was scored last; empty: none was
-    by_step: dict[int, JsonObject] = field(default_factory=dict)  # of each step, those of an earlier command included
+    last: "RunResult | None" = None  # of the checkpoint that was scored last
+    by_step: "dict[int, RunResult]" = field(default_factory=dict)  # of each step, those of an earlier command included
     failures: list[str] = field(default_factory=list)  # a sentence for each task that has examples without a score
     error: InputError | None = None  # which ended the run after some steps had been scored
 
@@ -166,35 +170,40 @@ def _score_checkpoints(
 ) -> _Scored:
     """Score every checkpoint, write and log its results."""
     from miron_jax.engine.self_check import SelfCheckFailed
-    from miron_jax.report.loggers import numbers_of, open_loggers
-    from miron_jax.report.output import stored_results, write_results
+    from miron_jax.report.exports.loggers import logged_numbers, open_loggers
+    from miron_jax.report.exports.written import write_outcome
+    from miron_jax.results.folder import stored_result
     from miron_jax.run import evaluate_checkpoints
 
     loggers, scored = open_loggers(config), _Scored()
+    data = {source.task.name: source.data for source in inputs.sources}
 
-    def log(step: int | None, results: JsonObject) -> None:
+    def log(result: "RunResult") -> None:
         for logger in loggers:
-            logger.log(step or 0, numbers_of(results))
+            logger.log(result.step or 0, logged_numbers(result))
 
     wants_more = config.save_requests or config.save_byte_losses or config.results_format is not None
 
     def is_stored(checkpoint: "Checkpoint", answers: "Answers | None") -> bool:
         if wants_more:  # what an earlier run need not have written; scores come from the journal
             return False
-        stored = stored_results(config, checkpoint, inputs, answers)
-        if stored is not None and checkpoint.step is not None:
+        if checkpoint.step is None or checkpoint.fingerprint is None:
+            return False
+        stored = stored_result(config, checkpoint.step, checkpoint.fingerprint, data, answers)
+        if stored is not None:
             scored.by_step[checkpoint.step] = stored
-            log(checkpoint.step, stored)
+            log(stored)
         return stored is not None
 
     rounds = evaluate_checkpoints(config, inputs, screen, is_stored, store, hosts, files)
     try:
         for step, outcome in rounds:
-            scored.last = write_results(config, outcome, time.perf_counter() - start, step)
+            result = write_outcome(config, outcome, time.perf_counter() - start, step)
+            scored.last = result
             scored.failures += _failures(outcome, step)
-            log(step, scored.last)
+            log(result)
             if step is not None:
-                scored.by_step[step] = scored.last
+                scored.by_step[step] = result
                 start = time.perf_counter()
     except SelfCheckFailed as error:
         screen.warn(f"miron-jax: {error}")

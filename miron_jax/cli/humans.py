@@ -24,7 +24,7 @@ def command() -> None:
     from miron_jax.humans.ethics import ethics_values, read_ethics_gold
     from miron_jax.humans.glad import abilities
     from miron_jax.humans.gold import rule_of
-    from miron_jax.report.human_table import print_baseline, print_ethics
+    from miron_jax.report.tables.humans import print_baseline, print_ethics
 
     if not FLAGS.annotations:
         raise InputError(

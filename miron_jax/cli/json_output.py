@@ -28,9 +28,9 @@ class JsonOutput(NamedTuple):
     def write(self, document: Any) -> None:
         if self.path is None and self.stream is None:
             return
-        from miron_jax.report.results import strict, strict_json
+        from miron_jax.results.document import plain, strict_json
 
-        text = strict_json(strict(document), indent=1) + "\n"
+        text = strict_json(plain(document), indent=1) + "\n"
         if self.path is not None:
             self.path.write_text(text, encoding="utf-8")
         elif self.stream is not None:

@@ -44,7 +44,7 @@ def command() -> None:
 def _print_checked(checked: "Checked") -> None:
     from rich.table import Table
 
-    from miron_jax.report.console import console
+    from miron_jax.report.tables.console import console
 
     for note in checked.notes:
         print(note)

@@ -34,10 +34,11 @@ def command() -> None:
 
 def _plan(config: RunConfig, document: JsonOutput) -> None:
     start_jax()
+    from miron_jax.evaluation.earlier import earlier_of
     from miron_jax.inputs import find_inputs
-    from miron_jax.report.plan_table import print_detectable, print_plan
-    from miron_jax.report.progress import Screen
-    from miron_jax.report.run_folder import earlier_of, read_runs
+    from miron_jax.report.tables.plan import print_detectable, print_plan
+    from miron_jax.report.tables.progress import Screen
+    from miron_jax.results.run_folder import read_runs
     from miron_jax.run import summarize_plan
 
     inputs = find_inputs(config, runs=False)
@@ -60,10 +61,12 @@ def _plan_on_topology(config: RunConfig, topology: str, output_of_json: JsonOutp
     start_jax()
     import jax
 
+    from miron_jax.evaluation.run_result import environment
     from miron_jax.inputs import find_inputs
-    from miron_jax.report.progress import Screen
-    from miron_jax.report.results import config_entry, environment
-    from miron_jax.report.topology_table import print_topology_plan
+    from miron_jax.report.tables.progress import Screen
+    from miron_jax.report.tables.topology import print_topology_plan
+    from miron_jax.results.document import config_json, plain
+    from miron_jax.results.folder import PLAN
     from miron_jax.runtime.topology import described_devices
     from miron_jax.topology_plan import plan_on_topology
 
@@ -73,10 +76,10 @@ def _plan_on_topology(config: RunConfig, topology: str, output_of_json: JsonOutp
     store = Store(output) if output else None
     inputs = find_inputs(config, runs=False)
     with Screen(FLAGS.quiet, verbose=True) as screen:
-        plan = plan_on_topology(config, inputs, topology, screen)
-    document = {"config": config_entry(config), "environment": environment(), "plan": plan.json()}
+        topology_plan = plan_on_topology(config, inputs, topology, screen)
+    document = {"config": config_json(config), "environment": plain(environment()), "plan": topology_plan.json()}
     output_of_json.write(document)
-    print_topology_plan(plan)
+    print_topology_plan(topology_plan)
     if store is not None:
-        store.put("plan.json", json.dumps(document, indent=1).encode())
-        print(printable(f"written to {output}/plan.json"))
+        store.put(PLAN, json.dumps(document, indent=1).encode())
+        print(printable(f"written to {output}/{PLAN}"))

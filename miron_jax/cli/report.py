@@ -12,41 +12,40 @@ from absl import flags
 from miron_jax.errors import InputError
 
 if TYPE_CHECKING:
-    from miron_jax.report.run_folder import Run
+    from miron_jax.results.run_folder import Run
 
 FLAGS = flags.FLAGS
 
 
 def command(folders: list[str]) -> None:
-    from miron_jax.report.console import console
-    from miron_jax.report.robustness_table import is_robust, print_robustness
-    from miron_jax.report.run_folder import read_runs, readable
-    from miron_jax.report.table import print_results
+    from miron_jax.report.tables.console import console
+    from miron_jax.report.tables.results import print_results
+    from miron_jax.report.tables.robustness import is_robust, print_robustness
+    from miron_jax.results.run_folder import read_runs
 
     runs, out = read_runs(folders or [FLAGS.output]), console()
-    with readable(runs):
-        if FLAGS.html or FLAGS.markdown or FLAGS.csv:
-            for name, size in _written(runs):
-                out.print(f"written to {name} ({size / 1e6:.1f} MB)", soft_wrap=True)
-            return
-        for run in runs:
-            if FLAGS.robustness:
-                print_robustness(out, run)
-                continue
-            out.print(run.folder, style="bold", soft_wrap=True)
-            print_results(out, run.results)
-            if run.unfinished:
-                out.print(run.unfinished, soft_wrap=True)
-            if is_robust(run):
-                print_robustness(out, run)
+    if FLAGS.html or FLAGS.markdown or FLAGS.csv:
+        for name, size in _written(runs):
+            out.print(f"written to {name} ({size / 1e6:.1f} MB)", soft_wrap=True)
+        return
+    for run in runs:
+        if FLAGS.robustness:
+            print_robustness(out, run)
+            continue
+        out.print(run.folder, style="bold", soft_wrap=True)
+        print_results(out, run.result)
+        if run.unfinished:
+            out.print(run.unfinished, soft_wrap=True)
+        if is_robust(run):
+            print_robustness(out, run)
 
 
 def _written(runs: "list[Run]") -> Iterator[tuple[str, int]]:
     """Write each file that is asked for; yields its name and size in bytes."""
     from miron_jax.files.places import local_path
-    from miron_jax.report.flat import csv_of, markdown_of
+    from miron_jax.report.exports.flat import csv_of, markdown_of
     from miron_jax.report.html.page import page_of
-    from miron_jax.report.output import RESULTS
+    from miron_jax.results.folder import RESULTS
 
     flags_of = ((FLAGS.html, page_of, "html"), (FLAGS.markdown, markdown_of, "markdown"), (FLAGS.csv, csv_of, "csv"))
     asked = [(name, local_path(name), text_of, flag) for name, text_of, flag in flags_of if name is not None]

@@ -20,8 +20,8 @@ _NO_LIST = ("check", "describe", "human", "export")  # flags that ask for someth
 
 
 def command() -> None:
-    from miron_jax.report.human_table import print_human_values
-    from miron_jax.report.task_table import print_tasks, tasks_json
+    from miron_jax.report.tables.humans import print_human_values
+    from miron_jax.report.tables.tasks import print_tasks, tasks_json
     from miron_jax.tasks.about import about
     from miron_jax.tasks.registry import export, suites
 

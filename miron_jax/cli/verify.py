@@ -31,9 +31,9 @@ def command() -> None:
     if FLAGS.write is not None:
         _write(config, local_path(FLAGS.write))
         return
-    from miron_jax.report.console import console
-    from miron_jax.report.progress import Screen
-    from miron_jax.report.verify_table import print_verified
+    from miron_jax.report.tables.console import console
+    from miron_jax.report.tables.progress import Screen
+    from miron_jax.report.tables.verify import print_verified
     from miron_jax.session import Session
     from miron_jax.verify import read_oracle, verify
 

@@ -37,7 +37,8 @@ def score_request_batches(
 ) -> Iterator[Scores]:
     """Plan and score each request batch in turn.  Raises SelfCheckFailed, and what the iterable raises (InputError)."""
     planned = plan_request_batches(batches, cost, totals, lengths, forward.id_sets)
-    return score_planned(planned, forward, check, progress)
+    for _, scores in score_planned(planned, forward, check, progress):
+        yield scores
 
 
 def score_planned(
@@ -48,7 +49,7 @@ def score_planned(
     journal: Journal | None = None,
     hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
     name: str = "",
-) -> Iterator[Scores]:
+) -> Iterator[tuple[RequestBatch, Scores]]:
     """Score each request batch in turn; a thread tokenizes and plans the next one while the device works on this one.
 
     A row whose requests are all in the journal is not computed; the scores of other rows are added to the journal.
@@ -57,26 +58,31 @@ def score_planned(
     yields scores, after all batches.  On a mesh that spans hosts all of them compute the same rows, and scores that the
     first one took from the journal are meaningless on the others.  `name` identifies these weights and is used once.
     """
-    distinct, planned, batches, load = _DistinctScores(), iter(planned), list[RequestBatch](), np.zeros(hosts.count)
+    distinct = _DistinctScores()
+    planned = iter(planned)
+    batches: list[RequestBatch] = []  # which the first host scores once all hosts have met
+    num_batches = 0
+    load = np.zeros(hosts.count)
     each_its_share = hosts.count > 1 and not forward.placement.is_global
     host = ThreadPoolExecutor(1)
     try:
         upcoming = host.submit(next, planned, None)
         while (batch := upcoming.result()) is not None:
             upcoming = host.submit(next, planned, None)
-            batches.append(batch)
-            batch_name = f"{name}/{len(batches)}"
+            num_batches += 1
+            batch_name = f"{name}/{num_batches}"
             _check_same_plan(hosts, batch_name, batch)
             if each_its_share:
                 assert journal is not None, "hosts meet in the journal"
+                batches.append(batch)
                 _score_share(batch, forward, progress, journal, hosts, batch_name, load)
                 continue
             scores = _score(batch, forward, progress, journal, hosts, batch_name)
             scores = _alone_where_nan(scores, batch, forward, hosts, batch_name)
             check.compare(forward.model, batch, scores, hosts.is_first)
             distinct.append(scores)
-            yield distinct.select(batch.distinct_idx)
-        _check_same_plan(hosts, f"{name}/{len(batches) + 1}", None)
+            yield batch, distinct.select(batch.distinct_idx)
+        _check_same_plan(hosts, f"{name}/{num_batches + 1}", None)
         if each_its_share:
             assert journal is not None
             meet(journal, hosts, f"{name}/scored")
@@ -88,7 +94,7 @@ def score_planned(
                 scores = _alone_where_nan(scores, batch, forward)
                 check.compare(forward.model, batch, scores)
                 distinct.append(scores)
-                yield distinct.select(batch.distinct_idx)
+                yield batch, distinct.select(batch.distinct_idx)
     finally:
         host.shutdown(wait=False, cancel_futures=True)  # an interrupted run does not wait for its next batch
 

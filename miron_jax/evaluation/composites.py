@@ -1,48 +1,45 @@
 """A suite's composites, with the intervals that statistics/estimate gives them.
 
-Arrives: a suite, an `Outcome`.  Leaves: `Composite`s and their `Estimate`s.  It deliberately does not know how a suite
-weighs its tasks.
+Arrives: a suite, the `TaskResult`s of a run.  Leaves: `CompositeResult`s.  It deliberately does not know how a suite weighs
+its tasks.
 """
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
-from miron_jax.definitions.records import AnyTask, Composite, Measured, Suite
-from miron_jax.evaluation.records import Outcome
-from miron_jax.evaluation.sampling import of_complete_set
+from miron_jax.definitions.records import AnyTask, Measured, Suite
+from miron_jax.results.details import ClozeDetails
+from miron_jax.results.records import CompositeResult, TaskResult
 from miron_jax.statistics.estimate import Estimate, estimate_composite
-from miron_jax.task_kinds.interface import TaskScores
 
 SAMPLED = "sampled "  # before the name of a composite of which not every example ran
+MEANS = ("choice_prob_norm",)  # that composites may take beside a task's main metric
 
 
-def suite_composites(suite: Suite[AnyTask], outcome: Outcome) -> dict[str, tuple[Composite, Estimate | None]]:
+def suite_composites(suite: Suite[AnyTask], tasks: Mapping[str, TaskResult]) -> dict[str, CompositeResult]:
     """A suite's composites.  A task with skipped examples or changed data counts as missing.
 
     So does one of which not every example ran; "sampled" composites take it, with their error for the complete set.
     """
-    whole = _composites(suite, outcome, False)
-    if not any(scores.sampled for scores in outcome.tasks):
+    whole = _composites(suite, tasks, takes_sampled=False)
+    if not any(task.sampled for task in tasks.values()):
         return whole
-    sampled = _composites(suite, outcome, True).items()
-    added = {name: own for name, own in sampled if own[0].value is not None and whole[name][0].value is None}
-    return whole | {f"{SAMPLED}{name}": own for name, own in added.items()}
+    sampled = _composites(suite, tasks, takes_sampled=True)
+    added = {
+        f"{SAMPLED}{name}": composite
+        for name, composite in sampled.items()
+        if not math.isnan(composite.value) and math.isnan(whole[name].value)
+    }
+    return whole | added
 
 
 def _composites(
-    suite: Suite[AnyTask], outcome: Outcome, takes_sampled: bool
-) -> dict[str, tuple[Composite, Estimate | None]]:
-    estimates, measured = {}, {}
-    for scores in outcome.tasks:
-        if metrics := scores.for_composites():
-            name = scores.source.task.name
-            is_whole = takes_sampled or scores.sampled is None or scores.sampled.examples == scores.sampled.of
-            estimates[name] = metrics
-            if takes_sampled:
-                main, *others = metrics.items()
-                estimates[name] = dict([(main[0], of_complete_set(scores, main[1])), *others])
-            own = _measured(scores, metrics) if is_whole else Measured(None, scores.num_examples)
-            measured[name] = own if scores.sampled is None else own._replace(num_examples=scores.sampled.of)
+    suite: Suite[AnyTask], tasks: Mapping[str, TaskResult], takes_sampled: bool
+) -> dict[str, CompositeResult]:
+    estimates = {name: _averaged(task, takes_sampled) for name, task in tasks.items()}
+    estimates = {name: metrics for name, metrics in estimates.items() if metrics}
+    measured = {name: _measured(tasks[name], metrics, takes_sampled) for name, metrics in estimates.items()}
     composites = {}
     for name, composite in suite.composites(measured).items():
         of_tasks = {
@@ -50,15 +47,51 @@ def _composites(
             for task, metrics in estimates.items()
             if task in composite.weights
         }
-        composites[name] = composite, estimate_composite(composite, of_tasks)
+        estimate = estimate_composite(composite, of_tasks)
+        composites[name] = CompositeResult(
+            value=math.nan if composite.value is None else composite.value,
+            stderr=estimate.stderr if estimate else math.nan,
+            ci95=estimate.ci95 if estimate else None,
+            complete=composite.complete,
+            missing=composite.missing,
+            weights=composite.weights,
+            metric=composite.metric,
+        )
     return composites
 
 
-def _measured(scores: TaskScores, metrics: Mapping[str, Estimate]) -> Measured:
-    source, means = scores.source, {name: estimate.value for name, estimate in metrics.items()}
-    rows = None if source.task.file is None else source.task.file.rows
-    is_whole = source.data.state == "as published" or rows in (None, len(source.examples))
-    if scores.num_skipped or not is_whole or source.data.state == "changed":
-        return Measured(None, scores.num_examples)
+def _averaged(task: TaskResult, takes_sampled: bool) -> dict[str, Estimate]:
+    """Metrics of which composites are made, the main one first; none where the task lacks its main one."""
+    if isinstance(task.details, ClozeDetails):
+        return dict(task.details.macro)
+    if task.main not in task.metrics:
+        return {}
+    metrics = {name: task.metrics[name] for name in (task.main, *MEANS) if name in task.metrics}
+    if takes_sampled:
+        metrics[task.main] = of_complete_set(task)
+    return metrics
+
+
+def of_complete_set(task: TaskResult) -> Estimate:
+    """The main metric's estimate about the complete set of examples, of which some have run: its interval holds whenever
+    the run stopped."""
+    estimate = task.metrics[task.main]
+    if task.sampled is None:
+        return estimate
+    low, high = task.sampled.interval
+    interval = (min(low, estimate.value), max(high, estimate.value))
+    return replace(estimate, stderr=(high - low) / 2 / 1.96, ci95=interval)
+
+
+def _measured(task: TaskResult, metrics: Mapping[str, Estimate], takes_sampled: bool) -> Measured:
+    means = {name: estimate.value for name, estimate in metrics.items()}
+    has_all_rows = task.data.state == "as published" or task.data.rows is None
+    counts = has_all_rows and not task.skipped and task.data.state != "changed"
+    num_examples = task.n + task.skipped
+    if task.sampled is not None:
+        counts = counts and (takes_sampled or task.sampled.is_whole)
+        num_examples = task.sampled.of
+    if not counts:
+        return Measured(None, num_examples)
     main = next(iter(means.values()))
-    return Measured(None if math.isnan(main) else main, scores.num_examples, means)
+    return Measured(None if math.isnan(main) else main, num_examples, means)

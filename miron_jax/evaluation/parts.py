@@ -4,8 +4,7 @@ Arrives: the run's `TaskKind`s.  Leaves: lists of `Piece`s, and the row lengths 
 deliberately does not know weights or scores.
 """
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -38,18 +37,16 @@ def parts_of(kinds: Sequence[TaskKind], order: Sequence[int]) -> Iterator[Part]:
         yield part
 
 
-def join(parts: Iterable[Part], waiting: deque[Part], vocab_size: int) -> Iterator[Requests]:
-    """The requests of each part, concatenated; the part joins `waiting` until its scores come."""
-    for part in parts:
-        waiting.append(part)
-        requests = concatenate([piece.requests for piece in part])
-        highest = int(requests.token_ids.max(initial=0))
-        if highest >= vocab_size:  # an embedding lookup on the device would silently take another row
-            raise InputError(
-                f"the tokenizer gives token id {highest}, but the model's vocabulary has {vocab_size}: "
-                "name the model's own tokenizer with --tokenizer, or mend vocab_size of your OwnModel"
-            )
-        yield requests
+def requests_of(part: Part, vocab_size: int) -> Requests:
+    """Raises InputError for a token id that the model does not have."""
+    requests = concatenate([piece.requests for piece in part])
+    highest = int(requests.token_ids.max(initial=0))
+    if highest >= vocab_size:  # an embedding lookup on the device would silently take another row
+        raise InputError(
+            f"the tokenizer gives token id {highest}, but the model's vocabulary has {vocab_size}: "
+            "name the model's own tokenizer with --tokenizer, or mend vocab_size of your OwnModel"
+        )
+    return requests
 
 
 class Survey(NamedTuple):

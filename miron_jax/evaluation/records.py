@@ -6,7 +6,7 @@ Arrives: nothing.  Leaves: `Inputs` and `Outcome`.  It deliberately does not kno
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from miron_jax.definitions.records import AnyTask, Suite
 from miron_jax.engine.model import Speed
@@ -14,6 +14,7 @@ from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import GenerationSpeed
 from miron_jax.model.training_run import Checkpoint
 from miron_jax.planning.request_batches import Totals
+from miron_jax.results.records import Decided
 from miron_jax.runtime.answers import Answers
 from miron_jax.task_kinds.interface import Source, TaskScores
 from miron_jax.tokens.records import Bos, LengthLimit
@@ -67,4 +68,4 @@ class Outcome(NamedTuple):
     implausible: Sequence[str] = ()  # one warning per suspicious weight
     commits: Mapping[str, str | None] = MappingProxyType({})  # hub commits of model and tokenizer
     unverified: Sequence[str] = ()  # inputs without a checksum
-    decided: Mapping[str, Any] | None = None  # a composite against the run of --against, if --until asks for a winner
+    decided: Decided | None = None  # a composite against the run of --against, if --until asks for a winner

@@ -11,7 +11,7 @@ categories) runs whole.
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
 
@@ -22,9 +22,9 @@ from miron_jax.definitions.records import AnyTask, Composite, Measured, Suite
 from miron_jax.errors import InputError
 from miron_jax.evaluation.records import Earlier
 from miron_jax.planning.records import CostModel
-from miron_jax.statistics.estimate import Estimate
+from miron_jax.results.records import Decided, Sampled
 from miron_jax.statistics.sequential import Interval, Stratum, allocation, betting_interval, half_width, winner
-from miron_jax.task_kinds.interface import Sampled, TaskKind, TaskScores
+from miron_jax.task_kinds.interface import TaskKind, TaskScores
 
 FIRST, GROWTH = 100, 1.5  # examples of a task in its first round; how much each round adds
 DEVIATION = 0.5  # of an example's right or wrong, where no earlier run says
@@ -37,15 +37,6 @@ class Until(NamedTuple):
     name: str  # of a task or a composite; "": each task for itself
     width: float | None  # half of the interval's; None: until a winner against the earlier run is decided
     text: str
-
-
-class Decided(NamedTuple):
-    """A composite against the earlier run's, over this set of examples."""
-
-    composite: str
-    difference: float  # this model less that run
-    half_width: float  # of its 95 % confidence sequence
-    winner: int  # 1 this model, -1 that run, 0 not decided
 
 
 def parse_until(text: str) -> Until:
@@ -147,7 +138,7 @@ class Sampling:
         for pool in self.pools:
             own = by_kind[id(pool.kind)]
             own.sampled = self._sampled(pool, self._values(pool, own))
-            own.in_order()
+            own.rows.sort(key=lambda row: row.id)
 
     # How many examples each task runs
 
@@ -280,15 +271,6 @@ class Sampling:
         decides = self.until is not None and self.until.width is None and self._is_of_target(pool)
         found = winner(values - self._rivals(pool), pool.size) if decides else None
         return Sampled(len(values), pool.size, how, self.config.seed, interval, found)
-
-
-def of_complete_set(scores: TaskScores, estimate: Estimate) -> Estimate:
-    """The main metric's estimate about the complete set of examples, of which some have run: its interval holds whenever the
-    run stopped."""
-    if scores.sampled is None:
-        return estimate
-    low, high = scores.sampled.interval
-    return replace(estimate, stderr=(high - low) / 2 / 1.96, ci95=(min(low, estimate.value), max(high, estimate.value)))
 
 
 def order_of(ids: Collection[int], task: str, seed: int) -> np.ndarray:

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from miron_jax import __version__
 from miron_jax.files.store import Store
+from miron_jax.results.folder import REQUESTS
 from miron_jax.runtime.progress import Progress
 from miron_jax.task_kinds.interface import TaskKind
-
-FOLDER = "requests"  # of the output
 
 
 def save_requests(kinds: Sequence[TaskKind], store: Store, progress: Progress) -> None:
@@ -28,11 +27,11 @@ def save_requests(kinds: Sequence[TaskKind], store: Store, progress: Progress) -
                 request |= {} if gold is None else {"gold": gold}
                 yield f"{json.dumps(request, ensure_ascii=False)}\n".encode()
 
-    store.put(f"{FOLDER}/requests.jsonl", lines())
+    store.put(f"{REQUESTS}/requests.jsonl", lines())
     for kind in kinds:
         if not counts[kind.source.task.name]:
             progress.say(
                 f"{kind.source.task.name} is not in the request set: it has no pairs whose right answer is published"
             )
     manifest = {"version": "1", "source": f"miron_jax {__version__}", "tasks": dict(counts)}
-    store.put(f"{FOLDER}/manifest.json", json.dumps(manifest, ensure_ascii=False, indent=1).encode())
+    store.put(f"{REQUESTS}/manifest.json", json.dumps(manifest, ensure_ascii=False, indent=1).encode())

@@ -15,15 +15,14 @@ from miron_jax.engine.text_requests import Generated, TextRequest
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import Journal, Text
 from miron_jax.runtime.progress import SILENT, Progress
-from miron_jax.task_kinds.interface import TaskKind, TaskScores
+from miron_jax.task_kinds.interface import TaskScores
 
 BLOCKS_EACH = 4  # per process; another process may take over whole blocks
 NEW_TOKEN_COST = 16  # cost of a generated token, in prompt tokens
 
 
 def generate_texts(
-    kinds: Sequence[TaskKind],
-    scores: Sequence[TaskScores],
+    tasks: Sequence[TaskScores],
     generator: Generator,
     journal: Journal | None = None,
     hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
@@ -35,12 +34,11 @@ def generate_texts(
     The journal keeps every completion as it ends, and none is generated twice.  Of several `hosts` only the first gets the
     completions.  `name`: of these weights, unique within the process group.
     """
-    pairs = list(zip(kinds, scores, strict=True))
-    requests = [request for kind, task_scores in pairs for request in kind.texts(task_scores)]
+    requests = [request for scores in tasks for request in scores.kind.texts()]
     texts = iter(generated(requests, generator, journal, hosts, f"{name}/texts", progress))
     if hosts.is_first:
-        for kind, task_scores in pairs:
-            kind.take_texts(task_scores, texts)
+        for scores in tasks:
+            scores.kind.take_texts(scores, texts)
 
 
 def generated(

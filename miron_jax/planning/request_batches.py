@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -99,6 +99,39 @@ class RequestBatch(NamedTuple):
     digests: list[bytes]  # of the fresh ones
     plan: Plan  # of the fresh ones
     more: bool  # more batches are likely to follow
+    pieces: Sequence[Any] = ()  # what the requests are of, in their order; only the caller knows it
+
+
+class RequestPlanner:
+    """Plans a run batch by batch.  Row lengths of earlier batches are used again and bound the tries of later ones.
+
+    `lengths`: row lengths chosen for the whole run; no other is added except for a single request that is longer than all
+    of them.  `id_sets`: the token ids of each set that requests name.  `totals` grows with each batch.
+    """
+
+    def __init__(
+        self,
+        cost: CostModel,
+        totals: Totals,
+        lengths: tuple[int, ...] = (),
+        id_sets: Sequence[np.ndarray] = (),
+    ) -> None:
+        self._cost = replace(cost, max_lengths=len(lengths)) if lengths else cost
+        self._totals = totals
+        self._lengths = lengths
+        self._ledger = Ledger(id_sets)
+
+    def plan(self, requests: Requests, pieces: Sequence[Any] = ()) -> RequestBatch:
+        distinct_idx, fresh_idx, digests = self._ledger.enter(requests)
+        fresh = select(requests, fresh_idx)
+        cost = self._cost
+        if self._lengths:
+            cost = replace(cost, longest=min(cost.longest, max(self._lengths)))
+        plan = make_plan(fresh, cost, self._lengths)
+        self._lengths = tuple(sorted({*self._lengths, *plan.row_length.tolist()}))
+        self._totals.add(requests, plan)
+        more = len(requests.token_ids) >= REQUEST_BATCH_TOKENS
+        return RequestBatch(distinct_idx, fresh, digests, plan, more, pieces)
 
 
 def plan_request_batches(
@@ -108,18 +141,5 @@ def plan_request_batches(
     lengths: tuple[int, ...] = (),
     id_sets: Sequence[np.ndarray] = (),
 ) -> Iterator[RequestBatch]:
-    """Plan a run batch by batch.  Row lengths of earlier batches are used again and bound the tries of later ones.
-
-    `lengths`: row lengths chosen for the whole run; no other is added except for a single request that is longer than all
-    of them.  `id_sets`: the token ids of each set that requests name.
-    """
-    ledger = Ledger(id_sets)
-    limits = replace(cost, max_lengths=len(lengths)) if lengths else cost
-    for requests in batches:
-        distinct_idx, fresh_idx, digests = ledger.enter(requests)
-        fresh = select(requests, fresh_idx)
-        bounded = replace(limits, longest=min(cost.longest, max(lengths))) if lengths else limits
-        plan = make_plan(fresh, bounded, lengths)
-        lengths = tuple(sorted({*lengths, *plan.row_length.tolist()}))
-        totals.add(requests, plan)
-        yield RequestBatch(distinct_idx, fresh, digests, plan, len(requests.token_ids) >= REQUEST_BATCH_TOKENS)
+    """Plan a run batch by batch: see `RequestPlanner`."""
+    return map(RequestPlanner(cost, totals, lengths, id_sets).plan, batches)

@@ -1,1 +1,1 @@
-"""The reports of a run: results.json, samples, the table on screen."""
+"""Reports of runs: on screen, compared, as a page, in other programs' layouts."""

@@ -127,9 +127,11 @@ class Hosts:
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:
         self._waits = True
-        yield
-        self._waits = False
-        self.step()
+        try:
+            yield
+        finally:
+            self._waits = False
+            self.step()
 
     def rest(self, rests: bool) -> None:
         """Say whether this process may do nothing of the run for long, as between two calls of a program that uses it."""

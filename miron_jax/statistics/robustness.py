@@ -1,6 +1,6 @@
 """Robustness to wording: scores by template, position, length and other traits, with cluster-robust standard errors.
 
-Arrives: a task's scored examples with their clusters and traits.  Leaves: JSON objects.  It deliberately does not know
+Arrives: a task's scored examples with their clusters and traits.  Leaves: `Robustness`.  It deliberately does not know
 what a trait means.
 
 Examples that share a word, a sentence or a story are not independent trials: the plain standard error of their mean is
@@ -10,16 +10,49 @@ too small.  The cluster-robust one (Liang and Zeger 1986, Biometrika 73, 13-22, 
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from miron_jax.definitions.records import Example, Task
-from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import PROPORTIONS, ExampleScore
 from miron_jax.statistics.estimate import estimate
 
 TEMPLATE = "template_n"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEstimate:
+    """A mean over examples that are not independent."""
+
+    n: int  # examples with a defined value
+    clusters: int
+    value: float
+    stderr: float  # as if examples were independent
+    cluster_stderr: float
+
+
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    """Questions that were asked with their choices in several orders."""
+
+    pairs: int
+    consistency: float  # share with the same answer in all orders
+    stderr: float
+
+
+@dataclass(frozen=True, slots=True)
+class Robustness:
+    """How far a task's scores depend on wording."""
+
+    main: str  # the metric of `by`
+    cluster: str  # what dependent examples share
+    clusters: int
+    metrics: Mapping[str, ClusterEstimate]
+    by: Mapping[str, Mapping[str, ClusterEstimate]]  # trait -> its value -> examples that have it
+    template_spread: float | None = None  # best template less worst; None: the task has no templates
+    swapped: Swapped | None = None  # None: no question has several orders
 
 
 def cluster_stderr(values: Sequence[float] | np.ndarray, clusters: Sequence[str]) -> float:
@@ -40,7 +73,7 @@ def robustness(
     scores: Sequence[ExampleScore],
     orders: Sequence[Hashable],
     answers: Sequence[str | None],
-) -> JsonObject | None:
+) -> Robustness | None:
     """The robustness report of a task; None if its examples have no clusters.
 
     `orders`: per example, distinct for distinct orders of its choices; `answers`: in the form compared with the right one.
@@ -55,46 +88,48 @@ def robustness(
     for name, column in traits.items():
         column += [dict(example.traits).get(name) for example in examples]
     by = {name: _by(column, main, clusters) for name, column in traits.items()}
-    report: JsonObject = {
-        "main": task.main,
-        "cluster": task.clusters,
-        "clusters": len(set(clusters)),
-        "metrics": {name: _entry(metric, clusters) for name, metric in values.items()},
-        "by": by,
-    }
+    spread = None
     if TEMPLATE in by:
-        accuracies = [entry["value"] for entry in by[TEMPLATE].values() if not math.isnan(entry["value"])]
-        report["template_spread"] = max(accuracies) - min(accuracies) if accuracies else math.nan
-    return {**report, **_swapped([example.swapped for example in examples], orders, answers)}
+        accuracies = [entry.value for entry in by[TEMPLATE].values() if not math.isnan(entry.value)]
+        spread = max(accuracies) - min(accuracies) if accuracies else math.nan
+    return Robustness(
+        main=task.main,
+        cluster=task.clusters,
+        clusters=len(set(clusters)),
+        metrics={name: _estimate(metric, clusters) for name, metric in values.items()},
+        by=by,
+        template_spread=spread,
+        swapped=_swapped([example.swapped for example in examples], orders, answers),
+    )
 
 
-def _by(column: Sequence[str | None], values: np.ndarray, clusters: Sequence[str]) -> JsonObject:
+def _by(column: Sequence[str | None], values: np.ndarray, clusters: Sequence[str]) -> dict[str, ClusterEstimate]:
     """The metric for each value of one trait, in numeric order if the values are numbers."""
     rows: dict[str, list[int]] = {}
     for row, trait in enumerate(column):
         if trait is not None:
             rows.setdefault(trait, []).append(row)
-    return {name: _entry(values[rows[name]], [clusters[i] for i in rows[name]]) for name in sorted(rows, key=_order)}
+    return {name: _estimate(values[rows[name]], [clusters[i] for i in rows[name]]) for name in sorted(rows, key=_order)}
 
 
 def _order(name: str) -> tuple[float, str]:
     return (float(name), "") if name.lstrip("-").isdecimal() else (math.inf, name)
 
 
-def _entry(values: np.ndarray, clusters: Sequence[str]) -> JsonObject:
+def _estimate(values: np.ndarray, clusters: Sequence[str]) -> ClusterEstimate:
     defined = ~np.isnan(values)
     mean = estimate(values, True)
     known = [cluster for cluster, is_defined in zip(clusters, defined, strict=True) if is_defined]
-    return {
-        "n": mean.num_examples,
-        "clusters": len(set(known)),
-        "value": mean.value,
-        "stderr": mean.stderr,
-        "cluster_stderr": cluster_stderr(values[defined], known),
-    }
+    return ClusterEstimate(
+        n=mean.num_examples,
+        clusters=len(set(known)),
+        value=mean.value,
+        stderr=mean.stderr,
+        cluster_stderr=cluster_stderr(values[defined], known),
+    )
 
 
-def _swapped(names: Sequence[str | None], orders: Sequence[Hashable], answers: Sequence[str | None]) -> JsonObject:
+def _swapped(names: Sequence[str | None], orders: Sequence[Hashable], answers: Sequence[str | None]) -> Swapped | None:
     """Share of questions with the same answer in all orders of their choices, over those with several orders."""
     seen: dict[str, tuple[set[Hashable], set[str]]] = {}
     for name, order, answer in zip(names, orders, answers, strict=True):
@@ -104,7 +139,5 @@ def _swapped(names: Sequence[str | None], orders: Sequence[Hashable], answers: S
             by_order[1].add(answer)
     same = [float(len(said) == 1) for shuffles, said in seen.values() if len(shuffles) > 1]
     if not same:
-        return {}
-    return {
-        "swapped": {"pairs": len(same), "consistency": sum(same) / len(same), "stderr": estimate(same, True).stderr}
-    }
+        return None
+    return Swapped(len(same), sum(same) / len(same), estimate(same, True).stderr)

@@ -1,20 +1,18 @@
 """Multiple choice: every choice is scored after its context, and one is predicted; a lone continuation has its probability.
 
-Arrives: a task of examples with their choices, a tokenizer; then scores.  Leaves: `ChoiceScores`.  It deliberately does not
+Arrives: a task of examples with their choices, a tokenizer; then scores.  Leaves: `ChoiceRow`s.  It deliberately does not
 know devices.
 """
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import ClassVar
 
 import numpy as np
 
-from miron_jax.engine.growing import GrowingSpeed
 from miron_jax.engine.records import Score
-from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import (
     CHAR,
     PROPORTIONS,
@@ -23,92 +21,54 @@ from miron_jax.metrics.choices import (
     score_continuation,
     with_extra_metrics,
 )
-from miron_jax.metrics.detox import Scorer
 from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
 from miron_jax.prompting.prompts import Prompt, check_shots, chunks_of, render, without_shots
-from miron_jax.ragged import offsets_of
-from miron_jax.task_kinds.entries import option_entry, prompt_entry, published_entry, why_unscored
-from miron_jax.task_kinds.interface import Pair, Piece, Sizes, TaskKind
-from miron_jax.task_kinds.prompted import PromptedScores
+from miron_jax.results.details import ChoiceDetails
+from miron_jax.results.records import TaskResult
+from miron_jax.results.samples import ExampleResult
+from miron_jax.task_kinds.interface import (
+    BEYOND_TRAINED,
+    TRUNCATED,
+    UNSCORED,
+    Pair,
+    Piece,
+    Sizes,
+    TaskScores,
+)
+from miron_jax.task_kinds.prompted import PromptedKind, PromptedRow
+from miron_jax.task_kinds.summary import asked_prompt, option_of, submitted_meta, why_unscored
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.requests import as_scored, tokenize
 from miron_jax.tokens.whole_shots import fitting
 
+FIRST_OPTION = 0.9  # share of examples with gold first, above which ties inflate accuracy
+ROUNDED = "examples decided by exp() rounding two losses to the same number, as the reference does"
+EMPTY_SPAN = "examples with an option that scores no token"
+INEXACT_PREFIX = "examples whose context is no token prefix, scored from the longest common one"
 LONGEST_TRIED, SAMPLED = 8, 32  # examples per task tokenized ahead: the longest, and some of every size
 
 
 @dataclass(slots=True)
-class ChoiceScores(PromptedScores):
-    choices: list[list[Score]] = field(default_factory=list)  # of each example
-    inexact_prefix: int = 0  # examples whose context is no token prefix, scored from the longest common one
-    growing: GrowingSpeed | None = None  # of dialogues
-
-    chooses: ClassVar[bool] = True
-
-    @property
-    def unanswered(self) -> list[int]:
-        pairs = zip(self.prompts, self.choices, strict=True)
-        return [prompt.id for prompt, choices in pairs if any(map(_is_nan, choices))]
+class ChoiceRow(PromptedRow):
+    choices: list[Score]
+    truncated: bool = False  # it lost tokens to the length limit
+    inexact_prefix: bool = False  # its context is no token prefix: it is scored from the longest common one
+    beyond_trained: bool = False  # it is longer than the length the model was trained at
 
     @property
-    def answers(self) -> list[str | None]:
-        pairs = ((prompt, example.prediction) for prompt, example in zip(self.prompts, self.examples, strict=True))
-        return [None if choice is None else prompt.continuations[choice].strip() for prompt, choice in pairs]
+    def is_nan(self) -> bool:
+        return any(map(_is_nan, self.choices))
 
-    def finish(self, detox: Scorer | None = None) -> None:
-        """Do nothing: `Choice.take` has scored every example."""
-
-    def values_by_id(self) -> dict[int, float]:
-        main = self.source.task.main
-        pairs = zip(self.prompts, self.examples, strict=True)
-        return {prompt.id: example.metrics.get(main, math.nan) for prompt, example in pairs}
-
-    def in_order(self) -> None:
-        place = sorted(range(len(self.prompts)), key=lambda i: self.prompts[i].id)
-        self.prompts = [self.prompts[i] for i in place]
-        self.choices = [self.choices[i] for i in place]
-        self.examples = [self.examples[i] for i in place]
-
-    def details(self) -> JsonObject:
-        golds = [prompt.gold for prompt in self.prompts if prompt.gold is not None]
-        return {
-            "tied": sum(example.tied for example in self.examples),
-            "rounded_to_a_tie": sum(example.rounded for example in self.examples),
-            # The accuracy of a model that finds all choices equal: the first one wins.
-            "first_option_accuracy": sum(gold == 0 for gold in golds) / len(golds) if golds else None,
-            "empty_span": sum(example.empty_span for example in self.examples),
-            "inexact_prefix": self.inexact_prefix,
-            **({} if self.growing is None else {"dialogue": asdict(self.growing)}),
-        }
-
-    def samples(self) -> Iterator[JsonObject]:
-        by_row = self.examples_by_row
-        for prompt, choices, example in zip(self.prompts, self.choices, self.examples, strict=True):
-            sample = {
-                **prompt_entry(prompt, by_row.get(prompt.row)),
-                "gold": prompt.gold,
-                "prediction": example.prediction if self.chooses else None,
-                "correct": example.correct,
-                "options": [
-                    option_entry(prompt.contexts[i] + prompt.continuations[i], score) for i, score in enumerate(choices)
-                ],
-                **({"neutral_logprobs": list(example.neutral_logprobs)} if example.neutral_logprobs else {}),
-                "generated": None,
-                "metrics": dict(example.metrics),
-                **published_entry(by_row.get(prompt.row)),
-            }
-            if not all(map(math.isfinite, example.metrics.values())):
-                sample["reason"] = _reason(choices, self.chooses and prompt.gold is None)
-            yield sample
+    @property
+    def answer(self) -> str | None:
+        choice = self.example.prediction
+        return None if choice is None else self.prompt.continuations[choice].strip()
 
 
-class ContinuationScores(ChoiceScores):
-    chooses = False
-
-
-class Choice(TaskKind[ChoiceScores]):
+class Choice(PromptedKind[ChoiceRow]):
     scores_spans = True
+    chooses: ClassVar[bool] = True  # False: an example has one continuation
 
     def prompts(self) -> list[Prompt]:
         return render(self.source.task, self.source.examples, self.setup.config.limit)
@@ -157,18 +117,50 @@ class Choice(TaskKind[ChoiceScores]):
             for context, continuation in zip(contexts, continuations, strict=True):
                 yield Pair(prompt.id, prompt.preamble + context, continuation, prompt.gold)
 
-    def begin(self) -> ChoiceScores:
-        return ChoiceScores(self.source)
+    @classmethod
+    def notes(cls, task: TaskResult) -> Iterator[str]:
+        assert isinstance(task.details, ChoiceDetails)
+        accuracy = task.details.first_option_accuracy
+        if accuracy is not None and accuracy > FIRST_OPTION:
+            yield f"a model that finds all options equal scores {accuracy:.3f} here"
 
-    def take(self, scores: ChoiceScores, piece: Piece, request_scores: Sequence[Score]) -> None:
-        prompts: list[Prompt] = piece.examples
+    @classmethod
+    def counts(cls, task: TaskResult) -> dict[str, int]:
+        details = task.details
+        assert isinstance(details, ChoiceDetails)
+        tie = task.profile.get("tie", "first")
+        return {
+            UNSCORED: task.skipped,
+            ROUNDED: details.rounded_to_a_tie,
+            EMPTY_SPAN: details.empty_span,
+            TRUNCATED: details.truncated,
+            INEXACT_PREFIX: details.inexact_prefix,
+            BEYOND_TRAINED: details.beyond_trained_length,
+            f"examples where another option equals the chosen one (the {tie} wins)": details.tied,
+        }
+
+    def take(self, scores: TaskScores[ChoiceRow], piece: Piece, request_scores: Sequence[Score]) -> None:
+        requests = piece.requests
+        too_long = np.diff(requests.offsets) - 1 > self.setup.trained_length
         unread = iter(request_scores)
-        for prompt in prompts:
-            choices = list(islice(unread, len(prompt.continuations) - prompt.num_extra))
-            scores.prompts.append(without_shots(prompt))
-            scores.choices.append(choices)
-            scores.examples.append(self.score(prompt, choices, list(islice(unread, prompt.num_extra))))
-        self._count(scores, prompts, piece.requests)
+        end = 0
+        for prompt in piece.examples:
+            num_choices = len(prompt.continuations) - prompt.num_extra
+            choices = list(islice(unread, num_choices))
+            example = self.score(prompt, choices, list(islice(unread, prompt.num_extra)))
+            of_prompt = slice(end, end + len(prompt.continuations))
+            end = of_prompt.stop
+            scores.rows.append(
+                ChoiceRow(
+                    prompt.id,
+                    example,
+                    without_shots(prompt),
+                    choices,
+                    truncated=bool(requests.truncated[of_prompt].any()),
+                    inexact_prefix=bool(requests.inexact_prefix[of_prompt].any()),
+                    beyond_trained=bool(too_long[of_prompt].any()),
+                )
+            )
 
     def score(self, prompt: Prompt, choices: Sequence[Score], further: Sequence[Score]) -> ExampleScore:
         """Score one example.  `further`: gold with each ending appended, then every choice after the neutral context."""
@@ -183,18 +175,46 @@ class Choice(TaskKind[ChoiceScores]):
             example = replace(example, metrics={"answered_last": float(example.prediction == len(choices) - 1)})
         return example
 
-    def _count(self, scores: ChoiceScores, prompts: Sequence[Prompt], requests: Requests) -> None:
-        """Count examples that were truncated, share no token prefix with their context, or exceed the training length."""
-        first = offsets_of([len(prompt.continuations) for prompt in prompts])[:-1]
-        too_long = np.diff(requests.offsets) - 1 > self.setup.trained_length
-        scores.truncated += int(np.logical_or.reduceat(requests.truncated, first).sum())
-        scores.inexact_prefix += int(np.logical_or.reduceat(requests.inexact_prefix, first).sum())
-        scores.beyond_trained += int(np.logical_or.reduceat(too_long, first).sum())
+    def details(self, scores: TaskScores[ChoiceRow]) -> ChoiceDetails:
+        rows = scores.rows
+        golds = [row.prompt.gold for row in rows if row.prompt.gold is not None]
+        return ChoiceDetails(
+            tied=sum(row.example.tied for row in rows),
+            rounded_to_a_tie=sum(row.example.rounded for row in rows),
+            first_option_accuracy=sum(gold == 0 for gold in golds) / len(golds) if golds else None,
+            empty_span=sum(row.example.empty_span for row in rows),
+            inexact_prefix=sum(row.inexact_prefix for row in rows),
+            dialogue=scores.growing,
+            truncated=sum(row.truncated for row in rows),
+            beyond_trained_length=sum(row.beyond_trained for row in rows),
+        )
+
+    def example_results(self, scores: TaskScores[ChoiceRow]) -> Iterator[ExampleResult]:
+        by_row = self.examples_by_row
+        for row in scores.rows:
+            prompt = row.prompt
+            example = row.example
+            texts = map(str.__add__, prompt.contexts, prompt.continuations)
+            reason = ""
+            if not all(map(math.isfinite, example.metrics.values())):
+                reason = _reason(row.choices, self.chooses and prompt.gold is None)
+            yield ExampleResult(
+                id=prompt.id,
+                row=prompt.row,
+                asked=asked_prompt(prompt, by_row.get(prompt.row)),
+                gold=prompt.gold,
+                prediction=example.prediction if self.chooses else None,
+                correct=example.correct,
+                options=tuple(map(option_of, texts, row.choices)),
+                neutral_logprobs=tuple(example.neutral_logprobs),
+                metrics=example.metrics,
+                meta=submitted_meta(by_row.get(prompt.row)),
+                reason=reason,
+            )
 
 
 class Continuation(Choice):
-    def begin(self) -> ChoiceScores:
-        return ContinuationScores(self.source)
+    chooses = False
 
     def score(self, prompt: Prompt, choices: Sequence[Score], further: Sequence[Score]) -> ExampleScore:
         return score_continuation(choices[0].logprob, choices[0].rank, prompt.continuations[0])

@@ -1,15 +1,14 @@
 """Cloze items: the log-probability of a target after its prefix, its exact generation, its contrast with distractors.
 
-Arrives: a task of items, a tokenizer; then scores and completions.  Leaves: `ClozeScores`.  It deliberately does not know
+Arrives: a task of items, a tokenizer; then scores and completions.  Leaves: `ClozeRow`s.  It deliberately does not know
 how a metric is computed.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,15 +17,26 @@ from miron_jax.definitions.records import Cloze, ClozeTask
 from miron_jax.definitions.rules import printed
 from miron_jax.engine.records import Score
 from miron_jax.engine.text_requests import Generated, Sampling, TextRequest
-from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.cloze import ClozeAnswers, Fragments, Span, score_cloze
-from miron_jax.metrics.detox import Scorer
 from miron_jax.prompting.prompts import digest_of
+from miron_jax.results.details import ClozeDetails, Drift, Fragmentation
+from miron_jax.results.records import Group, TaskResult
+from miron_jax.results.samples import AskedItem, ExampleResult
 from miron_jax.statistics.cloze_groups import cloze_groups
-from miron_jax.statistics.estimate import Estimate, estimates
-from miron_jax.task_kinds.entries import answer_entry, estimate_entry, option_entry, with_limit
-from miron_jax.task_kinds.interface import Facts, Pair, Piece, Source, TaskKind, TaskScores
+from miron_jax.statistics.estimate import estimates
+from miron_jax.task_kinds.interface import (
+    BEYOND_TRAINED,
+    TRUNCATED,
+    UNSCORED,
+    Facts,
+    Pair,
+    Piece,
+    Row,
+    TaskKind,
+    TaskScores,
+)
+from miron_jax.task_kinds.summary import data_of, option_of, shown_with_error
 from miron_jax.tokens.cloze_requests import ItemRequests, cloze_requests
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.tokenizers import special_tokens
@@ -41,135 +51,34 @@ BY_TARGET_TOKENS = (
 )
 
 
-class Items(NamedTuple):
-    """The items of a piece with their requests."""
-
-    items: list[Cloze]
-    asked: list[ItemRequests]
-    empty_prefix: str | None  # the token in place of an empty prefix
-
-
 @dataclass(slots=True)
-class ClozeScores(TaskScores):
-    """One cloze task's items, in file order.  Items that the tokenizer cannot spell have no scores and no example."""
+class ClozeRow(Row):
+    """`example` is None until there is a completion, and where the tokenizer cannot spell the item."""
 
-    source: Source
-    items: list[Cloze] = field(default_factory=list)
-    asked: list[ItemRequests] = field(default_factory=list)  # of each item
-    spans: list[dict[int, Score]] = field(default_factory=list)  # by index of the requests in `asked`
-    # Completions; None: not scored, or the model answered NaN.
-    generated: list[str | None] = field(default_factory=list)
-    examples: list[ExampleScore | None] = field(default_factory=list)
-    truncated: int = 0
-    beyond_trained: int = 0
+    item: Cloze
+    asked: ItemRequests
+    spans: dict[int, Score]  # by index of the requests in `asked`
+    generated: str | None = None  # None: not asked, or the model answered NaN
+    truncated: bool = False
+    beyond_trained: bool = False
+
+    @property
+    def is_nan(self) -> bool:
+        if self.example is None:
+            return False
+        return self.generated is None or math.isnan(self.example.metrics["logprob"])
+
+    @property
+    def is_unscored(self) -> bool:
+        return self.example is None or math.isnan(self.example.metrics["logprob"])
+
+
+class ClozeKind(TaskKind[ClozeRow]):
+    scores_spans = True
+    generates = True
+    asked: Sequence[ItemRequests] = ()  # once the items are tokenized
     empty_prefix: str | None = None  # the token in place of an empty prefix
-
-    @property
-    def unspelled(self) -> int:
-        return sum(asked.target is None for asked in self.asked)
-
-    @property
-    def scored(self) -> list[tuple[Cloze, ExampleScore]]:
-        """Items that the tokenizer could spell and the model answered."""
-        pairs = zip(self.items, self.examples, strict=True)
-        return [(item, example) for item, example in pairs if example and not math.isnan(example.metrics["logprob"])]
-
-    @property
-    def num_skipped(self) -> int:
-        return len(self.examples) - len(self.scored)
-
-    @property
-    def unanswered(self) -> list[int]:
-        pairs = enumerate(zip(self.examples, self.generated, strict=True))
-        scored = [(i, example, text) for i, (example, text) in pairs if example is not None]
-        return [i for i, example, text in scored if text is None or math.isnan(example.metrics["logprob"])]
-
-    def finish(self, detox: Scorer | None = None) -> None:
-        columns = zip(self.items, self.asked, self.spans, self.generated, strict=True)
-        self.examples = [_score_item(*column) for column in columns]
-
-    def for_composites(self) -> Mapping[str, Estimate]:
-        return cloze_groups(self.scored).macro
-
-    def entry(self, facts: Facts) -> JsonObject:
-        definition, groups = self.source.task, cloze_groups(self.scored)
-        scored = [example for _, example in self.scored]
-        entry: JsonObject = {
-            "n": len(scored),
-            "metrics": _entries(estimates(scored)),
-            "groups": {
-                name: {"n": groups.sizes[name], "metrics": _entries(means)} for name, means in groups.categories.items()
-            },
-            "macro": _entries(groups.macro),
-            "fragmentation": {
-                "spearman_tokens_bits_per_char": groups.spearman,
-                **({"reason": "tokens or bits are the same for all items"} if math.isnan(groups.spearman) else {}),
-                "by_target_tokens": {
-                    name: _entries({key: means[key] for key in BY_TARGET_TOKENS if key in means})
-                    for name, means in groups.by_target_tokens.items()
-                },
-                "segmentation_tokens": sum(asked.added_tokens for asked in self.asked),
-            },
-            "drift": {
-                name: {
-                    "median_percent": median.value,
-                    "ci95": list(median.ci95),
-                    "n": median.num_examples,
-                    **({} if median.num_examples else {"reason": "no pair has a defined value"}),
-                    **_entries(groups.flips[name]),
-                }
-                for name, median in groups.drift.items()
-            },
-            "baselines": {"random": None, "human": None},
-            "profile": {
-                **printed(definition.profile),
-                "empty_prefix_token": self.empty_prefix,
-                "max_length": facts.limit.of(definition.profile),
-            },
-            "kind": definition.kind,
-            "rows_by_category": dict(Counter(item.category for item in self.items)),
-            "published_rows_a_category": definition.rows,
-            "skipped": self.num_skipped,
-            "unspelled": self.unspelled,
-            "bos_added": sum(asked.bos_added for asked in self.asked),
-            "targets_with_newline": sum("\n" in item.target for item in self.items),
-            "truncated": self.truncated,
-            "beyond_trained_length": self.beyond_trained,
-            "prefixes_end_in_space": sum(item.prefix[-1:].isspace() for item in self.items),
-            "targets_begin_with_space": sum(item.target[:1].isspace() for item in self.items),
-            "data": {"file": None if definition.file is None else definition.file.path, **self.source.data._asdict()},
-            "citation": definition.citation,
-        }
-        return with_limit(entry, facts)
-
-    def samples(self) -> Iterator[JsonObject]:
-        columns = (self.items, self.asked, self.spans, self.generated, self.examples)
-        for i, (item, asked, spans, generated, example) in enumerate(zip(*columns, strict=True)):
-            options = []
-            if asked.target is not None:
-                score = spans[asked.target]
-                options = [{**option_entry(item.target, score), "held_logprob": score.set_logprob}]
-            sample = {
-                "id": i,
-                "row": item.row,
-                "name": item.name,
-                "category": item.category,
-                "prefix": item.prefix,
-                "prompt_sha256": digest_of(item.prefix, item.target, *item.distractors),
-                **answer_entry(example.correct if example else None, generated, options),
-                "metrics": dict(example.metrics) if example else {},
-            }
-            if example is None:
-                sample["reason"] = "the tokenizer has no tokens that spell this item"
-            elif math.isnan(example.metrics["logprob"]):
-                sample["reason"] = "the model answers NaN"
-            elif not all(map(math.isfinite, example.metrics.values())):
-                sample["reason"] = "a metric that is null is not defined for this item"
-            yield sample
-
-
-class ClozeKind(TaskKind[ClozeScores]):
-    scores_spans, generates = True, True
+    caution = "confidence is a mean a token: compare bits/char, not confidence, between tokenizers"
 
     @classmethod
     def load(cls, task: ClozeTask, folder: Path, config: RunConfig, runs: bool) -> list[Cloze]:
@@ -184,74 +93,195 @@ class ClozeKind(TaskKind[ClozeScores]):
                 first.append(item)
         return first
 
-    def pieces(self) -> Iterator[tuple[Items, Requests]]:
-        task, items, tokenizer = self.source.task, self.source.examples, self.setup.tokenizer
-        requests, asked = cloze_requests(items, task.profile, tokenizer, self.setup.table, self.max_length, task.name)
+    def pieces(self) -> Iterator[tuple[list[Cloze], Requests]]:
+        task = self.source.task
+        items = self.source.examples
+        tokenizer = self.setup.tokenizer
+        requests, self.asked = cloze_requests(
+            items, task.profile, tokenizer, self.setup.table, self.max_length, task.name
+        )
         empty = special_tokens(tokenizer).empty
-        yield Items(items, asked, tokenizer.convert_ids_to_tokens(empty[0]) if empty else None), requests
+        self.empty_prefix = tokenizer.convert_ids_to_tokens(empty[0]) if empty else None
+        yield items, requests
 
     def pairs(self) -> Iterator[Pair]:
         for idx, item in enumerate(self.source.examples):
             yield Pair(idx, item.prefix, item.target, None)
 
-    def begin(self) -> ClozeScores:
-        return ClozeScores(self.source)
+    @classmethod
+    def notes(cls, task: TaskResult) -> Iterator[str]:
+        details = task.details
+        assert isinstance(details, ClozeDetails)
+        if not task.n:
+            yield f"no item is scored, {details.unspelled} cannot be spelled with this tokenizer"
+            return
+        seam, zero = (100 * task.metric(name).value for name in ("seam", "card_zero"))
+        yield (
+            f"a token spans the border of prefix and target in {seam:.1f} % of the items, and the card's formula gives a "
+            f"forced 0 in {zero:.1f} %; {details.unspelled} items cannot be spelled with this tokenizer"
+        )
+        published, rows = details.published_rows_a_category, details.rows_by_category
+        if published and task.limit is None and set(rows.values()) != {published}:
+            counts = ", ".join(f"{category} {count}" for category, count in rows.items())
+            yield f"its file has {counts} rows, the card says {published} of each category"
+        drift = details.drift.get("all")
+        if drift and drift.n:
+            low, high = drift.ci95
+            wrong, right = (shown_with_error(drift.metrics[name]) for name in ("flip_to_wrong", "flip_to_right"))
+            yield (
+                f"noise in the prefix takes a median {drift.median_percent:.1f} % ({low:.1f} to {high:.1f}) of P(target); "
+                f"share of items turned wrong {wrong}, turned right {right}"
+            )
 
-    def take(self, scores: ClozeScores, piece: Piece, request_scores: Sequence[Score]) -> None:
-        """Add each item's scores; `finish` scores the items, after their completions."""
-        items: Items = piece.examples
-        scores.items += items.items
-        scores.asked += items.asked
-        scores.empty_prefix = items.empty_prefix
-        length = np.diff(piece.requests.offsets)
-        for asked in items.asked:
+    @classmethod
+    def counts(cls, task: TaskResult) -> dict[str, int]:
+        details = task.details
+        assert isinstance(details, ClozeDetails)
+        return {
+            UNSCORED: task.skipped - details.unspelled,
+            TRUNCATED: details.truncated,
+            BEYOND_TRAINED: details.beyond_trained_length,
+        }
+
+    def take(self, scores: TaskScores[ClozeRow], piece: Piece, request_scores: Sequence[Score]) -> None:
+        """Add each item's scores; `take_texts` scores the items, after their completions."""
+        truncated = piece.requests.truncated
+        too_long = np.diff(piece.requests.offsets) - 1 > self.setup.trained_length
+        for i, (item, asked) in enumerate(zip(piece.examples, self.asked, strict=True)):
             optional = (asked.target, asked.card, asked.unprefixed, asked.clean, *asked.distractors)
-            requests = [i for i in (*optional, *asked.segmentations) if i is not None]
-            scores.spans.append({i: request_scores[i] for i in requests})
-            scores.truncated += bool(piece.requests.truncated[requests].any()) or asked.prompt_cut
-            scores.beyond_trained += bool((length[requests] - 1 > self.setup.trained_length).any())
+            requests = [r for r in (*optional, *asked.segmentations) if r is not None]
+            scores.rows.append(
+                ClozeRow(
+                    i,
+                    None,
+                    item,
+                    asked,
+                    {r: request_scores[r] for r in requests},
+                    truncated=bool(truncated[requests].any()) or asked.prompt_cut,
+                    beyond_trained=bool(too_long[requests].any()),
+                )
+            )
 
-    def texts(self, scores: ClozeScores) -> list[TextRequest]:
+    def texts(self) -> list[TextRequest]:
         profile = self.source.task.profile
         sampling = Sampling(**profile.decoding.call())
         return [
             TextRequest(asked.prompt, asked.num_tokens + profile.extra_tokens, (profile.stop,), sampling)
-            for asked in scores.asked
+            for asked in self.asked
             if asked.target is not None
         ]
 
-    def take_texts(self, scores: ClozeScores, texts: Iterator[Generated]) -> None:
-        completions = [None if asked.target is None else next(texts) for asked in scores.asked]
-        scores.generated += [None if text is None or text.ended == "nan" else text.text for text in completions]
+    def take_texts(self, scores: TaskScores[ClozeRow], texts: Iterator[Generated]) -> None:
+        for row in scores.rows:
+            if row.asked.target is not None:
+                completion = next(texts)
+                row.generated = None if completion.ended == "nan" else completion.text
+                row.example = _score_item(row)
+
+    def result(self, scores: TaskScores[ClozeRow], facts: Facts) -> TaskResult:
+        task = self.source.task
+        rows = scores.rows
+        scored = [(row.item, row.example) for row in rows if row.example and not row.is_unscored]
+        examples = [example for _, example in scored]
+        items = [row.item for row in rows]
+        groups = cloze_groups(scored)
+        details = ClozeDetails(
+            macro=groups.macro,
+            fragmentation=Fragmentation(
+                groups.spearman,
+                {
+                    tokens: {name: means[name] for name in BY_TARGET_TOKENS if name in means}
+                    for tokens, means in groups.by_target_tokens.items()
+                },
+                sum(row.asked.added_tokens for row in rows),
+            ),
+            drift={
+                name: Drift(median.value, median.ci95, median.num_examples, groups.flips[name])
+                for name, median in groups.drift.items()
+            },
+            rows_by_category=Counter(item.category for item in items),
+            published_rows_a_category=task.rows,
+            unspelled=sum(row.asked.target is None for row in rows),
+            bos_added=sum(row.asked.bos_added for row in rows),
+            targets_with_newline=sum("\n" in item.target for item in items),
+            truncated=sum(row.truncated for row in rows),
+            beyond_trained_length=sum(row.beyond_trained for row in rows),
+            prefixes_end_in_space=sum(item.prefix[-1:].isspace() for item in items),
+            targets_begin_with_space=sum(item.target[:1].isspace() for item in items),
+        )
+        return TaskResult(
+            n=len(scored),
+            metrics=estimates(examples),
+            groups={name: Group(groups.sizes[name], means) for name, means in groups.categories.items()},
+            baselines=task.baselines,
+            profile={
+                **printed(task.profile),
+                "empty_prefix_token": self.empty_prefix,
+                "max_length": facts.limit.of(task.profile),
+            },
+            kind=task.kind,
+            skipped=scores.num_skipped,
+            details=details,
+            data=data_of(scores, None),
+            citation=task.citation,
+            limit=facts.config.limit,
+        )
+
+    def example_results(self, scores: TaskScores[ClozeRow]) -> Iterator[ExampleResult]:
+        for row in scores.rows:
+            item = row.item
+            example = row.example
+            options = ()
+            if row.asked.target is not None:
+                score = row.spans[row.asked.target]
+                options = (replace(option_of(item.target, score), held_logprob=score.set_logprob),)
+            yield ExampleResult(
+                id=row.id,
+                row=item.row,
+                asked=AskedItem(
+                    name=item.name,
+                    category=item.category,
+                    prefix=item.prefix,
+                    prompt_sha256=digest_of(item.prefix, item.target, *item.distractors),
+                ),
+                correct=example.correct if example else None,
+                options=options,
+                generated=row.generated,
+                metrics=example.metrics if example else {},
+                reason=_why_undefined(example),
+            )
 
 
 KINDS = {"cloze": ClozeKind}
 
 
-def _score_item(
-    item: Cloze, asked: ItemRequests, spans: dict[int, Score], generated: str | None
-) -> ExampleScore | None:
-    if asked.target is None:
-        return None
+def _score_item(row: ClozeRow) -> ExampleScore:
+    item = row.item
+    asked = row.asked
+    spans = row.spans
+    assert asked.target is not None
 
     def span(request: int | None) -> Span | None:
         return None if request is None else Span(*spans[request])
 
-    target = span(asked.target)
-    assert target is not None
     answers = ClozeAnswers(
-        target=target,
+        target=Span(*spans[asked.target]),
         card=None if asked.card is None else spans[asked.card].logprob,
         unprefixed=span(asked.unprefixed),
         clean=span(asked.clean),
         distractors=[span(request) for request in asked.distractors],
         segmentations=[Span(*spans[request]) for request in asked.segmentations] if asked.segmented else None,
-        generated=generated,
+        generated=row.generated,
     )
     fragments = Fragments(asked.num_tokens, asked.num_prefix_tokens, asked.num_clean_tokens, asked.seam, asked.regress)
     return score_cloze(item.prefix, item.target, item.distractors, answers, fragments)
 
 
-def _entries(means: Mapping[str, Estimate]) -> JsonObject:
-    """Entries with an n each: some numbers exist for some items only."""
-    return {name: {**estimate_entry(mean), "n": mean.num_examples} for name, mean in means.items()}
+def _why_undefined(example: ExampleScore | None) -> str:
+    if example is None:
+        return "the tokenizer has no tokens that spell this item"
+    if math.isnan(example.metrics["logprob"]):
+        return "the model answers NaN"
+    if not all(map(math.isfinite, example.metrics.values())):
+        return "a metric that is null is not defined for this item"
+    return ""

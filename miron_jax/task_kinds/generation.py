@@ -1,99 +1,48 @@
 """Generation: completions are compared with the right answers.
 
-Arrives: a task of questions, a tokenizer; then completions.  Leaves: `GenerationScores`.  It deliberately does not know how
+Arrives: a task of questions, a tokenizer; then completions.  Leaves: `GenerationRow`s.  It deliberately does not know how
 a completion is generated.
 """
 
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from miron_jax.definitions.records import Question
-from miron_jax.engine.text_requests import Ended, Generated, Sampling, TextRequest, plain_text
-from miron_jax.files.readers import JsonObject
+from miron_jax.engine.text_requests import Generated, Sampling, TextRequest, plain_text
 from miron_jax.metrics.answers import PREFIX, compared, score_answer
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.detox import DETOX, Scorer, detox_scores
 from miron_jax.prompting.prompts import render, without_shots
-from miron_jax.statistics.estimate import is_unscored
-from miron_jax.task_kinds.entries import answer_entry, prompt_entry, published_entry, why_unscored
-from miron_jax.task_kinds.interface import TaskKind
-from miron_jax.task_kinds.prompted import PromptedScores
+from miron_jax.results.details import GenerationDetails
+from miron_jax.results.records import TaskResult
+from miron_jax.results.samples import Completion, ExampleResult
+from miron_jax.task_kinds.interface import BEYOND_TRAINED, TRUNCATED, UNSCORED, TaskScores
+from miron_jax.task_kinds.prompted import PromptedKind, PromptedRow
+from miron_jax.task_kinds.summary import asked_prompt, submitted_meta, why_unscored
 from miron_jax.tokens.answer_requests import AnswerRequests, answer_requests
 from miron_jax.tokens.detokenize import drops_first_space
 
 
 @dataclass(slots=True)
-class GenerationScores(PromptedScores):
-    questions: list[Question] = field(default_factory=list)
-    max_new_tokens: int = 0  # of each completion
-    ended: list[Ended] = field(default_factory=list)  # why each completion ended
-    drawn: list[tuple[int, ...]] = field(default_factory=list)  # its token ids without EOS
-    generated: list[str] = field(default_factory=list)  # its text
+class GenerationRow(PromptedRow):
+    """Its metrics are NaN, never 0, if the model answered NaN, or if classifiers are needed and missing."""
+
+    question: Question
+    completion: Generated  # its token ids are without EOS
+    text: str
 
     @property
-    def unanswered(self) -> list[int]:
-        return [prompt.id for prompt, ended in zip(self.prompts, self.ended, strict=True) if ended == "nan"]
+    def is_nan(self) -> bool:
+        return self.completion.ended == "nan"
 
     @property
-    def answers(self) -> list[str | None]:
-        pairs = zip(self.generated, self.ended, strict=True)
-        return [None if ended == "nan" else text.strip() for text, ended in pairs]
-
-    @property
-    def compared_answers(self) -> list[str | None]:
-        return [None if answer is None else compared(answer, self.source.task.profile) for answer in self.answers]
-
-    def finish(self, detox: Scorer | None = None) -> None:
-        """An example has NaN, never 0, if the model answered NaN or if `detox` is needed and missing."""
-        task = self.source.task
-        for text, ended, question in zip(self.generated, self.ended, self.questions, strict=True):
-            nothing = ExampleScore(None, None, False, False, {task.main: math.nan})
-            known = ended != "nan" and question.accepted
-            self.examples.append(score_answer(text, question.accepted, task.profile) if known else nothing)
-        if task.profile.match is DETOX and detox is not None:
-            self._score_rewrites(detox)
-
-    def _score_rewrites(self, detox: Scorer) -> None:
-        """Replace the metrics of every completion by those of the user's classifiers."""
-        ids = [i for i, ended in enumerate(self.ended) if ended != "nan"]
-        originals = [str((self.questions[i].published or {})["inputs"]) for i in ids]
-        rewrites = [self.generated[i].strip() for i in ids]
-        for i, metrics in zip(ids, detox_scores(detox, originals, rewrites), strict=True):
-            self.examples[i] = replace(self.examples[i], metrics=metrics)
-
-    def details(self) -> JsonObject:
-        profile = self.source.task.profile
-        normalize, by_prefix = profile.answer_normalizer.call, profile.match is PREFIX
-        empty = [
-            question.row for question in self.questions if by_prefix and not all(map(normalize, question.accepted))
-        ]
-        return {
-            "max_new_tokens": self.max_new_tokens,
-            "ended": dict(Counter(self.ended)),
-            "always_right_rows": empty,  # every text begins with an accepted answer that normalizes to ""
-        }
-
-    def samples(self) -> Iterator[JsonObject]:
-        profile = self.source.task.profile
-        columns = zip(self.prompts, self.questions, self.generated, self.ended, self.examples, strict=True)
-        for prompt, question, text, ended, example in columns:
-            sample = {
-                **prompt_entry(prompt, question),
-                **answer_entry(example.correct, text),
-                "ended": ended,
-                "answer": compared(text, profile),
-                "accepted": list(question.accepted),
-                "metrics": dict(example.metrics),
-                **published_entry(question),
-            }
-            if is_unscored(example):
-                sample["reason"] = why_unscored(ended == "nan", profile.match is DETOX)
-            yield sample
+    def answer(self) -> str | None:
+        return None if self.is_nan else self.text.strip()
 
 
-class Generation(TaskKind[GenerationScores]):
+class Generation(PromptedKind[GenerationRow]):
     generates = True
     requests: AnswerRequests
 
@@ -104,32 +53,95 @@ class Generation(TaskKind[GenerationScores]):
             prompts, self.source.examples, task.profile, self.setup.tokenizer, self.max_length, task.name
         )
 
-    def begin(self) -> GenerationScores:
-        requests, by_row = self.requests, {question.row: question for question in self.source.examples}
-        beyond = sum(len(ids) + requests.max_new_tokens - 1 > self.setup.trained_length for ids in requests.prompts)
-        return GenerationScores(
-            self.source,
-            [without_shots(prompt) for prompt in requests.worded],
-            truncated=requests.truncated,
-            beyond_trained=beyond,
-            questions=[by_row[prompt.row] for prompt in requests.worded],
-            max_new_tokens=requests.max_new_tokens,
-        )
+    @classmethod
+    def notes(cls, task: TaskResult) -> Iterator[str]:
+        assert isinstance(task.details, GenerationDetails)
+        rows = task.details.always_right_rows
+        if rows:
+            yield f"any text is right in row {', '.join(map(str, rows))} (the answer is punctuation only)"
+        if task.profile.get("match") == DETOX.name and not task.n:
+            yield "J wants three classifiers, which --detox_scorer names"
 
-    def texts(self, scores: GenerationScores) -> list[TextRequest]:
+    @classmethod
+    def counts(cls, task: TaskResult) -> dict[str, int]:
+        details = task.details
+        assert isinstance(details, GenerationDetails)
+        return {
+            UNSCORED: task.skipped,
+            TRUNCATED: details.truncated,
+            BEYOND_TRAINED: details.beyond_trained_length,
+        }
+
+    def texts(self) -> list[TextRequest]:
         profile = self.source.task.profile
         sampling = Sampling(**profile.decoding.call())
         return [TextRequest(ids, self.requests.max_new_tokens, profile.stop, sampling) for ids in self.requests.prompts]
 
-    def take_texts(self, scores: GenerationScores, texts: Iterator[Generated]) -> None:
+    def take_texts(self, scores: TaskScores[GenerationRow], texts: Iterator[Generated]) -> None:
+        task = self.source.task
         tokenizer = self.setup.tokenizer
-        alone = self.source.task.profile.decoded == "alone" and drops_first_space(tokenizer)
-        for ids in self.requests.prompts:
-            generated = next(texts)
-            scores.ended.append(generated.ended)
-            scores.drawn.append(generated.token_ids)
-            text = plain_text(tokenizer, ids, generated)
-            scores.generated.append(text.removeprefix(" ") if alone else text)
+        questions = {question.row: question for question in self.source.examples}
+        alone = task.profile.decoded == "alone" and drops_first_space(tokenizer)
+        for prompt, ids, completion in zip(self.requests.worded, self.requests.prompts, texts, strict=False):
+            question = questions[prompt.row]
+            text = plain_text(tokenizer, ids, completion)
+            text = text.removeprefix(" ") if alone else text
+            example = ExampleScore(None, None, False, False, {task.main: math.nan})
+            if completion.ended != "nan" and question.accepted:
+                example = score_answer(text, question.accepted, task.profile)
+            scores.rows.append(GenerationRow(prompt.id, example, without_shots(prompt), question, completion, text))
+        if task.profile.match is DETOX and self.setup.detox is not None:
+            self._score_rewrites(scores, self.setup.detox)
+
+    def _score_rewrites(self, scores: TaskScores[GenerationRow], detox: Scorer) -> None:
+        """Replace the metrics of every completion by those of the user's classifiers."""
+        rows = [row for row in scores.rows if not row.is_nan]
+        originals = [str((row.question.published or {})["inputs"]) for row in rows]
+        rewrites = [row.text.strip() for row in rows]
+        for row, metrics in zip(rows, detox_scores(detox, originals, rewrites), strict=True):
+            row.example = replace(row.example, metrics=metrics)
+
+    def compared(self, answer: str) -> str:
+        return compared(answer, self.source.task.profile)
+
+    def details(self, scores: TaskScores[GenerationRow]) -> GenerationDetails:
+        profile = self.source.task.profile
+        normalize = profile.answer_normalizer.call
+        always_right = [
+            row.question.row
+            for row in scores.rows
+            if profile.match is PREFIX and not all(map(normalize, row.question.accepted))
+        ]
+        requests = self.requests
+        room = requests.max_new_tokens
+        return GenerationDetails(
+            max_new_tokens=room,
+            ended=Counter(row.completion.ended for row in scores.rows),
+            always_right_rows=tuple(always_right),
+            truncated=requests.truncated,
+            beyond_trained_length=sum(len(ids) + room - 1 > self.setup.trained_length for ids in requests.prompts),
+        )
+
+    def example_results(self, scores: TaskScores[GenerationRow]) -> Iterator[ExampleResult]:
+        profile = self.source.task.profile
+        for row in scores.rows:
+            prompt = row.prompt
+            reason = why_unscored(row.is_nan, profile.match is DETOX) if row.is_unscored else ""
+            yield ExampleResult(
+                id=prompt.id,
+                row=prompt.row,
+                asked=asked_prompt(prompt, row.question),
+                correct=row.example.correct,
+                generated=row.text,
+                answered=Completion(
+                    ended=row.completion.ended,
+                    answer=compared(row.text, profile),
+                    accepted=tuple(row.question.accepted),
+                ),
+                metrics=row.example.metrics,
+                meta=submitted_meta(row.question),
+                reason=reason,
+            )
 
 
 KINDS = {"generation": Generation}

@@ -1,11 +1,13 @@
 """The operations of every task kind, and the records that task kinds exchange with other stages.
 
-Arrives: nothing.  Leaves: `TaskKind`, `TaskScores`, `Source`, `Piece`, `Setup`, `Facts`.  It deliberately knows no kind.
+Arrives: nothing.  Leaves: `TaskKind`, `TaskScores`, `Row`, `Source`, `Piece`, `Setup`, `Facts`.  It deliberately knows no
+kind.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -15,21 +17,27 @@ import numpy as np
 from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import DataState, read_examples
 from miron_jax.definitions.records import AnyExample
-from miron_jax.engine.growing import GrowingText
+from miron_jax.engine.growing import GrowingSpeed, GrowingText
 from miron_jax.engine.model import Model
 from miron_jax.engine.records import Score
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import Generated, TextRequest
-from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.detox import Scorer
+from miron_jax.model.own import import_from
 from miron_jax.planning.records import CostModel
+from miron_jax.results.records import Sampled, TaskResult
+from miron_jax.results.samples import ExampleResult
 from miron_jax.runtime.progress import Progress
 from miron_jax.runtime.sandbox import Sandbox
-from miron_jax.statistics.estimate import Estimate, is_unscored
+from miron_jax.statistics.estimate import is_unscored
 from miron_jax.tokens.records import Bos, LengthLimit, Requests
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import Tokenizer
+
+UNSCORED = "examples without a score (NaN, or unpublished right answers); no composite counts their tasks"
+TRUNCATED = "examples cut to the length limit (BOS and early shots go first)"
+BEYOND_TRAINED = "examples longer than the length the model was trained at"
 
 
 class Source(NamedTuple):
@@ -51,13 +59,19 @@ class Setup:
     trained_length: int = 1 << 31  # tokens; unlimited if a user's own model does not say
 
     @cached_property
+    def detox(self) -> Scorer | None:
+        """The user's classifiers of rewrites; None: not named.  Raises InputError."""
+        name = self.config.detox_scorer
+        return import_from(name, "--detox_scorer", 2) if name else None
+
+    @cached_property
     def sandbox(self) -> Sandbox:
         """Runs programs; tested on first use."""
         return Sandbox.find(self.config.allow_unsandboxed_code)
 
 
 class Facts(NamedTuple):
-    """What a task's part of results.json prints of the whole run."""
+    """What a task's result takes from the whole run."""
 
     config: RunConfig
     limit: LengthLimit
@@ -81,17 +95,6 @@ class Pair(NamedTuple):
     gold: int | None  # place of the right choice among the example's pairs; None: it is the only one
 
 
-class Sampled(NamedTuple):
-    """Which examples of a task ran, if not all."""
-
-    examples: int
-    of: int
-    how: str  # the flag that decided
-    seed: int  # of their random order
-    interval: tuple[float, float]  # the main metric's 95 % confidence sequence, about the complete set
-    winner: int | None = None  # against the earlier run: 1 this model, -1 that run, 0 not decided; None: not asked
-
-
 class Sizes(NamedTuple):
     """The lengths of a task's rows, estimated from a few examples."""
 
@@ -100,65 +103,68 @@ class Sizes(NamedTuple):
     plain_tokens: float  # of one row per request
 
 
-class TaskScores(ABC):
-    """The scores of one task's examples with one set of weights, in the suite's order."""
+@dataclass(slots=True)
+class Row(ABC):
+    """One scored example of a task."""
 
-    source: Source
-    examples: Sequence[ExampleScore | None]  # None: the tokenizer cannot spell the example
-    sampled: Sampled | None = None  # None: every example ran
+    id: int  # the example's place in the suite's own order
+    example: ExampleScore | None  # None: the tokenizer cannot spell it
 
     @property
-    def num_examples(self) -> int:
-        return len(self.examples)
+    @abstractmethod
+    def is_nan(self) -> bool:
+        """Whether the model answered NaN, so that there is no score."""
+
+    @property
+    def is_unscored(self) -> bool:
+        """Whether the model answers NaN, the right answer is not published, or the tokenizer cannot spell the example."""
+        return self.example is None or is_unscored(self.example)
+
+
+AnyRow = TypeVar("AnyRow", bound=Row)
+
+
+@dataclass(slots=True)
+class TaskScores(Generic[AnyRow]):
+    """The scores of one task's examples with one set of weights."""
+
+    kind: "TaskKind[AnyRow]"
+    rows: list[AnyRow] = field(default_factory=list)  # in the suite's order, once all have run
+    sampled: Sampled | None = None  # None: every example ran
+    growing: GrowingSpeed | None = None  # of the text that dialogues read; None: there was none
+
+    @property
+    def source(self) -> Source:
+        return self.kind.source
+
+    @property
+    def examples(self) -> list[ExampleScore | None]:
+        return [row.example for row in self.rows]
 
     @property
     def num_skipped(self) -> int:
-        """Examples without a score: the model answers NaN, the right answer is not published, or they cannot be spelled."""
-        return sum(example is None or is_unscored(example) for example in self.examples)
+        """Examples without a score."""
+        return sum(row.is_unscored for row in self.rows)
 
     @property
-    @abstractmethod
     def unanswered(self) -> list[int]:
         """Ids of the examples that have no score because the model answered NaN."""
+        return [row.id for row in self.rows if row.is_nan]
 
-    @abstractmethod
-    def finish(self, detox: Scorer | None = None) -> None:
-        """Score every example after all scores and completions have come.  `detox`: the user's classifiers of rewrites."""
-
-    @abstractmethod
-    def for_composites(self) -> Mapping[str, Estimate]:
-        """Metrics of which a suite's composites are made, the task's main one first."""
-
-    @abstractmethod
-    def entry(self, facts: Facts) -> JsonObject:
-        """The task's part of results.json, DESIGN section 4."""
-
-    @abstractmethod
-    def samples(self) -> Iterator[JsonObject]:
-        """One record per example, for the samples files."""
-
-    def values_by_id(self) -> Mapping[int, float]:
-        """The main metric of each example that has run, of a kind that `may_be_sampled`."""
-        raise AssertionError(f"{self.source.task.name} runs whole")
-
-    def in_order(self) -> None:
-        """Put examples that ran in another order into the suite's own."""
-        raise AssertionError(f"{self.source.task.name} runs whole")
-
-    def further_files(self) -> Iterator[tuple[str, bytes]]:
-        """Files that the run was asked for beside samples: their names below the output folder, and contents."""
-        yield from ()
+    def values_by_id(self) -> dict[int, float]:
+        """The main metric of each example that has run."""
+        main = self.source.task.main
+        return {row.id: row.example.metrics.get(main, math.nan) if row.example else math.nan for row in self.rows}
 
 
-Scores = TypeVar("Scores", bound=TaskScores)
-
-
-class TaskKind(ABC, Generic[Scores]):
+class TaskKind(ABC, Generic[AnyRow]):
     """One task of a run, scored by the rules of its kind."""
 
     scores_spans: ClassVar[bool] = False  # it has requests that are planned and scored
     generates: ClassVar[bool] = False
     runs_programs: ClassVar[bool] = False  # that the model writes
+
+    caution: ClassVar[str] = ""  # a sentence beside all numbers of the kind
 
     def __init__(self, source: Source, setup: Setup) -> None:
         self.source, self.setup = source, setup
@@ -179,8 +185,8 @@ class TaskKind(ABC, Generic[Scores]):
         return False
 
     def digests(self) -> Mapping[int, str]:
-        """The digest of each example's prompt, by id, as samples have it."""
-        raise AssertionError(f"{self.source.task.name} runs whole")
+        """The digest of each example's prompt, by id, of a kind that `may_be_sampled`."""
+        return {}
 
     def sizes(self, cost: CostModel) -> Sizes | None:
         """Estimate the task's rows; None: they are too few to matter."""
@@ -194,24 +200,41 @@ class TaskKind(ABC, Generic[Scores]):
         """The texts of scored requests, for a frozen request set; none where they are no pairs or gold is not published."""
         yield from ()
 
+    @classmethod
+    def notes(cls, task: TaskResult) -> Iterator[str]:
+        """Sentences that qualify a task's numbers."""
+        yield from ()
+
+    @classmethod
+    def counts(cls, task: TaskResult) -> Mapping[str, int]:
+        """Sentences that begin with a number, which is summed over the tasks of a run."""
+        return {UNSCORED: task.skipped}
+
     @abstractmethod
-    def begin(self) -> Scores:
-        """Scores without any example yet."""
+    def result(self, scores: TaskScores[AnyRow], facts: Facts) -> TaskResult:
+        """The task's numbers, once everything is scored."""
 
-    def take(self, scores: Scores, piece: Piece, request_scores: Sequence[Score]) -> None:
+    @abstractmethod
+    def example_results(self, scores: TaskScores[AnyRow]) -> Iterator[ExampleResult]:
+        """One record an example, in the suite's order."""
+
+    def further_files(self, scores: TaskScores[AnyRow]) -> Iterator[tuple[str, bytes]]:
+        """Files that the run was asked for beside samples: their names below the output folder, and contents."""
+        yield from ()
+
+    def take(self, scores: TaskScores[AnyRow], piece: Piece, request_scores: Sequence[Score]) -> None:
         """Add the scores of a piece: one per request, in order."""
-        raise AssertionError(f"{self.source.task.name} has no pieces")
 
-    def texts(self, scores: Scores) -> list[TextRequest]:
-        """Requests for completions, after all pieces are scored."""
+    def texts(self) -> list[TextRequest]:
+        """Requests for completions, after all pieces are tokenized."""
         return []
 
-    def take_texts(self, scores: Scores, texts: Iterator[Generated]) -> None:
-        """Add one completion per request of `texts`."""
+    def take_texts(self, scores: TaskScores[AnyRow], texts: Iterator[Generated]) -> None:
+        """Add one completion per request of `texts`, and score what they answer."""
 
-    def growing_text(self, scores: Scores, model: Model, progress: Progress) -> GrowingText | None:
+    def growing_text(self, model: Model, progress: Progress) -> GrowingText | None:
         """The text, with its compiled program, that `score_in_turn` reads turns into; None: it does nothing."""
         return None
 
-    def score_in_turn(self, scores: Scores, model: Model, check: SelfCheck, progress: Progress) -> None:
+    def score_in_turn(self, scores: TaskScores[AnyRow], model: Model, check: SelfCheck, progress: Progress) -> None:
         """Score examples whose prompts depend on earlier answers, on the whole model.  Raises SelfCheckFailed."""

@@ -1,13 +1,13 @@
 """Programs: the model completes code, which runs in a sandbox and is judged by what it computes.
 
-Arrives: a task of problems, a tokenizer; then completions.  Leaves: `ProgramScores`.  It deliberately does not know how a
+Arrives: a task of problems, a tokenizer; then completions.  Leaves: `ProgramRow`s.  It deliberately does not know how a
 completion is generated.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -16,84 +16,40 @@ from miron_jax.config import RunConfig
 from miron_jax.definitions.records import Problem, ProgramProfile, Task
 from miron_jax.engine.text_requests import Generated, Sampling, TextRequest, plain_text
 from miron_jax.errors import InputError
-from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import ExampleScore
-from miron_jax.metrics.detox import Scorer
 from miron_jax.metrics.programs import score_programs
 from miron_jax.prompting.prompts import TAIL, digest_of
-from miron_jax.statistics.estimate import Estimate, TaskEstimates, estimates
-from miron_jax.task_kinds.entries import answer_entry, published_entry, task_entry, why_unscored
-from miron_jax.task_kinds.interface import Facts, Source, TaskKind, TaskScores
+from miron_jax.results.details import Ceiling, ProgramDetails
+from miron_jax.results.records import TaskResult
+from miron_jax.results.samples import AskedProblem, ExampleResult, Programs, ProgramText
+from miron_jax.statistics.estimate import TaskEstimates, estimates
+from miron_jax.task_kinds.interface import (
+    BEYOND_TRAINED,
+    UNSCORED,
+    Facts,
+    Row,
+    TaskKind,
+    TaskScores,
+)
 from miron_jax.task_kinds.programs import Judge, Verdict, check_languages, solution_of
+from miron_jax.task_kinds.summary import submitted_meta, task_result, why_unscored
 from miron_jax.tokens.answer_requests import AnswerRequests, program_requests
 
 
 @dataclass(slots=True)
-class ProgramScores(TaskScores):
-    """One task's problems, in file order."""
-
-    source: Source
-    sandboxed: bool  # False: programs ran under resource limits only
-    problems: list[Problem] = field(default_factory=list)
-    max_new_tokens: int = 0  # of each program
-    beyond_trained: int = 0  # problems whose prompt and program may exceed the model's training length
-    programs: list[list[str]] = field(default_factory=list)  # of each problem, without its prompt
-    verdicts: list[list[Verdict]] = field(default_factory=list)
-    ceiling: list[Verdict] = field(default_factory=list)  # of the authors' own solutions
-    examples: list[ExampleScore] = field(default_factory=list)
+class ProgramRow(Row):
+    example: ExampleScore  # pyright: ignore[reportIncompatibleVariableOverride] - always spelled
+    problem: Problem
+    programs: list[str]  # without its prompt
+    verdicts: list[Verdict]  # one a program
+    ceiling: Verdict  # of the authors' own solution
 
     @property
-    def unanswered(self) -> list[int]:
-        return [i for i, verdicts in enumerate(self.verdicts) if _has_nan(verdicts)]
-
-    def finish(self, detox: Scorer | None = None) -> None:
-        profile = self.source.task.profile
-        for problem, verdicts in zip(self.problems, self.verdicts, strict=True):
-            if not problem.outputs or _has_nan(verdicts):
-                self.examples.append(ExampleScore(None, None, False, False, {"accuracy": math.nan}))
-                continue
-            passed = [verdict.passed for verdict in verdicts]
-            self.examples.append(score_programs(passed, profile.pass_at_k, profile.also_pass_at))
-
-    def for_composites(self) -> Mapping[str, Estimate]:
-        main, metrics = self.source.task.main, estimates(self.examples)
-        return {main: metrics[main]} if main in metrics else {}
-
-    def entry(self, facts: Facts) -> JsonObject:
-        of_kind = {
-            "max_new_tokens": self.max_new_tokens,
-            "ended": dict(Counter(verdict.ended for verdicts in self.verdicts for verdict in verdicts)),
-            "sandboxed": self.sandboxed,
-            # Problems that the authors' own solutions solve: an upper bound of what programs score.
-            "ceiling": {"passed": sum(verdict.passed for verdict in self.ceiling), "n": len(self.ceiling)}
-            if any(problem.outputs for problem in self.problems)
-            else None,  # expected values are not published
-            "beyond_trained_length": self.beyond_trained,
-        }
-        return task_entry(self, TaskEstimates(estimates(self.examples), {}, {}), facts, of_kind)
-
-    def samples(self) -> Iterator[JsonObject]:
-        columns = (self.problems, self.programs, self.verdicts, self.ceiling, self.examples)
-        for i, (problem, programs, verdicts, ceiling, example) in enumerate(zip(*columns, strict=True)):
-            yield {
-                "id": i,
-                "row": problem.row,
-                "name": problem.name,
-                "prompt": problem.prompt[-TAIL:],
-                "prompt_sha256": digest_of(problem.prompt),
-                **answer_entry(example.correct, None),
-                "programs": [
-                    {"text": text, "ended": verdict.ended, **({"answers": verdict.answers} if verdict.answers else {})}
-                    for text, verdict in zip(programs, verdicts, strict=True)
-                ],
-                "ceiling": ceiling.ended,
-                "metrics": dict(example.metrics),
-                **published_entry(problem),
-                **({"reason": why_unscored(_has_nan(verdicts))} if example.correct is None else {}),
-            }
+    def is_nan(self) -> bool:
+        return any(verdict.ended == "nan" for verdict in self.verdicts)
 
 
-class Program(TaskKind[ProgramScores]):
+class Program(TaskKind[ProgramRow]):
     generates = True
     runs_programs = True
     requests: AnswerRequests
@@ -118,13 +74,21 @@ class Program(TaskKind[ProgramScores]):
         self.judge = Judge(self.setup.sandbox, task.profile.test_seconds, task.profile.judge)
         self.ceiling = self.judge.verdicts([(problem, solution_of(problem)) for problem in self.problems])
 
-    def begin(self) -> ProgramScores:
-        room = self.requests.max_new_tokens
-        beyond = sum(len(ids) + room - 1 > self.setup.trained_length for ids in self.requests.prompts)
-        is_boxed = self.judge.sandbox.bwrap is not None
-        return ProgramScores(self.source, is_boxed, self.problems, room, beyond, ceiling=self.ceiling)
+    @classmethod
+    def notes(cls, task: TaskResult) -> Iterator[str]:
+        details = task.details
+        assert isinstance(details, ProgramDetails)
+        if details.ceiling is not None:
+            yield f"the authors' own solutions pass {details.ceiling.passed} of {details.ceiling.n}"
+        if not details.sandboxed:
+            yield "its programs ran without a sandbox"
 
-    def texts(self, scores: ProgramScores) -> list[TextRequest]:
+    @classmethod
+    def counts(cls, task: TaskResult) -> dict[str, int]:
+        assert isinstance(task.details, ProgramDetails)
+        return {UNSCORED: task.skipped, BEYOND_TRAINED: task.details.beyond_trained_length}
+
+    def texts(self) -> list[TextRequest]:
         """The random numbers of a sample depend only on the run's seed, its problem and its index."""
         profile, name = self.source.task.profile, self.source.task.name
         rules = (profile.temperature, profile.top_k, profile.top_p)
@@ -139,30 +103,70 @@ class Program(TaskKind[ProgramScores]):
             for i in range(profile.num_samples)
         ]
 
-    def take_texts(self, scores: ProgramScores, texts: Iterator[Generated]) -> None:
+    def take_texts(self, scores: TaskScores[ProgramRow], texts: Iterator[Generated]) -> None:
         """Cut programs out of completions and run them."""
-        profile, tokenizer = self.source.task.profile, self.setup.tokenizer
-        samples = [list(islice(texts, profile.num_samples)) for _ in self.problems]
-        scores.programs = [
-            [profile.cut.call(plain_text(tokenizer, ids, text)) for text in completions]
-            for ids, completions in zip(self.requests.prompts, samples, strict=True)
+        profile = self.source.task.profile
+        completions = [list(islice(texts, profile.num_samples)) for _ in self.problems]
+        programs = [
+            [profile.cut.call(plain_text(self.setup.tokenizer, ids, text)) for text in of_problem]
+            for ids, of_problem in zip(self.requests.prompts, completions, strict=True)
         ]
-        pairs = zip(self.problems, scores.programs, strict=True)
-        verdicts = iter(self.judge.verdicts([(problem, text) for problem, programs in pairs for text in programs]))
-        scores.verdicts = [
-            [
+        pairs = zip(self.problems, programs, strict=True)
+        verdicts = iter(self.judge.verdicts([(problem, text) for problem, of_problem in pairs for text in of_problem]))
+        columns = zip(self.problems, completions, programs, self.ceiling, strict=True)
+        for i, (problem, of_problem, texts_of_problem, ceiling) in enumerate(columns):
+            judged = [
                 Verdict(False, "nan") if text.ended == "nan" else verdict
-                for text, verdict in zip(completions, verdicts, strict=False)
+                for text, verdict in zip(of_problem, verdicts, strict=False)
             ]
-            for completions in samples
-        ]
+            scores.rows.append(ProgramRow(i, self.score(problem, judged), problem, texts_of_problem, judged, ceiling))
+
+    def score(self, problem: Problem, verdicts: Sequence[Verdict]) -> ExampleScore:
+        profile = self.source.task.profile
+        if not problem.outputs or any(verdict.ended == "nan" for verdict in verdicts):
+            return ExampleScore(None, None, False, False, {"accuracy": math.nan})
+        passed = [verdict.passed for verdict in verdicts]
+        return score_programs(passed, profile.pass_at_k, profile.also_pass_at)
+
+    def result(self, scores: TaskScores[ProgramRow], facts: Facts) -> TaskResult:
+        room = self.requests.max_new_tokens
+        ceiling = None
+        if any(problem.outputs for problem in self.problems):
+            ceiling = Ceiling(sum(verdict.passed for verdict in self.ceiling), len(self.ceiling))
+        details = ProgramDetails(
+            max_new_tokens=room,
+            ended=Counter(verdict.ended for row in scores.rows for verdict in row.verdicts),
+            sandboxed=self.judge.sandbox.bwrap is not None,
+            ceiling=ceiling,
+            beyond_trained_length=sum(len(ids) + room - 1 > self.setup.trained_length for ids in self.requests.prompts),
+        )
+        metrics = estimates([row.example for row in scores.rows])
+        return task_result(scores, TaskEstimates(metrics, {}, {}), facts, details)
+
+    def example_results(self, scores: TaskScores[ProgramRow]) -> Iterator[ExampleResult]:
+        for row in scores.rows:
+            problem = row.problem
+            texts = [
+                ProgramText(text=text, ended=verdict.ended, answers=verdict.answers or None)
+                for text, verdict in zip(row.programs, row.verdicts, strict=True)
+            ]
+            yield ExampleResult(
+                id=row.id,
+                row=problem.row,
+                asked=AskedProblem(
+                    name=problem.name,
+                    prompt=problem.prompt[-TAIL:],
+                    prompt_sha256=digest_of(problem.prompt),
+                ),
+                correct=row.example.correct,
+                answered=Programs(programs=tuple(texts), ceiling=row.ceiling.ended),
+                metrics=row.example.metrics,
+                meta=submitted_meta(problem),
+                reason=why_unscored(row.is_nan) if row.example.correct is None else "",
+            )
 
 
 KINDS = {"code": Program}
-
-
-def _has_nan(verdicts: list[Verdict]) -> bool:
-    return any(verdict.ended == "nan" for verdict in verdicts)
 
 
 def _seed(*names: object) -> int:

@@ -1,11 +1,11 @@
 """Documents: every token is scored, in windows; bits per byte, character and token.
 
-Arrives: a task of documents, a tokenizer; then scores.  Leaves: `TextScores`.  It deliberately does not know devices.
+Arrives: a task of documents, a tokenizer; then scores.  Leaves: `TextRow`s.  It deliberately does not know devices.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -17,20 +17,32 @@ from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import Document
 from miron_jax.engine.records import Score
 from miron_jax.errors import InputError
-from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import ExampleScore
-from miron_jax.metrics.detox import Scorer
 from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
 from miron_jax.ragged import end_to_end
-from miron_jax.statistics.estimate import Estimate, TaskEstimates, ratio
-from miron_jax.task_kinds.entries import answer_entry, task_entry, why_unscored
-from miron_jax.task_kinds.interface import Facts, Piece, Setup, Sizes, Source, TaskKind, TaskScores
+from miron_jax.results.details import TextDetails
+from miron_jax.results.folder import BYTE_LOSSES
+from miron_jax.results.records import TaskResult
+from miron_jax.results.samples import AskedDocument, ExampleResult
+from miron_jax.statistics.estimate import TaskEstimates, ratio
+from miron_jax.task_kinds.interface import (
+    BEYOND_TRAINED,
+    UNSCORED,
+    Facts,
+    Piece,
+    Row,
+    Setup,
+    Sizes,
+    Source,
+    TaskKind,
+    TaskScores,
+)
+from miron_jax.task_kinds.summary import task_result, why_unscored
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.tokenizers import encode_each, encoder, first_tokens, prefix_token
 from miron_jax.tokens.windows import byte_ends, spread, windows
 
-BYTE_LOSSES = "byte_losses"  # folder of the output
 SAMPLED = 32  # documents per task tokenized ahead
 PIECE_CHARS = 2 * REQUEST_BATCH_TOKENS  # half a request batch, at four characters per token
 
@@ -44,94 +56,26 @@ class Cut(NamedTuple):
 
 
 @dataclass(slots=True)
-class TextScores(TaskScores):
-    source: Source
-    documents: list[Document] = field(default_factory=list)
-    nll: list[float] = field(default_factory=list)  # nats, of each document
-    num_tokens: list[int] = field(default_factory=list)
-    examples: list[ExampleScore] = field(default_factory=list)
-    num_windows: int = 0
-    beyond_trained: int = 0  # documents with windows longer than the length the model was trained at
-    token_nll: list[np.ndarray] = field(default_factory=list)  # float32, if losses of bytes are asked for
-    ends: list[np.ndarray] = field(default_factory=list)  # likewise
+class TextRow(Row):
+    example: ExampleScore  # pyright: ignore[reportIncompatibleVariableOverride] - always spelled
+    document: Document
+    nll: float  # nats
+    num_tokens: int
+    num_windows: int
+    beyond_trained: bool = False  # a window is longer than the length the model was trained at
+    token_nll: np.ndarray | None = None  # float32, if losses of bytes are asked for
+    ends: np.ndarray | None = None  # byte at which each token ends, likewise
 
     @property
-    def num_skipped(self) -> int:
-        return len(self.unanswered)
+    def is_nan(self) -> bool:
+        return math.isnan(self.nll)
 
     @property
-    def unanswered(self) -> list[int]:
-        return [i for i, nll in enumerate(self.nll) if math.isnan(nll)]
-
-    def finish(self, detox: Scorer | None = None) -> None:
-        """Do nothing: `TextKind.take` has scored every document."""
-
-    def estimates(self) -> TaskEstimates:
-        bits, tokens = np.asarray(self.nll) / math.log(2), np.asarray(self.num_tokens, np.float64)
-        num_bytes, num_chars = (
-            np.asarray([size(document.text) for document in self.documents], np.float64) for size in (_num_bytes, len)
-        )
-        units = {"bits_per_byte": num_bytes, "bits_per_char": num_chars, "bits_per_token": tokens}
-        return TaskEstimates({name: ratio(bits, unit) for name, unit in units.items()}, {}, {})
-
-    def for_composites(self) -> Mapping[str, Estimate]:
-        return {"bits_per_byte": self.estimates().metrics["bits_per_byte"]}
-
-    def entry(self, facts: Facts) -> JsonObject:
-        of_kind = {
-            "tokens": sum(self.num_tokens),
-            "bytes": sum(_num_bytes(document.text) for document in self.documents),
-            "windows": self.num_windows,
-            "empty_documents": sum(not document.text for document in self.documents),
-            "beyond_trained_length": self.beyond_trained,
-        }
-        return task_entry(self, self.estimates(), facts, of_kind)
-
-    def samples(self) -> Iterator[JsonObject]:
-        corpus = self.source.task.name.partition("/")[2]
-        columns = (self.documents, self.nll, self.num_tokens, self.examples)
-        for i, (document, nll, num_tokens, example) in enumerate(zip(*columns, strict=True)):
-            sample = {
-                "id": i,
-                "row": document.row,
-                "doc_id": document.doc_id,
-                "corpus_id": corpus,
-                "total_nll": nll,
-                "scored_tokens": num_tokens,
-                "num_bytes": _num_bytes(document.text),
-                "text_sha256": sha256(document.text.encode()).hexdigest(),
-                **answer_entry(None, None),
-                "metrics": dict(example.metrics),
-            }
-            if not all(map(math.isfinite, (nll, *example.metrics.values()))):
-                sample["reason"] = why_unscored(True) if math.isnan(nll) else "the document is empty"
-            yield sample
-
-    def further_files(self) -> Iterator[tuple[str, bytes]]:
-        """Losses of bytes, if asked for: a row a document, with a loss (nats) for each byte of its text."""
-        if not self.ends:
-            return
-        import pyarrow
-        from pyarrow import parquet
-
-        corpus = self.source.task.name.partition("/")[2]
-        columns = {
-            "doc_id": [document.doc_id for document in self.documents],
-            "corpus_id": [corpus] * len(self.documents),
-            "text_sha256": [sha256(document.text.encode()).hexdigest() for document in self.documents],
-            "text": [document.text for document in self.documents],
-            "num_bytes": [_num_bytes(document.text) for document in self.documents],
-            "per_byte_loss": [spread(nll, ends) for nll, ends in zip(self.token_nll, self.ends, strict=True)],
-            "token_byte_starts": [np.concatenate([[0], ends])[: len(ends)].astype(np.int64) for ends in self.ends],
-            "token_byte_ends": self.ends,
-            "token_nll": self.token_nll,
-        }
-        sink = pyarrow.BufferOutputStream()
-        parquet.write_table(pyarrow.table(columns), sink)
-        yield f"{BYTE_LOSSES}/{self.source.task.name}.parquet", sink.getvalue().to_pybytes()
+    def is_unscored(self) -> bool:
+        return self.is_nan
 
 
-class TextKind(TaskKind[TextScores]):
+class TextKind(TaskKind[TextRow]):
     scores_spans = True
 
     def __init__(self, source: Source, setup: Setup) -> None:
@@ -194,25 +138,103 @@ class TextKind(TaskKind[TextScores]):
         start, flags = np.asarray([start for _, start in rows], np.int32), np.zeros(len(rows), bool)
         return cuts, Requests(*end_to_end([ids for ids, _ in rows]), start, flags, flags)
 
-    def begin(self) -> TextScores:
-        return TextScores(self.source)
+    @classmethod
+    def counts(cls, task: TaskResult) -> dict[str, int]:
+        assert isinstance(task.details, TextDetails)
+        return {UNSCORED: task.skipped, BEYOND_TRAINED: task.details.beyond_trained_length}
 
-    def take(self, scores: TextScores, piece: Piece, request_scores: Sequence[Score]) -> None:
-        at, lengths = 0, np.diff(piece.requests.offsets)
+    def take(self, scores: TaskScores[TextRow], piece: Piece, request_scores: Sequence[Score]) -> None:
+        lengths = np.diff(piece.requests.offsets)
+        end = 0
         for document, num_windows, ends in piece.examples:
-            of_document = slice(at, at := at + num_windows)
+            of_document = slice(end, end + num_windows)
+            end = of_document.stop
             logprobs = [score.logprob for score in request_scores[of_document]]
             nll = -sum(float(each.sum(dtype=np.float64)) for each in logprobs)
             num_tokens = sum(map(len, logprobs))
-            scores.documents.append(document)
-            scores.nll.append(nll)
-            scores.num_tokens.append(num_tokens)
-            scores.num_windows += num_windows
-            scores.beyond_trained += bool((lengths[of_document] - 1 > self.setup.trained_length).any())
-            scores.examples.append(_score(document.text, nll, num_tokens))
+            row = TextRow(
+                len(scores.rows),
+                _score(document.text, nll, num_tokens),
+                document,
+                nll,
+                num_tokens,
+                num_windows,
+                beyond_trained=bool((lengths[of_document] - 1 > self.setup.trained_length).any()),
+            )
             if ends is not None:
-                scores.token_nll.append(-np.concatenate([np.zeros(0, np.float32), *logprobs]))
-                scores.ends.append(ends)
+                row.token_nll = -np.concatenate([np.zeros(0, np.float32), *logprobs])
+                row.ends = ends
+            scores.rows.append(row)
+
+    def result(self, scores: TaskScores[TextRow], facts: Facts) -> TaskResult:
+        rows = scores.rows
+        sizes = [_num_bytes(row.document.text) for row in rows]
+        details = TextDetails(
+            tokens=sum(row.num_tokens for row in rows),
+            bytes=sum(sizes),
+            windows=sum(row.num_windows for row in rows),
+            empty_documents=sum(not row.document.text for row in rows),
+            beyond_trained_length=sum(row.beyond_trained for row in rows),
+        )
+        bits = np.asarray([row.nll for row in rows]) / math.log(2)
+        units = {
+            "bits_per_byte": sizes,
+            "bits_per_char": [len(row.document.text) for row in rows],
+            "bits_per_token": [row.num_tokens for row in rows],
+        }
+        metrics = {name: ratio(bits, np.asarray(unit, np.float64)) for name, unit in units.items()}
+        return task_result(scores, TaskEstimates(metrics, {}, {}), facts, details)
+
+    def example_results(self, scores: TaskScores[TextRow]) -> Iterator[ExampleResult]:
+        for row in scores.rows:
+            document = row.document
+            reason = ""
+            if not all(map(math.isfinite, (row.nll, *row.example.metrics.values()))):
+                reason = why_unscored(True) if row.is_nan else "the document is empty"
+            yield ExampleResult(
+                id=row.id,
+                row=document.row,
+                asked=AskedDocument(
+                    doc_id=document.doc_id,
+                    corpus_id=self.corpus,
+                    total_nll=row.nll,
+                    scored_tokens=row.num_tokens,
+                    num_bytes=_num_bytes(document.text),
+                    text_sha256=sha256(document.text.encode()).hexdigest(),
+                ),
+                metrics=row.example.metrics,
+                reason=reason,
+            )
+
+    @property
+    def corpus(self) -> str:
+        return self.source.task.name.partition("/")[2]
+
+    def further_files(self, scores: TaskScores[TextRow]) -> Iterator[tuple[str, bytes]]:
+        """Losses of bytes, if asked for: a row a document, with a loss (nats) for each byte of its text."""
+        rows = [row for row in scores.rows if row.ends is not None and row.token_nll is not None]
+        if not rows:
+            return
+        import pyarrow
+        from pyarrow import parquet
+
+        ends = [np.asarray(row.ends) for row in rows]
+        token_nll = [np.asarray(row.token_nll) for row in rows]
+        documents = [row.document for row in rows]
+        columns = {
+            "doc_id": [document.doc_id for document in documents],
+            "corpus_id": [self.corpus] * len(rows),
+            "text_sha256": [sha256(document.text.encode()).hexdigest() for document in documents],
+            "text": [document.text for document in documents],
+            "num_bytes": [_num_bytes(document.text) for document in documents],
+            "per_byte_loss": [spread(nll, of_row) for nll, of_row in zip(token_nll, ends, strict=True)],
+            "token_byte_starts": [np.concatenate([[0], of_row])[: len(of_row)].astype(np.int64) for of_row in ends],
+            "token_byte_ends": ends,
+            "token_nll": token_nll,
+        }
+        sink = pyarrow.BufferOutputStream()
+        parquet.write_table(pyarrow.table(columns), sink)
+        yield f"{BYTE_LOSSES}/{self.source.task.name}.parquet", sink.getvalue().to_pybytes()
 
 
 KINDS = {"text": TextKind}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from miron_jax import __version__, bench
-from miron_jax.report.progress import Screen
+from miron_jax.report.tables.progress import Screen
 from miron_jax.tasks.about import about
 from miron_jax.tasks.mera.metrics import ETHICS
 from miron_jax.tasks.registry import SUITES

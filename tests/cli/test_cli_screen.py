@@ -12,8 +12,8 @@ import pytest
 from miron_jax.cli import COMMANDS
 from miron_jax.cli.completion import HOWTO
 from miron_jax.cli.flags import OF_COMMAND
-from miron_jax.report import progress
-from miron_jax.report.progress import Screen, duration
+from miron_jax.report.tables import progress
+from miron_jax.report.tables.progress import Screen, duration
 from miron_jax.statistics.paired import detectable
 from tests.support.command import common
 from tests.support.run_folders import samples_of, write_run

@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ import pytest
 from miron_jax import demo
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
-from miron_jax.evaluation.parts import join
-from miron_jax.report.output import check_output
+from miron_jax.evaluation import parts
+from miron_jax.results.folder import check_output
 from miron_jax.task_kinds.interface import Piece
 from miron_jax.tasks.registry import SUITES
 from tests.support.command import common
@@ -212,9 +211,9 @@ def test_requests_that_do_not_fit_the_model_are_refused(miron, place, tmp_path):
 
 def test_the_first_token_id_past_the_vocabulary_is_refused() -> None:
     part = [Piece(0, [], requests_of([([1, 255], 1), ([0, 256], 1)]))]
-    assert len(next(join([part], deque(), 257))) == 2
+    assert len(parts.requests_of(part, 257)) == 2
     with pytest.raises(InputError, match="token id 256, but the model's vocabulary has 256"):
-        next(join([part], deque(), 256))
+        parts.requests_of(part, 256)
 
 
 def test_the_folder_that_names_a_suite_precedes_a_plain_one() -> None:

@@ -19,8 +19,9 @@ from miron_jax.evaluation.records import Outcome
 from miron_jax.inputs import find_inputs
 from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
-from miron_jax.report.curves import bars, curves_of, draw_curves
-from miron_jax.report.output import check_output, write_results, write_top
+from miron_jax.report.exports.written import write_outcome, write_top
+from miron_jax.report.tables.curves import bars, curves_of, draw_curves
+from miron_jax.results.folder import check_output
 from miron_jax.run import evaluate, evaluate_checkpoints
 from tests.support.tiny_model import make_model
 from tests.support.tolerances import CONTINUATION
@@ -53,7 +54,7 @@ def logprobs(outcome: Outcome) -> list[float]:
 
 def completions(outcome: Outcome) -> list[str]:
     said: Any = next(task for task in outcome.tasks if task.source.task.name == "own/said")
-    return said.generated
+    return [row.text for row in said.rows]
 
 
 def test_every_step_is_scored_with_its_own_weights(trained: Path, tmp_path: Path, monkeypatch) -> None:
@@ -70,12 +71,12 @@ def test_every_step_is_scored_with_its_own_weights(trained: Path, tmp_path: Path
         patch.setattr("miron_jax.evaluation.parts.REQUEST_BATCH_TOKENS", 1)
         for step, outcome in evaluate_checkpoints(config, inputs):
             assert step is not None
-            written[step], outcomes[step] = write_results(config, outcome, 0.0, step), outcome
+            written[step], outcomes[step] = write_outcome(config, outcome, 0.0, step), outcome
             assert (outcome.speed.programs > 0) == (step == 3), "later steps run what the first one compiled"
     assert list(written) == [3, 20]
     top = write_top(config, written, 0.0)
-    assert top["steps"] == {"3": "step_3/results.json", "20": "step_20/results.json"}
-    assert top["tasks"] == written[20]["tasks"] != written[3]["tasks"]
+    assert top.steps == {"3": "step_3/results.json", "20": "step_20/results.json"}
+    assert top.tasks == written[20].tasks != written[3].tasks
     for step in written:
         assert json.loads((tmp_path / f"out/step_{step}/results.json").read_text())["step"] == step
         assert len((tmp_path / f"out/step_{step}/samples/miron-gen/en.jsonl").read_text().splitlines()) == 8

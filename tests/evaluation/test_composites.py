@@ -1,11 +1,11 @@
 """What a task must be to count in its suite's composite: whole, published, every example scored."""
 
-from types import SimpleNamespace
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
 from miron_jax.evaluation.composites import _measured
+from miron_jax.results.records import UNKNOWN, Data, TaskResult
 
 
 @pytest.mark.parametrize(
@@ -22,9 +22,9 @@ from miron_jax.evaluation.composites import _measured
 )
 def test_changed_or_partial_data_do_not_count(state: str, num_examples: int, num_skipped: int, counts: bool) -> None:
     """The published file has two lines."""
-    task, data = SimpleNamespace(file=SimpleNamespace(rows=2)), SimpleNamespace(state=state)
-    source = SimpleNamespace(task=task, data=data, examples=[None] * num_examples)
-    scores: Any = SimpleNamespace(source=source, num_skipped=num_skipped, num_examples=num_examples)
-    measured = _measured(scores, {"accuracy": SimpleNamespace(value=0.5)})  # type: ignore[dict-item]
+    rows = None if num_examples == 2 else num_examples
+    data = Data("file", rows, rows and 2, state)
+    task = TaskResult(n=num_examples - num_skipped, metrics={}, skipped=num_skipped, data=data)
+    measured = _measured(task, {"accuracy": replace(UNKNOWN, value=0.5)}, takes_sampled=False)
     assert measured.accuracy == (0.5 if counts else None)
     assert measured.num_examples == num_examples

@@ -16,9 +16,10 @@ import miron_jax
 from miron_jax.config import RunConfig
 from miron_jax.engine.self_check import SelfCheck, SelfCheckFailed
 from miron_jax.errors import InputError
+from miron_jax.evaluation.run_result import run_result
 from miron_jax.evaluator import _requests
 from miron_jax.inputs import find_inputs
-from miron_jax.report.results import results_of, strict
+from miron_jax.results.document import run_json
 from miron_jax.run import evaluate
 from miron_jax.session import architecture_with, files_of
 from miron_jax.tokens.tokenizers import load_tokenizer
@@ -104,7 +105,7 @@ def test_a_run_that_breaks_off_leaves_nothing_behind(tmp_path: Path, monkeypatch
 def test_it_gives_the_commands_numbers(tmp_path: Path) -> None:
     folder = make_model(tmp_path / "model")
     config = RunConfig(str(folder), ("miron-gen/en",), **OPTIONS)
-    expected = strict(results_of(config, evaluate(config, find_inputs(config)), 0.0))
+    expected = run_json(run_result(config, evaluate(config, find_inputs(config)), 0.0))
     evaluator = miron_jax.Evaluator(folder, tasks=["miron-gen/en"], output=tmp_path / "out", **OPTIONS)
     for results in (evaluator.run(step=5), evaluator.run(miron_jax.load_params(folder))):
         assert without_times(results) == without_times(expected)

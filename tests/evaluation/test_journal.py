@@ -120,7 +120,8 @@ def test_a_resumed_run_scores_only_what_is_missing(model: Any, tmp_path: Path) -
 
         forward.run = watched  # type: ignore[method-assign]
         with Journal(Store(str(folder)), "k", "0") as journal:
-            return next(iter(score_planned([part], forward, SelfCheck(TOLERANCE["float32"]), journal=journal))), rows
+            [(_, scores)] = score_planned([part], forward, SelfCheck(TOLERANCE["float32"]), journal=journal)
+            return scores, rows
 
     whole, every = run(tmp_path / "whole")
     assert every == set(range(part.plan.num_rows))
@@ -142,7 +143,7 @@ def test_nan_stays_out_of_the_journal(model: Any, tmp_path: Path) -> None:
     broken = model._replace(state=with_nan(model.state))
     [part] = plan_request_batches([some_requests(groups=2)], cost_model(model.config), Totals())
     with Journal(Store(str(tmp_path)), "k", "0") as journal:
-        [scores] = score_planned([part], Forward(broken, 256), SelfCheck(TOLERANCE["float32"]), journal=journal)
+        [(_, scores)] = score_planned([part], Forward(broken, 256), SelfCheck(TOLERANCE["float32"]), journal=journal)
     assert np.isnan(scores.logprob).all()
     with Journal(Store(str(tmp_path)), "k", "0") as journal:
         assert journal.num_known == 0

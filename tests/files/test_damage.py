@@ -12,10 +12,11 @@ from safetensors import numpy as safetensors
 from miron_jax import demo
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
+from miron_jax.evaluation.run_result import run_result
 from miron_jax.inputs import find_inputs, unverified
 from miron_jax.model.checkpoints import find_model
 from miron_jax.model.training_run import Checkpoint
-from miron_jax.report.results import results_of
+from miron_jax.results.document import run_json
 from miron_jax.run import evaluate
 from miron_jax.runtime.progress import Lines
 from miron_jax.tasks.miron import export, read_parquet
@@ -74,7 +75,7 @@ def test_results_tell_of_implausible_weights_by_leaf_and_of_inputs_without_a_che
     def results(norm_weight: float) -> dict[str, Any]:
         tensors["model.layers.1.input_layernorm.weight"][3] = norm_weight
         safetensors.save_file(tensors, model / "model.safetensors")
-        return results_of(config, evaluate(config, find_inputs(config), Lines(lines.append)), 1.0)
+        return run_json(run_result(config, evaluate(config, find_inputs(config), Lines(lines.append)), 1.0))
 
     sound = results(1.0)
     assert sound["checkpoint"]["implausible"] == []

@@ -8,8 +8,8 @@ from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.files.places import is_url, local_path, place, public
 from miron_jax.files.store import Store
-from miron_jax.report.output import _identity, _resolved, check_output
-from miron_jax.report.results import config_entry
+from miron_jax.results.document import config_json
+from miron_jax.results.folder import _identity, _resolved, check_output
 
 HOME = Path.home()
 
@@ -42,7 +42,7 @@ def test_results_hold_no_secret_and_a_run_is_still_recognized(tmp_path: Path, mo
         model=f"{tmp_path}/model", tasks=("core",), output="s3://KEY:SECRET@bucket/x",
         checkpoint="https://u:SECRET@host/x?sig=SECRET", data_dir=(("core", f"{tmp_path}/data"),),
     )  # fmt: skip
-    entry = config_entry(config)
+    entry = config_json(config)
     assert Store("memory://u:SECRET@x/y").name == "memory://x/y"
     assert "SECRET" not in str(entry)
     assert str(tmp_path) not in str(entry)

@@ -13,8 +13,9 @@ from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.files.store import Store
 from miron_jax.inputs import find_inputs
-from miron_jax.model.training_run import Checkpoint
-from miron_jax.report.output import check_output, stored_results, write_curves, write_results, write_top
+from miron_jax.report.exports.written import write_curves, write_outcome, write_top
+from miron_jax.results.document import run_json
+from miron_jax.results.folder import check_output, stored_result
 from miron_jax.run import evaluate_checkpoints
 from miron_jax.runtime.progress import Lines
 from tests.support.command import Place
@@ -54,10 +55,10 @@ def test_results_samples_and_journal_go_to_an_object_store(tmp_path: Path) -> No
         store, inputs, results = check_output(config), find_inputs(config), {}
         for step, outcome in evaluate_checkpoints(config, inputs, Lines(lines.append), store=store):
             assert step is not None
-            results[step] = write_results(config, outcome, 1.0, step)
+            results[step] = write_outcome(config, outcome, 1.0, step)
         write_top(config, results, 1.0)
         write_curves(config, results)
-        return results
+        return {step: run_json(result) for step, result in results.items()}
 
     first = run()
     store = Store(output)
@@ -74,7 +75,11 @@ def test_results_samples_and_journal_go_to_an_object_store(tmp_path: Path) -> No
         assert again[step]["speed"]["computed_tokens"] == 0
     inputs = find_inputs(config)
     fingerprint = first[2]["checkpoint"]["fingerprint"]
-    assert stored_results(config, Checkpoint(2, None, fingerprint), inputs) is not None
+    data = {source.task.name: source.data for source in inputs.sources}
+    assert stored_result(config, 2, fingerprint, data, None) is not None
+    assert stored_result(config, 2, "another", data, None) is None
+    del data["core/copa"]
+    assert stored_result(config, 2, fingerprint, data, None) is None
     with pytest.raises(InputError, match="holds another run: its limit is None, now it is 3"):
         check_output(RunConfig(**{**{name: getattr(config, name) for name in config.__slots__}, "limit": 3}))
 

@@ -19,7 +19,7 @@ from miron_jax.humans.glad import abilities
 from miron_jax.humans.gold import RULES, arithmetic, brackets, common_subsequence, rule_of
 from miron_jax.humans.votes import Votes, collect_votes, procedure_a, procedure_b, workers
 from miron_jax.metrics.detox import detox_scores
-from miron_jax.report.human_table import print_baseline
+from miron_jax.report.tables.humans import print_baseline
 from miron_jax.tasks.mera.metrics import ETHICS
 from tests.support.needs import needs
 from tests.support.tolerances import printed

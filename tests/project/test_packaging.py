@@ -32,8 +32,8 @@ PACKAGE_FOLDERS = ("miron_jax", "kernels", "tasks")
 # DESIGN.md section 2: a stage imports only what stands above it.  A folder is one stage.
 STAGES = (
     "errors", "ragged", "files", "config", "definitions", "runtime", "demo", "metrics", "prompting", "tokens", "planning",
-    "model", "engine", "statistics", "task_kinds", "evaluation", "tasks", "humans", "report", "inputs", "run", "bench",
-    "topology_plan", "describe", "session", "verify", "evaluator", "lm_eval", "cli", "__main__", "__init__",
+    "model", "engine", "statistics", "results", "task_kinds", "evaluation", "tasks", "humans", "report", "inputs", "run",
+    "bench", "topology_plan", "describe", "session", "verify", "evaluator", "lm_eval", "cli", "__main__", "__init__",
 )  # fmt: skip
 TASKS_MAY_IMPORT = {"errors", "files", "definitions", "prompting", "metrics", "tokens", "tasks"}
 COMPOSES_TASKS = {"humans", "inputs", "cli", "__init__"}

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 from miron_jax.files.store import Store
-from miron_jax.report.closing import closing_lines, last_run_beside
-from miron_jax.report.run_folder import read_runs
+from miron_jax.report.tables.closing import closing_lines, last_run_beside
+from miron_jax.results.run_folder import read_runs
 from tests.support.command import common
 from tests.support.run_folders import composite, samples_of, write_run
 

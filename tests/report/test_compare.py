@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from miron_jax.errors import InputError
-from miron_jax.report.comparison import Comparison, compare
-from miron_jax.report.run_folder import Run, read_runs
-from miron_jax.report.training_noise import training_noise
+from miron_jax.report.compare.runs import Comparison, compare
+from miron_jax.report.compare.training_noise import training_noise
+from miron_jax.results.run_folder import Run, read_runs
 from miron_jax.statistics.paired import bonett_price
 from tests.support.run_folders import PROFILE, changed, composite, samples_of, write_run, write_training_run
 from tests.support.tolerances import FLOAT64
@@ -118,7 +118,13 @@ def test_categories_clusters_and_documents(tmp_path: Path) -> None:
         clustered.append(write_run(tmp_path / f"cluster {name}", {"own/x": samples_of(right, cluster=clusters)}))
         metrics = [{"bits_per_byte": nll / math.log(2) / size} for nll, size in zip(nlls, (10, 30), strict=True)]
         samples = samples_of(
-            [0, 0], total_nll=nlls, num_bytes=[10, 30], scored_tokens=[3, 9], text_sha256="xy", metrics=metrics
+            [0, 0],
+            total_nll=nlls,
+            num_bytes=[10, 30],
+            scored_tokens=[3, 9],
+            doc_id="xy",
+            text_sha256="xy",
+            metrics=metrics,
         )
         documents.append(write_run(tmp_path / f"text {name}", {"text/x": samples}, of_task={"main": "bits_per_byte"}))
         with changed(documents[-1]) as results:
@@ -284,7 +290,7 @@ def test_bad_folders_are_one_sentence(tmp_path: Path, miron) -> None:
         ("good other", "have no task in common: the first has own/x, the second own/y"),
         ("good later", "own/x: the runs have no example of it in common"),
         ("good bare", "x.jsonl is missing"),
-        ("good torn", "line 2 is no JSON object"),
+        ("good torn", "line 2 is no sample"),
         ("good good", "is named twice"),
         ("good", "name a second one to compare it with"),
         ("", "compare wants the output folders"),

@@ -13,8 +13,8 @@ import pytest
 
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
-from miron_jax.files.readers import JsonObject
-from miron_jax.report.loggers import numbers_of, open_loggers
+from miron_jax.report.exports.loggers import logged_numbers, open_loggers
+from miron_jax.results import document
 from tests.support.needs import needs
 from tests.support.tiny_model import write_core_data
 from tests.support.tolerances import FLOAT32
@@ -22,17 +22,22 @@ from tests.support.training_runs import eval_command, run_of
 
 pytestmark = pytest.mark.slow
 
-RESULTS: JsonObject = {
+RESULTS = {
     "tasks": {
-        "core/copa": {"metrics": {"accuracy": {"value": 0.5}, "bits_per_byte": {"value": None}}, "groups": {}},
-        "miron/en": {"metrics": {}, "groups": {"Facts": {"n": 1, "metrics": {"logprob": {"value": -2.0}}}}},
+        "core/copa": {"n": 2, "metrics": {"accuracy": {"value": 0.5}, "bits_per_byte": {"value": None}}, "groups": {}},
+        "miron/en": {"n": 1, "metrics": {}, "groups": {"Facts": {"n": 1, "metrics": {"logprob": {"value": -2.0}}}}},
     },
+    "config": {},
     "suites": {"core": {"composites": {"CORE": {"value": None}, "CORE-18": {"value": 0.25}}}},
 }
 
 
 def test_numbers_by_hand() -> None:
-    assert numbers_of(RESULTS) == {"core/copa/accuracy": 0.5, "miron/en/Facts/logprob": -2.0, "core/CORE-18": 0.25}
+    assert logged_numbers(document.run_of(RESULTS)) == {
+        "core/copa/accuracy": 0.5,
+        "miron/en/Facts/logprob": -2.0,
+        "core/CORE-18": 0.25,
+    }
 
 
 def read_scalars(folder: Path) -> dict[tuple[str, int], float]:
@@ -68,7 +73,7 @@ def test_a_run_is_logged_step_by_step(tmp_path: Path, monkeypatch: pytest.Monkey
     scalars = read_scalars(tmp_path / "board")
     for step in (10, 20, 30):
         results = json.loads((out / f"step_{step}" / "results.json").read_text())
-        for name, value in numbers_of(results).items():
+        for name, value in logged_numbers(document.run_of(results)).items():
             assert scalars[name, step] == pytest.approx(value, rel=FLOAT32)
     assert {step for _, step in scalars} == {10, 20, 30}
     [run] = (tmp_path / "wandb").glob("offline-run-*/*.wandb")

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from miron_jax.report.other_layouts import lm_eval_results, other_layout
+from miron_jax.report.exports.other_layouts import lm_eval_results, other_layout
+from miron_jax.results.document import run_of
 from tests.support import processes
 from tests.support.command import TASKS, Place, common, samples
 from tests.support.run_folders import samples_of, write_run
@@ -37,7 +38,7 @@ def test_both_layouts_of_a_run(miron: Any, place: Place, tmp_path: Path) -> None
         table = processes.run("-c", code, str(path), check=True).stdout
         assert "core/arc_easy" in table
     # nanochat's: `Task, Accuracy, Centered` with CORE at the end, empty as tasks are missing.
-    ((name, content),) = other_layout("nanochat", ours, lambda task: [])
+    ((name, content),) = other_layout("nanochat", run_of(ours), lambda task: [])
     assert name == "nanochat.csv"
     head, *lines, last = content.decode().splitlines()
     assert head == f"{'Task':<35}, {'Accuracy':<10}, {'Centered':<10}"
@@ -56,7 +57,7 @@ def test_lm_evals_layout_says_of_which_metrics_fewer_is_better(tmp_path: Path) -
     environment = {"device": "cpu", "packages": {"transformers": "5"}}
     run = write_run(tmp_path, {"own/x": rows}, config=config, environment=environment)
     results = json.loads((run / "results.json").read_text())
-    higher = lm_eval_results(results)["higher_is_better"]["own/x"]
+    higher = lm_eval_results(run_of(results))["higher_is_better"]["own/x"]
     assert [name for name in names if higher[name]] == ["accuracy", "lev_score"]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from miron_jax.report.html.page import page_of
-from miron_jax.report.run_folder import read_runs
+from miron_jax.results.run_folder import read_runs
 from tests.support.run_folders import NASTY, composite, hostile_run, samples_of, write_run, write_training_run
 
 VOID = {"meta", "input", "br", "link", "path", "rect", "use", "circle"}
@@ -111,6 +111,7 @@ def test_robustness_is_a_section(tmp_path: Path) -> None:
     report = {
         "main": "accuracy",
         "cluster": "story",
+        "clusters": 1,
         "metrics": {"accuracy": entry},
         "by": {"template_n": {"<1>": entry}},
     }

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from miron_jax.report.html.page import page_of
-from miron_jax.report.run_folder import read_runs
+from miron_jax.results.run_folder import read_runs
 from tests.conftest import REPOSITORY
 from tests.support.needs import needs
 from tests.support.run_folders import NASTY, hostile_run, samples_of, write_run, write_training_run

@@ -1,7 +1,9 @@
 """Names, labels and categories of any characters are plain text on a screen and in a picture."""
 
 import io
+import math
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,9 +16,10 @@ from hypothesis import strategies as st
 from rich.table import Table
 
 from miron_jax.errors import printable
-from miron_jax.files.readers import JsonObject
-from miron_jax.report.console import console
-from miron_jax.report.curves import curves_figure, curves_table, draw_curves
+from miron_jax.report.tables.console import console
+from miron_jax.report.tables.curves import curves_figure, curves_table, draw_curves
+from miron_jax.results.details import ClozeDetails, Fragmentation
+from miron_jax.results.records import UNKNOWN, Group, RunResult, TaskResult
 
 HOSTILE = (
     "[/b]", "[bold]x[/bold]", ":smile:", "\x1b[31mred", "\x1b]0;title\x07", "a\rb", "\u202egnp", "\x9b2J", "\ud83d",
@@ -59,24 +62,34 @@ def test_tables_and_lines_show_text_as_it_is(capsys: pytest.CaptureFixture[str])
         assert printed.count(printable(text)) >= 2
 
 
-def results(*names: str) -> JsonObject:
+def results(*names: str) -> RunResult:
     """A cloze task of each name, whose category has this name too."""
-    metrics = {"greedy_exact": {"value": 0.5}, "contrast_accuracy": {"value": 0.5}, "bits_per_char": {"value": 1.0}}
-    return {"tasks": {name: {"kind": "cloze", "macro": {}, "groups": {name: {"metrics": metrics}}} for name in names}}
+    return run_with({name: cloze_task(name, 0.5, 0.5, 1.0) for name in names})
+
+
+def run_with(tasks: dict[str, TaskResult]) -> RunResult:
+    return RunResult(config={}, tasks=tasks, suites={})
+
+
+def cloze_task(category: str, *values: float) -> TaskResult:
+    """Values of greedy_exact, contrast_accuracy, bits_per_char."""
+    names = ("greedy_exact", "contrast_accuracy", "bits_per_char")
+    metrics = {name: replace(UNKNOWN, value=value) for name, value in zip(names, values, strict=True)}
+    details = ClozeDetails(macro={}, fragmentation=Fragmentation(math.nan, {}), drift={}, rows_by_category={})
+    return TaskResult(n=1, metrics={}, groups={category: Group(1, metrics)}, kind="cloze", details=details)
 
 
 def test_a_panel_is_drawn_for_what_has_a_value() -> None:
-    metrics = {"greedy_exact": {"value": 0.25}, "contrast_accuracy": {"value": None}, "bits_per_char": {"value": 1.0}}
-    cloze = {"macro": {}, "groups": {"Facts": {"metrics": metrics}}}
-    chosen = {"metrics": {"accuracy": {"value": 0.5}}}
-    tasks = {"copa": chosen, "miron": cloze, "boolq": chosen}
-    figure = curves_figure({1: {"tasks": tasks}, 10: {"tasks": tasks}})
+    chosen = TaskResult(n=1, metrics={"accuracy": replace(UNKNOWN, value=0.5)})
+    run = run_with({"copa": chosen, "miron": cloze_task("Facts", 0.25, math.nan, 1.0), "boolq": chosen})
+    figure = curves_figure({1: run, 10: run})
     assert figure is not None
     assert [(panel.get_title(), panel.get_legend() is not None) for panel in figure.axes if panel.lines] == [
         ("copa: accuracy", False), ("miron: greedy exact, %", True), ("miron: bits/char", False), ("boolq: accuracy", False)
     ]  # fmt: skip
     assert [panel.axison for panel in figure.axes] == [True] * 4 + [False] * 2
-    assert curves_figure({1: {"tasks": {"copa": {"metrics": {"accuracy": {"value": None}}}}}}) is None
+    undefined = TaskResult(n=0, metrics={"accuracy": UNKNOWN})
+    assert curves_figure({1: run_with({"copa": undefined})}) is None
 
 
 @pytest.mark.parametrize("names", [HOSTILE[:5], HOSTILE[5:], (r"$\foo$", "_hidden", "x" * 300, "$$", "&lt;<svg>")])

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,15 @@ from miron_jax.definitions.data_files import DataState
 from miron_jax.definitions.records import Example
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.prompting.prompts import Prompt
-from miron_jax.report.robustness_table import robustness_rows
-from miron_jax.statistics.robustness import cluster_stderr
-from miron_jax.task_kinds.choice import ChoiceScores
+from miron_jax.report.tables.robustness import robustness_rows
+from miron_jax.results.document import plain
+from miron_jax.statistics.robustness import Robustness, Swapped, cluster_stderr
 from miron_jax.task_kinds.interface import Source
 from miron_jax.tasks.eval_uation.suite import SUITE
+from tests.support.choice_scores import choice_kind, choice_scores
 
 RUN: dict[str, Any] = {"schema": 1, "config": {}, "suites": {}}  # all of results.json but its tasks
+EMPTY: dict[str, Any] = {"n": 0, "metrics": {}}
 TASK = next(task for task in SUITE.tasks if task.name == "eval-ua-tion/lmes_wordalpha")
 
 
@@ -29,7 +32,7 @@ def test_cluster_stderr_by_hand() -> None:
     assert math.isnan(cluster_stderr([], []))
 
 
-def scores() -> ChoiceScores:
+def robustness() -> Robustness:
     """Two pairs in both orders and two questions in one: template 0 right, wrong; template 1 right, right, NaN; 2 right."""
     rows = [  # pair, template, choices, prediction, right
         ("a b 0", "0", ("a", "b"), 0, True),
@@ -39,46 +42,46 @@ def scores() -> ChoiceScores:
         ("e f 1", "1", ("e", "f"), None, None),
         ("g h 2", "2", ("g", "h"), 0, True),
     ]
-    scores = ChoiceScores(Source(TASK, [], DataState("no published hash", None)))
+    source, scored = Source(TASK, [], DataState("no published hash", None)), []
     for i, (pair, template, choices, prediction, right) in enumerate(rows):
         value, traits = math.nan if right is None else float(right), (("template_n", template), ("kind", "less"))
-        scores.source.examples.append(Example(i, ("",), choices, 0, cluster=pair[:3], swapped=pair, traits=traits))
-        scores.prompts.append(Prompt(i, i, ("", ""), choices, 0))
-        scores.examples.append(ExampleScore(prediction, right, False, False, {"accuracy": value, "bits_per_byte": 1.0}))
-    return scores
+        source.examples.append(Example(i, ("",), choices, 0, cluster=pair[:3], swapped=pair, traits=traits))
+        example = ExampleScore(prediction, right, False, False, {"accuracy": value, "bits_per_byte": 1.0})
+        scored.append((Prompt(i, i, ("", ""), choices, 0), [], example))
+    report = choice_kind(source).robustness(choice_scores(source, scored))
+    assert report is not None
+    return report
 
 
 def test_groups_spread_and_swapped_pairs() -> None:
-    report = scores().robustness()
-    assert report is not None
-    assert (report["cluster"], report["clusters"]) == ("pair", 4)
-    assert report["metrics"].keys() == {"accuracy"}  # bits per byte are no share
-    whole = report["metrics"]["accuracy"]
-    assert (whole["n"], whole["clusters"], whole["value"]) == (5, 3, 0.8)
-    assert whole["stderr"] == pytest.approx(math.sqrt(0.8 * 0.2 / 5))
+    report = robustness()
+    assert (report.cluster, report.clusters) == ("pair", 4)
+    assert report.metrics.keys() == {"accuracy"}  # bits per byte are no share
+    whole = report.metrics["accuracy"]
+    assert (whole.n, whole.clusters, whole.value) == (5, 3, 0.8)
+    assert whole.stderr == pytest.approx(math.sqrt(0.8 * 0.2 / 5))
     # Sums of deviations: a b .2 - .8, c d .4, g h .2
-    assert whole["cluster_stderr"] == pytest.approx(math.sqrt(3 / 2 * (0.6**2 + 0.4**2 + 0.2**2)) / 5)
-    assert [(name, part["value"]) for name, part in report["by"]["template_n"].items()] == [
-        ("0", 0.5),
-        ("1", 1),
-        ("2", 1),
-    ]
-    assert report["template_spread"] == 0.5
+    assert whole.cluster_stderr == pytest.approx(math.sqrt(3 / 2 * (0.6**2 + 0.4**2 + 0.2**2)) / 5)
+    assert {name: part.value for name, part in report.by["template_n"].items()} == {"0": 0.5, "1": 1, "2": 1}
+    assert report.template_spread == 0.5
     # "a" in one order and "b" in the other; "d" both times; "g" in one order counts for nothing.
-    assert report["swapped"] == {"pairs": 2, "consistency": 0.5, "stderr": pytest.approx(math.sqrt(0.25 / 2))}
+    assert report.swapped == Swapped(2, 0.5, pytest.approx(math.sqrt(0.25 / 2)))  # pyright: ignore[reportArgumentType]
 
 
 def test_the_table_of_a_run(tmp_path: Path, miron) -> None:
     baselines = {"random": 0.5, "human": None}
-    task = {"robustness": scores().robustness(), "baselines": baselines, "reference": {"gpt": 0.85}}
-    task["robustness"]["metrics"]["accuracy_pmi"] = {"value": 0.25}  # pyright: ignore[reportOptionalSubscript]
-    (tmp_path / "results.json").write_text(json.dumps(RUN | {"tasks": {"eval-ua-tion/x": task, "core/y": {}}}))
+    report = robustness()
+    report = replace(
+        report, metrics={**report.metrics, "accuracy_pmi": replace(report.metrics["accuracy"], value=0.25)}
+    )
+    task = {**EMPTY, "robustness": plain(report), "baselines": baselines, "reference": {"gpt": 0.85}}
+    (tmp_path / "results.json").write_text(json.dumps(RUN | {"tasks": {"eval-ua-tion/x": task, "core/y": EMPTY}}))
     ran = miron("report", str(tmp_path), "--robustness")
     for part in ("eval-ua-tion/x: accuracy", "template_n", "0.800", "0.500 of 2 pairs", "gpt 0.85", "random 0.500"):
         assert part in ran.out, ran.out
     assert "beside it: accuracy_pmi 0.250" in ran.out
     assert miron("report", f"--output={tmp_path}", "--robustness").out == ran.out  # as before runs could be named
-    assert [row[:2] for row in robustness_rows(task["robustness"])] == [
+    assert [row[:2] for row in robustness_rows(report)] == [
         ["by", ""], ["all", ""], ["template_n", "0"], ["template_n", "1"], ["template_n", "2"], ["kind", "less"]
     ]  # fmt: skip
 
@@ -88,9 +91,9 @@ def test_the_table_of_a_run(tmp_path: Path, miron) -> None:
     [
         (None, "holds no results.json"),
         ([], "is no results.json (list, expected an object)"),
-        (RUN | {"tasks": []}, "is no results.json (list, expected an object)"),
-        (RUN | {"tasks": {"core/x": {"robustness": {"main": "accuracy"}}}}, "is none of this version (KeyError"),
-        (RUN | {"tasks": {"core/x": {}}}, "none of its tasks"),
+        (RUN | {"tasks": []}, "is no results.json of this version"),
+        (RUN | {"tasks": {"core/x": {"n": 1}}}, "required field missing @ $.tasks['core/x'].metrics"),
+        (RUN | {"tasks": {"core/x": EMPTY}}, "none of its tasks"),
     ],
 )
 def test_no_such_run(tmp_path: Path, miron, results: Any, sentence: str) -> None:

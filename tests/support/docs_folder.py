@@ -11,7 +11,7 @@ from pyarrow import parquet
 from miron_jax import demo
 from miron_jax.config import RunConfig
 from miron_jax.inputs import find_inputs
-from miron_jax.report.output import write_results
+from miron_jax.report.exports.written import write_outcome
 from miron_jax.run import evaluate
 from tests.support import mera_records, uation_records
 from tests.support.tiny_model import make_model, write_core_data
@@ -73,7 +73,7 @@ def _scored(folder: Path, name: str, seed: int) -> None:
         str(model), ("core/copa", "core/arc_easy"), data_dir=(("", str(folder / "EVAL_BUNDLE")),),
         output=str(folder / name), allow_changed_data=True,
     )  # fmt: skip
-    write_results(config, evaluate(config, find_inputs(config)), 1.0)
+    write_outcome(config, evaluate(config, find_inputs(config)), 1.0)
 
 
 def _training_run(folder: Path) -> None:

@@ -6,9 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from miron_jax.report.results import strict
+from miron_jax.results.document import plain
 from miron_jax.statistics.estimate import estimate
-from miron_jax.task_kinds.entries import estimate_entry
 
 PROFILE = {
     "protocol": "made up", "num_fewshot": 5, "categories": "pooled", "bos": "always", "bos_token": "declared",
@@ -51,7 +50,7 @@ def task_of(samples: Samples, **more: Any) -> dict[str, Any]:
         for name, column in columns.items()
     }
     return {
-        "n": len(samples), "metrics": {name: estimate_entry(mean) for name, mean in means.items()}, "groups": {},
+        "n": len(samples), "metrics": plain(means), "groups": {},
         "baselines": {"random": 0.5, "human": None}, "human": [], "rescaled": None, "profile": PROFILE,
         "kind": "multiple_choice", "main": "accuracy", "section": None, "skipped": 0, "citation": "nobody",
         "data": {"file": "made_up.jsonl", "state": "as published", "git_blob_sha1": "a" * 40, "commit": None}, **more,
@@ -91,8 +90,8 @@ def write_run(
     for name, each in samples.items():
         path = folder / "samples" / f"{name}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(f"{json.dumps(strict(sample))}\n" for sample in each))
-    (folder / "results.json").write_text(json.dumps(strict(results)))
+        path.write_text("".join(f"{json.dumps(plain(sample))}\n" for sample in each))
+    (folder / "results.json").write_text(json.dumps(plain(results)))
     return folder
 
 

@@ -6,21 +6,22 @@ Arrives: `Run`s.  Leaves: an index of tasks, and chunks in base64.  It deliberat
 import base64
 import gzip
 import json
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from miron_jax.errors import printable
 from miron_jax.files.readers import JsonObject
-from miron_jax.report.run_folder import Run
+from miron_jax.results.run_folder import Run
+from miron_jax.results.samples import AskedDocument, AskedItem, ExampleResult, Programs
 
 CHUNK = 500  # examples, which compress together
 PROMPT, TEXT = 240, 600  # characters that are kept of a prompt's end, and of the beginning of another text
 
 
 class Examples(NamedTuple):
-    index: list[
-        JsonObject
-    ]  # name, first chunk, examples a chunk, and a mark for each example: 1 right, 0 wrong, - neither
+    # Name, first chunk, examples a chunk, and a mark for each example: 1 right, 0 wrong, - neither.
+    index: list[JsonObject]
     chunks: list[str]  # JSON, gzip, base64
 
 
@@ -29,11 +30,11 @@ def examples_of(runs: Sequence[Run]) -> Examples:
     found = Examples([], [])
     for run in runs:
         for name in run.tasks:
-            samples = run.samples(name)
+            examples = run.examples(name)
             label = name if len(runs) == 1 else f"{name} ({run.label})"
-            marks = "".join("-" if sample.get("correct") is None else str(int(sample["correct"])) for sample in samples)
+            marks = "".join("-" if example.correct is None else str(int(example.correct)) for example in examples)
             found.index.append({"name": printable(label), "first": len(found.chunks), "size": CHUNK, "marks": marks})
-            found.chunks.extend(_chunks([_shown(sample) for sample in samples]))
+            found.chunks.extend(_chunks([_shown(example) for example in examples]))
     return found
 
 
@@ -43,37 +44,51 @@ def _chunks(examples: Sequence[JsonObject]) -> Iterator[str]:
         yield base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
-def _shown(sample: JsonObject) -> JsonObject:
-    """What the page shows of a sample, with the digits that it shows."""
-    options = sample.get("options") or []
-    chosen = sample.get("prediction")
-    generated = [text for text in (sample.get("generated"), *_programs(sample)) if text is not None]
-    said = options[chosen]["text"] if chosen is not None and chosen < len(options) else (generated or [""])[0]
+def _shown(example: ExampleResult) -> JsonObject:
+    """What the page shows of an example, with the digits that it shows."""
+    options = example.options
+    chosen = example.prediction
+    generated = [text for text in (example.generated, *_programs(example)) if text is not None]
+    said = generated[0] if generated else ""
+    if chosen is not None and chosen < len(options):
+        said = options[chosen].text
     if not said and options:
-        said = options[0]["text"]
-    metrics = sample.get("metrics") or {}
-    margin = metrics.get("choice_margin")
+        said = options[0].text
     return {
-        "row": sample.get("row", sample.get("id")),
-        "category": sample.get("category"),
-        "prompt": (sample.get("prompt") or sample.get("prefix") or sample.get("doc_id") or "")[-PROMPT:],
+        "row": example.row,
+        "category": getattr(example.asked, "category", None),
+        "prompt": _asked(example)[-PROMPT:],
         "said": said[:TEXT],
-        "gold": sample.get("gold"),
+        "gold": example.gold,
         "prediction": chosen,
         "options": [
-            [own["text"][:TEXT], _short(own["logprob"]), [_short(p) for p in own["token_logprobs"]], own["greedy"]]
-            for own in options
+            [
+                option.text[:TEXT],
+                _short(option.logprob),
+                [_short(logprob) for logprob in option.token_logprobs],
+                option.greedy,
+            ]
+            for option in options
         ],
         "generated": [text[:TEXT] for text in generated],
-        "margin": _short(margin),
-        "metrics": {name: _short(value, 3) for name, value in metrics.items()},
-        "reason": sample.get("reason"),
+        "margin": _short(example.metrics.get("choice_margin", math.nan)),
+        "metrics": {name: _short(value, 3) for name, value in example.metrics.items()},
+        "reason": example.reason or None,
     }
 
 
-def _programs(sample: JsonObject) -> list[str]:
-    return [f"{own['text']}\n\n{own['ended']}" for own in sample.get("programs", ())]
+def _asked(example: ExampleResult) -> str:
+    asked = example.asked
+    if isinstance(asked, AskedItem):
+        return asked.prefix
+    return asked.doc_id if isinstance(asked, AskedDocument) else asked.prompt
 
 
-def _short(value: float | None, digits: int = 2) -> float | None:
-    return None if value is None else round(value, digits)
+def _programs(example: ExampleResult) -> list[str]:
+    if not isinstance(example.answered, Programs):
+        return []
+    return [f"{program.text}\n\n{program.ended}" for program in example.answered.programs]
+
+
+def _short(value: float, digits: int = 2) -> float | None:
+    return round(value, digits) if math.isfinite(value) else None

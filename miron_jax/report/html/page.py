@@ -6,6 +6,7 @@ Arrives: `Run`s.  Leaves: the text of an HTML file.  It deliberately computes no
 import base64
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -14,15 +15,16 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from miron_jax.errors import InputError, printable
-from miron_jax.files.readers import JsonObject
-from miron_jax.report.comparison import Comparison, compare
-from miron_jax.report.comparison_table import comparison_lines, composite_rows, task_rows
-from miron_jax.report.flat import composites_of, interval, number, numbers_of
+from miron_jax.report.compare.runs import Comparison, compare
+from miron_jax.report.compare.table import comparison_lines, composite_rows, task_rows
+from miron_jax.report.exports.flat import composites_of, interval, number, numbers_of
 from miron_jax.report.html.examples import examples_of
 from miron_jax.report.html.pictures import pictures_of
-from miron_jax.report.robustness_table import robustness_lines, robustness_rows
-from miron_jax.report.run_folder import Run
-from miron_jax.report.table import notes_of
+from miron_jax.report.tables.notes import notes_of
+from miron_jax.report.tables.robustness import robustness_lines, robustness_rows
+from miron_jax.results.document import plain
+from miron_jax.results.records import TaskResult
+from miron_jax.results.run_folder import Run
 
 _SETTINGS = ("model", "dtype", "limit", "max_length", "seed")
 _SPEED = (
@@ -58,7 +60,7 @@ def page_of(runs: Sequence[Run]) -> str:
         comparisons=[_compared(runs[0], other) for other in runs[1:]],
         table=_table(runs),
         notes=list(
-            dict.fromkeys(printable(note) for run in runs for note in (*notes_of(run.results), run.unfinished) if note)
+            dict.fromkeys(printable(note) for run in runs for note in (*notes_of(run.result), run.unfinished) if note)
         ),
         robustness=[section for run in runs for section in _robustness(run, len(runs) > 1)],
         index=_json_in_html(examples.index),
@@ -85,14 +87,14 @@ def _json_in_html(value: Any) -> Markup:
 
 def _composite_cells(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     for name, entries in composites_of(runs).items():
-        cells = [{"value": number(own.get("value"), "none"), "interval": interval(own.get("ci95"))} for own in entries]
+        cells = [{"value": number(each.value, "none"), "interval": interval(each.ci95)} for each in entries]
         yield {"name": printable(name), "cells": cells}
 
 
 def _missing(runs: Sequence[Run]) -> Iterator[str]:
     for run in runs:
-        for suite, entry in run.results["suites"].items():
-            names = dict.fromkeys(task for own in entry["composites"].values() for task in own.get("missing", ()))
+        for suite, result in run.result.suites.items():
+            names = dict.fromkeys(task for composite in result.composites.values() for task in composite.missing)
             if names:
                 yield printable(f"{run.label}, {suite}: without a score on published data: {', '.join(names)}")
 
@@ -125,9 +127,10 @@ def _table(runs: Sequence[Run]) -> dict[str, Any]:
 def _robustness(run: Run, is_labelled: bool) -> Iterator[dict[str, Any]]:
     """A section for each task that tells how its questions are worded."""
     for name, task in run.tasks.items():
-        if report := task.get("robustness"):
+        report = task.robustness
+        if report:
             head, *rows = robustness_rows(report)
-            title = f"{name}: {report['main']}{f' ({run.label})' if is_labelled else ''}"
+            title = f"{name}: {report.main}{f' ({run.label})' if is_labelled else ''}"
             lines = [*map(printable, robustness_lines(task))]
             yield {
                 "title": printable(title),
@@ -145,42 +148,46 @@ def _cell(value: float | None) -> Cell:
     return Cell(number(value), "" if value is None else repr(value))
 
 
-def _all_tasks(runs: Sequence[Run]) -> dict[str, JsonObject]:
+def _all_tasks(runs: Sequence[Run]) -> dict[str, TaskResult]:
     return {name: task for run in reversed(runs) for name, task in run.tasks.items()}
 
 
-def _rules(task: JsonObject) -> Iterator[tuple[str, str]]:
+def _rules(task: TaskResult) -> Iterator[tuple[str, str]]:
     """What a score of the task depends on."""
-    for name in ("kind", "main", "limit", "licence", "citation"):
-        if task.get(name):
-            yield name, printable(str(task[name]))
-    for name, value in task["data"].items():
-        if value is not None:
-            yield f"data, {name}", printable(str(value))
-    for name, value in task["profile"].items():
-        if value not in (None, "", ()):
+    facts = {
+        "kind": task.kind,
+        "main": task.main,
+        "limit": task.limit,
+        "licence": task.licence,
+        "citation": task.citation,
+        **{f"data, {name}": value for name, value in plain(task.data).items()},
+        **task.profile,
+    }
+    for name, value in facts.items():
+        if value not in (None, "", (), []):
             yield name, printable(value if isinstance(value, str) else json.dumps(value))
 
 
 def _facts(run: Run) -> Iterator[tuple[str, str]]:
     """Model, environment and speed."""
-    results = run.results
+    result = run.result
     yield "folder", printable(run.folder)
-    for name in _SETTINGS:
-        if results["config"].get(name) is not None:
-            yield name, printable(str(results["config"][name]))
-    for part in ("checkpoint", "environment", "speed"):
-        for name, value in results.get(part, {}).items():
-            wanted = part != "speed" or name in _SPEED
-            if wanted and value not in (None, "", [], {}):
-                shown = (
-                    f"{value:.4g}"
-                    if isinstance(value, float)
-                    else value
-                    if isinstance(value, str)
-                    else json.dumps(value)
-                )
-                yield name.replace("_", " "), printable(shown)
-    check = results.get("self_check", {})
-    if check.get("largest") is not None:
-        yield "self-check", f"largest difference {check['largest']:.1e} nats, allowed {check['tolerance']:g}"
+    speed = plain(result.speed)
+    facts = {
+        **{name: result.config.get(name) for name in _SETTINGS},
+        **plain(result.checkpoint),
+        **plain(result.environment),
+        **{name: speed[name] for name in _SPEED},
+    }
+    for name, value in facts.items():
+        if value not in (None, "", [], {}):
+            yield name.replace("_", " "), printable(_shown(value))
+    check = result.self_check
+    if math.isfinite(check.largest):
+        yield "self-check", f"largest difference {check.largest:.1e} nats, allowed {check.tolerance:g}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else json.dumps(value)

@@ -6,15 +6,19 @@ Arrives: `Run`s.  Leaves: SVG texts with captions.  It deliberately does not kno
 import io
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.etree import ElementTree
 
 from miron_jax.errors import printable
-from miron_jax.files.readers import JsonObject
-from miron_jax.report.curves import curves_figure
-from miron_jax.report.flat import composites_of
-from miron_jax.report.run_folder import Run, main_of
+from miron_jax.report.exports.flat import composites_of
+from miron_jax.report.tables.cloze import cloze_of
+from miron_jax.report.tables.curves import curves_figure
+from miron_jax.report.tables.results import PARTIAL
+from miron_jax.results.details import ClozeDetails
+from miron_jax.results.records import UNKNOWN, CompositeResult, SuiteResult
+from miron_jax.results.run_folder import Run
+from miron_jax.statistics.estimate import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,16 +51,17 @@ def pictures_of(runs: Sequence[Run]) -> list[Picture]:
 def _figures(runs: Sequence[Run]) -> Iterator[tuple["Figure", str]]:
     if rows := _composites(runs):
         yield _intervals(runs, rows), "Composites with 95 % intervals."
-    if spokes := _radar_spokes(runs):
-        yield _radar(runs, spokes), "The Gauntlet's categories: averages of rescaled accuracies, 0 is chance."
+    suite, spokes = _radar_spokes(runs)
+    if spokes:
+        yield _radar(runs, spokes), f"The categories of {suite}: averages of rescaled accuracies, 0 is chance."
     if tasks := _tasks_with_chance(runs):
         caption = "Accuracy beside chance (line) and people (diamond); 95 % intervals."
         yield _bars(runs, tasks), caption + (f" The first {MOST_BARS} tasks." if len(tasks) > MOST_BARS else "")
     for run in runs:
-        steps = {step: own.results for step, own in run.steps().items()}
+        steps = {step: of_step.result for step, of_step in run.steps().items()}
         if len(steps) > 1 and (figure := curves_figure(steps)) is not None:
             yield figure, f"{run.label}: over the steps of training."
-    for task in [name for name in runs[0].tasks if "drift" in runs[0].tasks[name]]:
+    for task in cloze_of(runs[0].result):
         if (figure := _cloze(runs, task)) is not None:
             yield figure, f"{task}: by tokens of the target, and what noise in the prefix costs."
 
@@ -64,22 +69,18 @@ def _figures(runs: Sequence[Run]) -> Iterator[tuple["Figure", str]]:
 # Composites
 
 
-def _composites(runs: Sequence[Run]) -> dict[str, list[JsonObject]]:
+def _composites(runs: Sequence[Run]) -> dict[str, list[CompositeResult]]:
     """Those with a value in a run."""
-    entries = composites_of(runs).items()
-    return {name: own for name, own in entries if any(entry.get("value") is not None for entry in own)}
+    composites = composites_of(runs)
+    return {name: of_runs for name, of_runs in composites.items() if any(math.isfinite(each.value) for each in of_runs)}
 
 
-def _intervals(runs: Sequence[Run], rows: dict[str, list[JsonObject]]) -> "Figure":
+def _intervals(runs: Sequence[Run], rows: dict[str, list[CompositeResult]]) -> "Figure":
     figure, axes = _new(7.5, 0.8 + 0.28 * len(rows) * (0.6 + 0.4 * len(runs)))
     for i, run in enumerate(runs):
-        points = [(row, entry[i]) for row, entry in enumerate(rows.values()) if entry[i].get("value") is not None]
-        values = [entry["value"] for _, entry in points]
-        bounds = [_bounds(entry) for _, entry in points]
-        errors = [
-            [max(0.0, value - low) for value, (low, _) in zip(values, bounds, strict=True)],
-            [max(0.0, high - value) for value, (_, high) in zip(values, bounds, strict=True)],
-        ]
+        points = [(row, of_runs[i]) for row, of_runs in enumerate(rows.values()) if math.isfinite(of_runs[i].value)]
+        values = [composite.value for _, composite in points]
+        errors = _errors([composite for _, composite in points])
         places = [row + 0.6 * (i - (len(runs) - 1) / 2) / len(runs) for row, _ in points]
         axes.errorbar(
             values, places, xerr=errors, fmt="o", markersize=4, capsize=2, color=_color(i), label=_label(run.label)
@@ -91,26 +92,28 @@ def _intervals(runs: Sequence[Run], rows: dict[str, list[JsonObject]]) -> "Figur
     return figure
 
 
-# The Gauntlet's radar
+# Categories of one suite
 
 
-def _radar_spokes(runs: Sequence[Run]) -> dict[str, list[float]]:
-    """Category of the Gauntlet -> its average in each run, a partial one where tasks are missing; {} for less than three."""
-    spokes: dict[str, list[float]] = {}
-    suites = [name for name in runs[0].results["suites"] if "gauntlet" in name]
-    for suite in suites[:1]:
-        composites = [run.results["suites"].get(suite, {}).get("composites", {}) for run in runs]
-        for name in composites[0]:
-            if name.startswith("partial_") or name.startswith(("core_average", "lm_task_average", "default_average")):
-                continue
-            values = [_first_value(own.get(name), own.get(f"partial_{name}")) for own in composites]
-            if not any(math.isnan(value) for value in values):
-                spokes[name] = values
-    return spokes if len(spokes) > 2 else {}
+def _radar_spokes(runs: Sequence[Run]) -> tuple[str, dict[str, list[float]]]:
+    """The first suite that has partial composites; its categories -> their average in each run, a partial one where tasks
+    are missing.  ("", {}) for less than three categories."""
+    for suite, result in runs[0].result.suites.items():
+        if any(name.startswith(PARTIAL) for name in result.composites):
+            composites = [run.result.suites.get(suite, SuiteResult({})).composites for run in runs]
+            spokes = {
+                name: [_value_or_partial(of_run, name) for of_run in composites]
+                for name in result.composites
+                if not name.startswith(PARTIAL) and "_average" not in name
+            }
+            spokes = {name: values for name, values in spokes.items() if all(map(math.isfinite, values))}
+            return (suite, spokes) if len(spokes) > 2 else ("", {})
+    return "", {}
 
 
-def _first_value(*entries: Any) -> float:
-    return next((entry["value"] for entry in entries if entry and entry.get("value") is not None), math.nan)
+def _value_or_partial(composites: Mapping[str, CompositeResult], name: str) -> float:
+    value = composites.get(name, CompositeResult()).value
+    return composites.get(PARTIAL + name, CompositeResult()).value if math.isnan(value) else value
 
 
 def _radar(runs: Sequence[Run], spokes: dict[str, list[float]]) -> "Figure":
@@ -138,7 +141,7 @@ def _tasks_with_chance(runs: Sequence[Run]) -> list[str]:
     return [
         name
         for name, task in runs[0].tasks.items()
-        if main_of(task) == "accuracy" and task["metrics"].get("accuracy", {}).get("value") is not None
+        if task.main_metric == "accuracy" and math.isfinite(task.main_estimate.value)
     ]
 
 
@@ -147,25 +150,22 @@ def _bars(runs: Sequence[Run], tasks: Sequence[str]) -> "Figure":
     figure, axes = _new(7.5, 0.9 + 0.22 * len(tasks) * (0.6 + 0.4 * len(runs)))
     height = 0.8 / len(runs)
     for i, run in enumerate(runs):
-        there = [(row, run.tasks[name]["metrics"]["accuracy"]) for row, name in enumerate(tasks) if name in run.tasks]
-        there = [(row, entry) for row, entry in there if entry["value"] is not None]
-        values = [entry["value"] for _, entry in there]
-        bounds = [_bounds(entry) for _, entry in there]
-        errors = [
-            [value - low for value, (low, _) in zip(values, bounds, strict=True)],
-            [high - value for value, (_, high) in zip(values, bounds, strict=True)],
-        ]
+        there = [(row, run.tasks[name].metric("accuracy")) for row, name in enumerate(tasks) if name in run.tasks]
+        there = [(row, accuracy) for row, accuracy in there if math.isfinite(accuracy.value)]
+        values = [accuracy.value for _, accuracy in there]
+        errors = _errors([accuracy for _, accuracy in there])
         places = [row - 0.4 + height * (i + 0.5) for row, _ in there]
         style = {"ecolor": INK, "elinewidth": 0.8}
         axes.barh(
             places, values, height, xerr=errors, color=_color(i), alpha=0.8, label=_label(run.label), error_kw=style
         )
     for row, name in enumerate(tasks):
-        baselines = runs[0].tasks[name]["baselines"]
-        if baselines.get("random") is not None:
-            axes.plot([baselines["random"]] * 2, [row - 0.45, row + 0.45], color=INK, linewidth=1.2)
-        if baselines.get("human") is not None:
-            axes.plot([baselines["human"]], [row], marker="D", markersize=4, color=INK, linestyle="none")
+        baselines = runs[0].tasks[name].baselines
+        chance, people = baselines.get("random"), baselines.get("human")
+        if chance is not None:
+            axes.plot([chance] * 2, [row - 0.45, row + 0.45], color=INK, linewidth=1.2)
+        if people is not None:
+            axes.plot([people], [row], marker="D", markersize=4, color=INK, linestyle="none")
     axes.set_yticks(range(len(tasks)), [_label(name) for name in tasks])
     axes.set_xlim(0, 1)
     axes.set_ylim(len(tasks) - 0.4, -0.6)
@@ -183,16 +183,18 @@ def _cloze(runs: Sequence[Run], task: str) -> "Figure | None":
     figure = Figure(figsize=(7.5, 2.8), layout="constrained")
     left, right = figure.subplots(1, 2)
     for i, run in enumerate(runs):
-        entry = run.tasks.get(task, {})
-        tokens = entry.get("fragmentation", {}).get("by_target_tokens", {})
-        bits = {name: own.get("bits_per_char", {}).get("value") for name, own in tokens.items()}
-        known = {name: value for name, value in bits.items() if value is not None}
+        details = run.tasks[task].details if task in run.tasks else None
+        if not isinstance(details, ClozeDetails):
+            continue
+        tokens = details.fragmentation.by_target_tokens
+        bits = {name: means.get("bits_per_char", UNKNOWN).value for name, means in tokens.items()}
+        known = {name: value for name, value in bits.items() if math.isfinite(value)}
         left.plot(list(known), list(known.values()), marker="o", color=_color(i), label=_label(run.label))
-        drift = {name: own for name, own in entry.get("drift", {}).items() if own.get("median_percent") is not None}
-        values = [own["median_percent"] for own in drift.values()]
+        drift = {name: each for name, each in details.drift.items() if math.isfinite(each.median_percent)}
+        values = [each.median_percent for each in drift.values()]
         errors = [
-            [max(0.0, own["median_percent"] - own["ci95"][0]) for own in drift.values()],
-            [max(0.0, own["ci95"][1] - own["median_percent"]) for own in drift.values()],
+            [max(0.0, each.median_percent - each.ci95[0]) for each in drift.values()],
+            [max(0.0, each.ci95[1] - each.median_percent) for each in drift.values()],
         ]
         places = [row + 0.25 * i for row in range(len(drift))]
         right.errorbar(values, places, xerr=errors, fmt="o", markersize=4, capsize=2, color=_color(i))
@@ -215,10 +217,12 @@ def _new(width: float, height: float) -> tuple["Figure", Any]:
     return figure, figure.subplots()
 
 
-def _bounds(entry: JsonObject) -> tuple[float, float]:
-    """The interval; the value alone where there is none."""
-    low, high = entry.get("ci95") or (None, None)
-    return (entry["value"], entry["value"]) if low is None or high is None else (low, high)
+def _errors(estimates: Sequence[Estimate | CompositeResult]) -> list[list[float]]:
+    """How far the intervals reach below and above their values; 0 where there is none."""
+    intervals = [each.ci95 or (math.nan, math.nan) for each in estimates]
+    below = [each.value - low for each, (low, _) in zip(estimates, intervals, strict=True)]
+    above = [high - each.value for each, (_, high) in zip(estimates, intervals, strict=True)]
+    return [[max(0.0, length) if math.isfinite(length) else 0.0 for length in side] for side in (below, above)]
 
 
 def _color(i: int) -> str:

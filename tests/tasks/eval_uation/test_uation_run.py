@@ -21,10 +21,11 @@ from miron_jax.evaluation.records import Inputs, Outcome
 from miron_jax.files.readers import JsonObject
 from miron_jax.inputs import find_inputs
 from miron_jax.prompting.prompts import Prompt, render
-from miron_jax.report.console import console
-from miron_jax.report.output import write_results
-from miron_jax.report.robustness_table import print_robustness
-from miron_jax.report.run_folder import read_runs
+from miron_jax.report.exports.written import write_outcome
+from miron_jax.report.tables.console import console
+from miron_jax.report.tables.robustness import print_robustness
+from miron_jax.results.document import run_json
+from miron_jax.results.run_folder import read_runs
 from miron_jax.run import evaluate
 from miron_jax.task_kinds.interface import Source
 from miron_jax.tasks.eval_uation.suite import SUITE
@@ -57,7 +58,7 @@ def run(files: Files, output: Path, *tasks: str, **settings: Any) -> JsonObject:
     config = RunConfig(
         str(files.model), tasks, data_dir=folders, output=str(output), **{"max_length": ROOM, **settings}
     )
-    return write_results(config, evaluate(config, find_inputs(config)), 1.0)
+    return run_json(write_outcome(config, evaluate(config, find_inputs(config)), 1.0))
 
 
 def samples(output: Path, name: str) -> list[JsonObject]:
@@ -127,7 +128,7 @@ def test_greedy_exact_is_what_greedy_generation_writes() -> None:
 
     questions = [TASKS["eval-ua-tion-text/lmes_catsmc"].parse(catsmc(i), i) for i in range(2)]
     [written] = scored("eval-ua-tion-text/lmes_catsmc", [replace(each, shots=()) for each in questions]).tasks
-    texts = [sample["generated"].strip() for sample in written.samples()]
+    texts = [str(example.generated).strip() for example in written.kind.example_results(written)]
     assert all(text.index(".") == len(text) - 1 > 0 for text in texts), texts
     examples = [TASKS["eval-ua-tion/lmes_catsmc"].parse(catsmc(i), i) for i in range(2)]
     right, wrong = (

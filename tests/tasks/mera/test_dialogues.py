@@ -18,9 +18,9 @@ from miron_jax.engine.self_check import TOLERANCE, SelfCheck, SelfCheckFailed
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 from miron_jax.prompting.prompts import Prompt
-from miron_jax.task_kinds.choice import ChoiceScores
+from miron_jax.task_kinds.choice import ChoiceRow
 from miron_jax.task_kinds.dialogue import Dialogue
-from miron_jax.task_kinds.interface import Setup, Source
+from miron_jax.task_kinds.interface import Setup, Source, TaskScores
 from miron_jax.tasks.mera.suite import V1, V12
 from miron_jax.tokens.records import LengthLimit, Requests
 from miron_jax.tokens.requests import tokenize
@@ -93,9 +93,9 @@ def scorer(tmp_path_factory: pytest.TempPathFactory) -> Scorer:
     return Scorer(load_model(folder, "float32"), load_tokenizer(str(folder)))
 
 
-def scored(source: Source, scorer: Scorer, limit: int | None = None, most: int | None = None) -> ChoiceScores:
+def scored(source: Source, scorer: Scorer, limit: int | None = None, most: int | None = None) -> TaskScores[ChoiceRow]:
     kind = dialogue(source, scorer, limit, most)
-    scores = kind.begin()
+    scores = TaskScores(kind)
     kind.score_in_turn(scores, scorer.model, SelfCheck(TOLERANCE["float32"]))
     return scores
 
@@ -107,7 +107,7 @@ def test_every_turn_scores_as_its_whole_prompt(name: str, most: int | None, scor
     scores = scored(source, scorer, most=most)
     answers: list[str] = []
     prompts = []
-    for i, example in enumerate(scores.examples):
+    for i, example in enumerate(row.example for row in scores.rows):
         first = 7 * (i // 7)
         answers = answers if i > first else []
         context = source.task.turn_prompt(source.examples[first : i + 1], answers)
@@ -116,10 +116,10 @@ def test_every_turn_scores_as_its_whole_prompt(name: str, most: int | None, scor
         answers.append("12"[example.prediction])
     requests = tokenize(prompts, source.task.profile, scorer.tokenizer, most, name)
     plain, _ = score_plainly(scorer.model, [ids for ids, _ in requests], [start for _, start in requests])
-    for i, (choices, example) in enumerate(zip(scores.choices, scores.examples, strict=True)):
-        for choice, other in zip(choices, plain[2 * i : 2 * i + 2], strict=True):
+    for i, row in enumerate(scores.rows):
+        for choice, other in zip(row.choices, plain[2 * i : 2 * i + 2], strict=True):
             np.testing.assert_allclose(choice.logprob, other.logprob, atol=TOKEN)
-        assert example.prediction == int(np.argmax([float(one.logprob.sum()) for one in plain[2 * i : 2 * i + 2]]))
+        assert row.example.prediction == int(np.argmax([float(one.logprob.sum()) for one in plain[2 * i : 2 * i + 2]]))
     assert scores.growing is not None
     assert scores.growing.turns == 12
     # With a cache the text is computed once; a cut text is computed anew for every turn.
@@ -160,13 +160,13 @@ def test_a_turn_that_the_model_answers_with_nan_ends_its_dialogue(
 
     monkeypatch.setattr(GrowingText, "score", broken)
     kind = dialogue(source, scorer)
-    scores, check = kind.begin(), SelfCheck(TOLERANCE["float32"])
+    scores, check = TaskScores(kind), SelfCheck(TOLERANCE["float32"])
     with pytest.raises(SelfCheckFailed):  # the plain score of that turn is not NaN: the run fails
         kind.score_in_turn(scores, scorer.model, check)
-    assert [example.prediction is None for example in scores.examples] == [False, True, True, True]
+    assert [row.example.prediction is None for row in scores.rows] == [False, True, True, True]
     honest_check = SelfCheck(TOLERANCE["float32"])
     monkeypatch.setattr(SelfCheck, "_judge", lambda check, score, plain, label: None)
-    kind.score_in_turn(kind.begin(), scorer.model, honest_check)
+    kind.score_in_turn(TaskScores(kind), scorer.model, honest_check)
     assert honest_check.requests == 4  # two turns of two choices; later ones have no score
 
 
@@ -180,6 +180,6 @@ def test_a_model_whose_frequencies_change_with_length_reads_every_turn_whole(tmp
     scorer = Scorer(load_model(folder, "float32"), load_tokenizer(str(folder)))
     source = read_turns("mera-v1/rutie", tmp_path, [turn(i) for i in range(4)])
     scores = scored(source, scorer, limit=2)
-    assert [prompt.row for prompt in scores.prompts] == [0, 1], "a limit scores the first turns"
+    assert [row.prompt.row for row in scores.rows] == [0, 1], "a limit scores the first turns"
     assert scores.growing is not None
     assert scores.growing.read_tokens == scores.growing.plain_tokens > 0

@@ -12,16 +12,17 @@ from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import DataState, read_examples
 from miron_jax.definitions.records import Problem, Task
 from miron_jax.engine.records import Score
+from miron_jax.engine.text_requests import Generated
 from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, JsonObject
 from miron_jax.inputs import find_inputs
 from miron_jax.prompting.prompts import Prompt
-from miron_jax.report.output import write_results
+from miron_jax.report.exports.written import write_outcome
 from miron_jax.run import evaluate
 from miron_jax.runtime.sandbox import Sandbox
 from miron_jax.task_kinds.choice import Choice
-from miron_jax.task_kinds.generation import GenerationScores
-from miron_jax.task_kinds.interface import Setup, Source
+from miron_jax.task_kinds.generation import Generation
+from miron_jax.task_kinds.interface import Setup, Source, TaskScores
 from miron_jax.task_kinds.program import Program
 from miron_jax.task_kinds.programs import Judge
 from miron_jax.tasks.mera.scoring import score_submission
@@ -68,12 +69,12 @@ def test_a_leading_blank_of_an_answer_does_not_count(tmp_path: Path) -> None:
         record["meta"] |= {"id_task": "2", "type": "multiple_choice_options_within_text", "score": 2}
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     questions = read_examples(task, tmp_path)
-    prompts = [Prompt(i, q.row, q.contexts, q.continuations, None) for i, q in enumerate(questions)]
-    source = Source(task, questions, NO_HASH)
-    scores = GenerationScores(source, prompts, questions=questions, ended=["stop", "stop"], generated=[" 2,1", " 3"])
-    scores.finish()
+    kind = Generation(Source(task, questions, NO_HASH), setup())
+    kind.prepare()
+    scores = TaskScores(kind)
+    kind.take_texts(scores, (Generated(text, (), "stop") for text in (" 2,1", " 3")))
     # One point in one of two variants, each of 34: v1 does not ask the records for their 2.
-    assert scores.estimates().metrics["grade_norm"].value == pytest.approx(1 / 34 / 2)
+    assert kind.estimates(scores).metrics["grade_norm"].value == pytest.approx(1 / 34 / 2)
 
 
 RECORD = {
@@ -116,7 +117,7 @@ def test_every_program_of_every_problem_has_a_seed_of_its_own() -> None:
         problems = [problem_of(row) for row in range(2)]
         kind = Program(Source(task_of("ruhumaneval"), problems, NO_HASH), setup(seed=seed))
         kind.prepare()
-        return [text.sampling.seed for text in kind.texts(kind.begin())]
+        return [text.sampling.seed for text in kind.texts()]
 
     assert len({*seeds(0), *seeds(1)}) == 2 * 2 * 10
     assert seeds(0) == seeds(0)
@@ -150,7 +151,7 @@ def run(model: Path, folder: Path, version: Version, *tasks: str) -> tuple[Path,
     names = tuple(f"{suite}/{task}" for task in tasks) or (suite,)
     code: Any = {"allow_code_execution": True, "allow_unsandboxed_code": True}
     config = RunConfig(str(model), names, data_dir=((suite, str(folder)),), output=str(output), **code)
-    write_results(config, evaluate(config, find_inputs(config)), 1.0, None)
+    write_outcome(config, evaluate(config, find_inputs(config)), 1.0, None)
     return output, json.loads((output / "results.json").read_text())
 
 

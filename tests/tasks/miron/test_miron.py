@@ -5,6 +5,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,14 +18,16 @@ from miron_jax.config import RunConfig
 from miron_jax.definitions.records import Cloze, Measured
 from miron_jax.engine.model import load_model
 from miron_jax.errors import InputError
+from miron_jax.evaluation.run_result import run_result
 from miron_jax.files.readers import JsonObject
 from miron_jax.inputs import find_inputs
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.cloze import lev_score
-from miron_jax.report.cloze import cloze_notes
-from miron_jax.report.results import results_of
+from miron_jax.results.document import example_json, run_json
+from miron_jax.results.records import RunResult
 from miron_jax.run import evaluate
 from miron_jax.statistics.cloze_groups import cloze_groups
+from miron_jax.task_kinds.cloze import ClozeKind
 from miron_jax.tasks.generators.miron_gen.items import CATEGORIES, Item, items_of
 from miron_jax.tasks.miron import BY_TEXT, LANGUAGES, MIRON, MIRON_GEN, OVERALL, read_parquet, with_pairs
 from miron_jax.tokens.tokenizers import load_tokenizer
@@ -97,6 +100,7 @@ def test_bad_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 class Ran(NamedTuple):
     folder: Path
+    result: RunResult
     tasks: JsonObject
     composites: JsonObject
     samples: dict[str, list[JsonObject]]
@@ -117,9 +121,13 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     tasks, data = ("miron/en", "miron-gen"), (("", str(folder)),)
     config = RunConfig(str(make_model(folder / "model")), tasks, data_dir=data, limit=3, items_per_category=12)
     outcome = evaluate(config, find_inputs(config))
-    results = results_of(config, outcome, 0.0)
-    samples = {task.source.task.name: list(task.samples()) for task in outcome.tasks}
-    return Ran(folder, results["tasks"], results["suites"]["miron-gen"]["composites"], samples)
+    result = run_result(config, outcome, 0.0)
+    results = run_json(result)
+    samples = {
+        task.source.task.name: [example_json(example) for example in task.kind.example_results(task)]
+        for task in outcome.tasks
+    }
+    return Ran(folder, result, results["tasks"], results["suites"]["miron-gen"]["composites"], samples)
 
 
 @pytest.mark.slow
@@ -160,9 +168,9 @@ def test_published_noise_has_drift_by_text_and_counts_that_differ_from_the_cards
     assert task["drift"]["all"]["n"] == 1
     assert task["drift"][f"operator {BY_TEXT}"]["n"] == 1
     assert (task["rows_by_category"]["Noise"], task["published_rows_a_category"]) == (1, 500)
-    notes = cloze_notes({"miron/en": {key: value for key, value in task.items() if key != "limit"}})
+    notes = list(ClozeKind.notes(replace(ran.result.tasks["miron/en"], limit=None)))
     counts = ", ".join(f"{category} {count}" for category, count in task["rows_by_category"].items())
-    assert f"miron/en: its file has {counts} rows, the card says 500 of each category" in notes
+    assert f"its file has {counts} rows, the card says 500 of each category" in notes
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from rich.table import Table
 from miron_jax.definitions.records import Suite
 from miron_jax.humans.baseline import Accuracy, Baseline
 from miron_jax.humans.ethics import EthicsValues
-from miron_jax.report.console import console, table_of
+from miron_jax.report.tables.console import console, table_of
 
 
 def print_baseline(measured: Baseline) -> None:

@@ -15,9 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from miron_jax.errors import InputError
+from miron_jax.evaluation.earlier import earlier_of
 from miron_jax.evaluation.sampling import moments, order_of
-from miron_jax.files.readers import JsonObject
-from miron_jax.report.run_folder import Run, earlier_of, main_of
+from miron_jax.results.records import CompositeResult, SuiteResult, TaskResult
+from miron_jax.results.run_folder import Run
+from miron_jax.results.samples import AskedDocument, AskedPrompt, ExampleResult
 from miron_jax.statistics.paired import Difference, combined, difference, holm, mean
 from miron_jax.statistics.sequential import winner
 
@@ -26,7 +28,6 @@ BESIDE = "bits_per_byte"  # compared beside each task's main metric
 BY_TOKENS = frozenset({"bits_per_token", "target_tokens", "target_confidence", "first_token_rank", "marginal_gap"})
 # What follows from the model and its tokenizer, not from the task.
 _OF_MODEL = frozenset({"bos_token", "max_length", "empty_prefix_token"})
-_SIZES = {"bits_per_byte": "num_bytes", "bits_per_token": "scored_tokens"}  # of documents: what their nll is divided by
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +67,11 @@ class Comparison:
 
 
 class _Pairs(NamedTuple):
-    """The samples of a task that both runs have."""
+    """The examples of a task that both runs have."""
 
-    first: list[JsonObject]
-    second: list[JsonObject]
-    num_alone: int  # samples of one run only
-
-    def column(self, name: str) -> list[str] | None:
-        """A text of each sample; None if no sample has it."""
-        values = [sample.get(name) for sample in self.first]
-        return None if all(value is None for value in values) else [str(value) for value in values]
+    first: list[ExampleResult]
+    second: list[ExampleResult]
+    num_alone: int  # examples of one run only
 
 
 def compare(first: Run, second: Run, metrics: Sequence[str] = ()) -> Comparison:
@@ -121,9 +117,9 @@ def compare(first: Run, second: Run, metrics: Sequence[str] = ()) -> Comparison:
     return Comparison(first, second, tuple(tasks), composites, refused, tuple(notes))
 
 
-def _check_names(metrics: Sequence[str], tasks: Sequence[JsonObject]) -> None:
+def _check_names(metrics: Sequence[str], tasks: Sequence[TaskResult]) -> None:
     """Raises InputError for a metric that no task has."""
-    known = dict.fromkeys(metric for task in tasks for metric in task["metrics"])
+    known = dict.fromkeys(metric for task in tasks for metric in task.metrics)
     for metric in metrics:
         if metric not in known:
             raise InputError(f"--metric: no task has {metric!r}, expected one of {', '.join(known)}")
@@ -141,32 +137,32 @@ def _adjusted(tasks: Sequence[TaskDifference]) -> list[TaskDifference]:
     return found
 
 
-def _why_not(first: JsonObject, second: JsonObject) -> str:
+def _why_not(first: TaskResult, second: TaskResult) -> str:
     """The field by which a task differs in two runs; ""."""
-    a, b = first["data"], second["data"]
-    if a.get("git_blob_sha1") != b.get("git_blob_sha1"):
-        return f"its data differ: {a.get('git_blob_sha1')} and {b.get('git_blob_sha1')} (hashes of {a.get('file')})"
-    rules = {**first["profile"]}, {**second["profile"]}
-    for name in sorted({*rules[0], *rules[1]} - _OF_MODEL):
-        if rules[0].get(name) != rules[1].get(name):
-            return f"its rule {name} differs: {rules[0].get(name)!r} and {rules[1].get(name)!r}"
+    hashes = (first.data.git_blob_sha1, second.data.git_blob_sha1)
+    if hashes[0] != hashes[1]:
+        return f"its data differ: {hashes[0]} and {hashes[1]} (hashes of {first.data.file})"
+    for name in sorted({*first.profile, *second.profile} - _OF_MODEL):
+        rules = (first.profile.get(name), second.profile.get(name))
+        if rules[0] != rules[1]:
+            return f"its rule {name} differs: {rules[0]!r} and {rules[1]!r}"
     return ""
 
 
 def _pairs_of(first: Run, second: Run, task: str) -> _Pairs:
-    """Samples with the same row; of rows that occur more than once, the first with the first and so on."""
-    by_key = [_keyed(run.samples(task)) for run in (first, second)]
+    """Examples of the same row; of rows that occur more than once, the first with the first and so on."""
+    by_key = [_keyed(run.examples(task)) for run in (first, second)]
     common = [key for key in by_key[0] if key in by_key[1]]
     alone = len(by_key[0]) + len(by_key[1]) - 2 * len(common)
     return _Pairs([by_key[0][key] for key in common], [by_key[1][key] for key in common], alone)
 
 
-def _keyed(samples: list[JsonObject]) -> dict[tuple[object, int], JsonObject]:
-    seen: Counter[object] = Counter()
+def _keyed(examples: Sequence[ExampleResult]) -> dict[tuple[int, int], ExampleResult]:
+    seen = Counter[int]()
     keyed = {}
-    for sample in samples:
-        row = sample.get("row", sample.get("id"))
-        keyed[row, seen[row]] = sample
+    for example in examples:
+        row = example.row
+        keyed[row, seen[row]] = example
         seen[row] += 1
     return keyed
 
@@ -175,61 +171,72 @@ def _other_prompts(pairs: _Pairs) -> str:
     """Why the pairs are not the same questions; "" if they are.  Shots that one tokenizer had no room for may differ."""
     if not pairs.first:
         return "the runs have no example of it in common: give both the same --limit"
-    for key in ("prompt_sha256", "text_sha256", "gold"):
-        others = [
-            a for a, b in zip(pairs.first, pairs.second, strict=True)
-            if key in a and key in b and a[key] != b[key] and a.get("num_shots") == b.get("num_shots")
-        ]  # fmt: skip
-        if others:
-            what = "right answers" if key == "gold" else "prompts"
+    both = list(zip(pairs.first, pairs.second, strict=True))
+    both = [(a, b) for a, b in both if _num_shots(a) == _num_shots(b)]
+    other_prompts = [a for a, b in both if a.digest and b.digest and a.digest != b.digest]
+    other_golds = [a for a, b in both if a.gold != b.gold]
+    for what, examples in (("prompts", other_prompts), ("right answers", other_golds)):
+        if examples:
             return (
-                f"its {what} differ in {len(others)} of {len(pairs.first)} examples (row {others[0].get('row')}): run both "
+                f"its {what} differ in {len(examples)} of {len(pairs.first)} examples (row {examples[0].row}): run both "
                 "with the same --limit, shots and version"
             )
     return ""
 
 
+def _num_shots(example: ExampleResult) -> int | None:
+    return example.asked.num_shots if isinstance(example.asked, AskedPrompt) else None
+
+
 def _has_digests(pairs: _Pairs) -> bool:
-    return all("prompt_sha256" in own or "text_sha256" in own for own in (pairs.first[0], pairs.second[0]))
+    return bool(pairs.first[0].digest and pairs.second[0].digest)
 
 
-def _metrics_of(task: JsonObject) -> list[str]:
-    return [*dict.fromkeys((main_of(task), *(name for name in (BESIDE,) if name in task["metrics"])))]
+def _metrics_of(task: TaskResult) -> list[str]:
+    beside = [BESIDE] if BESIDE in task.metrics else []
+    return list(dict.fromkeys([task.main_metric, *beside]))
 
 
 def _task_difference(name: str, metric: str, pairs: _Pairs, first: Run, second: Run) -> TaskDifference | str:
     """The difference, or why there is none."""
-    entries = first.tasks[name], second.tasks[name]
-    if any(metric not in entry["metrics"] for entry in entries):
-        return f"no metric of that name, expected one of {', '.join(entries[0]['metrics'])}"
+    results = (first.tasks[name], second.tasks[name])
+    if any(metric not in result.metrics for result in results):
+        return f"no metric of that name, expected one of {', '.join(results[0].metrics)}"
     if metric in BY_TOKENS and not same_tokenizer(first, second):
         return "it counts tokens, and the tokenizers differ: compare bits_per_byte"
-    values = [np.asarray([_value(sample, metric) for sample in samples]) for samples in (pairs.first, pairs.second)]
-    strata = pairs.column("category") if entries[0]["profile"].get("categories") == "macro" else None
-    clusters, sizes = pairs.column("cluster"), None
-    if "total_nll" in pairs.first[0]:  # a document: the mean is nats of all over bytes or tokens of all
-        sizes = np.asarray([sample[_SIZES.get(metric, "num_bytes")] for sample in pairs.first], np.float64)
+    values = [
+        np.asarray([example.metrics.get(metric, math.nan) for example in examples])
+        for examples in (pairs.first, pairs.second)
+    ]
+    strata = None
+    if results[0].profile.get("categories") == "macro":
+        strata = _column(pairs.first, "category")
+    clusters = _column(pairs.first, "cluster")
+    sizes = None
+    if isinstance(pairs.first[0].asked, AskedDocument):  # nats of all documents over bytes or tokens of all
+        sizes = np.asarray([_size(example, metric) for example in pairs.first], np.float64)
         values = [value * sizes for value in values]
-    for entry, value in zip(entries, values, strict=True):
-        published, whole = entry["metrics"][metric]["value"], not pairs.num_alone and np.isfinite(value).all()
+    for result, value in zip(results, values, strict=True):
+        published = result.metrics[metric].value
+        is_whole = not pairs.num_alone and np.isfinite(value).all()
         if (
-            whole
-            and published is not None
+            is_whole
+            and not math.isnan(published)
             and not math.isclose(mean(value, strata, sizes), published, rel_tol=1e-6, abs_tol=1e-9)
         ):
             return "it is a number over all examples, not a mean of theirs: no difference by example explains it"
     a, b = values
     found = difference(a, b, strata, clusters, sizes)
-    if any(_stopped(entry) for entry in entries):
+    if any(map(_stopped, results)):
         found = replace(found, p_value=math.nan)
     both = np.isfinite(a) & np.isfinite(b)
     means = (mean(np.where(both, own, math.nan), strata, sizes) for own in (a, b))
-    rows = [sample.get("row", sample["id"]) for sample in pairs.first]
+    rows = [example.row for example in pairs.first]
     only_first, only_second = (
         tuple(sorted(rows[i] for i in np.flatnonzero(own))) for own in ((a == 1) & (b == 0), (a == 0) & (b == 1))
     )
     first_mean, second_mean = means
-    is_main = metric == main_of(entries[0])
+    is_main = metric == results[0].main_metric
     return TaskDifference(
         name, metric, first_mean, second_mean, found, math.nan, only_first, only_second, is_main, pairs.num_alone
     )
@@ -249,9 +256,17 @@ def decided_after(comparison: Comparison, task: str, seed: int) -> tuple[int, in
     return len(order), len(order), 0
 
 
-def _value(sample: JsonObject, metric: str) -> float:
-    value = sample["metrics"].get(metric)
-    return math.nan if value is None else float(value)
+def _column(examples: Sequence[ExampleResult], name: str) -> list[str] | None:
+    """A trait of each prompt; None if no prompt has it."""
+    values = [getattr(example.asked, name, None) for example in examples]
+    return None if all(value is None for value in values) else [str(value) for value in values]
+
+
+def _size(document: ExampleResult, metric: str) -> int:
+    """What a document's nats are divided by."""
+    asked = document.asked
+    assert isinstance(asked, AskedDocument)
+    return asked.scored_tokens if metric == "bits_per_token" else asked.num_bytes
 
 
 def _composites(
@@ -259,13 +274,13 @@ def _composites(
 ) -> Iterator[CompositeDifference]:
     """Composites that have a value in both runs; why one cannot be compared is added to `refused`."""
     by_name = {(task.task, task.metric): task for task in tasks}
-    for suite, entry in first.results["suites"].items():
-        others = second.results["suites"].get(suite, {}).get("composites", {})
-        for name, own in entry["composites"].items():
-            other = others.get(name, {})
-            if own["value"] is None or other.get("value") is None or "weights" not in own:
+    for suite, result in first.result.suites.items():
+        others = second.result.suites.get(suite, SuiteResult({})).composites
+        for name, composite in result.composites.items():
+            other = others.get(name, CompositeResult())
+            if math.isnan(composite.value) or math.isnan(other.value) or not composite.weights:
                 continue
-            found = _composite(f"{suite}: {name}", own, other, first, by_name)
+            found = _composite(f"{suite}: {name}", composite, other, first, by_name)
             if isinstance(found, str):
                 refused[f"{suite}: {name}"] = found
             else:
@@ -273,14 +288,18 @@ def _composites(
 
 
 def _composite(
-    name: str, own: JsonObject, other: JsonObject, first: Run, by_name: Mapping[tuple[str, str], TaskDifference]
+    name: str,
+    composite: CompositeResult,
+    other: CompositeResult,
+    first: Run,
+    by_name: Mapping[tuple[str, str], TaskDifference],
 ) -> CompositeDifference | str:
     """The difference, or why there is none.  Its value is that of the common examples."""
-    weights, others = own["weights"], other.get("weights", {})
+    weights, others = composite.weights, other.weights
     same = weights.keys() == others.keys() and all(math.isclose(weights[task], others[task]) for task in weights)
-    if not same or own.get("metric") != other.get("metric"):
+    if not same or composite.metric != other.metric:
         return "it averages other tasks, or weighs them otherwise, in the two runs"
-    metrics = {task: own.get("metric") or main_of(first.tasks[task]) for task in weights}
+    metrics = {task: composite.metric or first.tasks[task].main_metric for task in weights}
     if absent := [task for task, metric in metrics.items() if (task, metric) not in by_name]:
         return f"{metrics[absent[0]]} of {_some(absent)} is not compared: --metric={metrics[absent[0]]} does so"
     parts = {task: by_name[task, metric] for task, metric in metrics.items()}
@@ -290,22 +309,22 @@ def _composite(
         return f"{_some(alone)}: one example, or one cluster, has no deviation"
     value = sum(weights[task] * part.difference.value for task, part in parts.items())
     paired = combined(value, [(weights[task], part.difference) for task, part in parts.items()])
-    both = math.hypot(own["stderr"] or math.nan, other["stderr"] or math.nan)
+    both = math.hypot(composite.stderr or math.nan, other.stderr or math.nan)
     widths = {task: weights[task] * (part.difference.ci95[1] - part.difference.ci95[0]) for task, part in parts.items()}
     total = sum(width**2 for width in widths.values())
     shares = {task: width**2 / total if total else 0.0 for task, width in widths.items()}
-    return CompositeDifference(name, own["value"], other["value"], paired, both, shares)
+    return CompositeDifference(name, composite.value, other.value, paired, both, shares)
 
 
-def _stopped(task: JsonObject) -> bool:
+def _stopped(task: TaskResult) -> bool:
     """Whether its scores decided how many examples ran: such a number has no p-value of a fixed number of examples."""
-    sampled = task.get("sampled") or {}
-    return sampled.get("how", "").startswith("--until") and sampled["examples"] < sampled["of"]
+    sampled = task.sampled
+    return sampled is not None and sampled.how.startswith("--until") and not sampled.is_whole
 
 
 def same_tokenizer(first: Run, second: Run) -> bool:
     """Whether both runs say that they have the same tokenizer."""
-    names = [run.results.get("checkpoint", {}).get("tokenizer") for run in (first, second)]
+    names = [run.result.checkpoint.tokenizer for run in (first, second)]
     return names[0] is not None and names[0] == names[1]
 
 
@@ -320,12 +339,12 @@ def _notes(first: Run, second: Run, common: Sequence[str]) -> list[str]:
                 f"{run.label} stopped when it knew enough (--until), so there are no p-values: {_some(stopped)}"
             )
     for key in ("bos_token", "max_length"):
-        values = [{str(run.tasks[name]["profile"].get(key)) for name in common} for run in (first, second)]
+        values = [{str(run.tasks[name].profile.get(key)) for name in common} for run in (first, second)]
         if values[0] != values[1]:
             shown = " and ".join(_some(sorted(own)) for own in values)
             notes.append(f"{key} is {shown}, as the models and tokenizers have it: compared all the same")
     for key in ("dtype", "limit"):
-        values = [run.results["config"].get(key) for run in (first, second)]
+        values = [run.result.config.get(key) for run in (first, second)]
         if values[0] != values[1]:
             notes.append(f"--{key} differs: {values[0]} and {values[1]}")
     return notes

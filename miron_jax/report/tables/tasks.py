@@ -12,7 +12,7 @@ from miron_jax.definitions.data_files import data_state
 from miron_jax.definitions.records import About, AnyTask, Suite
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
-from miron_jax.report.console import console
+from miron_jax.report.tables.console import console
 
 
 def print_tasks(

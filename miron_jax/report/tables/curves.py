@@ -1,16 +1,20 @@
 """Metrics over the checkpoints of a training run: a table with small curves, and a picture.
 
-Arrives: results.json of each step.  Leaves: a rich Table, an SVG file.  It deliberately does not know how numbers are made.
+Arrives: the `RunResult` of each step.  Leaves: a rich Table, an SVG file.  It deliberately does not know how numbers are
+made.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from rich.table import Table
 
 from miron_jax.errors import printable
-from miron_jax.files.readers import JsonObject
-from miron_jax.report.console import table_of
+from miron_jax.report.tables.console import table_of
+from miron_jax.results.details import ClozeDetails
+from miron_jax.results.records import UNKNOWN, RunResult
+from miron_jax.statistics.estimate import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,25 +40,24 @@ class Curve(NamedTuple):
     values: tuple[float | None, ...]
 
 
-def curves_of(results: Mapping[int, JsonObject]) -> list[Curve]:
+def curves_of(results: Mapping[int, RunResult]) -> list[Curve]:
     """CLOZE_METRICS of every category of cloze tasks, and the accuracy of other tasks."""
     last = results[max(results)]
     curves = []
-    for task, entry in last["tasks"].items():
-        entries = [results[step]["tasks"][task] for step in sorted(results)]
-        if "macro" in entry:
-            for category in dict.fromkeys(name for step in entries for name in step["groups"]):
-                groups = [step["groups"].get(category, {}).get("metrics", {}) for step in entries]
-                curves += [
-                    Curve(task, category, name, _values(groups, name, scale)) for name, _, scale in CLOZE_METRICS
-                ]
-        else:
-            metrics = [step["metrics"] for step in entries]
-            curves.append(Curve(task, "", "accuracy", _values(metrics, "accuracy", 100.0)))
+    for name, task in last.tasks.items():
+        of_steps = [results[step].tasks[name] for step in sorted(results)]
+        if not isinstance(task.details, ClozeDetails):
+            metrics = [step.metrics for step in of_steps]
+            curves.append(Curve(name, "", "accuracy", _values(metrics, "accuracy", 100.0)))
+            continue
+        for category in dict.fromkeys(group for step in of_steps for group in step.groups):
+            groups = [step.groups[category].metrics if category in step.groups else {} for step in of_steps]
+            for metric, _, scale in CLOZE_METRICS:
+                curves.append(Curve(name, category, metric, _values(groups, metric, scale)))
     return curves
 
 
-def curves_table(results: Mapping[int, JsonObject]) -> Table:
+def curves_table(results: Mapping[int, RunResult]) -> Table:
     """One row per category and metric: a column per step, and a curve of bars."""
     table = table_of(("task", "category", "metric"), [f"step {step}" for step in sorted(results)])
     table.add_column("curve", no_wrap=True)
@@ -76,13 +79,13 @@ def bars(values: Sequence[float | None]) -> str:
     return "".join("\u00b7" if value is None else BARS[round((value - low) * scale)] for value in values)
 
 
-def draw_curves(results: Mapping[int, JsonObject], file: IO[bytes]) -> None:
+def draw_curves(results: Mapping[int, RunResult], file: IO[bytes]) -> None:
     """Write the picture as an SVG, if there is a curve."""
     if (figure := curves_figure(results)) is not None:
         figure.savefig(file, format="svg", metadata={"Date": None})
 
 
-def curves_figure(results: Mapping[int, JsonObject]) -> "Figure | None":
+def curves_figure(results: Mapping[int, RunResult]) -> "Figure | None":
     """A panel per task and metric that has a value, a line per category, steps on a logarithmic axis; None without one."""
     from matplotlib.figure import Figure
 
@@ -122,6 +125,6 @@ def _label(name: str) -> str | None:
     return f" {label}" if label.startswith("_") else label or None
 
 
-def _values(groups: Sequence[JsonObject], name: str, scale: float) -> tuple[float | None, ...]:
-    values = (group.get(name, {}).get("value") for group in groups)
-    return tuple(None if value is None else value * scale for value in values)
+def _values(groups: Sequence[Mapping[str, Estimate]], name: str, scale: float) -> tuple[float | None, ...]:
+    values = (group.get(name, UNKNOWN).value for group in groups)
+    return tuple(value * scale if math.isfinite(value) else None for value in values)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from miron_jax.report.console import console
+from miron_jax.report.tables.console import console
 from miron_jax.runtime.progress import Progress
 
 PATIENCE = 5.0  # seconds after which a line is printed about a stage where there is no terminal

@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from miron_jax.errors import InputError
-from miron_jax.files.readers import JsonObject
 from miron_jax.files.store import Store
-from miron_jax.report.comparison import Comparison, compare
-from miron_jax.report.flat import composites_of, interval, number
-from miron_jax.report.output import RESULTS
-from miron_jax.report.run_folder import Run, main_of, read_runs, readable
+from miron_jax.report.compare.runs import Comparison, compare
+from miron_jax.report.exports.flat import composites_of, with_interval
+from miron_jax.results.folder import RESULTS
+from miron_jax.results.run_folder import Run, read_runs
 
 MOST = 3  # composites, tasks, changes that a line names
 LEVEL = 0.05
@@ -42,15 +41,15 @@ def closing_lines(run: Run, against: Run | None, is_asked: bool) -> Iterator[str
     yield _headline(run)
     if against is not None:
         try:
-            with readable([run, against]):
-                yield from _changes(compare(against, run))
+            yield from _changes(compare(against, run))
         except InputError as error:
             if is_asked:
                 yield str(error)
-    seconds = run.results["speed"]["wall_seconds"]
-    num_examples = sum(task["n"] for task in run.tasks.values())
-    check, count = run.results["self_check"], len(run.tasks)
-    checked = f"self-check: {check['tokens']} tokens within {check['largest']:.1e} nats" if check["tokens"] else ""
+    seconds = run.result.speed.wall_seconds
+    num_examples = sum(task.n for task in run.tasks.values())
+    count = len(run.tasks)
+    check = run.result.self_check
+    checked = f"self-check: {check.tokens} tokens within {check.largest:.1e} nats" if check.tokens else ""
     yield (
         f"{count} task{'s' if count > 1 else ''}, {num_examples} examples in {seconds:.1f} s"
         f"{f'; {checked}' if checked else ''}; numbers: {run.folder}/{RESULTS}"
@@ -60,12 +59,10 @@ def closing_lines(run: Run, against: Run | None, is_asked: bool) -> Iterator[str
 
 
 def _headline(run: Run) -> str:
-    found = {name: own[0] for name, own in composites_of([run]).items() if own[0].get("value") is not None}
-    if found:
-        shown = [f"{_short(name)} {_with_interval(own)}" for name, own in found.items()]
-    else:
-        mains = [(name, main_of(task), task["metrics"].get(main_of(task), {})) for name, task in run.tasks.items()]
-        shown = [f"{name} {metric} {_with_interval(entry)}" for name, metric, entry in mains]
+    composites = {name: of_run for name, (of_run,) in composites_of([run]).items() if math.isfinite(of_run.value)}
+    shown = [f"{_short(name)} {with_interval(composite)}" for name, composite in composites.items()]
+    if not composites:
+        shown = [f"{name} {task.main_metric} {with_interval(task.main_estimate)}" for name, task in run.tasks.items()]
     return f"{', '.join(shown[:MOST])}{f' and {len(shown) - MOST} more' if shown[MOST:] else ''}"
 
 
@@ -73,11 +70,6 @@ def _short(name: str) -> str:
     """ "core: CORE" stays; "miron: miron overall .." loses the suite, which its name has too."""
     suite, _, composite = name.partition(": ")
     return composite if composite.startswith(f"{suite} ") else name
-
-
-def _with_interval(entry: JsonObject) -> str:
-    bounds = interval(entry.get("ci95"))
-    return number(entry.get("value"), "none") + (f" ({bounds})" if bounds else "")
 
 
 def _changes(found: Comparison) -> Iterator[str]:

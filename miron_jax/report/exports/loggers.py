@@ -1,9 +1,10 @@
 """Results of a step -> TensorBoard or Weights & Biases, by flag.
 
-Arrives: results.json.  Leaves: one number per task and metric, `core/copa/accuracy`, and per composite, `core/CORE`.  It
+Arrives: a `RunResult`.  Leaves: one number per task and metric, `core/copa/accuracy`, and per composite, `core/CORE`.  It
 deliberately does not know how results are computed.  Both packages are optional: pip install miron-jax[log].
 """
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +13,8 @@ from typing import Protocol
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.files.places import local_path
-from miron_jax.files.readers import JsonObject
+from miron_jax.results.document import config_json
+from miron_jax.results.records import RunResult
 
 
 class Logger(Protocol):
@@ -31,17 +33,18 @@ def open_loggers(config: RunConfig) -> list[Logger]:
     return loggers
 
 
-def numbers_of(results: JsonObject) -> dict[str, float]:
-    """Every metric of every task and of its categories, and every composite, without nulls."""
-    groups: dict[str, JsonObject] = {}
-    for task, entry in results["tasks"].items():
-        groups[task] = entry["metrics"]
-        groups |= {f"{task}/{name}": group["metrics"] for name, group in entry["groups"].items()}
-    groups |= {suite: entry["composites"] for suite, entry in results["suites"].items()}
-    numbers = {
-        f"{group}/{name}": entry["value"] for group, entries in groups.items() for name, entry in entries.items()
-    }
-    return {name: value for name, value in numbers.items() if value is not None}
+def logged_numbers(run: RunResult) -> dict[str, float]:
+    """Every metric of every task and of its categories, and every composite; those that are defined."""
+    numbers: dict[str, float] = {}
+    for name, task in run.tasks.items():
+        of_task = {name: task.metrics} | {
+            f"{name}/{group}": of_group.metrics for group, of_group in task.groups.items()
+        }
+        for group, metrics in of_task.items():
+            numbers |= {f"{group}/{metric}": estimate.value for metric, estimate in metrics.items()}
+    for suite, result in run.suites.items():
+        numbers |= {f"{suite}/{name}": composite.value for name, composite in result.composites.items()}
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
 
 class TensorBoard:
@@ -77,11 +80,10 @@ class WeightsAndBiases:
             import wandb
         except ImportError:
             raise _missing("--wandb", "wandb") from None
-        from miron_jax.report.results import config_entry
 
         self._wandb: ModuleType = wandb
         try:
-            self._run = wandb.init(project=config.wandb, config=config_entry(config))
+            self._run = wandb.init(project=config.wandb, config=config_json(config))
         except wandb.Error as error:
             raise InputError(
                 f"--wandb={config.wandb}: {' '.join(str(error).split())}; log in with `wandb login`, or set "

@@ -11,10 +11,10 @@ from rich.console import Console
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
-from miron_jax.report.console import table_of
-from miron_jax.report.run_folder import Run
+from miron_jax.report.tables.console import table_of
+from miron_jax.results.folder import BYTE_LOSSES
+from miron_jax.results.run_folder import Run
 from miron_jax.statistics.byte_gaps import BytePair, SpanGap, gaps_by_kind, worst_spans
-from miron_jax.task_kinds.text import BYTE_LOSSES
 
 MOST_SPANS = 8
 MOST_CHARS = 60

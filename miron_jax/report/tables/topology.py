@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 from miron_jax.files.readers import JsonObject
 from miron_jax.planning.request_batches import Totals
-from miron_jax.report.console import console, table_of
+from miron_jax.report.tables.console import console, table_of
 from miron_jax.runtime.topology import Chip
 
 

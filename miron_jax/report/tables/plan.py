@@ -13,7 +13,7 @@ import numpy as np
 from miron_jax.config import RunConfig
 from miron_jax.evaluation.records import Earlier, Inputs
 from miron_jax.planning.request_batches import Totals
-from miron_jax.report.console import console, table_of
+from miron_jax.report.tables.console import console, table_of
 from miron_jax.statistics.paired import detectable
 from miron_jax.task_kinds.interface import Source
 from miron_jax.task_kinds.kinds import kind_of

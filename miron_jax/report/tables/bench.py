@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from miron_jax.report.console import console
+from miron_jax.report.tables.console import console
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from rich.console import Console
 
-from miron_jax.report.console import table_of
+from miron_jax.report.tables.console import table_of
 
 
 class _Difference(Protocol):

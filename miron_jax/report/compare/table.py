@@ -12,10 +12,10 @@ from rich.table import Table
 
 from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import LOWER_IS_BETTER
-from miron_jax.report.comparison import Comparison, TaskDifference, decided_after
-from miron_jax.report.console import print_whole, table_of
-from miron_jax.report.results import strict
-from miron_jax.report.training_noise import TaskNoise
+from miron_jax.report.compare.runs import Comparison, TaskDifference, decided_after
+from miron_jax.report.compare.training_noise import TaskNoise
+from miron_jax.report.tables.console import print_whole, table_of
+from miron_jax.results.document import plain
 from miron_jax.statistics.paired import Difference
 
 LEVEL = 0.05
@@ -94,7 +94,7 @@ def comparison_json(comparison: Comparison, seed: int | None = None) -> JsonObje
     """`seed`: of the order in which `decided` is asked; None: it is not."""
     decided = [] if seed is None else [*decided_rows(comparison, seed)]
     keys = ("task", "examples", "of", "better")
-    return strict(
+    return plain(
         {
             "first": comparison.first.folder,
             "second": comparison.second.folder,

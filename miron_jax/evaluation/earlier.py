@@ -1,0 +1,46 @@
+"""An earlier run, which another one is compared with while it runs.
+
+Arrives: a `Run`, the tasks of the run to come.  Leaves: `Earlier`, or why the two cannot be compared.  It deliberately does
+not know flags.
+"""
+
+import json
+import math
+from collections.abc import Collection, Sequence
+
+from miron_jax.definitions.rules import printed
+from miron_jax.errors import InputError
+from miron_jax.evaluation.records import Earlier
+from miron_jax.results.run_folder import Run
+from miron_jax.task_kinds.interface import Source
+
+
+def earlier_of(run: Run, tasks: Collection[str]) -> dict[str, Earlier]:
+    """The main metric of every example of those `tasks` that the run has.  Raises InputError."""
+    by_task = {}
+    for name, task in run.tasks.items():
+        if name in tasks:
+            examples = run.examples(name)
+            values = {example.id: example.metrics.get(task.main_metric, math.nan) for example in examples}
+            by_task[name] = Earlier(values, {example.id: example.digest for example in examples})
+    return by_task
+
+
+def check_same_tasks(run: Run, sources: Sequence[Source]) -> None:
+    """Raises InputError for a task that the earlier run scored on other data, by other rules or another metric."""
+    for source in sources:
+        task = source.task
+        earlier = run.tasks.get(task.name)
+        if earlier is None:
+            continue
+        rules = json.loads(json.dumps(printed(task.profile)))
+        others = [key for key, rule in rules.items() if key != "max_length" and earlier.profile.get(key) != rule]
+        if earlier.data.git_blob_sha1 != source.data.git_blob_sha1:
+            why = "on other data"
+        elif others:
+            why = f"by another rule {others[0]}: {earlier.profile.get(others[0])!r} instead of {rules[others[0]]!r}"
+        elif earlier.main != task.main:
+            why = f"by {earlier.main} instead of {task.main}"
+        else:
+            continue
+        raise InputError(f"--against={run.folder} scored {task.name} {why}: name a run by the same rules")

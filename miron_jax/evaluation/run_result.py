@@ -1,0 +1,111 @@
+"""The scores and costs of a run -> its numbers.
+
+Arrives: a RunConfig and its `Outcome`.  Leaves: a `RunResult`, composites included.  It deliberately does not know JSON or
+files.
+"""
+
+import math
+import os
+import platform
+from importlib.metadata import version
+
+import jax
+
+from miron_jax import __version__
+from miron_jax.config import RunConfig
+from miron_jax.engine.self_check import SelfCheck
+from miron_jax.evaluation.composites import suite_composites
+from miron_jax.evaluation.records import Outcome
+from miron_jax.results.document import config_json
+from miron_jax.results.records import Checked, Environment, RunResult, Speed, SuiteResult, Weights
+from miron_jax.task_kinds.interface import Facts
+
+_PACKAGES = ("jax", "jaxlib", "flax", "transformers", "tokenizers", "numpy")
+
+
+def run_result(config: RunConfig, outcome: Outcome, wall_seconds: float, step: int | None = None) -> RunResult:
+    facts = Facts(config, outcome.length_limit, outcome.bos)
+    tasks = {scores.source.task.name: scores.kind.result(scores, facts) for scores in outcome.tasks}
+    missing = {name: str(path) for name, path in outcome.inputs.missing.items()}
+    return RunResult(
+        config=config_json(config),
+        environment=environment(),
+        tasks=tasks,
+        suites={
+            suite.name: SuiteResult(
+                suite_composites(suite, tasks),
+                {name: path for name, path in missing.items() if name.startswith(f"{suite.name}/")},
+            )
+            for suite in outcome.inputs.suites
+        },
+        speed=_speed(outcome, wall_seconds),
+        generation=outcome.generation,
+        self_check=_checked(outcome.check),
+        unanswered=sum(len(scores.unanswered) for scores in outcome.tasks),
+        decided=outcome.decided,
+        unverified=tuple(outcome.unverified),
+        checkpoint=_weights(outcome),
+        step=step,
+    )
+
+
+def environment() -> Environment:
+    device = jax.devices()[0]
+    return Environment(
+        python=platform.python_version(),
+        packages={"miron-jax": __version__, **{name: version(name) for name in _PACKAGES}},
+        device=device.device_kind,
+        platform=device.platform,
+        num_devices=jax.device_count(),
+        host=platform.processor() or platform.machine(),
+        xla_flags=os.environ.get("XLA_FLAGS", ""),
+        matmul_precision=jax.config.values["jax_default_matmul_precision"],
+    )
+
+
+def _speed(outcome: Outcome, wall_seconds: float) -> Speed:
+    totals = outcome.totals
+    speed = outcome.speed
+    computed = speed.computed_tokens / max(totals.unique_tokens, 1)
+    seconds = speed.device_seconds
+    return Speed(
+        requests=totals.requests,
+        load_seconds=outcome.load_seconds,
+        unique_tokens=totals.unique_tokens,
+        padded_tokens=speed.batch_tokens,
+        plain_tokens=totals.plain_tokens,
+        programs=speed.programs,
+        attention=speed.attention,
+        compile_seconds=speed.compile_seconds,
+        device_seconds=seconds,
+        wall_seconds=wall_seconds,
+        journal_seconds=outcome.journal_seconds,
+        computed_tokens=speed.computed_tokens,
+        tokens_per_second=speed.computed_tokens / seconds if seconds else math.nan,
+        useful_flops=totals.useful_flops,
+        useful_flops_per_second=totals.useful_flops * computed / seconds if computed else math.nan,
+    )
+
+
+def _checked(check: SelfCheck) -> Checked:
+    return Checked(
+        tolerance=check.tolerance,
+        requests=check.requests,
+        tokens=check.tokens,
+        largest=check.largest,
+        seconds=check.seconds,
+        programs=check.programs,
+    )
+
+
+def _weights(outcome: Outcome) -> Weights:
+    checkpoint = outcome.checkpoint
+    return Weights(
+        folder=None if checkpoint.folder is None else str(checkpoint.folder),
+        fingerprint=checkpoint.fingerprint,
+        weights=outcome.weights,
+        commits=outcome.commits,
+        tokenizer=outcome.tokenizer,
+        answers=outcome.answers,
+        implausible=tuple(outcome.implausible),
+    )

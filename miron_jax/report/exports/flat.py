@@ -1,0 +1,106 @@
+"""The numbers of runs as Markdown and CSV.
+
+Arrives: `Run`s.  Leaves: texts.  It deliberately computes nothing.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Sequence
+
+from miron_jax.errors import printable
+from miron_jax.results.records import CompositeResult, SuiteResult
+from miron_jax.results.run_folder import Run
+from miron_jax.statistics.estimate import Estimate
+
+COLUMNS = ("value", "stderr", "low", "high", "n", "chance", "human")
+NOTHING = CompositeResult()
+
+
+def numbers_of(run: Run) -> Iterator[tuple[str, str, list[float | None]]]:
+    """(task, metric, COLUMNS), each task's metrics in their order."""
+    for name, task in run.tasks.items():
+        for metric, estimate in task.metrics.items():
+            baselines = [None, None]
+            if metric == "accuracy":
+                baselines = [task.baselines.get("random"), task.baselines.get("human")]
+            n = estimate.num_examples
+            yield name, metric, [estimate.value, estimate.stderr, *estimate.ci95, n, *baselines]
+
+
+def composites_of(runs: Sequence[Run]) -> dict[str, list[CompositeResult]]:
+    """ "suite: name" -> the composite of each run; an undefined one where a run lacks it."""
+    suites = [run.result.suites for run in runs]
+    names = dict.fromkeys(
+        (suite, name) for of_run in suites for suite, result in of_run.items() for name in result.composites
+    )
+    nothing = SuiteResult({})
+    return {
+        f"{suite}: {name}": [of_run.get(suite, nothing).composites.get(name, NOTHING) for of_run in suites]
+        for suite, name in names
+    }
+
+
+def csv_of(runs: Sequence[Run]) -> str:
+    """A row for each number: composites under the task "suite: name"."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("run", "step", "task", "metric", *COLUMNS))
+    for i, run in enumerate(runs):
+        step = run.result.step
+        for name, of_runs in composites_of(runs).items():
+            composite = of_runs[i]
+            bounds = composite.ci95 or (None, None)
+            numbers = (composite.value, composite.stderr, *bounds, None, None, None)
+            writer.writerow((run.label, step, name, "composite", *map(_exact, numbers)))
+        for task, metric, numbers in numbers_of(run):
+            writer.writerow((run.label, step, task, metric, *map(_exact, numbers)))
+    return text.getvalue()
+
+
+def markdown_of(runs: Sequence[Run]) -> str:
+    """Composites, then each task's main metric, a column a run."""
+    lines = [f"# {_escaped(' and '.join(run.label for run in runs))}", ""]
+    composites = composites_of(runs)
+    if composites:
+        rows = [[name, *map(with_interval, of_runs)] for name, of_runs in composites.items()]
+        lines += _table(["composite", *(run.label for run in runs)], rows)
+    rows = []
+    for name in dict.fromkeys(name for run in runs for name in run.tasks):
+        known = next(run.tasks[name] for run in runs if name in run.tasks)
+        metric = known.main_metric
+        numbers = [with_interval(run.tasks[name].metric(metric) if name in run.tasks else NOTHING) for run in runs]
+        rows.append([name, str(known.n), metric, *numbers, number(known.baselines.get("random"))])
+    lines += _table(["task", "n", "metric", *(run.label for run in runs), "chance"], rows)
+    return "\n".join(lines)
+
+
+def number(value: float | None, otherwise: str = "") -> str:
+    if value is None or not math.isfinite(value):
+        return otherwise
+    return str(value) if isinstance(value, int) else f"{value:.4f}"
+
+
+def interval(bounds: tuple[float, float] | None) -> str:
+    if bounds is None or not all(map(math.isfinite, bounds)):
+        return ""
+    return f"{number(bounds[0])} to {number(bounds[1])}"
+
+
+def with_interval(estimate: Estimate | CompositeResult) -> str:
+    value = number(estimate.value, "none")
+    bounds = interval(estimate.ci95)
+    return f"{value} ({bounds})" if bounds else value
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table with an empty line behind it."""
+    return [*(f"| {' | '.join(map(_escaped, row))} |" for row in (head, ["---"] * len(head), *rows)), ""]
+
+
+def _escaped(text: str) -> str:
+    return printable(text).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _exact(value: float | None) -> str:
+    return "" if value is None or not math.isfinite(value) else repr(value)

@@ -1,0 +1,149 @@
+"""Results in the layouts of other programs: lm-eval's JSON and samples, nanochat's CSV.
+
+Arrives: a `RunResult`, the examples of each task.  Leaves: files by name.  It deliberately does not know how scores are
+computed.
+
+Metrics keep their names: `accuracy` is by the rules of the task's own profile, which stand in `configs`, and need not be
+what lm-eval calls acc.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from miron_jax.errors import InputError
+from miron_jax.files.readers import JsonObject
+from miron_jax.metrics.choices import LOWER_IS_BETTER
+from miron_jax.results.document import plain
+from miron_jax.results.folder import LM_EVAL, NANOCHAT
+from miron_jax.results.records import RunResult, TaskResult
+from miron_jax.results.samples import ExampleResult
+
+Examples = Callable[[str], Iterable[ExampleResult]]  # by name of the task
+
+
+def other_layout(layout: str | None, run: RunResult, examples: Examples) -> Iterator[tuple[str, bytes]]:
+    """Names of files below the output folder, and their contents; none without a `layout`."""
+    if layout == "nanochat":
+        yield NANOCHAT, nanochat_csv(run).encode()
+    elif layout is not None:
+        name = written_model(run)
+        date = datetime.now().isoformat().replace(":", "-")  # as lm-eval names its files, in local time
+        for task in run.tasks:
+            lines = "".join(f"{_json(_sample(example))}\n" for example in examples(task))
+            yield f"{LM_EVAL}/{name}/samples_{task.replace('/', '_')}_{date}.jsonl", lines.encode()
+        yield f"{LM_EVAL}/{name}/results_{date}.json", _json(lm_eval_results(run), indent=2).encode()
+
+
+def check_layout(layout: str | None, suites: Iterable[str]) -> None:
+    """Raises InputError for a layout that has no place for the suites of the run."""
+    if layout == "nanochat" and "core" not in suites:
+        raise InputError("--results_format=nanochat is CORE's table: add core to --tasks, or leave it out")
+
+
+def nanochat_csv(run: RunResult) -> str:
+    """`Task, Accuracy, Centered`, with the widths of nanochat's scripts/base_eval.py; what has no value is empty."""
+    lines = [f"{'Task':<35}, {'Accuracy':<10}, {'Centered':<10}"]
+    for name, task in run.tasks.items():
+        if name.startswith("core/"):
+            centered = task.rescaled.value if task.rescaled else math.nan
+            numbers = f"{_six(task.metric('accuracy').value):<10}, {_six(centered):<10}"
+            lines.append(f"{name.partition('/')[2]:<35}, {numbers}")
+    composite = run.suites["core"].composites["CORE"].value
+    return "\n".join([*lines, f"{'CORE':<35}, {'':<10}, {_six(composite):<10}", ""])
+
+
+def _six(value: float) -> str:
+    return f"{value:.6f}" if math.isfinite(value) else ""
+
+
+def written_model(run: RunResult) -> str:
+    """The model's name as lm-eval writes it into file names."""
+    return str(run.config["model"]).replace("/", "__").replace("~", "")
+
+
+def lm_eval_results(run: RunResult) -> JsonObject:
+    """The document that lm-eval 0.4.13 writes as results_*.json."""
+    tasks, config = run.tasks, run.config
+    metrics = {name: _metrics(task) for name, task in tasks.items()}
+    return {
+        "results": {name: {"alias": name, **numbers} for name, numbers in metrics.items()},
+        "group_subtasks": {suite: [name for name in tasks if name.startswith(f"{suite}/")] for suite in run.suites},
+        "configs": {
+            name: {"task": name, "metadata": {"version": 1}, **plain(task.profile)} for name, task in tasks.items()
+        },
+        "versions": dict.fromkeys(tasks, 1),
+        "n-shot": {name: task.profile["num_fewshot"] for name, task in tasks.items()},
+        "higher_is_better": {
+            name: {metric: metric not in LOWER_IS_BETTER for metric in task.metrics} for name, task in tasks.items()
+        },
+        "n-samples": {name: {"original": task.n + task.skipped, "effective": task.n} for name, task in tasks.items()},
+        "config": {
+            "model": "miron_jax",
+            "model_args": {"pretrained": config["model"], "dtype": config["dtype"]},
+            "model_sha": run.checkpoint.weights,
+            "batch_size": None,
+            "device": run.environment.device,
+            "limit": config["limit"],
+            "random_seed": config["seed"],
+        },
+        "date": datetime.now().timestamp(),
+        "git_hash": None,
+        "transformers_version": run.environment.packages["transformers"],
+        "lm_eval_version": _lm_eval_version(),
+        "model_source": "miron_jax",
+        "model_name": config["model"],
+        "model_name_sanitized": written_model(run),
+        "total_evaluation_time_seconds": str(run.speed.wall_seconds),
+    }
+
+
+def _lm_eval_version() -> str | None:
+    try:
+        return version("lm_eval")
+    except PackageNotFoundError:
+        return None
+
+
+def _metrics(task: TaskResult) -> JsonObject:
+    numbers: JsonObject = {}
+    for name, estimate in task.metrics.items():
+        numbers[f"{name},none"] = _or_none(estimate.value)
+        numbers[f"{name}_stderr,none"] = _or_none(estimate.stderr)
+    return numbers
+
+
+def _or_none(value: float) -> float | str:
+    return value if math.isfinite(value) else "N/A"
+
+
+def _sample(example: ExampleResult) -> JsonObject:
+    """A line of lm-eval's samples; a document's responses are texts there."""
+    options = example.options
+    if options:
+        responses = [[str(plain(option.logprob)), str(option.greedy)] for option in options]
+        raw = [[response] for response in responses]
+    else:
+        responses = [example.generated]
+        raw = [responses]
+    gold = str(example.gold)
+    return {
+        "doc_id": example.id,
+        "doc": {"row": example.row},
+        "target": gold,
+        "arguments": {f"gen_args_{i}": {"arg_0": None, "arg_1": option.text} for i, option in enumerate(options)},
+        "resps": raw,
+        "filtered_resps": responses,
+        "filter": "none",
+        "metrics": list(example.metrics),
+        "target_hash": sha256(gold.encode()).hexdigest(),
+        **{name: value if math.isfinite(value) else math.nan for name, value in example.metrics.items()},
+    }
+
+
+def _json(document: Any, indent: int | None = None) -> str:
+    return json.dumps(document, indent=indent, ensure_ascii=False)

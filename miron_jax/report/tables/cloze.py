@@ -1,0 +1,36 @@
+"""Cloze tasks as a table.
+
+Arrives: `TaskResult`s.  Leaves: a table.  It deliberately does not know how a metric is computed.
+"""
+
+from collections.abc import Mapping
+
+from rich.table import Table
+
+from miron_jax.report.tables.console import table_of
+from miron_jax.results.details import ClozeDetails
+from miron_jax.results.records import UNKNOWN, RunResult, TaskResult
+from miron_jax.statistics.estimate import Estimate
+from miron_jax.task_kinds.cloze import BY_TARGET_TOKENS
+from miron_jax.task_kinds.summary import shown_with_error
+
+HEADINGS = ("Levenshtein", "confidence", "bits/char", "bits/byte", "greedy exact", "contrast")
+
+
+def cloze_of(run: RunResult) -> dict[str, TaskResult]:
+    return {name: task for name, task in run.tasks.items() if isinstance(task.details, ClozeDetails)}
+
+
+def cloze_table(tasks: Mapping[str, TaskResult]) -> Table:
+    """A table of every cloze task's categories and their macro mean."""
+    table = table_of(("task", "category"), ("n", *HEADINGS))
+    for name, task in tasks.items():
+        assert isinstance(task.details, ClozeDetails)
+        for category, group in task.groups.items():
+            table.add_row(name, category, str(group.n), *_cells(group.metrics))
+        table.add_row(name, "macro mean", str(task.n), *_cells(task.details.macro), end_section=True)
+    return table
+
+
+def _cells(metrics: Mapping[str, Estimate]) -> list[str]:
+    return [shown_with_error(metrics.get(name, UNKNOWN)) for name in BY_TARGET_TOKENS]

@@ -1,0 +1,75 @@
+"""Sentences that qualify the numbers of a run.
+
+Arrives: a `RunResult`.  Leaves: sentences; those about what only one kind has come from the kind.  It deliberately computes
+nothing.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from miron_jax.results.records import Decided, RunResult, TaskResult
+from miron_jax.task_kinds.kinds import kind_named
+
+MODEL_ONLY = "*"
+_VERDICTS = {1: "better than", -1: "worse than", 0: "not decided against"}
+
+
+def notes_of(run: RunResult) -> list[str]:
+    notes = []
+    against = str(run.config.get("against"))
+    if run.decided:
+        notes.append(_decided(run.decided, against))
+    if any(gap.interval.startswith("the model's") for task in run.tasks.values() for gap in task.human):
+        notes.append(f"{MODEL_ONLY} the interval of the model's number alone: that of the human baseline is not known")
+    counts = Counter[str]()
+    cautions = dict[str, None]()
+    for name, task in run.tasks.items():
+        notes += [f"{name}: {note}" for note in _of_task(task, against)]
+        kind = kind_named(task.kind)
+        if kind is not None:
+            notes += [f"{name}: {note}" for note in kind.notes(task)]
+            counts.update(kind.counts(task))
+            cautions[kind.caution] = None
+    notes += [f"{count} {what}" for what, count in counts.items() if count]
+    notes += filter(None, cautions)
+    return [*notes, *_of_all(run)]
+
+
+def _decided(decided: Decided, against: str) -> str:
+    numbers = f"{decided.difference:+.4f}, give or take {decided.half_width:.4f}"
+    return f"{decided.composite}: {_VERDICTS[decided.winner]} {against} on this set: {numbers}"
+
+
+def _of_task(task: TaskResult, against: str) -> Iterator[str]:
+    sampled = task.sampled
+    if sampled and not sampled.is_whole:
+        low, high = sampled.interval
+        yield (
+            f"{sampled.examples} of {sampled.of} examples ran, in a random order ({sampled.how}, seed {sampled.seed}); the "
+            f"{task.main} of all of them lies within {low:.3f} and {high:.3f}"
+        )
+    if sampled and sampled.winner is not None:
+        verdict = f"{_VERDICTS[sampled.winner]} {against}"
+        yield f"{verdict} on this set, after {sampled.examples} of its {sampled.of} examples"
+    if task.data.published_rows is not None:
+        yield f"its file has {task.data.rows} rows, published are {task.data.published_rows}; no composite counts it"
+    shots = task.num_shots or {}
+    expected = task.profile.get("num_fewshot", 0)
+    fewer = sum(count for kept, count in shots.items() if int(kept) < expected)
+    if fewer:
+        yield (f"{fewer} of {sum(shots.values())} prompts have fewer than {expected} few-shot examples: no more fit")
+    for gap in task.human:
+        if gap.why_not and task.n:
+            yield f"no human gap by {gap.metric}: {gap.why_not}"
+
+
+def _of_all(run: RunResult) -> Iterator[str]:
+    limits = {task.limit for task in run.tasks.values() if task.limit is not None}
+    if limits:
+        profiles = [task.profile for task in run.tasks.values() if task.profile.get("num_fewshot")]
+        draws = any(profile.get("fewshot_pool") == "limited_items" for profile in profiles)
+        pool = "; few-shot examples are sampled from them too" if draws else ""
+        yield f"--limit {limits.pop()}: the first examples of each task or category{pool}"
+    changed = [name for name, task in run.tasks.items() if task.data.state == "changed"]
+    if changed:
+        yield f"not the published data: {', '.join(changed)}"

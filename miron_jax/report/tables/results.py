@@ -1,0 +1,197 @@
+"""The results of a run on screen.
+
+Arrives: a `RunResult`.  Leaves: lines on a rich console.  It deliberately does not know the engine.
+"""
+
+import math
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.table import Table
+
+from miron_jax.metrics.choices import SOFT
+from miron_jax.report.tables.cloze import cloze_of, cloze_table
+from miron_jax.report.tables.console import table_of
+from miron_jax.report.tables.notes import MODEL_ONLY, notes_of
+from miron_jax.results.records import CompositeResult, RunResult, TaskResult
+
+MOST_OTHERS = 4
+_SOFT = tuple(metric.name for metric in SOFT)
+_OF_CHOICES = ("accuracy_sum", "accuracy_bytes", "bits_per_byte", "answered", *_SOFT)
+_COLUMNS = {"accuracy_sum": "by sum", "accuracy_bytes": "by bytes", "bits_per_byte": "bits/byte"}
+PARTIAL = "partial_"
+
+Tasks = Mapping[str, TaskResult]
+Composites = Mapping[str, CompositeResult]
+
+
+def print_results(console: Console, run: RunResult) -> None:
+    """Print tasks with their accuracy and its 95 % interval, then composites and notes."""
+    cloze = cloze_of(run)
+    if cloze:
+        console.print(cloze_table(cloze))
+    for suite in run.suites:
+        tasks = {name: task for name, task in run.tasks.items() if name.startswith(f"{suite}/")}
+        if tasks and not tasks.keys() <= cloze.keys():
+            console.print(_table_of(tasks))
+    for suite in run.suites.values():
+        if any(name.startswith(PARTIAL) for name in suite.composites):
+            console.print(partials_table(suite.composites))
+            console.print(_left_out(suite.composites), soft_wrap=True)
+            continue
+        for name, composite in suite.composites.items():
+            console.print(_composite(name, composite), soft_wrap=True)
+    for line in notes_of(run):
+        console.print(line, soft_wrap=True)
+
+
+def _table_of(tasks: Tasks) -> Table:
+    if any(task.section for task in tasks.values()):
+        return sections_table(tasks)
+    has_others = any(task.main not in ("", "accuracy") or task.human for task in tasks.values())
+    is_robust = any(task.robustness for task in tasks.values())
+    return mains_table(tasks) if has_others or is_robust else _choices_table(tasks)
+
+
+def mains_table(tasks: Tasks) -> Table:
+    """A table of tasks with different main metrics, and further numbers of each."""
+    numbers = ("n", "metric", "value", "95 % interval", "chance", "human", "human gap")
+    table = table_of(("task",), numbers)
+    table.add_column("also")
+    for name, task in tasks.items():
+        main = task.metric(task.main)
+        interval = "" if math.isnan(main.value) else _interval(main.ci95)
+        value = _number(main.value) or ("" if task.n else "none")
+        chance = _number(task.baselines.get("random")) if task.main == "accuracy" else ""
+        table.add_row(name, str(task.n), task.main, value, interval, chance, *_human(task), _others(task))
+    return table
+
+
+def _human(task: TaskResult) -> tuple[str, str]:
+    """The human baseline, of the main metric if there is one, and the human gap."""
+    if not task.human:
+        return "", ""
+    gap = next((gap for gap in task.human if gap.metric == task.main), task.human[0])
+    baseline = _number(gap.human.value) + ("" if gap.metric == task.main else f" {gap.metric}")
+    if gap.value is None:
+        return baseline, "none"
+    if gap.ci95 is None:
+        return baseline, f"{gap.value:+.3f}"
+    low, high = gap.ci95
+    mark = "" if "Newcombe" in gap.interval else MODEL_ONLY
+    return baseline, f"{gap.value:+.3f} ({low:+.3f} to {high:+.3f}){mark}"
+
+
+def _others(task: TaskResult) -> str:
+    """Up to MOST_OTHERS further numbers of a task."""
+    others = [
+        f"{name} {_number(metric.value)}"
+        for name, metric in task.metrics.items()
+        if name not in (task.main, *_OF_CHOICES) and math.isfinite(metric.value)
+    ]
+    more = f" and {len(others) - MOST_OTHERS} more" if others[MOST_OTHERS:] else ""
+    return ", ".join(others[:MOST_OTHERS]) + more
+
+
+def sections_table(tasks: Tasks) -> Table:
+    """A table of tasks by section, with rescaled accuracies: (accuracy - baseline) / (1 - baseline)."""
+    numbers = ("n", "accuracy", "stderr", "baseline", "rescaled", "stderr", "bits/byte")
+    table = table_of(("task",), numbers)
+    for section in dict.fromkeys(task.section for task in tasks.values()):
+        table.add_section()
+        table.add_row(section or "in no section", style="bold")
+        for name, task in tasks.items():
+            if task.section == section:
+                table.add_row(*_section_row(name, task))
+    return table
+
+
+def _section_row(name: str, task: TaskResult) -> tuple[str, ...]:
+    accuracy = task.metric("accuracy")
+    rescaled = task.rescaled
+    return (
+        f"  {name.partition('/')[2]}",
+        str(task.n),
+        _number(accuracy.value),
+        _number(accuracy.stderr),
+        _number(task.baselines.get("random")),
+        _number(rescaled.value if rescaled else None),
+        _number(rescaled.stderr if rescaled else None),
+        _number(task.metric("bits_per_byte").value),
+    )
+
+
+def _choices_table(tasks: Tasks) -> Table:
+    known = ("accuracy", *_COLUMNS, *_SOFT)
+    more = [name for task in tasks.values() for name in task.metrics if name not in known]
+    more = list(dict.fromkeys(more))[:MOST_OTHERS]
+    table = table_of(("task",), ("n", "accuracy", "95 % interval", "baseline", *_COLUMNS.values(), *more))
+    for name, task in tasks.items():
+        accuracy = task.metric("accuracy")
+        table.add_row(
+            name,
+            str(task.n),
+            _number(accuracy.value),
+            _interval(accuracy.ci95),
+            _number(task.baselines.get("random")),
+            *(_number(task.metric(other).value) for other in (*_COLUMNS, *more)),
+        )
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None or not math.isfinite(value) else f"{value:.3f}"
+
+
+def _interval(bounds: tuple[float, float]) -> str:
+    return f"{_number(bounds[0])} - {_number(bounds[1])}"
+
+
+def _composite(name: str, composite: CompositeResult) -> str:
+    if math.isnan(composite.value):
+        missing = composite.missing
+        if not missing:
+            return f"{name}: none, its number is not defined for one of its tasks"
+        names = f"{', '.join(missing[:4])}{' ...' if missing[4:] else ''}"
+        return f"{name}: none, {len(missing)} tasks have no score on published data: {names}"
+    if math.isnan(composite.stderr):
+        return f"{name}: {composite.value:.4f} (one example of a task has no deviation, so there is no standard error)"
+    low, high = composite.ci95 or (math.nan, math.nan)
+    error = f"standard error {composite.stderr:.4f}"
+    return f"{name}: {composite.value:.4f}, {error} (95 % interval {low:.4f} to {high:.4f})"
+
+
+def partials_table(composites: Composites) -> Table:
+    """A table of composites; incomplete ones have a partial value over the scored tasks."""
+    table = table_of(("composite",), ("value", "stderr", "partial", "stderr", "tasks without a score"))
+    for name, composite in composites.items():
+        if not name.startswith(PARTIAL):
+            partial = composites.get(PARTIAL + name, CompositeResult())
+            numbers = (composite.value, composite.stderr, partial.value, partial.stderr)
+            table.add_row(name, *map(_number, numbers), str(len(composite.missing)))
+    return table
+
+
+def _left_out(composites: Composites) -> str:
+    names = dict.fromkeys(task for composite in composites.values() for task in composite.missing)
+    return (
+        "a composite that lacks a task has no value; a partial one compares only with runs over the same tasks; "
+        f"without a score on published data: {', '.join(names)}"
+    )
+
+
+def speed_line(run: RunResult) -> str:
+    """Counts and times of a run, in a sentence."""
+    speed = run.speed
+    check = run.self_check
+    padding = 0.0
+    if speed.computed_tokens:
+        padding = 100 * (speed.padded_tokens / speed.computed_tokens - 1)
+    rate = speed.tokens_per_second if math.isfinite(speed.tokens_per_second) else 0.0
+    return (
+        f"{speed.requests} requests, {speed.plain_tokens} tokens one row each, {speed.unique_tokens} unique, "
+        f"{padding:.1f} % padding; {rate:.0f} unique tokens/s on the device; {speed.wall_seconds:.1f} s in all, of "
+        f"them {speed.device_seconds:.1f} device, {speed.compile_seconds:.1f} compiling {speed.programs} "
+        f"programs, {speed.load_seconds:.1f} loading, {check.seconds:.1f} self-check (largest difference "
+        f"{check.largest:.1e} nats over {check.tokens} tokens, allowed {check.tolerance:g})"
+    )

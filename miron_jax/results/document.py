@@ -1,0 +1,327 @@
+"""Records <-> JSON, schema 1: results.json, and the lines of samples files.
+
+Arrives: a `RunResult` or an `ExampleResult`; or their JSON.  Leaves: the other of the two.  It deliberately does not know
+files.  JSON is strict: a number that is not finite is null.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, is_dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from miron_jax.config import RunConfig
+from miron_jax.files.places import public
+from miron_jax.files.readers import Json, JsonObject
+from miron_jax.results.details import (
+    ChoiceDetails,
+    ClozeDetails,
+    Details,
+    Drift,
+    GenerationDetails,
+    ProgramDetails,
+    TextDetails,
+)
+from miron_jax.results.records import CompositeResult, Data, RunResult, TaskResult
+from miron_jax.results.samples import (
+    AskedDocument,
+    AskedItem,
+    AskedProblem,
+    AskedPrompt,
+    Completion,
+    ExampleResult,
+    Option,
+    Programs,
+    ProgramText,
+)
+from miron_jax.runtime.answers import Answers
+from miron_jax.statistics.estimate import Estimate
+from miron_jax.statistics.robustness import Robustness
+
+if TYPE_CHECKING:
+    from cattrs import Converter
+
+SCHEMA = 1
+NO_VALUE = "no example has a defined value"
+OF_TASK = -1  # examples of an estimate that stand in its task's entry alone
+DETAILS: Mapping[str, type[Details]] = {
+    "multiple_choice": ChoiceDetails,
+    "schema": ChoiceDetails,
+    "language_modeling": ChoiceDetails,
+    "dialogue": ChoiceDetails,
+    "generation": GenerationDetails,
+    "code": ProgramDetails,
+    "text": TextDetails,
+    "cloze": ClozeDetails,
+}
+# The keys of a task's entry, in their order; a kind has some of them.
+TASK_KEYS = (
+    "n", "metrics", "groups", "macro", "fragmentation", "drift", "baselines", "human", "rescaled", "profile", "kind", "main",
+    "section", "rows_by_category", "published_rows_a_category", "skipped", "unspelled", "bos_added", "targets_with_newline",
+    "tied", "rounded_to_a_tie", "first_option_accuracy", "empty_span", "inexact_prefix", "dialogue", "max_new_tokens",
+    "ended", "always_right_rows", "sandboxed", "ceiling", "tokens", "bytes", "windows", "empty_documents", "truncated",
+    "beyond_trained_length", "prefixes_end_in_space", "targets_begin_with_space", "num_shots", "robustness", "data",
+    "citation", "reference", "licence", "sampled", "limit",
+)  # fmt: skip
+NOT_OF_CLOZE = frozenset({"human", "rescaled", "main", "section"})
+# Keys that are left out, not null, where there is nothing to say.
+ABSENT: Mapping[type, frozenset[str]] = {
+    RunResult: frozenset({"decided", "step", "steps"}),
+    TaskResult: frozenset({"num_shots", "robustness", "reference", "licence", "sampled", "limit"}),
+    Data: frozenset({"rows", "published_rows"}),
+    ChoiceDetails: frozenset({"dialogue"}),
+    CompositeResult: frozenset({"metric"}),
+    Robustness: frozenset({"template_spread", "swapped"}),
+    ExampleResult: frozenset({"answered", "neutral_logprobs", "meta", "reason"}),
+    AskedPrompt: frozenset({"category", "num_shots", "cluster"}),
+    Option: frozenset({"held_logprob", "reason"}),
+    ProgramText: frozenset({"answers"}),
+}
+
+Record = TypeVar("Record")
+
+
+# Records -> JSON
+
+
+def run_json(run: RunResult) -> JsonObject:
+    """The document results.json."""
+    return {
+        "schema": SCHEMA,
+        **_fields(run),
+        "tasks": {name: task_json(task) for name, task in run.tasks.items()},
+    }
+
+
+def task_json(task: TaskResult) -> JsonObject:
+    """A task's entry of results.json."""
+    entry = _fields(task)
+    del entry["details"]
+    details = task.details
+    if details is not None:
+        entry |= _fields(details)
+    if isinstance(details, ClozeDetails):  # some numbers exist for some items only: each has its own n
+        entry |= {"metrics": _counted(task.metrics), "macro": _counted(details.macro)}
+        entry["groups"] = {
+            name: {"n": group.n, "metrics": _counted(group.metrics)} for name, group in task.groups.items()
+        }
+        entry["fragmentation"] = _fragmentation(details)
+        entry["drift"] = {name: _drift(drift) for name, drift in details.drift.items()}
+        entry = {key: value for key, value in entry.items() if key not in NOT_OF_CLOZE}
+    return {key: entry[key] for key in TASK_KEYS if key in entry}
+
+
+def example_json(example: ExampleResult) -> JsonObject:
+    """A line of a samples file."""
+    line: JsonObject = {}
+    for key, value in _fields(example).items():
+        line |= value if key in ("asked", "answered") else {key: value}
+    return line
+
+
+def plain(value: Any) -> Json:
+    """A value of records, mappings and lists as JSON.  NaN and infinity are null, NumPy's numbers Python's."""
+    if isinstance(value, Estimate):
+        return _estimate(value)
+    if is_dataclass(value):
+        return _fields(value)
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def config_json(config: RunConfig) -> JsonObject:
+    """The configuration, without credentials or home folders in its paths."""
+    document = json.loads(json.dumps(asdict(config)))
+    return each_leaf(document, lambda leaf: public(leaf) if isinstance(leaf, str) else leaf)
+
+
+def each_leaf(value: Json, change: Callable[[Json], Json]) -> Json:
+    """A JSON value whose objects and lists hold what `change` returns for each of their leaves."""
+    if isinstance(value, Mapping):
+        return {key: each_leaf(entry, change) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [each_leaf(entry, change) for entry in value]
+    return change(value)
+
+
+def strict_json(value: Json, indent: int | None = None) -> str:
+    return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def _fields(record: Any) -> JsonObject:
+    absent = ABSENT.get(type(record), frozenset())
+    if isinstance(record, AskedPrompt) and record.cluster is None:
+        absent |= {"swapped", "traits"}
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
+    return {key: plain(value) for key, value in values.items() if key not in absent or not _is_empty(value)}
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value == "" or (isinstance(value, Mapping | tuple) and not value)
+
+
+def _estimate(estimate: Estimate) -> JsonObject:
+    entry: JsonObject = {
+        "value": plain(estimate.value),
+        "stderr": plain(estimate.stderr),
+        "ci95": plain(estimate.ci95),
+    }
+    if estimate.num_undefined:
+        entry |= {"n": estimate.num_examples, "undefined": estimate.num_undefined}
+    if reason := _why_undefined(estimate):
+        entry["reason"] = reason
+    return entry
+
+
+def _why_undefined(estimate: Estimate) -> str:
+    if not estimate.num_examples:
+        return NO_VALUE
+    if not math.isfinite(estimate.value):
+        return "an example is infinite"
+    return "" if math.isfinite(estimate.stderr) else "one example has no deviation"
+
+
+def _counted(estimates: Mapping[str, Estimate]) -> JsonObject:
+    return {name: {**_estimate(each), "n": each.num_examples} for name, each in estimates.items()}
+
+
+def _fragmentation(details: ClozeDetails) -> JsonObject:
+    fragmentation = details.fragmentation
+    spearman = fragmentation.spearman_tokens_bits_per_char
+    reason = {"reason": "tokens or bits are the same for all items"} if math.isnan(spearman) else {}
+    return {
+        "spearman_tokens_bits_per_char": plain(spearman),
+        **reason,
+        "by_target_tokens": {name: _counted(means) for name, means in fragmentation.by_target_tokens.items()},
+        "segmentation_tokens": fragmentation.segmentation_tokens,
+    }
+
+
+def _drift(drift: Drift) -> JsonObject:
+    return {
+        "median_percent": plain(drift.median_percent),
+        "ci95": plain(drift.ci95),
+        "n": drift.n,
+        **({} if drift.n else {"reason": "no pair has a defined value"}),
+        **_counted(drift.metrics),
+    }
+
+
+# JSON -> records
+
+
+def run_of(document: Json) -> RunResult:
+    """Raises ValueError for a document that is none of this schema."""
+    return _structured(document, RunResult)
+
+
+def example_of(line: Json) -> ExampleResult:
+    """Raises ValueError for a line that is no sample."""
+    return _structured(line, ExampleResult)
+
+
+def writer_of(document: JsonObject) -> str:
+    """The version of miron-jax that wrote a results.json, of whatever schema."""
+    try:
+        return str(document["environment"]["packages"]["miron-jax"])
+    except (KeyError, TypeError):
+        return "unknown"
+
+
+def _structured(document: Json, record: type[Record]) -> Record:
+    from cattrs import BaseValidationError, transform_error
+
+    try:
+        return _converter().structure(document, record)
+    except BaseValidationError as error:
+        raise ValueError("; ".join(transform_error(error))) from None
+
+
+@cache
+def _converter() -> "Converter":
+    from cattrs import Converter
+    from cattrs.gen import make_dict_structure_fn, override
+
+    converter = Converter()
+    for kind in (str, int, bool):
+        converter.register_structure_hook(kind, _exactly)
+    converter.register_structure_hook(float, _float_of)
+    converter.register_structure_hook(Answers, lambda value, _: Answers.of_json(value))
+    converter.register_structure_hook(Estimate, lambda entry, _: _estimate_of(entry, converter))
+    plain_drift = make_dict_structure_fn(Drift, converter)
+
+    plain_task = make_dict_structure_fn(TaskResult, converter, details=override(omit=True))
+    plain_example = make_dict_structure_fn(
+        ExampleResult, converter, asked=override(omit=True), answered=override(omit=True)
+    )
+
+    def drift_of(entry: Json, _: type) -> Drift:
+        metrics = {name: each for name, each in entry.items() if isinstance(each, dict)}
+        return plain_drift({**entry, "metrics": metrics}, Drift)
+
+    def task_of(entry: Json, _: type) -> TaskResult:
+        task = plain_task(entry, TaskResult)
+        of_kind = DETAILS.get(task.kind)
+        details = None if of_kind is None else converter.structure(entry, of_kind)
+        return replace(task, details=details, metrics=_of_all(task.metrics, task.n))
+
+    def example_of(line: Json, _: type) -> ExampleResult:
+        example = plain_example(line, ExampleResult)
+        asked = converter.structure(line, _asked_by(line))
+        answered = None
+        if "programs" in line:
+            answered = converter.structure(line, Programs)
+        elif "ended" in line:
+            answered = converter.structure(line, Completion)
+        return replace(example, asked=asked, answered=answered)
+
+    converter.register_structure_hook(Drift, drift_of)
+    converter.register_structure_hook(TaskResult, task_of)
+    converter.register_structure_hook(ExampleResult, example_of)
+    return converter
+
+
+def _exactly(value: Json, kind: type) -> Any:
+    if type(value) is not kind:
+        raise ValueError(f"{value!r:.40}, expected {kind.__name__}")
+    return value
+
+
+def _float_of(value: Json, _: type) -> float:
+    if value is None:
+        return math.nan
+    if type(value) not in (int, float):
+        raise ValueError(f"{value!r:.40}, expected a number or null")
+    return float(value)
+
+
+def _estimate_of(entry: Json, converter: "Converter") -> Estimate:
+    low, high = entry.get("ci95") or (None, None)
+    value, stderr, low, high = (
+        converter.structure(number, float) for number in (entry["value"], entry.get("stderr"), low, high)
+    )
+    num_examples = entry.get("n", 0 if entry.get("reason") == NO_VALUE else OF_TASK)
+    return Estimate(value, stderr, (low, high), num_examples, entry.get("undefined", 0))
+
+
+def _of_all(metrics: Mapping[str, Estimate], n: int) -> Mapping[str, Estimate]:
+    """Estimates with the task's own n where they have none."""
+    return {
+        name: replace(each, num_examples=n) if each.num_examples == OF_TASK else each for name, each in metrics.items()
+    }
+
+
+def _asked_by(line: JsonObject) -> type:
+    if "prefix" in line:
+        return AskedItem
+    if "doc_id" in line:
+        return AskedDocument
+    return AskedProblem if "name" in line else AskedPrompt

@@ -1,0 +1,212 @@
+"""The numbers of a run: of a task, a suite, and all of them.
+
+Arrives: nothing.  Leaves: `RunResult` and its parts.  It deliberately does not know JSON.
+
+Field names are the keys of results.json.  A number that is not defined is NaN here and null there.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from miron_jax.engine.text_requests import GenerationSpeed
+from miron_jax.files.readers import JsonObject
+from miron_jax.results.details import Details
+from miron_jax.runtime.answers import Answers
+from miron_jax.statistics.estimate import Estimate
+from miron_jax.statistics.human_gaps import Gap
+from miron_jax.statistics.robustness import Robustness
+
+UNKNOWN = Estimate(math.nan, math.nan, (math.nan, math.nan), 0, 0)
+CHOSEN_IF_NO_MAIN = ("accuracy", "greedy_exact", "em", "bits_per_char")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A category of a task."""
+
+    n: int  # scored examples
+    metrics: Mapping[str, Estimate]
+
+
+@dataclass(frozen=True, slots=True)
+class Rescaled:
+    """(accuracy - b) / (1 - b): 0 is chance, 1 perfect, below chance negative."""
+
+    value: float
+    stderr: float
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The file of a task's examples."""
+
+    file: str | None = None  # None: made by the package
+    rows: int | None = None  # None: as many as the published file has
+    published_rows: int | None = None
+    state: str = ""  # compared with the published file
+    git_blob_sha1: str | None = None
+    commit: str | None = None  # of the hub's data set
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Which examples of a task ran, if not all."""
+
+    examples: int
+    of: int
+    how: str  # the flag that decided
+    seed: int  # of their random order
+    interval: tuple[float, float]  # the main metric's 95 % confidence sequence, about the complete set
+    winner: int | None = None  # against the earlier run: 1 this model, -1 that run, 0 not decided; None: not asked
+
+    @property
+    def is_whole(self) -> bool:
+        return self.examples == self.of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """One task's numbers, with the rules that they depend on."""
+
+    n: int  # scored examples
+    metrics: Mapping[str, Estimate]
+    groups: Mapping[str, Group] = field(default_factory=dict)
+    baselines: Mapping[str, float | None] = field(default_factory=dict)  # accuracies; "random" and "human" among them
+    human: tuple[Gap, ...] = ()
+    rescaled: Rescaled | None = None
+    profile: JsonObject = field(default_factory=dict)  # its rules, as results name them
+    kind: str = ""
+    main: str = ""  # the metric that stands for the task; "": see `main_metric`
+    section: str | None = None  # of the suite's own table
+    skipped: int = 0  # examples without a score
+    details: Details | None = None
+    num_shots: Mapping[str, int] | None = None  # few-shot examples -> prompts that keep so many; None: not counted
+    robustness: Robustness | None = None
+    data: Data = Data()
+    citation: str = ""
+    reference: Mapping[str, float] = field(default_factory=dict)  # published scores, by model
+    licence: str = ""
+    sampled: Sampled | None = None  # None: every example ran
+    limit: int | None = None
+
+    @property
+    def main_metric(self) -> str:
+        """The metric that stands for the task; "" without a metric."""
+        chosen = (name for name in CHOSEN_IF_NO_MAIN if name in self.metrics)
+        return self.main or next(chosen, next(iter(self.metrics), ""))
+
+    @property
+    def main_estimate(self) -> Estimate:
+        return self.metric(self.main_metric)
+
+    def metric(self, name: str) -> Estimate:
+        """An undefined number where the task lacks it."""
+        return self.metrics.get(name, UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompositeResult:
+    """One number over many tasks."""
+
+    value: float = math.nan
+    stderr: float = math.nan
+    ci95: tuple[float, float] | None = None  # None: it has no value
+    complete: bool = False
+    missing: tuple[str, ...] = ()  # tasks without a score
+    weights: Mapping[str, float] = field(default_factory=dict)  # d value / d metric of each task
+    metric: str = ""  # "": each task's main one
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteResult:
+    composites: Mapping[str, CompositeResult]
+    missing_data: Mapping[str, str] = field(default_factory=dict)  # task -> path where its file should be
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    python: str = ""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    device: str = ""
+    platform: str = ""
+    num_devices: int = 0
+    host: str = ""
+    xla_flags: str = ""
+    matmul_precision: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """Counts of tokens, and seconds."""
+
+    requests: int = 0
+    load_seconds: float = 0.0
+    unique_tokens: int = 0
+    padded_tokens: int = 0
+    plain_tokens: int = 0
+    programs: int = 0
+    attention: str | None = None  # the operation that ran
+    compile_seconds: float = 0.0
+    device_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    journal_seconds: float = 0.0
+    computed_tokens: int = 0  # fewer than unique ones in a resumed run
+    tokens_per_second: float = math.nan
+    useful_flops: float = 0.0
+    useful_flops_per_second: float = math.nan
+    share_of_peak: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What the self-check scored a second time."""
+
+    tolerance: float = math.nan  # nats
+    requests: int = 0
+    tokens: int = 0
+    largest: float = math.nan  # difference in nats
+    seconds: float = 0.0
+    programs: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """Which weights were scored."""
+
+    folder: str | None = None
+    fingerprint: str | None = None  # of the checkpoint's files
+    weights: str | None = None  # fingerprint of all weights on the devices
+    commits: Mapping[str, str | None] = field(default_factory=dict)  # hub commits of model and tokenizer
+    tokenizer: str | None = None  # fingerprint of its vocabulary and rules
+    answers: Answers | None = None  # of a user's own model to fixed tokens
+    implausible: tuple[str, ...] = ()  # one warning per suspicious weight
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A composite against the earlier run's, over this set of examples."""
+
+    composite: str
+    difference: float  # this model less that run
+    half_width: float  # of its 95 % confidence sequence
+    winner: int  # 1 this model, -1 that run, 0 not decided
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """All numbers of a run, or of one checkpoint of a training run."""
+
+    config: JsonObject
+    environment: Environment = Environment()
+    tasks: Mapping[str, TaskResult]
+    suites: Mapping[str, SuiteResult]
+    speed: Speed = Speed()
+    generation: GenerationSpeed | None = None  # None: nothing was generated
+    self_check: Checked = Checked()
+    unanswered: int = 0  # examples that the model answers with NaN
+    decided: Decided | None = None
+    unverified: tuple[str, ...] = ()  # inputs without a checksum
+    checkpoint: Weights = Weights()
+    step: int | None = None  # of a training run
+    steps: Mapping[str, str] = field(default_factory=dict)  # its steps -> their results.json

@@ -1,0 +1,127 @@
+"""A run's output folder, read back: results.json, samples, the checkpoints of a training run.
+
+Arrives: names of folders, local or in an object store.  Leaves: `Run`s.  It deliberately does not know what a metric means.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from miron_jax.errors import InputError
+from miron_jax.files.readers import parse_json
+from miron_jax.files.store import Store
+from miron_jax.results.document import SCHEMA, example_of, run_of, writer_of
+from miron_jax.results.folder import PARTIAL, RESULTS, SAMPLES, STEP
+from miron_jax.results.records import RunResult, TaskResult
+from miron_jax.results.samples import ExampleResult
+from miron_jax.runtime.journal import FOLDER as JOURNAL
+
+FINISH = "run the same eval again to finish it"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run, or one checkpoint of a training run."""
+
+    label: str  # of its folder, distinct among the runs that were read together
+    store: Store
+    below: str  # folder of the checkpoint in the store; ""
+    result: RunResult
+    unfinished: str = ""  # a sentence where only some checkpoints are scored
+
+    @property
+    def folder(self) -> str:
+        return f"{self.store.name}/{self.below}" if self.below else self.store.name
+
+    @property
+    def tasks(self) -> Mapping[str, TaskResult]:
+        return self.result.tasks
+
+    def path_of(self, name: str) -> str:
+        """A file of the run, as its store names it."""
+        return f"{self.below}/{name}" if self.below else name
+
+    def examples(self, task: str) -> list[ExampleResult]:
+        """The examples of a task, in its order.  Raises InputError."""
+        name = self.path_of(f"{SAMPLES}/{task}.jsonl")
+        examples: list[ExampleResult] = []
+        try:
+            for line in self.store.get(name).splitlines():
+                examples.append(example_of(parse_json(line)))
+        except FileNotFoundError:
+            raise InputError(
+                f"{self.store.name}/{name} is missing: copy the whole folder of the run, or {FINISH}"
+            ) from None
+        except ValueError as error:
+            raise InputError(
+                f"{self.store.name}/{name}: line {len(examples) + 1} is no sample ({error!s:.80}): copy the run's folder "
+                "again"
+            ) from None
+        return examples
+
+    def steps(self) -> "dict[int, Run]":
+        """The checkpoints of a training run by their step, in order; empty if this is none."""
+        folders = {int(step): str(PurePosixPath(file).parent) for step, file in self.result.steps.items()}
+        return {
+            step: Run(f"{self.label} step {step}", self.store, below, _result(self.store, below))
+            for step, below in sorted(folders.items())
+        }
+
+
+def read_runs(names: Sequence[str]) -> list[Run]:
+    """Raises InputError for a folder that is no run, or one of another schema."""
+    stores = [Store(name.rstrip("/") or name) for name in names]
+    last = [PurePosixPath(store.name).name for store in stores]
+    labels = [name if last.count(name) == 1 else store.name for name, store in zip(last, stores, strict=True)]
+    if twice := next((label for label in labels if labels.count(label) > 1), None):
+        raise InputError(f"{twice} is named twice: name folders of different runs")
+    return [_read(store, label) for store, label in zip(stores, labels, strict=True)]
+
+
+def _read(store: Store, label: str) -> Run:
+    names = store.names()
+    if RESULTS in names:
+        return Run(label, store, "", _result(store, ""))
+    steps = [name for name in names if name.startswith(STEP) and store.has(f"{name}/{RESULTS}")]
+    if steps:
+        by_folder = {name: _result(store, name) for name in steps}
+        last = max(by_folder, key=lambda name: by_folder[name].step or 0)
+        files = {str(result.step): f"{name}/{RESULTS}" for name, result in by_folder.items()}
+        done = f"{label} is unfinished: of its checkpoints {len(steps)} are scored, and only those count; {FINISH}"
+        return Run(label, store, last, replace(by_folder[last], steps=files), done)
+    if {JOURNAL, PARTIAL} & set(names):
+        raise InputError(f"{store.name} holds an unfinished run, without results yet: {FINISH}")
+    raise InputError(f"{store.name} {_state(store, names)}: name the --output folder of a finished eval")
+
+
+def _state(store: Store, names: Sequence[str]) -> str:
+    """Why a folder is no run."""
+    if names:
+        return f"holds no {RESULTS}"
+    if store.root.is_file():
+        return "is a file"
+    return "is empty" if store.root.is_dir() else "is not there"
+
+
+def _result(store: Store, below: str) -> RunResult:
+    name = f"{below}/{RESULTS}" if below else RESULTS
+    try:
+        document = parse_json(store.get(name))
+        if not isinstance(document, dict):
+            raise ValueError(f"{type(document).__name__}, expected an object")
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{store.name}/{name} is no results.json ({error!s:.120}): name the --output folder of a finished eval"
+        ) from None
+    if document.get("schema") != SCHEMA:
+        raise InputError(
+            f"{store.name}/{name} has schema {document.get('schema')!r}, expected {SCHEMA}: read it with the version that "
+            f"wrote it, {writer_of(document)}, or run eval again"
+        )
+    try:
+        return run_of(document)
+    except ValueError as error:
+        raise InputError(
+            f"{store.name}/{name} is no results.json of this version ({error!s:.120}): run eval again, or read it with the "
+            f"version that wrote it, {writer_of(document)}"
+        ) from None

@@ -1,0 +1,115 @@
+"""One example of a task: what was asked, what the model did, how it counts.
+
+Arrives: nothing.  Leaves: `ExampleResult` and its parts, a line each of the samples files.  It deliberately does not know
+how an example is scored.
+
+Field names are the keys of a line.  A number that is not defined is NaN here and null there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from miron_jax.files.readers import Json, JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedPrompt:
+    """A prompt with choices, or one that is completed."""
+
+    prompt: str = ""  # its end
+    prompt_sha256: str = ""  # of all of it, 16 digits
+    category: str | None = None
+    num_shots: int | None = None
+    cluster: str | None = None  # examples of one word, sentence or story
+    swapped: str | None = None  # name of the question, equal in all orders of its choices
+    traits: Mapping[str, str | None] | None = None  # by which the robustness report groups it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedItem:
+    """A cloze item."""
+
+    name: str = ""
+    category: str = ""
+    prefix: str = ""
+    prompt_sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedDocument:
+    """A text of which every token is scored."""
+
+    doc_id: str = ""
+    corpus_id: str = ""
+    total_nll: float = 0.0  # nats
+    scored_tokens: int = 0
+    num_bytes: int = 0
+    text_sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedProblem:
+    """A program's beginning."""
+
+    name: str = ""
+    prompt: str = ""  # its end
+    prompt_sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """A scored span.  Its log-probabilities are nats."""
+
+    text: str
+    logprob: float  # sum over its tokens
+    num_tokens: int = 0
+    token_logprobs: tuple[float, ...] = ()
+    greedy: bool | None = None  # whether greedy decoding writes it; None: no token, or NaN
+    held_logprob: float | None = None  # of the end of the prefix that the first token of a cloze target holds
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    ended: str = ""  # why
+    answer: str = ""  # in the form that is compared with the accepted ones
+    accepted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramText:
+    text: str
+    ended: str
+    answers: Json = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Programs:
+    programs: tuple[ProgramText, ...]
+    ceiling: str  # how the authors' own solution ended
+
+
+Asked = AskedPrompt | AskedItem | AskedDocument | AskedProblem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExampleResult:
+    id: int  # place in the suite's own order
+    row: int  # line of the data file, from 0
+    asked: Asked = AskedPrompt()
+    gold: int | None = None  # place of the right option
+    prediction: int | None = None  # place of the chosen one
+    correct: bool | None = None  # None: no right or wrong, or no score
+    options: tuple[Option, ...] = ()
+    neutral_logprobs: tuple[float, ...] = ()  # of the options after the neutral context
+    generated: str | None = None
+    answered: Completion | Programs | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    meta: JsonObject | None = None  # of its record in a submission
+    reason: str = ""  # why a number is not defined
+
+    @property
+    def digest(self) -> str:
+        """Of the prompt or text; "": a run of an older version has none."""
+        asked = self.asked
+        return asked.text_sha256 if isinstance(asked, AskedDocument) else asked.prompt_sha256
