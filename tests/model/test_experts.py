@@ -46,11 +46,8 @@ CLAMPED = Act("silu", limit=0.6, gain=1.702)
 
 def by_hand(x_MD: Any, expert_MA: Any, weight_MA: Any, kernels: Kernels, act: Act) -> np.ndarray:
     """One expert at a time, in float64."""
-    gate, up, down, *biases = (None if kernel is None else np.asarray(kernel, np.float64) for kernel in kernels)
-    assert gate is not None
-    assert up is not None
-    assert down is not None
-    gate_bias, up_bias, down_bias = (np.zeros(len(gate)) if bias is None else bias for bias in biases)
+    given = (np.zeros(len(kernels[0])) if kernel is None else np.asarray(kernel, np.float64) for kernel in kernels)
+    gate, up, down, gate_bias, up_bias, down_bias = given
     x_MD = np.asarray(x_MD, np.float64)
     total = np.zeros(x_MD.shape)
     for e in range(len(gate)):
@@ -194,53 +191,43 @@ def test_only_active_experts_count_as_flops(tmp_path: Path) -> None:
     assert matmul_params(mixture(tmp_path)) == 2 * (2 * 576 + 2 * 288 + 192 + 3 * 3 * 384 + 3 * 480 + 24)
 
 
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
+def test_mixtures_that_are_not_computed_are_refused(tmp_path: Path) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"num_experts_per_tok": 9}, "num_experts_per_tok is 9, expected at most num_experts = 8"),
         ({"num_experts": 0}, "num_experts is 0, expected a whole number from 1 to"),
         ({"decoder_sparse_step": 2}, "decoder_sparse_step is 2, expected 1"),
         ({"mlp_only_layers": [1]}, r"mlp_only_layers is \[1\], expected \[\]"),
         ({"norm_topk_prob": "yes"}, "norm_topk_prob is 'yes', expected true or false"),
         ({"expert_capacity": 4}, "field 'expert_capacity' = 4 is not known"),
-    ],
-)
-def test_mixtures_that_are_not_computed_are_refused(fields: dict[str, Any], sentence: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=sentence):
-        mixture(tmp_path, **fields)
+    ]
+    for fields, sentence in cases:
+        with pytest.raises(InputError, match=sentence):
+            mixture(tmp_path, **fields)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("count", "sentence"),
-    [
-        (4, r"block_sparse_moe.gate.weight has shape \[5, 36\], config.json expects \[4, 36\]"),
-        (6, "no tensor model.layers.0.block_sparse_moe.experts.5.w2.weight, which config.json asks for"),
-    ],
-)
-def test_other_numbers_of_experts_than_the_weights_have_are_refused(count: int, sentence: str, tmp_path: Path) -> None:
+def test_other_numbers_of_experts_than_the_weights_have_are_refused(tmp_path: Path) -> None:
     save_tiny(tmp_path, "Mixtral", MIXTRAL)
     config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"num_local_experts": count}))
-    with pytest.raises(InputError, match=sentence):
-        load_hf(tmp_path, jnp.float32)
+    for count, sentence in (
+        (4, r"block_sparse_moe.gate.weight has shape \[5, 36\], config.json expects \[4, 36\]"),
+        (6, "no tensor model.layers.0.block_sparse_moe.experts.5.w2.weight, which config.json asks for"),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(config | {"num_local_experts": count}))
+        with pytest.raises(InputError, match=sentence):
+            load_hf(tmp_path, jnp.float32)
 
 
 def test_the_published_config_of_gpt_oss_is_read(tmp_path: Path) -> None:
     """Fields that repeat others, or stand in the code of older transformers."""
-    fields = {
-        "model_type": "gpt_oss",
-        "num_hidden_layers": 2,
-        "hidden_size": 24,
-        "vocab_size": 331,
-        "num_local_experts": 4,
-    }
-    (tmp_path / "config.json").write_text(json.dumps(fields))
-    plain = from_hf_config(tmp_path)
-    assert plain.experts == Experts(4, 4, True, bias=True, limit=7.0, gain=1.702)
+    sizes = {"num_hidden_layers": 2, "hidden_size": 24, "vocab_size": 331, "num_local_experts": 4}
+
+    def read(**more: Any) -> Any:
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt_oss"} | sizes | more))
+        return from_hf_config(tmp_path)
+
+    assert read().experts == Experts(4, 4, True, bias=True, limit=7.0, gain=1.702)
     more = {"experts_per_token": 4, "initial_context_length": 4096, "swiglu_limit": 7.0, "output_router_logits": False}
-    (tmp_path / "config.json").write_text(json.dumps(fields | more))
-    assert from_hf_config(tmp_path) == plain
-    (tmp_path / "config.json").write_text(json.dumps(fields | {"experts_per_token": 3}))
+    assert read(**more) == read()
     with pytest.raises(InputError, match="experts_per_token is 3, expected num_experts_per_tok's 4"):
-        from_hf_config(tmp_path)
+        read(experts_per_token=3)

@@ -23,20 +23,16 @@ def read(folder: Path, config: Any) -> Any:
     return from_hf_config(folder)
 
 
-def test_no_config(tmp_path: Path) -> None:
+def test_no_config_and_no_json_object(tmp_path: Path) -> None:
     assert "config.json: no such file" in error_of(lambda: load_hf(tmp_path, jnp.float32))
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '"llama"'])
-def test_config_that_is_no_json_object(tmp_path: Path, text: str) -> None:
-    assert "config.json" in error_of(lambda: read(tmp_path, text))
+    for text in ("{", "[]", '"llama"'):
+        assert "config.json" in error_of(lambda text=text: read(tmp_path, text))
 
 
 @pytest.mark.parametrize(
     ("config", "part"),
     [
         (LLAMA | {"model_type": "lama"}, "nearest: llama"),
-        (LLAMA | {"model_type": "gemma9"}, "nearest: gemma)"),
         ({"model_type": "gemma3"}, "text_config is None"),
         (LLAMA | {"model_type": None}, "model_type is None"),
         (LLAMA | {"hidden_size": "12"}, "hidden_size"),
@@ -49,7 +45,6 @@ def test_config_that_is_no_json_object(tmp_path: Path, text: str) -> None:
         (LLAMA | {"vocab_size": 10**30}, "vocab_size is 1000000000000"),
         (LLAMA | {"vocab_size": True}, "vocab_size is True"),
         (LLAMA | {"rope_theta": True}, "rope_theta is True, expected a finite number above 0"),
-        (LLAMA | {"rope_theta": [1]}, "rope_theta is [1], expected a finite number above 0"),
         (LLAMA | {"rope_theta": math.inf}, "rope_theta is inf, expected a finite number above 0"),
         (LLAMA | {"rms_norm_eps": math.nan}, "rms_norm_eps is nan, expected a finite number"),
         (LLAMA | {"rope_scaling": {"rope_type": "linear", "factor": math.inf}}, "factor is inf, expected a finite"),
@@ -87,7 +82,6 @@ def test_config_that_is_no_json_object(tmp_path: Path, text: str) -> None:
         ({"model_type": "falcon", "alibi": True}, "multi_query is True, expected false where alibi is true"),
         ({"model_type": "falcon", "num_ln_in_parallel_attn": 2}, "expected 1 without new_decoder_architecture"),
         ({"model_type": "falcon", "new_decoder_architecture": True, "num_kv_heads": 3}, "expected a multiple"),
-        ({"model_type": "falcon", "auto_map": {"AutoModel": "mine.MyFalcon"}}, "auto_map"),
         (GPT2 | {"add_cross_attention": True}, "add_cross_attention"),
         (GPT2 | {"n_head": 5}, "n_embd is 12"),
         (GEMMA | {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
@@ -99,7 +93,6 @@ def test_config_that_is_no_json_object(tmp_path: Path, text: str) -> None:
         (GEMMA | {"hidden_act": "silu"}, "hidden_act is 'silu'"),
         (GEMMA | {"model_type": "gemma2", "hidden_act": "gelu"}, "hidden_act is 'gelu'"),
         (NEOX | {"rms_norm_eps": 0.5}, "'rms_norm_eps'"),
-        (NEOX | {"num_key_value_heads": 1}, "'num_key_value_heads'"),
         (LLAMA | {"model_type": "olmo2", "layer_types": ["sliding_attention"] * 2, "sliding_window": 2}, "layer_types"),
         (LLAMA | {"model_type": "olmo3", "rope_parameters": UNCUT_YARN}, "truncate is False"),
         (LLAMA | {"rope_parameters": UNCUT_YARN}, "rope_parameters is"),
@@ -140,10 +133,8 @@ def test_fields_that_decide_for_others(tmp_path: Path) -> None:
     assert read(tmp_path, tied).tied_head
     assert not read(tmp_path, tied | {"tie_word_embeddings": False}).tied_head, "the outer field goes first"
     falcon = {"model_type": "falcon", "new_decoder_architecture": True}
-    assert [read(tmp_path, falcon | more).parallel for more in ({}, {"num_ln_in_parallel_attn": 1})] == [
-        "own_norm",
-        "one_norm",
-    ]
+    assert read(tmp_path, falcon).parallel == "own_norm"
+    assert read(tmp_path, falcon | {"num_ln_in_parallel_attn": 1}).parallel == "one_norm"
 
 
 PHI3_CODE = {"AutoConfig": "configuration_phi3.Phi3Config", "AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"}

@@ -28,7 +28,7 @@ from tests.support.toy_decoders import (
     same_bits,
     seeded,
     with_layers,
-)
+)  # fmt: skip
 from tests.support.training_runs import save_standard
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
@@ -49,9 +49,7 @@ def to_maxtext(config: ModelConfig, scanned: bool = True) -> dict[str, Any]:
     llama31 = any(rope.kind == "llama3" for rope in config.layer_ropes)
 
     def neighbours(x: np.ndarray) -> np.ndarray:
-        if not llama31:
-            return x
-        return np.stack(np.split(x, 2, axis=-1), axis=-1).reshape(x.shape)
+        return np.stack(np.split(x, 2, axis=-1), axis=-1).reshape(x.shape) if llama31 else x
 
     def kernel(x: np.ndarray, count: int) -> np.ndarray:
         return x.reshape(*x.shape[:2], count, size)
@@ -113,11 +111,8 @@ def to_maxtext(config: ModelConfig, scanned: bool = True) -> dict[str, Any]:
 def save_items(folder: Path, tree: Any) -> Path:
     """As MaxText does: item `items` of a CheckpointManager's step, params twice over, an optimizer beside."""
     with ocp.CheckpointManager(folder, item_names=("items",)) as manager:
-        state = {
-            "params": {"params": tree},
-            "opt_state": [{"mu": {"params": {"token_embedder": tree["token_embedder"]}}, "count": np.int32(3)}],
-            "step": 3,
-        }
+        optimizer = [{"mu": {"params": {"token_embedder": tree["token_embedder"]}}, "count": np.int32(3)}]
+        state = {"params": {"params": tree}, "opt_state": optimizer, "step": 3}
         manager.save(3, args=ocp.args.Composite(items=ocp.args.PyTreeSave(state)))
         manager.wait_until_finished()
     return folder / "3"
@@ -162,8 +157,7 @@ def maxtext_llama(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_a_tied_llama_of_maxtext_needs_its_config(maxtext_llama: dict[str, Path], tmp_path: Path) -> None:
     def loaded(content: str | None) -> Any:
-        path = tmp_path / "config.yml"
-        path.unlink(missing_ok=True)
+        path = tmp_path / ("absent.yml" if content is None else "config.yml")
         if content is not None:
             path.write_text(content)
         return load_orbax(maxtext_llama["tied"], TIED, jnp.float32, str(path))

@@ -128,7 +128,6 @@ def saved(folder: Path, tree: Any) -> Path:
         (GEMMA1, "nested, (2, D, F)"),
         (GEMMA2, "nested, (2, F, D)"),
         (GEMMA3, "flat, (2, F, D)"),
-        (GEMMA1, "flat, (2, D, F)"),
         (GEMMA2, "below params, (2, D, F)"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.family,

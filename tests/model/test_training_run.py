@@ -26,10 +26,15 @@ from tests.support.training_runs import eval_command, run_of, save_standard, sco
 
 # As in test_demo: on a busy machine asyncio tells of Orbax's reads only while the next test runs.
 pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.newest,
+    pytest.mark.slow, pytest.mark.newest,
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+]  # fmt: skip
+
+
+def scored(model: Path | str, steps: str | None = None) -> dict[int | None, Any]:
+    """Outcomes by step."""
+    config = RunConfig(str(model), ("miron-gen/en",), limit=2, items_per_category=12, steps=steps)
+    return dict(evaluate_checkpoints(config, find_inputs(config)))
 
 
 @pytest.fixture(scope="module")
@@ -90,41 +95,38 @@ def test_steps_are_picked() -> None:
 def test_a_run_of_hugging_face_folders_is_scored_step_by_step(made: Path) -> None:
     """Each step's log-probabilities and completions are those of its folder alone."""
 
-    def outcomes(model: Path, steps: str | None = None) -> dict[int | None, Any]:
-        config = RunConfig(str(model), ("miron-gen/en",), limit=2, items_per_category=12, steps=steps)
-        return dict(evaluate_checkpoints(config, find_inputs(config)))
-
     def metrics(outcome: Any) -> list[Any]:
         return [pytest.approx(example.metrics, abs=CONTINUATION, nan_ok=True) for example in outcome.tasks[0].examples]
 
     def plain(outcome: Any) -> list[dict[str, float]]:
         return [dict(example.metrics) for example in outcome.tasks[0].examples]
 
-    whole = outcomes(made)
+    whole = scored(made)
     assert list(whole) == [10, 20, 30]
     assert [outcome.speed.programs > 0 for outcome in whole.values()] == [True, False, False]
     assert plain(whole[10]) != plain(whole[20])
-    [(none, alone)] = outcomes(made / "checkpoint-20").items()
+    [(none, alone)] = scored(made / "checkpoint-20").items()
     assert none is None
     assert plain(alone) == metrics(whole[20])
-    [(step, last)] = outcomes(made, "latest").items()
+    [(step, last)] = scored(made, "latest").items()
     assert step == 30
     assert plain(last) == metrics(whole[30])
 
 
-def test_a_step_of_another_model_is_refused(run: Path) -> None:
+def test_runs_that_are_refused(made: Path, run: Path) -> None:
     path = run / "checkpoint-20" / "config.json"
     path.write_text(path.read_text().replace('"rms_norm_eps": 1e-05', '"rms_norm_eps": 1e-03'))
-    assert "1e-03" in path.read_text()
-    config = RunConfig(str(run), ("miron-gen/en",), limit=2, items_per_category=12)
     with pytest.raises(InputError, match=r"checkpoint-20/config\.json: another model"):
-        list(evaluate_checkpoints(config, find_inputs(config)))
-
-
-def test_steps_of_a_folder_without_any(made: Path) -> None:
-    config = RunConfig(str(made / "checkpoint-10"), ("miron-gen/en",), limit=1, items_per_category=12, steps="latest")
+        scored(run)
     with pytest.raises(InputError, match="holds no checkpoint in a folder named by its step"):
-        list(evaluate_checkpoints(config, find_inputs(config)))
+        scored(made / "checkpoint-10", "latest")
+    for url, words in (
+        ("memory://nowhere", "no such folder in the store"),
+        ("gs://bucket/run", "gcsfs.*: install what reads that store"),
+        ("foo://bucket", "Unsupported filesystem: 'foo': install what reads that store"),
+    ):
+        with pytest.raises(InputError, match=f"--model={url}: .*{words}"):
+            scored(url)
 
 
 def test_steps_that_are_scored_are_not_scored_again(
@@ -133,12 +135,11 @@ def test_steps_that_are_scored_are_not_scored_again(
     """Until their files change; a step that is new is added, and the curves hold all of them."""
     folder, out = run, tmp_path / "out"
     flags = [f"--model={folder}", f"--output={out}", *task]
-    kept = folder / "checkpoint-30"
-    kept.rename(tmp_path / "later")
+    later = (folder / "checkpoint-30").rename(tmp_path / "later")
     assert eval_command(*flags) == 0
     first = {step: (out / f"step_{step}" / "results.json").stat().st_mtime_ns for step in (10, 20)}
     capfd.readouterr()
-    (tmp_path / "later").rename(kept)
+    later.rename(folder / "checkpoint-30")
     os.utime(folder / "checkpoint-20" / "model.safetensors")
     assert eval_command(*flags) == 0
     said = capfd.readouterr()
@@ -259,17 +260,3 @@ def test_orbax_in_an_object_store_is_read_once_it_is_committed(tmp_path: Path, s
     assert not local.exists()
     store.rm("/run/7/commit_success.txt")
     assert training_steps(folder) == []
-
-
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("memory://nowhere", "no such folder in the store"),
-        ("gs://bucket/run", "gcsfs.*: install what reads that store"),
-        ("foo://bucket", "Unsupported filesystem: 'foo': install what reads that store"),
-    ],
-)
-def test_urls_that_lead_nowhere(url: str, words: str) -> None:
-    config = RunConfig(url, ("miron-gen/en",))
-    with pytest.raises(InputError, match=f"--model={url}: .*{words}"):
-        list(evaluate_checkpoints(config, find_inputs(config)))

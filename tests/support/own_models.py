@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import flax.linen as nn
@@ -58,13 +58,12 @@ def bigrams(**changes: Any) -> OwnModel:
 def summing(**changes: Any) -> OwnModel:
     """A state that is the sum of the tokens' embeddings: as small, of models that carry one."""
     table = jnp.asarray(np.random.default_rng(1).normal(size=(VOCAB, WIDTH)), jnp.float32)
-    given = {
-        "vocab_size": VOCAB,
-        "params": table,
-        "state": lambda params, num_tokens: jnp.zeros(WIDTH),
-        "step": sums,
-    }
+    given = {"vocab_size": VOCAB, "params": table, "state": empty_carry, "step": sums}
     return OwnModel(**{**given, **changes})
+
+
+def empty_carry(params: Any, num_tokens: int) -> jax.Array:
+    return jnp.zeros(WIDTH)
 
 
 def sums(params: Any, carry: jax.Array, token_ids: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -75,14 +74,11 @@ def sums(params: Any, carry: jax.Array, token_ids: jax.Array) -> tuple[jax.Array
 
 def stateful(**changes: Any) -> OwnModel:
     """The recurrent model by its state alone."""
-    model = recurrent()
-    steps = {"state": lambda params, num_tokens: jnp.zeros(WIDTH), "step": Cell().apply, "logits": None}
-    return replace(model, **{**steps, **changes})
+    return replace(recurrent(), **{"state": empty_carry, "step": Cell().apply, "logits": None, **changes})
 
 
 def with_hidden_steps(**changes: Any) -> OwnModel:
     """The recurrent model by its state and a head."""
-    model = recurrent()
 
     def step(params: Any, carry: jax.Array, token_ids: jax.Array) -> tuple[jax.Array, jax.Array]:
         same = {"kernel": jnp.eye(WIDTH, VOCAB), "bias": jnp.zeros(VOCAB)}
@@ -92,19 +88,18 @@ def with_hidden_steps(**changes: Any) -> OwnModel:
     def head(params: Any) -> miron_jax.Head:
         return miron_jax.Head(params["params"]["head"]["kernel"].T, params["params"]["head"]["bias"])
 
-    steps = {"state": lambda params, num_tokens: jnp.zeros(WIDTH), "step": step, "head": head, "logits": None}
-    return replace(model, **{**steps, **changes})
+    return stateful(**{"step": step, "head": head, **changes})
 
 
 def with_cache(**changes: Any) -> OwnModel:
     """The NNX transformer, with a cache of keys and values for its texts."""
-    users_model = of_nnx()
+    graphdef = nnx_parts()[0]
 
     def state(params: Any, num_tokens: int) -> Any:
         return {"count": jnp.int32(0), "kv": jnp.zeros((2, 2, num_tokens, 2, WIDTH // 2))}
 
     def step(params: Any, state: Any, token_ids: jax.Array) -> tuple[jax.Array, Any]:
-        model, count, kv = nnx.merge(nnx.split(Nnx(nnx.Rngs(0)))[0], params), state["count"], state["kv"]
+        model, count, kv = nnx.merge(graphdef, params), state["count"], state["kv"]
         position = count + jnp.arange(len(token_ids))
         back = position[:, None] - jnp.arange(kv.shape[2])[None]
         x = model.tokens(token_ids) + model.places(position)
@@ -117,7 +112,7 @@ def with_cache(**changes: Any) -> OwnModel:
             x = x + jnp.einsum("nts,snh->tnh", weights, kv[i, 1]).reshape(x.shape)
         return 3 * model.norm(x), {"count": count + len(token_ids), "kv": kv}
 
-    return replace(users_model, **{"state": state, "step": step, **changes})
+    return replace(of_nnx(), **{"state": state, "step": step, **changes})
 
 
 class Attending(nn.Module):
@@ -139,24 +134,28 @@ class Attending(nn.Module):
         return 3 * nn.LayerNorm()(x)
 
 
+@cache
+def recurrent_params() -> Any:
+    return jax.jit(Recurrent().init)(jax.random.key(0), jnp.zeros((1, 4), jnp.int32))
+
+
 def recurrent(**changes: Any) -> OwnModel:
-    model = Recurrent()
-    params = model.init(jax.random.key(0), jnp.zeros((1, 4), jnp.int32))
-    return OwnModel(**{"vocab_size": VOCAB, "logits": model.apply, "params": params, **changes})
+    return OwnModel(**{"vocab_size": VOCAB, "logits": Recurrent().apply, "params": recurrent_params(), **changes})
+
+
+@cache
+def attending_params() -> Any:
+    ids, visibility = jnp.zeros((1, 4), jnp.int32), miron_jax.Visibility.causal(1, 4)
+    body = jax.jit(Attending().init)(jax.random.key(1), ids, ids, visibility)
+    return {"body": body, "head": jax.random.normal(jax.random.key(2), (WIDTH, VOCAB))}
 
 
 def attending(broken: str = "", **changes: Any) -> OwnModel:
-    model, ids = Attending(broken), jnp.zeros((1, 4), jnp.int32)
-    mask = type("All", (), {"mask": lambda self: jnp.ones((1, 4, 4), bool)})()
-    params: dict[str, Any] = {"body": model.init(jax.random.key(1), ids, ids, mask)}
-    params["head"] = jax.random.normal(jax.random.key(2), (WIDTH, VOCAB))
+    model = Attending(broken)
     given = {
-        "vocab_size": VOCAB,
-        "hidden": lambda params, *batch: model.apply(params["body"], *batch),
-        "head": lambda params: params["head"].T,
-        "params": params,
-        "num_positions": PLACES,
-    }
+        "vocab_size": VOCAB, "num_positions": PLACES, "params": attending_params(),
+        "hidden": lambda params, *batch: model.apply(params["body"], *batch), "head": lambda params: params["head"].T,
+    }  # fmt: skip
     return OwnModel(**{**given, **changes})
 
 
@@ -175,43 +174,45 @@ class Nnx(nnx.Module):
         return 3 * self.norm(x)
 
 
+@cache
+def nnx_parts(seed: int = 0) -> tuple[Any, Any]:
+    """(graphdef, params)."""
+    return nnx.split(Nnx(nnx.Rngs(seed)))
+
+
 def of_nnx(seed: int = 0, **changes: Any) -> OwnModel:
-    graphdef, params = nnx.split(Nnx(nnx.Rngs(seed)))
+    graphdef, params = nnx_parts(seed)
     given = {
-        "vocab_size": VOCAB,
+        "vocab_size": VOCAB, "num_positions": PLACES, "windows": (5, None), "params": params,
         "hidden": lambda params, *batch: nnx.merge(graphdef, params)(*batch),
         "head": lambda params: miron_jax.Head(params["tokens"]["embedding"][...], softcap=9.0),
-        "params": params,
-        "num_positions": PLACES,
-        "windows": (5, None),
-    }
+    }  # fmt: skip
     return OwnModel(**{**given, **changes})
 
 
 MODELS: dict[str, Callable[..., OwnModel]] = {
     "Linen, logits, recurrent": recurrent,
-    "Linen, logits, learned positions": lambda **changes: recurrent(num_positions=70, **changes),
+    "Linen, logits, learned positions": lambda: recurrent(num_positions=70),
     "Linen, hidden": attending,
     "NNX, hidden, windows, capped head": of_nnx,
     "Linen, state and step": stateful,
-    "Linen, state, step and logits": lambda **changes: stateful(logits=recurrent().logits, **changes),
     "Linen, state, step and head": with_hidden_steps,
     "NNX, hidden and a cache": with_cache,
-    "NNX, a cache alone": lambda **changes: with_cache(hidden=None, **changes),
+    "NNX, a cache alone": lambda: with_cache(hidden=None),
 }
 
 
-def model_of(own: OwnModel) -> Model:
-    return Model(own, own, own.params)
+def model_of(model: OwnModel) -> Model:
+    return Model(model, model, model.params)
 
 
-def one_by_one(own: OwnModel, requests: Requests) -> list[np.ndarray]:
+def one_by_one(model: OwnModel, requests: Requests) -> list[np.ndarray]:
     """The slow twin: one request a call, numpy softmax in float64."""
     computed = []
     for ids, start in requests:
         computed.append(np.zeros(0))
         if start < len(ids):
-            logits = logits_of(own, ids[:-1])  # the last token is a target only
+            logits = logits_of(model, ids[:-1])  # the last token is a target only
             logits -= logits.max(axis=-1, keepdims=True)
             logprob = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
             computed[-1] = logprob[np.arange(start - 1, len(ids) - 1), ids[start:]]
@@ -219,30 +220,30 @@ def one_by_one(own: OwnModel, requests: Requests) -> list[np.ndarray]:
 
 
 @partial(jax.jit, static_argnums=0)
-def body(own: OwnModel, params: Any, row: jax.Array) -> jax.Array:
+def body(model: OwnModel, params: Any, row: jax.Array) -> jax.Array:
     """Logits or hidden states of one row."""
-    if own.logits is not None:
-        return own.logits(params, row)
-    if own.hidden is None:
-        assert own.state is not None
-        assert own.step is not None
-        return own.step(params, own.state(params, row.shape[1]), row[0])[0][None]
+    if model.logits is not None:
+        return model.logits(params, row)
+    if model.hidden is None:
+        assert model.state is not None
+        assert model.step is not None
+        return model.step(params, model.state(params, row.shape[1]), row[0])[0][None]
     length = row.shape[1]
     position = jnp.arange(length, dtype=jnp.int32)[None]
     visibility = miron_jax.Visibility(jnp.full((1, length), length, jnp.int32), position)
-    return own.hidden(params, row, position, visibility)
+    return model.hidden(params, row, position, visibility)
 
 
-def logits_of(own: OwnModel, ids: Any) -> np.ndarray:
+def logits_of(model: OwnModel, ids: Any) -> np.ndarray:
     """[T, V] float64 of one sequence.  Padding on the right keeps it at one program; that nothing looks ahead is tested by
     itself."""
     length = len(ids)
-    row = np.zeros((1, max(length, min(own.num_positions or 72, 72))), np.int32)
+    row = np.zeros((1, max(length, min(model.num_positions or 72, 72))), np.int32)
     row[0, :length] = ids
-    hidden = np.asarray(body(own, own.params, row)[0, :length], np.float64)
-    if own.head is None:
+    hidden = np.asarray(body(model, model.params, row)[0, :length], np.float64)
+    if model.head is None:
         return hidden
-    head = own.head(own.params)
+    head = model.head(model.params)
     if isinstance(head, miron_jax.Head):
         assert head.weight_VD is not None
         logits = hidden @ np.asarray(head.weight_VD, np.float64).T
@@ -263,9 +264,9 @@ def some_requests() -> Requests:
     return requests_of([*items, *items[:4]])
 
 
-def with_nan(own: OwnModel, token: int) -> OwnModel:
+def with_nan(model: OwnModel, token: int) -> OwnModel:
     """The same, but its hidden states at one token are NaN."""
-    inner = own.hidden
+    inner = model.hidden
     assert inner is not None
 
     def hidden(params: Any, token_ids: jax.Array, positions: jax.Array, visibility: Any) -> jax.Array:
@@ -274,4 +275,4 @@ def with_nan(own: OwnModel, token: int) -> OwnModel:
         wrong = jnp.where((token_ids == token)[..., None], jnp.nan, 0.0)[:, :, None]
         return computed + visibility.attend(wrong, wrong, wrong, scale=1.0)[:, :, 0]
 
-    return replace(own, hidden=hidden)
+    return replace(model, hidden=hidden)

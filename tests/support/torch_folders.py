@@ -13,13 +13,6 @@ BOS, EOS, END = "<s>", "</s>", "<|end|>"
 TURN = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}"
 TEMPLATE = TURN + "{% if add_generation_prompt %}<you>{% endif %}"
 REFUSES = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
-SIZES = {
-    "vocab_size": 400,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "hidden_size": 16,
-    "initializer_range": 0.4,
-}
 # llama: BOS before each text, another EOS in the tokenizer than in generation_config.json, both drawn often.  gpt2: one
 # special token, before no text; learned positions.  gemma: spaces are part of words, the first one is lost when a text is
 # decoded; windows.
@@ -50,13 +43,10 @@ def _config(kind: str) -> Any:
             eos_token_id=0,
         )  # fmt: skip
     more: dict[str, Any] = {
-        "bos_token_id": 0,
-        "eos_token_id": 1,
-        "pad_token_id": 1,
-        "max_position_embeddings": 64,
-        **SIZES,
-    }
-    more |= {"head_dim": 8, "num_key_value_heads": 1, "intermediate_size": 24}
+        "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1, "max_position_embeddings": 64, "vocab_size": 400,
+        "num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 16, "initializer_range": 0.4, "head_dim": 8,
+        "num_key_value_heads": 1, "intermediate_size": 24,
+    }  # fmt: skip
     if kind == "llama":
         return LlamaConfig(**more)
     return Gemma3TextConfig(**more, sliding_window=8, query_pre_attn_scalar=8)

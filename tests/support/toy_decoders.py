@@ -45,15 +45,13 @@ USERS_MAP = {
     "embedding_VD": "model/wte",
     "final_norm/weight": "model/ln",
     "head_VD": {"name": "model/out", "transposed": True},
-    "layers/attn/q/kernel_IO": "model/blocks/{}/attn/q",
-    "layers/attn/k/kernel_IO": "model/blocks/{}/attn/k",
-    "layers/attn/v/kernel_IO": "model/blocks/{}/attn/v",
+    **{f"layers/attn/{name}/kernel_IO": f"model/blocks/{{}}/attn/{name}" for name in ("q", "k", "v")},
     "layers/attn/out/kernel_IO": {"name": "model/blocks/{}/proj", "transposed": True},
-    "layers/attn_norm/weight": "model/blocks/{}/norms/0",
-    "layers/mlp_norm/weight": "model/blocks/{}/norms/1",
-    "layers/mlp/gate/kernel_IO": {"name": "model/mlp/gate", "layer_axis": 2},
-    "layers/mlp/up/kernel_IO": {"name": "model/mlp/up", "layer_axis": 2},
-    "layers/mlp/down/kernel_IO": {"name": "model/mlp/down", "layer_axis": 2},
+    **{f"layers/{norm}/weight": f"model/blocks/{{}}/norms/{i}" for i, norm in enumerate(("attn_norm", "mlp_norm"))},
+    **{
+        f"layers/mlp/{name}/kernel_IO": {"name": f"model/mlp/{name}", "layer_axis": 2}
+        for name in ("gate", "up", "down")
+    },
 }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 from absl.testing import flagsaver
+from safetensors.numpy import load_file, save_file
 
 from miron_jax import cli
 from tests.support.tiny_model import make_model
@@ -30,8 +31,6 @@ def run_of(folder: Path) -> Path:
     """A run as a trainer leaves it: a whole Hugging Face folder a step, nothing above them."""
     for step, scale in ((10, 0.5), (20, 1.0), (30, 2.0)):
         made = make_model(folder / f"checkpoint-{step}")
-        from safetensors.numpy import load_file, save_file
-
         tensors = load_file(made / "model.safetensors")
         save_file({name: tensor * np.float32(scale) for name, tensor in tensors.items()}, made / "model.safetensors")
     return folder
