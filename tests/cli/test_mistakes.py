@@ -29,10 +29,7 @@ MISTAKES = {
     "eval --modle=MODEL": ("there is no flag --modle", "the nearest is --model"),
     "eval model=MODEL": ("'model=MODEL' is no flag", "expected --name=value"),
     "eval --tasks core arc_easy": ("'arc_easy' is no flag", "lists have commas and no spaces"),
-    "report --model=MODEL": (
-        "--model is a flag of eval, plan, bench, tasks, verify, not of report",
-        "report --help lists",
-    ),
+    "report --model=MODEL": ("--model is a flag of eval, plan, bench, tasks, verify, not", "report --help lists"),
     "eval --model=nowhere": ("no such folder here", "name a local folder or go online"),
     "eval --model=notes.txt": ("notes.txt", "folder"),
     "eval --model=empty " + CORE: ("empty", "config.json"),
@@ -40,10 +37,7 @@ MISTAKES = {
     "eval --model=no_tokenizer " + CORE: ("no_tokenizer", "tokenizer"),
     "eval --model=my_model " + CORE: ("my_model.py is here", "--model=my_model:make"),
     "eval --model=my_model.py:make " + CORE: ("names a file, expected its module", "--model=my_model:function"),
-    "eval --model=my_model:broken " + CORE: (
-        "fails in my_model.py, line 4 (ZeroDivisionError",
-        "run the function by itself",
-    ),
+    "eval --model=my_model:broken " + CORE: ("my_model.py, line 4 (ZeroDivisionError", "run the function by itself"),
     "eval --task_path=capitals.yaml --tasks=capitals": ("'capitals' is no suite", "did you mean own/capitals?"),
     "eval --model=my_model:create " + CORE: ("has no function create", "name one that it has"),
     "eval --model=my_model:make " + CORE: ("my_model:make", "OwnModel"),
@@ -55,7 +49,6 @@ MISTAKES = {
     "eval --tasks=cor": ("'cor' is no suite, task or matching glob", "did you mean core?"),
     "eval --tasks=core/arc_eazy": ("'core/arc_eazy' is no suite", "did you mean core/arc_easy?"),
     "eval --tasks=": ("--tasks is empty", "such as --tasks=core"),
-    "eval --limit=0": ("--limit is 0", "expected 1 or more"),
     "eval --limit=ten": ("--limit is 'ten'", "expected a whole number"),
     "eval --dtype=fp16": ("--dtype is 'fp16'", "expected one of float32, bfloat16"),
     "eval --model=MODEL --tasks=core --data_dir=TEXTS": ("no CORE data there", "unpack https://"),
@@ -75,15 +68,12 @@ MISTAKES = {
     "eval --task_path=bad.yaml": ("questions", "question"),
     "eval --until=0.01": ("--until='0.01' is not understood", "expected ci<=0.01"),
     "eval --until=decided": ("--until=decided wants the run to compare with", "add --against=RUN"),
-    "eval --max_length=1": ("--max_length is 1", "expected 2 or more"),
     "eval --json=no/such/folder.json": ("--json=no/such/folder.json cannot be written", "a folder that is there"),
     "report": ("miron-results is not there", "name the --output folder of a finished eval"),
     "compare run1": ("run1 is the only run", "name a second one"),
     "compare run1 run2 --metric=acuracy": ("no task has 'acuracy'", "expected one of accuracy"),
     "plan --topology=v5": ("'v5' is not a known topology", "such as v5e:4x4"),
     "mera": ("mera wants --mera_submission=out.zip", "--check_submission=in.zip"),
-    "humans": ("humans wants --annotations", "Toloka TSV"),
-    "completion": ("completion wants the name of a shell", "bash, zsh, fish"),
 }
 
 
@@ -140,24 +130,22 @@ def test_bench_of_texts_alone_is_refused(miron, place, tmp_path):
     assert "generate texts" in ran.err
 
 
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
+def test_a_bad_line_is_named(miron, place, tmp_path):
+    data = write_core_data(tmp_path / "data")
+    path = data / "eval_data/commonsense_reasoning/copa.jsonl"
+    good = path.read_text()
+    for line, sentence in (
         ("{", "no valid JSON"),
         ('{"query": "a", "choices": ["b", "c"]}', "'gold' (the right answer) is missing"),
         ('{"query": "a", "choices": ["b", "c"], "gold": 2}', "expected a whole number from 0 to 1"),
         ('{"query": "a", "choices": ["b", ""], "gold": 0}', "is empty"),
-    ],
-)
-def test_a_bad_line_is_named(miron, place, tmp_path, line, sentence):
-    data = write_core_data(tmp_path / "data")
-    path = data / "eval_data/commonsense_reasoning/copa.jsonl"
-    path.write_text(path.read_text() + line + "\n")
-    ran = miron("eval", *common(place, tmp_path / "out", f"--data_dir={data}"))
-    assert ran.status == 2
-    assert f"{path}, line 15: " in ran.err
-    assert sentence in ran.err
-    assert not (tmp_path / "out").exists()
+    ):
+        path.write_text(good + line + "\n")
+        ran = miron("eval", *common(place, tmp_path / "out", f"--data_dir={data}"))
+        assert ran.status == 2
+        assert f"{path}, line 15: " in ran.err
+        assert sentence in ran.err
+        assert not (tmp_path / "out").exists()
 
 
 def test_an_output_that_holds_something_else(miron, place, tmp_path):
@@ -174,27 +162,23 @@ def test_an_output_that_holds_something_else(miron, place, tmp_path):
         assert "cannot be read" in miron("eval", *common(place, tmp_path)).err
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
+def test_bounds_and_choices_come_from_the_declarations() -> None:
+    changes: list[tuple[dict[str, Any], str]] = [
         ({"limit": 0}, "--limit is 0, expected 1 or more; leave the flag out for its default"),
         ({"items_per_category": 0}, "--items_per_category is 0, expected 1 or more"),
         ({"max_length": 1}, "--max_length is 1, expected 2 or more"),
         ({"token_budget": 0}, "--token_budget is 0, expected 1 or more"),
         ({"watch_timeout": 0.0}, "--watch_timeout is 0, expected seconds, more than 0"),
         ({"watch_timeout": math.nan}, "--watch_timeout is nan, expected seconds, more than 0"),
-        ({"dtype": "float16"}, "--dtype is 'float16', expected one of float32, bfloat16"),
         ({"dtype": None}, "--dtype is None, expected one of float32, bfloat16"),
         ({"params_key": ""}, "--params_key is empty, expected a path such as ema_params"),
         ({"sharding": "one"}, "--sharding is 'one', expected one of pmap, mesh"),
         ({"attention": "hopper"}, "--attention is 'hopper', expected one of xla, cudnn, tpu"),
-        ({"human_baseline": "C"}, "--human_baseline is 'C', expected one of A, B"),
-    ],
-)
-def test_bounds_and_choices_come_from_the_declarations(change: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(InputError) as refused:
-        RunConfig("demo", ("core",), **change)
-    assert sentence in str(refused.value)
+    ]
+    for change, sentence in changes:
+        with pytest.raises(InputError) as refused:
+            RunConfig("demo", ("core",), **change)
+        assert sentence in str(refused.value), change
 
 
 def test_requests_that_do_not_fit_the_model_are_refused(miron, place, tmp_path):

@@ -216,20 +216,11 @@ SUITES = (replace(SUITE, name={name!r}, tasks=(replace(SUITE.tasks[0], name={tas
             r"b\.py: x/y is no name of its own, a\.py has it too: give it another one",
         ),
         (
-            {
-                "a.py": SUITE.format(name="one", task="x/y"),
-                "b/suite.py": SUITE.format(name="one", task="x/z"),
-                "b/__init__.py": "",
-            },
+            {"a.py": SUITE.format(name="one", task="x/y"), "b/suite.py": SUITE.format(name="one", task="x/z")},
             r"suite\.py: one is no name of its own, a\.py has it too",
         ),
         (
-            {
-                "a.py": SUITE.format(name="one", task="x/y"),
-                "b/c/suite.py": SUITE.format(name="two", task="x/y"),
-                "b/__init__.py": "",
-                "b/c/__init__.py": "",
-            },
+            {"a.py": SUITE.format(name="one", task="x/y"), "b/c/suite.py": SUITE.format(name="two", task="x/y")},
             r"b/c/suite\.py: x/y is no name of its own, a\.py has it too",
         ),
         ({"a.py": SUITE.format(name="one", task="one")}, r"a\.py: one is no name of its own, names it twice"),
@@ -240,8 +231,10 @@ def test_bad_suite_files_are_named(
 ) -> None:
     package = f"suites_of_{tmp_path.name}"
     folder = tmp_path / package
-    for name, text in {"__init__.py": "", **files}.items():
+    for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        for package_of in Path(name).parents:
+            (folder / package_of / "__init__.py").touch()
         (folder / name).write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(InputError, match=message):

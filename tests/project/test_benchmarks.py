@@ -35,18 +35,14 @@ def sentence(seed: int, length: int = 6) -> str:
 
 
 def items(kind: str) -> list[JsonObject]:
-    indices = range(13)  # more than ten shots and one question
-    if kind == "choices":
-        return [
-            {"query": sentence(i), "choices": [sentence(i + c, 2) + f" {c}" for c in range(4)], "gold": i % 4}
-            for i in indices
-        ]
-    if kind == "schema":
-        return [
-            {"context_options": [sentence(i), sentence(i + 1)], "continuation": sentence(i, 3), "gold": i % 2}
-            for i in indices
-        ]
-    return [{"context": sentence(i), "continuation": sentence(i + 2, 1)} for i in indices]
+    def item(i: int) -> JsonObject:
+        if kind == "choices":
+            return {"query": sentence(i), "choices": [sentence(i + c, 2) + f" {c}" for c in range(4)], "gold": i % 4}
+        if kind == "schema":
+            return {"context_options": [sentence(i), sentence(i + 1)], "continuation": sentence(i, 3), "gold": i % 2}
+        return {"context": sentence(i), "continuation": sentence(i + 2, 1)}
+
+    return [item(i) for i in range(13)]  # more than ten shots and one question
 
 
 FILES = {
