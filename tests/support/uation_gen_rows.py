@@ -9,8 +9,6 @@ from miron_jax.tasks.generators.eval_uation_gen import sets
 
 META = "additionalMetadata_"
 BY_NAME = {generated.name: generated for generated in sets.GENERATED}
-SPLITS = [(name, split) for name, each in BY_NAME.items() for split in ("train", "fewshot")[: 1 + bool(each.num_shots)]]
-LMES = tuple(name for name in BY_NAME if name.startswith("lmes_"))
 
 
 class _Rows(Mapping[str, Mapping[str, sets.Rows]]):
