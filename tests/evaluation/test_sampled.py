@@ -120,6 +120,14 @@ def test_until_an_interval_is_small(tasks: Path, whole: Path, tmp_path: Path) ->
     assert set(other.samples("large")) != set(run.samples("large"))
 
 
+def test_until_a_composite_is_known(tasks: Path, whole: Path, tmp_path: Path) -> None:
+    run = Ran(tasks, tmp_path / "out", "--until=both:ci<=0.12", known=whole)
+    large, small = (run.results["tasks"][f"own/{name}"] for name in ("large", "small"))
+    assert small["n"] == 30
+    assert 100 <= large["n"] < 400
+    check_part_of(run, whole)
+
+
 def test_until_a_winner_is_decided(tasks: Path, whole: Path, tmp_path: Path) -> None:
     """Against a run that was always wrong, and one that was always right: soon decided."""
     for value, verdict in ((0.0, "better"), (1.0, "worse")):
