@@ -1,19 +1,47 @@
-"""What only one task kind has beside the numbers that every task has.
+"""What only one task kind has beside the numbers that every task has, and the sentences that qualify them.
 
 Arrives: nothing.  Leaves: `Details`.  It deliberately does not know how a kind computes them.
 
 Field names are the keys of results.json.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
 
 from miron_jax.engine.growing import GrowingSpeed
 from miron_jax.statistics.estimate import Estimate
 
+if TYPE_CHECKING:
+    from miron_jax.results.records import TaskResult
+
+FIRST_OPTION = 0.9  # share of examples with gold first, above which ties inflate accuracy
+UNSCORED = "examples without a score (NaN, or unpublished right answers); no composite counts their tasks"
+TRUNCATED = "examples cut to the length limit (BOS and early shots go first)"
+BEYOND_TRAINED = "examples longer than the length the model was trained at"
+ROUNDED = "examples decided by exp() rounding two losses to the same number, as the reference does"
+EMPTY_SPAN = "examples with an option that scores no token"
+INEXACT_PREFIX = "examples whose context is no token prefix, scored from the longest common one"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChoiceDetails:
+class Details:
+    caution: ClassVar[str] = ""  # a sentence beside all numbers of the kind
+
+    beyond_trained_length: int = 0  # examples longer than the length the model was trained at
+
+    def notes(self, task: "TaskResult") -> Iterator[str]:
+        """Sentences that qualify the task's numbers."""
+        yield from ()
+
+    def counts(self, task: "TaskResult") -> Mapping[str, int]:
+        """Sentences that begin with a number, which is summed over the tasks of a run."""
+        return {UNSCORED: task.skipped, BEYOND_TRAINED: self.beyond_trained_length}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceDetails(Details):
     tied: int = 0  # examples where another option equals the chosen one
     rounded_to_a_tie: int = 0  # examples decided by exp() rounding two losses to the same number
     first_option_accuracy: float | None = None  # of a model that finds all choices equal: the first one wins
@@ -21,16 +49,45 @@ class ChoiceDetails:
     inexact_prefix: int = 0  # examples whose context is no token prefix, scored from the longest common one
     dialogue: GrowingSpeed | None = None  # None: no dialogue
     truncated: int = 0  # examples that lost tokens to the length limit
-    beyond_trained_length: int = 0  # examples longer than the length the model was trained at
+
+    def notes(self, task: "TaskResult") -> Iterator[str]:
+        accuracy = self.first_option_accuracy
+        if accuracy is not None and accuracy > FIRST_OPTION:
+            yield f"a model that finds all options equal scores {accuracy:.3f} here"
+
+    def counts(self, task: "TaskResult") -> dict[str, int]:
+        tie = task.profile.get("tie", "first")
+        return {
+            UNSCORED: task.skipped,
+            ROUNDED: self.rounded_to_a_tie,
+            EMPTY_SPAN: self.empty_span,
+            TRUNCATED: self.truncated,
+            INEXACT_PREFIX: self.inexact_prefix,
+            BEYOND_TRAINED: self.beyond_trained_length,
+            f"examples where another option equals the chosen one (the {tie} wins)": self.tied,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationDetails:
+class GenerationDetails(Details):
     max_new_tokens: int = 0  # of each completion
     ended: Mapping[str, int] = field(default_factory=dict)  # why completions ended -> how many
     always_right_rows: tuple[int, ...] = ()  # every text begins with an accepted answer that normalizes to ""
     truncated: int = 0
-    beyond_trained_length: int = 0
+
+    def notes(self, task: "TaskResult") -> Iterator[str]:
+        if self.always_right_rows:
+            rows = ", ".join(map(str, self.always_right_rows))
+            yield f"any text is right in row {rows} (the answer is punctuation only)"
+        if task.profile.get("match") == "detox" and not task.n:
+            yield "J wants three classifiers, which --detox_scorer names"
+
+    def counts(self, task: "TaskResult") -> dict[str, int]:
+        return {
+            UNSCORED: task.skipped,
+            TRUNCATED: self.truncated,
+            BEYOND_TRAINED: self.beyond_trained_length,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +99,25 @@ class Ceiling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramDetails:
+class ProgramDetails(Details):
     max_new_tokens: int = 0  # of each program
     ended: Mapping[str, int] = field(default_factory=dict)
     sandboxed: bool = True  # False: programs ran under resource limits only
     ceiling: Ceiling | None = None  # None: expected values are not published
-    beyond_trained_length: int = 0
+
+    def notes(self, task: "TaskResult") -> Iterator[str]:
+        if self.ceiling is not None:
+            yield f"the authors' own solutions pass {self.ceiling.passed} of {self.ceiling.n}"
+        if not self.sandboxed:
+            yield "its programs ran without a sandbox"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextDetails:
+class TextDetails(Details):
     tokens: int = 0
     bytes: int = 0
     windows: int = 0
     empty_documents: int = 0
-    beyond_trained_length: int = 0  # documents with windows longer than the length the model was trained at
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +140,9 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClozeDetails:
+class ClozeDetails(Details):
+    caution: ClassVar[str] = "confidence is a mean a token: compare bits/char, not confidence, between tokenizers"
+
     macro: Mapping[str, Estimate]  # mean of the categories
     fragmentation: Fragmentation
     drift: Mapping[str, Drift]  # all pairs, by operator, by number of edits
@@ -89,9 +152,43 @@ class ClozeDetails:
     bos_added: int = 0
     targets_with_newline: int = 0
     truncated: int = 0
-    beyond_trained_length: int = 0
     prefixes_end_in_space: int = 0
     targets_begin_with_space: int = 0
 
+    def notes(self, task: "TaskResult") -> Iterator[str]:
+        if not task.n:
+            yield f"no item is scored, {self.unspelled} cannot be spelled with this tokenizer"
+            return
+        seam, zero = (100 * task.metric(name).value for name in ("seam", "card_zero"))
+        yield (
+            f"a token spans the border of prefix and target in {seam:.1f} % of the items, and the card's formula gives a "
+            f"forced 0 in {zero:.1f} %; {self.unspelled} items cannot be spelled with this tokenizer"
+        )
+        published, rows = self.published_rows_a_category, self.rows_by_category
+        if published and task.limit is None and set(rows.values()) != {published}:
+            counts = ", ".join(f"{category} {count}" for category, count in rows.items())
+            yield f"its file has {counts} rows, the card says {published} of each category"
+        drift = self.drift.get("all")
+        if drift and drift.n:
+            low, high = drift.ci95
+            wrong, right = (shown_with_error(drift.metrics[name]) for name in ("flip_to_wrong", "flip_to_right"))
+            yield (
+                f"noise in the prefix takes a median {drift.median_percent:.1f} % ({low:.1f} to {high:.1f}) of P(target); "
+                f"share of items turned wrong {wrong}, turned right {right}"
+            )
 
-Details = ChoiceDetails | GenerationDetails | ProgramDetails | TextDetails | ClozeDetails
+    def counts(self, task: "TaskResult") -> dict[str, int]:
+        return {
+            UNSCORED: task.skipped - self.unspelled,
+            TRUNCATED: self.truncated,
+            BEYOND_TRAINED: self.beyond_trained_length,
+        }
+
+
+def shown_with_error(estimate: Estimate) -> str:
+    """Value and standard error; "" without a value."""
+    if not math.isfinite(estimate.value):
+        return ""
+    digits = 1 if abs(estimate.value) >= 10 else 2
+    value = f"{estimate.value:.{digits}f}"
+    return value if math.isnan(estimate.stderr) else f"{value} \u00b1 {estimate.stderr:.{digits}f}"

@@ -47,15 +47,13 @@ if TYPE_CHECKING:
 SCHEMA = 1
 NO_VALUE = "no example has a defined value"
 OF_TASK = -1  # examples of an estimate that stand in its task's entry alone
+# A key that only tasks with these details have.
 DETAILS: Mapping[str, type[Details]] = {
-    "multiple_choice": ChoiceDetails,
-    "schema": ChoiceDetails,
-    "language_modeling": ChoiceDetails,
-    "dialogue": ChoiceDetails,
-    "generation": GenerationDetails,
-    "code": ProgramDetails,
-    "text": TextDetails,
-    "cloze": ClozeDetails,
+    "macro": ClozeDetails,
+    "windows": TextDetails,
+    "sandboxed": ProgramDetails,
+    "always_right_rows": GenerationDetails,
+    "tied": ChoiceDetails,
 }
 # The keys of a task's entry, in their order; a kind has some of them.
 TASK_KEYS = (
@@ -101,8 +99,7 @@ def task_json(task: TaskResult) -> JsonObject:
     entry = _fields(task)
     del entry["details"]
     details = task.details
-    if details is not None:
-        entry |= _fields(details)
+    entry |= _fields(details)
     if isinstance(details, ClozeDetails):  # some numbers exist for some items only: each has its own n
         entry |= {"metrics": _counted(task.metrics), "macro": _counted(details.macro)}
         entry["groups"] = {
@@ -269,8 +266,8 @@ def _converter() -> "Converter":
 
     def task_of(entry: Json, _: type) -> TaskResult:
         task = plain_task(entry, TaskResult)
-        of_kind = DETAILS.get(task.kind)
-        details = None if of_kind is None else converter.structure(entry, of_kind)
+        of_kind = next((details for key, details in DETAILS.items() if key in entry), Details)
+        details = converter.structure(entry, of_kind)
         return replace(task, details=details, metrics=_of_all(task.metrics, task.n))
 
     def example_of(line: Json, _: type) -> ExampleResult:

@@ -80,7 +80,7 @@ class TaskResult:
     main: str = ""  # the metric that stands for the task; "": see `main_metric`
     section: str | None = None  # of the suite's own table
     skipped: int = 0  # examples without a score
-    details: Details | None = None
+    details: Details = field(default_factory=Details)
     num_shots: Mapping[str, int] | None = None  # few-shot examples -> prompts that keep so many; None: not counted
     robustness: Robustness | None = None
     data: Data = Data()

@@ -25,12 +25,8 @@ from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
 from miron_jax.prompting.prompts import Prompt, check_shots, chunks_of, render, without_shots
 from miron_jax.results.details import ChoiceDetails
-from miron_jax.results.records import TaskResult
 from miron_jax.results.samples import ExampleResult
 from miron_jax.task_kinds.interface import (
-    BEYOND_TRAINED,
-    TRUNCATED,
-    UNSCORED,
     Pair,
     Piece,
     Sizes,
@@ -42,10 +38,6 @@ from miron_jax.tokens.records import Requests
 from miron_jax.tokens.requests import as_scored, tokenize
 from miron_jax.tokens.whole_shots import fitting
 
-FIRST_OPTION = 0.9  # share of examples with gold first, above which ties inflate accuracy
-ROUNDED = "examples decided by exp() rounding two losses to the same number, as the reference does"
-EMPTY_SPAN = "examples with an option that scores no token"
-INEXACT_PREFIX = "examples whose context is no token prefix, scored from the longest common one"
 LONGEST_TRIED, SAMPLED = 8, 32  # examples per task tokenized ahead: the longest, and some of every size
 
 
@@ -116,28 +108,6 @@ class Choice(PromptedKind[ChoiceRow]):
             continuations = as_scored(prompt.continuations[: len(contexts)], profile, tokenizer)
             for context, continuation in zip(contexts, continuations, strict=True):
                 yield Pair(prompt.id, prompt.preamble + context, continuation, prompt.gold)
-
-    @classmethod
-    def notes(cls, task: TaskResult) -> Iterator[str]:
-        assert isinstance(task.details, ChoiceDetails)
-        accuracy = task.details.first_option_accuracy
-        if accuracy is not None and accuracy > FIRST_OPTION:
-            yield f"a model that finds all options equal scores {accuracy:.3f} here"
-
-    @classmethod
-    def counts(cls, task: TaskResult) -> dict[str, int]:
-        details = task.details
-        assert isinstance(details, ChoiceDetails)
-        tie = task.profile.get("tie", "first")
-        return {
-            UNSCORED: task.skipped,
-            ROUNDED: details.rounded_to_a_tie,
-            EMPTY_SPAN: details.empty_span,
-            TRUNCATED: details.truncated,
-            INEXACT_PREFIX: details.inexact_prefix,
-            BEYOND_TRAINED: details.beyond_trained_length,
-            f"examples where another option equals the chosen one (the {tie} wins)": details.tied,
-        }
 
     def take(self, scores: TaskScores[ChoiceRow], piece: Piece, request_scores: Sequence[Score]) -> None:
         requests = piece.requests

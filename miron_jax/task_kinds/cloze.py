@@ -26,9 +26,6 @@ from miron_jax.results.samples import AskedItem, ExampleResult
 from miron_jax.statistics.cloze_groups import cloze_groups
 from miron_jax.statistics.estimate import estimates
 from miron_jax.task_kinds.interface import (
-    BEYOND_TRAINED,
-    TRUNCATED,
-    UNSCORED,
     Facts,
     Pair,
     Piece,
@@ -36,7 +33,7 @@ from miron_jax.task_kinds.interface import (
     TaskKind,
     TaskScores,
 )
-from miron_jax.task_kinds.summary import data_of, option_of, shown_with_error
+from miron_jax.task_kinds.summary import data_of, option_of
 from miron_jax.tokens.cloze_requests import ItemRequests, cloze_requests
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.tokenizers import special_tokens
@@ -78,7 +75,6 @@ class ClozeKind(TaskKind[ClozeRow]):
     generates = True
     asked: Sequence[ItemRequests] = ()  # once the items are tokenized
     empty_prefix: str | None = None  # the token in place of an empty prefix
-    caution = "confidence is a mean a token: compare bits/char, not confidence, between tokenizers"
 
     @classmethod
     def load(cls, task: ClozeTask, folder: Path, config: RunConfig, runs: bool) -> list[Cloze]:
@@ -107,41 +103,6 @@ class ClozeKind(TaskKind[ClozeRow]):
     def pairs(self) -> Iterator[Pair]:
         for idx, item in enumerate(self.source.examples):
             yield Pair(idx, item.prefix, item.target, None)
-
-    @classmethod
-    def notes(cls, task: TaskResult) -> Iterator[str]:
-        details = task.details
-        assert isinstance(details, ClozeDetails)
-        if not task.n:
-            yield f"no item is scored, {details.unspelled} cannot be spelled with this tokenizer"
-            return
-        seam, zero = (100 * task.metric(name).value for name in ("seam", "card_zero"))
-        yield (
-            f"a token spans the border of prefix and target in {seam:.1f} % of the items, and the card's formula gives a "
-            f"forced 0 in {zero:.1f} %; {details.unspelled} items cannot be spelled with this tokenizer"
-        )
-        published, rows = details.published_rows_a_category, details.rows_by_category
-        if published and task.limit is None and set(rows.values()) != {published}:
-            counts = ", ".join(f"{category} {count}" for category, count in rows.items())
-            yield f"its file has {counts} rows, the card says {published} of each category"
-        drift = details.drift.get("all")
-        if drift and drift.n:
-            low, high = drift.ci95
-            wrong, right = (shown_with_error(drift.metrics[name]) for name in ("flip_to_wrong", "flip_to_right"))
-            yield (
-                f"noise in the prefix takes a median {drift.median_percent:.1f} % ({low:.1f} to {high:.1f}) of P(target); "
-                f"share of items turned wrong {wrong}, turned right {right}"
-            )
-
-    @classmethod
-    def counts(cls, task: TaskResult) -> dict[str, int]:
-        details = task.details
-        assert isinstance(details, ClozeDetails)
-        return {
-            UNSCORED: task.skipped - details.unspelled,
-            TRUNCATED: details.truncated,
-            BEYOND_TRAINED: details.beyond_trained_length,
-        }
 
     def take(self, scores: TaskScores[ClozeRow], piece: Piece, request_scores: Sequence[Score]) -> None:
         """Add each item's scores; `take_texts` scores the items, after their completions."""

@@ -16,9 +16,8 @@ from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.detox import DETOX, Scorer, detox_scores
 from miron_jax.prompting.prompts import render, without_shots
 from miron_jax.results.details import GenerationDetails
-from miron_jax.results.records import TaskResult
 from miron_jax.results.samples import Completion, ExampleResult
-from miron_jax.task_kinds.interface import BEYOND_TRAINED, TRUNCATED, UNSCORED, TaskScores
+from miron_jax.task_kinds.interface import TaskScores
 from miron_jax.task_kinds.prompted import PromptedKind, PromptedRow
 from miron_jax.task_kinds.summary import asked_prompt, submitted_meta, why_unscored
 from miron_jax.tokens.answer_requests import AnswerRequests, answer_requests
@@ -52,25 +51,6 @@ class Generation(PromptedKind[GenerationRow]):
         self.requests = answer_requests(
             prompts, self.source.examples, task.profile, self.setup.tokenizer, self.max_length, task.name
         )
-
-    @classmethod
-    def notes(cls, task: TaskResult) -> Iterator[str]:
-        assert isinstance(task.details, GenerationDetails)
-        rows = task.details.always_right_rows
-        if rows:
-            yield f"any text is right in row {', '.join(map(str, rows))} (the answer is punctuation only)"
-        if task.profile.get("match") == DETOX.name and not task.n:
-            yield "J wants three classifiers, which --detox_scorer names"
-
-    @classmethod
-    def counts(cls, task: TaskResult) -> dict[str, int]:
-        details = task.details
-        assert isinstance(details, GenerationDetails)
-        return {
-            UNSCORED: task.skipped,
-            TRUNCATED: details.truncated,
-            BEYOND_TRAINED: details.beyond_trained_length,
-        }
 
     def texts(self) -> list[TextRequest]:
         profile = self.source.task.profile

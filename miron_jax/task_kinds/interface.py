@@ -35,10 +35,6 @@ from miron_jax.tokens.records import Bos, LengthLimit, Requests
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import Tokenizer
 
-UNSCORED = "examples without a score (NaN, or unpublished right answers); no composite counts their tasks"
-TRUNCATED = "examples cut to the length limit (BOS and early shots go first)"
-BEYOND_TRAINED = "examples longer than the length the model was trained at"
-
 
 class Source(NamedTuple):
     """A task and its examples."""
@@ -164,8 +160,6 @@ class TaskKind(ABC, Generic[AnyRow]):
     generates: ClassVar[bool] = False
     runs_programs: ClassVar[bool] = False  # that the model writes
 
-    caution: ClassVar[str] = ""  # a sentence beside all numbers of the kind
-
     def __init__(self, source: Source, setup: Setup) -> None:
         self.source, self.setup = source, setup
         self.max_length = setup.limit.of(source.task.profile)
@@ -199,16 +193,6 @@ class TaskKind(ABC, Generic[AnyRow]):
     def pairs(self) -> Iterator[Pair]:
         """The texts of scored requests, for a frozen request set; none where they are no pairs or gold is not published."""
         yield from ()
-
-    @classmethod
-    def notes(cls, task: TaskResult) -> Iterator[str]:
-        """Sentences that qualify a task's numbers."""
-        yield from ()
-
-    @classmethod
-    def counts(cls, task: TaskResult) -> Mapping[str, int]:
-        """Sentences that begin with a number, which is summed over the tasks of a run."""
-        return {UNSCORED: task.skipped}
 
     @abstractmethod
     def result(self, scores: TaskScores[AnyRow], facts: Facts) -> TaskResult:

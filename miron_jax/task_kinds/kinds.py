@@ -18,11 +18,6 @@ def kind_of(task: AnyTask) -> type[TaskKind]:
     return kinds[task.kind]
 
 
-def kind_named(name: str) -> type[TaskKind] | None:
-    """None for a kind that this version does not know."""
-    return _kinds().get(name)
-
-
 @cache
 def _kinds() -> dict[str, type[TaskKind]]:
     kinds: dict[str, type[TaskKind]] = {}

@@ -24,8 +24,6 @@ from miron_jax.results.records import TaskResult
 from miron_jax.results.samples import AskedProblem, ExampleResult, Programs, ProgramText
 from miron_jax.statistics.estimate import TaskEstimates, estimates
 from miron_jax.task_kinds.interface import (
-    BEYOND_TRAINED,
-    UNSCORED,
     Facts,
     Row,
     TaskKind,
@@ -73,20 +71,6 @@ class Program(TaskKind[ProgramRow]):
         )
         self.judge = Judge(self.setup.sandbox, task.profile.test_seconds, task.profile.judge)
         self.ceiling = self.judge.verdicts([(problem, solution_of(problem)) for problem in self.problems])
-
-    @classmethod
-    def notes(cls, task: TaskResult) -> Iterator[str]:
-        details = task.details
-        assert isinstance(details, ProgramDetails)
-        if details.ceiling is not None:
-            yield f"the authors' own solutions pass {details.ceiling.passed} of {details.ceiling.n}"
-        if not details.sandboxed:
-            yield "its programs ran without a sandbox"
-
-    @classmethod
-    def counts(cls, task: TaskResult) -> dict[str, int]:
-        assert isinstance(task.details, ProgramDetails)
-        return {UNSCORED: task.skipped, BEYOND_TRAINED: task.details.beyond_trained_length}
 
     def texts(self) -> list[TextRequest]:
         """The random numbers of a sample depend only on the run's seed, its problem and its index."""

@@ -120,15 +120,6 @@ def submitted_meta(example: Example | Problem | None) -> JsonObject | None:
     return dict(example.published["meta"])
 
 
-def shown_with_error(estimate: Estimate) -> str:
-    """Value and standard error; "" without a value."""
-    if not math.isfinite(estimate.value):
-        return ""
-    digits = 1 if abs(estimate.value) >= 10 else 2
-    value = f"{estimate.value:.{digits}f}"
-    return value if math.isnan(estimate.stderr) else f"{value} \u00b1 {estimate.stderr:.{digits}f}"
-
-
 def why_unscored(is_nan: bool, wants_classifiers: bool = False) -> str:
     if is_nan:
         return "the model answers NaN"

@@ -27,8 +27,6 @@ from miron_jax.results.records import TaskResult
 from miron_jax.results.samples import AskedDocument, ExampleResult
 from miron_jax.statistics.estimate import TaskEstimates, ratio
 from miron_jax.task_kinds.interface import (
-    BEYOND_TRAINED,
-    UNSCORED,
     Facts,
     Piece,
     Row,
@@ -137,11 +135,6 @@ class TextKind(TaskKind[TextRow]):
             cuts.append(Cut(document, len(cut), ends))
         start, flags = np.asarray([start for _, start in rows], np.int32), np.zeros(len(rows), bool)
         return cuts, Requests(*end_to_end([ids for ids, _ in rows]), start, flags, flags)
-
-    @classmethod
-    def counts(cls, task: TaskResult) -> dict[str, int]:
-        assert isinstance(task.details, TextDetails)
-        return {UNSCORED: task.skipped, BEYOND_TRAINED: task.details.beyond_trained_length}
 
     def take(self, scores: TaskScores[TextRow], piece: Piece, request_scores: Sequence[Score]) -> None:
         lengths = np.diff(piece.requests.offsets)

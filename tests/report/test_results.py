@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,14 +21,13 @@ from miron_jax.tasks import core
 from tests.support.choice_scores import FACTS, choice_scores
 
 
-def scored(task_name: str, logprobs: list[list[float]], state: str = "as published") -> TaskScores[ChoiceRow]:
+def scored(task_name: str, logprobs: list[list[float]], state: Any = "as published") -> TaskScores[ChoiceRow]:
     """Scores of one example, one list per choice; gold is 0."""
     task = next(task for task in core.SUITE.tasks if task.name == task_name)
     choices = [Score(np.asarray(x, np.float32), np.zeros(len(x), np.int32)) for x in logprobs]
     texts = tuple("abcd"[: len(logprobs)])
-    source = Source(
-        task, [Example(0, ("q ",) * len(texts), texts, 0)] * (task.file.rows or 0), DataState(state, "0" * 40)
-    )  # type: ignore[arg-type]
+    examples = [Example(0, ("q ",) * len(texts), texts, 0)] * (task.file.rows or 0)
+    source = Source(task, examples, DataState(state, "0" * 40))
     example = score_choices([choice.logprob for choice in choices], texts, 0)
     return choice_scores(source, [(Prompt(0, 0, ("q ",) * len(texts), texts, 0), choices, example)])
 

@@ -1,14 +1,13 @@
 """Sentences that qualify the numbers of a run.
 
-Arrives: a `RunResult`.  Leaves: sentences; those about what only one kind has come from the kind.  It deliberately computes
-nothing.
+Arrives: a `RunResult`.  Leaves: sentences; those about what only one kind has come from its details.  It deliberately
+computes nothing.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 
 from miron_jax.results.records import Decided, RunResult, TaskResult
-from miron_jax.task_kinds.kinds import kind_named
 
 MODEL_ONLY = "*"
 _VERDICTS = {1: "better than", -1: "worse than", 0: "not decided against"}
@@ -25,11 +24,9 @@ def notes_of(run: RunResult) -> list[str]:
     cautions = dict[str, None]()
     for name, task in run.tasks.items():
         notes += [f"{name}: {note}" for note in _of_task(task, against)]
-        kind = kind_named(task.kind)
-        if kind is not None:
-            notes += [f"{name}: {note}" for note in kind.notes(task)]
-            counts.update(kind.counts(task))
-            cautions[kind.caution] = None
+        notes += [f"{name}: {note}" for note in task.details.notes(task)]
+        counts.update(task.details.counts(task))
+        cautions[task.details.caution] = None
     notes += [f"{count} {what}" for what, count in counts.items() if count]
     notes += filter(None, cautions)
     return [*notes, *_of_all(run)]

@@ -26,7 +26,6 @@ from miron_jax.results.document import example_json, run_json
 from miron_jax.results.records import RunResult
 from miron_jax.run import evaluate
 from miron_jax.statistics.cloze_groups import cloze_groups
-from miron_jax.task_kinds.cloze import ClozeKind
 from miron_jax.tasks.generators.miron_gen.items import CATEGORIES, items_of
 from miron_jax.tasks.miron import BY_TEXT, LANGUAGES, MIRON, MIRON_GEN, OVERALL, read_parquet, with_pairs
 from miron_jax.tokens.tokenizers import load_tokenizer
@@ -158,7 +157,8 @@ def test_published_noise_has_drift_by_text_and_counts_that_differ_from_the_cards
     assert task["drift"]["all"]["n"] == 1
     assert task["drift"][f"operator {BY_TEXT}"]["n"] == 1
     assert (task["rows_by_category"]["Noise"], task["published_rows_a_category"]) == (1, 500)
-    notes = list(ClozeKind.notes(replace(ran.result.tasks["miron/en"], limit=None)))
+    result = replace(ran.result.tasks["miron/en"], limit=None)
+    notes = list(result.details.notes(result))
     counts = ", ".join(f"{category} {count}" for category, count in task["rows_by_category"].items())
     assert f"its file has {counts} rows, the card says 500 of each category" in notes
 
