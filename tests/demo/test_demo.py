@@ -53,6 +53,16 @@ def test_the_text_is_the_same_everywhere() -> None:
     assert sha256("\n".join(first).encode()).hexdigest() == GOLDEN
 
 
+def test_every_document_reads_as_a_sentence(documents: list[text.Document]) -> None:
+    for document in documents:
+        assert re.fullmatch(r"[^\W_a-zа-яё].*\.", document.text), document
+        assert not re.search(r"[{}\[\]|]|\s\s|[^\S ]", document.text), document
+        assert 0 <= document.knowable_start < len(document.text)
+        if document.root:
+            assert document.text.count(document.root) >= 2, document
+            assert document.root not in text.words_known_to_all(document), document
+
+
 @pytest.mark.parametrize("language", ["en", "ru"])
 def test_no_document_holds_an_item_of_the_benchmark(language: str, documents: list[text.Document]) -> None:
     whole = "\n".join(document.text for document in documents)

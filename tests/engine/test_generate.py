@@ -375,6 +375,12 @@ def test_top_k_and_top_p_keep_the_fewest() -> None:
             assert set(np.flatnonzero(kept_row)) == set(expected), f"top_k {top_k}, top_p {top_p}"
 
 
+def test_a_tiny_temperature_is_greedy(shared: Generator) -> None:
+    ids = prompts(1, 4, 320)[0]
+    [best, completion] = shared.run([TextRequest(ids, 3), TextRequest(ids, 3, sampling=Sampling(1e-37))])
+    assert completion.token_ids == best.token_ids
+
+
 def test_bad_sampling() -> None:
     bad = (("top_p", 0.0), ("top_p", 1.5), ("temperature", float("nan")), ("seed", -1), ("top_k", -1), ("seed", 2**32))
     for name, value in bad:

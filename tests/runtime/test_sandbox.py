@@ -107,6 +107,12 @@ def test_its_folder_is_empty_writable_and_gone(box: Sandbox, monkeypatch: pytest
     assert not any(Path(name).exists() for name in made)
 
 
+def test_a_deleted_working_folder_harms_nobody(box: Sandbox):
+    gone = "shutil.rmtree('/box', ignore_errors=True); shutil.rmtree('.', ignore_errors=True)"
+    assert run(box, f"import shutil; {gone}; print(1)").out == "1\n"
+    assert run(box, "print(2)").out == "2\n"
+
+
 def test_there_is_no_network(box: Sandbox):
     code = """
 import socket
