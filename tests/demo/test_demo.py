@@ -55,7 +55,7 @@ def test_the_text_is_the_same_everywhere() -> None:
 
 def test_every_document_reads_as_a_sentence(documents: list[text.Document]) -> None:
     for document in documents:
-        assert re.fullmatch(r"[^\W_a-zа-яё].*\.", document.text), document
+        assert re.fullmatch(r"[^a-zа-яё\s].*\S\.", document.text), document
         assert not re.search(r"[{}\[\]|]|\s\s|[^\S ]", document.text), document
         assert 0 <= document.knowable_start < len(document.text)
         if document.root:
