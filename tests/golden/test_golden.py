@@ -58,7 +58,9 @@ def test_suites_score_what_they_scored(group: str, miron: Any, tmp_path: Path, m
 
     def run(arguments: Sequence[str], data: Path) -> None:
         monkeypatch.setenv("MIRON_JAX_DATA", str(data / "cache"))
-        monkeypatch.setattr("miron_jax.results.folder.draw_curves", lambda steps, file: None)  # 120 panels of one point
+        monkeypatch.setattr(
+            "miron_jax.report.exports.written.draw_curves", lambda steps, file: None
+        )  # 120 panels of one point
         ran = miron(*arguments)
         assert ran.status == 0, ran.err[-3000:]
 

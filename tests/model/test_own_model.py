@@ -150,7 +150,7 @@ def test_shapes_that_do_not_fit_are_named() -> None:
         (attending(head=lambda params: tall), "weight of shape [332, 24], expected [331, D]; cut rows that only pad"),
         (attending(hidden=lambda params, *batch: batch[0]), "hidden gives [4, 16]"),
     ):
-        with pytest.raises(InputError, match=re.escape(words).replace("; ", ".*")):
+        with pytest.raises(InputError, match=re.escape(words).replace(r";\ ", ".*")):
             check_own_model(model, model.params, TOLERANCE["float32"])
 
 
