@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from miron_jax.files.readers import Json
+from miron_jax.results.document import example_json, example_of, run_json, run_of, strict_json
 from tests.golden.make import FOLDER, GROUPS, make
 from tests.support.tolerances import DRIFT, METRIC, METRIC_RELATIVE
 
@@ -49,6 +50,17 @@ def test_every_suite_has_a_golden_file() -> None:
     }
 
 
+def check_round_trip(output: Path) -> None:
+    """What is read back from results.json and samples is written again as it was, keys in their order."""
+    written = (output / "results.json").read_text(encoding="utf-8")
+    again = strict_json(run_json(run_of(json.loads(written))), indent=1)
+    assert again.splitlines() == written.splitlines()
+    for path in (output / "samples").rglob("*.jsonl"):
+        for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+            again = example_json(example_of(line))
+            assert (list(again), again) == (list(line), line), path
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 def test_suites_score_what_they_scored(group: str, miron: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,11 +70,11 @@ def test_suites_score_what_they_scored(group: str, miron: Any, tmp_path: Path, m
 
     def run(arguments: Sequence[str], data: Path) -> None:
         monkeypatch.setenv("MIRON_JAX_DATA", str(data / "cache"))
-        monkeypatch.setattr(
-            "miron_jax.report.exports.written.draw_curves", lambda steps, file: None
-        )  # 120 panels of one point
+        # 120 panels of one point.
+        monkeypatch.setattr("miron_jax.report.exports.written.draw_curves", lambda steps, file: None)
         ran = miron(*arguments)
         assert ran.status == 0, ran.err[-3000:]
+        check_round_trip(data / "out")
 
     make(group, tmp_path, run)
     lines: list[str] = []
