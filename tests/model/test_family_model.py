@@ -29,6 +29,7 @@ from miron_jax.model.walk import group_sizes
 from miron_jax.planning.request_batches import Totals
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.support.hf_folders import error_of
+from tests.support.needs import needs
 from tests.support.own_models import some_requests
 from tests.support.requests import requests_of
 from tests.support.tiny_families import RECURRENT
@@ -79,7 +80,7 @@ of_each_family = pytest.mark.parametrize("saved", FAMILIES, indirect=True)
 
 def torch_logprobs(torch_model: Any, row: np.ndarray) -> np.ndarray:
     """[T, V]; without torch's cache, in which a row of one token of RecurrentGemma fails (transformers 5.24)."""
-    torch = pytest.importorskip("torch")
+    torch = needs("torch")
     with torch.no_grad():
         logits = torch_model(torch.tensor(np.asarray(row, np.int64)[None]), use_cache=False).logits
     return torch.log_softmax(logits.double(), dim=-1).numpy()[0]
