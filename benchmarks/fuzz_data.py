@@ -206,12 +206,14 @@ def _read_results(folder: Path) -> None:
     from miron_jax.report.compare.runs import compare
     from miron_jax.report.html.page import page_of
     from miron_jax.report.tables.console import console
+    from miron_jax.report.tables.results import print_results
     from miron_jax.report.tables.robustness import print_robustness
     from miron_jax.results.run_folder import read_runs
     from miron_jax.tasks.mera.site import export
 
     export(folder, folder / "out.zip", "v1")
     [run] = runs = read_runs([str(folder)])
+    _quiet(lambda: print_results(console(), run.result))
     _quiet(lambda: print_robustness(console(), run))
     compare(run, run)
     page_of(runs)

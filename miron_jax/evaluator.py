@@ -28,7 +28,7 @@ from miron_jax.ragged import end_to_end
 from miron_jax.report.exports.loggers import logged_numbers, open_loggers
 from miron_jax.report.exports.written import write_outcome, write_top
 from miron_jax.results.document import run_json
-from miron_jax.results.folder import check_output, steps_there
+from miron_jax.results.output import check_output, steps_there
 from miron_jax.run import Evaluation
 from miron_jax.runtime.backend import check_backend_flags
 from miron_jax.runtime.progress import SILENT, Lines

@@ -44,7 +44,7 @@ def command() -> None:
     start_jax()
     hosts = join_others()  # before the import of transformers, which reads HF_HUB_OFFLINE
     _check_same_flags(config, hosts)
-    from miron_jax.results.folder import check_output
+    from miron_jax.results.output import check_output
 
     store = check_output(config)
     if not hosts.is_first:
@@ -172,7 +172,7 @@ def _score_checkpoints(
     from miron_jax.engine.self_check import SelfCheckFailed
     from miron_jax.report.exports.loggers import logged_numbers, open_loggers
     from miron_jax.report.exports.written import write_outcome
-    from miron_jax.results.folder import stored_result
+    from miron_jax.results.output import stored_result
     from miron_jax.run import evaluate_checkpoints
 
     loggers, scored = open_loggers(config), _Scored()

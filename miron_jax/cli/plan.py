@@ -66,7 +66,7 @@ def _plan_on_topology(config: RunConfig, topology: str, output_of_json: JsonOutp
     from miron_jax.report.tables.progress import Screen
     from miron_jax.report.tables.topology import print_topology_plan
     from miron_jax.results.document import config_json, plain
-    from miron_jax.results.folder import PLAN
+    from miron_jax.results.output import PLAN
     from miron_jax.runtime.topology import described_devices
     from miron_jax.topology_plan import plan_on_topology
 

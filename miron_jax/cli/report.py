@@ -45,7 +45,7 @@ def _written(runs: "list[Run]") -> Iterator[tuple[str, int]]:
     from miron_jax.files.places import local_path
     from miron_jax.report.exports.flat import csv_of, markdown_of
     from miron_jax.report.html.page import page_of
-    from miron_jax.results.folder import RESULTS
+    from miron_jax.results.output import RESULTS
 
     flags_of = ((FLAGS.html, page_of, "html"), (FLAGS.markdown, markdown_of, "markdown"), (FLAGS.csv, csv_of, "csv"))
     asked = [(name, local_path(name), text_of, flag) for name, text_of, flag in flags_of if name is not None]

@@ -59,11 +59,6 @@ class SelfCheck:
         has_experts = isinstance(model, ModelConfig) and model.experts is not None
         return cls(tolerance, by_median=has_experts and dtype == "bfloat16", progress=progress)
 
-    def json(self) -> dict[str, float]:
-        """As results.json has it."""
-        names = ("tolerance", "requests", "tokens", "largest", "seconds", "programs")
-        return {name: getattr(self, name) for name in names}
-
     def compare(self, model: Model, batch: RequestBatch, scores: Scores, judge: bool = True) -> None:
         """Raises SelfCheckFailed if a scored token (or the median of them, `by_median`) differs by more than the tolerance,
         or if only one of the two is NaN.

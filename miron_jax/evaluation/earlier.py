@@ -20,9 +20,11 @@ def earlier_of(run: Run, tasks: Collection[str]) -> dict[str, Earlier]:
     by_task = {}
     for name, task in run.tasks.items():
         if name in tasks:
-            examples = run.examples(name)
-            values = {example.id: example.metrics.get(task.main_metric, math.nan) for example in examples}
-            by_task[name] = Earlier(values, {example.id: example.digest for example in examples})
+            values, prompts = {}, {}
+            for example in run.examples(name):
+                values[example.id] = example.metrics.get(task.main_metric, math.nan)
+                prompts[example.id] = example.digest
+            by_task[name] = Earlier(values, prompts)
     return by_task
 
 

@@ -41,14 +41,14 @@ class Until(NamedTuple):
 
 def parse_until(text: str) -> Until:
     """Raises InputError."""
-    found = _UNTIL.fullmatch(text)
-    width = float(found["width"]) if found and found["width"] else None
-    if not found or (width is not None and not 0 < width < 1):
+    match = _UNTIL.fullmatch(text)
+    width = float(match["width"]) if match and match["width"] else None
+    if not match or (width is not None and not 0 < width < 1):
         raise InputError(
             f"--until={text!r} is not understood: expected ci<=0.01 (half of the interval, between 0 and 1) or decided, "
             "alone for each task, or behind the name of a task or composite: CORE:ci<=0.01"
         )
-    return Until((found["name"] or "").strip(), width, text)
+    return Until((match["name"] or "").strip(), width, text)
 
 
 def check_sampling(config: RunConfig, num_hosts: int, has_earlier: bool) -> None:
@@ -121,7 +121,7 @@ class Sampling:
     def rounds(self, scores: Sequence[TaskScores]) -> Iterator[None]:
         """Before each round the kinds are told which examples are due.  Raises InputError."""
         numbers = {id(pool): min(FIRST, pool.size) for pool in self.pools}
-        by_kind = {id(kind): own for kind, own in zip(self.kinds, scores, strict=True)}
+        by_kind = {id(task.kind): task for task in scores}
         if self.until is None:
             numbers = self._of_budget()
         is_first = True
@@ -136,9 +136,9 @@ class Sampling:
             if self.until is not None:
                 numbers = self._next({id(pool): self._values(pool, by_kind[id(pool.kind)]) for pool in self.pools})
         for pool in self.pools:
-            own = by_kind[id(pool.kind)]
-            own.sampled = self._sampled(pool, self._values(pool, own))
-            own.rows.sort(key=lambda row: row.id)
+            task = by_kind[id(pool.kind)]
+            task.sampled = self._sampled(pool, self._values(pool, task))
+            task.rows.sort(key=lambda row: row.id)
 
     # How many examples each task runs
 
@@ -169,16 +169,17 @@ class Sampling:
         decides = self.until.width is None
         compared = [values[id(pool)] - (self._rivals(pool) if decides else 0.0) for pool in pools]
         strata = [
-            Stratum(composite.weights[pool.name], own, pool.size) for pool, own in zip(pools, compared, strict=True)
+            Stratum(composite.weights[pool.name], of_pool, pool.size)
+            for pool, of_pool in zip(pools, compared, strict=True)
         ]
-        total = sum(own.weight * float(own.values.mean()) for own in strata)
+        total = sum(stratum.weight * float(stratum.values.mean()) for stratum in strata)
         width = abs(total) if self.until.width is None else self.until.width
         half, now = half_width(strata, max(width, 1e-9)), {id(pool): pool.num_due for pool in self.pools}
         if decides:
             self.decided = Decided(self.until.name, total, half, 0 if half >= abs(total) else 1 if total > 0 else -1)
         if half <= width:
             return now
-        deviations = [abs(own.weight) * _deviation(own.values) for own in strata]
+        deviations = [abs(stratum.weight) * _deviation(stratum.values) for stratum in strata]
         costs = [pool.cost for pool in pools]
         spent = sum(pool.num_due * pool.cost for pool in pools)
         numbers = allocation(deviations, costs, [pool.size for pool in pools], GROWTH * spent)
@@ -213,23 +214,23 @@ class Sampling:
             return True
         if self._target() is not None:
             return False
-        composite = self._composite({own.name: np.full(2, 0.5) for own in self.pools})
+        composite = self._composite({each.name: np.full(2, 0.5) for each in self.pools})
         return composite is not None and bool(composite.weights.get(pool.name))
 
     def _composite(self, values: Mapping[str, np.ndarray]) -> Composite | None:
         """The composite that --until names, or of a budget the one of most tasks, at these means."""
-        name, found = self.until.name if self.until else "", list[Composite]()
+        name, composites = self.until.name if self.until else "", list[Composite]()
         sizes = {pool.name: pool.size for pool in self.pools}
         for suite in self.suites:
             measured = {
-                task.name: Measured(float(own.mean()), sizes[task.name])
+                task.name: Measured(float(of_task.mean()), sizes[task.name])
                 for task in suite.tasks
-                if (own := values.get(task.name)) is not None
+                if (of_task := values.get(task.name)) is not None
             }
-            for own, composite in suite.composites(measured).items():
-                if name in (own, f"{suite.name}: {own}") or (not name and composite.weights):
-                    found.append(composite)
-        return max(found, key=lambda composite: len(composite.weights), default=None)
+            for label, composite in suite.composites(measured).items():
+                if name in (label, f"{suite.name}: {label}") or (not name and composite.weights):
+                    composites.append(composite)
+        return max(composites, key=lambda composite: len(composite.weights), default=None)
 
     def _composite_names(self) -> list[str]:
         return [name for suite in self.suites for name in suite.composites({})]
@@ -269,8 +270,8 @@ class Sampling:
         how = f"--until={self.config.until}" if self.until else f"--budget={self.config.budget:g}"
         interval = betting_interval(values, pool.size) if len(values) else Interval(0.0, 1.0)
         decides = self.until is not None and self.until.width is None and self._is_of_target(pool)
-        found = winner(values - self._rivals(pool), pool.size) if decides else None
-        return Sampled(len(values), pool.size, how, self.config.seed, interval, found)
+        better = winner(values - self._rivals(pool), pool.size) if decides else None
+        return Sampled(len(values), pool.size, how, self.config.seed, interval, better)
 
 
 def order_of(ids: Collection[int], task: str, seed: int) -> np.ndarray:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from miron_jax import __version__
 from miron_jax.files.store import Store
-from miron_jax.results.folder import REQUESTS
+from miron_jax.results.output import REQUESTS
 from miron_jax.runtime.progress import Progress
 from miron_jax.task_kinds.interface import TaskKind
 

@@ -171,7 +171,8 @@ class ClozeDetails(Details):
         drift = self.drift.get("all")
         if drift and drift.n:
             low, high = drift.ci95
-            wrong, right = (shown_with_error(drift.metrics[name]) for name in ("flip_to_wrong", "flip_to_right"))
+            flips = (drift.metrics.get(name) for name in ("flip_to_wrong", "flip_to_right"))
+            wrong, right = (shown_with_error(flip) if flip else "" for flip in flips)
             yield (
                 f"noise in the prefix takes a median {drift.median_percent:.1f} % ({low:.1f} to {high:.1f}) of P(target); "
                 f"share of items turned wrong {wrong}, turned right {right}"

@@ -6,7 +6,8 @@ files.  JSON is strict: a number that is not finite is null.
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,6 +28,8 @@ from miron_jax.results.details import (
 )
 from miron_jax.results.records import CompositeResult, Data, RunResult, TaskResult
 from miron_jax.results.samples import (
+    Answered,
+    Asked,
     AskedDocument,
     AskedItem,
     AskedProblem,
@@ -236,29 +239,37 @@ def writer_of(document: JsonObject) -> str:
 def _structured(document: Json, record: type[Record]) -> Record:
     from cattrs import BaseValidationError, transform_error
 
+    if not isinstance(document, dict):
+        raise ValueError(f"{type(document).__name__}, expected an object")
+    with suppress(ValueError, TypeError, KeyError, AttributeError, OverflowError):  # said with its place below
+        return _converter(False).structure(document, record)
     try:
-        return _converter().structure(document, record)
+        return _converter(True).structure(document, record)
     except BaseValidationError as error:
         raise ValueError("; ".join(transform_error(error))) from None
 
 
 @cache
-def _converter() -> "Converter":
+def _converter(says_where: bool) -> "Converter":
+    """Reads JSON as records.  `says_where`: an error has the place of every fault, which costs twice the time."""
     from cattrs import Converter
     from cattrs.gen import make_dict_structure_fn, override
 
-    converter = Converter()
+    converter = Converter(detailed_validation=says_where)
     for kind in (str, int, bool):
         converter.register_structure_hook(kind, _exactly)
     converter.register_structure_hook(float, _float_of)
+    converter.register_structure_hook_func(lambda kind: kind == Sequence[float], _floats_of)
+    converter.register_structure_hook_func(
+        lambda kind: kind == Asked, lambda line, _: converter.structure(line, _asked_by(line))
+    )
+    converter.register_structure_hook_func(lambda kind: kind == Answered, lambda line, _: _answered_of(line, converter))
     converter.register_structure_hook(Answers, lambda value, _: Answers.of_json(value))
     converter.register_structure_hook(Estimate, lambda entry, _: _estimate_of(entry, converter))
     plain_drift = make_dict_structure_fn(Drift, converter)
 
     plain_task = make_dict_structure_fn(TaskResult, converter, details=override(omit=True))
-    plain_example = make_dict_structure_fn(
-        ExampleResult, converter, asked=override(omit=True), answered=override(omit=True)
-    )
+    plain_example = make_dict_structure_fn(ExampleResult, converter)
 
     def drift_of(entry: Json, _: type) -> Drift:
         metrics = {name: each for name, each in entry.items() if isinstance(each, dict)}
@@ -271,14 +282,7 @@ def _converter() -> "Converter":
         return replace(task, details=details, metrics=_of_all(task.metrics, task.n))
 
     def example_of(line: Json, _: type) -> ExampleResult:
-        example = plain_example(line, ExampleResult)
-        asked = converter.structure(line, _asked_by(line))
-        answered = None
-        if "programs" in line:
-            answered = converter.structure(line, Programs)
-        elif "ended" in line:
-            answered = converter.structure(line, Completion)
-        return replace(example, asked=asked, answered=answered)
+        return plain_example({**line, "asked": line, "answered": line}, ExampleResult)
 
     converter.register_structure_hook(Drift, drift_of)
     converter.register_structure_hook(TaskResult, task_of)
@@ -300,13 +304,20 @@ def _float_of(value: Json, _: type) -> float:
     return float(value)
 
 
+def _floats_of(values: Json, _: type) -> list[float]:
+    if set(map(type, values)) <= {float}:  # nearly always
+        return list(values)
+    return [_float_of(value, float) for value in values]
+
+
 def _estimate_of(entry: Json, converter: "Converter") -> Estimate:
     low, high = entry.get("ci95") or (None, None)
     value, stderr, low, high = (
         converter.structure(number, float) for number in (entry["value"], entry.get("stderr"), low, high)
     )
     num_examples = entry.get("n", 0 if entry.get("reason") == NO_VALUE else OF_TASK)
-    return Estimate(value, stderr, (low, high), num_examples, entry.get("undefined", 0))
+    counts = (converter.structure(count, int) for count in (num_examples, entry.get("undefined", 0)))
+    return Estimate(value, stderr, (low, high), *counts)
 
 
 def _of_all(metrics: Mapping[str, Estimate], n: int) -> Mapping[str, Estimate]:
@@ -314,6 +325,12 @@ def _of_all(metrics: Mapping[str, Estimate], n: int) -> Mapping[str, Estimate]:
     return {
         name: replace(each, num_examples=n) if each.num_examples == OF_TASK else each for name, each in metrics.items()
     }
+
+
+def _answered_of(line: JsonObject, converter: "Converter") -> Answered:
+    if "programs" in line:
+        return converter.structure(line, Programs)
+    return converter.structure(line, Completion) if "ended" in line else None
 
 
 def _asked_by(line: JsonObject) -> type:

@@ -3,7 +3,7 @@
 Arrives: names of folders, local or in an object store.  Leaves: `Run`s.  It deliberately does not know what a metric means.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
@@ -11,7 +11,7 @@ from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_json
 from miron_jax.files.store import Store
 from miron_jax.results.document import SCHEMA, example_of, run_of, writer_of
-from miron_jax.results.folder import PARTIAL, RESULTS, SAMPLES, STEP
+from miron_jax.results.output import PARTIAL, RESULTS, SAMPLES, STEP
 from miron_jax.results.records import RunResult, TaskResult
 from miron_jax.results.samples import ExampleResult
 from miron_jax.runtime.journal import FOLDER as JOURNAL
@@ -41,23 +41,23 @@ class Run:
         """A file of the run, as its store names it."""
         return f"{self.below}/{name}" if self.below else name
 
-    def examples(self, task: str) -> list[ExampleResult]:
+    def examples(self, task: str) -> Iterator[ExampleResult]:
         """The examples of a task, in its order.  Raises InputError."""
         name = self.path_of(f"{SAMPLES}/{task}.jsonl")
-        examples: list[ExampleResult] = []
         try:
-            for line in self.store.get(name).splitlines():
-                examples.append(example_of(parse_json(line)))
+            lines = self.store.get(name).splitlines()
         except FileNotFoundError:
             raise InputError(
                 f"{self.store.name}/{name} is missing: copy the whole folder of the run, or {FINISH}"
             ) from None
-        except ValueError as error:
-            raise InputError(
-                f"{self.store.name}/{name}: line {len(examples) + 1} is no sample ({error!s:.80}): copy the run's folder "
-                "again"
-            ) from None
-        return examples
+        for number, line in enumerate(lines, 1):
+            try:
+                example = example_of(parse_json(line))
+            except ValueError as error:
+                raise InputError(
+                    f"{self.store.name}/{name}: line {number} is no sample ({error!s:.80}): copy the run's folder again"
+                ) from None
+            yield example
 
     def steps(self) -> "dict[int, Run]":
         """The checkpoints of a training run by their step, in order; empty if this is none."""

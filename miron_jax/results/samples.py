@@ -6,7 +6,7 @@ how an example is scored.
 Field names are the keys of a line.  A number that is not defined is NaN here and null there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from miron_jax.files.readers import Json, JsonObject
@@ -63,7 +63,7 @@ class Option:
     text: str
     logprob: float  # sum over its tokens
     num_tokens: int = 0
-    token_logprobs: tuple[float, ...] = ()
+    token_logprobs: Sequence[float] = ()
     greedy: bool | None = None  # whether greedy decoding writes it; None: no token, or NaN
     held_logprob: float | None = None  # of the end of the prefix that the first token of a cloze target holds
     reason: str = ""
@@ -90,6 +90,7 @@ class Programs:
 
 
 Asked = AskedPrompt | AskedItem | AskedDocument | AskedProblem
+Answered = Completion | Programs | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +102,9 @@ class ExampleResult:
     prediction: int | None = None  # place of the chosen one
     correct: bool | None = None  # None: no right or wrong, or no score
     options: tuple[Option, ...] = ()
-    neutral_logprobs: tuple[float, ...] = ()  # of the options after the neutral context
+    neutral_logprobs: Sequence[float] = ()  # of the options after the neutral context
     generated: str | None = None
-    answered: Completion | Programs | None = None
+    answered: Answered = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     meta: JsonObject | None = None  # of its record in a submission
     reason: str = ""  # why a number is not defined

@@ -26,12 +26,7 @@ from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
 from miron_jax.prompting.prompts import Prompt, check_shots, chunks_of, render, without_shots
 from miron_jax.results.details import ChoiceDetails
 from miron_jax.results.samples import ExampleResult
-from miron_jax.task_kinds.interface import (
-    Pair,
-    Piece,
-    Sizes,
-    TaskScores,
-)
+from miron_jax.task_kinds.interface import Pair, Piece, Sizes, TaskScores
 from miron_jax.task_kinds.prompted import PromptedKind, PromptedRow
 from miron_jax.task_kinds.summary import asked_prompt, option_of, submitted_meta, why_unscored
 from miron_jax.tokens.records import Requests

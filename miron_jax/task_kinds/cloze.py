@@ -25,14 +25,7 @@ from miron_jax.results.records import Group, TaskResult
 from miron_jax.results.samples import AskedItem, ExampleResult
 from miron_jax.statistics.cloze_groups import cloze_groups
 from miron_jax.statistics.estimate import estimates
-from miron_jax.task_kinds.interface import (
-    Facts,
-    Pair,
-    Piece,
-    Row,
-    TaskKind,
-    TaskScores,
-)
+from miron_jax.task_kinds.interface import Facts, Pair, Piece, Row, TaskKind, TaskScores
 from miron_jax.task_kinds.summary import data_of, option_of
 from miron_jax.tokens.cloze_requests import ItemRequests, cloze_requests
 from miron_jax.tokens.records import Requests

@@ -23,12 +23,7 @@ from miron_jax.results.details import Ceiling, ProgramDetails
 from miron_jax.results.records import TaskResult
 from miron_jax.results.samples import AskedProblem, ExampleResult, Programs, ProgramText
 from miron_jax.statistics.estimate import TaskEstimates, estimates
-from miron_jax.task_kinds.interface import (
-    Facts,
-    Row,
-    TaskKind,
-    TaskScores,
-)
+from miron_jax.task_kinds.interface import Facts, Row, TaskKind, TaskScores
 from miron_jax.task_kinds.programs import Judge, Verdict, check_languages, solution_of
 from miron_jax.task_kinds.summary import submitted_meta, task_result, why_unscored
 from miron_jax.tokens.answer_requests import AnswerRequests, program_requests

@@ -90,7 +90,7 @@ def option_of(text: str, score: Score) -> Option:
         text=text,
         logprob=float(score.logprob.sum(dtype=np.float64)),
         num_tokens=len(score.logprob),
-        token_logprobs=tuple(score.logprob.tolist()),
+        token_logprobs=score.logprob.tolist(),
         greedy=None if is_nan else bool((score.rank == 0).all()),
     )
 

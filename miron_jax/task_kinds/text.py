@@ -22,20 +22,11 @@ from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
 from miron_jax.ragged import end_to_end
 from miron_jax.results.details import TextDetails
-from miron_jax.results.folder import BYTE_LOSSES
+from miron_jax.results.output import BYTE_LOSSES
 from miron_jax.results.records import TaskResult
 from miron_jax.results.samples import AskedDocument, ExampleResult
 from miron_jax.statistics.estimate import TaskEstimates, ratio
-from miron_jax.task_kinds.interface import (
-    Facts,
-    Piece,
-    Row,
-    Setup,
-    Sizes,
-    Source,
-    TaskKind,
-    TaskScores,
-)
+from miron_jax.task_kinds.interface import Facts, Piece, Row, Setup, Sizes, Source, TaskKind, TaskScores
 from miron_jax.task_kinds.summary import task_result, why_unscored
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.tokenizers import encode_each, encoder, first_tokens, prefix_token

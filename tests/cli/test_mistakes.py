@@ -12,7 +12,7 @@ from miron_jax import demo
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.evaluation import parts
-from miron_jax.results.folder import check_output
+from miron_jax.results.output import check_output
 from miron_jax.task_kinds.interface import Piece
 from miron_jax.tasks.registry import SUITES
 from tests.support.command import common

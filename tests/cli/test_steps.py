@@ -21,7 +21,7 @@ from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.hf_reader import load_hf
 from miron_jax.report.exports.written import write_outcome, write_top
 from miron_jax.report.tables.curves import bars, curves_of, draw_curves
-from miron_jax.results.folder import check_output
+from miron_jax.results.output import check_output
 from miron_jax.run import evaluate, evaluate_checkpoints
 from tests.support.tiny_model import make_model
 from tests.support.tolerances import CONTINUATION

@@ -9,7 +9,7 @@ from miron_jax.errors import InputError
 from miron_jax.files.places import is_url, local_path, place, public
 from miron_jax.files.store import Store
 from miron_jax.results.document import config_json
-from miron_jax.results.folder import _identity, _resolved, check_output
+from miron_jax.results.output import _identity, _resolved, check_output
 
 HOME = Path.home()
 

@@ -15,7 +15,7 @@ from miron_jax.files.store import Store
 from miron_jax.inputs import find_inputs
 from miron_jax.report.exports.written import write_curves, write_outcome, write_top
 from miron_jax.results.document import run_json
-from miron_jax.results.folder import check_output, stored_result
+from miron_jax.results.output import check_output, stored_result
 from miron_jax.run import evaluate_checkpoints
 from miron_jax.runtime.progress import Lines
 from tests.support.command import Place

@@ -128,6 +128,11 @@ def test_processes_give_what_one_gives(
     assert speed["unique_tokens"] == alone.results["speed"]["unique_tokens"]
     assert speed["padded_tokens"] >= speed["unique_tokens"], "all processes' rows are counted"
     assert not list((tmp_path / "out").glob(".*"))
+    if not more:  # each process has all weights, and writes some of the completions
+        writers = {
+            path.name.partition("-")[0] for path in parts_in(tmp_path / "out") if np.load(path)["texts"].size > 2
+        }
+        assert writers == {str(i) for i in range(count)}
 
 
 @pytest.mark.parametrize(

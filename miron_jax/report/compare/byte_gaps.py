@@ -12,7 +12,7 @@ from rich.console import Console
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 from miron_jax.report.tables.console import table_of
-from miron_jax.results.folder import BYTE_LOSSES
+from miron_jax.results.output import BYTE_LOSSES
 from miron_jax.results.run_folder import Run
 from miron_jax.statistics.byte_gaps import BytePair, SpanGap, gaps_by_kind, worst_spans
 
@@ -64,7 +64,7 @@ def _pairs(task: str, first: Run, second: Run, names: Sequence[str]) -> Iterator
         raise InputError(f"{task}: the byte losses of {first.label} and {second.label} are of other texts")
     for row in common:
         other = by_id[row["doc_id"], row["text_sha256"]]
-        losses = (np.asarray(own["per_byte_loss"], np.float64) for own in (row, other))
+        losses = (np.asarray(each["per_byte_loss"], np.float64) for each in (row, other))
         yield BytePair(row["doc_id"], row["text"], *losses)
 
 

@@ -8,7 +8,7 @@ equal: the data's hash, the rules of the profile, the texts of the prompts.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -102,11 +102,11 @@ def compare(first: Run, second: Run, metrics: Sequence[str] = ()) -> Comparison:
                 f"{name}: its prompts cannot be compared, as a run of an older version has no digests of them"
             )
         for metric in metrics or _metrics_of(first.tasks[name]):
-            found = _task_difference(name, metric, pairs, first, second)
-            if isinstance(found, str):
-                refused[f"{name} {metric}"] = found
+            difference_of_task = _task_difference(name, metric, pairs, first, second)
+            if isinstance(difference_of_task, str):
+                refused[f"{name} {metric}"] = difference_of_task
             else:
-                tasks.append(found)
+                tasks.append(difference_of_task)
     if not tasks:
         task, why = next(iter(refused.items()))
         more = f" (and {len(refused) - 1} more)" if refused.keys() - {task} else ""
@@ -130,11 +130,11 @@ def _adjusted(tasks: Sequence[TaskDifference]) -> list[TaskDifference]:
     groups: dict[str, list[int]] = {}
     for i, task in enumerate(tasks):
         groups.setdefault("" if task.is_main else task.metric, []).append(i)
-    found = list(tasks)
+    adjusted = list(tasks)
     for members in groups.values():
         for i, p_value in zip(members, holm([tasks[i].difference.p_value for i in members]), strict=True):
-            found[i] = replace(tasks[i], adjusted=p_value)
-    return found
+            adjusted[i] = replace(tasks[i], adjusted=p_value)
+    return adjusted
 
 
 def _why_not(first: TaskResult, second: TaskResult) -> str:
@@ -157,12 +157,12 @@ def _pairs_of(first: Run, second: Run, task: str) -> _Pairs:
     return _Pairs([by_key[0][key] for key in common], [by_key[1][key] for key in common], alone)
 
 
-def _keyed(examples: Sequence[ExampleResult]) -> dict[tuple[int, int], ExampleResult]:
+def _keyed(examples: Iterable[ExampleResult]) -> dict[tuple[int, int], ExampleResult]:
     seen = Counter[int]()
     keyed = {}
     for example in examples:
         row = example.row
-        keyed[row, seen[row]] = example
+        keyed[row, seen[row]] = replace(example, options=())  # they take most of the memory
         seen[row] += 1
     return keyed
 
@@ -226,19 +226,19 @@ def _task_difference(name: str, metric: str, pairs: _Pairs, first: Run, second: 
         ):
             return "it is a number over all examples, not a mean of theirs: no difference by example explains it"
     a, b = values
-    found = difference(a, b, strata, clusters, sizes)
+    paired = difference(a, b, strata, clusters, sizes)
     if any(map(_stopped, results)):
-        found = replace(found, p_value=math.nan)
+        paired = replace(paired, p_value=math.nan)
     both = np.isfinite(a) & np.isfinite(b)
-    means = (mean(np.where(both, own, math.nan), strata, sizes) for own in (a, b))
+    means = (mean(np.where(both, side, math.nan), strata, sizes) for side in (a, b))
     rows = [example.row for example in pairs.first]
     only_first, only_second = (
-        tuple(sorted(rows[i] for i in np.flatnonzero(own))) for own in ((a == 1) & (b == 0), (a == 0) & (b == 1))
+        tuple(sorted(rows[i] for i in np.flatnonzero(side))) for side in ((a == 1) & (b == 0), (a == 0) & (b == 1))
     )
     first_mean, second_mean = means
     is_main = metric == results[0].main_metric
     return TaskDifference(
-        name, metric, first_mean, second_mean, found, math.nan, only_first, only_second, is_main, pairs.num_alone
+        name, metric, first_mean, second_mean, paired, math.nan, only_first, only_second, is_main, pairs.num_alone
     )
 
 
@@ -246,13 +246,13 @@ def decided_after(comparison: Comparison, task: str, seed: int) -> tuple[int, in
     """When `eval --until=decided` would have ended a task of right and wrong: after how many examples, of how many, and who
     is better then: 1 the second, -1 the first, 0 neither."""
     first, second = comparison.first, comparison.second
-    values = [own[task].values for own in (earlier_of(first, (task,)), earlier_of(second, (task,)))]
+    values = [earlier[task].values for earlier in (earlier_of(first, (task,)), earlier_of(second, (task,)))]
     common = values[0].keys() & values[1].keys()
     order = order_of(common, task, seed)
     differences = np.nan_to_num(np.asarray([values[1][i] - values[0][i] for i in order.tolist()]))
     for at in moments(len(order)):
-        if found := winner(differences[:at], len(order)):
-            return at, len(order), found
+        if better := winner(differences[:at], len(order)):
+            return at, len(order), better
     return len(order), len(order), 0
 
 
@@ -280,11 +280,11 @@ def _composites(
             other = others.get(name, CompositeResult())
             if math.isnan(composite.value) or math.isnan(other.value) or not composite.weights:
                 continue
-            found = _composite(f"{suite}: {name}", composite, other, first, by_name)
-            if isinstance(found, str):
-                refused[f"{suite}: {name}"] = found
+            difference_or_why = _composite(f"{suite}: {name}", composite, other, first, by_name)
+            if isinstance(difference_or_why, str):
+                refused[f"{suite}: {name}"] = difference_or_why
             else:
-                yield found
+                yield difference_or_why
 
 
 def _composite(
@@ -299,6 +299,8 @@ def _composite(
     same = weights.keys() == others.keys() and all(math.isclose(weights[task], others[task]) for task in weights)
     if not same or composite.metric != other.metric:
         return "it averages other tasks, or weighs them otherwise, in the two runs"
+    if lacking := [task for task in weights if task not in first.tasks]:
+        return f"{first.label} has no {_some(lacking)}"
     metrics = {task: composite.metric or first.tasks[task].main_metric for task in weights}
     if absent := [task for task, metric in metrics.items() if (task, metric) not in by_name]:
         return f"{metrics[absent[0]]} of {_some(absent)} is not compared: --metric={metrics[absent[0]]} does so"
@@ -341,7 +343,7 @@ def _notes(first: Run, second: Run, common: Sequence[str]) -> list[str]:
     for key in ("bos_token", "max_length"):
         values = [{str(run.tasks[name].profile.get(key)) for name in common} for run in (first, second)]
         if values[0] != values[1]:
-            shown = " and ".join(_some(sorted(own)) for own in values)
+            shown = " and ".join(_some(sorted(of_run)) for of_run in values)
             notes.append(f"{key} is {shown}, as the models and tokenizers have it: compared all the same")
     for key in ("dtype", "limit"):
         values = [run.result.config.get(key) for run in (first, second)]

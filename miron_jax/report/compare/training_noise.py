@@ -31,7 +31,7 @@ class TaskNoise:
 
     @property
     def signal_to_noise(self) -> float:
-        known = [own.relative for own in self.noise if math.isfinite(own.relative)]
+        known = [each.relative for each in self.noise if math.isfinite(each.relative)]
         relative = max(known, default=math.nan)
         return self.signal / relative if relative else math.nan
 
@@ -92,12 +92,12 @@ def _noise_of(
     last: int,
     shares: Mapping[str, float] = MappingProxyType({}),
 ) -> TaskNoise:
-    noises = [noise([value for value, _ in own.values()], last) for own in values]
-    ends = [list(own.values())[-1] for own in values]
+    noises = [noise([value for value, _ in of_run.values()], last) for of_run in values]
+    ends = [list(of_run.values())[-1] for of_run in values]
     overtakes = None
     if len(values) > 1 and len(values[1]) > 1 and math.isfinite(ends[0][0]):
         sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
         better = (step for step, (value, _) in values[1].items() if sign * (value - ends[0][0]) > 0)
         overtakes = next(better, None)
-    means = [own.mean for own in noises]
+    means = [of_run.mean for of_run in noises]
     return TaskNoise(name, metric, tuple(noises), tuple(stderr for _, stderr in ends), signal(means), shares, overtakes)

@@ -19,7 +19,7 @@ from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import LOWER_IS_BETTER
 from miron_jax.results.document import plain
-from miron_jax.results.folder import LM_EVAL, NANOCHAT
+from miron_jax.results.output import LM_EVAL, NANOCHAT
 from miron_jax.results.records import RunResult, TaskResult
 from miron_jax.results.samples import ExampleResult
 

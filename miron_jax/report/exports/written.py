@@ -5,7 +5,7 @@ file is written.
 """
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from miron_jax.config import RunConfig
 from miron_jax.evaluation.records import Outcome
@@ -14,19 +14,27 @@ from miron_jax.files.places import public
 from miron_jax.files.store import Store
 from miron_jax.report.exports.other_layouts import other_layout
 from miron_jax.report.tables.curves import draw_curves
-from miron_jax.results import folder
-from miron_jax.results.folder import CURVES
+from miron_jax.results import output
+from miron_jax.results.output import CURVES, STEP
 from miron_jax.results.records import RunResult
 from miron_jax.results.run_folder import Run
+from miron_jax.results.samples import ExampleResult
 
 
 def write_outcome(config: RunConfig, outcome: Outcome, wall_seconds: float, step: int | None = None) -> RunResult:
     """`step`: of one checkpoint of several, in its own folder."""
     result = run_result(config, outcome, wall_seconds, step)
-    examples = {scores.source.task.name: list(scores.kind.example_results(scores)) for scores in outcome.tasks}
-    further = [file for scores in outcome.tasks for file in scores.kind.further_files(scores)]
-    further += other_layout(config.results_format, result, lambda task: examples[task])
-    folder.write_run(Store(config.output), result, examples, further)
+    by_task = {scores.source.task.name: scores for scores in outcome.tasks}
+
+    def examples(task: str) -> Iterator[ExampleResult]:
+        return by_task[task].kind.example_results(by_task[task])
+
+    def further() -> Iterator[tuple[str, bytes]]:
+        for scores in outcome.tasks:
+            yield from scores.kind.further_files(scores)
+        yield from other_layout(config.results_format, result, examples)
+
+    output.write_run(Store(config.output), result, examples, further())
     return result
 
 
@@ -34,9 +42,9 @@ def write_top(config: RunConfig, steps: Mapping[int, RunResult], wall_seconds: f
     """Write the last step's results to the output folder too, with all `steps`; `wall_seconds`: of all."""
     store = Store(config.output)
     last = steps[max(steps)]
-    run = Run("", store, f"{folder.STEP}{last.step}", last)
+    run = Run("", store, f"{STEP}{last.step}", last)
     further = other_layout(config.results_format, last, run.examples)
-    return folder.write_top(store, steps, wall_seconds, further)
+    return output.write_top(store, steps, wall_seconds, further)
 
 
 def write_curves(config: RunConfig, steps: Mapping[int, RunResult]) -> str:

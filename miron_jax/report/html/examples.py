@@ -27,15 +27,21 @@ class Examples(NamedTuple):
 
 def examples_of(runs: Sequence[Run]) -> Examples:
     """Every example of every task, those of several runs one after another.  Raises InputError."""
-    found = Examples([], [])
+    all_examples = Examples([], [])
     for run in runs:
         for name in run.tasks:
-            examples = run.examples(name)
+            marks: list[str] = []
+            shown: list[JsonObject] = []
+            for example in run.examples(name):
+                marks.append("-" if example.correct is None else str(int(example.correct)))
+                shown.append(_shown(example))
             label = name if len(runs) == 1 else f"{name} ({run.label})"
-            marks = "".join("-" if example.correct is None else str(int(example.correct)) for example in examples)
-            found.index.append({"name": printable(label), "first": len(found.chunks), "size": CHUNK, "marks": marks})
-            found.chunks.extend(_chunks([_shown(example) for example in examples]))
-    return found
+            first = len(all_examples.chunks)
+            all_examples.index.append(
+                {"name": printable(label), "first": first, "size": CHUNK, "marks": "".join(marks)}
+            )
+            all_examples.chunks.extend(_chunks(shown))
+    return all_examples
 
 
 def _chunks(examples: Sequence[JsonObject]) -> Iterator[str]:

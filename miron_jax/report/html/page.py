@@ -56,7 +56,7 @@ def page_of(runs: Sequence[Run]) -> str:
         script_hash=_hash(script),
         composites=list(_composite_cells(runs)),
         missing=list(_missing(runs)),
-        pictures=[{"svg": Markup(own.svg), "caption": own.caption} for own in pictures_of(runs)],
+        pictures=[{"svg": Markup(picture.svg), "caption": picture.caption} for picture in pictures_of(runs)],
         comparisons=[_compared(runs[0], other) for other in runs[1:]],
         table=_table(runs),
         notes=list(
@@ -103,13 +103,18 @@ def _compared(first: Run, second: Run) -> dict[str, Any]:
     """The comparison with the first run, or the sentence that says why there is none."""
     title = printable(f"{second.label} (second) against {first.label} (first)")
     try:
-        found: Comparison = compare(first, second)
+        comparison: Comparison = compare(first, second)
     except InputError as error:
         return {"title": title, "head": (), "rows": (), "lines": (printable(str(error)),)}
-    head, *rows = task_rows(found)
-    _, *more = composite_rows(found)
+    head, *rows = task_rows(comparison)
+    _, *more = composite_rows(comparison)
     wide = [[name, "composite", "", *cells[:5], "", cells[5], ""] for name, *cells in more]
-    return {"title": title, "head": head, "rows": [*rows, *wide], "lines": [*map(printable, comparison_lines(found))]}
+    return {
+        "title": title,
+        "head": head,
+        "rows": [*rows, *wide],
+        "lines": [*map(printable, comparison_lines(comparison))],
+    }
 
 
 def _table(runs: Sequence[Run]) -> dict[str, Any]:

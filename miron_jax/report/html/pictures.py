@@ -123,11 +123,11 @@ def _radar(runs: Sequence[Run], spokes: dict[str, list[float]]) -> "Figure":
     axes: Any = figure.add_subplot(projection="polar")
     angles = [2 * math.pi * i / len(spokes) for i in range(len(spokes))]
     for i, run in enumerate(runs):
-        values = [own[i] for own in spokes.values()]
+        values = [of_runs[i] for of_runs in spokes.values()]
         axes.plot([*angles, angles[0]], [*values, values[0]], color=_color(i), label=_label(run.label), linewidth=1.5)
         axes.fill([*angles, angles[0]], [*values, values[0]], color=_color(i), alpha=0.15)
     axes.set_xticks(angles, [_label(name.replace("_", " ")) for name in spokes])
-    lowest = min(0.0, *(value for own in spokes.values() for value in own))
+    lowest = min(0.0, *(value for of_runs in spokes.values() for value in of_runs))
     axes.set_rlim(lowest, None)
     axes.grid(alpha=0.3)
     _legend(axes, runs)

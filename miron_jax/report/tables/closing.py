@@ -13,7 +13,7 @@ from miron_jax.errors import InputError
 from miron_jax.files.store import Store
 from miron_jax.report.compare.runs import Comparison, compare
 from miron_jax.report.exports.flat import composites_of, with_interval
-from miron_jax.results.folder import RESULTS
+from miron_jax.results.output import RESULTS
 from miron_jax.results.run_folder import Run, read_runs
 
 MOST = 3  # composites, tasks, changes that a line names
@@ -24,14 +24,14 @@ def last_run_beside(store: Store) -> Run | None:
     """The run that was written last among the folders beside this one; None in an object store, or if there is none."""
     if store.is_remote:
         return None
-    folder, found = store.root.absolute(), list[tuple[float, Path]]()
+    folder, runs = store.root.absolute(), list[tuple[float, Path]]()
     with contextlib.suppress(OSError):  # a parent that may not be listed
-        for own in folder.parent.iterdir():
+        for path in folder.parent.iterdir():
             with contextlib.suppress(OSError):  # no run, or a folder that may not be read
-                if own != folder:
-                    found.append(((own / RESULTS).stat().st_mtime, own))
+                if path != folder:
+                    runs.append(((path / RESULTS).stat().st_mtime, path))
     try:
-        return read_runs([str(max(found)[1])])[0] if found else None
+        return read_runs([str(max(runs)[1])])[0] if runs else None
     except (InputError, OSError):
         return None
 
@@ -72,20 +72,20 @@ def _short(name: str) -> str:
     return composite if composite.startswith(f"{suite} ") else name
 
 
-def _changes(found: Comparison) -> Iterator[str]:
+def _changes(comparison: Comparison) -> Iterator[str]:
     """Composites and tasks, newer less older."""
-    against = f"against {found.first.label}: "
-    if found.composites:
+    against = f"against {comparison.first.label}: "
+    if comparison.composites:
         shown = [
-            f"{own.name} {own.paired.value:+.4f} (paired, {own.paired.ci95[0]:+.4f} to {own.paired.ci95[1]:+.4f})"
-            for own in found.composites
+            f"{each.name} {each.paired.value:+.4f} (paired, {each.paired.ci95[0]:+.4f} to {each.paired.ci95[1]:+.4f})"
+            for each in comparison.composites
         ]
         yield f"{against}{', '.join(shown[:MOST])}{f' and {len(shown) - MOST} more' if shown[MOST:] else ''}"
         against = ""
-    mains = [own for own in found.tasks if own.is_main and not math.isnan(own.difference.p_value)]
-    changed = sorted((own for own in mains if own.adjusted < LEVEL), key=lambda own: own.adjusted)
-    names = [f"{own.task} {own.metric} {own.difference.value:+.4f}" for own in changed[:MOST]]
+    mains = [each for each in comparison.tasks if each.is_main and not math.isnan(each.difference.p_value)]
+    changed = sorted((each for each in mains if each.adjusted < LEVEL), key=lambda each: each.adjusted)
+    names = [f"{each.task} {each.metric} {each.difference.value:+.4f}" for each in changed[:MOST]]
     more = f" and {len(changed) - MOST} more" if changed[MOST:] else ""
-    told = f": {', '.join(names)}{more}" if changed else ""
+    tasks = f": {', '.join(names)}{more}" if changed else ""
     counts = f"{len(changed)} of {len(mains)} tasks changed their main metric by more than chance"
-    yield f"{against}{counts} (Holm, {LEVEL:g}){told}"
+    yield f"{against}{counts} (Holm, {LEVEL:g}){tasks}"

@@ -49,11 +49,11 @@ def print_human_values(suites: Iterable[Suite]) -> None:
     sources: dict[str, int] = {}
     for suite in suites:
         for task in suite.tasks:
-            for own in getattr(task, "human", ()):
-                notes = "; ".join(text for text in (own.paper, own.note, own.otherwise) if text)
-                numbers = (f"{own.value:.3f}", "" if own.n is None else str(own.n), own.procedure)
-                source = sources.setdefault(own.published, len(sources) + 1)
-                table.add_row(task.name, own.metric, *numbers, f"{own.source} [{source}]", notes)
+            for baseline in getattr(task, "human", ()):
+                notes = "; ".join(text for text in (baseline.paper, baseline.note, baseline.otherwise) if text)
+                numbers = (f"{baseline.value:.3f}", "" if baseline.n is None else str(baseline.n), baseline.procedure)
+                source = sources.setdefault(baseline.published, len(sources) + 1)
+                table.add_row(task.name, baseline.metric, *numbers, f"{baseline.source} [{source}]", notes)
     out.print(table)
     for published, source in sources.items():
         out.print(f"[{source}] {published}", soft_wrap=True)

@@ -53,14 +53,14 @@ def print_detectable(inputs: Inputs, config: RunConfig, earlier: Mapping[str, Ea
     out = console()
     for name, path in inputs.missing.items():
         out.print(f"{name} is left out: {path} is missing", soft_wrap=True)
-    if earlier is not None and (absent := [own.task.name for own in inputs.sources if own.task.name not in earlier]):
+    if earlier is not None and (absent := [each.task.name for each in inputs.sources if each.task.name not in earlier]):
         out.print(f"--against has not scored {', '.join(absent)}: {WORST_DEVIATION:g} is taken there", soft_wrap=True)
     known = earlier or {}
     columns = ("n", "deviation", f"correlation {CORRELATION:g}", "independent")
     table = table_of(("task",), columns)
     for source in inputs.sources:
         task, n = source.task, _num_examples(source, config.limit)
-        values = [own for own in known[task.name].values.values() if own == own] if task.name in known else []
+        values = [each for each in known[task.name].values.values() if each == each] if task.name in known else []
         deviation = float(np.std(values, ddof=1)) if len(values) > 1 else WORST_DEVIATION
         numbers = (detectable(deviation, n, correlation) for correlation in (CORRELATION, 0.0))
         table.add_row(task.name, str(n), f"{deviation:.3f}", *(f"{number:.4f}" for number in numbers))
@@ -79,7 +79,7 @@ def _num_examples(source: Source, limit: int | None) -> int:
         return len(source.examples)
     if source.task.profile.categories != "macro":
         return min(limit, len(source.examples))
-    return sum(min(limit, count) for count in Counter(own.category for own in source.examples).values())
+    return sum(min(limit, count) for count in Counter(each.category for each in source.examples).values())
 
 
 def host_matmul_rate() -> float:

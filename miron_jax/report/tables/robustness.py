@@ -36,7 +36,8 @@ def print_robustness(out: Console, run: Run) -> None:
 def robustness_rows(report: Robustness) -> Iterator[list[str]]:
     """A heading, then a row for all examples and one for each value of each trait."""
     yield ["by", "", "n", report.main, "stderr", f"of {report.cluster} clusters", "clusters"]
-    yield ["all", "", *_numbers(report.metrics[report.main])]
+    if report.main in report.metrics:
+        yield ["all", "", *_numbers(report.metrics[report.main])]
     for trait, values in report.by.items():
         for value, estimate in values.items():
             yield [trait, value, *_numbers(estimate)]

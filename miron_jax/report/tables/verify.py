@@ -26,9 +26,9 @@ def print_verified(out: Console, differences: Iterable[_Difference], tokens: int
     table = table_of(
         ("against",), ("largest difference, nats a token", "KL, nats", "greedy tokens that flip", "verdict")
     )
-    for own in differences:
-        kl = "" if own.kl is None else f"{own.kl:.1e}"
-        verdict = "same" if own.largest <= tolerance else "DIFFERS"
-        table.add_row(own.name, f"{own.largest:.1e}", kl, f"{own.flips} of {tokens}", verdict)
+    for each in differences:
+        kl = "" if each.kl is None else f"{each.kl:.1e}"
+        verdict = "same" if each.largest <= tolerance else "DIFFERS"
+        table.add_row(each.name, f"{each.largest:.1e}", kl, f"{each.flips} of {tokens}", verdict)
     out.print(table)
     out.print(f"{tokens} tokens; allowed {tolerance:g} nats a token", soft_wrap=True)

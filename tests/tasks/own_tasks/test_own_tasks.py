@@ -26,6 +26,7 @@ from miron_jax.tasks.own_tasks.templates import value_of
 from miron_jax.tasks.own_tasks.yaml_task import read_suite
 from miron_jax.tasks.registry import SUITES
 from tests.support.command import Place, run, samples
+from tests.support.needs import reason
 from tests.support.tolerances import CONTINUATION
 
 ROWS = [
@@ -366,7 +367,7 @@ def test_suites_of_other_packages_are_found_by_their_entry_points(monkeypatch: p
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not importlib.util.find_spec("lm_eval"), reason='needs lm-eval: pip install "miron-jax[lm-eval]"')
+@pytest.mark.skipif(not importlib.util.find_spec("lm_eval"), reason=reason("lm_eval"))
 def test_rules_of_lm_eval_are_those_of_lm_eval(miron: Any, place: Place, tmp_path: Path) -> None:
     """The same prompts, shots included, and the same sums and accuracies as lm-eval's own task of these records."""
     import lm_eval

@@ -17,6 +17,7 @@ from miron_jax.prompting.prompts import render
 from miron_jax.tasks.request_sets.requests_suite import read_suite
 from miron_jax.tokens.requests import tokenize
 from tests.support.command import TASKS, Place, run, samples
+from tests.support.needs import reason
 from tests.support.tolerances import COMPONENT, TOKEN
 from tests.support.torch_folders import FOLDERS, tokenizer_of, torch_folder
 
@@ -232,7 +233,7 @@ def test_saved_requests_are_scored_alike(miron: Any, place: Place, tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="needs torch: make install")
+@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason=reason("torch"))
 def test_fifty_one_components_against_a_twin_in_float64(miron: Any, tmp_path: Path) -> None:
     """Marin's parity: every component within 2e-7 bits a byte of the same weights in float64, tokenized one by one."""
     model, rows = torch_folder("gemma", tmp_path / "model"), some_rows(51 * 15)

@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from miron_jax import __version__
@@ -124,17 +124,17 @@ def _resolved(setting: Json) -> Json:
 def write_run(
     store: Store,
     result: RunResult,
-    examples: Mapping[str, Iterable[ExampleResult]],
+    examples: Callable[[str], Iterable[ExampleResult]],
     further: Iterable[tuple[str, bytes]] = (),
 ) -> None:
     """Write samples and results.json, of one checkpoint of several in a folder of its own.
 
-    `examples`: by task.  `further`: files that the run was asked to write beside them, written first.
+    `examples`: of a task, by its name.  `further`: files that the run was asked to write beside them, written first.
     """
 
     def samples() -> Iterator[tuple[str, bytes]]:
-        for task, of_task in examples.items():
-            lines = "".join(f"{strict_json(example_json(example))}\n" for example in of_task)
+        for task in result.tasks:
+            lines = "".join(f"{strict_json(example_json(example))}\n" for example in examples(task))
             yield f"{task}.jsonl", lines.encode()
 
     below = "" if result.step is None else f"{STEP}{result.step}"
