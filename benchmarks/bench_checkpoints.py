@@ -28,13 +28,13 @@ from common import PRINTED, environment, run, say
 from flax import nnx
 
 from miron_jax.config import RunConfig
+from miron_jax.evaluation.inputs import find_inputs
+from miron_jax.evaluation.run import evaluate_checkpoints
 from miron_jax.files.readers import JsonObject
-from miron_jax.inputs import find_inputs
-from miron_jax.model.hf_config import from_hf_config
-from miron_jax.model.hf_reader import load_hf
-from miron_jax.model.training_run import load_step
+from miron_jax.model.checkpoints.hf_config import from_hf_config
+from miron_jax.model.checkpoints.hf_reader import load_hf
+from miron_jax.model.checkpoints.training_run import load_step
 from miron_jax.report.exports.written import write_outcome
-from miron_jax.run import evaluate_checkpoints
 
 PROCESSES = 7  # measure memory, one after the other
 

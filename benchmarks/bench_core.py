@@ -55,9 +55,9 @@ from peers import LmEval, PlainTorch, padded_by_example, padded_by_length
 
 from miron_jax.engine.batches import Shape
 from miron_jax.engine.model import Model, load_model
+from miron_jax.evaluation.task_kinds.interface import Source
 from miron_jax.files.readers import JsonObject
-from miron_jax.model.hf_config import from_hf_config
-from miron_jax.task_kinds.interface import Source
+from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer
 

@@ -25,8 +25,8 @@ from miron_jax.definitions.data_files import DataState, read_examples
 from miron_jax.definitions.records import Task
 from miron_jax.engine.growing import GrowingText
 from miron_jax.engine.model import load_model
-from miron_jax.task_kinds.dialogue import Dialogue
-from miron_jax.task_kinds.interface import Setup, Source, TaskScores
+from miron_jax.evaluation.task_kinds.dialogue import Dialogue
+from miron_jax.evaluation.task_kinds.interface import Setup, Source, TaskScores
 from miron_jax.tasks.mera.suite import V1
 from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.token_bytes import TokenBytes

@@ -20,7 +20,7 @@ from common import say
 from flax import nnx
 
 from miron_jax.model.config import Experts, ModelConfig, Rope, attention_flops_per_pair, matmul_params
-from miron_jax.model.decoder import abstract, random_params
+from miron_jax.model.decoder.decoder import abstract, random_params
 from miron_jax.model.visibility import Visibility
 
 FLAGS = flags.FLAGS

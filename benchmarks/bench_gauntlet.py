@@ -18,12 +18,12 @@ from common import PRINTED, environment, run, say, seconds_of
 from peers import PlainTorch
 
 from miron_jax.config import RunConfig
+from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.records import Inputs, Outcome
+from miron_jax.evaluation.run import evaluate
+from miron_jax.evaluation.task_kinds.generation import GenerationRow
 from miron_jax.files.readers import JsonObject
-from miron_jax.inputs import find_inputs
 from miron_jax.prompting.prompts import render
-from miron_jax.run import evaluate
-from miron_jax.task_kinds.generation import GenerationRow
 from miron_jax.tokens.answer_requests import answer_requests
 from miron_jax.tokens.tokenizers import load_tokenizer
 

@@ -218,10 +218,6 @@ def interrupt(command: Command, count: int, rng: random.Random, expected: Answer
 def kill(command: Command, count: int, rng: random.Random, expected: Answers) -> Counter[str]:
     import jax  # noqa: F401 - the copies need it; it starts no backend
 
-    import miron_jax.cli
-    import miron_jax.report.tables.results
-    import miron_jax.run  # noqa: F401
-
     command = command._replace(copies=True)
     seconds, counts, output = measure(command, LAYOUTS, expected), Counter[str](), command.scratch / "out"
     for _, (layout, moment) in zip(range(count), moments(rng, seconds, LAYOUTS), strict=False):

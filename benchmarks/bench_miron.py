@@ -56,15 +56,15 @@ from miron_jax.definitions.records import Cloze
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.model import Model, Speed, load_model
 from miron_jax.engine.text_requests import GenerationSpeed
+from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.records import Inputs, Outcome
+from miron_jax.evaluation.run import evaluate
+from miron_jax.evaluation.task_kinds.cloze import ClozeRow
+from miron_jax.evaluation.task_kinds.interface import Source
 from miron_jax.files.readers import JsonObject
-from miron_jax.inputs import find_inputs
 from miron_jax.metrics.cloze import lev_score, target_confidence
-from miron_jax.model.hf_reader import resolve_model
+from miron_jax.model.checkpoints.hf_reader import resolve_model
 from miron_jax.planning.request_batches import select
-from miron_jax.run import evaluate
-from miron_jax.task_kinds.cloze import ClozeRow
-from miron_jax.task_kinds.interface import Source
 from miron_jax.tokens.cloze_requests import ClozeRequests, cloze_requests
 from miron_jax.tokens.records import concatenate
 from miron_jax.tokens.token_bytes import TokenBytes

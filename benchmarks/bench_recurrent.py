@@ -26,11 +26,11 @@ from miron_jax.engine.forward import Forward
 from miron_jax.engine.model import Model
 from miron_jax.engine.scores import score_request_batches
 from miron_jax.engine.self_check import SelfCheck
+from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.costs import cost_model, own_model_flops
-from miron_jax.model.hf_config import from_hf_config
 from miron_jax.model.own import BoundOwnModel, OwnModel
 from miron_jax.planning.request_batches import Totals
-from miron_jax.ragged import end_to_end
+from miron_jax.tokens.ragged import end_to_end
 from miron_jax.tokens.records import Requests
 
 FLAGS = flags.FLAGS

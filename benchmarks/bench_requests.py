@@ -25,13 +25,13 @@ from common import environment, run, say
 from peers import PlainTorch
 
 from miron_jax.config import RunConfig
+from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.records import Outcome
+from miron_jax.evaluation.run import RunTasks, evaluate
 from miron_jax.evaluation.run_result import run_result
-from miron_jax.inputs import find_inputs
-from miron_jax.model.checkpoints import architecture_of, find_model
+from miron_jax.evaluation.task_kinds.interface import Pair
+from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model
 from miron_jax.results.document import run_json
-from miron_jax.run import RunTasks, evaluate
-from miron_jax.task_kinds.interface import Pair
 from miron_jax.tokens.records import Requests
 
 FLAGS = flags.FLAGS

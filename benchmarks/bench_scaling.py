@@ -37,16 +37,16 @@ from common import environment, run, say
 from miron_jax.config import RunConfig
 from miron_jax.engine.batches import Shape, chunk_of, rows_a_batch
 from miron_jax.engine.forward import ACCELERATOR_TOKENS
+from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.parts import parts_of, requests_of, survey
+from miron_jax.evaluation.run import length_limit, summarize_plan
+from miron_jax.evaluation.task_kinds.interface import Setup
+from miron_jax.evaluation.task_kinds.kinds import kind_of
 from miron_jax.files.readers import JsonObject
-from miron_jax.inputs import find_inputs
-from miron_jax.model.checkpoints import architecture_of, find_model
+from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model
 from miron_jax.model.costs import cost_model
 from miron_jax.planning.request_batches import Totals, plan_request_batches
-from miron_jax.run import length_limit, summarize_plan
 from miron_jax.runtime.hosts import deal
-from miron_jax.task_kinds.interface import Setup
-from miron_jax.task_kinds.kinds import kind_of
 from miron_jax.tokens.token_bytes import TokenBytes
 
 FLAGS = flags.FLAGS

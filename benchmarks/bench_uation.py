@@ -18,9 +18,9 @@ from absl import flags
 from common import PRINTED, environment, run, say, seconds_of
 
 from miron_jax.config import RunConfig
-from miron_jax.inputs import find_inputs
-from miron_jax.run import evaluate, summarize_plan
-from miron_jax.task_kinds.prompted import PromptedKind
+from miron_jax.evaluation.inputs import find_inputs
+from miron_jax.evaluation.run import evaluate, summarize_plan
+from miron_jax.evaluation.task_kinds.prompted import PromptedKind
 from miron_jax.tasks.generators.eval_uation_gen.sets import GENERATED
 from miron_jax.tasks.generators.eval_uation_gen.suite import GEN
 

@@ -47,9 +47,9 @@ from miron_jax.engine.model import Model, Speed  # noqa: E402
 from miron_jax.engine.records import Scores  # noqa: E402
 from miron_jax.engine.scores import score_planned  # noqa: E402
 from miron_jax.engine.self_check import SelfCheck  # noqa: E402
+from miron_jax.evaluation.task_kinds.interface import Source  # noqa: E402
 from miron_jax.model.costs import cost_model, useful_flops  # noqa: E402
 from miron_jax.planning.request_batches import RequestBatch, Totals, plan_request_batches, select  # noqa: E402
-from miron_jax.task_kinds.interface import Source  # noqa: E402
 
 jax.config.update("jax_default_matmul_precision", "highest")  # bfloat16 operands are not touched by it
 

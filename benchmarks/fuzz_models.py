@@ -18,12 +18,12 @@ sys.path.append(str(Path(__file__).parents[1]))  # tests/ has tiny models
 
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
+from miron_jax.model.checkpoints.hf_config import eos_token_ids, from_hf_config
+from miron_jax.model.checkpoints.hf_files import opened, stored_tensors
+from miron_jax.model.checkpoints.hf_reader import load_hf
+from miron_jax.model.checkpoints.training_run import load_step
 from miron_jax.model.config import ModelConfig
-from miron_jax.model.decoder import abstract
-from miron_jax.model.hf_config import eos_token_ids, from_hf_config
-from miron_jax.model.hf_files import opened, stored_tensors
-from miron_jax.model.hf_reader import load_hf
-from miron_jax.model.training_run import load_step
+from miron_jax.model.decoder.decoder import abstract
 from miron_jax.runtime.devices import Tree
 from miron_jax.tokens.tokenizers import load_tokenizer, resolve_bos
 from tests.support.placements import CONFIGS as FAMILIES

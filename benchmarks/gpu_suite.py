@@ -61,18 +61,18 @@ from peers import LmEval, PlainTorch, example_batches, sorted_batches, time_lm_e
 from stand_ins import with_stand_ins
 from vllm_peer import time_vllm
 
-from miron_jax.bench import matmul_rate
+from miron_jax.cli.throughput import matmul_rate
 from miron_jax.config import RunConfig
 from miron_jax.engine.model import load_model
+from miron_jax.evaluation.inputs import find_inputs
+from miron_jax.evaluation.run import Evaluation
 from miron_jax.evaluation.run_result import run_result
+from miron_jax.evaluation.task_kinds.interface import Source
 from miron_jax.files.readers import JsonObject
-from miron_jax.inputs import find_inputs
-from miron_jax.model.checkpoints import architecture_of, find_model
-from miron_jax.model.decoder import random_params
-from miron_jax.model.hf_config import from_hf_config
+from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model
+from miron_jax.model.checkpoints.hf_config import from_hf_config
+from miron_jax.model.decoder.decoder import random_params
 from miron_jax.results.document import run_json
-from miron_jax.run import Evaluation
-from miron_jax.task_kinds.interface import Source
 from miron_jax.tokens.tokenizers import load_tokenizer
 
 FLAGS = flags.FLAGS

@@ -20,8 +20,8 @@ from miron_jax.definitions.records import Cloze, ClozeProfile
 from miron_jax.engine.text_requests import TextRequest
 from miron_jax.evaluation.records import Inputs
 from miron_jax.metrics.cloze import lev_score
-from miron_jax.model.hf_config import eos_token_ids
-from miron_jax.model.hf_reader import resolve_model
+from miron_jax.model.checkpoints.hf_config import eos_token_ids
+from miron_jax.model.checkpoints.hf_reader import resolve_model
 from miron_jax.tokens.cloze_requests import ItemRequests
 from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer
 
@@ -52,7 +52,7 @@ def _spread(items: Sequence[Cloze], each: int) -> list[Cloze]:
 
 
 def text_requests(profile: ClozeProfile, asked: Sequence[ItemRequests]) -> list[TextRequest]:
-    """The texts that `miron_jax.run` generates for these items."""
+    """The texts that `miron_jax.evaluation.run` generates for these items."""
     return [
         TextRequest(item.prompt, item.num_tokens + profile.extra_tokens, (profile.stop,))
         for item in asked

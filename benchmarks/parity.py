@@ -24,7 +24,7 @@ from common import Engine, Work, environment, joined, prepare, read_tasks, run, 
 from peers import PlainTorch
 
 from miron_jax.engine.model import load_model
-from miron_jax.task_kinds.interface import Source
+from miron_jax.evaluation.task_kinds.interface import Source
 from miron_jax.tokens.tokenizers import load_tokenizer
 
 FLAGS = flags.FLAGS

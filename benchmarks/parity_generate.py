@@ -21,7 +21,7 @@ from peers import PlainTorch, first_difference, tokens_of
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.model import load_model
 from miron_jax.engine.text_requests import TextRequest
-from miron_jax.model.hf_config import eos_token_ids
+from miron_jax.model.checkpoints.hf_config import eos_token_ids
 from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer
 
 FLAGS = flags.FLAGS

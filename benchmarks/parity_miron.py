@@ -48,11 +48,11 @@ from miron_jax.config import RunConfig
 from miron_jax.definitions.records import Cloze
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.model import load_model
-from miron_jax.inputs import find_inputs
-from miron_jax.model.hf_reader import resolve_model
-from miron_jax.run import evaluate
-from miron_jax.task_kinds.cloze import ClozeRow
-from miron_jax.task_kinds.interface import TaskScores
+from miron_jax.evaluation.inputs import find_inputs
+from miron_jax.evaluation.run import evaluate
+from miron_jax.evaluation.task_kinds.cloze import ClozeRow
+from miron_jax.evaluation.task_kinds.interface import TaskScores
+from miron_jax.model.checkpoints.hf_reader import resolve_model
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)

@@ -25,8 +25,8 @@ from absl import app, flags
 from common import say
 from flax import linen, nnx
 
-from miron_jax.model.hf_config import from_hf_config
-from miron_jax.model.training_run import load_step
+from miron_jax.model.checkpoints.hf_config import from_hf_config
+from miron_jax.model.checkpoints.training_run import load_step
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.support.plain_rows import logprobs

@@ -119,8 +119,8 @@ def save_easydel(trees: Path) -> None:
 
 def difference(folder: Path) -> float:
     """In nats, of the library and of this engine."""
-    from miron_jax.model.hf_config import from_hf_config
-    from miron_jax.model.training_run import load_step, training_steps
+    from miron_jax.model.checkpoints.hf_config import from_hf_config
+    from miron_jax.model.checkpoints.training_run import load_step, training_steps
 
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     from tests.support.plain_rows import logprobs

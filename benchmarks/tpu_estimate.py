@@ -32,9 +32,9 @@ from miron_jax.engine.generate import Generator
 from miron_jax.engine.growing import GrowingText
 from miron_jax.engine.plain import PlainShape, compile_plain
 from miron_jax.files.readers import JsonObject
-from miron_jax.model import decoder, modules
+from miron_jax.model.checkpoints.fingerprint import compile_sums
 from miron_jax.model.config import ModelConfig, matmul_params
-from miron_jax.model.fingerprint import compile_sums
+from miron_jax.model.decoder import decoder, modules
 from miron_jax.model.own_probe import compile_probe
 from miron_jax.runtime.hlo import cycles_of, sends
 from miron_jax.runtime.topology import chip_of

@@ -30,9 +30,9 @@ from common import PRINTED, bare_matmuls, environment, joined, layer_kernels, pr
 from miron_jax.engine.batches import Shape, assemble
 from miron_jax.engine.forward import Forward
 from miron_jax.engine.model import load_model
+from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.config import ModelConfig, attention_flops_per_pair, matmul_params
 from miron_jax.model.costs import cost_model
-from miron_jax.model.hf_config import from_hf_config
 from miron_jax.planning.records import Plan
 from miron_jax.planning.request_batches import Totals, plan_request_batches
 from miron_jax.tokens.tokenizers import load_tokenizer

@@ -21,9 +21,9 @@ from device_clock import DeviceClock
 
 from miron_jax.config import RunConfig
 from miron_jax.engine.model import load_model
-from miron_jax.inputs import find_inputs
-from miron_jax.model.checkpoints import architecture_of, find_model
-from miron_jax.run import Evaluation
+from miron_jax.evaluation.inputs import find_inputs
+from miron_jax.evaluation.run import Evaluation
+from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import miron_jax
 from flax import linen as nn
-from miron_jax import demo
+from miron_jax.model import demo
 
 VOCABULARY, WIDTH, LAYERS, HEADS, POSITIONS = 1280, 64, 2, 4, 512
 

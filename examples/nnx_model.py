@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import miron_jax
 from flax import nnx
-from miron_jax import demo
+from miron_jax.model import demo
 
 
 class Block(nnx.Module):

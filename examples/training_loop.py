@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 import orbax.checkpoint as ocp
 from absl import app, flags
-from miron_jax import demo
+from miron_jax.model import demo
 from nnx_model import make
 from transformers import AutoTokenizer
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from miron_jax.engine.self_check import SelfCheckFailed
     from miron_jax.errors import InputError
     from miron_jax.evaluator import Evaluator, TextScore, load_params, score
-    from miron_jax.model.decoder import Head
+    from miron_jax.model.decoder.decoder import Head
     from miron_jax.model.own import OwnModel
     from miron_jax.model.visibility import Visibility
 

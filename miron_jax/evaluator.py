@@ -14,25 +14,25 @@ import numpy as np
 
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
+from miron_jax.evaluation.inputs import find_inputs
+from miron_jax.evaluation.run import Evaluation
 from miron_jax.evaluation.run_result import run_result
-from miron_jax.inputs import find_inputs
-from miron_jax.model.checkpoints import (
+from miron_jax.evaluation.session import Session, architecture_with, files_of, state_of
+from miron_jax.model.checkpoints.checkpoints import (
     Architecture,
     architecture_of,
     find_model,
 )
-from miron_jax.model.decoder import leaf_name
+from miron_jax.model.checkpoints.training_run import Checkpoint
+from miron_jax.model.decoder.decoder import leaf_name
 from miron_jax.model.own import OwnModel
-from miron_jax.model.training_run import Checkpoint
-from miron_jax.ragged import end_to_end
 from miron_jax.report.exports.loggers import logged_numbers, open_loggers
 from miron_jax.report.exports.written import write_outcome, write_top
 from miron_jax.results.document import run_json
 from miron_jax.results.output import check_output, steps_there
-from miron_jax.run import Evaluation
 from miron_jax.runtime.backend import check_backend_flags
 from miron_jax.runtime.progress import SILENT, Lines
-from miron_jax.session import Session, architecture_with, files_of, state_of
+from miron_jax.tokens.ragged import end_to_end
 from miron_jax.tokens.records import Requests
 
 

@@ -29,10 +29,10 @@ from flax import nnx  # noqa: E402
 from tokenizers import Encoding, Tokenizer, decoders, models, pre_tokenizers, processors, trainers  # noqa: E402
 from transformers import PreTrainedTokenizerFast  # noqa: E402
 
-from miron_jax.demo import write_sums  # noqa: E402
 from miron_jax.errors import InputError  # noqa: E402
-from miron_jax.model.decoder import abstract, random_params  # noqa: E402
-from miron_jax.model.hf_config import from_hf_config  # noqa: E402
+from miron_jax.model.checkpoints.hf_config import from_hf_config  # noqa: E402
+from miron_jax.model.decoder.decoder import abstract, random_params  # noqa: E402
+from miron_jax.model.demo import write_sums  # noqa: E402
 from miron_jax.model.visibility import Visibility  # noqa: E402
 from miron_jax.runtime.devices import Tree  # noqa: E402
 from tools.demo_text import Document, documents, words_known_to_all  # noqa: E402

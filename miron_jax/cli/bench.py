@@ -22,9 +22,9 @@ def command() -> None:
     if wants_others():
         raise InputError("bench measures one process: leave out --distributed and --coordinator")
     start_jax()
-    from miron_jax.bench import measure
+    from miron_jax.cli.throughput import measure
+    from miron_jax.evaluation.inputs import find_inputs
     from miron_jax.evaluation.run_result import environment
-    from miron_jax.inputs import find_inputs
     from miron_jax.report.tables.bench import print_bench
     from miron_jax.report.tables.progress import Screen
     from miron_jax.results.document import config_json, plain

@@ -22,8 +22,8 @@ from miron_jax.files.store import Lock, Store
 
 if TYPE_CHECKING:
     from miron_jax.evaluation.records import Inputs, Outcome
-    from miron_jax.model.checkpoints import ModelFiles
-    from miron_jax.model.training_run import Checkpoint
+    from miron_jax.model.checkpoints.checkpoints import ModelFiles
+    from miron_jax.model.checkpoints.training_run import Checkpoint
     from miron_jax.report.tables.progress import Screen
     from miron_jax.results.records import RunResult
     from miron_jax.runtime.answers import Answers
@@ -71,9 +71,9 @@ def _check_same_flags(config: RunConfig, hosts: "Hosts") -> None:
 
 def _score_along(config: RunConfig, store: Store, hosts: "Hosts") -> None:
     """Do the share of a process that is not the first, which checks the output folder and writes the results."""
-    from miron_jax.inputs import find_inputs
-    from miron_jax.model.checkpoints import find_model
-    from miron_jax.run import evaluate_checkpoints
+    from miron_jax.evaluation.inputs import find_inputs
+    from miron_jax.evaluation.run import evaluate_checkpoints
+    from miron_jax.model.checkpoints.checkpoints import find_model
 
     hosts.check_shared(store)
     files = hosts.first_then_others("model", lambda: find_model(config))
@@ -85,9 +85,9 @@ def _score_along(config: RunConfig, store: Store, hosts: "Hosts") -> None:
 def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float, document: JsonOutput) -> None:
     """Score every checkpoint, write the results and print them.  Exits with FAILED if a score could not be computed."""
     from miron_jax.evaluation.earlier import check_same_tasks, earlier_of
+    from miron_jax.evaluation.inputs import find_inputs, select_tasks
     from miron_jax.evaluation.sampling import check_sampling
-    from miron_jax.inputs import find_inputs, select_tasks
-    from miron_jax.model.checkpoints import find_model
+    from miron_jax.model.checkpoints.checkpoints import find_model
     from miron_jax.model.own import is_factory
     from miron_jax.report.exports.other_layouts import check_layout
     from miron_jax.report.exports.written import write_curves, write_top
@@ -170,10 +170,10 @@ def _score_checkpoints(
 ) -> _Scored:
     """Score every checkpoint, write and log its results."""
     from miron_jax.engine.self_check import SelfCheckFailed
+    from miron_jax.evaluation.run import evaluate_checkpoints
     from miron_jax.report.exports.loggers import logged_numbers, open_loggers
     from miron_jax.report.exports.written import write_outcome
     from miron_jax.results.output import stored_result
-    from miron_jax.run import evaluate_checkpoints
 
     loggers, scored = open_loggers(config), _Scored()
     data = {source.task.name: source.data for source in inputs.sources}

@@ -35,11 +35,11 @@ def command() -> None:
 def _plan(config: RunConfig, document: JsonOutput) -> None:
     start_jax()
     from miron_jax.evaluation.earlier import earlier_of
-    from miron_jax.inputs import find_inputs
+    from miron_jax.evaluation.inputs import find_inputs
+    from miron_jax.evaluation.run import summarize_plan
     from miron_jax.report.tables.plan import print_detectable, print_plan
     from miron_jax.report.tables.progress import Screen
     from miron_jax.results.run_folder import read_runs
-    from miron_jax.run import summarize_plan
 
     inputs = find_inputs(config, runs=False)
     if FLAGS.mde and FLAGS.json is not None:
@@ -61,14 +61,14 @@ def _plan_on_topology(config: RunConfig, topology: str, output_of_json: JsonOutp
     start_jax()
     import jax
 
+    from miron_jax.cli.topology_plan import plan_on_topology
+    from miron_jax.evaluation.inputs import find_inputs
     from miron_jax.evaluation.run_result import environment
-    from miron_jax.inputs import find_inputs
     from miron_jax.report.tables.progress import Screen
     from miron_jax.report.tables.topology import print_topology_plan
     from miron_jax.results.document import config_json, plain
     from miron_jax.results.output import PLAN
     from miron_jax.runtime.topology import described_devices
-    from miron_jax.topology_plan import plan_on_topology
 
     described_devices(topology)  # refuses a name before data are read
     jax.config.update("jax_enable_compilation_cache", False)  # programs for a TPU cannot be read back without one

@@ -59,8 +59,8 @@ def command() -> None:
 def _check(paths: list[str]) -> None:
     """Read tasks of the user's own with all their examples."""
     from miron_jax.definitions.records import Wording
+    from miron_jax.evaluation.task_kinds.kinds import kind_of
     from miron_jax.prompting.prompts import check_shots
-    from miron_jax.task_kinds.kinds import kind_of
     from miron_jax.tasks.own_tasks.yaml_task import read_suite
 
     config = RunConfig("demo", ("own",), task_path=tuple(map(place, paths)))
@@ -78,7 +78,7 @@ def _check(paths: list[str]) -> None:
 def _describe(names: str) -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"  # nothing is computed
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    from miron_jax.describe import describe
+    from miron_jax.cli.task_page import describe
 
     config = RunConfig(
         local(FLAGS.model) or "",

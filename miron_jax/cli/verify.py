@@ -31,11 +31,11 @@ def command() -> None:
     if FLAGS.write is not None:
         _write(config, local_path(FLAGS.write))
         return
+    from miron_jax.cli.verification import read_oracle, verify
+    from miron_jax.evaluation.session import Session
     from miron_jax.report.tables.console import console
     from miron_jax.report.tables.progress import Screen
     from miron_jax.report.tables.verify import print_verified
-    from miron_jax.session import Session
-    from miron_jax.verify import read_oracle, verify
 
     oracle = read_oracle(local_path(FLAGS.against)) if FLAGS.against else None
     with json_output(FLAGS.json) as document, Screen(FLAGS.quiet, FLAGS.verbose) as screen:
@@ -56,8 +56,8 @@ def command() -> None:
 
 
 def _write(config: RunConfig, path: Path) -> None:
-    from miron_jax.model.checkpoints import architecture_of, find_model
-    from miron_jax.verify import oracle_json, oracle_of
+    from miron_jax.cli.verification import oracle_json, oracle_of
+    from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model
 
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise InputError(f"--write={path} cannot be written: name a file in a folder that is there")

@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from miron_jax.kernels.target_logprob.layout import lay_out
-from miron_jax.model.walk import WalkShape, write_walk
+from miron_jax.model.stateful.walk import WalkShape, write_walk
 from miron_jax.planning.records import Plan
 from miron_jax.planning.walks import GroupSize, nodes_of, schedule, segments_of
 

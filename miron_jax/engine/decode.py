@@ -18,11 +18,11 @@ import jax.numpy as jnp
 
 from miron_jax.engine.model import Network
 from miron_jax.kernels.draw_token import Draw, draw_token
-from miron_jax.model.cache import Cache
-from miron_jax.model.decoder import Decoder, KeyValues
+from miron_jax.model.decoder.cache import Cache
+from miron_jax.model.decoder.decoder import Decoder, KeyValues
 from miron_jax.model.own import BoundOwnModel, bind
+from miron_jax.model.stateful.walk import WalkArrays, WalkShape, walk_rows
 from miron_jax.model.visibility import Continuation, Visibility
-from miron_jax.model.walk import WalkArrays, WalkShape, walk_rows
 from miron_jax.runtime.devices import Tree
 
 STEPS = 32  # most steps of one call before the host looks

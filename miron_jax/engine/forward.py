@@ -30,11 +30,11 @@ from miron_jax.engine.model import Model, Network, RowScores, Speed, attention_o
 from miron_jax.errors import InputError
 from miron_jax.kernels.target_logprob.xla import id_set_logprob, target_logprob
 from miron_jax.model.costs import rope_classes_of
-from miron_jax.model.decoder import Decoder
+from miron_jax.model.decoder.decoder import Decoder
+from miron_jax.model.decoder.sharding import padded_vocabulary
 from miron_jax.model.own import BoundOwnModel, OwnModel, bind
-from miron_jax.model.sharding import padded_vocabulary
+from miron_jax.model.stateful.walk import WalkArrays, group_sizes, states_for, walk_rows
 from miron_jax.model.visibility import Visibility
-from miron_jax.model.walk import WalkArrays, group_sizes, states_for, walk_rows
 from miron_jax.planning.records import Plan
 from miron_jax.planning.walks import GroupSize, deepest_path
 from miron_jax.runtime.devices import Placement, Tree

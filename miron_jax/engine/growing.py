@@ -22,10 +22,10 @@ from miron_jax.engine.decode import decoder_of
 from miron_jax.engine.model import Model, Network
 from miron_jax.engine.plain import score_plainly
 from miron_jax.engine.records import Score
-from miron_jax.model.cache import Cache
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import rope_classes_of
-from miron_jax.model.decoder import matrix_dtype
+from miron_jax.model.decoder.cache import Cache
+from miron_jax.model.decoder.decoder import matrix_dtype
 from miron_jax.model.visibility import Continuation
 from miron_jax.runtime.devices import Placement, Tree
 from miron_jax.runtime.progress import SILENT, Progress

@@ -17,11 +17,11 @@ from flax import nnx
 from miron_jax.engine.batches import Shape
 from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention.choose import Choice, Heads, choose
+from miron_jax.model.checkpoints.hf_reader import load_hf
 from miron_jax.model.config import ModelConfig
-from miron_jax.model.decoder import Decoder, abstract
-from miron_jax.model.hf_reader import load_hf
+from miron_jax.model.decoder.decoder import Decoder, abstract
+from miron_jax.model.decoder.sharding import heads_axis
 from miron_jax.model.own import OwnModel, heads_of
-from miron_jax.model.sharding import heads_axis
 from miron_jax.runtime.devices import MODEL, ONE_COPY, Placement, Tree
 
 Network = nnx.GraphDef[Decoder] | OwnModel

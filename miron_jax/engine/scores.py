@@ -20,9 +20,9 @@ from miron_jax.model.costs import cost_model
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import RequestBatch, Totals, plan_request_batches, select
-from miron_jax.ragged import gather, offsets_of
 from miron_jax.runtime.hosts import Hosts, deal
 from miron_jax.runtime.journal import Entries, Journal
+from miron_jax.tokens.ragged import gather, offsets_of
 from miron_jax.tokens.records import Requests
 
 

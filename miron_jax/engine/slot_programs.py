@@ -27,19 +27,19 @@ from miron_jax.engine.decode import (
 from miron_jax.engine.model import Model, attention_of
 from miron_jax.engine.slots import Path, PrefilledPrompt, Slot, draw_arrays, prefill_batch, with_paths
 from miron_jax.engine.text_requests import GenerationSpeed, Sampling, TextRequest
-from miron_jax.model.cache import Cache
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import cost_model
-from miron_jax.model.decoder import KeyValues, matrix_dtype
+from miron_jax.model.decoder.cache import Cache
+from miron_jax.model.decoder.decoder import KeyValues, matrix_dtype
+from miron_jax.model.decoder.sharding import heads_axis
 from miron_jax.model.own import OwnModel
-from miron_jax.model.sharding import heads_axis
-from miron_jax.model.walk import WalkArrays, WalkShape, group_sizes, states_for, states_that_fit, write_walk
+from miron_jax.model.stateful.walk import WalkArrays, WalkShape, group_sizes, states_for, states_that_fit, write_walk
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import Plan
 from miron_jax.planning.walks import GroupSize, nodes_of, schedule, segments_of
-from miron_jax.ragged import end_to_end
 from miron_jax.runtime.devices import DATA, Placement, Tree
 from miron_jax.runtime.progress import Progress
+from miron_jax.tokens.ragged import end_to_end
 from miron_jax.tokens.records import Requests
 
 CPU_SLOTS, ACCELERATOR_SLOTS = 128, 256

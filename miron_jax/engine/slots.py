@@ -11,7 +11,7 @@ import numpy as np
 
 from miron_jax.engine.text_requests import Sampling
 from miron_jax.kernels.draw_token import Cut, Draw
-from miron_jax.model.decoder import KeyValues
+from miron_jax.model.decoder.decoder import KeyValues
 from miron_jax.planning.records import Plan
 from miron_jax.runtime.devices import Tree
 

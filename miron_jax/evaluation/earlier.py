@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 from miron_jax.definitions.rules import printed
 from miron_jax.errors import InputError
 from miron_jax.evaluation.records import Earlier
+from miron_jax.evaluation.task_kinds.interface import Source
 from miron_jax.results.run_folder import Run
-from miron_jax.task_kinds.interface import Source
 
 
 def earlier_of(run: Run, tasks: Collection[str]) -> dict[str, Earlier]:

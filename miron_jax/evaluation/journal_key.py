@@ -11,8 +11,8 @@ import jax
 from miron_jax.engine.model import Model, attention_of
 from miron_jax.errors import InputError
 from miron_jax.files.store import Store
-from miron_jax.model.checkpoints import Architecture
-from miron_jax.model.fingerprint import tokenizer_fingerprint
+from miron_jax.model.checkpoints.checkpoints import Architecture
+from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.hosts import Hosts

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from miron_jax.errors import InputError
+from miron_jax.evaluation.task_kinds.interface import Piece, TaskKind
 from miron_jax.planning.packing import choose_lengths
 from miron_jax.planning.records import CostModel
 from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
-from miron_jax.task_kinds.interface import Piece, TaskKind
 from miron_jax.tokens.records import Requests, concatenate
 
 Part = list[Piece]

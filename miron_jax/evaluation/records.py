@@ -12,11 +12,11 @@ from miron_jax.definitions.records import AnyTask, Suite
 from miron_jax.engine.model import Speed
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.engine.text_requests import GenerationSpeed
-from miron_jax.model.training_run import Checkpoint
+from miron_jax.evaluation.task_kinds.interface import Source, TaskScores
+from miron_jax.model.checkpoints.training_run import Checkpoint
 from miron_jax.planning.request_batches import Totals
 from miron_jax.results.records import Decided
 from miron_jax.runtime.answers import Answers
-from miron_jax.task_kinds.interface import Source, TaskScores
 from miron_jax.tokens.records import Bos, LengthLimit
 
 

@@ -16,9 +16,9 @@ from miron_jax.config import RunConfig
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.evaluation.composites import suite_composites
 from miron_jax.evaluation.records import Outcome
+from miron_jax.evaluation.task_kinds.interface import Facts
 from miron_jax.results.document import config_json
 from miron_jax.results.records import Checked, Environment, RunResult, Speed, SuiteResult, Weights
-from miron_jax.task_kinds.interface import Facts
 
 _PACKAGES = ("jax", "jaxlib", "flax", "transformers", "tokenizers", "numpy")
 

@@ -21,10 +21,10 @@ from miron_jax.config import RunConfig
 from miron_jax.definitions.records import AnyTask, Composite, Measured, Suite
 from miron_jax.errors import InputError
 from miron_jax.evaluation.records import Earlier
+from miron_jax.evaluation.task_kinds.interface import TaskKind, TaskScores
 from miron_jax.planning.records import CostModel
 from miron_jax.results.records import Decided, Sampled
 from miron_jax.statistics.sequential import Interval, Stratum, allocation, betting_interval, half_width, winner
-from miron_jax.task_kinds.interface import TaskKind, TaskScores
 
 FIRST, GROWTH = 100, 1.5  # examples of a task in its first round; how much each round adds
 DEVIATION = 0.5  # of an example's right or wrong, where no earlier run says

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from miron_jax import __version__
+from miron_jax.evaluation.task_kinds.interface import TaskKind
 from miron_jax.files.store import Store
 from miron_jax.results.output import REQUESTS
 from miron_jax.runtime.progress import Progress
-from miron_jax.task_kinds.interface import TaskKind
 
 
 def save_requests(kinds: Sequence[TaskKind], store: Store, progress: Progress) -> None:

@@ -12,10 +12,10 @@ import numpy as np
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.scores import meet
 from miron_jax.engine.text_requests import Generated, TextRequest
+from miron_jax.evaluation.task_kinds.interface import TaskScores
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import Journal, Text
 from miron_jax.runtime.progress import SILENT, Progress
-from miron_jax.task_kinds.interface import TaskScores
 
 BLOCKS_EACH = 4  # per process; another process may take over whole blocks
 NEW_TOKEN_COST = 16  # cost of a generated token, in prompt tokens

@@ -24,13 +24,13 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from miron_jax import __version__
 from miron_jax.engine.text_requests import Generated, TextRequest
 from miron_jax.errors import InputError
+from miron_jax.evaluation.session import Session
 from miron_jax.files.store import Store
 from miron_jax.lm_eval.arguments import hosts_of, run_config, truth, whole_number
 from miron_jax.lm_eval.completions import ignored_settings, text_request
-from miron_jax.model.fingerprint import tokenizer_fingerprint
+from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint
 from miron_jax.model.own import OwnModel
-from miron_jax.ragged import end_to_end
-from miron_jax.session import Session
+from miron_jax.tokens.ragged import end_to_end
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.tokenizers import encoder
 

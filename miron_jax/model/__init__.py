@@ -1,11 +1,10 @@
-"""The decoder, its description and the readers of its checkpoints.  Import the modules; nothing is imported here.
+"""A model's description, its network and its weights.  Import the modules; nothing is imported here.
 
-config, rope, families/    config.json -> `ModelConfig`; a file for each family of models
-decoder, visibility        one network for all families (`leaf_name`: the names of its weights); attention over a batch
-cache                      the key/value cache of generation and dialogues
-own                        a user's own model instead of the decoder
-checkpoints                finds a model's files; training_run: the steps of a run; remote: folders in object stores
-hf_*                       Hugging Face folders (names of tensors: families/naming)
-orbax_reader, orbax_layout, param_map    Orbax trees: the decoder's names, MaxText's, and those of --param_map
-sharding, fingerprint, costs             which device has which part of a weight; hash of all weights; FLOPs
+config, costs, visibility    `ModelConfig`; FLOPs and costs of rows; which tokens of a batch see which
+own, own_probe               a user's own model, and the rows that show whether it satisfies the contract
+decoder/                     one network for most families
+families/                    config.json -> `ModelConfig`, or the network of a family that the decoder does not compute
+stateful/                    networks that carry a state from token to token
+checkpoints/                 finds a model's files, reads its weights
+demo/                        the model that comes with the package
 """

@@ -9,7 +9,7 @@ from dataclasses import replace
 import jax
 
 from miron_jax.model.config import ModelConfig, RopeClasses, attention_flops_per_pair, matmul_params
-from miron_jax.model.family_model import FamilyModel
+from miron_jax.model.families.family_model import FamilyModel
 from miron_jax.model.own import OwnModel
 from miron_jax.planning.records import CostModel, Plan
 

@@ -31,7 +31,7 @@ from flax import nnx
 
 from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention.choose import Heads
-from miron_jax.model.decoder import Decoder, Head
+from miron_jax.model.decoder.decoder import Decoder, Head
 from miron_jax.model.visibility import Visibility
 
 PROBE_LENGTH = 16  # tokens of the rows that test whether a model satisfies the contract

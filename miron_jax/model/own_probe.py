@@ -17,8 +17,8 @@ import numpy as np
 
 from miron_jax.errors import InputError
 from miron_jax.model.own import PROBE_LENGTH, BoundOwnModel, OwnModel
+from miron_jax.model.stateful.walk import WalkArrays, WalkShape, states_for, walk_rows, write_walk
 from miron_jax.model.visibility import Visibility
-from miron_jax.model.walk import WalkArrays, WalkShape, states_for, walk_rows, write_walk
 from miron_jax.planning.walks import GroupSize, schedule, segments_of
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.devices import Device

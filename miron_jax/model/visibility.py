@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec
 
 from miron_jax.kernels.forest_attention import IMPLEMENTATIONS, implementation, reference, xla
 from miron_jax.kernels.reductions import row_max, row_sum
-from miron_jax.model.cache import Cache
+from miron_jax.model.decoder.cache import Cache
 from miron_jax.runtime.devices import MODEL, row_axes
 
 AHEAD_UP_TO = 4096  # slots of the longest row whose biases are built once a batch; those of longer rows: block by block

@@ -21,7 +21,7 @@ import numpy as np
 from miron_jax.planning.packing import cheapest_length, choose_lengths, pack
 from miron_jax.planning.records import CostModel, Plan
 from miron_jax.planning.tries import Trie, cut, share_within, sort_requests, subtrie_sizes
-from miron_jax.ragged import offsets_of
+from miron_jax.tokens.ragged import offsets_of
 from miron_jax.tokens.records import Requests
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import CostModel, Plan
-from miron_jax.ragged import gather
+from miron_jax.tokens.ragged import gather
 from miron_jax.tokens.records import Requests
 
 REQUEST_BATCH_TOKENS = 6_000_000  # tokens planned at a time: host memory stays flat and the device starts early

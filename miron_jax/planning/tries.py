@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from miron_jax.planning.records import CostModel
-from miron_jax.ragged import blocks, gather
+from miron_jax.tokens.ragged import blocks, gather
 from miron_jax.tokens.records import Requests
 
 WORTH_SHARING = 1 / 8  # neighbours share a subtrie if that saves this share of the second one's nodes

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from miron_jax.planning.records import Plan
-from miron_jax.ragged import offsets_of
+from miron_jax.tokens.ragged import offsets_of
 
 EMPTY = 0  # the state before any token
 

@@ -28,9 +28,9 @@ import numpy as np
 from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, parse_json
 from miron_jax.files.store import SEEN_SECONDS, Store
-from miron_jax.ragged import offsets_of
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.progress import SILENT, Progress
+from miron_jax.tokens.ragged import offsets_of
 
 NUMERICS = 1  # version of the engine's arithmetic: raise it whenever a score may change beyond float32 rounding
 FOLDER, DAMAGED, ANSWERS = "journal", "damaged", "answers.json"

@@ -18,7 +18,7 @@ import numpy as np
 
 from miron_jax.definitions.records import Cloze, ClozeProfile
 from miron_jax.errors import InputError
-from miron_jax.ragged import end_to_end
+from miron_jax.tokens.ragged import end_to_end
 from miron_jax.tokens.records import Requests, Special
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import Tokenizer, special_tokens

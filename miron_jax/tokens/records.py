@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from miron_jax.definitions.records import ClozeProfile, ProgramProfile, TextProfile, Wording
-from miron_jax.ragged import offsets_of
+from miron_jax.tokens.ragged import offsets_of
 
 
 @dataclass(frozen=True, slots=True)

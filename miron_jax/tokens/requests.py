@@ -21,7 +21,7 @@ import numpy as np
 from miron_jax.definitions.records import Profile
 from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import Prompt, chunks_of
-from miron_jax.ragged import Ragged, end_to_end
+from miron_jax.tokens.ragged import Ragged, end_to_end
 from miron_jax.tokens.records import Requests, concatenate
 from miron_jax.tokens.spans import shared_with_context
 from miron_jax.tokens.tokenizers import (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from miron_jax.definitions.rules import Rule
-from miron_jax.ragged import Ragged, common_length
+from miron_jax.tokens.ragged import Ragged, common_length
 
 # Requests, their contexts tokenized alone, number of consecutive requests of each example -> int64 [R], positions counted
 # from each request's first token, before truncation.

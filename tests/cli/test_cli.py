@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from miron_jax import __version__, bench
+from miron_jax import __version__
+from miron_jax.cli import throughput
 from miron_jax.report.tables.progress import Screen
 from miron_jax.tasks.about import about
 from miron_jax.tasks.mera.metrics import ETHICS
@@ -188,8 +189,8 @@ def test_humans_writes_a_baseline_and_its_labels(miron, tmp_path: Path) -> None:
 
 
 def test_bench_measures_the_engine_beside_itself_without_each_idea(miron, place: Place, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(bench, "SQUARE_ON_CPU", 64)
-    monkeypatch.setattr(bench, "SECONDS", 0.01)
+    monkeypatch.setattr(throughput, "SQUARE_ON_CPU", 64)
+    monkeypatch.setattr(throughput, "SECONDS", 0.01)
     ran = miron("bench", *common(place, tmp_path / "out", "--tasks=core/copa", "--limit=6"))
     assert ran.status == 0, ran.err
     measured = json.loads((tmp_path / "out" / "bench.json").read_text())

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from miron_jax import demo
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.evaluation import parts
+from miron_jax.evaluation.task_kinds.interface import Piece
+from miron_jax.model import demo
 from miron_jax.results.output import check_output
-from miron_jax.task_kinds.interface import Piece
 from miron_jax.tasks.registry import SUITES
 from tests.support.command import common
 from tests.support.docs_folder import CAPITALS_YAML

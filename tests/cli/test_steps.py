@@ -13,16 +13,16 @@ import orbax.checkpoint as ocp
 import pytest
 from flax import nnx
 
-from miron_jax import demo
 from miron_jax.config import RunConfig
+from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.records import Outcome
-from miron_jax.inputs import find_inputs
-from miron_jax.model.hf_config import from_hf_config
-from miron_jax.model.hf_reader import load_hf
+from miron_jax.evaluation.run import evaluate, evaluate_checkpoints
+from miron_jax.model import demo
+from miron_jax.model.checkpoints.hf_config import from_hf_config
+from miron_jax.model.checkpoints.hf_reader import load_hf
 from miron_jax.report.exports.written import write_outcome, write_top
 from miron_jax.report.tables.curves import bars, curves_of, draw_curves
 from miron_jax.results.output import check_output
-from miron_jax.run import evaluate, evaluate_checkpoints
 from tests.support.tiny_model import make_model
 from tests.support.tolerances import CONTINUATION
 

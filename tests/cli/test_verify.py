@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from miron_jax.cli.verification import Difference, Verified, _largest
 from miron_jax.engine.plain import score_plainly
-from miron_jax.verify import Difference, Verified, _largest
 from tests.support.needs import needs
 from tests.support.torch_folders import FOLDERS, torch_folder
 
@@ -133,7 +133,7 @@ def test_an_engine_that_is_wrong_is_found_without_an_oracle(
         scores, programs = score_plainly(*arguments)
         return [score._replace(logprob=score.logprob - 0.01) for score in scores], programs
 
-    monkeypatch.setattr("miron_jax.verify.score_plainly", wrong)
+    monkeypatch.setattr("miron_jax.cli.verification.score_plainly", wrong)
     ran = miron("verify", f"--model={folders['llama']}", "--compilation_cache=")
     assert ran.status == 1
     assert "from: one request a row" in ran.err

@@ -22,10 +22,10 @@ from miron_jax.kernels.draw_token import keep_probable
 from miron_jax.kernels.forest_attention import tpu
 from miron_jax.kernels.forest_attention.choose import Choice
 from miron_jax.kernels.forest_attention.reference import forest_attention
-from miron_jax.model.cache import Cache
-from miron_jax.model.decoder import abstract, leaf_name
-from miron_jax.model.hf_config import from_hf_config
-from miron_jax.model.hf_reader import load_hf
+from miron_jax.model.checkpoints.hf_config import from_hf_config
+from miron_jax.model.checkpoints.hf_reader import load_hf
+from miron_jax.model.decoder.cache import Cache
+from miron_jax.model.decoder.decoder import abstract, leaf_name
 from miron_jax.model.visibility import Continuation
 from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.progress import Lines

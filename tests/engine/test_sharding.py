@@ -19,11 +19,11 @@ from miron_jax.engine.model import Model
 from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention import tpu
 from miron_jax.kernels.forest_attention.choose import Choice
+from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import cost_model
-from miron_jax.model.decoder import random_params
-from miron_jax.model.hf_config import from_hf_config
-from miron_jax.model.sharding import layout_of
+from miron_jax.model.decoder.decoder import random_params
+from miron_jax.model.decoder.sharding import layout_of
 from miron_jax.planning.plan import make_plan
 from miron_jax.runtime.devices import AXES, Placement
 from miron_jax.tokens.tokenizers import load_tokenizer

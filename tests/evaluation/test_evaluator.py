@@ -16,12 +16,12 @@ import miron_jax
 from miron_jax.config import RunConfig
 from miron_jax.engine.self_check import SelfCheck, SelfCheckFailed
 from miron_jax.errors import InputError
+from miron_jax.evaluation.inputs import find_inputs
+from miron_jax.evaluation.run import evaluate
 from miron_jax.evaluation.run_result import run_result
+from miron_jax.evaluation.session import architecture_with, files_of
 from miron_jax.evaluator import _requests
-from miron_jax.inputs import find_inputs
 from miron_jax.results.document import run_json
-from miron_jax.run import evaluate
-from miron_jax.session import architecture_with, files_of
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.support import processes
 from tests.support.kept_runs import same_results

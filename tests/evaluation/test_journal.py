@@ -25,8 +25,8 @@ from miron_jax.errors import InputError
 from miron_jax.evaluation import journal_key
 from miron_jax.evaluation.texts import generated
 from miron_jax.files.store import Lock, Store
+from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint, weights_fingerprint
 from miron_jax.model.costs import cost_model
-from miron_jax.model.fingerprint import tokenizer_fingerprint, weights_fingerprint
 from miron_jax.planning.request_batches import Totals, plan_request_batches
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import FOLDER, Entries, Journal, Text, run_key

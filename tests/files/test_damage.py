@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from safetensors import numpy as safetensors
 
-from miron_jax import demo
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
+from miron_jax.evaluation.inputs import find_inputs, unverified
+from miron_jax.evaluation.run import evaluate
 from miron_jax.evaluation.run_result import run_result
-from miron_jax.inputs import find_inputs, unverified
-from miron_jax.model.checkpoints import find_model
-from miron_jax.model.training_run import Checkpoint
+from miron_jax.model import demo
+from miron_jax.model.checkpoints.checkpoints import find_model
+from miron_jax.model.checkpoints.training_run import Checkpoint
 from miron_jax.results.document import run_json
-from miron_jax.run import evaluate
 from miron_jax.runtime.progress import Lines
 from miron_jax.tasks.miron import export, read_parquet
 from tests.support.tiny_model import make_model, write_core_data

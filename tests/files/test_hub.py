@@ -12,7 +12,7 @@ from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
 from miron_jax.files.hub import Repository, commit_of, fetch_data_set, parse_name, revision_of
 from miron_jax.files.temporary import temporary_folder
-from miron_jax.model.checkpoints import find_model
+from miron_jax.model.checkpoints.checkpoints import find_model
 from miron_jax.tasks import miron
 from miron_jax.tasks.eval_uation import suite as eval_uation
 from miron_jax.tasks.mera import suite as mera

@@ -11,12 +11,12 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from miron_jax.config import RunConfig
 from miron_jax.errors import InputError
+from miron_jax.evaluation.inputs import find_inputs
+from miron_jax.evaluation.run import evaluate_checkpoints
 from miron_jax.files.store import Store
-from miron_jax.inputs import find_inputs
 from miron_jax.report.exports.written import write_curves, write_outcome, write_top
 from miron_jax.results.document import run_json
 from miron_jax.results.output import check_output, stored_result
-from miron_jax.run import evaluate_checkpoints
 from miron_jax.runtime.progress import Lines
 from tests.support.command import Place
 from tests.support.kept_runs import parts_in, same_results

@@ -14,7 +14,7 @@ from tests.support.needs import reason
 pytest.importorskip("lm_eval", reason=reason("lm_eval"))
 pytest.importorskip("torch", reason=reason("torch"))
 
-import miron_jax.session
+import miron_jax.evaluation.session
 from miron_jax import InputError, load_params
 from miron_jax.lm_eval import MironLM
 from tests.support.lm_eval_pair import NAMES, TEXTS, asked, assert_same, assert_same_values, hflm, simple_evaluate
@@ -197,7 +197,7 @@ def test_many_parts_are_one(lm: MironLM, folder: Path, monkeypatch: pytest.Monke
     requests = asked("loglikelihood", [("the sun is" + " hot" * (i % 7), " and cold") for i in range(20)])
     before = lm.session.totals.rows
     expected = lm.loglikelihood(requests)
-    monkeypatch.setattr(miron_jax.session, "REQUEST_BATCH_TOKENS", 40)
+    monkeypatch.setattr(miron_jax.evaluation.session, "REQUEST_BATCH_TOKENS", 40)
     parts = MironLM(str(folder))
     assert_same(parts.loglikelihood(requests), expected, [4] * 20)
     assert parts.session.totals.rows > lm.session.totals.rows - before

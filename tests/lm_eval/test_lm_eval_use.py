@@ -22,12 +22,12 @@ pytest.importorskip("torch", reason=reason("torch"))
 from lm_eval.api.model import CachingLM
 from lm_eval.tasks import TaskManager
 
+import miron_jax.evaluation.session
 import miron_jax.lm_eval
-import miron_jax.session
 from miron_jax import InputError, OwnModel, load_params
 from miron_jax.lm_eval import MironLM
-from miron_jax.model.decoder import abstract
-from miron_jax.model.hf_config import from_hf_config
+from miron_jax.model.checkpoints.hf_config import from_hf_config
+from miron_jax.model.decoder.decoder import abstract
 from tests.support import processes
 from tests.support.lm_eval_pair import TEXTS, asked, evaluate, simple_evaluate, values
 from tests.support.tolerances import CONTINUATION, METRIC_RELATIVE, TOKEN
@@ -243,7 +243,7 @@ def test_two_processes_are_one_to_lm_eval(
     assert not list((tmp_path / "calls").glob("*")), "what the processes handed over is taken away"
     written = {path.name.split("-")[0] for path in (tmp_path / "journal").rglob("*.npz")}
     assert written == ({"0"} if more else {"0", "1"}), "each computes its share, and the first writes for a mesh"
-    assert miron_jax.session.CALLS == "calls"
+    assert miron_jax.evaluation.session.CALLS == "calls"
 
 
 def test_what_the_journal_keeps_is_not_computed_again(

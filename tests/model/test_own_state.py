@@ -17,7 +17,7 @@ from miron_jax.errors import InputError
 from miron_jax.model.costs import cost_model
 from miron_jax.model.own import BoundOwnModel, OwnModel
 from miron_jax.model.own_probe import check_own_model
-from miron_jax.model.walk import WalkArrays, WalkShape, walk_rows
+from miron_jax.model.stateful.walk import WalkArrays, WalkShape, walk_rows
 from miron_jax.planning.request_batches import Totals
 from miron_jax.planning.walks import GroupSize
 from miron_jax.runtime.devices import Placement

@@ -11,12 +11,12 @@ from miron_jax.definitions.data_files import DataState
 from miron_jax.definitions.records import Example
 from miron_jax.engine.records import Score
 from miron_jax.evaluation.composites import of_complete_set, suite_composites
+from miron_jax.evaluation.task_kinds.choice import ChoiceRow
+from miron_jax.evaluation.task_kinds.interface import Source, TaskScores
 from miron_jax.metrics.choices import score_choices
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.results.records import Sampled, TaskResult
 from miron_jax.statistics.estimate import estimate
-from miron_jax.task_kinds.choice import ChoiceRow
-from miron_jax.task_kinds.interface import Source, TaskScores
 from miron_jax.tasks import core
 from tests.support.choice_scores import FACTS, choice_scores
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from miron_jax.definitions.records import Problem
+from miron_jax.evaluation.task_kinds.programs import Judge, Verdict
 from miron_jax.runtime.sandbox import Limits, Sandbox
-from miron_jax.task_kinds.programs import Judge, Verdict
 from tests.conftest import REPOSITORY
 from tests.runtime.test_sandbox import box, run
 

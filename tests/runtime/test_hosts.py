@@ -23,9 +23,9 @@ from flax import nnx
 
 from miron_jax.engine.text_requests import TextRequest
 from miron_jax.errors import InputError
+from miron_jax.evaluation.run import Evaluation
 from miron_jax.evaluation.texts import _blocks
-from miron_jax.model.hf_reader import load_hf
-from miron_jax.run import Evaluation
+from miron_jax.model.checkpoints.hf_reader import load_hf
 from miron_jax.runtime.hosts import deal
 from tests.support import processes
 from tests.support.kept_runs import WRITES_AT_ONCE, parts_in, same_results

@@ -13,10 +13,10 @@ import pytest
 from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import Problem
 from miron_jax.errors import InputError
+from miron_jax.evaluation.task_kinds import program_languages
+from miron_jax.evaluation.task_kinds.programs import Judge, check_languages, solution_of
 from miron_jax.runtime import sandbox
 from miron_jax.runtime.sandbox import Limits, Ran, Sandbox
-from miron_jax.task_kinds import program_languages
-from miron_jax.task_kinds.programs import Judge, check_languages, solution_of
 from miron_jax.tasks.gauntlet import programming
 
 pytestmark = pytest.mark.slow

@@ -10,12 +10,12 @@ import pytest
 
 from miron_jax.definitions.data_files import DataState
 from miron_jax.definitions.records import Example
+from miron_jax.evaluation.task_kinds.interface import Source
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.report.tables.robustness import robustness_rows
 from miron_jax.results.document import plain
 from miron_jax.statistics.robustness import Robustness, Swapped, cluster_stderr
-from miron_jax.task_kinds.interface import Source
 from miron_jax.tasks.eval_uation.suite import SUITE
 from tests.support.choice_scores import choice_kind, choice_scores
 

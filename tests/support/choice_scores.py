@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from miron_jax.config import RunConfig
+from miron_jax.evaluation.task_kinds.choice import Choice, ChoiceRow
+from miron_jax.evaluation.task_kinds.interface import Facts, Setup, Source, TaskScores
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.prompting.prompts import Prompt
-from miron_jax.task_kinds.choice import Choice, ChoiceRow
-from miron_jax.task_kinds.interface import Facts, Setup, Source, TaskScores
 from miron_jax.tokens.records import Bos, LengthLimit
 
 NO_LIMIT = LengthLimit(None, None)

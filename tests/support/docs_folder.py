@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from miron_jax import demo
 from miron_jax.config import RunConfig
-from miron_jax.inputs import find_inputs
+from miron_jax.evaluation.inputs import find_inputs
+from miron_jax.evaluation.run import evaluate
+from miron_jax.model import demo
 from miron_jax.report.exports.written import write_outcome
-from miron_jax.run import evaluate
 from tests.support import mera_records, uation_records
 from tests.support.tiny_model import make_model, write_core_data
 

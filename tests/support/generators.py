@@ -14,9 +14,9 @@ import pytest
 from miron_jax.engine.decode import decoder_of
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.model import Model, Network
-from miron_jax.model.decoder import abstract, leaf_name
-from miron_jax.model.hf_config import from_hf_config
-from miron_jax.model.hf_reader import load_hf
+from miron_jax.model.checkpoints.hf_config import from_hf_config
+from miron_jax.model.checkpoints.hf_reader import load_hf
+from miron_jax.model.decoder.decoder import abstract, leaf_name
 from miron_jax.model.visibility import Visibility
 from miron_jax.runtime.devices import Tree
 from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer

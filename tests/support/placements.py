@@ -15,8 +15,8 @@ from miron_jax.engine.scores import score_request_batches
 from miron_jax.engine.self_check import TOLERANCE, SelfCheck
 from miron_jax.engine.text_requests import Sampling, TextRequest
 from miron_jax.model.costs import cost_model
-from miron_jax.model.decoder import abstract, leaf_name, matrix_dtype
-from miron_jax.model.sharding import put_weight
+from miron_jax.model.decoder.decoder import abstract, leaf_name, matrix_dtype
+from miron_jax.model.decoder.sharding import put_weight
 from miron_jax.planning.request_batches import Totals
 from miron_jax.runtime.devices import DATA, Placement
 from tests.support.processes import run

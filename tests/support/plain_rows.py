@@ -9,7 +9,7 @@ import numpy as np
 from flax import nnx
 
 from miron_jax.model.config import ModelConfig
-from miron_jax.model.decoder import abstract
+from miron_jax.model.decoder.decoder import abstract
 from miron_jax.model.visibility import Visibility
 
 

@@ -28,7 +28,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent.parent
 IMPORTED = (
     "jax", "jax.numpy", "flax.nnx", "flax.linen", "orbax.checkpoint", "transformers", "tokenizers", "safetensors.numpy",
     "rapidfuzz", "rich.table", "scipy.stats", "torch", "transformers.models.auto.modeling_auto",
-    "transformers.models.llama.configuration_llama", "miron_jax.run", "miron_jax.evaluator", "miron_jax.cli",
+    "transformers.models.llama.configuration_llama", "miron_jax.evaluation.run", "miron_jax.evaluator", "miron_jax.cli",
 )  # fmt: skip
 TIMEOUT = 240.0  # seconds until a process counts as hanging
 

@@ -11,8 +11,8 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from miron_jax.model.config import ModelConfig
-from miron_jax.model.decoder import abstract
-from miron_jax.model.rope import rope_of
+from miron_jax.model.decoder.decoder import abstract
+from miron_jax.model.decoder.rope import rope_of
 from miron_jax.runtime.devices import Tree
 
 CONFIG = ModelConfig(

@@ -14,12 +14,12 @@ from miron_jax.config import parse_mesh
 from miron_jax.engine.model import Model
 from miron_jax.engine.text_requests import Sampling, TextRequest
 from miron_jax.files.readers import JsonObject
+from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.costs import cost_model
-from miron_jax.model.decoder import abstract
-from miron_jax.model.family_model import FamilyModel
-from miron_jax.model.hf_config import from_hf_config
+from miron_jax.model.decoder.decoder import abstract
+from miron_jax.model.decoder.sharding import placed_shapes
+from miron_jax.model.families.family_model import FamilyModel
 from miron_jax.model.own import OwnModel
-from miron_jax.model.sharding import placed_shapes
 from miron_jax.model.visibility import Visibility
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import Plan

@@ -13,9 +13,9 @@ from transformers import PreTrainedTokenizerFast
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.model import Model
 from miron_jax.engine.text_requests import Generated, TextRequest
+from miron_jax.model.checkpoints.hf_config import eos_token_ids
 from miron_jax.model.config import ModelConfig
-from miron_jax.model.decoder import abstract
-from miron_jax.model.hf_config import eos_token_ids
+from miron_jax.model.decoder.decoder import abstract
 from miron_jax.tokens.detokenize import text_after
 from miron_jax.tokens.token_bytes import _byte_of_character
 from tests.support.generators import Tiny, load, prompts, slow_greedy

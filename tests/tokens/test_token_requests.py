@@ -20,9 +20,9 @@ from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import Profile
 from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import Prompt, render
-from miron_jax.ragged import blocks, end_to_end, gather, offsets_of
 from miron_jax.tasks import core
 from miron_jax.tokens import requests as token_requests
+from miron_jax.tokens.ragged import blocks, end_to_end, gather, offsets_of
 from miron_jax.tokens.records import Bos, Requests, concatenate
 from miron_jax.tokens.requests import tokenize
 from miron_jax.tokens.spans import AFTER_CONTEXT, AFTER_CONTEXT_OR_DIFFERENCE, AFTER_STRIPPED_CONTEXT, CONTINUATION
@@ -143,7 +143,7 @@ def test_cuts_equal_the_twin(context: str, options: list[str], max_length: int):
 def test_sequences_are_gathered_in_blocks_of_any_size(sequences: list[list[int]], block: int):
     whole = end_to_end(sequences)
     rows = np.arange(len(sequences))[::-1]
-    with patch("miron_jax.ragged.BLOCK", block):
+    with patch("miron_jax.tokens.ragged.BLOCK", block):
         gathered = gather(whole.values, whole.offsets[:-1][rows], whole.lengths[rows])
         assert [row for a, b in blocks(gathered.offsets) for row in range(a, b)] == list(range(len(rows)))
     assert gathered.values.tolist() == [value for sequence in sequences[::-1] for value in sequence]

@@ -21,10 +21,10 @@ from miron_jax.engine.model import Model
 from miron_jax.engine.plain import PlainShape, compile_plain
 from miron_jax.kernels.forest_attention import implementation
 from miron_jax.kernels.forest_attention.tpu import TABLE, block_of
+from miron_jax.model.checkpoints.fingerprint import compile_sums
 from miron_jax.model.config import ModelConfig
-from miron_jax.model.fingerprint import compile_sums
+from miron_jax.model.decoder.sharding import heads_axis
 from miron_jax.model.own_probe import compile_probe
-from miron_jax.model.sharding import heads_axis
 from miron_jax.runtime.hlo import kernel_calls
 from miron_jax.runtime.topology import CHIPS, chip_of, described_devices, described_placement
 from tests.support.tpu_models import (

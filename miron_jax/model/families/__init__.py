@@ -13,7 +13,7 @@ from miron_jax.model.families.family import Family
 from miron_jax.model.families.naming import Table
 
 if TYPE_CHECKING:
-    from miron_jax.model.family_model import FamilyModel
+    from miron_jax.model.families.family_model import FamilyModel
 
 
 @cache

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
+from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.naming import Source, Table, by_head, linear, norm
 from miron_jax.model.families.reading import alibi_slopes, layer_normed
-from miron_jax.model.hf_fields import Fields
 
 
 def _bloom_config(fields: Fields) -> ModelConfig:

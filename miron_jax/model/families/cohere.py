@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
+from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.naming import Source, Table, half_split, linear, llama_names
 from miron_jax.model.families.reading import llama_like, without_rope
-from miron_jax.model.hf_fields import Fields
 
 _COMMON = "num_key_value_heads hidden_act layer_norm_eps attention_bias logit_scale"
 _ALWAYS = {  # what published configs of Command R7B and A say besides

@@ -10,9 +10,9 @@ import numpy as np
 
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
+from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.naming import Source, Table, linear, norm
 from miron_jax.model.families.reading import alibi_slopes, layer_normed, ropes
-from miron_jax.model.hf_fields import Fields
 
 
 def _falcon_config(fields: Fields) -> ModelConfig:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from miron_jax.model.config import ModelConfig
+from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.naming import Table
-from miron_jax.model.hf_fields import Fields
 from miron_jax.model.own import OwnModel
 
 

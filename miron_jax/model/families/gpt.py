@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
+from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.naming import Source, Table, by_head, fused, half_split, linear, norm
 from miron_jax.model.families.reading import layer_normed, llama_like, rope_from
-from miron_jax.model.hf_fields import Fields
 
 
 def _gpt_like(fields: Fields, used_fields: str) -> ModelConfig:

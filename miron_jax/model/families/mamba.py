@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from miron_jax.model.decoder.modules import ACTIVATE
 from miron_jax.model.families.family import Family
+from miron_jax.model.families.family_model import FamilyModel, head_weight, linear_shapes, names_of, rms_norm, tree_of
+from miron_jax.model.families.family_model import linear as matmul
+from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.naming import Source, Table, linear
 from miron_jax.model.families.reading import activation
-from miron_jax.model.family_model import FamilyModel, head_weight, linear_shapes, names_of, rms_norm, tree_of
-from miron_jax.model.family_model import linear as matmul
-from miron_jax.model.hf_fields import Fields
-from miron_jax.model.modules import ACTIVATE
-from miron_jax.model.recurrent import causal_conv, conv_shapes, mixer_names, step_of_layers, zeros
+from miron_jax.model.stateful.recurrent import causal_conv, conv_shapes, mixer_names, step_of_layers, zeros
 
 USED = (
     "vocab_size hidden_size state_size num_hidden_layers layer_norm_epsilon expand intermediate_size conv_kernel "

@@ -9,11 +9,11 @@ import numpy as np
 
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
+from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.granite import granite_like
 from miron_jax.model.families.llama import QWEN_WINDOWS
 from miron_jax.model.families.naming import Source, Table, experts, linear, llama_names
 from miron_jax.model.families.reading import LLAMA_FIELDS, experts_of, llama_like
-from miron_jax.model.hf_fields import Fields
 
 _EXPERTS = "num_experts num_experts_per_tok norm_topk_prob"
 _QWEN = f"{LLAMA_FIELDS} {_EXPERTS} moe_intermediate_size decoder_sparse_step mlp_only_layers"

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
+from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.naming import Source, Table, fused, linear, norm
 from miron_jax.model.families.reading import alibi_slopes, layer_normed
-from miron_jax.model.hf_fields import Fields
 
 WANTED = {"attn_type": "multihead_attention", "prefix_lm": False, "qk_ln": False, "alibi": True, "alibi_bias_max": 8,
           "attn_uses_sequence_id": False}  # fmt: skip

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
+from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.gemma import gemma_later_names
 from miron_jax.model.families.naming import llama_names
 from miron_jax.model.families.reading import LLAMA_FIELDS, llama_like
-from miron_jax.model.hf_fields import Fields
 
 
 def _olmo_config(fields: Fields) -> ModelConfig:

@@ -5,9 +5,9 @@ Arrives: `Fields` of a config.json.  Leaves: `FAMILIES`.  It deliberately does n
 
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
+from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.naming import Table, fused, llama_names
 from miron_jax.model.families.reading import LLAMA_FIELDS, llama_like
-from miron_jax.model.hf_fields import Fields
 
 
 def _phi3_config(fields: Fields) -> ModelConfig:

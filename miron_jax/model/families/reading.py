@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from miron_jax.model import rope
 from miron_jax.model.config import Activation, Experts, ModelConfig, Rope
-from miron_jax.model.hf_fields import MOST_HEAD_SIZE, Fields
+from miron_jax.model.decoder import rope
+from miron_jax.model.families.fields import MOST_HEAD_SIZE, Fields
 
 _ACTIVATIONS: Mapping[str, Activation] = {
     "silu": "silu",

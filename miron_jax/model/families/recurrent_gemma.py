@@ -14,16 +14,24 @@ import jax
 import jax.numpy as jnp
 
 from miron_jax.model.config import Rope
+from miron_jax.model.decoder.modules import ACTIVATE
+from miron_jax.model.decoder.rotation import rotate, rotation_of
 from miron_jax.model.families.family import Family
+from miron_jax.model.families.family_model import (
+    FamilyModel,
+    embedded,
+    head_weight,
+    linear_shapes,
+    names_of,
+    rms_norm,
+    tree_of,
+)
+from miron_jax.model.families.family_model import linear as matmul
+from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.naming import Source, Table, linear
 from miron_jax.model.families.reading import activation, head_size, ropes
-from miron_jax.model.family_model import FamilyModel, embedded, head_weight, linear_shapes, names_of, rms_norm, tree_of
-from miron_jax.model.family_model import linear as matmul
-from miron_jax.model.hf_fields import Fields
-from miron_jax.model.modules import ACTIVATE
 from miron_jax.model.own import Head
-from miron_jax.model.recurrent import causal_conv, conv_names, conv_shapes, linear_recurrence, zeros
-from miron_jax.model.rotation import rotate, rotation_of
+from miron_jax.model.stateful.recurrent import causal_conv, conv_names, conv_shapes, linear_recurrence, zeros
 
 USED = (
     "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim lru_width "

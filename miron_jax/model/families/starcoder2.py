@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.families.family import Family
+from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.naming import Table, linear, llama_names
 from miron_jax.model.families.reading import llama_like
-from miron_jax.model.hf_fields import Fields
 
 
 def _starcoder2_config(fields: Fields) -> ModelConfig:

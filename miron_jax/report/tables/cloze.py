@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from rich.table import Table
 
+from miron_jax.evaluation.task_kinds.cloze import BY_TARGET_TOKENS
 from miron_jax.report.tables.console import table_of
 from miron_jax.results.details import ClozeDetails, shown_with_error
 from miron_jax.results.records import UNKNOWN, RunResult, TaskResult
 from miron_jax.statistics.estimate import Estimate
-from miron_jax.task_kinds.cloze import BY_TARGET_TOKENS
 
 HEADINGS = ("Levenshtein", "confidence", "bits/char", "bits/byte", "greedy exact", "contrast")
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from miron_jax.config import RunConfig
 from miron_jax.evaluation.records import Earlier, Inputs
+from miron_jax.evaluation.task_kinds.interface import Source
+from miron_jax.evaluation.task_kinds.kinds import kind_of
 from miron_jax.planning.request_batches import Totals
 from miron_jax.report.tables.console import console, table_of
 from miron_jax.statistics.paired import detectable
-from miron_jax.task_kinds.interface import Source
-from miron_jax.task_kinds.kinds import kind_of
 
 CORRELATION = 0.5  # of two models' results on an example; checkpoints of one run are alike, other models less
 WORST_DEVIATION = 0.5  # of a right or wrong, at one half

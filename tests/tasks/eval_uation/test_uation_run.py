@@ -17,17 +17,17 @@ from miron_jax.definitions.data_files import DataState, read_examples
 from miron_jax.definitions.records import Example, Question
 from miron_jax.engine.model import load_model
 from miron_jax.engine.plain import score_plainly
+from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.records import Inputs, Outcome
+from miron_jax.evaluation.run import evaluate
+from miron_jax.evaluation.task_kinds.interface import Source
 from miron_jax.files.readers import JsonObject
-from miron_jax.inputs import find_inputs
 from miron_jax.prompting.prompts import Prompt, render
 from miron_jax.report.exports.written import write_outcome
 from miron_jax.report.tables.console import console
 from miron_jax.report.tables.robustness import print_robustness
 from miron_jax.results.document import run_json
 from miron_jax.results.run_folder import read_runs
-from miron_jax.run import evaluate
-from miron_jax.task_kinds.interface import Source
 from miron_jax.tasks.eval_uation.suite import SUITE
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.support.tolerances import FLOAT64, TOKEN

@@ -16,11 +16,11 @@ from miron_jax.engine.plain import score_plainly
 from miron_jax.engine.records import Score
 from miron_jax.engine.self_check import TOLERANCE, SelfCheck, SelfCheckFailed
 from miron_jax.errors import InputError
+from miron_jax.evaluation.task_kinds.choice import ChoiceRow
+from miron_jax.evaluation.task_kinds.dialogue import Dialogue
+from miron_jax.evaluation.task_kinds.interface import Setup, Source, TaskScores
 from miron_jax.files.readers import JsonObject
 from miron_jax.prompting.prompts import Prompt
-from miron_jax.task_kinds.choice import ChoiceRow
-from miron_jax.task_kinds.dialogue import Dialogue
-from miron_jax.task_kinds.interface import Setup, Source, TaskScores
 from miron_jax.tasks.mera.suite import V1, V12
 from miron_jax.tokens.records import LengthLimit, Requests
 from miron_jax.tokens.requests import tokenize

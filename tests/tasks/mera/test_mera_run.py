@@ -14,17 +14,17 @@ from miron_jax.definitions.records import Problem, Task
 from miron_jax.engine.records import Score
 from miron_jax.engine.text_requests import Generated
 from miron_jax.errors import InputError
+from miron_jax.evaluation.inputs import find_inputs
+from miron_jax.evaluation.run import evaluate
+from miron_jax.evaluation.task_kinds.choice import Choice
+from miron_jax.evaluation.task_kinds.generation import Generation
+from miron_jax.evaluation.task_kinds.interface import Setup, Source, TaskScores
+from miron_jax.evaluation.task_kinds.program import Program
+from miron_jax.evaluation.task_kinds.programs import Judge
 from miron_jax.files.readers import Json, JsonObject
-from miron_jax.inputs import find_inputs
 from miron_jax.prompting.prompts import Prompt
 from miron_jax.report.exports.written import write_outcome
-from miron_jax.run import evaluate
 from miron_jax.runtime.sandbox import Sandbox
-from miron_jax.task_kinds.choice import Choice
-from miron_jax.task_kinds.generation import Generation
-from miron_jax.task_kinds.interface import Setup, Source, TaskScores
-from miron_jax.task_kinds.program import Program
-from miron_jax.task_kinds.programs import Judge
 from miron_jax.tasks.mera.scoring import score_submission
 from miron_jax.tasks.mera.site import export, read_records
 from miron_jax.tasks.mera.submission import read_submission

@@ -17,14 +17,14 @@ from miron_jax.config import RunConfig
 from miron_jax.definitions.records import Cloze, Measured
 from miron_jax.engine.model import load_model
 from miron_jax.errors import InputError
+from miron_jax.evaluation.inputs import find_inputs
+from miron_jax.evaluation.run import evaluate
 from miron_jax.evaluation.run_result import run_result
 from miron_jax.files.readers import JsonObject
-from miron_jax.inputs import find_inputs
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.cloze import lev_score
 from miron_jax.results.document import example_json, run_json
 from miron_jax.results.records import RunResult
-from miron_jax.run import evaluate
 from miron_jax.statistics.cloze_groups import cloze_groups
 from miron_jax.tasks.generators.miron_gen.items import CATEGORIES, items_of
 from miron_jax.tasks.miron import BY_TEXT, LANGUAGES, MIRON, MIRON_GEN, OVERALL, read_parquet, with_pairs

@@ -1,0 +1,69 @@
+"""The tasks that a run scores: suites are selected, their data files are found and read.
+
+Arrives: a validated RunConfig.  Leaves: `Inputs`, checked before any weight is loaded.  It deliberately does not know
+models.
+"""
+
+from pathlib import Path
+
+from miron_jax.config import RunConfig
+from miron_jax.definitions.data_files import data_state
+from miron_jax.errors import InputError
+from miron_jax.evaluation.records import Inputs, Selected
+from miron_jax.evaluation.task_kinds.interface import Source
+from miron_jax.evaluation.task_kinds.kinds import kind_of
+from miron_jax.files.places import public
+from miron_jax.model import demo
+from miron_jax.model.checkpoints.training_run import Checkpoint
+from miron_jax.tasks import registry, text
+
+
+def select_tasks(config: RunConfig) -> Selected:
+    """The tasks that --tasks names.  Raises InputError."""
+    own = (config.icl_tasks, config.eval_gauntlet, config.task_path or (), config.requests)
+    all_suites = registry.suites(*own, _texts(config), config.stride)
+    selection = registry.select(",".join(config.tasks), all_suites)
+    names = {task.name for task in selection.tasks}
+    suites = [suite for suite in all_suites.values() if any(task.name in names for task in suite.tasks)]
+    return Selected(suites, names, set(selection.by_name))
+
+
+def find_inputs(config: RunConfig, fetch: bool = True, runs: bool = True, selected: Selected | None = None) -> Inputs:
+    """Find and read the data of every selected task.
+
+    `fetch`: download absent files.  `runs`: False if the run is only planned.  `selected`: what `select_tasks` gave.  A task
+    without a file is left out if its suite was selected; raises InputError if the task itself was, or if no task is left.
+    """
+    suites, names, by_name = selected or select_tasks(config)
+    sources, missing = [], {}
+    for suite in suites:
+        folder = suite.locate(suite.named_folder(config.data_dir), fetch)
+        for task in (task for task in suite.tasks if task.name in names):
+            data = data_state(task, folder)
+            if data.state == "missing" and task.name not in by_name:
+                assert task.file is not None
+                missing[task.name] = task.file.below(folder)
+            else:
+                examples = kind_of(task).load(task, folder, config, runs)
+                sources.append(Source(task, examples, data))
+    if not sources:
+        raise InputError(f"none of the tasks asked for has its data file: {next(iter(missing.values()))} and others")
+    return Inputs(sources, missing, suites)
+
+
+def _texts(config: RunConfig) -> Path | None:
+    """The folder of documents, if tasks of it are selected."""
+    wants = any(name.partition("/")[0] == text.NAME for name in config.tasks)
+    return registry.SUITES[text.NAME].named_folder(config.data_dir) if wants else None
+
+
+def unverified(config: RunConfig, inputs: Inputs, checkpoint: Checkpoint) -> list[str]:
+    """Inputs without a published checksum, in which a changed bit may go unnoticed."""
+    lines = []
+    if config.model != demo.NAME:
+        lines += [f"weights: {public(str(checkpoint.folder))}"] if checkpoint.folder else []
+        lines.append(f"configuration and tokenizer: {public(config.tokenizer or config.model)}")
+    for source in inputs.sources:
+        if source.data.state not in ("as published", "generated"):
+            lines.append(f"{source.task.name}: {source.data.state}")
+    return lines

@@ -1,0 +1,374 @@
+"""Composes the stages: a RunConfig in, an `Outcome` per checkpoint out.
+
+Arrives: a validated RunConfig and the `Inputs` of its tasks.  Leaves: the scores of every task, or the size of a run that is
+only planned.  It deliberately does not know flags or file formats of results.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from miron_jax.config import AXES, RunConfig
+from miron_jax.engine.forward import Forward
+from miron_jax.engine.generate import Generator
+from miron_jax.engine.model import Model, Speed
+from miron_jax.engine.scores import score_planned
+from miron_jax.engine.self_check import SelfCheck
+from miron_jax.engine.text_requests import GenerationSpeed
+from miron_jax.errors import InputError
+from miron_jax.evaluation.inputs import unverified
+from miron_jax.evaluation.journal_key import agreed_key, key_with_answers
+from miron_jax.evaluation.parts import parts_of, requests_of, survey
+from miron_jax.evaluation.records import Inputs, Outcome
+from miron_jax.evaluation.sampling import Sampling
+from miron_jax.evaluation.saved_requests import save_requests
+from miron_jax.evaluation.task_kinds.interface import Setup, TaskKind, TaskScores
+from miron_jax.evaluation.task_kinds.kinds import kind_of
+from miron_jax.evaluation.texts import generate_texts
+from miron_jax.files.hub import commit_of
+from miron_jax.files.places import public
+from miron_jax.files.store import Store
+from miron_jax.model.checkpoints.checkpoints import (
+    Architecture,
+    ModelFiles,
+    architecture_of,
+    checkpoints_of,
+    find_model,
+    loaded,
+    rounds,
+)
+from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint, weights_fingerprint
+from miron_jax.model.checkpoints.training_run import Checkpoint, implausible
+from miron_jax.model.config import ModelConfig
+from miron_jax.model.costs import cost_model, useful_flops
+from miron_jax.model.families.family_model import is_users
+from miron_jax.model.own import OwnModel
+from miron_jax.planning.request_batches import RequestBatch, RequestPlanner, Totals
+from miron_jax.runtime.answers import Answers
+from miron_jax.runtime.devices import Placement
+from miron_jax.runtime.hosts import Hosts
+from miron_jax.runtime.journal import Journal
+from miron_jax.runtime.progress import SILENT, Progress
+from miron_jax.tokens.records import LengthLimit
+from miron_jax.tokens.token_bytes import TokenBytes
+from miron_jax.tokens.tokenizers import resolve_bos
+
+SCORING_PROGRAMS = 8  # at most so many row lengths in a run, each compiled once
+_FLOPS = (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9))
+GENERATION_PROGRAMS = 2  # fewer in a run that generates long texts, for prefill and steps
+
+
+def length_limit(config: RunConfig, model: ModelConfig | OwnModel) -> LengthLimit:
+    """The user's limit, or each suite's own, and never more than the model's learned positions.  Raises InputError."""
+    learned = model.num_positions or None
+    if config.max_length and learned and config.max_length > learned:
+        raise InputError(
+            f"--max_length is {config.max_length}, but the model has {learned} learned positions: lower it"
+        )
+    return LengthLimit(config.max_length, learned, model.trained_length)
+
+
+class RunTasks(NamedTuple):
+    """The tasks of a run, ready to be tokenized and planned for one model."""
+
+    model: ModelConfig | OwnModel
+    setup: Setup
+    kinds: list[TaskKind]  # one per task
+
+    @classmethod
+    def of(cls, config: RunConfig, inputs: Inputs, architecture: Architecture) -> "RunTasks":
+        """Raises InputError."""
+        model, tokenizer = architecture.config, architecture.tokenizer
+        limit, table = length_limit(config, model), TokenBytes(tokenizer, model.vocab_size)
+        setup = Setup(config, tokenizer, table, limit, model.trained_length or (1 << 31))
+        return cls(model, setup, [kind_of(source.task)(source, setup) for source in inputs.sources])
+
+    def request_batches(self, totals: Totals, several: bool = False) -> Iterator[RequestBatch]:
+        """Tokenize and plan one part at a time.  `several`: the run has more rounds than this one."""
+        generates = any(kind.generates and not kind.scores_spans for kind in self.kinds)
+        cost = cost_model(self.model, SCORING_PROGRAMS - (GENERATION_PROGRAMS if generates else 0))
+        lengths, totals.expected, order = survey(self.kinds, cost, several)
+        planner = RequestPlanner(cost, totals, lengths, self.setup.table.id_sets)
+        for part in parts_of(self.kinds, order):
+            batch = planner.plan(requests_of(part, self.model.vocab_size), part)
+            totals.useful_flops += useful_flops(self.model, batch.plan)
+            yield batch
+        totals.expected = totals.plain_tokens
+
+
+def cost_of(totals: Totals) -> str:
+    """What a run computes with each weights, in a sentence; estimated while only a part of it is planned."""
+    counts = (totals.unique_tokens, totals.plain_tokens, totals.useful_flops)
+    unique, plain, flops = (count / totals.share for count in counts)
+    unit, size = next((pair for pair in _FLOPS if flops >= pair[1]), _FLOPS[-1])
+    return (
+        f"{'' if totals.share == 1 else 'about '}{unique:,.0f} unique tokens of {plain:,.0f} to compute, "
+        f"{flops / size:,.3g} {unit} ({plain / max(1.0, unique):.1f} times fewer than one row a request)"
+    )
+
+
+def summarize_plan(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> Totals:
+    """Tokenize and plan without a device or weights."""
+    tasks, totals = RunTasks.of(config, inputs, architecture_of(config, find_model(config, weights=False))), Totals()
+    progress.advance("planning")
+    for _ in tasks.request_batches(totals):
+        progress.advance("planning", totals.plain_tokens, totals.expected, "tokens")
+    progress.end("planning")
+    return totals
+
+
+def evaluate(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> Outcome:
+    """Score every task with the model's only checkpoint, or with its last one."""
+    return list(evaluate_checkpoints(config, inputs, progress))[-1][1]
+
+
+def evaluate_checkpoints(
+    config: RunConfig,
+    inputs: Inputs,
+    progress: Progress = SILENT,
+    is_scored: Callable[[Checkpoint, Answers | None], bool] = lambda checkpoint, answers: False,
+    store: Store | None = None,
+    hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
+    files: ModelFiles | None = None,
+) -> Iterator[tuple[int | None, Outcome]]:
+    """Yield (step, outcome) for every checkpoint.  All run the same programs; texts are tokenized and planned once.
+
+    `progress` gets tokens computed and tokens planned so far.  A checkpoint is left out if `is_scored`; for a user's own
+    model this is asked once its answers are known.  `store` keeps finished scores and texts.  Of several `hosts` only the
+    first yields.  `files`: what `find_model` gave.  Raises InputError, SelfCheckFailed.
+    """
+    start = time.perf_counter()
+    model = files or hosts.first_then_others("model", lambda: find_model(config))
+    evaluation: Evaluation | None = None
+    checkpoints, placement = checkpoints_of(config, model), Placement.choose(config.sharding, config.mesh)
+    if placement.how == "mesh" and placement.size(*AXES) < jax.local_device_count():
+        progress.say(f"--mesh takes {placement.size(*AXES)} of this host's {jax.local_device_count()} devices")
+    is_own = model.own_model is not None
+    for group in rounds(config, model, progress, lambda checkpoint: not is_own and is_scored(checkpoint, None), hosts):
+        evaluation = evaluation or Evaluation(
+            config,
+            inputs,
+            architecture_of(config, model),
+            progress,
+            keep=config.watch or len(checkpoints) > 1,
+            placement=placement,
+            store=store,
+            hosts=hosts,
+        )
+        for checkpoint, state in loaded(evaluation.architecture, config, group, placement, progress):
+            load_seconds = time.perf_counter() - start
+            at_step = "" if checkpoint.step is None else f" at step {checkpoint.step}"
+            tell = progress.detail if checkpoint.step is None else progress.say
+            tell(f"loaded {public(config.model)}{at_step} in {load_seconds:.1f} s")
+            outcome = evaluation.score(state, load_seconds, checkpoint, partial(is_scored, checkpoint))
+            del state
+            if outcome is not None:
+                yield checkpoint.step, outcome
+            start = time.perf_counter()
+
+
+class _Engine(NamedTuple):
+    """Compiled programs, which serve any checkpoint of the model."""
+
+    forward: Forward
+    generator: Generator
+
+
+class Evaluation:
+    """Tasks tokenized and planned for one architecture; scores any weights of it with the same compiled programs."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        inputs: Inputs,
+        architecture: Architecture,
+        progress: Progress = SILENT,
+        keep: bool = True,
+        row_axes: tuple[str, ...] = (),
+        placement: Placement | None = None,
+        store: Store | None = None,
+        hosts: Hosts = Hosts(),  # noqa: B008 - this process alone
+    ) -> None:
+        """`keep`: keep requests and plans for the next weights.  `row_axes`: axes of the weights' mesh that rows are split
+        over.  `placement`: of weights that the engine has loaded.  `store`: keeps finished scores and texts for a run that
+        is resumed.  `hosts`: share the work.  Raises InputError."""
+        self.config, self.inputs, self.architecture, self.progress, self.keep = (
+            config,
+            inputs,
+            architecture,
+            progress,
+            keep,
+        )
+        self.row_axes, self.placement, self.store, self.hosts = row_axes, placement, store, hosts
+        self._num_scored = 0  # weights so far
+        self._tasks = RunTasks.of(config, inputs, architecture)
+        _ = self._tasks.setup.detox  # refuses a name before weights are loaded
+        adds_bos = any(source.task.profile.bos == "always" for source in inputs.sources)
+        self._bos = resolve_bos(architecture.tokenizer) if adds_bos else None
+        for kind in self._tasks.kinds:
+            kind.prepare()
+        self._samples = config.until is not None or config.budget is not None
+        if self._samples:
+            self._sampling()  # raises before weights are loaded
+        if config.save_requests and store is not None and hosts.is_first:
+            save_requests(self._tasks.kinds, store, progress)
+        self._planned: list[RequestBatch] = []
+        self._totals: Totals | None = None  # None: the run is not yet planned to its end
+        self._engine: _Engine | None = None
+
+    def score(
+        self,
+        state: Any,
+        load_seconds: float = 0.0,
+        checkpoint: Checkpoint = Checkpoint(None, None),  # noqa: B008 - frozen
+        is_scored: Callable[[Answers], bool] = lambda answers: False,
+    ) -> Outcome | None:
+        """Score every task with these weights.  None on hosts other than the first, and if a user's own model `is_scored`.
+
+        Raises SelfCheckFailed, InputError.
+        """
+        config = self.architecture.config
+        placement = Placement.of_loaded(state, self.placement, self.row_axes, isinstance(config, OwnModel))
+        model = Model(config, self.architecture.network, state, placement, self.config.attention)
+        check = SelfCheck.of(config, state, self.config.dtype, self.progress)
+        with jax.default_matmul_precision("highest"):
+            self._num_scored += 1
+            answers = check.probe(model) if is_users(config) else None
+            if answers is not None and self.hosts.agree(f"scored/{self._num_scored}", is_scored(answers)):
+                self.progress.say(f"step {checkpoint.step} is scored already")
+                return None
+            engine = self._engine_with(model)
+            weights = weights_fingerprint(model.on_one_device.state)
+            warnings = [] if is_users(config) else implausible(model.on_one_device.state)
+            for line in warnings:
+                self.progress.warn(line)
+            with self._journal(model, weights, answers) as journal:
+                outcome = self._score(engine, check, journal, load_seconds, checkpoint)
+        return outcome and outcome._replace(
+            weights=weights,
+            answers=answers,
+            implausible=warnings,
+            tokenizer=tokenizer_fingerprint(self.architecture.tokenizer),
+            unverified=unverified(self.config, self.inputs, checkpoint),
+            commits=self._commits(checkpoint),
+        )
+
+    def _engine_with(self, model: Model) -> _Engine:
+        """The engine with the weights of this model, and with new counts of speed."""
+        if self._engine is None:
+            forward = Forward(model, self.config.token_budget, self.progress, self._tasks.setup.table.id_sets)
+            generator = Generator(model, self.architecture.tokenizer, self.architecture.eos_ids, progress=self.progress)
+            self._engine = _Engine(forward, generator)
+        forward, generator = self._engine
+        forward.model = generator.model = model
+        forward.speed, generator.speed = Speed(forward.attention), GenerationSpeed()
+        return self._engine
+
+    def _commits(self, checkpoint: Checkpoint) -> dict[str, str | None]:
+        """Hub commits of the model's files and the tokenizer's; None: they did not come from the hub."""
+        tokenizer = Path(str(getattr(self.architecture.tokenizer, "name_or_path", "")))
+        of_model = None if checkpoint.folder is None else commit_of(checkpoint.folder / "config.json")
+        return {"model": of_model, "tokenizer": commit_of(tokenizer / "tokenizer.json")}
+
+    @contextmanager
+    def _journal(self, model: Model, weights: str, answers: Answers | None) -> Iterator[Journal | None]:
+        """The journal of these weights; None without a store, and on all hosts but the first of a mesh that spans hosts."""
+        start = time.perf_counter()
+        assert model.placement is not None
+        if self.store is None:
+            yield None
+            return
+        name = str(self._num_scored)
+        key = agreed_key(self.hosts, name, model, self.architecture, weights, self.config.dtype)
+        if model.placement.is_global and not self.hosts.is_first:
+            yield None
+            return
+        if answers is not None:
+            is_global = model.placement.is_global
+            key = key_with_answers(self.hosts, name, self.store, key, answers, is_global, self.progress)
+        with Journal(self.store, key, str(self.hosts.index), self.progress) as journal:
+            journal.seconds += time.perf_counter() - start
+            self.hosts.on_leave = journal.flush
+            if journal.num_known:
+                self.progress.say(f"{journal.num_known} scores and texts are there already")
+            yield journal
+
+    def _score(
+        self,
+        engine: _Engine,
+        check: SelfCheck,
+        journal: Journal | None,
+        load_seconds: float,
+        checkpoint: Checkpoint,
+    ) -> Outcome | None:
+        kinds, name = self._tasks.kinds, str(self._num_scored)
+        tasks = [TaskScores(kind) for kind in kinds]
+        totals, done = self._totals or Totals(), 0
+        sharing = 1 if engine.forward.placement.is_global else self.hosts.count  # processes that share the rows
+
+        def advance(tokens: int) -> None:
+            nonlocal done
+            done += tokens
+            total = 0.0 if self._samples else totals.unique_tokens / totals.share / sharing
+            self.progress.advance("scoring", done, total, "tokens")
+
+        sampling = self._sampling() if self._samples else None
+        rounds = iter([None]) if sampling is None else sampling.rounds(tasks)
+        for i, _ in enumerate(rounds):
+            batches = self._request_batches(totals)
+            of_round = f"{name}/round/{i}" if self._samples else name
+            scored = score_planned(batches, engine.forward, check, advance, journal, self.hosts, of_round)
+            for batch, scores in scored:
+                unread = iter(scores)
+                for piece in batch.pieces:
+                    kinds[piece.task].take(tasks[piece.task], piece, list(islice(unread, len(piece.requests))))
+        self.progress.end("scoring")
+        if self.keep and not self._samples:
+            self._totals = totals
+        generate_texts(tasks, engine.generator, journal, self.hosts, name, self.progress)
+        model = engine.forward.model
+        if self.hosts.is_first or (model.placement and model.placement.is_global):  # on a mesh over hosts all take part
+            for scores in tasks:
+                scores.kind.score_in_turn(scores, model, check, self.progress)
+        if not self.hosts.is_first:
+            return None
+        return Outcome(
+            tasks,
+            self.inputs,
+            self._tasks.setup.limit,
+            self._bos,
+            totals,
+            engine.forward.speed,
+            check,
+            load_seconds,
+            engine.generator.speed if any(kind.generates for kind in kinds) else None,
+            checkpoint,
+            0.0 if journal is None else journal.seconds,
+            decided=sampling.decided if sampling else None,
+        )
+
+    def _sampling(self) -> Sampling:
+        cost = cost_model(self._tasks.model, SCORING_PROGRAMS)
+        return Sampling(self.config, self._tasks.kinds, self.inputs.suites, cost, self.inputs.earlier)
+
+    def _request_batches(self, totals: Totals) -> Iterator[RequestBatch]:
+        """The batches that were planned for earlier weights, or new ones.  See `RunTasks.request_batches`."""
+        if self._totals is not None:
+            yield from self._planned
+            return
+        self._planned = []
+        self.progress.advance("planning")
+        for i, batch in enumerate(self._tasks.request_batches(totals, self._samples)):
+            if not i and not self._samples:
+                self.progress.say(f"{'for each checkpoint: ' if self.keep else ''}{cost_of(totals)}")
+            self.progress.advance("planning", totals.plain_tokens, totals.expected, "tokens")
+            if self.keep and not self._samples:
+                self._planned.append(batch)
+            yield batch
+        self.progress.end("planning")

@@ -1,0 +1,215 @@
+"""Multiple choice: every choice is scored after its context, and one is predicted; a lone continuation has its probability.
+
+Arrives: a task of examples with their choices, a tokenizer; then scores.  Leaves: `ChoiceRow`s.  It deliberately does not
+know devices.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import ClassVar
+
+import numpy as np
+
+from miron_jax.engine.records import Score
+from miron_jax.evaluation.task_kinds.interface import Pair, Piece, Sizes, TaskScores
+from miron_jax.evaluation.task_kinds.prompted import PromptedKind, PromptedRow
+from miron_jax.evaluation.task_kinds.summary import asked_prompt, option_of, submitted_meta, why_unscored
+from miron_jax.metrics.choices import (
+    CHAR,
+    PROPORTIONS,
+    ExampleScore,
+    score_choices,
+    score_continuation,
+    with_extra_metrics,
+)
+from miron_jax.planning.records import CostModel
+from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS
+from miron_jax.prompting.prompts import Prompt, check_shots, chunks_of, render, without_shots
+from miron_jax.results.details import ChoiceDetails
+from miron_jax.results.samples import ExampleResult
+from miron_jax.tokens.records import Requests
+from miron_jax.tokens.requests import as_scored, tokenize
+from miron_jax.tokens.whole_shots import fitting
+
+LONGEST_TRIED, SAMPLED = 8, 32  # examples per task tokenized ahead: the longest, and some of every size
+
+
+@dataclass(slots=True)
+class ChoiceRow(PromptedRow):
+    choices: list[Score]
+    truncated: bool = False  # it lost tokens to the length limit
+    inexact_prefix: bool = False  # its context is no token prefix: it is scored from the longest common one
+    beyond_trained: bool = False  # it is longer than the length the model was trained at
+
+    @property
+    def is_nan(self) -> bool:
+        return any(map(_is_nan, self.choices))
+
+    @property
+    def answer(self) -> str | None:
+        choice = self.example.prediction
+        return None if choice is None else self.prompt.continuations[choice].strip()
+
+
+class Choice(PromptedKind[ChoiceRow]):
+    scores_spans = True
+    chooses: ClassVar[bool] = True  # False: an example has one continuation
+
+    def prompts(self) -> list[Prompt]:
+        return render(self.source.task, self.source.examples, self.setup.config.limit)
+
+    def prepare(self) -> None:
+        check_shots(self.source.task, self.source.examples, self.setup.config.limit)
+
+    def tokenized(self, prompts: Sequence[Prompt]) -> Requests:
+        task = self.source.task
+        return tokenize(prompts, task.profile, self.setup.tokenizer, self.max_length, task.name)
+
+    def sizes(self, cost: CostModel) -> Sizes:
+        """Estimates nodes from the UTF-8 bytes of all examples, at the rate of some tokenized ones, the longest included."""
+        prompts = self.prompts()
+        num_bytes = np.asarray([_num_bytes(prompt) for prompt in prompts])
+        by_size = np.argsort(num_bytes, kind="stable")
+        tried = np.unique([*by_size[-LONGEST_TRIED:], *by_size[:: max(1, len(prompts) // SAMPLED)]])
+        measured = np.asarray([_num_nodes(self.tokenized([prompts[i]]), cost) for i in tried])
+        num_nodes = np.minimum(num_bytes * (measured.sum() / num_bytes[tried].sum()), measured.max())
+        return Sizes(int(measured.max()), num_nodes, float(num_nodes.sum()) * len(prompts[0].contexts))
+
+    @property
+    def may_be_sampled(self) -> bool:
+        """It is, if its number is the mean of a right or wrong, and the right answers are known."""
+        is_mean = self.source.task.main in PROPORTIONS and self.source.task.profile.categories != "macro"
+        return is_mean and all(example.gold is not None for example in self.source.examples)
+
+    def digests(self) -> dict[int, str]:
+        prompts = fitting(self.prompts(), self.source.task.profile, self.setup.tokenizer, self.max_length)
+        return {prompt.id: without_shots(prompt).digest for prompt in prompts}
+
+    def pieces(self) -> Iterator[tuple[Sequence[Prompt], Requests]]:
+        prompts = [prompt for prompt in self.prompts() if self.due is None or prompt.id in self.due]
+        prompts = fitting(prompts, self.source.task.profile, self.setup.tokenizer, self.max_length)
+        for chunk in chunks_of(prompts, 2 * REQUEST_BATCH_TOKENS):  # half a request batch, at four characters per token
+            yield chunk, self.tokenized(chunk)
+
+    def pairs(self) -> Iterator[Pair]:
+        profile, tokenizer = self.source.task.profile, self.setup.tokenizer
+        prompts = fitting(self.prompts(), profile, tokenizer, self.max_length)
+        if any(prompt.gold is None and len(prompt.contexts) - prompt.num_extra > 1 for prompt in prompts):
+            return
+        for prompt in prompts:
+            contexts = prompt.contexts[: len(prompt.contexts) - prompt.num_extra]
+            continuations = as_scored(prompt.continuations[: len(contexts)], profile, tokenizer)
+            for context, continuation in zip(contexts, continuations, strict=True):
+                yield Pair(prompt.id, prompt.preamble + context, continuation, prompt.gold)
+
+    def take(self, scores: TaskScores[ChoiceRow], piece: Piece, request_scores: Sequence[Score]) -> None:
+        requests = piece.requests
+        too_long = np.diff(requests.offsets) - 1 > self.setup.trained_length
+        unread = iter(request_scores)
+        end = 0
+        for prompt in piece.examples:
+            num_choices = len(prompt.continuations) - prompt.num_extra
+            choices = list(islice(unread, num_choices))
+            example = self.score(prompt, choices, list(islice(unread, prompt.num_extra)))
+            of_prompt = slice(end, end + len(prompt.continuations))
+            end = of_prompt.stop
+            scores.rows.append(
+                ChoiceRow(
+                    prompt.id,
+                    example,
+                    without_shots(prompt),
+                    choices,
+                    truncated=bool(requests.truncated[of_prompt].any()),
+                    inexact_prefix=bool(requests.inexact_prefix[of_prompt].any()),
+                    beyond_trained=bool(too_long[of_prompt].any()),
+                )
+            )
+
+    def score(self, prompt: Prompt, choices: Sequence[Score], further: Sequence[Score]) -> ExampleScore:
+        """Score one example.  `further`: gold with each ending appended, then every choice after the neutral context."""
+        profile, logprobs = self.source.task.profile, [choice.logprob for choice in choices]
+        texts = prompt.continuations[: len(choices)]
+        example = score_choices(logprobs, texts, prompt.gold, profile.normalizer, profile.tie)
+        if prompt.gold is not None and (further or profile.normalizer is CHAR):
+            endings = [(score.logprob, score.rank) for score in further[: len(profile.endings)]]
+            neutral = [score.logprob for score in further[len(profile.endings) :]]
+            example = with_extra_metrics(example, logprobs, texts, prompt.gold, endings, neutral)
+        if not self.source.task.main and example.prediction is not None:  # no choice is right by itself
+            example = replace(example, metrics={"answered_last": float(example.prediction == len(choices) - 1)})
+        return example
+
+    def details(self, scores: TaskScores[ChoiceRow]) -> ChoiceDetails:
+        rows = scores.rows
+        golds = [row.prompt.gold for row in rows if row.prompt.gold is not None]
+        return ChoiceDetails(
+            tied=sum(row.example.tied for row in rows),
+            rounded_to_a_tie=sum(row.example.rounded for row in rows),
+            first_option_accuracy=sum(gold == 0 for gold in golds) / len(golds) if golds else None,
+            empty_span=sum(row.example.empty_span for row in rows),
+            inexact_prefix=sum(row.inexact_prefix for row in rows),
+            dialogue=scores.growing,
+            truncated=sum(row.truncated for row in rows),
+            beyond_trained_length=sum(row.beyond_trained for row in rows),
+        )
+
+    def example_results(self, scores: TaskScores[ChoiceRow]) -> Iterator[ExampleResult]:
+        by_row = self.examples_by_row
+        for row in scores.rows:
+            prompt = row.prompt
+            example = row.example
+            texts = map(str.__add__, prompt.contexts, prompt.continuations)
+            reason = ""
+            if not all(map(math.isfinite, example.metrics.values())):
+                reason = _reason(row.choices, self.chooses and prompt.gold is None)
+            yield ExampleResult(
+                id=prompt.id,
+                row=prompt.row,
+                asked=asked_prompt(prompt, by_row.get(prompt.row)),
+                gold=prompt.gold,
+                prediction=example.prediction if self.chooses else None,
+                correct=example.correct,
+                options=tuple(map(option_of, texts, row.choices)),
+                neutral_logprobs=tuple(example.neutral_logprobs),
+                metrics=example.metrics,
+                meta=submitted_meta(by_row.get(prompt.row)),
+                reason=reason,
+            )
+
+
+class Continuation(Choice):
+    chooses = False
+
+    def score(self, prompt: Prompt, choices: Sequence[Score], further: Sequence[Score]) -> ExampleScore:
+        return score_continuation(choices[0].logprob, choices[0].rank, prompt.continuations[0])
+
+
+KINDS = {"multiple_choice": Choice, "schema": Choice, "language_modeling": Continuation}
+
+
+def _is_nan(choice: Score) -> bool:
+    return bool(np.isnan(choice.logprob).any())
+
+
+def _reason(choices: Sequence[Score], is_hidden: bool) -> str:
+    """Why a metric of an example is null."""
+    is_nan = any(map(_is_nan, choices))
+    if is_hidden or is_nan:
+        return why_unscored(is_nan)
+    if any(np.isinf(choice.logprob).any() for choice in choices):
+        return "the model gives a token no probability at all"
+    return "the gold option has no scored token"
+
+
+def _num_bytes(prompt: Prompt) -> int:
+    """UTF-8 bytes of a prompt with all its choices."""
+    return len("".join((prompt.preamble, prompt.contexts[0], *prompt.continuations)).encode())
+
+
+def _num_nodes(requests: Requests, cost: CostModel) -> int:
+    """Nodes of an example's row: of all its choices with their common prefix shared, or of the longest without a forest."""
+    length = np.diff(requests.offsets)
+    if cost.sharing != "forest":
+        return int(length.max()) - 1
+    return int(length.max() + np.sort(length - requests.span_start)[:-1].sum())

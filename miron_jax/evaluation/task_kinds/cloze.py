@@ -1,0 +1,241 @@
+"""Cloze items: the log-probability of a target after its prefix, its exact generation, its contrast with distractors.
+
+Arrives: a task of items, a tokenizer; then scores and completions.  Leaves: `ClozeRow`s.  It deliberately does not know
+how a metric is computed.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from miron_jax.config import RunConfig
+from miron_jax.definitions.records import Cloze, ClozeTask
+from miron_jax.definitions.rules import printed
+from miron_jax.engine.records import Score
+from miron_jax.engine.text_requests import Generated, Sampling, TextRequest
+from miron_jax.evaluation.task_kinds.interface import Facts, Pair, Piece, Row, TaskKind, TaskScores
+from miron_jax.evaluation.task_kinds.summary import data_of, option_of
+from miron_jax.metrics.choices import ExampleScore
+from miron_jax.metrics.cloze import ClozeAnswers, Fragments, Span, score_cloze
+from miron_jax.prompting.prompts import digest_of
+from miron_jax.results.details import ClozeDetails, Drift, Fragmentation
+from miron_jax.results.records import Group, TaskResult
+from miron_jax.results.samples import AskedItem, ExampleResult
+from miron_jax.statistics.cloze_groups import cloze_groups
+from miron_jax.statistics.estimate import estimates
+from miron_jax.tokens.cloze_requests import ItemRequests, cloze_requests
+from miron_jax.tokens.records import Requests
+from miron_jax.tokens.tokenizers import special_tokens
+
+BY_TARGET_TOKENS = (
+    "lev_score",
+    "target_confidence",
+    "bits_per_char",
+    "bits_per_byte",
+    "greedy_exact",
+    "contrast_accuracy",
+)
+
+
+@dataclass(slots=True)
+class ClozeRow(Row):
+    """`example` is None until there is a completion, and where the tokenizer cannot spell the item."""
+
+    item: Cloze
+    asked: ItemRequests
+    spans: dict[int, Score]  # by index of the requests in `asked`
+    generated: str | None = None  # None: not asked, or the model answered NaN
+    truncated: bool = False
+    beyond_trained: bool = False
+
+    @property
+    def is_nan(self) -> bool:
+        if self.example is None:
+            return False
+        return self.generated is None or math.isnan(self.example.metrics["logprob"])
+
+    @property
+    def is_unscored(self) -> bool:
+        return self.example is None or math.isnan(self.example.metrics["logprob"])
+
+
+class ClozeKind(TaskKind[ClozeRow]):
+    scores_spans = True
+    generates = True
+    asked: Sequence[ItemRequests] = ()  # once the items are tokenized
+    empty_prefix: str | None = None  # the token in place of an empty prefix
+
+    @classmethod
+    def load(cls, task: ClozeTask, folder: Path, config: RunConfig, runs: bool) -> list[Cloze]:
+        """The first `limit` items of each category, in file order."""
+        items, seen = task.read(folder, config.items_per_category), Counter[str]()
+        if config.limit is None:
+            return items
+        first = []
+        for item in items:
+            seen[item.category] += 1
+            if seen[item.category] <= config.limit:
+                first.append(item)
+        return first
+
+    def pieces(self) -> Iterator[tuple[list[Cloze], Requests]]:
+        task = self.source.task
+        items = self.source.examples
+        tokenizer = self.setup.tokenizer
+        requests, self.asked = cloze_requests(
+            items, task.profile, tokenizer, self.setup.table, self.max_length, task.name
+        )
+        empty = special_tokens(tokenizer).empty
+        self.empty_prefix = tokenizer.convert_ids_to_tokens(empty[0]) if empty else None
+        yield items, requests
+
+    def pairs(self) -> Iterator[Pair]:
+        for idx, item in enumerate(self.source.examples):
+            yield Pair(idx, item.prefix, item.target, None)
+
+    def take(self, scores: TaskScores[ClozeRow], piece: Piece, request_scores: Sequence[Score]) -> None:
+        """Add each item's scores; `take_texts` scores the items, after their completions."""
+        truncated = piece.requests.truncated
+        too_long = np.diff(piece.requests.offsets) - 1 > self.setup.trained_length
+        for i, (item, asked) in enumerate(zip(piece.examples, self.asked, strict=True)):
+            optional = (asked.target, asked.card, asked.unprefixed, asked.clean, *asked.distractors)
+            requests = [r for r in (*optional, *asked.segmentations) if r is not None]
+            scores.rows.append(
+                ClozeRow(
+                    i,
+                    None,
+                    item,
+                    asked,
+                    {r: request_scores[r] for r in requests},
+                    truncated=bool(truncated[requests].any()) or asked.prompt_cut,
+                    beyond_trained=bool(too_long[requests].any()),
+                )
+            )
+
+    def texts(self) -> list[TextRequest]:
+        profile = self.source.task.profile
+        sampling = Sampling(**profile.decoding.call())
+        return [
+            TextRequest(asked.prompt, asked.num_tokens + profile.extra_tokens, (profile.stop,), sampling)
+            for asked in self.asked
+            if asked.target is not None
+        ]
+
+    def take_texts(self, scores: TaskScores[ClozeRow], texts: Iterator[Generated]) -> None:
+        for row in scores.rows:
+            if row.asked.target is not None:
+                completion = next(texts)
+                row.generated = None if completion.ended == "nan" else completion.text
+                row.example = _score_item(row)
+
+    def result(self, scores: TaskScores[ClozeRow], facts: Facts) -> TaskResult:
+        task = self.source.task
+        rows = scores.rows
+        scored = [(row.item, row.example) for row in rows if row.example and not row.is_unscored]
+        examples = [example for _, example in scored]
+        items = [row.item for row in rows]
+        groups = cloze_groups(scored)
+        details = ClozeDetails(
+            macro=groups.macro,
+            fragmentation=Fragmentation(
+                groups.spearman,
+                {
+                    tokens: {name: means[name] for name in BY_TARGET_TOKENS if name in means}
+                    for tokens, means in groups.by_target_tokens.items()
+                },
+                sum(row.asked.added_tokens for row in rows),
+            ),
+            drift={
+                name: Drift(median.value, median.ci95, median.num_examples, groups.flips[name])
+                for name, median in groups.drift.items()
+            },
+            rows_by_category=Counter(item.category for item in items),
+            published_rows_a_category=task.rows,
+            unspelled=sum(row.asked.target is None for row in rows),
+            bos_added=sum(row.asked.bos_added for row in rows),
+            targets_with_newline=sum("\n" in item.target for item in items),
+            truncated=sum(row.truncated for row in rows),
+            beyond_trained_length=sum(row.beyond_trained for row in rows),
+            prefixes_end_in_space=sum(item.prefix[-1:].isspace() for item in items),
+            targets_begin_with_space=sum(item.target[:1].isspace() for item in items),
+        )
+        return TaskResult(
+            n=len(scored),
+            metrics=estimates(examples),
+            groups={name: Group(groups.sizes[name], means) for name, means in groups.categories.items()},
+            baselines=task.baselines,
+            profile={
+                **printed(task.profile),
+                "empty_prefix_token": self.empty_prefix,
+                "max_length": facts.limit.of(task.profile),
+            },
+            kind=task.kind,
+            skipped=scores.num_skipped,
+            details=details,
+            data=data_of(scores, None),
+            citation=task.citation,
+            limit=facts.config.limit,
+        )
+
+    def example_results(self, scores: TaskScores[ClozeRow]) -> Iterator[ExampleResult]:
+        for row in scores.rows:
+            item = row.item
+            example = row.example
+            options = ()
+            if row.asked.target is not None:
+                score = row.spans[row.asked.target]
+                options = (replace(option_of(item.target, score), held_logprob=score.set_logprob),)
+            yield ExampleResult(
+                id=row.id,
+                row=item.row,
+                asked=AskedItem(
+                    name=item.name,
+                    category=item.category,
+                    prefix=item.prefix,
+                    prompt_sha256=digest_of(item.prefix, item.target, *item.distractors),
+                ),
+                correct=example.correct if example else None,
+                options=options,
+                generated=row.generated,
+                metrics=example.metrics if example else {},
+                reason=_why_undefined(example),
+            )
+
+
+KINDS = {"cloze": ClozeKind}
+
+
+def _score_item(row: ClozeRow) -> ExampleScore:
+    item = row.item
+    asked = row.asked
+    spans = row.spans
+    assert asked.target is not None
+
+    def span(request: int | None) -> Span | None:
+        return None if request is None else Span(*spans[request])
+
+    answers = ClozeAnswers(
+        target=Span(*spans[asked.target]),
+        card=None if asked.card is None else spans[asked.card].logprob,
+        unprefixed=span(asked.unprefixed),
+        clean=span(asked.clean),
+        distractors=[span(request) for request in asked.distractors],
+        segmentations=[Span(*spans[request]) for request in asked.segmentations] if asked.segmented else None,
+        generated=row.generated,
+    )
+    fragments = Fragments(asked.num_tokens, asked.num_prefix_tokens, asked.num_clean_tokens, asked.seam, asked.regress)
+    return score_cloze(item.prefix, item.target, item.distractors, answers, fragments)
+
+
+def _why_undefined(example: ExampleScore | None) -> str:
+    if example is None:
+        return "the tokenizer has no tokens that spell this item"
+    if math.isnan(example.metrics["logprob"]):
+        return "the model answers NaN"
+    if not all(map(math.isfinite, example.metrics.values())):
+        return "a metric that is null is not defined for this item"
+    return ""

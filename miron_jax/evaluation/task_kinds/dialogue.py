@@ -1,0 +1,114 @@
+"""Dialogues: the prompt of each turn holds the model's answers to earlier turns.
+
+Arrives: a task of turns, a tokenizer, a model.  Leaves: `ChoiceRow`s.  It deliberately does not know how turns are worded.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from miron_jax.definitions.records import Example
+from miron_jax.engine.growing import GrowingText
+from miron_jax.engine.model import Model
+from miron_jax.engine.records import Score
+from miron_jax.engine.self_check import SelfCheck
+from miron_jax.evaluation.task_kinds.choice import Choice, ChoiceRow
+from miron_jax.evaluation.task_kinds.interface import Pair, Piece, TaskScores
+from miron_jax.planning.records import CostModel
+from miron_jax.prompting.prompts import Prompt, digest_of
+from miron_jax.runtime.progress import SILENT, Progress
+from miron_jax.tokens.records import Requests
+
+CHECKED, CHECKED_UP_TO = 8, 4096  # turns per task in the self-check, and their largest length in tokens
+
+
+class Dialogue(Choice):
+    scores_spans = False  # requests of a turn depend on earlier answers
+
+    @property
+    def may_be_sampled(self) -> bool:
+        return False
+
+    def sizes(self, cost: CostModel) -> None:
+        return None
+
+    def pieces(self) -> Iterator[tuple[Sequence[Prompt], Requests]]:
+        yield from ()
+
+    def pairs(self) -> Iterator[Pair]:
+        yield from ()
+
+    def growing_text(self, model: Model, progress: Progress) -> GrowingText:
+        return GrowingText(model, max(map(self._room, self._dialogues())), progress)
+
+    def _dialogues(self) -> list[list[Example]]:
+        examples = self.source.examples[: self.setup.config.limit]
+        return [list(group) for _, group in groupby(examples, key=lambda turn: turn.dialogue)]
+
+    def score_in_turn(
+        self, scores: TaskScores[ChoiceRow], model: Model, check: SelfCheck, progress: Progress = SILENT
+    ) -> None:
+        """Score every turn in order.  A turn that the model answers with NaN ends its dialogue: later turns have no score.
+
+        Raises SelfCheckFailed if turns that are computed from scratch score otherwise.
+        """
+        checked: list[tuple[np.ndarray, int, Score]] = []
+        text = self.growing_text(model, progress)
+        scores.growing = text.speed
+        num_turns = sum(len(turns) for turns in self._dialogues())
+        for turns in self._dialogues():
+            answered = True  # all turns so far; turns after an unanswered one are not computed
+            for piece, choice_scores in self.turn_scores(scores, turns, text):
+                self.take(scores, piece, choice_scores)
+                progress.advance("dialogues", len(scores.rows), num_turns, "turns")
+                if answered and _longest(piece.requests) <= CHECKED_UP_TO:
+                    pairs = zip(piece.requests, choice_scores, strict=True)
+                    checked += [(ids, start, score) for (ids, start), score in pairs]
+                answered = answered and scores.rows[-1].example.prediction is not None
+        progress.end("dialogues")
+        chosen = checked[:: max(1, len(checked) // CHECKED)][:CHECKED]
+        names = [f"{self.source.task.name}, a turn" for _ in chosen]
+        check.compare_with(model, [request[:2] for request in chosen], [request[2] for request in chosen], names)
+
+    def turn_scores(
+        self, scores: TaskScores[ChoiceRow], turns: Sequence[Example], text: GrowingText
+    ) -> Iterator[tuple[Piece, list[Score]]]:
+        """Every turn of one dialogue with its choices' scores; the caller must `take` them before the next turn."""
+        answers: list[str] = []
+        for turn_idx, turn in enumerate(turns):
+            prompt = self._prompt(len(scores.rows), turns, answers, turn_idx)
+            requests = self.tokenized([prompt])
+            is_nan = len(answers) < turn_idx  # an earlier turn has no answer
+            choice_scores = [_nan_score(ids, start) for ids, start in requests] if is_nan else text.score(requests)
+            yield Piece(0, [prompt], requests), choice_scores
+            choice = scores.rows[-1].example.prediction
+            if choice is not None and not is_nan:
+                answers.append(turn.continuations[choice].strip())
+
+    def _prompt(self, id: int, turns: Sequence[Example], answers: Sequence[str], turn_idx: int) -> Prompt:
+        """The prompt of a turn with an answer to every earlier turn.  `id`: turns before it."""
+        turn, task = turns[turn_idx], self.source.task
+        context, unanswered = (
+            task.turn_prompt(turns[: turn_idx + 1], task.profile.fewshot_draw.call(given, turn_idx))
+            for given in (answers, ())
+        )
+        choices = turn.continuations
+        digest = digest_of(unanswered, *choices)  # the same whatever a model answers
+        return Prompt(id, turn.row, (context,) * len(choices), choices, turn.gold, digest=digest)
+
+    def _room(self, turns: Sequence[Example]) -> int:
+        """Upper bound of a dialogue's tokens: an answer may have one more than the dash in its place."""
+        return _longest(self.tokenized([self._prompt(0, turns, [], len(turns) - 1)])) + len(turns)
+
+
+KINDS = {"dialogue": Dialogue}
+
+
+def _nan_score(ids: np.ndarray, start: int) -> Score:
+    scored = len(ids) - start
+    return Score(np.full(scored, np.nan, np.float32), np.zeros(scored, np.int32))
+
+
+def _longest(requests: Requests) -> int:
+    return int(np.diff(requests.offsets).max())

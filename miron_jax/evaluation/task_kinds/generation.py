@@ -1,0 +1,127 @@
+"""Generation: completions are compared with the right answers.
+
+Arrives: a task of questions, a tokenizer; then completions.  Leaves: `GenerationRow`s.  It deliberately does not know how
+a completion is generated.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from miron_jax.definitions.records import Question
+from miron_jax.engine.text_requests import Generated, Sampling, TextRequest, plain_text
+from miron_jax.evaluation.task_kinds.interface import TaskScores
+from miron_jax.evaluation.task_kinds.prompted import PromptedKind, PromptedRow
+from miron_jax.evaluation.task_kinds.summary import asked_prompt, submitted_meta, why_unscored
+from miron_jax.metrics.answers import PREFIX, compared, score_answer
+from miron_jax.metrics.choices import ExampleScore
+from miron_jax.metrics.detox import DETOX, Scorer, detox_scores
+from miron_jax.prompting.prompts import render, without_shots
+from miron_jax.results.details import GenerationDetails
+from miron_jax.results.samples import Completion, ExampleResult
+from miron_jax.tokens.answer_requests import AnswerRequests, answer_requests
+from miron_jax.tokens.detokenize import drops_first_space
+
+
+@dataclass(slots=True)
+class GenerationRow(PromptedRow):
+    """Its metrics are NaN, never 0, if the model answered NaN, or if classifiers are needed and missing."""
+
+    question: Question
+    completion: Generated  # its token ids are without EOS
+    text: str
+
+    @property
+    def is_nan(self) -> bool:
+        return self.completion.ended == "nan"
+
+    @property
+    def answer(self) -> str | None:
+        return None if self.is_nan else self.text.strip()
+
+
+class Generation(PromptedKind[GenerationRow]):
+    generates = True
+    requests: AnswerRequests
+
+    def prepare(self) -> None:
+        task, config = self.source.task, self.setup.config
+        prompts = render(task, self.source.examples, config.limit)
+        self.requests = answer_requests(
+            prompts, self.source.examples, task.profile, self.setup.tokenizer, self.max_length, task.name
+        )
+
+    def texts(self) -> list[TextRequest]:
+        profile = self.source.task.profile
+        sampling = Sampling(**profile.decoding.call())
+        return [TextRequest(ids, self.requests.max_new_tokens, profile.stop, sampling) for ids in self.requests.prompts]
+
+    def take_texts(self, scores: TaskScores[GenerationRow], texts: Iterator[Generated]) -> None:
+        task = self.source.task
+        tokenizer = self.setup.tokenizer
+        questions = {question.row: question for question in self.source.examples}
+        alone = task.profile.decoded == "alone" and drops_first_space(tokenizer)
+        for prompt, ids, completion in zip(self.requests.worded, self.requests.prompts, texts, strict=False):
+            question = questions[prompt.row]
+            text = plain_text(tokenizer, ids, completion)
+            text = text.removeprefix(" ") if alone else text
+            example = ExampleScore(None, None, False, False, {task.main: math.nan})
+            if completion.ended != "nan" and question.accepted:
+                example = score_answer(text, question.accepted, task.profile)
+            scores.rows.append(GenerationRow(prompt.id, example, without_shots(prompt), question, completion, text))
+        if task.profile.match is DETOX and self.setup.detox is not None:
+            self._score_rewrites(scores, self.setup.detox)
+
+    def _score_rewrites(self, scores: TaskScores[GenerationRow], detox: Scorer) -> None:
+        """Replace the metrics of every completion by those of the user's classifiers."""
+        rows = [row for row in scores.rows if not row.is_nan]
+        originals = [str((row.question.published or {})["inputs"]) for row in rows]
+        rewrites = [row.text.strip() for row in rows]
+        for row, metrics in zip(rows, detox_scores(detox, originals, rewrites), strict=True):
+            row.example = replace(row.example, metrics=metrics)
+
+    def compared(self, answer: str) -> str:
+        return compared(answer, self.source.task.profile)
+
+    def details(self, scores: TaskScores[GenerationRow]) -> GenerationDetails:
+        profile = self.source.task.profile
+        normalize = profile.answer_normalizer.call
+        always_right = [
+            row.question.row
+            for row in scores.rows
+            if profile.match is PREFIX and not all(map(normalize, row.question.accepted))
+        ]
+        requests = self.requests
+        room = requests.max_new_tokens
+        return GenerationDetails(
+            max_new_tokens=room,
+            ended=Counter(row.completion.ended for row in scores.rows),
+            always_right_rows=tuple(always_right),
+            truncated=requests.truncated,
+            beyond_trained_length=sum(len(ids) + room - 1 > self.setup.trained_length for ids in requests.prompts),
+        )
+
+    def example_results(self, scores: TaskScores[GenerationRow]) -> Iterator[ExampleResult]:
+        profile = self.source.task.profile
+        for row in scores.rows:
+            prompt = row.prompt
+            reason = why_unscored(row.is_nan, profile.match is DETOX) if row.is_unscored else ""
+            yield ExampleResult(
+                id=prompt.id,
+                row=prompt.row,
+                asked=asked_prompt(prompt, row.question),
+                correct=row.example.correct,
+                generated=row.text,
+                answered=Completion(
+                    ended=row.completion.ended,
+                    answer=compared(row.text, profile),
+                    accepted=tuple(row.question.accepted),
+                ),
+                metrics=row.example.metrics,
+                meta=submitted_meta(row.question),
+                reason=reason,
+            )
+
+
+KINDS = {"generation": Generation}

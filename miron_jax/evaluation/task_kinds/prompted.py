@@ -1,0 +1,89 @@
+"""What choices and completions share: prompts of examples, categories, numbers over all examples.
+
+Arrives: prompts and example scores.  Leaves: estimates and a task's result.  It deliberately does not know how an example
+is scored.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TypeVar
+
+from miron_jax.definitions.records import Example
+from miron_jax.evaluation.task_kinds.interface import Facts, Row, TaskKind, TaskScores
+from miron_jax.evaluation.task_kinds.summary import num_shots_of, task_result
+from miron_jax.metrics.choices import ExampleScore
+from miron_jax.prompting.prompts import Prompt
+from miron_jax.results.details import ChoiceDetails, GenerationDetails
+from miron_jax.results.records import TaskResult
+from miron_jax.statistics.estimate import Estimate, TaskEstimates, by_category, whole_set_estimates
+from miron_jax.statistics.robustness import Robustness, robustness
+
+
+@dataclass(slots=True)
+class PromptedRow(Row):
+    example: ExampleScore  # pyright: ignore[reportIncompatibleVariableOverride] - always spelled
+    prompt: Prompt  # without its few-shot examples
+
+    @property
+    @abstractmethod
+    def answer(self) -> str | None:
+        """The answer, without white space at its ends; None: no answer."""
+
+
+AnyPrompted = TypeVar("AnyPrompted", bound=PromptedRow)
+
+
+class PromptedKind(TaskKind[AnyPrompted]):
+    @abstractmethod
+    def details(self, scores: TaskScores[AnyPrompted]) -> ChoiceDetails | GenerationDetails:
+        """What only this kind has."""
+
+    def compared(self, answer: str) -> str:
+        """An answer in the form that is compared with the right one."""
+        return answer
+
+    def result(self, scores: TaskScores[AnyPrompted], facts: Facts) -> TaskResult:
+        return task_result(
+            scores,
+            self.estimates(scores),
+            facts,
+            self.details(scores),
+            num_shots_of([row.prompt for row in scores.rows]),
+            self.robustness(scores),
+        )
+
+    def estimates(self, scores: TaskScores[AnyPrompted]) -> TaskEstimates:
+        examples = [row.example for row in scores.rows]
+        categories = [row.prompt.category for row in scores.rows]
+        rule = self.source.task.profile.categories
+        return by_category(examples, categories, rule, self._whole_set(scores))
+
+    def robustness(self, scores: TaskScores[AnyPrompted]) -> Robustness | None:
+        """How far scores depend on wording; None: the task's examples have no clusters."""
+        by_row = self.examples_by_row
+        answers = [row.answer for row in scores.rows]
+        return robustness(
+            self.source.task,
+            [by_row[row.prompt.row] for row in scores.rows],
+            [row.example for row in scores.rows],
+            [(row.prompt.contexts[0], row.prompt.continuations) for row in scores.rows],
+            [None if answer is None else self.compared(answer) for answer in answers],
+        )
+
+    @property
+    def examples_by_row(self) -> dict[int, Example]:
+        return {example.row: example for example in self.source.examples}
+
+    def _whole_set(self, scores: TaskScores[AnyPrompted]) -> dict[str, Estimate]:
+        """The profile's numbers over all examples with a published right answer."""
+        task = self.source.task
+        if task.answered is None:
+            return {}
+        by_row = self.examples_by_row
+        answered = []
+        for row in scores.rows:
+            example = by_row[row.prompt.row]
+            has_gold = bool((example.published or {}).get("outputs"))
+            if has_gold and row.answer is not None and not row.is_unscored:
+                answered.append(task.answered(example, row.answer))
+        return whole_set_estimates(task.profile.over_all.call, answered, len(scores.rows) - len(answered))

@@ -1,0 +1,135 @@
+"""What the results of all task kinds have in common.
+
+Arrives: a task's scores and estimates, prompts, `Score`s.  Leaves: `TaskResult`s, and parts of `ExampleResult`s.  It
+deliberately does not know what a metric means.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from miron_jax.definitions.records import Example, Problem
+from miron_jax.definitions.rules import printed
+from miron_jax.engine.records import Score
+from miron_jax.evaluation.task_kinds.interface import Facts, TaskScores
+from miron_jax.files.places import public
+from miron_jax.files.readers import JsonObject
+from miron_jax.prompting.prompts import Prompt
+from miron_jax.results.details import Details
+from miron_jax.results.records import Data, Group, Rescaled, TaskResult
+from miron_jax.results.samples import AskedPrompt, Option
+from miron_jax.statistics.estimate import Estimate, TaskEstimates
+from miron_jax.statistics.human_gaps import gaps
+from miron_jax.statistics.robustness import Robustness
+
+
+def task_result(
+    scores: TaskScores,
+    estimates: TaskEstimates,
+    facts: Facts,
+    details: Details,
+    num_shots: Mapping[str, int] | None = None,
+    robustness: Robustness | None = None,
+) -> TaskResult:
+    source, task = scores.source, scores.source.task
+    chance = {} if task.chance is None else task.chance(source.examples)
+    baselines = {**task.baselines, **chance}
+    rows = len(source.examples)
+    human = gaps(estimates.metrics, task.human, facts.config.human_baseline, rows, source.data)
+    of_main = next((gap.human.value for gap in human[::-1] if gap.metric == task.main), baselines["human"])
+    return TaskResult(
+        n=len(scores.rows) - scores.num_skipped,
+        metrics=estimates.metrics,
+        groups={name: Group(estimates.sizes[name], metrics) for name, metrics in estimates.categories.items()},
+        baselines={**baselines, "human": of_main},
+        human=tuple(human),
+        rescaled=_rescaled(estimates.metrics.get("accuracy"), baselines["random"]),
+        profile={
+            **printed(task.profile),
+            "bos_token": facts.bos.how if facts.bos and task.profile.bos == "always" else None,
+            "max_length": facts.limit.of(task.profile),
+        },
+        kind=task.kind,
+        main=task.main,
+        section=task.section,
+        skipped=scores.num_skipped,
+        details=details,
+        num_shots=num_shots,
+        robustness=robustness,
+        data=data_of(scores, task.file.rows),
+        citation=task.citation,
+        reference=dict(task.reference or {}),
+        licence=task.licence,
+        sampled=scores.sampled,
+        limit=facts.config.limit,
+    )
+
+
+def data_of(scores: TaskScores, published: int | None) -> Data:
+    """`published`: rows of the published file; None: not known, or not compared."""
+    source = scores.source
+    rows = len(source.examples)
+    file = None if source.task.file is None else public(source.task.file.path)
+    is_whole = published in (None, rows)
+    return Data(
+        file,
+        rows=None if is_whole else rows,
+        published_rows=None if is_whole else published,
+        **source.data._asdict(),
+    )
+
+
+def option_of(text: str, score: Score) -> Option:
+    if not len(score.logprob):
+        return Option(text=text, logprob=math.nan, reason="no scored token")
+    is_nan = bool(np.isnan(score.logprob).any())
+    return Option(
+        text=text,
+        logprob=float(score.logprob.sum(dtype=np.float64)),
+        num_tokens=len(score.logprob),
+        token_logprobs=score.logprob.tolist(),
+        greedy=None if is_nan else bool((score.rank == 0).all()),
+    )
+
+
+def asked_prompt(prompt: Prompt, example: Example | None) -> AskedPrompt:
+    asked = AskedPrompt(
+        prompt=prompt.tail,
+        prompt_sha256=prompt.digest,
+        category=prompt.category,
+        num_shots=prompt.num_shots,
+    )
+    if example is None or example.cluster is None:
+        return asked
+    return replace(asked, cluster=example.cluster, swapped=example.swapped, traits=dict(example.traits))
+
+
+def num_shots_of(prompts: Sequence[Prompt]) -> dict[str, int] | None:
+    """Number of few-shot examples -> prompts that keep so many; None for tasks that do not count them."""
+    kept = Counter(prompt.num_shots for prompt in prompts if prompt.num_shots is not None)
+    return {str(shots): kept[shots] for shots in sorted(kept)} or None
+
+
+def submitted_meta(example: Example | Problem | None) -> JsonObject | None:
+    """What identifies an example's record in a submission."""
+    if example is None or example.published is None:
+        return None
+    return dict(example.published["meta"])
+
+
+def why_unscored(is_nan: bool, wants_classifiers: bool = False) -> str:
+    if is_nan:
+        return "the model answers NaN"
+    if wants_classifiers:
+        return "J wants three classifiers, which are not here"
+    return "the right answer is not published: it cannot be scored here"
+
+
+def _rescaled(accuracy: Estimate | None, baseline: float | None) -> Rescaled | None:
+    if baseline is None or accuracy is None:
+        return None
+    scale = 1 / (1 - baseline)
+    return Rescaled((accuracy.value - baseline) * scale, accuracy.stderr * scale)

@@ -1,0 +1,70 @@
+"""Fingerprints of weights on devices, and of tokenizers.
+
+Arrives: a state, a tokenizer.  Leaves: hex strings.  It deliberately does not read files: copies have the same fingerprint,
+a changed number gives another one, and weights of a training loop have one too.
+"""
+
+import json
+from hashlib import blake2b
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from miron_jax.model.decoder.decoder import leaf_name
+
+_WORDS = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}
+_LANES = np.asarray([0x9E3779B1, 0x85EBCA77], np.uint32)  # odd, from xxHash's primes
+_FACTORS = np.asarray([0x2C1B3C6D, 0x297A2D39], np.uint32)
+_AXES = np.asarray([0x165667B1, 0xD3A2646D, 0xFD7046C5, 0xB55A4F09, 0x8DA6B343], np.uint32)
+
+
+def weights_fingerprint(state: Any) -> str:
+    """Fingerprint of every bit of the weights, independent of their devices and shardings.
+
+    Each leaf is read once on its devices and reduced to 64 bits: two sums modulo 2**32 of a hash of each word and its
+    position.  Zeros that pad an axis add nothing.
+    """
+    hashes = []
+    for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
+        numbers = jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+        hashes.append((leaf_name(path), str(leaf.dtype), np.asarray(_sums(numbers)).tobytes().hex()))
+    return blake2b(json.dumps(hashes).encode(), digest_size=16).hexdigest()
+
+
+def compile_sums(leaf: jax.ShapeDtypeStruct) -> jax.stages.Compiled:
+    """The program that reads this leaf, for devices that only compile."""
+    return _sums.lower(leaf).compile()
+
+
+@jax.jit
+def _sums(leaf: jax.Array) -> jax.Array:
+    """Two sums of the hashes of all words, uint32 [2]."""
+    size = leaf.dtype.itemsize
+    if leaf.dtype == bool:
+        words = leaf.astype(jnp.uint32)
+    elif size in _WORDS:
+        words = jax.lax.bitcast_convert_type(leaf, _WORDS[size]).astype(jnp.uint32)
+    else:
+        words = jax.lax.bitcast_convert_type(leaf, jnp.uint32)  # a last axis of two words
+    position = jnp.zeros(words.shape, jnp.uint32)
+    for axis in range(words.ndim):
+        position += jax.lax.broadcasted_iota(jnp.uint32, words.shape, axis) * _AXES[axis % len(_AXES)]
+    sums = []
+    for lane in _LANES:
+        # The product of a word and its position is too weak: sign bits, 2**31 each, would cancel in pairs.
+        mixed = (words ^ ((position ^ (position >> 15)) * lane)) * _FACTORS[0]
+        mixed = (mixed ^ (mixed >> 15)) * _FACTORS[1]
+        mixed = mixed ^ (mixed >> 13)
+        sums.append(jnp.where(words == 0, jnp.uint32(0), mixed).sum(dtype=jnp.uint32))
+    return jnp.stack(sums)
+
+
+def tokenizer_fingerprint(tokenizer: Any) -> str:
+    """Fingerprint of a tokenizer's vocabulary, rules and special tokens."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    rules = backend.to_str() if backend is not None else sorted(tokenizer.get_vocab().items())
+    special = {name: str(value) for name, value in sorted(getattr(tokenizer, "special_tokens_map", {}).items())}
+    text = json.dumps([type(tokenizer).__name__, rules, special, getattr(tokenizer, "all_special_ids", [])])
+    return blake2b(text.encode(), digest_size=16).hexdigest()

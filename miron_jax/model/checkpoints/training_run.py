@@ -1,0 +1,190 @@
+"""Checkpoints in the folder of a training run.
+
+Arrives: a folder that holds a folder for each step, and a selection of steps.  Leaves: steps with their folders in order of
+training, and the weights of one.  It deliberately does not know what is scored.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from itertools import pairwise
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import DTypeLike
+
+from miron_jax.errors import InputError
+from miron_jax.model.checkpoints.array_tree import is_array_tree, is_temporary
+from miron_jax.model.checkpoints.hf_config import from_hf_config
+from miron_jax.model.checkpoints.hf_files import has_tensors
+from miron_jax.model.checkpoints.hf_reader import Put, load_hf, on_default_device
+from miron_jax.model.checkpoints.remote import file_version
+from miron_jax.model.config import ModelConfig
+from miron_jax.model.decoder.decoder import leaf_name
+from miron_jax.model.families.family_model import FamilyModel
+
+# 1000, step_1000, checkpoint-1000; EasyDeL's run-1000
+_STEP_NAME = re.compile(r"((global_?)?(step|checkpoint|ckpt|run)[-_]?)?(\d+)", re.ASCII)
+MAX_AT_ONCE = 1 << 20  # numbers that one call reads
+PLAUSIBLE = 1e4  # weights of trained models are far smaller
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Weights to score."""
+
+    step: int | None  # step of its training run; None: a model without steps
+    folder: Path | None  # None: the weights are not read from files
+    fingerprint: str | None = None  # of its files when it was found
+
+
+def files_fingerprint(folder: Path, shared: Iterable[Path] = ()) -> str:
+    """Fingerprint of the files in a folder and of `shared` ones: of names, sizes and times, not contents, so that a copy has
+    another one."""
+    files = sorted((path for path in folder.rglob("*") if path.is_file()), key=str)
+    versions = [(str(path).removeprefix(str(folder)), *file_version(path)) for path in files]
+    versions += [(str(path), *file_version(path)) for path in sorted(shared, key=str)]
+    return blake2b(repr(versions).encode(), digest_size=16).hexdigest()
+
+
+def training_steps(folder: Path) -> list[tuple[int, Path]]:
+    """(step, folder) of every finished checkpoint in a folder, or in its `steps` or `checkpoints`, in order of training.
+
+    Raises InputError if two folders have the same step.
+    """
+    for parent in (folder, folder / "steps", folder / "checkpoints"):
+        if not parent.is_dir():
+            continue
+        named = [(int(match[4]), path) for path in parent.iterdir() if (match := _STEP_NAME.fullmatch(path.name))]
+        steps = sorted(((step, path) for step, path in named if _is_checkpoint(path)), key=itemgetter(0))
+        for (step, first), (following, second) in pairwise(steps):
+            if step == following:
+                raise InputError(f"{parent}: {first.name} and {second.name} are the same step; rename or remove one")
+        if steps:
+            return steps
+    return []
+
+
+def pick_steps(
+    steps: list[tuple[int, Path]], selection: str | None, folder: Path, strict: bool = True
+) -> list[tuple[int, Path]]:
+    """The steps that --steps selects: `latest`, a list such as 1000,2000, or first:last:stride, any of which may be empty;
+    None selects all.
+
+    With `strict`, raises InputError if a step of a list is missing or nothing is selected.
+    """
+    if selection is None:
+        return steps
+    if selection == "latest":
+        return steps[-1:]
+    available = [step for step, _ in steps]
+    if ":" in selection:
+        first, last, stride = (int(part) if part else None for part in [*selection.split(":"), ""][:3])
+        start = available[0] if first is None else first
+        end = available[-1] if last is None else last
+        selected = {step for step in available if start <= step <= end and (step - start) % (stride or 1) == 0}
+        missing: list[int] = []
+    else:
+        selected = {int(part) for part in selection.split(",")}
+        missing = sorted(selected - set(available))
+    picked = [(step, path) for step, path in steps if step in selected]
+    if strict and (missing or not picked):
+        shown = ", ".join(map(str, available[:8]))
+        shown += f" and {len(available) - 8} more" if len(available) > 8 else ""
+        lacks = f"no step {missing[0]}" if missing else "none of these steps"
+        raise InputError(
+            f"--steps={selection}: {folder} has {lacks}, expected some of {shown}; name steps that are there"
+        )
+    return picked
+
+
+def load_step(
+    folder: Path,
+    config: ModelConfig | FamilyModel,
+    dtype: DTypeLike,
+    param_map: str | None = None,
+    put: Put = on_default_device,
+    params_key: str | None = None,
+) -> Any:
+    """Weights of a model from a Hugging Face folder, or from a step that Orbax, levanter or EasyDeL wrote; `put` copies
+    each leaf to its devices.
+
+    Raises InputError for weights that are damaged, not finite, or of another model than `config`.
+    """
+    if _is_orbax(folder):
+        from miron_jax.model.checkpoints.orbax_reader import load_orbax, load_tree
+
+        if isinstance(config, FamilyModel):
+            return check_finite(folder, load_tree(folder, config.shapes(dtype), param_map, params_key, put))
+        return check_finite(folder, load_orbax(folder, config, dtype, param_map, put, params_key))
+    for flag, value in (("param_map", param_map), ("params_key", None if is_array_tree(folder) else params_key)):
+        if value is not None:
+            raise InputError(
+                f"--{flag} names the arrays of an Orbax checkpoint, but the folder {folder} is none; leave the flag out"
+            )
+    if (folder / "config.json").is_file() and from_hf_config(folder) != config:
+        raise InputError(
+            f"{folder / 'config.json'}: another model than that of the run's other steps, expected the same; score it "
+            "by itself"
+        )
+    return check_finite(folder, load_hf(folder, dtype, put, config, params_key).state)
+
+
+def check_finite(source: Path | str, state: Any) -> Any:
+    """Return the state.  Raises InputError, which names `source`, if it holds NaN or infinity."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]:
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and not np.isfinite(largest(leaf)):
+            raise InputError(
+                f"{source}: the weights {leaf_name(path)} hold NaN or infinity, expected numbers; the training went wrong "
+                "before this step, or the file is damaged: name an earlier step or copy it again"
+            )
+    return state
+
+
+def implausible(state: Any) -> list[str]:
+    """A warning for each leaf of a Decoder with a weight beyond PLAUSIBLE, such as a flipped bit causes."""
+    largest_values = [(leaf_name(path), largest(leaf)) for path, leaf in jax.tree_util.tree_flatten_with_path(state)[0]]
+    return [
+        f"the weights {name} go up to {value:.3g}, expected at most {PLAUSIBLE:g}: the file may be damaged, compare it with "
+        "its source"
+        for name, value in largest_values
+        if value > PLAUSIBLE
+    ]
+
+
+def largest(x: jax.Array) -> float:
+    """The largest absolute value, or NaN if there is one.  A few rows at a time, because XLA on CPU copies what it reads."""
+    if not x.size:
+        return 0.0
+    if x.ndim == 0:
+        return float(jnp.abs(x))
+    rows = min(x.shape[0], max(1, MAX_AT_ONCE * x.shape[0] // x.size))
+    values = [_largest_of_rows(x, np.int32(start), rows) for start in range(0, x.shape[0], rows)]
+    return float(np.max([np.float32(value) for value in values]))
+
+
+@partial(jax.jit, static_argnums=2)
+def _largest_of_rows(x: jax.Array, start: jax.Array, rows: int) -> jax.Array:
+    return jnp.abs(jax.lax.dynamic_slice_in_dim(x, start, rows)).max().astype(jnp.float32)
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    if not folder.is_dir():
+        return False
+    if is_array_tree(folder):
+        return not is_temporary(folder)
+    return not folder.name.startswith("run") and (has_tensors(folder) or _is_orbax(folder))
+
+
+def _is_orbax(folder: Path) -> bool:
+    if has_tensors(folder) or is_array_tree(folder):
+        return False
+    from miron_jax.model.checkpoints.orbax_layout import is_checkpoint
+
+    return is_checkpoint(folder)
