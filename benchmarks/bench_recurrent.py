@@ -27,8 +27,9 @@ from miron_jax.engine.model import Model
 from miron_jax.engine.scores import score_request_batches
 from miron_jax.engine.self_check import SelfCheck
 from miron_jax.model.checkpoints.hf_config import from_hf_config
-from miron_jax.model.costs import cost_model, own_model_flops
-from miron_jax.model.own import BoundOwnModel, OwnModel
+from miron_jax.model.costs import cost_model, network_flops
+from miron_jax.model.network import BoundNetwork
+from miron_jax.model.own import OwnModel
 from miron_jax.planning.request_batches import Totals
 from miron_jax.tokens.ragged import end_to_end
 from miron_jax.tokens.records import Requests
@@ -91,7 +92,7 @@ def whole_rows(model: OwnModel) -> OwnModel:
     """The same model by its logits alone."""
 
     def logits(params: Any, token_ids_BT: jax.Array) -> jax.Array:
-        bound = BoundOwnModel(model, params)
+        bound = BoundNetwork(model, params)
         hidden_BTD = bound.by_steps(token_ids_BT)
         return bound.head().logits(hidden_BTD.reshape(-1, hidden_BTD.shape[-1])).reshape(*token_ids_BT.shape, -1)
 
@@ -140,7 +141,7 @@ def main(_arguments: list[str]) -> None:
                     )
         largest = float(np.abs(answers["shared states"] - answers["a row a request"]).max())
         medians = {name: statistics.median(values) for name, values in seconds.items()}
-        flops = own_model_flops(model)
+        flops = network_flops(model)
         for name, value in medians.items():
             say(f"{name}: {value:.2f} s, {flops * totals_of(asked, name) / value / 1e9:.0f} GFLOP/s")
         say(f"{medians['a row a request'] / medians['shared states']:.2f}x, largest difference {largest:.1e} nats")

@@ -35,6 +35,7 @@ from miron_jax.files.readers import JsonObject
 from miron_jax.model.checkpoints.fingerprint import compile_sums
 from miron_jax.model.config import ModelConfig, matmul_params
 from miron_jax.model.decoder import decoder, modules
+from miron_jax.model.own import OwnModel
 from miron_jax.model.own_probe import compile_probe
 from miron_jax.runtime.hlo import cycles_of, sends
 from miron_jax.runtime.topology import chip_of
@@ -102,7 +103,7 @@ def others(case: Case, folder: Path) -> JsonObject:
         read = GrowingText(model, 900).program
         assert read is not None
         programs["read 128"] = read
-    else:
+    elif isinstance(model.config, OwnModel):
         programs["probe"] = compile_probe(model.config, model.state)
     length = min(1000, model.config.num_positions or 1000)
     programs[f"self-check {length}"] = compile_plain(model, PlainShape(length, 40))

@@ -41,11 +41,13 @@ from miron_jax.model.checkpoints.checkpoints import (
     own_params,
 )
 from miron_jax.model.checkpoints.fingerprint import compile_sums
+from miron_jax.model.checkpoints.hf_reader import shapes_of
 from miron_jax.model.config import ModelConfig, attention_flops_per_pair, matmul_params
-from miron_jax.model.costs import own_model_flops
+from miron_jax.model.costs import network_flops
 from miron_jax.model.decoder.decoder import abstract
 from miron_jax.model.decoder.sharding import placed_shapes
-from miron_jax.model.families.family_model import FamilyModel, is_users
+from miron_jax.model.families.family_model import FamilyModel
+from miron_jax.model.network import Network
 from miron_jax.model.own import OwnModel
 from miron_jax.model.own_probe import compile_probe
 from miron_jax.planning.request_batches import RequestBatch, Totals
@@ -236,7 +238,7 @@ class _Planner:
             programs = [compile_sums(leaf) for leaf in leaves.values()]
         largest = max(programs, key=_temporaries)
         self._add("fingerprint of a weight", largest, len(jax.tree.leaves(self.model.state)), {}, of_weights=True)
-        if is_users(self.model.config):
+        if isinstance(self.model.config, OwnModel):
             self._add("probe of a model of your own", compile_probe(self.model.config, self.model.state), 4, {})
 
     # Sums
@@ -244,8 +246,8 @@ class _Planner:
     def _flops(self, tokens: float, pairs: float, head: float) -> float:
         """FLOPs of one shard: tokens through the layers, visible pairs, nodes through the head."""
         config = self.model.config
-        if isinstance(config, OwnModel):
-            return own_model_flops(config) * tokens
+        if isinstance(config, Network):
+            return network_flops(config) * tokens
         linear = 2.0 * matmul_params(config) * tokens
         return linear + attention_flops_per_pair(config) * pairs + 2.0 * config.d_model * config.vocab_size * head
 
@@ -268,7 +270,7 @@ class _Planner:
         assert memory is not None
         chips = self.placement.devices // self.placement.shards  # that share the work of one shard
         kernels, kernel_flops = kernel_calls(text), 0.0
-        if kernels and not isinstance(self.model.config, OwnModel):
+        if kernels and isinstance(self.model.config, ModelConfig):
             passes = FLOAT32_PASSES if self.config.dtype == "float32" else 1
             kernel_flops = passes * attention_flops_per_pair(self.model.config) * pairs / chips
         cycles = cycles_of(text, loops)
@@ -277,7 +279,7 @@ class _Planner:
         # The loops of a recurrent model's walk have no limit that is known here.
         config = self.model.config
         has_experts = isinstance(config, ModelConfig) and config.experts is not None
-        is_recurrent = isinstance(config, OwnModel) and config.is_recurrent
+        is_recurrent = isinstance(config, Network) and config.is_recurrent
         is_partial = sends(text) or has_experts or is_recurrent
         if flops is not None and is_partial:
             seconds = max(seconds, flops / chips / self.chip.peak)
@@ -317,10 +319,9 @@ def _refused(what: str) -> Iterator[None]:
 def _shapes(architecture: Architecture, config: RunConfig, placement: Placement) -> Tree:
     """The weights as shapes, dtypes and shardings."""
     model = architecture.config
-    if isinstance(model, OwnModel):
+    if isinstance(model, Network):
         check_one_copy(model, config, placement)
-        is_known = isinstance(model, FamilyModel)
-        params = model.shapes(config.dtype) if is_known else own_params(model, config)
+        params = own_params(model, config) if isinstance(model, OwnModel) else shapes_of(model, jnp.dtype(config.dtype))
         if any(isinstance(getattr(leaf, "sharding", None), NamedSharding) for leaf in jax.tree.leaves(params)):
             raise InputError(
                 "--topology: the factory's params are on a mesh of their own, which is not planned: give shapes"

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from miron_jax.engine.model import Network
+from miron_jax.engine.model import Graph
 from miron_jax.kernels.draw_token import Draw, draw_token
 from miron_jax.model.decoder.cache import Cache
 from miron_jax.model.decoder.decoder import Decoder, KeyValues
-from miron_jax.model.own import BoundOwnModel, bind
+from miron_jax.model.network import BoundNetwork, bind
 from miron_jax.model.stateful.walk import WalkArrays, WalkShape, walk_rows
 from miron_jax.model.visibility import Continuation, Visibility
 from miron_jax.runtime.devices import Tree
@@ -30,14 +30,14 @@ NOTHING, NOT_A_NUMBER = -1, -2  # instead of a drawn token: nothing was drawn; t
 LOOKUP = 3  # prompt lookup matches the last three tokens, else the last two, else the last
 
 
-def decoder_of(network: Network, state: Tree) -> Decoder:
+def decoder_of(network: Graph, state: Tree) -> Decoder:
     """The decoder with its weights, inside a traced function."""
     decoder = bind(network, state)
     assert isinstance(decoder, Decoder), "a user's own model takes plain steps"
     return decoder
 
 
-def prefill(network: Network, state: Tree, batch_3BT: jax.Array, num_nodes: int, attention: str = "xla") -> KeyValues:
+def prefill(network: Graph, state: Tree, batch_3BT: jax.Array, num_nodes: int, attention: str = "xla") -> KeyValues:
     """Keys and values of a batch's rows (token ids, position, subtree end), end to end: [L, P, K, H].
 
     P is `num_nodes`, the rest is padding.
@@ -57,19 +57,19 @@ def admit(cache: Cache, kept: KeyValues, slot_B: jax.Array, node_BS: jax.Array, 
     return jax.lax.fori_loop(0, count, lambda i, filled: filled.with_slot(*kept, node_BS[i], slot_B[i]), cache)
 
 
-def prefill_states(network: Network, state: Tree, token_ids_S: jax.Array, walk: WalkArrays, shape: WalkShape) -> Tree:
-    """States of a user's own model: the empty one, and those that the walk keeps."""
+def prefill_states(network: Graph, state: Tree, token_ids_S: jax.Array, walk: WalkArrays, shape: WalkShape) -> Tree:
+    """States of a `Network`: the empty one, and those that the walk keeps."""
     model = bind(network, state)
-    assert isinstance(model, BoundOwnModel)
+    assert isinstance(model, BoundNetwork)
     _, kept = walk_rows(model, token_ids_S, walk, shape)
     empty = model.empty_states(1, shape.num_tokens)
     return jax.tree.map(lambda first, rest: jnp.concatenate([first, rest]), empty, kept)
 
 
-def empty_states(network: Network, state: Tree, shard: jax.Array | None = None, *, count: int, size: int) -> Tree:
+def empty_states(network: Graph, state: Tree, shard: jax.Array | None = None, *, count: int, size: int) -> Tree:
     """States of slots of this size before any token; `shard` only says that each shard has its own."""
     model = bind(network, state)
-    assert isinstance(model, BoundOwnModel)
+    assert isinstance(model, BoundNetwork)
     return model.empty_states(count, size)
 
 
@@ -97,7 +97,7 @@ class _Steps(NamedTuple):
 
 
 def take_steps(
-    network: Network,
+    network: Graph,
     state: Tree,
     halts_V: jax.Array,
     cache: Cache,
@@ -171,7 +171,7 @@ def _goes_on(steps: _Steps | _PlainSteps) -> jax.Array:
 
 
 def take_plain_steps(
-    network: Network,
+    network: Graph,
     state: Tree,
     halts_V: jax.Array,
     states: Tree,
@@ -180,12 +180,12 @@ def take_plain_steps(
     left_B: jax.Array,
     draw: Draw | None,
 ) -> tuple[Tree, jax.Array, jax.Array]:
-    """`take_steps` for a user's own model, which draws one token a step.
+    """`take_steps` for a `Network`, which draws one token a step.
 
     states: of each slot after its first `position` tokens; None: the model carries none, and each step runs whole rows.
     """
     model = bind(network, state)
-    assert isinstance(model, BoundOwnModel)
+    assert isinstance(model, BoundNetwork)
     num_slots, size = tokens_BS.shape
     length = min(size, model.config.num_positions or size)  # no request needs more
     slot_B = jnp.arange(num_slots, dtype=jnp.int32)

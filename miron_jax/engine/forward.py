@@ -26,13 +26,12 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from miron_jax.engine.batches import Batch, Shape, assemble, chunk_of, rows_a_batch
-from miron_jax.engine.model import Model, Network, RowScores, Speed, attention_of
+from miron_jax.engine.model import Graph, Model, RowScores, Speed, attention_of
 from miron_jax.errors import InputError
 from miron_jax.kernels.target_logprob.xla import id_set_logprob, target_logprob
-from miron_jax.model.costs import rope_classes_of
 from miron_jax.model.decoder.decoder import Decoder
 from miron_jax.model.decoder.sharding import padded_vocabulary
-from miron_jax.model.own import BoundOwnModel, OwnModel, bind
+from miron_jax.model.network import BoundNetwork, Network, bind
 from miron_jax.model.stateful.walk import WalkArrays, group_sizes, states_for, walk_rows
 from miron_jax.model.visibility import Visibility
 from miron_jax.planning.records import Plan
@@ -189,7 +188,7 @@ class Forward:
             )
 
     def _shape(self, length: int, room: _Room) -> Shape:
-        has_rope_class = rope_classes_of(self.model.config) is not None
+        has_rope_class = self.model.config.rope_classes is not None
         layout = (self.placement.row_sharding, has_rope_class, self.placement.shards, self.attention)
         walk = (room.walk_sizes, room.num_states, room.num_tokens)
         return Shape(self._rows[length], length, self._chunk, room.num_sets, room.queries_per_row, *layout, *walk)
@@ -202,7 +201,7 @@ class Forward:
             most = int(np.diff(plan.query_offset).max())
             num_sets, queries_per_row = 1 << (len(self.id_sets) - 1).bit_length(), 1 << (most - 1).bit_length()
         config = self.model.config
-        if isinstance(config, OwnModel) and config.is_recurrent:
+        if isinstance(config, Network) and config.is_recurrent:
             self._depth = max(self._depth, deepest_path(plan))
             self._longest = max(self._longest, int(plan.position.max(initial=0)) + 1)
             num_tokens = 1 << (self._longest - 1).bit_length()
@@ -302,7 +301,7 @@ def _fetch(outputs: Outputs | Exception) -> tuple[np.ndarray, np.ndarray, np.nda
     return logprob, rank, set_logprob
 
 
-def _score_shard(network: Network, shape: Shape, state: Tree, sets_GV: jax.Array, packed: jax.Array) -> Outputs:
+def _score_shard(network: Graph, shape: Shape, state: Tree, sets_GV: jax.Array, packed: jax.Array) -> Outputs:
     """Log-probability and rank of every edge of a packed shard, in the layout's order; log-probability of every query."""
     by_rows, by_spec = shape.row_sharding, isinstance(shape.row_sharding, PartitionSpec)
 
@@ -318,7 +317,7 @@ def _score_shard(network: Network, shape: Shape, state: Tree, sets_GV: jax.Array
         rows_3BT = jax.lax.with_sharding_constraint(rows_3BT, by_rows)
     token_ids_BT, position_BT, subtree_end_BT = rows_3BT
     if shape.walk is not None:
-        assert isinstance(decoder, BoundOwnModel)
+        assert isinstance(decoder, BoundNetwork)
         hidden_FD, _ = walk_rows(decoder, token_ids_BT.reshape(-1), WalkArrays(*arrays.walk), shape.walk)
     else:
         traced = isinstance(decoder, Decoder)

@@ -19,11 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from miron_jax.engine.decode import decoder_of
-from miron_jax.engine.model import Model, Network
+from miron_jax.engine.model import Graph, Model
 from miron_jax.engine.plain import score_plainly
 from miron_jax.engine.records import Score
 from miron_jax.model.config import ModelConfig
-from miron_jax.model.costs import rope_classes_of
 from miron_jax.model.decoder.cache import Cache
 from miron_jax.model.decoder.decoder import matrix_dtype
 from miron_jax.model.visibility import Continuation
@@ -52,7 +51,7 @@ class GrowingText:
 
     def __init__(self, model: Model, num_tokens: int, progress: Progress = SILENT) -> None:
         self.model, self.speed = model.on_one_device, GrowingSpeed()
-        self._keeps = isinstance(model.config, ModelConfig) and rope_classes_of(model.config) is None
+        self._keeps = isinstance(model.config, ModelConfig) and model.config.rope_classes is None
         self._cached = np.zeros(0, np.int32)  # tokens whose keys and values are kept
         self._logits_V: np.ndarray | None = None  # after the last of them
         self.program: jax.stages.Compiled | None = None  # takes in READ tokens; None: every turn is read whole
@@ -126,7 +125,7 @@ class GrowingText:
 
 
 def read(
-    network: Network, state: Tree, cache: Cache, tokens_1T: jax.Array, position_1: jax.Array, count_1: jax.Array
+    network: Graph, state: Tree, cache: Cache, tokens_1T: jax.Array, position_1: jax.Array, count_1: jax.Array
 ) -> tuple[Cache, jax.Array]:
     """Append the first `count` of these tokens after `position` cached ones: (cache, float32 logits [V] after the last)."""
     decoder = decoder_of(network, state)

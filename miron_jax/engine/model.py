@@ -21,17 +21,17 @@ from miron_jax.model.checkpoints.hf_reader import load_hf
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.decoder import Decoder, abstract
 from miron_jax.model.decoder.sharding import heads_axis
-from miron_jax.model.own import OwnModel, heads_of
+from miron_jax.model.network import Network, heads_of
 from miron_jax.runtime.devices import MODEL, ONE_COPY, Placement, Tree
 
-Network = nnx.GraphDef[Decoder] | OwnModel
+Graph = nnx.GraphDef[Decoder] | Network  # what a program is compiled for
 
 
 class Model(NamedTuple):
     """One model, ready to run."""
 
-    config: ModelConfig | OwnModel
-    graphdef: Network  # of a user's own model, the OwnModel again
+    config: ModelConfig | Network
+    graphdef: Graph  # of a Network, the Network again
     state: Tree  # weights on the devices
     placement: Placement | None = None  # None: follows from the sharding of the weights
     attention: str | None = None  # implementation of attention by name; None: the device's default
@@ -67,7 +67,7 @@ def attention_of(model: Model) -> Choice:
 def _heads(model: Model, placement: Placement) -> list[Heads]:
     """The kinds of heads that one device computes."""
     config = model.config
-    if isinstance(config, OwnModel):
+    if isinstance(config, Network):
         return heads_of(config, model.state)
     dtype = max(jax.tree.leaves(model.state), key=lambda leaf: leaf.size).dtype
     local = placement.size(MODEL) if heads_axis(config, placement) else 1

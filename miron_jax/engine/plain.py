@@ -11,10 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from miron_jax.engine.model import Model, Network
+from miron_jax.engine.model import Graph, Model
 from miron_jax.kernels.forest_attention import reference
-from miron_jax.model.costs import rope_classes_of
-from miron_jax.model.own import bind
+from miron_jax.model.network import bind
 from miron_jax.model.visibility import Visibility
 from miron_jax.runtime.devices import Placement, Tree
 from miron_jax.runtime.program_cache import library_matmuls
@@ -75,7 +74,7 @@ def score_plainly(
     """
     results: dict[int, PlainScore] = {}
     model = model.on_one_device
-    placement, rope_classes = model.placement or Placement.of(model.state), rope_classes_of(model.config)
+    placement, rope_classes = model.placement or Placement.of(model.state), model.config.rope_classes
     program = jax.jit(_score_plain, static_argnums=0, compiler_options=library_matmuls(placement.device))
     halves = halves_of([len(ids) for ids in token_ids], span_start)
     for half, (length, scored) in halves:
@@ -94,13 +93,13 @@ def score_plainly(
 def compile_plain(model: Model, shape: PlainShape) -> jax.stages.Compiled:
     """The program of this shape for devices that only compile."""
     row, positions = np.zeros(shape.length, np.int32), np.ones(shape.scored, np.int32)
-    length_class = None if rope_classes_of(model.config) is None else np.int32(0)
+    length_class = None if model.config.rope_classes is None else np.int32(0)
     program = jax.jit(_score_plain, static_argnums=0)
     return program.lower(model.graphdef, model.state, row, positions, length_class).compile()
 
 
 def _score_plain(
-    network: Network, state: Tree, token_ids_T: jax.Array, position_N: jax.Array, rope_class: jax.Array | None
+    network: Graph, state: Tree, token_ids_T: jax.Array, position_N: jax.Array, rope_class: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
     """(log p, margin) of the tokens at these positions.  Padding is on the right, where causal attention never looks."""
     decoder = bind(network, state)

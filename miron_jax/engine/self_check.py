@@ -18,6 +18,7 @@ from miron_jax.engine.model import Model
 from miron_jax.engine.plain import PlainScore, score_plainly
 from miron_jax.engine.records import Score, Scores
 from miron_jax.model.config import ModelConfig
+from miron_jax.model.network import Network
 from miron_jax.model.own import OwnModel
 from miron_jax.model.own_probe import check_own_model
 from miron_jax.planning.request_batches import RequestBatch
@@ -52,10 +53,10 @@ class SelfCheck:
     progress: Progress = SILENT
 
     @classmethod
-    def of(cls, model: ModelConfig | OwnModel, state: Tree, dtype: str, progress: Progress = SILENT) -> Self:
+    def of(cls, model: ModelConfig | Network, state: Tree, dtype: str, progress: Progress = SILENT) -> Self:
         """The check of a model's scores.  A user's own weights may be bfloat16 or float16 whatever --dtype says."""
         rounded = any(leaf.dtype in (jnp.bfloat16, jnp.float16) for leaf in jax.tree.leaves(state))
-        tolerance = TOLERANCE["bfloat16" if isinstance(model, OwnModel) and rounded else dtype]
+        tolerance = TOLERANCE["bfloat16" if isinstance(model, Network) and rounded else dtype]
         has_experts = isinstance(model, ModelConfig) and model.experts is not None
         return cls(tolerance, by_median=has_experts and dtype == "bfloat16", progress=progress)
 

@@ -32,7 +32,7 @@ from miron_jax.model.costs import cost_model
 from miron_jax.model.decoder.cache import Cache
 from miron_jax.model.decoder.decoder import KeyValues, matrix_dtype
 from miron_jax.model.decoder.sharding import heads_axis
-from miron_jax.model.own import OwnModel
+from miron_jax.model.network import Network
 from miron_jax.model.stateful.walk import WalkArrays, WalkShape, group_sizes, states_for, states_that_fit, write_walk
 from miron_jax.planning.plan import make_plan
 from miron_jax.planning.records import Plan
@@ -100,8 +100,10 @@ class SlotPrograms:
         for length, rows in rows_of.items():
             few = 1 << (-(-len(rows) // shards) - 1).bit_length()
             num_rows = min(max(1, self.prefill_slots // length), few)
-            if self._own is not None:  # each prompt keeps a state of its own
-                most = states_that_fit(self._own, self.model.state, self._room(size), self.placement.free_bytes() / 2)
+            if self._network is not None:  # each prompt keeps a state of its own
+                most = states_that_fit(
+                    self._network, self.model.state, self._room(size), self.placement.free_bytes() / 2
+                )
                 num_rows = min(num_rows, max(1, most // max(len(members[row]) for row in rows)))
             num_rows = self._prefill_rows[length] = max(num_rows, self._prefill_rows.get(length, 0))
             for start in range(0, len(rows), num_rows * shards):
@@ -112,7 +114,7 @@ class SlotPrograms:
                     for r in members[row]
                 }
                 kept_paths = [(r, *nodes[r]) for r in longest_first(nodes)]
-                if self._own is None:
+                if self._network is None:
                     yield with_paths(self._prefill(plan, batch, num_rows, length), kept_paths)
                 else:
                     yield with_paths(*self._prefill_states(plan, batch, num_rows, length, size, kept_paths))
@@ -155,9 +157,9 @@ class SlotPrograms:
     def _walk_sizes(self, size: int) -> tuple[GroupSize, ...]:
         """The groups that read prompts for slots of this size; the first answer stays."""
         if size not in self._group_sizes:
-            assert self._own is not None
+            assert self._network is not None
             free = self.placement.free_bytes()
-            self._group_sizes[size] = group_sizes(self._own, self.model.state, self._room(size), self.on_cpu, free)
+            self._group_sizes[size] = group_sizes(self._network, self.model.state, self._room(size), self.on_cpu, free)
         return self._group_sizes[size]
 
     def _room(self, size: int) -> int:
@@ -178,7 +180,7 @@ class SlotPrograms:
 
     def _nothing(self, size: int) -> Any:
         """What is kept of no tokens."""
-        if self._own is not None:
+        if self._network is not None:
             if self.placement.is_described:
                 return self._zero_states(1, size)
             shards = np.zeros(self.placement.shards, np.int32)
@@ -196,14 +198,14 @@ class SlotPrograms:
     # Slots
 
     @property
-    def _own(self) -> OwnModel | None:
-        """The user's own model; None: the engine's decoder."""
-        return self.model.config if isinstance(self.model.config, OwnModel) else None
+    def _network(self) -> Network | None:
+        """None: the engine's decoder."""
+        return self.model.config if isinstance(self.model.config, Network) else None
 
     @property
     def keeps(self) -> bool:
         """Whether slots keep what the model has read; otherwise each step reads whole texts."""
-        return self._own is None or self._own.step is not None
+        return self._network is None or self._network.step is not None
 
     @property
     def _config(self) -> ModelConfig:
@@ -212,14 +214,14 @@ class SlotPrograms:
 
     def _slot_bytes(self, size: int) -> int:
         """Bytes that a slot of this size keeps; of its logits if the model keeps nothing."""
-        if self._own is None:
+        if self._network is None:
             heads = 2 * self._config.num_layers * self._config.num_kv_heads * self._config.attended_dim
             return heads * matrix_dtype(self.model.state).itemsize * size
         if not self.keeps:
-            return 8 * self._own.vocab_size * size
+            return 8 * self._network.vocab_size * size
         program = partial(empty_states, self.model.graphdef, count=1, size=self._room(size))
         states = jax.eval_shape(program, self.model.state)
-        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(states)) + 8 * self._own.vocab_size
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(states)) + 8 * self._network.vocab_size
 
     def _slots_that_fit(self, size: int) -> int:
         """Slots of this size, per shard, that half of the free memory holds; prefilled batches take some of the rest."""
@@ -229,7 +231,7 @@ class SlotPrograms:
         """Nothing in every slot: a Cache, or states; None: the model keeps nothing."""
         if not self.keeps:
             return None
-        if self._own is not None:
+        if self._network is not None:
             return self._zero_states(num_slots, size)
         block = CPU_BLOCK if self.on_cpu else size  # on an accelerator, many small blocks would be many launches
         shapes = jax.eval_shape(
@@ -295,7 +297,7 @@ class SlotPrograms:
         by_slot = jax.tree.map(lambda x: x.reshape(shards, num, *x.shape[1:]), (tokens_BS, position, left, draw))
         shared = (self.model.state, halts_V)
         small = self.placement.results
-        if self._own is not None:
+        if self._network is not None:
             out, donate = (None if cache is None else BY_SHARD, small, small), () if cache is None else (2,)
             key = ("plain step", num, size, how)
             return self._call(key, take_plain_steps, shared, (cache, *by_slot), donate=donate, out=out)

@@ -13,8 +13,7 @@ from typing import Literal, NamedTuple
 
 from miron_jax.errors import InputError
 from miron_jax.model.config import ModelConfig
-from miron_jax.model.costs import rope_classes_of
-from miron_jax.model.own import OwnModel
+from miron_jax.model.network import Network
 from miron_jax.tokens.detokenize import text_after
 from miron_jax.tokens.tokenizers import Tokenizer
 
@@ -93,7 +92,7 @@ def plain_text(tokenizer: Tokenizer, prompt: Sequence[int], generated: Generated
     return text_after(tokenizer, prompt, [token for token in generated.token_ids if token not in special])
 
 
-def why_refused(request: TextRequest, config: ModelConfig | OwnModel) -> str | None:
+def why_refused(request: TextRequest, config: ModelConfig | Network) -> str | None:
     """The reason why a request cannot run, and the remedy; None: it can run."""
     ids = request.token_ids
     if not ids:
@@ -107,7 +106,7 @@ def why_refused(request: TextRequest, config: ModelConfig | OwnModel) -> str | N
             f"has token ids from {min(ids)} to {max(ids)}, but the model's vocabulary has {config.vocab_size}: "
             "name the model's own tokenizer with --tokenizer"
         )
-    rope_classes = rope_classes_of(config)
+    rope_classes = config.rope_classes
     if rope_classes is not None and len(ids) + request.max_new_tokens > rope_classes.above:
         return (
             f"has {len(ids)} tokens and asks for {request.max_new_tokens} more, but the model's rotary frequencies "

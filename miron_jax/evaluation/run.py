@@ -47,7 +47,7 @@ from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint, weigh
 from miron_jax.model.checkpoints.training_run import Checkpoint, implausible
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.costs import cost_model, useful_flops
-from miron_jax.model.families.family_model import is_users
+from miron_jax.model.network import Network
 from miron_jax.model.own import OwnModel
 from miron_jax.planning.request_batches import RequestBatch, RequestPlanner, Totals
 from miron_jax.runtime.answers import Answers
@@ -64,7 +64,7 @@ _FLOPS = (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9))
 GENERATION_PROGRAMS = 2  # fewer in a run that generates long texts, for prefill and steps
 
 
-def length_limit(config: RunConfig, model: ModelConfig | OwnModel) -> LengthLimit:
+def length_limit(config: RunConfig, model: ModelConfig | Network) -> LengthLimit:
     """The user's limit, or each suite's own, and never more than the model's learned positions.  Raises InputError."""
     learned = model.num_positions or None
     if config.max_length and learned and config.max_length > learned:
@@ -77,7 +77,7 @@ def length_limit(config: RunConfig, model: ModelConfig | OwnModel) -> LengthLimi
 class RunTasks(NamedTuple):
     """The tasks of a run, ready to be tokenized and planned for one model."""
 
-    model: ModelConfig | OwnModel
+    model: ModelConfig | Network
     setup: Setup
     kinds: list[TaskKind]  # one per task
 
@@ -234,18 +234,18 @@ class Evaluation:
         Raises SelfCheckFailed, InputError.
         """
         config = self.architecture.config
-        placement = Placement.of_loaded(state, self.placement, self.row_axes, isinstance(config, OwnModel))
+        placement = Placement.of_loaded(state, self.placement, self.row_axes, isinstance(config, Network))
         model = Model(config, self.architecture.network, state, placement, self.config.attention)
         check = SelfCheck.of(config, state, self.config.dtype, self.progress)
         with jax.default_matmul_precision("highest"):
             self._num_scored += 1
-            answers = check.probe(model) if is_users(config) else None
+            answers = check.probe(model) if isinstance(config, OwnModel) else None
             if answers is not None and self.hosts.agree(f"scored/{self._num_scored}", is_scored(answers)):
                 self.progress.say(f"step {checkpoint.step} is scored already")
                 return None
             engine = self._engine_with(model)
             weights = weights_fingerprint(model.on_one_device.state)
-            warnings = [] if is_users(config) else implausible(model.on_one_device.state)
+            warnings = [] if isinstance(config, OwnModel) else implausible(model.on_one_device.state)
             for line in warnings:
                 self.progress.warn(line)
             with self._journal(model, weights, answers) as journal:

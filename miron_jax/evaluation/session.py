@@ -41,7 +41,7 @@ from miron_jax.model.checkpoints.checkpoints import (
 )
 from miron_jax.model.checkpoints.fingerprint import weights_fingerprint
 from miron_jax.model.costs import cost_model
-from miron_jax.model.families.family_model import is_users
+from miron_jax.model.network import Network
 from miron_jax.model.own import OwnModel
 from miron_jax.model.own_probe import check_own_model
 from miron_jax.planning.request_batches import REQUEST_BATCH_TOKENS, Totals, plan_request_batches, select
@@ -81,12 +81,12 @@ class Session:
         placement = Placement.choose(config.sharding, config.mesh) if params is None else None
         state = state_of(files, self.architecture, config, params, placement)
         config_of_model = self.architecture.config
-        placement = Placement.of_loaded(state, placement, is_own=isinstance(config_of_model, OwnModel))
+        placement = Placement.of_loaded(state, placement, is_own=isinstance(config_of_model, Network))
         self.totals, self.check = Totals(), SelfCheck.of(config_of_model, state, config.dtype)
         self.model = Model(config_of_model, self.architecture.network, state, placement, config.attention)
         self._store, self._hosts, self._num_calls, self._progress = store, hosts, 0, progress
         with jax.default_matmul_precision("highest"):
-            if is_users(config_of_model):
+            if isinstance(config_of_model, OwnModel):
                 check_own_model(config_of_model, self.model.on_one_device.state, self.check.tolerance)
             self._journal = None if store is None else self._open_journal(store, config.dtype)
             self.forward = Forward(self.model, config.token_budget, progress)
@@ -166,7 +166,7 @@ class Session:
         assert placement is not None
         hosts.check_shared(store)
         key = agreed_key(hosts, "session", self.model, self.architecture, self.weights, dtype)
-        if is_users(self.model.config):
+        if isinstance(self.model.config, OwnModel):
             answers = self.check.probe(self.model)
             key = key_with_answers(hosts, "session", store, key, answers, placement.is_global, self._progress)
         if placement.is_global and not hosts.is_first:

@@ -1,6 +1,7 @@
 """A model's description, its network and its weights.  Import the modules; nothing is imported here.
 
 config, costs, visibility    `ModelConfig`; FLOPs and costs of rows; which tokens of a batch see which
+network                      models that the decoder does not compute, as functions
 own, own_probe               a user's own model, and the rows that show whether it satisfies the contract
 decoder/                     one network for most families
 families/                    config.json -> `ModelConfig`, or the network of a family that the decoder does not compute

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from miron_jax.errors import InputError
-from miron_jax.model.own import PROBE_LENGTH, BoundOwnModel, OwnModel
+from miron_jax.model.network import PROBE_LENGTH, BoundNetwork
+from miron_jax.model.own import OwnModel
 from miron_jax.model.stateful.walk import WalkArrays, WalkShape, states_for, walk_rows, write_walk
 from miron_jax.model.visibility import Visibility
 from miron_jax.planning.walks import GroupSize, schedule, segments_of
@@ -187,14 +188,14 @@ def _logprobs(
     model: OwnModel, params: Any, token_ids_BT: jax.Array, position_BT: jax.Array, subtree_end_BT: jax.Array
 ) -> jax.Array:
     """Log-probabilities of all tokens at every position, float32 [B, T, V]."""
-    bound = BoundOwnModel(model, params)
+    bound = BoundNetwork(model, params)
     visibility = Visibility.of_batch(subtree_end_BT, position_BT, model.layer_windows)
     return _log_softmax(bound, bound(token_ids_BT, position_BT, visibility))
 
 
 def _logprobs_by_steps(model: OwnModel, params: Any, token_ids_BT: jax.Array) -> jax.Array:
     """The same by one step of each row."""
-    bound = BoundOwnModel(model, params)
+    bound = BoundNetwork(model, params)
     return _log_softmax(bound, bound.by_steps(token_ids_BT))
 
 
@@ -202,11 +203,11 @@ def _logprobs_of_walk(
     model: OwnModel, params: Any, token_ids_S: jax.Array, arrays: WalkArrays, shape: WalkShape
 ) -> jax.Array:
     """Log-probabilities of all tokens after every slot, float32 [S, V]."""
-    bound = BoundOwnModel(model, params)
+    bound = BoundNetwork(model, params)
     return _log_softmax(bound, walk_rows(bound, token_ids_S, arrays, shape)[0][None])[0]
 
 
-def _log_softmax(bound: BoundOwnModel, hidden_BTD: jax.Array) -> jax.Array:
+def _log_softmax(bound: BoundNetwork, hidden_BTD: jax.Array) -> jax.Array:
     b, t, d = hidden_BTD.shape
     head = bound.head()
     if head.weight_VD is not None and head.weight_VD.shape[1] != d:

@@ -15,7 +15,8 @@ from miron_jax.engine.self_check import TOLERANCE, SelfCheck
 from miron_jax.engine.text_requests import TextRequest
 from miron_jax.errors import InputError
 from miron_jax.model.costs import cost_model
-from miron_jax.model.own import BoundOwnModel, OwnModel
+from miron_jax.model.network import BoundNetwork
+from miron_jax.model.own import OwnModel
 from miron_jax.model.own_probe import check_own_model
 from miron_jax.model.stateful.walk import WalkArrays, WalkShape, walk_rows
 from miron_jax.planning.request_batches import Totals
@@ -83,7 +84,7 @@ def test_a_state_that_is_not_wanted_is_written_nowhere() -> None:
         chunk_slot_Q=jnp.array([0, 1]), chunk_from_Q=jnp.array([0, 0]), chunk_to_Q=jnp.array([1, -1]),
         group_first_G=jnp.array([0, 1, 2]), group_size_G=jnp.array([0, 0]), num_groups_1=jnp.array([2]),
     )  # fmt: skip
-    _, kept = walk_rows(BoundOwnModel(model, model.params), jnp.array([3, 5]), walk, WalkShape(sizes, 2, 1, 1, 4))
+    _, kept = walk_rows(BoundNetwork(model, model.params), jnp.array([3, 5]), walk, WalkShape(sizes, 2, 1, 1, 4))
     np.testing.assert_array_equal(kept[0], model.params[3])
 
 

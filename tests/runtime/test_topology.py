@@ -13,7 +13,8 @@ from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention import IMPLEMENTATIONS
 from miron_jax.kernels.forest_attention.choose import Heads
 from miron_jax.model.costs import cost_model
-from miron_jax.model.own import OwnModel, heads_of
+from miron_jax.model.network import heads_of
+from miron_jax.model.own import OwnModel
 from miron_jax.planning.plan import make_plan
 from miron_jax.runtime import topology
 from miron_jax.runtime.devices import Placement

@@ -25,8 +25,7 @@ import numpy as np
 from miron_jax.errors import InputError
 from miron_jax.files.readers import parse_json, shown
 from miron_jax.model.checkpoints.hf_files import DTYPES, Stored, has_tensors, torch_name
-from miron_jax.model.config import ModelConfig
-from miron_jax.model.families.family_model import FamilyModel
+from miron_jax.model.families.family import KnownModel
 
 LEVANTER = ("llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma", "gemma2", "gemma3_text", "gpt2")
 # EasyDeL's config.json lacks the fields that have its own default: of these families transformers' are the same.
@@ -79,7 +78,7 @@ def is_temporary(folder: Path) -> bool:
         return False
 
 
-def tree_tensors(folder: Path, config: ModelConfig | FamilyModel, params_key: str | None = None) -> dict[str, Stored]:
+def tree_tensors(folder: Path, config: KnownModel, params_key: str | None = None) -> dict[str, Stored]:
     """Tensor name -> its description, of the arrays below `params_key` ("model", or all of a tree without it).
 
     Tables are cut to the vocabulary's rows.  Raises InputError for a damaged checkpoint, one that holds nothing there, or a

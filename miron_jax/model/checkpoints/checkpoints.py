@@ -38,7 +38,9 @@ from miron_jax.model.checkpoints.training_run import (
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.decoder import abstract
 from miron_jax.model.decoder.sharding import put_weight
+from miron_jax.model.families.family import KnownModel
 from miron_jax.model.families.family_model import FamilyModel
+from miron_jax.model.network import Network
 from miron_jax.model.own import OwnModel, code_fingerprint, is_factory, make_own_model, source_file
 from miron_jax.runtime.devices import ONE_COPY, Placement
 from miron_jax.runtime.hosts import Hosts
@@ -51,8 +53,8 @@ POLL_SECONDS = 10.0  # between two looks at a watched run
 class Architecture(NamedTuple):
     """What a model computes, without its weights."""
 
-    config: ModelConfig | OwnModel
-    network: Any  # nnx.GraphDef of a Decoder, or the OwnModel itself
+    config: KnownModel | OwnModel
+    network: Any  # nnx.GraphDef of a Decoder, or the Network itself
     tokenizer: Tokenizer
     eos_ids: tuple[int, ...]
     source: str | None = None  # fingerprint of the code of a user's own model; None: config is complete
@@ -324,17 +326,17 @@ def load(
     model = architecture.config
     check_one_copy(model, config, placement)
     try:
-        if isinstance(model, ModelConfig | FamilyModel):
-            assert checkpoint.folder is not None
-            put = _counted(partial(put_weight, config=model, placement=placement), model, progress)
-            with local_copy(checkpoint.folder) as folder:
-                return load_step(folder, model, jnp.dtype(config.dtype), config.param_map, put, config.params_key)
-        progress.advance("loading")
-        return _load_own(model, config, checkpoint, placement)
+        if isinstance(model, OwnModel):
+            progress.advance("loading")
+            return _load_own(model, config, checkpoint, placement)
+        assert checkpoint.folder is not None
+        put = _counted(partial(put_weight, config=model, placement=placement), model, progress)
+        with local_copy(checkpoint.folder) as folder:
+            return load_step(folder, model, jnp.dtype(config.dtype), config.param_map, put, config.params_key)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        split = "" if isinstance(model, OwnModel) else ", or split them with --sharding=mesh --mesh=model=N"
+        split = "" if isinstance(model, Network) else ", or split them with --sharding=mesh --mesh=model=N"
         raise InputError(
             f"--model={public(config.model)}: the weights do not fit the memory of {placement.device}: take "
             f"--dtype=bfloat16{split}"
@@ -343,7 +345,7 @@ def load(
         progress.end("loading")
 
 
-def _counted(put: Put, model: ModelConfig | FamilyModel, progress: Progress) -> Put:
+def _counted(put: Put, model: KnownModel, progress: Progress) -> Put:
     """`put`, which also tells how many of the model's weights are on the devices."""
     placed, total = 0, sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes_of(model, jnp.float32)))
     progress.advance("loading", 0, total, "weights")
@@ -358,10 +360,10 @@ def _counted(put: Put, model: ModelConfig | FamilyModel, progress: Progress) -> 
     return put_and_tell
 
 
-def check_one_copy(model: ModelConfig | OwnModel, config: RunConfig, placement: Placement) -> None:
+def check_one_copy(model: ModelConfig | Network, config: RunConfig, placement: Placement) -> None:
     """Raises InputError for a mesh that splits the weights of a model other than the engine's decoder."""
-    if isinstance(model, OwnModel) and placement.size(*ONE_COPY) > 1:
-        remedy = "" if isinstance(model, FamilyModel) else ", or give the factory's params on a mesh of yours"
+    if isinstance(model, Network) and placement.size(*ONE_COPY) > 1:
+        remedy = ", or give the factory's params on a mesh of yours" if isinstance(model, OwnModel) else ""
         raise InputError(
             f"--model={public(config.model)}: --mesh splits weights by the names that the engine's decoder has, not those "
             f"of this model: name data alone{remedy}"

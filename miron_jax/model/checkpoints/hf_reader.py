@@ -28,9 +28,9 @@ from miron_jax.files.places import local_path
 from miron_jax.model.checkpoints.array_tree import is_array_tree, opened_tree, tree_tensors
 from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.checkpoints.hf_files import Stored, opened, stored_tensors
-from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.decoder import abstract, leaf_name
 from miron_jax.model.families import tensor_names
+from miron_jax.model.families.family import KnownModel
 from miron_jax.model.families.family_model import FamilyModel
 from miron_jax.model.families.naming import HEADS, PREFIXES, Source
 
@@ -59,7 +59,7 @@ def load_hf(
     folder: Path | str,
     dtype: DTypeLike,
     put: Put = on_default_device,
-    config: ModelConfig | FamilyModel | None = None,
+    config: KnownModel | None = None,
     params_key: str | None = None,
 ) -> LoadedModel:
     """Read a Hugging Face folder, or a step of levanter or EasyDeL: matrices in `dtype`, norms and biases in float32.
@@ -193,7 +193,7 @@ class _Leaf(NamedTuple):
 
 
 def _leaves(
-    folder: Path, config: ModelConfig | FamilyModel, dtype: DTypeLike, stored: Mapping[str, Stored]
+    folder: Path, config: KnownModel, dtype: DTypeLike, stored: Mapping[str, Stored]
 ) -> tuple[list[_Leaf], Any]:
     """All leaves of the decoder with their tensors, and the structure of its state.
 
@@ -211,7 +211,7 @@ def _leaves(
     return [_Leaf(path, leaf.shape, leaf.dtype, table[path]) for path, leaf in named], treedef
 
 
-def shapes_of(config: ModelConfig | FamilyModel, dtype: DTypeLike) -> Any:
+def shapes_of(config: KnownModel, dtype: DTypeLike) -> Any:
     """The model's weights as ShapeDtypeStructs, its matrices in `dtype`."""
     return config.shapes(dtype) if isinstance(config, FamilyModel) else abstract(config, dtype)[1]
 
@@ -229,9 +229,7 @@ def _missing(folder: Path, name: str, stored: Mapping[str, Stored]) -> InputErro
     )
 
 
-def _check_unused(
-    folder: Path, config: ModelConfig | FamilyModel, stored: Mapping[str, Stored], used: set[str]
-) -> None:
+def _check_unused(folder: Path, config: KnownModel, stored: Mapping[str, Stored], used: set[str]) -> None:
     """Raises InputError for a tensor that no leaf uses and that may change scores."""
     ignored = [_BUFFERS, _VISION] if config.family == "gemma3_text" else [_BUFFERS]
     if isinstance(config, FamilyModel) and config.ignored:

@@ -25,8 +25,8 @@ from miron_jax.model.checkpoints.hf_config import from_hf_config
 from miron_jax.model.checkpoints.hf_files import has_tensors
 from miron_jax.model.checkpoints.hf_reader import Put, load_hf, on_default_device
 from miron_jax.model.checkpoints.remote import file_version
-from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.decoder import leaf_name
+from miron_jax.model.families.family import KnownModel
 from miron_jax.model.families.family_model import FamilyModel
 
 # 1000, step_1000, checkpoint-1000; EasyDeL's run-1000
@@ -106,7 +106,7 @@ def pick_steps(
 
 def load_step(
     folder: Path,
-    config: ModelConfig | FamilyModel,
+    config: KnownModel,
     dtype: DTypeLike,
     param_map: str | None = None,
     put: Put = on_default_device,

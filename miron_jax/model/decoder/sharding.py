@@ -23,7 +23,7 @@ from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 from miron_jax.model.config import ModelConfig
 from miron_jax.model.decoder.decoder import leaf_name
 from miron_jax.model.decoder.experts import Kernels, axes_of
-from miron_jax.model.families.family_model import FamilyModel
+from miron_jax.model.network import Network
 from miron_jax.runtime.devices import EXPERT, FSDP, MODEL, Placement, Tree
 
 _BY_OUTPUT, _BY_INPUT = ("q", "k", "v", "gate", "up"), ("out", "down")
@@ -34,11 +34,9 @@ class LeafSharding(NamedTuple):
     shape: tuple[int, ...]  # with padding
 
 
-def layout_of(
-    path: str, shape: tuple[int, ...], config: ModelConfig | FamilyModel, placement: Placement
-) -> LeafSharding:
+def layout_of(path: str, shape: tuple[int, ...], config: ModelConfig | Network, placement: Placement) -> LeafSharding:
     """Sharding of the leaf that `decoder.leaf_name` names `path`; a model beside the decoder is copied to each device."""
-    if placement.how != "mesh" or isinstance(config, FamilyModel):
+    if placement.how != "mesh" or isinstance(config, Network):
         return LeafSharding(PartitionSpec(), shape)
     *_, linear, leaf = ["", *path.split("/")]
     if path in ("embedding_VD", "head_VD", "head_bias_V"):
@@ -77,7 +75,7 @@ def heads_axis(config: ModelConfig, placement: Placement) -> str | None:
     return MODEL if split and config.num_kv_heads % placement.size(MODEL) == 0 else None
 
 
-def put_weight(path: str, host: np.ndarray, config: ModelConfig | FamilyModel, placement: Placement):
+def put_weight(path: str, host: np.ndarray, config: ModelConfig | Network, placement: Placement):
     """Copy one leaf to its devices."""
     return placement.put_weight(host, *layout_of(path, host.shape, config, placement))
 

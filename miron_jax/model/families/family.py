@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from miron_jax.model.config import ModelConfig
+from miron_jax.model.families.family_model import FamilyModel
 from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.naming import Table
-from miron_jax.model.own import OwnModel
+
+KnownModel = ModelConfig | FamilyModel  # what a config.json can describe
 
 
 class Family(NamedTuple):
     # fields of config.json -> what the decoder, or a `FamilyModel`, computes; raises InputError
-    config: Callable[[Fields], ModelConfig | OwnModel]
+    config: Callable[[Fields], KnownModel]
     names: Callable[[Any], Table]  # leaf -> its tensor, for every leaf that the family can have

@@ -1,7 +1,7 @@
 """Models of known families that the decoder does not compute: their record, and the parts that they are built of.
 
 Arrives: a family's functions and the names of its tensors.  Leaves: a `FamilyModel`.  It deliberately does not know any
-particular family.  Such a model is an `OwnModel` that the engine brings along, and is not probed as a user's is.
+particular family.
 
 I/O are a matmul's in/out, V the vocabulary, D the model.  Numbers as in decoder.py: matrices have the run's dtype, all else
 is float32; matmuls accumulate in float32.
@@ -10,7 +10,7 @@ is float32; matmuls accumulate in float32.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,13 +19,13 @@ from flax.traverse_util import unflatten_dict
 from jax.typing import DTypeLike
 
 from miron_jax.model.families.naming import Table
-from miron_jax.model.own import OwnModel
+from miron_jax.model.network import Network
 
 Shapes = Mapping[str, tuple[int, ...]]  # leaf name -> shape
 
 
 @dataclass(frozen=True, eq=False)
-class FamilyModel(OwnModel):
+class FamilyModel(Network):
     """A model of a known family, without its weights."""
 
     family: str = ""
@@ -58,11 +58,6 @@ class FamilyModel(OwnModel):
 
     def __hash__(self) -> int:
         return hash(self.description)
-
-
-def is_users(model: object) -> TypeGuard[OwnModel]:
-    """Whether the model is a user's own, which must be probed, and not one of a known family."""
-    return isinstance(model, OwnModel) and not isinstance(model, FamilyModel)
 
 
 def names_of(model: FamilyModel) -> Table:

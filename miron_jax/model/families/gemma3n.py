@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from miron_jax.model.config import Rope
+from miron_jax.model.decoder.decoder import Head
 from miron_jax.model.decoder.modules import ACTIVATE
 from miron_jax.model.decoder.rotation import Rotation, distinct, rotate, rotation_of
 from miron_jax.model.families.family import Family
@@ -33,7 +34,6 @@ from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.naming import Source, Table
 from miron_jax.model.families.naming import linear as linear_names
 from miron_jax.model.families.reading import activation, layer_types, ropes
-from miron_jax.model.own import Head
 from miron_jax.model.visibility import NO_WINDOW, Visibility
 
 USED = (

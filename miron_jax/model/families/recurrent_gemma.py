@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from miron_jax.model.config import Rope
+from miron_jax.model.decoder.decoder import Head
 from miron_jax.model.decoder.modules import ACTIVATE
 from miron_jax.model.decoder.rotation import rotate, rotation_of
 from miron_jax.model.families.family import Family
@@ -30,7 +31,6 @@ from miron_jax.model.families.family_model import linear as matmul
 from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.naming import Source, Table, linear
 from miron_jax.model.families.reading import activation, head_size, ropes
-from miron_jax.model.own import Head
 from miron_jax.model.stateful.recurrent import causal_conv, conv_names, conv_shapes, linear_recurrence, zeros
 
 USED = (

@@ -1,6 +1,6 @@
 """Rows with branches through a model that carries a state, inside a compiled program.
 
-Arrives: a user's own model with `state` and `step`, the tokens of some rows, a `Walk` (planning/walks.py) as arrays.
+Arrives: a network with `state` and `step`, the tokens of some rows, a `Walk` (planning/walks.py) as arrays.
 Leaves: hidden states of all tokens, and the states that are kept.  It deliberately does not know what is scored.
 
     Q chunks in G groups, S slots of all rows end to end, M states, R lanes of a group, C tokens of a chunk
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from miron_jax.model.own import BoundOwnModel, OwnModel
+from miron_jax.model.network import BoundNetwork, Network
 from miron_jax.planning.walks import GroupSize, Walk
 
 # As many tokens as fill a matmul: an idle lane costs as much as a busy one.
@@ -24,9 +24,7 @@ STATES_SHARE = 0.25  # of the free memory, for the states of a walk
 COPIES = 5  # states of a program for each lane of its widest group: two are kept, three are read or written
 
 
-def group_sizes(
-    model: OwnModel, params: Any, num_tokens: int, on_cpu: bool, free_bytes: float
-) -> tuple[GroupSize, ...]:
+def group_sizes(model: Network, params: Any, num_tokens: int, on_cpu: bool, free_bytes: float) -> tuple[GroupSize, ...]:
     """The groups for states with room for so many tokens: no longer chunks, and fewer lanes where the states would not fit
     the memory."""
     most = states_that_fit(model, params, num_tokens, free_bytes / COPIES)
@@ -34,9 +32,9 @@ def group_sizes(
     return tuple(size._replace(lanes=min(size.lanes, most)) for size in sizes if size.tokens <= num_tokens)
 
 
-def states_that_fit(model: OwnModel, params: Any, num_tokens: int, free_bytes: float) -> int:
+def states_that_fit(model: Network, params: Any, num_tokens: int, free_bytes: float) -> int:
     """States with room for so many tokens that STATES_SHARE of the memory holds: a power of two, at least 1."""
-    states = jax.eval_shape(lambda params: BoundOwnModel(model, params).empty_states(1, num_tokens), params)
+    states = jax.eval_shape(lambda params: BoundNetwork(model, params).empty_states(1, num_tokens), params)
     state_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(states))
     count = max(1, int(STATES_SHARE * free_bytes / max(1, state_bytes)))
     return 1 << (count.bit_length() - 1)
@@ -89,7 +87,7 @@ class _Progress(NamedTuple):
 
 
 def walk_rows(
-    model: BoundOwnModel, token_ids_S: jax.Array, arrays: WalkArrays, shape: WalkShape
+    model: BoundNetwork, token_ids_S: jax.Array, arrays: WalkArrays, shape: WalkShape
 ) -> tuple[jax.Array, Any]:
     """(float32 hidden states [S, D], or logits; the kept states, with a leading axis).  Slots that no chunk has are 0; if
     none are wanted S is 0."""
