@@ -21,8 +21,9 @@ from miron_jax.config import RunConfig
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import evaluate, summarize_plan
 from miron_jax.evaluation.task_kinds.prompted import PromptedKind
-from miron_jax.tasks.generators.eval_uation_gen.sets import GENERATED
+from miron_jax.tasks.generators.eval_uation_gen.sets import MAKERS
 from miron_jax.tasks.generators.eval_uation_gen.suite import GEN
+from miron_jax.tasks.generators.eval_uation_gen.table import GENERATED
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", None, "Hugging Face folder.", required=True)
@@ -32,7 +33,7 @@ flags.DEFINE_integer("limit", 50, "Rows of each set.", lower_bound=1)
 def main(_: Sequence[str]) -> None:
     seconds_to_make = {}
     for made in GENERATED:
-        laps = [seconds_of(lambda made=made: made.rows("train", made.num_rows))[0] for _ in range(3)]
+        laps = [seconds_of(lambda made=made: MAKERS[made.name]("train", made.num_rows))[0] for _ in range(3)]
         seconds_to_make[made.name] = median(laps)
         say(f"{made.name:16} {made.num_rows:5} rows  {seconds_to_make[made.name]:6.3f} s")
     with tempfile.TemporaryDirectory() as output:

@@ -20,7 +20,6 @@ from miron_jax.definitions.records import Cloze, ClozeProfile, ClozeTask, Compos
 from miron_jax.errors import InputError
 from miron_jax.files.hub import Repository, cache_folder, fetch_data_set, revision_of
 from miron_jax.files.readers import Json
-from miron_jax.tasks.generators.miron_gen.items import VERSION, items_of
 
 HUB_ID = "apsua/MIRON_Benchmark"
 LANGUAGES = ("en", "ru")
@@ -28,7 +27,8 @@ FILES = {language: f"miron_{language}.parquet" for language in LANGUAGES}
 NOISE = "Noise"  # the category of noisy prefixes
 MOST_NOISE = 0.25  # their distance from the clean prefix, as a share of its length
 BY_TEXT = "paired by text"  # the operator of pairs that `with_pairs` finds
-ROWS = 500  # of each category in one file, by the card
+ROWS = 500  # of each category in one file, by the card, and of miron-gen as it comes with the package
+FROZEN = Path(__file__).parent / "generators" / "miron_gen" / "frozen"
 COLUMNS = ("prefix", "target", "category")
 CITATION = "apsua/MIRON_Benchmark on the Hugging Face hub (MIT): the data and the two formulas of its card"
 _DIGEST = b"blake2b_of_columns"  # metadata key in the files of `export`
@@ -162,15 +162,32 @@ def _read(file: str, task_name: str, folder: Path | None, items_per_category: in
 
 
 def _generate(language: str, suite: str, folder: Path | None, items_per_category: int) -> list[Cloze]:
-    items = items_of(language, items_per_category)
-    variants = items if suite == "miron-gen" else [item.space_in_prefix for item in items]
-    return [item.cloze(row) for row, item in enumerate(variants)]
+    if items_per_category == ROWS:
+        items = read_parquet(FROZEN / f"miron_gen_{language}.parquet", f"{suite}/{language}")
+    else:
+        from miron_jax.tasks.generators.miron_gen.items import items_of
+
+        items = [item.cloze(row) for row, item in enumerate(items_of(language, items_per_category))]
+    return items if suite == "miron-gen" else [space_in_prefix(item) for item in items]
+
+
+def space_in_prefix(item: Cloze) -> Cloze:
+    """The item with the space moved from the target to the prefix, where many tokenizers would not split."""
+    return replace(
+        item,
+        prefix=item.prefix + " ",
+        target=item.target[1:],
+        distractors=tuple(distractor[1:] for distractor in item.distractors),
+        clean_prefix=None if item.clean_prefix is None else item.clean_prefix + " ",
+    )
 
 
 def export(folder: Path, items_per_category: int) -> list[Path]:
     """Writes miron-gen as one parquet file for each language, with every field of an item; returns the files."""
     import pyarrow
     import pyarrow.parquet as parquet
+
+    from miron_jax.tasks.generators.miron_gen.items import VERSION, items_of
 
     paths = []
     for language in LANGUAGES:
@@ -182,7 +199,7 @@ def export(folder: Path, items_per_category: int) -> list[Path]:
         paths.append(folder / f"miron_gen_{language}.parquet")
         folder.mkdir(parents=True, exist_ok=True)
         described = table.replace_schema_metadata({"source": GENERATED, _DIGEST: _digest(table.to_pydict())})
-        parquet.write_table(described, paths[-1], write_page_checksum=True)
+        parquet.write_table(described, paths[-1], write_page_checksum=True, compression="zstd", compression_level=19)
     return paths
 
 

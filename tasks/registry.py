@@ -19,7 +19,6 @@ from miron_jax.definitions.records import AnyTask, Suite
 from miron_jax.errors import InputError
 from miron_jax.tasks import miron, text
 from miron_jax.tasks.gauntlet import yaml_files
-from miron_jax.tasks.generators.eval_uation_gen import sets as eval_uation_gen
 from miron_jax.tasks.own_tasks import yaml_task
 from miron_jax.tasks.request_sets import requests_suite
 
@@ -148,7 +147,9 @@ def export(
 ) -> list[Path]:
     """Writes all generated rows, or sets made from a user's articles and stories; returns the files.  `spelled`: also mask
     number words in the articles; `say`: receives what is left out."""
+    from miron_jax.tasks.generators.eval_uation_gen import sets
+
     if articles is not None or stories is not None:
-        paths = [] if articles is None else eval_uation_gen.export_titles(folder, articles, spelled)
-        return paths + ([] if stories is None else eval_uation_gen.export_stories(folder, stories, say))
-    return [*miron.export(folder, items_per_category), *eval_uation_gen.export(folder)]
+        paths = [] if articles is None else sets.export_titles(folder, articles, spelled)
+        return paths + ([] if stories is None else sets.export_stories(folder, stories, say))
+    return [*miron.export(folder, items_per_category), *sets.export(folder)]

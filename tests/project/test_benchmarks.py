@@ -14,7 +14,7 @@ import pytest
 
 from miron_jax.engine.self_check import TOLERANCE
 from miron_jax.files.readers import JsonObject
-from miron_jax.tasks.generators.eval_uation_gen.sets import GENERATED
+from miron_jax.tasks.generators.eval_uation_gen.table import GENERATED
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.conftest import REPOSITORY
 from tests.support.needs import needs

@@ -219,6 +219,15 @@ def test_a_stage_imports_only_what_stands_above_it() -> None:
         assert not may_import(*pair.split()), pair
 
 
+def test_only_two_files_ask_for_a_generator() -> None:
+    """A run reads frozen rows: other numbers of items and `tasks --export` are what a generator is for."""
+    outside = [path for path in (REPOSITORY / "tasks").rglob("*.py") if "generators" not in path.parts]
+    asking = {path.name for path in outside if "tasks.generators" in path.read_text()}
+    assert asking == {"miron.py", "registry.py"}
+    loaded = "import sys, miron_jax.tasks.registry; print([name for name in sys.modules if name.endswith(('.items', '.sets'))])"
+    assert run_python(loaded, REPOSITORY) == "[]"
+
+
 def test_stages_are_sixteen_folders_which_the_design_page_lists_in_order() -> None:
     root = REPOSITORY / "miron_jax"
     entries = {path.stem for path in root.iterdir() if path.is_dir() or path.suffix == ".py"} - {"__pycache__"}

@@ -5,16 +5,16 @@ from functools import cache
 
 from miron_jax.files.readers import Json, JsonObject
 from miron_jax.tasks.eval_uation.records import Item, reader
-from miron_jax.tasks.generators.eval_uation_gen import sets
+from miron_jax.tasks.generators.eval_uation_gen import sets, table
 
 META = "additionalMetadata_"
-BY_NAME = {generated.name: generated for generated in sets.GENERATED}
+BY_NAME = {generated.name: generated for generated in table.GENERATED}
 
 
-class _Rows(Mapping[str, Mapping[str, sets.Rows]]):
+class _Rows(Mapping[str, Mapping[str, table.Rows]]):
     """Rows by set and split."""
 
-    def __getitem__(self, name: str) -> Mapping[str, sets.Rows]:
+    def __getitem__(self, name: str) -> Mapping[str, table.Rows]:
         return _files(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -25,12 +25,11 @@ class _Rows(Mapping[str, Mapping[str, sets.Rows]]):
 
 
 ROWS = _Rows()
-_made = sets.Generated.files
 
 
 @cache
-def _files(name: str) -> Mapping[str, sets.Rows]:
-    return _made(BY_NAME[name])
+def _files(name: str) -> Mapping[str, table.Rows]:
+    return sets.make(BY_NAME[name])
 
 
 @cache

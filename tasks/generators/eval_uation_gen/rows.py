@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from miron_jax.files.readers import Json, JsonObject
 from miron_jax.tasks.generators.eval_uation_gen.numerals import LAST, Case, Gender, cardinal, ordinal
+from miron_jax.tasks.generators.eval_uation_gen.table import VERSION
 
-VERSION = "2"  # another version, other rows
 META = "additionalMetadata_"
 
 

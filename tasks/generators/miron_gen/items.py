@@ -47,15 +47,6 @@ class Item:
     operator: str | None = None
     num_edits: int = 0
 
-    @property
-    def space_in_prefix(self) -> "Item":
-        """The item with the space moved from the target to the prefix, where many tokenizers would not split."""
-        distractors = tuple(distractor[1:] for distractor in self.distractors)
-        clean = None if self.clean_prefix is None else self.clean_prefix + " "
-        return replace(
-            self, prefix=self.prefix + " ", target=self.target[1:], distractors=distractors, clean_prefix=clean
-        )
-
     def cloze(self, row: int) -> Cloze:
         return Cloze(
             row, self.id, self.prefix, self.target, self.category, self.distractors, self.clean_prefix, self.operator,

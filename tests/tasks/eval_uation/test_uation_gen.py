@@ -14,7 +14,7 @@ import pytest
 from miron_jax.definitions.data_files import data_state, git_blob_sha1, read_examples
 from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import render
-from miron_jax.tasks.generators.eval_uation_gen import sets, suite
+from miron_jax.tasks.generators.eval_uation_gen import sets, suite, table
 from tests.support.uation_gen_rows import BY_NAME, ROWS, items, meta
 
 # ---------------------------------------------------------------------------------------- what holds for every set
@@ -24,8 +24,9 @@ from tests.support.uation_gen_rows import BY_NAME, ROWS, items, meta
 def test_the_bytes_are_those_of_every_other_machine(name: str) -> None:
     """The hash in the code is that of the Python it was written with; CI runs this on another version too, and every
     interpreter has a hash seed of its own."""
-    assert git_blob_sha1(sets.jsonl(ROWS[name]["train"])) == BY_NAME[name].blob
-    assert not BY_NAME[name].num_shots or git_blob_sha1(sets.jsonl(ROWS[name]["fewshot"])) == BY_NAME[name].shots_blob
+    for split, blob in BY_NAME[name].splits.items():
+        assert git_blob_sha1(table.jsonl(ROWS[name][split])) == blob, split
+        assert table.frozen_rows(name, split) == ROWS[name][split], split
 
 
 @pytest.mark.parametrize("name", BY_NAME)
@@ -79,12 +80,11 @@ def test_trivial_guesses_stay_at_chance(name: str, guess: str) -> None:
 @pytest.mark.slow
 def test_files_are_written_once_and_read_like_published_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIRON_JAX_DATA", str(tmp_path))
-    monkeypatch.setattr(sets.Generated, "files", lambda generated: ROWS[generated.name])
-    folder = sets.locate(None)
-    assert folder == tmp_path / "eval-ua-tion-gen" / sets.VERSION
+    folder = table.locate(None)
+    assert folder == tmp_path / "eval-ua-tion-gen" / table.VERSION
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.jsonl")}
     assert len(before) == 16
-    assert sets.locate(None, False) == folder
+    assert table.locate(None, False) == folder
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.jsonl")} == before
     for task in (*suite.GEN.tasks, suite.GEN_TEXT.tasks[-1]):
         assert data_state(task, folder).state == "as published"
@@ -105,7 +105,7 @@ def test_files_are_written_once_and_read_like_published_ones(tmp_path: Path, mon
     with pytest.raises(InputError, match=r"is not what this program writes.*remove the folder"):
         read_examples(wis, folder)
     # Only changed files, such as those of an earlier version, are made anew.
-    assert sets.locate(None) == folder
+    assert table.locate(None) == folder
     assert len(read_examples(low, folder)) == len(read_examples(wis, folder)) == 2000
     after = {path: path.stat().st_mtime_ns for path in folder.rglob("*.jsonl")}
     assert {path.parent.name for path in after if after[path] != before[path]} == {"lmes_low", "lmes_wis"}
@@ -114,12 +114,12 @@ def test_files_are_written_once_and_read_like_published_ones(tmp_path: Path, mon
 
 @pytest.mark.slow
 def test_export_has_every_set_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sets.Generated, "files", lambda generated: ROWS[generated.name])
+    monkeypatch.setattr(sets, "make", lambda generated: ROWS[generated.name])
     paths = sets.export(tmp_path)
     assert len(paths) == 32
     assert {path.suffix for path in paths} == {".jsonl", ".parquet"}
-    for lines, table in zip(paths[::2], paths[1::2], strict=True):
+    for lines, rows_file in zip(paths[::2], paths[1::2], strict=True):
         rows = [json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()]
-        parquet_rows = parquet.read_table(table).to_pylist()
+        parquet_rows = parquet.read_table(rows_file).to_pylist()
         assert [{k: v for k, v in row.items() if v is not None} for row in parquet_rows] == rows
-    assert sets.locate(tmp_path / "eval-ua-tion-gen") == tmp_path / "eval-ua-tion-gen"
+    assert table.locate(tmp_path / "eval-ua-tion-gen") == tmp_path / "eval-ua-tion-gen"
