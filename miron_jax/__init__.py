@@ -38,7 +38,7 @@ _HOMES = {
     "load_params": "evaluator",
     "score": "evaluator",
     "InputError": "errors",
-    "Head": "model.decoder",
+    "Head": "model.decoder.decoder",
     "OwnModel": "model.own",
     "SelfCheckFailed": "engine.self_check",
     "Visibility": "model.visibility",
