@@ -1,4 +1,4 @@
-"""The definition: all logits at once.  Computes in the dtype it is given (float64 in tests).
+"""The definition of target_logprob: all logits at once.  Computes in the dtype it is given (float64 in tests).
 
 Shapes: hidden [S, D], weight [V, D], bias [V] or None, parent and target [E] int32; out logprob [E] nats, rank [E].
 """

@@ -1,4 +1,4 @@
-"""`miron-jax eval`: score a model on tasks.
+"""`miron-jax eval`: scores a model on tasks.
 
 Arrives: the flags of a run.  Leaves: the output folder, tables on screen.  It deliberately does not know how a score is
 made: run.py does.

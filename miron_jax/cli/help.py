@@ -1,4 +1,4 @@
-"""The texts of `miron-jax`, of `miron-jax COMMAND --help` and of --helpfull.
+"""The texts of `miron-jax`, of `miron-jax COMMAND --help` and of `--helpfull`.
 
 Arrives: declarations of flags.  Leaves: text.  It deliberately does not know the flags' values.
 """

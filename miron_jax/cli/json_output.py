@@ -1,4 +1,4 @@
-"""--json: a command's result as JSON, in a file or on standard output.
+"""`--json`: a command's result as JSON, in a file or on standard output.
 
 Arrives: the flag, a document.  Leaves: a file, or lines on standard output.  It deliberately does not know what the
 document says.

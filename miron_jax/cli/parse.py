@@ -1,4 +1,4 @@
-"""Parses the command line of one command; prints --help, or one sentence about a wrong flag.
+"""Parses the command line of one command; prints `--help`, or one sentence about a wrong flag.
 
 Arrives: arguments.  Leaves: absl's flags, set.  It deliberately does not know what a command does.
 """

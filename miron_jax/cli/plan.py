@@ -1,5 +1,4 @@
-"""`miron-jax plan`: predicts the requests, rows, programs and FLOPs of a run of eval; with --topology, what a TPU's compiler
-says of its programs.
+"""`miron-jax plan`: predicts the requests, rows, programs and FLOPs of a run, and with `--topology` a TPU's programs.
 
 Arrives: the flags of a run.  Leaves: a table on screen; with --output and --topology plan.json.  It deliberately needs no
 device and loads no weights.

@@ -1,4 +1,4 @@
-"""`miron-jax report RUN [RUN ...]`: what runs found.
+"""`miron-jax report RUN [RUN ...]`: results of runs on screen, as a page, or in other programs' files.
 
 Arrives: output folders of eval; --output where none is named.  Leaves: tables on screen, or files.  It deliberately computes
 no score.

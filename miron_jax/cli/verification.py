@@ -1,4 +1,4 @@
-"""Does this model score as it should?  Fixed texts, scored in several ways and against an oracle's stored numbers.
+"""Fixed texts, scored in several ways and against an oracle's numbers: does this model score as it should?
 
 Arrives: a Session, an oracle file.  Leaves: `Verified`.  It deliberately knows no tasks.
 

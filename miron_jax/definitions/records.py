@@ -1,4 +1,4 @@
-"""What a benchmark is: its data files, its prompts, the rules that score it.
+"""Records of a benchmark: suites, tasks, the profiles with the rules that score them, and examples.
 
 Arrives: a folder of data files.  Leaves: the records `Task` and `Suite` that files in tasks/ fill in, and the `Example`s
 read for them.  It deliberately does not know few-shot sampling, tokenizers, models or devices.

@@ -1,4 +1,4 @@
-"""Right answers, computed or read from a file.
+"""Right answers to annotated items, computed or read from a file.
 
 Arrives: the name of a rule, or a file.  Leaves: the right answer of an item, None if it has none.  It deliberately knows
 nothing of annotators.

@@ -1,4 +1,4 @@
-"""Task + few-shot sampling -> Prompts.
+"""Examples of a task -> `Prompt`s: each with its few-shot examples, delimiters and contexts.
 
 Arrives: a task, and its examples or questions.  Leaves: one `Prompt` per example, in the suite's own order.  It
 deliberately does not know tokens.

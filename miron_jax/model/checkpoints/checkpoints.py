@@ -1,4 +1,4 @@
-"""The model that --model names, and its checkpoints to score, one after the other.
+"""The model that `--model` names, and its checkpoints to score, one after the other.
 
 Arrives: a RunConfig.  Leaves: an `Architecture`, `Checkpoint`s and their weights on the devices.  It deliberately does not
 know what is scored.  The next checkpoint is read while one is scored; with --watch, new ones are awaited.

@@ -1,4 +1,4 @@
-"""Names of the trees that other libraries save, for --param_map=NAME.
+"""Names of the trees that other libraries save, for `--param_map=NAME`.
 
 Arrives: a ModelConfig and the shapes on disk.  Leaves: a mapping in the form of a user's own (`param_map.py`).  It
 deliberately does not read arrays.

@@ -1,4 +1,4 @@
-"""The decoder of every family: token ids, positions and visibility -> hidden states before the head.
+"""The decoder of most families: token ids, positions and visibility -> hidden states before the head.
 
 Arrives: a `ModelConfig`, weights, one batch of rows.  Leaves: hidden states after the final norm, and the `Head` that
 maps selected ones to logits.  It deliberately does not know the plan, what is scored, files or meshes.

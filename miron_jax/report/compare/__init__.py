@@ -1,4 +1,4 @@
-"""Runs side by side.
+"""Runs side by side: their tasks, single examples, bytes of texts, and training noise.
 
     runs        paired differences of two runs           table              on screen and as JSON
     byte_gaps   where two runs differ on texts           training_noise     how far numbers move between checkpoints

@@ -1,4 +1,4 @@
-"""Where two runs differ on texts, byte by byte: from the Parquet files that --save_byte_losses writes.
+"""Where two runs differ on texts, byte by byte: from the Parquet files that `--save_byte_losses` writes.
 
 Arrives: two `Run`s.  Leaves: tables on screen.  It deliberately does not know how losses are spread over bytes.
 """

@@ -1,4 +1,4 @@
-"""The page: what runs found, from headline to single examples.
+"""The HTML page of one or several runs, from headline to single examples.
 
 Arrives: `Run`s.  Leaves: the text of an HTML file.  It deliberately computes no score.
 """

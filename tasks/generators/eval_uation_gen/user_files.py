@@ -1,4 +1,4 @@
-"""Files of records that a user wrote.
+"""Files of articles and stories that a user wrote, read as parsed records.
 
 Arrives: a path and the flag that names it.  Leaves: parsed records; InputError for a bad one.  It deliberately does not
 know what a record means.
