@@ -13,5 +13,7 @@ class InputError(Exception):
 def printable(text: str, most: int | None = None) -> str:
     """Text of files, names and flags as a screen or a picture may show it: no control character, nothing that turns the
     order of writing, no lone surrogate; they are written as Python escapes.  Cut to `most` characters."""
-    shown = "".join(own if own.isprintable() or own == "\n" else repr(own)[1:-1] for own in text)
+    shown = "".join(
+        character if character.isprintable() or character == "\n" else repr(character)[1:-1] for character in text
+    )
     return shown if most is None or len(shown) <= most else f"{shown[: most - 1]}\u2026"

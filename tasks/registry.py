@@ -101,16 +101,16 @@ def suites(
 ) -> dict[str, Suite[AnyTask]]:
     """All suites, the user's gauntlet if `icl_tasks` names its yaml file, the user's tasks of `task_path`, those of the
     request set in the folder `requests`, and the groups of documents in the folder `texts`."""
-    own: list[Suite[AnyTask]] = []
+    of_user: list[Suite[AnyTask]] = []
     if icl_tasks is not None:
-        own.append(yaml_files.read_suite(Path(icl_tasks), Path(eval_gauntlet) if eval_gauntlet else None))
+        of_user.append(yaml_files.read_suite(Path(icl_tasks), Path(eval_gauntlet) if eval_gauntlet else None))
     if task_path:
-        own.append(yaml_task.read_suite(task_path))
+        of_user.append(yaml_task.read_suite(task_path))
     if requests is not None:
-        own.append(requests_suite.read_suite(Path(requests)))
+        of_user.append(requests_suite.read_suite(Path(requests)))
     if texts is not None:
-        own.append(text.read_suite(texts, stride))
-    return {**SUITES, **{suite.name: suite for suite in own}}
+        of_user.append(text.read_suite(texts, stride))
+    return {**SUITES, **{suite.name: suite for suite in of_user}}
 
 
 def select(patterns: str, among: Mapping[str, Suite[AnyTask]] = SUITES) -> Selection:

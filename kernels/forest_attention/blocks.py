@@ -42,7 +42,7 @@ def block_kinds(
 
 def padded(subtree_end_BT: jax.Array, position_BT: jax.Array, length: int) -> tuple[jax.Array, jax.Array]:
     """Rows filled up to `length` with places that see only themselves."""
-    rows, own = subtree_end_BT.shape
-    fill = jnp.broadcast_to(jnp.arange(own + 1, length + 1, dtype=jnp.int32)[None], (rows, length - own))
+    rows, num_slots = subtree_end_BT.shape
+    fill = jnp.broadcast_to(jnp.arange(num_slots + 1, length + 1, dtype=jnp.int32)[None], (rows, length - num_slots))
     subtree_end_BT = jnp.concatenate([subtree_end_BT, fill], axis=1)
-    return subtree_end_BT, jnp.pad(position_BT, ((0, 0), (0, length - own)))
+    return subtree_end_BT, jnp.pad(position_BT, ((0, 0), (0, length - num_slots)))

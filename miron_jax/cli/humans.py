@@ -36,32 +36,33 @@ def command() -> None:
         return
     named = Columns(tuple(FLAGS.input_columns or ()), FLAGS.answer_column, FLAGS.control_column, FLAGS.worker_column)
     project = PROJECTS[FLAGS.project]
-    found = read_annotations(paths, named, project)
+    annotations = read_annotations(paths, named, project)
     rule, five_labels = None, None
     if FLAGS.gold is not None and FLAGS.project == "ruethics":  # a text has five right answers
         five_labels = read_ethics_gold(local_path(FLAGS.gold))
     elif FLAGS.gold is not None:
-        rule = rule_of(FLAGS.gold, found.inputs)
+        rule = rule_of(FLAGS.gold, annotations.inputs)
     skills = {} if FLAGS.skills is None else read_skills(local_path(FLAGS.skills))
-    told, labels, decided = baseline(found, rule, skills, project=project, glad=abilities)
+    computed, labels, decided = baseline(annotations, rule, skills, project=project, glad=abilities)
     by_procedure = {}
     if five_labels is not None:
-        kept_b = {item: own.answer for item, own in decided.items() if own.origin != "undecided"}
+        kept_b = {item: vote.answer for item, vote in decided.items() if vote.origin != "undecided"}
         by_procedure = {
-            name: ethics_values(own, found.inputs, five_labels) for name, own in (("A", labels), ("B", kept_b))
+            name: ethics_values(votes, annotations.inputs, five_labels)
+            for name, votes in (("A", labels), ("B", kept_b))
         }
     output = output_beside("miron-humans")
     store = Store(output)
     of_a = {item: {"label": label} for item, label in labels.items()}
-    of_b = {item: {"label": own.answer, "origin": own.origin} for item, own in decided.items()}
+    of_b = {item: {"label": vote.answer, "origin": vote.origin} for item, vote in decided.items()}
     for name, every in {"human_labels.jsonl": of_a, "human_labels_b.jsonl": of_b}.items():
-        lines = [{**dict(zip(found.inputs, item, strict=True)), **own} for item, own in every.items()]
+        lines = [{**dict(zip(annotations.inputs, item, strict=True)), **row} for item, row in every.items()]
         store.put(name, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
-    document = {"files": [public(name) for name in FLAGS.annotations], "gold": FLAGS.gold, **asdict(told)}
+    document = {"files": [public(name) for name in FLAGS.annotations], "gold": FLAGS.gold, **asdict(computed)}
     if five_labels is not None:
-        document["ethics"] = {name: own._asdict() for name, own in by_procedure.items()}
+        document["ethics"] = {name: accuracy._asdict() for name, accuracy in by_procedure.items()}
     store.put("humans.json", json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False).encode())
-    print_baseline(told)
+    print_baseline(computed)
     print_ethics(by_procedure)
     print(printable(f"written to {output}/humans.json, human_labels.jsonl (A) and human_labels_b.jsonl"))
 
@@ -73,19 +74,19 @@ def _rewrites(paths: list[Path]) -> None:
     from miron_jax.model.own import import_from
 
     kept = kept_pairs(paths)
-    told = {"labelled": kept.labelled, "rejected": kept.rejected, "kept": len(kept.pairs), "j": None}
+    counts = {"labelled": kept.labelled, "rejected": kept.rejected, "kept": len(kept.pairs), "j": None}
     if FLAGS.detox_scorer is not None and kept.pairs:
         scorer = import_from(FLAGS.detox_scorer, "--detox_scorer", 2)
-        found = detox_scores(scorer, *map(list, zip(*kept.pairs, strict=True)))
-        told |= {name: sum(own[name] for own in found) / len(found) for name in found[0]}
+        scores = detox_scores(scorer, *map(list, zip(*kept.pairs, strict=True)))
+        counts |= {name: sum(score[name] for score in scores) / len(scores) for name in scores[0]}
     output = output_beside("miron-humans")
     store = Store(output)
     lines = [{"toxic": toxic, "rewrite": rewrite} for toxic, rewrite in kept.pairs]
     store.put("pairs.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
     store.put(
-        "humans.json", json.dumps({"files": [public(name) for name in FLAGS.annotations], **told}, indent=1).encode()
+        "humans.json", json.dumps({"files": [public(name) for name in FLAGS.annotations], **counts}, indent=1).encode()
     )
     for name, count in kept.labelled.items():
         print(f"{printable(name)}: {count} items with three equal votes, {kept.rejected[name]} annotators rejected")
-    j = "null, for it wants --detox_scorer" if told["j"] is None else f"{told['j']:.4f}"
+    j = "null, for it wants --detox_scorer" if counts["j"] is None else f"{counts['j']:.4f}"
     print(printable(f"{len(kept.pairs)} pairs pass all three; J {j}\nwritten to {output}/humans.json and pairs.jsonl"))

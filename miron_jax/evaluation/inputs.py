@@ -20,8 +20,8 @@ from miron_jax.tasks import registry, text
 
 def select_tasks(config: RunConfig) -> Selected:
     """The tasks that --tasks names.  Raises InputError."""
-    own = (config.icl_tasks, config.eval_gauntlet, config.task_path or (), config.requests)
-    all_suites = registry.suites(*own, _texts(config), config.stride)
+    of_user = (config.icl_tasks, config.eval_gauntlet, config.task_path or (), config.requests)
+    all_suites = registry.suites(*of_user, _texts(config), config.stride)
     selection = registry.select(",".join(config.tasks), all_suites)
     names = {task.name for task in selection.tasks}
     suites = [suite for suite in all_suites.values() if any(task.name in names for task in suite.tasks)]

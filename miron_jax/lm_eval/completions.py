@@ -72,6 +72,6 @@ def ignored_settings(folder: Path | None) -> Iterator[str]:
     if file is None or not file.is_file():
         return
     settings = json.loads(file.read_text(encoding="utf-8"))
-    told = {name: settings[name] for name in NEUTRAL if settings.get(name) not in (None, NEUTRAL[name])}
-    if told:
-        yield f"{file} has {told}, which HFLM applies to all texts; these texts are made without"
+    not_neutral = {name: settings[name] for name in NEUTRAL if settings.get(name) not in (None, NEUTRAL[name])}
+    if not_neutral:
+        yield f"{file} has {not_neutral}, which HFLM applies to all texts; these texts are made without"

@@ -198,14 +198,14 @@ class MironLM(TemplateLM):
             asked.append(text if text is None else self._with_stops(text, until))
             stops.append([*until, *of_eos])
         drawn = iter(self.session.completions([text for text in asked if text is not None]))
-        found = [Generated("", (), "length") if text is None else next(drawn) for text in asked]
-        if broken := sum(each.ended == "nan" for each in found):
-            log.warning("%d of %d completions mean nothing: the model answers NaN", broken, len(found))
+        completions = [Generated("", (), "length") if text is None else next(drawn) for text in asked]
+        if broken := sum(each.ended == "nan" for each in completions):
+            log.warning("%d of %d completions mean nothing: the model answers NaN", broken, len(completions))
         texts = [
             postprocess_generated_text(self.tok_decode(list(each.token_ids)), until, think_end_token=None)
-            for each, until in zip(found, stops, strict=True)
+            for each, until in zip(completions, stops, strict=True)
         ]
-        for request, each, text in zip(requests, found, texts, strict=True):
+        for request, each, text in zip(requests, completions, texts, strict=True):
             if each.ended != "nan":
                 self.cache_hook.add_partial("generate_until", request.args, text)
         return texts
@@ -260,8 +260,8 @@ class MironLM(TemplateLM):
             ids = [np.concatenate(requests[r][1:])[-(self.max_length + 1) :].astype(np.int32) for r in scored]
             start = [len(each) - len(requests[r][2]) for each, r in zip(ids, scored, strict=True)]
             no_flags = np.zeros(len(ids), bool)
-            found = self.session.scores(Requests(*end_to_end(ids), np.asarray(start, np.int32), no_flags, no_flags))
-            for r, score in zip(scored, found, strict=True):
+            scores = self.session.scores(Requests(*end_to_end(ids), np.asarray(start, np.int32), no_flags, no_flags))
+            for r, score in zip(scored, scores, strict=True):
                 is_nan = bool(np.isnan(score.logprob).any())
                 answers[r] = float(score.logprob.sum(dtype=np.float64)), not is_nan and not score.rank.any()
         for (texts, _, _), answer in zip(requests, answers, strict=True):

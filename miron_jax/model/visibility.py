@@ -166,9 +166,9 @@ class Continuation:
         q_BKRH = q_BTKGH.transpose(0, 2, 1, 3, 4).reshape(b, kv_heads, t * group, h)
 
         def logits(key_BKHS: jax.Array, visible_BTS: jax.Array) -> jax.Array:
-            found = jnp.einsum("bkrh,bkhs->bkrs", q_BKRH, key_BKHS, preferred_element_type=jnp.float32)
-            found = found if softcap is None else softcap * jnp.tanh(found / softcap)
-            return jnp.where(jnp.repeat(visible_BTS, group, axis=1)[:, None], found, -jnp.inf)
+            logit_BKRS = jnp.einsum("bkrh,bkhs->bkrs", q_BKRH, key_BKHS, preferred_element_type=jnp.float32)
+            logit_BKRS = logit_BKRS if softcap is None else softcap * jnp.tanh(logit_BKRS / softcap)
+            return jnp.where(jnp.repeat(visible_BTS, group, axis=1)[:, None], logit_BKRS, -jnp.inf)
 
         def mixed(weights_BKRS: jax.Array, value_BKSH: jax.Array) -> jax.Array:
             weights_BKRS = weights_BKRS.astype(dtype)
@@ -177,9 +177,9 @@ class Continuation:
         def add_block(i: jax.Array, running: _Running) -> _Running:
             key_BKHC, value_BKCH = cache.read(layer, i)
             place_C = i * cache.block + jnp.arange(cache.block, dtype=jnp.int32)
-            found = logits(key_BKHC, self._visible_kept(place_C, t, window))
-            highest = jnp.maximum(running.highest, row_max(found))
-            weights, before = jnp.exp(found - highest[..., None]), jnp.exp(running.highest - highest)
+            logit_BKRC = logits(key_BKHC, self._visible_kept(place_C, t, window))
+            highest = jnp.maximum(running.highest, row_max(logit_BKRC))
+            weights, before = jnp.exp(logit_BKRC - highest[..., None]), jnp.exp(running.highest - highest)
             total = running.total * before + row_sum(weights)
             return _Running(highest, total, running.mixed * before[..., None] + mixed(weights, value_BKCH))
 

@@ -51,10 +51,10 @@ def gaps_by_kind(pairs: Iterable[BytePair]) -> list[KindGap]:
     for pair in pairs:
         kinds, numbers = np.unique(_kinds_of(pair.text), return_inverse=True)
         for i, kind in enumerate(kinds.tolist()):
-            own = numbers == i
-            found = np.asarray([own.sum(), pair.first[own].sum(), pair.second[own].sum()], np.float64)
-            sums[kind] = sums.get(kind, np.zeros(3)) + found
-    whole = sum((own[2] - own[1] for own in sums.values()), 0.0)
+            of_kind = numbers == i
+            sum_3 = np.asarray([of_kind.sum(), pair.first[of_kind].sum(), pair.second[of_kind].sum()], np.float64)
+            sums[kind] = sums.get(kind, np.zeros(3)) + sum_3
+    whole = sum((each[2] - each[1] for each in sums.values()), 0.0)
     gaps = [
         KindGap(kind, int(n), a / n / math.log(2), b / n / math.log(2), (b - a) / whole if whole else 0.0)
         for kind, (n, a, b) in sums.items()
@@ -64,18 +64,18 @@ def gaps_by_kind(pairs: Iterable[BytePair]) -> list[KindGap]:
 
 def worst_spans(pairs: Iterable[BytePair], most: int) -> tuple[list[SpanGap], list[SpanGap]]:
     """The words that the second model finds less probable by the most bits, and those that it finds more probable."""
-    found: list[SpanGap] = []
+    gaps: list[SpanGap] = []
     for pair in pairs:
         bits = np.concatenate([[0.0], np.cumsum((pair.second - pair.first) / math.log(2))])
         start = 0
         for text in _spans(pair.text):
             stop = start + len(text.encode("utf-8", "surrogatepass"))
-            found.append(SpanGap(pair.doc_id, start, text, float(bits[stop] - bits[start])))
+            gaps.append(SpanGap(pair.doc_id, start, text, float(bits[stop] - bits[start])))
             start = stop
-        found = [*_extremes(found, most), *_extremes(found, most, -1)]
-        found = list(dict.fromkeys(found))
-    worse, better = _extremes(found, most), _extremes(found, most, -1)
-    return [own for own in worse if own.difference > 0], [own for own in better if own.difference < 0]
+        gaps = [*_extremes(gaps, most), *_extremes(gaps, most, -1)]
+        gaps = list(dict.fromkeys(gaps))
+    worse, better = _extremes(gaps, most), _extremes(gaps, most, -1)
+    return [gap for gap in worse if gap.difference > 0], [gap for gap in better if gap.difference < 0]
 
 
 def _extremes(spans: Sequence[SpanGap], most: int, sign: int = 1) -> list[SpanGap]:
@@ -83,8 +83,8 @@ def _extremes(spans: Sequence[SpanGap], most: int, sign: int = 1) -> list[SpanGa
 
 
 def _spans(text: str) -> Iterable[str]:
-    for found in _SPAN.finditer(text):
-        word = found[0]
+    for match in _SPAN.finditer(text):
+        word = match[0]
         yield from (word[i : i + MOST_BYTES] for i in range(0, len(word), MOST_BYTES))
 
 

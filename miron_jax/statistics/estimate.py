@@ -161,8 +161,8 @@ def estimate_composite(composite: Composite, tasks: Mapping[str, Estimate]) -> E
     if composite.value is None:
         return None
     of_tasks = [(weight, tasks[name]) for name, weight in composite.weights.items()]
-    stderr = math.hypot(*(weight * own.stderr for weight, own in of_tasks))
-    to_ends = [sorted(weight * (end - own.value) for end in own.ci95) for weight, own in of_tasks]
+    stderr = math.hypot(*(weight * estimate.stderr for weight, estimate in of_tasks))
+    to_ends = [sorted(weight * (end - estimate.value) for end in estimate.ci95) for weight, estimate in of_tasks]
     low, high = math.hypot(*(end for end, _ in to_ends)), math.hypot(*(end for _, end in to_ends))
     return Estimate(composite.value, stderr, (composite.value - low, composite.value + high), len(of_tasks), 0)
 

@@ -161,7 +161,7 @@ def combined(value: float, parts: Sequence[tuple[float, Difference]]) -> Differe
     The interval keeps those of its parts, as `estimate.estimate_composite` does; error and p-value follow from it, as those
     of a normal value: the standard error of a few pairs that all differ one way would be 0.
     """
-    to_ends = [sorted(weight * (end - own.value) for end in own.ci95) for weight, own in parts]
+    to_ends = [sorted(weight * (end - estimate.value) for end in estimate.ci95) for weight, estimate in parts]
     low, high = math.hypot(*(end for end, _ in to_ends)), math.hypot(*(end for _, end in to_ends))
     toward_zero = low if value > 0 else high
     p_value = math.erfc(abs(value) / (toward_zero / _Z) / math.sqrt(2)) if toward_zero else float(value == 0)

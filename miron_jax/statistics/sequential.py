@@ -130,7 +130,7 @@ def half_width(strata: Sequence[Stratum], target: float) -> float:
     Asymptotic (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2024, Ann. Stat. 52, 2613-2640, theorem 2.2):
     sqrt(V) * sqrt(2 (e + 1) / e * ln(sqrt(e + 1) / ALPHA)), V the estimate's variance, e inverse to it.
     """
-    variance = sum(own.variance for own in strata)
+    variance = sum(stratum.variance for stratum in strata)
     if not variance or math.isinf(variance):
         return variance
     best = (target / _boundary(_BEST)) ** 2  # the variance at which the target is reached
