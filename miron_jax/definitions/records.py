@@ -52,8 +52,9 @@ class Wording:
     prompt_string: str = ""  # before the few-shot examples
     prelimiter: str = ""  # before every context
     delimiter: str  # between a context and its continuation
-    # The question's own delimiter; right_stripped: a schema's context without few-shot examples has none.
-    question_delimiter: Literal["whole", "right_stripped"]
+    # The question's own delimiter; right_stripped: a schema's context without few-shot examples has none;
+    # spaces_stripped: question and delimiter lose spaces at their end, which tokenizers join with the next word
+    question_delimiter: Literal["whole", "right_stripped", "spaces_stripped"]
     shot_separator: str  # between few-shot examples, and between the last one and the question
     strip: Literal["nothing", "context", "fields"]  # loses white space at both ends; fields: texts outside lists
     item_order: AnyRule  # of prompting/draws.py, or of a suite that arranges its examples

@@ -4,6 +4,7 @@ Arrives: a task, and its examples or questions.  Leaves: one `Prompt` per exampl
 deliberately does not know tokens.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from miron_jax.definitions.records import Example, Task, Wording
 from miron_jax.errors import InputError
 
 TAIL = 300  # characters of a prompt that samples show
+_END_SPACES = re.compile(r"[^\S\r\n]+\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,12 @@ def without_shots(prompt: Prompt) -> Prompt:
     )
 
 
+def without_end_spaces(text: str) -> str:
+    """The text without spaces and tabs at its end; line breaks stay.  A tokenizer joins a space with the word behind it, so
+    a model hardly ever writes a word after a space that stands alone."""
+    return _END_SPACES.sub("", text)
+
+
 def digest_of(*texts: str) -> str:
     """The first 16 digits of the SHA-256 of texts, each with its length before it."""
     digest = sha256()
@@ -167,7 +175,7 @@ def _shot(example: Example, profile: Wording) -> str:
 
 def _question_delimiter(profile: Wording, example: Example, preamble: str) -> str:
     """The delimiter after the question itself."""
-    if profile.question_delimiter == "whole":
+    if profile.question_delimiter != "right_stripped":
         return profile.delimiter
     is_schema = len(example.contexts) > 1
     return "" if is_schema and not preamble else profile.delimiter.rstrip()
@@ -188,6 +196,8 @@ def _prompt(task: Task[Wording], idx: int, example: Example, preamble: str) -> P
     between = task.profile.shot_separator if preamble and task.arrange is None else ""
     delimiter = _question_delimiter(task.profile, example, preamble)
     contexts = tuple(between + _context(example, c, task.profile, delimiter) for c in range(len(example.contexts)))
+    if task.profile.question_delimiter == "spaces_stripped":
+        contexts = tuple(map(without_end_spaces, contexts))
     num_choices = max(len(contexts), len(example.continuations))
     contexts = contexts if len(contexts) == num_choices else contexts * num_choices
     continuations = tuple(_continuation(example, choice) for choice in range(num_choices))

@@ -8,7 +8,7 @@ Field names are the keys of results.json.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from miron_jax.engine.growing import GrowingSpeed
 from miron_jax.statistics.estimate import Estimate
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from miron_jax.results.records import TaskResult
 
 FIRST_OPTION = 0.9  # share of examples with gold first, above which ties inflate accuracy
+FEW = 4  # examples, below which all of them may be alike by chance
 UNSCORED = "examples without a score (NaN, or unpublished right answers); no composite counts their tasks"
 TRUNCATED = "examples cut to the length limit (BOS and early shots go first)"
 BEYOND_TRAINED = "examples longer than the length the model was trained at"
@@ -54,6 +55,8 @@ class ChoiceDetails(Details):
         accuracy = self.first_option_accuracy
         if accuracy is not None and accuracy > FIRST_OPTION:
             yield f"a model that finds all options equal scores {accuracy:.3f} here"
+        if self.tied == task.n >= FEW:
+            yield f"each of the {task.n} examples is a tie: the tie rule has chosen, not the model"
 
     def counts(self, task: "TaskResult") -> dict[str, int]:
         tie = task.profile.get("tie", "first")
@@ -73,9 +76,18 @@ class GenerationDetails(Details):
     max_new_tokens: int = 0  # of each completion
     ended: Mapping[str, int] = field(default_factory=dict)  # why completions ended -> how many
     always_right_rows: tuple[int, ...] = ()  # every text begins with an accepted answer that normalizes to ""
+    alike: Literal["", "empty", "equal"] = ""  # what all texts are; "": they differ, or are too few to say
+    prompts_end_in_space: int | None = None  # prompts whose last character is a space or tab; None: there is none
     truncated: int = 0
 
     def notes(self, task: "TaskResult") -> Iterator[str]:
+        if self.alike:
+            yield f"all texts that the model wrote are {self.alike}"
+        if self.prompts_end_in_space:
+            yield (
+                f"{self.prompts_end_in_space} prompts end in a space, which tokenizers join with the next word: models "
+                "seldom go on after it"
+            )
         if self.always_right_rows:
             rows = ", ".join(map(str, self.always_right_rows))
             yield f"any text is right in row {rows} (the answer is punctuation only)"

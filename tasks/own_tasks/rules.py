@@ -115,7 +115,11 @@ def profile_of(
         others = {"fewshot_pool": "other_file", "fewshot_draw": other_draw_named(_OF_OTHERS[rules])}
     wording = {**_WORDING[rules], "categories": "pooled", "truncation": "keep_last", **others}
     if kind == "generation":
-        of_answers = {"answer_after": "", "answer_normalizer": answers.GAUNTLET, "match": answers.PREFIX}
+        of_answers: dict[str, Any] = {
+            "answer_after": "", "answer_normalizer": answers.GAUNTLET, "match": answers.PREFIX
+        }  # fmt: skip
+        if wording["question_delimiter"] == "whole":
+            of_answers["question_delimiter"] = "spaces_stripped"
         return AnswerProfile(
             **{**wording, **of_answers, **stated}, decoding=GREEDY, extra_tokens=extra, stop=stop
         )  # fmt: skip

@@ -6,8 +6,9 @@ a completion is generated.
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from miron_jax.definitions.records import Question
 from miron_jax.engine.text_requests import Generated, Sampling, TextRequest, plain_text
@@ -17,8 +18,8 @@ from miron_jax.evaluation.task_kinds.summary import asked_prompt, submitted_meta
 from miron_jax.metrics.answers import PREFIX, compared, score_answer
 from miron_jax.metrics.choices import ExampleScore
 from miron_jax.metrics.detox import DETOX, Scorer, detox_scores
-from miron_jax.prompting.prompts import render, without_shots
-from miron_jax.results.details import GenerationDetails
+from miron_jax.prompting.prompts import render, without_end_spaces, without_shots
+from miron_jax.results.details import FEW, GenerationDetails
 from miron_jax.results.samples import Completion, ExampleResult
 from miron_jax.tokens.answer_requests import AnswerRequests, answer_requests
 from miron_jax.tokens.detokenize import drops_first_space
@@ -92,12 +93,15 @@ class Generation(PromptedKind[GenerationRow]):
             for row in scores.rows
             if profile.match is PREFIX and not all(map(normalize, row.question.accepted))
         ]
+        tails = [row.prompt.tail for row in scores.rows]
         requests = self.requests
         room = requests.max_new_tokens
         return GenerationDetails(
             max_new_tokens=room,
             ended=Counter(row.completion.ended for row in scores.rows),
             always_right_rows=tuple(always_right),
+            alike=_alike([row.text.strip() for row in scores.rows if not row.is_nan]),
+            prompts_end_in_space=sum(tail != without_end_spaces(tail) for tail in tails) or None,
             truncated=requests.truncated,
             beyond_trained_length=sum(len(ids) + room - 1 > self.setup.trained_length for ids in requests.prompts),
         )
@@ -125,3 +129,10 @@ class Generation(PromptedKind[GenerationRow]):
 
 
 KINDS = {"generation": Generation}
+
+
+def _alike(texts: Sequence[str]) -> Literal["", "empty", "equal"]:
+    """What all texts are."""
+    if len(texts) < FEW or len(set(texts)) > 1:
+        return ""
+    return "equal" if texts[0] else "empty"

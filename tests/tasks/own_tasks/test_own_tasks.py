@@ -112,6 +112,32 @@ def test_a_space_stands_before_an_answer_unless_the_file_says_otherwise(tmp_path
     assert whole == [f"Question: {row['question']} {option}" for option in row["options"]]
 
 
+GENERATE = "task: hills\nkind: generation\ndata: hills.jsonl\nquestion: question\nanswer: '{{n}}'\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "end"),
+    [
+        ("", "hill is"),  # the default delimiter is a space
+        ("delimiter: '? '\nrules: lm_eval\n", "hill is?"),
+        ('delimiter: "\\nAnswer:\\n"\n', "\nAnswer:\n"),  # words begin after a line break
+        ('delimiter: "\\nAnswer:\\n \\t\\u00a0"\n', "\nAnswer:\n"),
+        ("delimiter: ''\nbefore_question: ''\n", "hill is"),
+        ("question_delimiter: whole\n", "hill is "),
+        ('delimiter: "\\nA:\\n "\nrules: gauntlet\n', "\nA:"),
+    ],
+)
+def test_prompts_of_completions_end_where_a_tokenizer_goes_on(more: str, end: str, tmp_path: Path) -> None:
+    """A space that stands alone is no beginning of a word; shots keep theirs before their answers."""
+    prompts = prompts_of(write(tmp_path, GENERATE + more + "num_fewshot: 1\nitem_order: file\n"))
+    assert prompts[0].contexts[0].endswith(end), repr(prompts[0].contexts[0])
+    shot = next(row for row in ROWS if row["question"] in prompts[0].preamble)
+    kept = task_of(tmp_path / "hills.yaml").profile.delimiter
+    assert prompts[0].preamble == f"{shot['question']}{kept}{shot['n']}"
+    spaced = write(tmp_path, GENERATE.replace("question: question", "question: '{{question}} '") + "delimiter: ''\n")
+    assert prompts_of(spaced)[0].contexts[0].endswith("hill is"), "a space of the question's own"
+
+
 @pytest.mark.parametrize("draw", ["first", "per_item_5", "stream_lm_eval", "stream_3"])
 def test_shots_from_another_file(tmp_path: Path, draw: str) -> None:
     """The shots stand before the question as the file's own would, and the questions themselves are never among them."""
@@ -427,3 +453,25 @@ def test_every_kind_of_task_is_described(miron: Any, names: str, shared_data: Pa
     assert ran.status == 0, ran.err
     assert "rules:" in ran.out
     assert "first" in ran.out
+
+
+@pytest.mark.slow
+def test_a_run_says_what_makes_its_numbers_worthless(miron: Any, tmp_path: Path) -> None:
+    """One question for all rows has one text; equal options tie; three examples are too few to say either."""
+    rows = [{**row, "question": "the sun"} for row in ROWS]
+    written = GENERATE + "question_delimiter: whole\n"
+    texts = write(tmp_path, written.replace("task: hills", "task: texts"), rows, "texts")
+    same = LISTED.replace("cold {{'rain'}}", "hot").replace("small", "hot") + "span: after_context\n"
+    ties = write(tmp_path, same, rows)
+    flags = (f"--task_path={texts},{ties}", "--steps=latest")
+    tasks = run(miron, Path("demo"), tmp_path / "out", *flags)["tasks"]
+    assert (tasks["own/texts"]["alike"], tasks["own/texts"]["prompts_end_in_space"]) == ("equal", 7)
+    shown = " ".join(miron("report", str(tmp_path / "out")).out.split())
+    for sentence in (
+        "own/texts: all texts that the model wrote are equal",
+        "own/texts: 7 prompts end in a space, which tokenizers join with the next word",
+        "own/hills: each of the 7 examples is a tie",
+    ):
+        assert sentence in shown, shown
+    fewer = run(miron, Path("demo"), tmp_path / "few", *flags, "--limit=3")["tasks"]["own/texts"]
+    assert ("alike" in fewer, fewer["prompts_end_in_space"]) == (False, 3)
