@@ -4,11 +4,12 @@ Arrives: a task and the folder of its suite's files.  Leaves: `DataState` and th
 does not know what an example means; the task's `parse` does.
 """
 
+import codecs
 import csv
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
@@ -22,6 +23,7 @@ Row = TypeVar("Row")
 Parsed = TypeVar("Parsed")
 FETCH_AGAIN = "fetch the file again"
 FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
+_Read = tuple[list[Json], str, Sequence[int]]  # records, the unit that is counted, and the number of each
 
 
 class DataState(NamedTuple):
@@ -30,6 +32,14 @@ class DataState(NamedTuple):
     state: Literal["missing", "as published", "changed", "no published hash", "generated"]
     git_blob_sha1: str | None  # of the file on disk
     commit: str | None = None  # of the hub's data set, if it was fetched from there
+
+
+class Located(NamedTuple):
+    """A file's records and where each of them begins."""
+
+    records: list[JsonObject]
+    unit: str  # what the numbers count
+    numbers: Sequence[int]  # of each record, from 1
 
 
 def data_state(task: AnyTask, folder: Path | None) -> DataState:
@@ -95,22 +105,34 @@ def json_rows(
 
     Raises InputError, which names the line.
     """
+    return located_rows(content, path, task_name, num_rows, remedy).records
+
+
+def located_rows(
+    content: bytes, path: Path, task_name: str, num_rows: int | None = None, remedy: str = FETCH_AGAIN
+) -> Located:
+    """The same with their places.  A file without a published number of rows may have blank lines."""
     try:
-        records = _READERS[path.suffix](content) if path.suffix in _READERS else None
+        read = _READERS[path.suffix](content) if path.suffix in _READERS else None
     except ValueError as error:
         raise InputError(f"{task_name}: {path} cannot be read ({error!s:.120}): {remedy}") from None
-    is_by_line = records is None
-    if records is None:
-        records = content.removesuffix(b"\n").split(b"\n") if content else []
+    is_by_line, has_escapes = read is None, b"\\u" in content
+    records, unit, numbers = _lines(content, skips_blank=num_rows is None) if read is None else read
     if not records:
         raise InputError(f"{task_name}: {path} is empty, expected {num_rows or 'at least 1'} lines: {remedy}")
-    unit, has_escapes = "line" if is_by_line else "record", b"\\u" in content
-    return parse_each(
-        records,
-        lambda record, row: _json_object(record) if is_by_line else _checked(record, has_escapes),
-        f"{task_name}: {path}, {unit}",
-        f"; mend the {unit} or {remedy}",
-    )
+    checked = []
+    for record, number in zip(records, numbers, strict=True):
+        try:
+            checked.append(_json_object(record) if is_by_line else _checked(record, has_escapes))
+        except ValueError as error:
+            raise InputError(f"{task_name}: {path}, {unit} {number}: {error}; mend the {unit} or {remedy}") from None
+    return Located(checked, unit, numbers)
+
+
+def _lines(content: bytes, skips_blank: bool) -> tuple[list[bytes], str, Sequence[int]]:
+    lines = content.removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").split(b"\n") if content else []
+    numbers = [i + 1 for i, line in enumerate(lines) if line.strip() or not skips_blank]
+    return [lines[number - 1] for number in numbers], "line", numbers
 
 
 def _checked(record: Json, has_escapes: bool) -> JsonObject:
@@ -130,47 +152,68 @@ def _has_lone_surrogate(value: Json) -> bool:
     return False
 
 
-def _records(content: bytes) -> list[Json] | None:
+def _records(content: bytes) -> _Read | None:
     """The records of a file that is one JSON value; None: it is not one, so it has a record per line."""
     try:
         value = parse_json(content)
     except ValueError:
         return None
     if isinstance(value, list):
-        return value
+        return _in_order(value)
     columns = list(value.values()) if isinstance(value, dict) else []
     if columns and all(isinstance(column, dict) and column.keys() == columns[0].keys() for column in columns):
-        return [{name: column[row] for name, column in value.items()} for row in columns[0]]
-    return [value]
+        return _in_order([{name: column[row] for name, column in value.items()} for row in columns[0]])
+    return _in_order([value])
 
 
-def _table(content: bytes, delimiter: str) -> list[Json]:
-    """The rows of a table with a first line of column names; all values are texts."""
-    rows = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), delimiter=delimiter, strict=True)
+def _in_order(records: list[Json]) -> _Read:
+    return records, "record", range(1, len(records) + 1)
+
+
+def _table(content: bytes, delimiter: str) -> _Read:
+    """The rows of a table with a first line of column names; all values are texts.
+
+    Values are divided by semicolons where the first line has a semicolon and no comma: spreadsheets write
+    such files where a comma stands before fractions.
+    """
+    text = content.decode("utf-8-sig")
+    first = text.partition("\n")[0]
+    if delimiter == "," and ";" in first and "," not in first:
+        delimiter = ";"
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    names: list[str] = []
+    records: list[Json] = []
+    numbers: list[int] = []
+    before = 0  # the last line of the row before
     try:
-        records = [dict(row) for row in rows]
+        for values in rows:
+            number, before = before + 1, rows.line_num
+            if not values:
+                continue
+            if names and len(values) != len(names):
+                raise ValueError(f"line {number} has another number of values than the {len(names)} columns")
+            if names:
+                records.append(dict(zip(names, values, strict=True)))
+                numbers.append(number)
+            names = names or values
     except csv.Error as error:
         raise ValueError(f"line {rows.line_num}: {error}") from None
-    names = rows.fieldnames or ()
     if len(set(names)) < len(names):
         raise ValueError(f"two columns have one name, of {', '.join(names)}")
-    for row, record in enumerate(records):
-        if None in record or None in record.values():
-            raise ValueError(f"row {row + 1} has another number of values than the {len(names)} columns")
-    return records
+    return records, "line", numbers
 
 
-def _parquet(content: bytes) -> list[Json]:
+def _parquet(content: bytes) -> _Read:
     import pyarrow
     from pyarrow import parquet
 
     try:
-        return parquet.read_table(pyarrow.BufferReader(content)).to_pylist()
+        return _in_order(parquet.read_table(pyarrow.BufferReader(content)).to_pylist())
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(" ".join(str(error).split())) from None
 
 
-_READERS: dict[str, Callable[[bytes], list[Json] | None]] = {
+_READERS: dict[str, Callable[[bytes], _Read | None]] = {
     ".json": _records,
     ".csv": partial(_table, delimiter=","),
     ".tsv": partial(_table, delimiter="\t"),

@@ -8,12 +8,12 @@ record means.
     data: {hub: owner/name@revision, files: data/test-*.jsonl}     files as they lie there
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from miron_jax.definitions.data_files import FORMATS, json_rows, parse_each
+from miron_jax.definitions.data_files import FORMATS, Located, located_rows
 from miron_jax.definitions.records import AnyExample, DataFile
 from miron_jax.errors import InputError
 from miron_jax.files.hub import Repository, cache_folder, fetch_data_set, parse_name
@@ -21,6 +21,10 @@ from miron_jax.files.readers import JsonObject, shown
 from miron_jax.tasks.own_tasks.keys import Keys
 
 _PARQUET = "refs/convert/parquet"  # the branch where the hub keeps every data set as Parquet
+
+
+# (all records, the place of a record in words) -> what parses each of them.
+Parser = Callable[[Sequence[JsonObject], Callable[[int], str]], Callable[[JsonObject, int], AnyExample]]
 
 
 class Data(NamedTuple):
@@ -37,16 +41,25 @@ class Data(NamedTuple):
         if self.repository is not None:
             fetch_data_set(self.repository, self.path, [self.pattern], "own", f", then copy {self.path} here")
 
-    def examples(self, name: str, parse: Callable[[JsonObject, int], AnyExample]) -> list[AnyExample]:
+    def examples(self, name: str, parser: Parser) -> list[AnyExample]:
         """All examples in file order.  Raises InputError, which names file and line."""
         files = [self.path] if self.repository is None else self._files()
-        records = [record for file in files for record in _records(file, name)]
-        return parse_each(
-            records,
-            parse,
-            f"{name}: {self.path}, line",
-            f"; correct the line, or the keys of {name.partition('/')[2]}'s YAML file",
-        )
+        read = [(file, _records(file, name)) for file in files]
+        records = [record for _, located in read for record in located.records]
+        places = [(file, f"{located.unit} {number}") for file, located in read for number in located.numbers]
+        keys = f"the keys of {name.partition('/')[2]}'s YAML file"
+        try:
+            parse = parser(records, lambda row: places[row][1])
+        except ValueError as error:
+            raise InputError(f"{name}: {self.path}: {error}; correct the data, or {keys}") from None
+        examples = []
+        for row, (record, (file, place)) in enumerate(zip(records, places, strict=True)):
+            try:
+                examples.append(parse(record, row))
+            except ValueError as error:
+                unit = place.partition(" ")[0]
+                raise InputError(f"{name}: {file}, {place}: {error}; correct the {unit}, or {keys}") from None
+        return examples
 
     def _files(self) -> list[Path]:
         files = sorted(file for file in self.path.rglob("*") if file.is_file() and file.suffix in FORMATS)
@@ -56,9 +69,9 @@ class Data(NamedTuple):
         return files
 
 
-def _records(file: Path, name: str) -> list[JsonObject]:
+def _records(file: Path, name: str) -> Located:
     try:
-        return json_rows(file.read_bytes(), file, name, remedy="correct the file")
+        return located_rows(file.read_bytes(), file, name, remedy="correct the file")
     except OSError as error:
         raise InputError(f"{name}: {file} cannot be read ({error.strerror}): mend or replace it") from None
 

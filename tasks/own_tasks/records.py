@@ -1,66 +1,101 @@
 """A record of a user's data -> an example, by what the task's file takes from it.
 
-Arrives: functions from a record to a value, a record.  Leaves: an `Example`, `Question` or `Problem`; ValueError for a
-record that does not fit.  It deliberately does not know files.
+Arrives: functions from a record to a value, all records of a file.  Leaves: an `Example`, `Question` or
+`Problem`; ValueError for a record that does not fit.  It deliberately does not know files.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from miron_jax.definitions.records import AnyExample, Example, Problem, Question
 from miron_jax.files.readers import Json, JsonObject, shown
 from miron_jax.tasks.icl_rows import answer_text, checked_text
+from miron_jax.tasks.own_tasks.gold import READINGS, as_written, reading_of
 from miron_jax.tasks.own_tasks.templates import Value
 
 Takes = Mapping[str, Any]  # key -> a Value, or a list of them
+Parse = Callable[[JsonObject, int], AnyExample]
 LANGUAGES = ("python", "c++", "javascript")
+_EXPECTED = {  # reading of the right choice -> what it is
+    "": "one of the choices, its letter, or its place from 0 to {last}",
+    "text": "one of the choices",
+    "letter": "the letter of a choice",
+    "place": "a place from 0 to {last}",
+    "truth": "true or false, and two choices, true or yes and false or no",
+}
 
 
-def with_stripped_fields(parse: Callable[[JsonObject, int], AnyExample], record: JsonObject, row: int) -> AnyExample:
+def parser(
+    parse: Callable[[Takes, JsonObject, int], AnyExample],
+    takes: Takes,
+    gold_is: str,
+    strips_fields: bool,
+    records: Sequence[JsonObject],
+    place_of: Callable[[int], str],
+) -> Parse:
+    """What parses each record of a file with these records.
+
+    `gold_is`: of the task's file, "" where it does not say; `place_of`: a record's place in words.  Raises
+    ValueError where the file as a whole has two meanings.
+    """
+    strip = _stripped if strips_fields else dict
+    names = {name for record in records for name in record}
+    takes = {key: _among(key, value, names) for key, value in takes.items()}
+    if "gold" in takes:
+        golds = [_gold_of(takes, strip(record)) for record in records] if not gold_is else []
+        takes = {**takes, "reading": gold_is or reading_of(golds, place_of)}
+    return lambda record, row: parse(takes, strip(record), row)
+
+
+def _among(key: str, value: Any, names: set[str]) -> Any:
+    if not isinstance(value, list):
+        return value.among(names)
+    try:
+        return [each.beside(names) for each in value]
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None
+
+
+def _stripped(record: JsonObject) -> JsonObject:
     """As composer does: texts of the record lose white space at both ends, those in lists do not."""
-    fields = {key: value.strip() if isinstance(value, str) else value for key, value in record.items()}
-    return parse(fields, row)
+    return {key: value.strip() if isinstance(value, str) else value for key, value in record.items()}
+
+
+def _gold_of(takes: Takes, record: JsonObject) -> tuple[Json, tuple[str, ...]] | None:
+    """The right answer as the record has it, with its choices; None: it has none, which `choice` says."""
+    try:
+        return takes["gold"](record), _choices(takes, record)
+    except ValueError:
+        return None
 
 
 def choice(takes: Takes, record: JsonObject, row: int) -> Example:
+    texts = _choices(takes, record)
+    value, reading = takes["gold"](record), takes["reading"]
+    golds = (read(value, texts) for name, read in READINGS.items() if reading in ("", name))
+    gold = next((gold for gold in golds if gold is not None), None)
+    if gold is None:
+        expected = _EXPECTED[reading].format(last=len(texts) - 1)
+        raise ValueError(f"gold is {shown(value)}, expected {expected}")
+    return Example(row, (_question(takes, record),), texts, gold, _category(takes, record))
+
+
+def _choices(takes: Takes, record: JsonObject) -> tuple[str, ...]:
     choices = takes["choices"]
     given = [each(record) for each in choices] if isinstance(choices, list) else choices(record)
     if not isinstance(given, list) or len(given) < 2:
         raise ValueError(f"choices are {shown(given)}, expected a list of at least two texts")
-    texts = tuple(answer_text(text, f"choice {i + 1}") for i, text in enumerate(given))
-    return Example(
-        row, (_question(takes, record),), texts, _gold(takes["gold"](record), texts), _category(takes, record)
-    )
-
-
-def _gold(value: Json, choices: tuple[str, ...]) -> int:
-    """The right choice: its place from 0, its text, or its letter (A is the first)."""
-    place: int | None = None
-    if isinstance(value, str):
-        text = value.strip()
-        if value in choices or text in choices:
-            place = choices.index(value if value in choices else text)
-        elif text.isdecimal():
-            place = int(text)
-        elif len(text) == 1 and "A" <= text <= "Z":
-            place = ord(text) - ord("A")
-    elif isinstance(value, int) and not isinstance(value, bool):
-        place = value
-    if place is None or not 0 <= place < len(choices):
-        raise ValueError(
-            f"gold is {shown(value)}, expected one of the choices, its letter, or its place from 0 to {len(choices) - 1}"
-        )
-    return place
+    return tuple(answer_text(as_written(text), f"choice {i + 1}") for i, text in enumerate(given))
 
 
 def continuation(takes: Takes, record: JsonObject, row: int) -> Example:
-    text = answer_text(takes["answer"](record), "answer")
+    text = answer_text(as_written(takes["answer"](record)), "answer")
     return Example(row, (_question(takes, record),), (text,), 0, _category(takes, record))
 
 
 def question(takes: Takes, record: JsonObject, row: int) -> Question:
     given = takes["answer"](record)
-    answers = tuple(answer_text(text, "answer") for text in (given if isinstance(given, list) else [given]))
+    answers = tuple(answer_text(as_written(text), "answer") for text in (given if isinstance(given, list) else [given]))
     if not answers:
         raise ValueError("answer is an empty list, expected at least one text")
     return Question(
@@ -101,11 +136,11 @@ def _tests(takes: Takes, record: JsonObject, key: str) -> tuple[str, ...]:
 
 
 def _question(takes: Takes, record: JsonObject) -> str:
-    return checked_text(takes["question"](record), "question")
+    return checked_text(as_written(takes["question"](record)), "question")
 
 
 def _category(takes: Takes, record: JsonObject) -> str | None:
     if "category" not in takes:
         return None
     value: Value = takes["category"]
-    return checked_text(value(record), "category")
+    return checked_text(as_written(value(record)), "category")

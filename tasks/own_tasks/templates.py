@@ -5,7 +5,8 @@ names.  It deliberately does not know tasks.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any
 
 import jinja2
@@ -17,9 +18,9 @@ from miron_jax.files.readers import Json, JsonObject, shown
 
 MOST_CHARS = 20_000  # of a template
 MOST_LOOPS = 2  # one inside the other
-Value = Callable[[JsonObject], Json]
 
 _FIELD = re.compile(r"[A-Za-z_]\w*(\.\w+)*", re.ASCII)
+_FILLED = re.compile(r"\{[{%#]")
 # What a template may call on a text, list or mapping, and the filters it has: none makes a text of any length, draws at
 # random, or reads the machine.
 _METHODS = frozenset({
@@ -52,15 +53,43 @@ _ENVIRONMENT.globals.clear()  # range, lipsum and others
 _ENVIRONMENT.filters = {name: call for name, call in _ENVIRONMENT.filters.items() if name in _FILTERS}
 
 
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a task takes from a record."""
+
+    text: str  # as the task's file has it
+    of: Callable[[JsonObject], Json]
+    is_literal: bool = False  # it is the text itself: no field's name, nothing to fill in
+
+    def __call__(self, record: JsonObject) -> Json:
+        return self.of(record)
+
+    def among(self, names: Collection[str]) -> "Value":
+        """The value in records with these fields: a text that is the name of one, as "Best Answer", is that field."""
+        return Value(self.text, lambda record: _field(record, self.text)) if self._names(names) else self
+
+    def beside(self, names: Collection[str]) -> "Value":
+        """The value in a list of texts.  Raises ValueError for a text that is a field's name."""
+        if self._names(names):
+            raise ValueError(
+                f'{self.text!r} may be that text or the field of this name: write "{{{{{self.text}}}}}" for the field, '
+                f"\"{{{{'{self.text}'}}}}\" for the text"
+            )
+        return self
+
+    def _names(self, names: Collection[str]) -> bool:
+        return self.is_literal and self.text in names
+
+
 def value_of(text: str) -> Value:
     """The value of a field whose name this is (`a.b`: of a mapping in it), or else the text that this template makes.
 
     Raises ValueError for a text that is no template.
     """
-    return (lambda record: _field(record, text)) if _FIELD.fullmatch(text) else text_of(text)
+    return Value(text, lambda record: _field(record, text)) if _FIELD.fullmatch(text) else text_of(text)
 
 
-def text_of(text: str) -> Callable[[JsonObject], str]:
+def text_of(text: str) -> Value:
     """The text that this template makes.  Raises ValueError for a text that is no template."""
     if len(text) > MOST_CHARS:
         raise ValueError(f"a template of {len(text)} characters, expected {MOST_CHARS} at most")
@@ -77,7 +106,7 @@ def text_of(text: str) -> Callable[[JsonObject], str]:
         except Exception as error:  # whatever a filter or a method says of a record's values
             raise ValueError(f"the template {shown(text)} cannot be filled ({error})") from None
 
-    return rendered
+    return Value(text, rendered, is_literal=not _FILLED.search(text))
 
 
 def _loops(node: jinja2.nodes.Node) -> int:
@@ -87,6 +116,8 @@ def _loops(node: jinja2.nodes.Node) -> int:
 
 
 def _field(record: JsonObject, name: str) -> Json:
+    if name in record:
+        return record[name]
     value: Json = record
     for part in name.split("."):
         if not isinstance(value, dict) or part not in value:

@@ -29,6 +29,7 @@ from miron_jax.tasks.gauntlet import programming
 from miron_jax.tasks.groups import Groups, Tasks, read_groups
 from miron_jax.tasks.own_tasks import records
 from miron_jax.tasks.own_tasks.data import Data, read_data
+from miron_jax.tasks.own_tasks.gold import READINGS
 from miron_jax.tasks.own_tasks.keys import Keys
 from miron_jax.tasks.own_tasks.python_task import read_python
 from miron_jax.tasks.own_tasks.rules import RULES, profile_of, rule_named, rules_of
@@ -63,7 +64,7 @@ _TEXTS = {  # key -> field of the wording
 }  # fmt: skip
 _EVERY = ("task", "kind", "data", "max_length", "baseline", "citation", "licence")
 _PROMPTED = ("rules", "num_fewshot", "fewshot_data", "delimiter", "shot_separator", "before_shots", "before_question")
-_COMPLETED = ("stop", "extra_tokens", "answer_after")
+_ALSO = {"choice": ("gold_is",), "generation": ("stop", "extra_tokens", "answer_after")}
 _SAMPLED = {"num_samples": 1, "pass_at_k": 1, "extra_tokens": 0}  # of programs, with their smallest values
 _TASK_NAME = re.compile(r"[\w+-][\w.+-]{0,99}(/[\w+-][\w.+-]{0,99}){0,3}")
 
@@ -142,19 +143,19 @@ def _task(keys: Keys, fetches: list[Data]) -> Task[Any]:
     others = read_data(keys, "fewshot_data") if "fewshot_data" in keys else None
     fetches += [each for each in (data, others) if each is not None and each.repository is not None]
     profile = _program_profile(keys) if kind == "program" else _profile(keys, kind, others is not None)
-    parse = partial(_PARSE[kind], _values(keys, kind))
-    if getattr(profile, "strip", "") == "fields":
-        parse = partial(records.with_stripped_fields, parse)
+    gold_is = keys.one_of("gold_is", ("", *READINGS), "")
+    strips_fields = getattr(profile, "strip", "") == "fields"
+    parser = partial(records.parser, _PARSE[kind], _values(keys, kind), gold_is, strips_fields)
     return Task(
         name,
         _KIND[kind],
         profile,
         data.file,
         {"random": keys.share("baseline"), "human": None},
-        parse,
+        lambda record, row: parser([record], lambda _: "the record")(record, row),
         keys.text("citation", ""),
-        shots_from=None if others is None else cache(partial(others.examples, name, parse)),
-        examples=partial(data.examples, name, parse),
+        shots_from=None if others is None else cache(partial(others.examples, name, parser)),
+        examples=partial(data.examples, name, parser),
         licence=keys.text("licence", ""),
         made_of=(keys.path.resolve(), *(() if others is None else (others.path,))),
     )
@@ -174,7 +175,7 @@ def _check_keys(keys: Keys, kind: str) -> None:
 def _further(kind: str) -> tuple[str, ...]:
     if kind == "program":
         return tuple(_SAMPLED)
-    return (*_PROMPTED, *rules_of(kind), *(_COMPLETED if kind == "generation" else ()))
+    return (*_PROMPTED, *rules_of(kind), *_ALSO.get(kind, ()))
 
 
 def _profile(keys: Keys, kind: str, of_other_file: bool) -> Any:

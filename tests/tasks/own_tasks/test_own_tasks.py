@@ -104,6 +104,101 @@ def test_gold_is_a_choice_its_letter_or_its_place(tmp_path: Path) -> None:
             task.parse({**ROWS[0], "answer": value}, 0)
 
 
+def golds_of(folder: Path, rows: list[Any], more: str = "") -> list[int]:
+    text = PLAIN.replace("num_fewshot: 2", "num_fewshot: 0") + f"item_order: file\n{more}"
+    path = write(folder, text, [{"question": "q", **row} for row in rows])
+    return [prompt.gold for prompt in prompts_of(path) if prompt.gold is not None]
+
+
+def row_of(options: str, gold: Any) -> dict[str, Any]:
+    return {"options": options.split(","), "answer": gold}
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "golds"),
+    [
+        # 7 and 9 are no places: all are texts, "1" too, which is the second place.
+        ([row_of("1,0,2", "1"), row_of("7,8,9", "7"), row_of("7,8,9", "9")], "", [0, 0, 2]),
+        ([row_of("1,0,2", "1"), row_of("2,3,4", "1"), row_of("x,y,z", "0")], "", [1, 1, 0]),
+        ([row_of("1,0,2", "1"), row_of("2,3,4", "1")], "gold_is: place\n", [1, 1]),
+        ([row_of("1,0,2", "1"), row_of("2,1,4", 1)], "gold_is: text\n", [0, 1]),
+        ([row_of("0,1,2", "1"), row_of("0,1,2", 2)], "", [1, 2]),
+        ([{"options": [1, 2, 3.5], "answer": 3.5}, {"options": [10, 20, 30], "answer": 20}], "", [2, 1]),
+        ([row_of("x,y", "B."), row_of("x,y", "b"), row_of("x,y", "(a)"), row_of("x,y", "A")], "", [1, 1, 0, 0]),
+        ([row_of("yes,no", True), row_of("no,yes", True), row_of("Yes,No", "False")], "", [0, 1, 1]),
+        ([row_of("True,False", False), row_of("false,true", "false")], "", [1, 0]),
+        ([row_of("A,B", "B"), row_of("A,B", "A")], "", [1, 0]),
+        ([row_of(" hot,cold", "hot")], "", [0]),
+    ],
+)
+def test_gold_has_one_reading_in_a_file(rows: list[Any], more: str, golds: list[int], tmp_path: Path) -> None:
+    assert golds_of(tmp_path, rows, more) == golds, [row["answer"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "sentences"),
+    [
+        (
+            [row_of("1,0,2", "1"), row_of("2,3,4", "1")], "",
+            ("gold of line 1 ('1') is one choice as a place and another as a text", "line 2 is a place only",
+             "gold_is: place or gold_is: text"),
+        ),
+        (
+            [row_of("a,b", "a"), row_of("1,0,2", "1"), row_of("2,7,1", "0")], "",
+            ("gold is a text in line 1 ('a') and", "place in line 3"),
+        ),
+        ([row_of("1,0,2", "1"), row_of("2,0,1", "0")], "", ("gold of line 1 ('1') is", "as is that of line 2", "gold_is")),
+        ([row_of("x,y", "x"), row_of("x,y", "B")], "", ("gold is a text in line 1 ('x') and a letter in line 2 ('B')",)),
+        ([row_of("B,A", "A"), row_of("B,A", "B")], "", ("gold of line 1 ('A')", "gold_is: text or gold_is: letter")),
+        ([row_of("x,y", True)], "", ("gold is True, expected one of the choices",)),
+        ([row_of("x,y", True)], "gold_is: truth\n", ("expected true or false, and two choices, true or yes",)),
+        ([row_of("yes,no,or", True)], "", ("gold is True, expected",)),
+        ([row_of("x,y", "C")], "", ("gold is 'C', expected one of the choices, its letter, or its place from 0 to 1",)),
+        ([row_of("x,y", "1"), row_of("x,y", "1.")], "", ("line 2: gold is '1.', expected a place from 0 to 1",)),
+        ([row_of("x,y", 0)], "gold_is: number\n", ("gold_is is 'number', expected one of",)),
+        ([{"options": [1, float("nan")], "answer": 0}], "", ("choice 2 holds nan, expected a text",)),
+    ],
+)  # fmt: skip
+def test_a_gold_of_two_meanings_is_refused(
+    rows: list[Any], more: str, sentences: tuple[str, ...], tmp_path: Path
+) -> None:
+    with pytest.raises(InputError) as error:
+        golds_of(tmp_path, rows, more)
+    for sentence in sentences:
+        assert sentence in str(error.value), rows
+
+
+TABLE = "Best Answer,a,b,right\nWhy?,hot,cold,b\n"
+COLUMNS = 'task: hills\ndata: hills.csv\nquestion: Best Answer\ngold: "1"\n'
+
+
+def test_columns_of_a_table_are_never_texts(tmp_path: Path) -> None:
+    """A column's name with a space is the column; in a list of choices a name may be a text, so its writer has to say."""
+    (tmp_path / "hills.csv").write_text(TABLE)
+    for choices, expected in (('["{{a}}", "{{b}}"]', ("hot", "cold")), ("[\"{{'a'}}\", c]", ("a", "c"))):
+        [prompt] = prompts_of(write(tmp_path, f"{COLUMNS}choices: {choices}\n"))
+        assert (prompt.continuations, prompt.contexts[0]) == (expected, "Why? "), choices
+    with pytest.raises(InputError, match="choices: 'a' may be that text or the field of this name: write"):
+        prompts_of(write(tmp_path, f"{COLUMNS}choices: [a, b]\n"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("hills.csv", 'question;answer\r\n"a\nb";"1,5"\r\n\r\nc;\r\n'),
+        ("hills.csv", '\ufeffquestion,answer\n"a\nb","1,5"\n\nc,\n'),
+        ("hills.jsonl", '\ufeff{"question": "a", "answer": 1.5}\r\n\r\n\r\n\r\n{"question": "c", "answer": ""}\r\n'),
+    ],
+)
+def test_lines_are_those_of_an_editor(name: str, content: str, tmp_path: Path) -> None:
+    """The second record has no answer; it begins in line 5, after a header of one line or four lines of others."""
+    keys = f"task: hills\nkind: continuation\ndata: {name}\nquestion: question\nanswer: answer\n"
+    path = write(tmp_path, keys)
+    (tmp_path / name).write_text(content, newline="")
+    with pytest.raises(InputError, match=f"{name}, line 5: answer is empty"):
+        prompts_of(path)
+
+
 def test_a_space_stands_before_an_answer_unless_the_file_says_otherwise(tmp_path: Path) -> None:
     text = PLAIN.replace('delimiter: "\\nAnswer: "\n', "").replace("num_fewshot: 2", "num_fewshot: 0")
     first = prompts_of(write(tmp_path, text))[0]
@@ -300,7 +395,7 @@ def test_groups_make_composites(tmp_path: Path) -> None:
         (("{{question}}", "{{question"), "question: 'Question: {{question' is no template"),
         (("{{question}}", "{{query}}"), "line 1: the template 'Question: {{query}}' cannot be filled ('query' is undef"),
         (("gold: answer", "gold: label"), "line 1: field 'label' is missing, found question, options, answer, n"),
-        (("gold: answer", "gold: n"), "line 4: gold is 3, expected one of the choices"),
+        (("gold: answer", "gold: n"), "line 4: gold is 3, expected a place from 0 to 2"),
         (("choices: options", "choices: question"), "line 1: choices are 'the green hill is', expected a list"),
         ((PLAIN, "- task"), "found ['task'], expected keys such as task, data, question"),
         ((PLAIN, "task: &a [*a]"), "is no yaml"),
@@ -361,7 +456,9 @@ def test_wrong_second_files_are_one_sentence(tmp_path: Path, second: str, conten
 def test_wrong_tables_are_named() -> None:
     for table, sentence in (
         ("question,answer,answer\na,b,c\n", "two columns have one name"),
-        ("question,answer\na\n", "row 1 has another number of values than the 2 columns"),
+        ("question,answer\na\n", "line 2 has another number of values than the 2 columns"),
+        ('question,answer\n"a\nb",c\n\nd\n', "line 5 has another number of values than the 2 columns"),
+        ("question;answer\na;b;c\n", "line 2 has another number of values than the 2 columns"),
         ("", "is empty"),
     ):
         with pytest.raises(InputError, match=sentence):
