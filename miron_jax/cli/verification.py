@@ -29,7 +29,7 @@ from miron_jax.model.costs import cost_model
 from miron_jax.planning.request_batches import Totals
 from miron_jax.tokens.ragged import offsets_of
 from miron_jax.tokens.records import Requests
-from miron_jax.tokens.tokenizers import encoder, first_tokens
+from miron_jax.tokens.tokenizers import encoder, first_tokens, load_tokenizer
 
 SCHEMA = 1
 TOP = 64  # of the next token's distribution
@@ -198,7 +198,7 @@ def _check_same_texts(oracle: JsonObject, ids: Sequence[Sequence[int]], name: st
 
 
 def oracle_of(folder: Path, trained_length: int | None, most: int) -> JsonObject:
-    """What transformers computes in float32 with its own tokenizer.  Raises InputError where torch is absent."""
+    """What transformers computes in float32, on the ids of the folder's tokenizer.  Raises InputError without torch."""
     if importlib.util.find_spec("torch") is None:
         raise InputError(
             "--write makes the oracle with torch, which is not installed: pip install miron-jax[oracle], or run it elsewhere"
@@ -206,7 +206,7 @@ def oracle_of(folder: Path, trained_length: int | None, most: int) -> JsonObject
     import torch
     import transformers
 
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer = load_tokenizer(str(folder))
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     texts = []
     for text in texts_for(trained_length):

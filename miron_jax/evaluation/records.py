@@ -65,6 +65,7 @@ class Outcome(NamedTuple):
     weights: str = ""  # fingerprint of all weights on the devices
     answers: Answers | None = None  # of a user's own model to fixed tokens
     tokenizer: str = ""  # fingerprint of its vocabulary and rules
+    tokenizer_from: str = ""  # tokenizer.json, a class of transformers, or a given object
     implausible: Sequence[str] = ()  # one warning per suspicious weight
     commits: Mapping[str, str | None] = MappingProxyType({})  # hub commits of model and tokenizer
     unverified: Sequence[str] = ()  # inputs without a checksum

@@ -42,6 +42,7 @@ from miron_jax.model.checkpoints.checkpoints import (
     find_model,
     loaded,
     rounds,
+    say_tokenizer,
 )
 from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint, weights_fingerprint
 from miron_jax.model.checkpoints.training_run import Checkpoint, implausible
@@ -57,7 +58,7 @@ from miron_jax.runtime.journal import Journal
 from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.token_bytes import TokenBytes
-from miron_jax.tokens.tokenizers import resolve_bos
+from miron_jax.tokens.tokenizers import resolve_bos, taken_from
 
 SCORING_PROGRAMS = 8  # at most so many row lengths in a run, each compiled once
 _FLOPS = (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9))
@@ -207,6 +208,7 @@ class Evaluation:
         )
         self.row_axes, self.placement, self.store, self.hosts = row_axes, placement, store, hosts
         self._num_scored = 0  # weights so far
+        say_tokenizer(architecture.tokenizer, progress)
         self._tasks = RunTasks.of(config, inputs, architecture)
         _ = self._tasks.setup.detox  # refuses a name before weights are loaded
         adds_bos = any(source.task.profile.bos == "always" for source in inputs.sources)
@@ -255,6 +257,7 @@ class Evaluation:
             answers=answers,
             implausible=warnings,
             tokenizer=tokenizer_fingerprint(self.architecture.tokenizer),
+            tokenizer_from=taken_from(self.architecture.tokenizer),
             unverified=unverified(self.config, self.inputs, checkpoint),
             commits=self._commits(checkpoint),
         )

@@ -106,6 +106,7 @@ def _weights(outcome: Outcome) -> Weights:
         weights=outcome.weights,
         commits=outcome.commits,
         tokenizer=outcome.tokenizer,
+        tokenizer_from=outcome.tokenizer_from,
         answers=outcome.answers,
         implausible=tuple(outcome.implausible),
     )

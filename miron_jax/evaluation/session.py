@@ -38,6 +38,7 @@ from miron_jax.model.checkpoints.checkpoints import (
     checkpoints_of,
     find_model,
     load,
+    say_tokenizer,
 )
 from miron_jax.model.checkpoints.fingerprint import weights_fingerprint
 from miron_jax.model.costs import cost_model
@@ -85,6 +86,7 @@ class Session:
         self.totals, self.check = Totals(), SelfCheck.of(config_of_model, state, config.dtype)
         self.model = Model(config_of_model, self.architecture.network, state, placement, config.attention)
         self._store, self._hosts, self._num_calls, self._progress = store, hosts, 0, progress
+        say_tokenizer(self.architecture.tokenizer, progress)
         with jax.default_matmul_precision("highest"):
             if isinstance(config_of_model, OwnModel):
                 check_own_model(config_of_model, self.model.on_one_device.state, self.check.tolerance)

@@ -32,7 +32,7 @@ from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint
 from miron_jax.model.own import OwnModel
 from miron_jax.tokens.ragged import end_to_end
 from miron_jax.tokens.records import Requests
-from miron_jax.tokens.tokenizers import encoder
+from miron_jax.tokens.tokenizers import encoder, unlike_transformers
 
 UNLIMITED = 2048  # tokens of a request, where neither model nor tokenizer has a limit, as HFLM has it
 TEXTS_AT_ONCE = 4096  # that the tokenizer gets
@@ -97,6 +97,8 @@ class MironLM(TemplateLM):
             sys.exit(0)
         if store is not None:
             atexit.register(self.session.close)
+        if line := unlike_transformers(self.tokenizer):
+            log.warning(line)
         self._encode = encoder(self.tokenizer)
         self._first = self._missing_bos()
         self.max_length = self._window(max_length)

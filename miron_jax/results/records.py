@@ -179,6 +179,7 @@ class Weights:
     weights: str | None = None  # fingerprint of all weights on the devices
     commits: Mapping[str, str | None] = field(default_factory=dict)  # hub commits of model and tokenizer
     tokenizer: str | None = None  # fingerprint of its vocabulary and rules
+    tokenizer_from: str | None = None  # tokenizer.json, a class of transformers, or a given object
     answers: Answers | None = None  # of a user's own model to fixed tokens
     implausible: tuple[str, ...] = ()  # one warning per suspicious weight
 

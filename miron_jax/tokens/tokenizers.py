@@ -2,10 +2,24 @@
 
 Arrives: a folder or hub id; texts.  Leaves: a tokenizer; lists of token ids.  It deliberately does not know prompts
 or spans.
+
+Which tokenizer a folder has.  A tokenizer.json is complete in itself: its ids are the tokenizer's.  transformers 5 loads
+it as it is only where it takes the folder's class for a general one; for others (GPT2Tokenizer, GPTNeoXTokenizer,
+Qwen2Tokenizer, ...) it keeps vocabulary and merges and writes normalizer, pre-tokenizer and BPE settings of that class
+around them.  So transformers chooses the class, and then the file is loaded as it is, with
+
+- the tokens that tokenizer_config.json adds and names, as transformers reads them for every class;
+- the names of special tokens that the class has where the folder names none (GPT-2's <|endoftext|>), if the file has
+  the token;
+- `add_bos_token` and `add_eos_token` of tokenizer_config.json where transformers' class follows them, and else the
+  special tokens that the file puts around a text.
+
+Folders without a tokenizer.json (vocab.json and merges.txt, tokenizer.model, tekken.json) and tokenizers written in
+Python are transformers' own.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -17,6 +31,26 @@ from miron_jax.tokens.records import Bos, Special
 # A transformers tokenizer.  Its class is private to that library's version, so no type is named here.
 Tokenizer = Any
 
+
+FILE = "tokenizer.json"
+SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+PROBED_TOKENS = 50  # added tokens that the two tokenizers are compared on
+PROBES = (
+    "In 1987 there were 12345 birds",
+    "caf\u00e9 and na\u00efve",
+    "cafe\u0301",
+    "a  b   c",
+    " a",
+    "a ",
+    "a\n\n\nb\n",
+    "\tx[0] += 3.14;\r\n    return",
+    "I'm sure WE'LL",
+    "\U0001f600 \u2014 \u2026",
+    "\u041f\u0440\u0438\u0432\u0435\u0442, \u043c\u0438\u0440",
+    "\u4f60\u597d\uff0c\u4e16\u754c",
+    "\ufb01 \uff21 \u00bd",
+    "",
+)
 
 BosRule = Literal["always", "as_tokenizer", "as_tokenizer_or_prefix", "never"]  # of definitions.records.Wording
 
@@ -36,7 +70,7 @@ def load_tokenizer(folder_or_id: str) -> Tokenizer:
         raise InputError(f"--tokenizer={folder_or_id}: there is no such folder: {remedy}")
     try:
         # Without trust_remote_code=False, transformers asks on the terminal whether to run the folder's own code.
-        tokenizer = AutoTokenizer.from_pretrained(folder_or_id, trust_remote_code=False)
+        tokenizer = _from_file(AutoTokenizer.from_pretrained(folder_or_id, trust_remote_code=False), folder_or_id)
         _try_out(tokenizer)
         return tokenizer
     except (KeyboardInterrupt, SystemExit):
@@ -45,6 +79,74 @@ def load_tokenizer(folder_or_id: str) -> Tokenizer:
         # A damaged file ends in whatever error its first use leads to; tokenizers' own panics are no Exception.
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"--tokenizer={folder_or_id}: no tokenizer could be read ({reason:.200}): {remedy}") from error
+
+
+def _from_file(built: Tokenizer, folder_or_id: str) -> Tokenizer:
+    """The tokenizer of tokenizer.json; `built`, which transformers made of it, if there is no such file."""
+    import transformers
+    from transformers.models.auto.tokenization_auto import get_tokenizer_config
+    from transformers.utils.hub import cached_file
+
+    has_file = cached_file(folder_or_id, FILE, _raise_exceptions_for_missing_entries=False) is not None
+    theirs = f"{type(built).__name__} of transformers {transformers.__version__}"
+    if not has_file or not getattr(built, "is_fast", False):
+        built.taken_from = theirs
+        return built
+    tokenizer = built
+    if type(built) is not transformers.PreTrainedTokenizerFast:
+        tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder_or_id)
+        names = {key: token for key, token in built.special_tokens_map.items() if key in SPECIAL_NAMES}
+        known = tokenizer.backend_tokenizer.token_to_id
+        missing = [
+            key for key, token in names.items() if getattr(tokenizer, key) is None and known(str(token)) is not None
+        ]
+        if missing:
+            tokenizer.add_special_tokens({key: names[key] for key in missing})
+        _follow_stated_ends(tokenizer, built, get_tokenizer_config(folder_or_id))
+    tokenizer.unlike_transformers = _difference(tokenizer, built)
+    tokenizer.taken_from = f"{FILE}, unlike {theirs}" if tokenizer.unlike_transformers else FILE
+    return tokenizer
+
+
+def _follow_stated_ends(tokenizer: Tokenizer, built: Tokenizer, config: Mapping[str, Any]) -> None:
+    """Put BOS and EOS around texts as tokenizer_config.json states it, where `built` follows that."""
+    has, built_has = _ends(tokenizer), _ends(built)
+    wanted = has | {name: is_added for name, is_added in built_has.items() if config.get(name) is is_added}
+    if wanted != has:
+        for name, is_added in wanted.items():
+            setattr(tokenizer, name, is_added)
+
+
+def _ends(tokenizer: Tokenizer) -> dict[str, bool]:
+    [ids] = encoder(tokenizer)(["a"], True)
+    return {"add_bos_token": ids[:1] == [tokenizer.bos_token_id], "add_eos_token": ids[-1:] == [tokenizer.eos_token_id]}
+
+
+def _difference(tokenizer: Tokenizer, built: Tokenizer) -> str:
+    """On which texts the class that transformers built gives other ids, in a sentence; "": on none."""
+    if tokenizer is built:
+        return ""
+    added = [str(token) for token in tokenizer.added_tokens_decoder.values()][:PROBED_TOKENS]
+    texts = [*PROBES, *(f"x {token} y" for token in added)]
+    pairs = list(zip(texts, encoder(tokenizer)(texts, True), encoder(built)(texts, True), strict=True))
+    differing = [(text, len(ids), len(other)) for text, ids, other in pairs if ids != other]
+    if not differing:
+        return ""
+    text, num_ids, num_other = differing[0]
+    return (
+        f"{FILE} is taken as it is: {type(built).__name__}, which transformers makes of it, gives other tokens for "
+        f"{len(differing)} of {len(texts)} texts, the first {text!r} ({num_other} tokens, {num_ids} by the file)"
+    )
+
+
+def taken_from(tokenizer: Tokenizer) -> str:
+    """Where the ids come from: tokenizer.json, a class of transformers, or an object that the user gave."""
+    return getattr(tokenizer, "taken_from", f"a given {type(tokenizer).__name__}")
+
+
+def unlike_transformers(tokenizer: Tokenizer) -> str:
+    """How the ids differ from those of transformers' AutoTokenizer, in a sentence; "": they do not."""
+    return getattr(tokenizer, "unlike_transformers", "")
 
 
 def _try_out(tokenizer: Tokenizer) -> None:

@@ -89,6 +89,7 @@ def test_a_run_names_the_commits_that_it_read(
         assert f"{flags[-1]}: no such folder here, not in the hub's cache" in ran.err
     results = run(miron, Path("me/tiny@v1"), tmp_path / "out", "--tokenizer=me/words@main", "--limit=4", *data)
     assert results["checkpoint"]["commits"] == {"model": OLD, "tokenizer": TOKENIZER}
+    assert results["checkpoint"]["tokenizer_from"] == "tokenizer.json"
 
 
 def test_data_sets_take_a_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

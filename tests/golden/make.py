@@ -46,7 +46,7 @@ _FLAGS = ("--model=demo", "--steps=latest", "--items_per_category=12", "--allow_
 _VARIES = {
     "results": {"environment", "tasks", "suites"},  # the latter two stand in files of their own
     "config": {"data_dir", "output", "attention", "token_budget", "sharding", "mesh", "resume"},
-    "checkpoint": {"folder", "fingerprint", "commits"},
+    "checkpoint": {"folder", "fingerprint", "commits", "tokenizer_from"},
 }
 _STEADY = {
     "speed": {"requests", "unique_tokens", "plain_tokens"},

@@ -45,7 +45,7 @@ from miron_jax.model.own import OwnModel, code_fingerprint, is_factory, make_own
 from miron_jax.runtime.devices import ONE_COPY, Placement
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.progress import SILENT, Progress
-from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer
+from miron_jax.tokens.tokenizers import Tokenizer, load_tokenizer, taken_from, unlike_transformers
 
 POLL_SECONDS = 10.0  # between two looks at a watched run
 
@@ -129,6 +129,14 @@ def tokenizer_at(name: str) -> Tokenizer:
     """The tokenizer of a local folder, or of a repository on the hub with or without a revision.  Raises InputError."""
     is_folder = name.startswith(("/", ".", "~")) or local_path(name).is_dir()
     return load_tokenizer(name if is_folder else str(from_hub(name, "--tokenizer", weights=False)))
+
+
+def say_tokenizer(tokenizer: Tokenizer, progress: Progress) -> None:
+    """Name what the ids come from: a line for all users where transformers' AutoTokenizer gives other ids."""
+    if line := unlike_transformers(tokenizer):
+        progress.say(line)
+    else:
+        progress.detail(f"tokenizer: {taken_from(tokenizer)}")
 
 
 def check_vocabulary(tokenizer: Tokenizer, vocab_size: int) -> None:

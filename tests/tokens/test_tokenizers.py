@@ -1,0 +1,128 @@
+"""Which tokenizer a folder has: the ids of its tokenizer.json, whatever class its other files declare."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer as Backend
+from transformers import AutoTokenizer
+
+from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint
+from miron_jax.tokens.tokenizers import PROBES, encoder, load_tokenizer, taken_from, unlike_transformers
+
+CORPUS = ["In 1987 there were 12345 birds", "caf\u00e9 cafe\u0301", "a  b", "a\n\n\nb", "I'm sure WE'LL go"] * 20
+SPECIAL = ["<|endoftext|>", "<s>"]
+
+
+def backend(pre_tokenizer: Any = None, normalizer: Any = None, bos: str | None = None) -> Backend:
+    made = Backend(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    made.train_from_iterator(
+        CORPUS,
+        trainers.BpeTrainer(vocab_size=420, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False),
+    )
+    made.add_tokens([AddedToken("<tool>", normalized=False)])
+    if pre_tokenizer is not None:
+        made.pre_tokenizer = pre_tokenizer
+    if normalizer is not None:
+        made.normalizer = normalizer
+    if bos:
+        pair = (bos, made.token_to_id(bos))
+        made.post_processor = processors.TemplateProcessing(single=f"{bos} $A", special_tokens=[pair])
+    return made
+
+
+TRIPLES = [
+    pre_tokenizers.Split(Regex(r"\p{N}{1,3}| ?\p{L}+|\s+|."), "isolated"),
+    pre_tokenizers.ByteLevel(False, use_regex=False),
+]
+DIGITS = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+BACKENDS = {
+    "plain": backend(),
+    "digits": backend(pre_tokenizers.Sequence(DIGITS)),
+    "nfc": backend(normalizer=normalizers.NFC()),
+    "prefix space": backend(pre_tokenizers.ByteLevel(add_prefix_space=True)),
+    "bos": backend(bos="<s>"),
+    "three digits": backend(pre_tokenizers.Sequence(TRIPLES)),
+}
+NAMED = {"bos_token": "<s>", "eos_token": "<|endoftext|>"}
+DECLARED = [
+    *((name, "llama") for name in ("GPT2Tokenizer", "GPT2TokenizerFast", "CodeGenTokenizerFast", "LlamaTokenizerFast")),
+    *((name, "gpt_neox") for name in ("GPTNeoXTokenizerFast", "PreTrainedTokenizerFast", None)),
+    ("Qwen2Tokenizer", "qwen3"),
+    *((None, model_type) for model_type in ("gpt2", "gpt_neo", "starcoder2", "llama", None)),
+]
+
+
+def folder_with(folder: Path, of: Backend, name: str | None, model_type: str | None, **config: object) -> Path:
+    folder.mkdir(exist_ok=True)
+    of.save(str(folder / "tokenizer.json"))
+    declared = {} if name is None else {"tokenizer_class": name}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | declared))
+    if model_type is not None:
+        (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
+    return folder
+
+
+@pytest.mark.parametrize("rules", BACKENDS)
+def test_ids_are_those_of_the_file(tmp_path: Path, rules: str) -> None:
+    of = BACKENDS[rules]
+    texts = [*PROBES, *CORPUS, "x<tool>y", "x <|endoftext|> y", "<s>a"]
+    expected = [of.encode(text).ids for text in texts]
+    for i, (name, model_type) in enumerate(DECLARED):
+        folder = folder_with(tmp_path / str(i), of, name, model_type, **NAMED)
+        tokenizer = load_tokenizer(str(folder))
+        case = f"{rules}, {name}, {model_type}"
+        assert encoder(tokenizer)(texts, True) == expected, case
+        assert (tokenizer.bos_token, tokenizer.eos_token) == ("<s>", "<|endoftext|>"), case
+
+        built = AutoTokenizer.from_pretrained(str(folder))
+        differs = encoder(built)(texts, True) != expected
+        assert bool(unlike_transformers(tokenizer)) == differs, case
+        assert taken_from(tokenizer).startswith("tokenizer.json"), case
+        assert ("unlike" in taken_from(tokenizer)) == differs, case
+        if differs:
+            assert tokenizer_fingerprint(tokenizer) != tokenizer_fingerprint(built), case
+
+
+def test_the_line_names_the_class_and_a_text(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path / "a", BACKENDS["digits"], "GPT2TokenizerFast", "llama", **NAMED)
+    line = unlike_transformers(load_tokenizer(str(folder)))
+    assert line.startswith(
+        "tokenizer.json is taken as it is: GPT2Tokenizer, which transformers makes of it, gives other"
+    )
+    assert "'In 1987 there were 12345 birds' (" in line
+
+
+def test_what_stays_of_transformers(tmp_path: Path) -> None:
+    """Names that the class has, tokens of tokenizer_config.json, its add_bos_token, and folders without a file."""
+    plain, bos = BACKENDS["plain"], BACKENDS["bos"]
+    gpt2 = load_tokenizer(str(folder_with(tmp_path / "names", plain, None, "gpt2")))
+    assert (gpt2.eos_token_id, gpt2.pad_token) == (0, None)
+
+    neox = load_tokenizer(str(folder_with(tmp_path / "pad", plain, None, "gpt_neox")))
+    assert neox.pad_token is None, "GPTNeoX has a <|padding|>, the file has none"
+    assert len(neox) == plain.get_vocab_size()
+
+    more = {"added_tokens_decoder": {str(plain.get_vocab_size()): {"content": "<more>", "special": True}}}
+    added = load_tokenizer(str(folder_with(tmp_path / "added", plain, "GPT2Tokenizer", "gpt2", **more)))
+    assert encoder(added)(["a<more>"])[0][-1] == plain.get_vocab_size()
+
+    stated = {"add_bos_token": False, **NAMED}
+    without = load_tokenizer(str(folder_with(tmp_path / "bos", bos, "GPTNeoXTokenizer", "gpt_neox", **stated)))
+    assert encoder(without)(["a"], True) == encoder(without)(["a"])
+    assert encoder(without)(["1987"]) == [bos.encode("1987", add_special_tokens=False).ids]
+
+    legacy = folder_with(tmp_path / "legacy", plain, "GPT2Tokenizer", "gpt2", add_bos_token=True, **NAMED)
+    plain.model.save(str(legacy))
+    (legacy / "tokenizer.json").unlink()
+    tokenizer, built = load_tokenizer(str(legacy)), AutoTokenizer.from_pretrained(str(legacy))
+    assert taken_from(tokenizer).startswith("GPT2Tokenizer of transformers")
+    assert encoder(tokenizer)(CORPUS, True) == encoder(built)(CORPUS, True)
+    assert encoder(tokenizer)(["a"], True)[0][0] == tokenizer.bos_token_id
+
+    assert taken_from(built) == "a given GPT2Tokenizer"
