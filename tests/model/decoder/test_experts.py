@@ -1,6 +1,7 @@
 """Mixtures of experts: against a loop over tokens and experts in float64, over meshes, under padding, and their refusals."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -39,6 +40,10 @@ MIXTURE: dict[str, Any] = {
     "num_experts_per_tok": 3, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 20,
 }  # fmt: skip
 
+GPT_OSS: dict[str, Any] = {
+    "model_type": "gpt_oss", "num_local_experts": 8, "num_experts": None, "intermediate_size": 16, "head_dim": 4,
+    "moe_intermediate_size": None, "shared_expert_intermediate_size": None,
+}  # fmt: skip
 
 SILU = Act("silu")
 CLAMPED = Act("silu", limit=0.6, gain=1.702)
@@ -104,7 +109,8 @@ def test_a_router_compares_float32_logits() -> None:
 
 
 def mixture(tmp_path: Path, **fields: Any) -> Any:
-    (tmp_path / "config.json").write_text(json.dumps(MIXTURE | fields))
+    given = {name: value for name, value in (MIXTURE | fields).items() if value is not None}
+    (tmp_path / "config.json").write_text(json.dumps(given))
     return from_hf_config(tmp_path)
 
 
@@ -131,11 +137,18 @@ def test_what_is_not_finite_stays_with_its_token() -> None:
 
 def check_meshes(folder: str) -> None:
     """Every placement scores and writes what one device does."""
-    config, tokenizer = mixture(Path(folder)), load_tokenizer(folder)
+    tokenizer = load_tokenizer(folder)
+    biased = mixture(Path(folder), **GPT_OSS)  # the second mesh splits the units of an expert, whose bias is added once
+    for config, places in ((mixture(Path(folder)), MESHES), (biased, MESHES[1:2])):
+        check_places(config, tokenizer, places)
+
+
+def check_places(config: Any, tokenizer: Any, places: Sequence[str]) -> None:
     state = random_params(config, jnp.float32, seed=5)
     alone = placed(config, state, Placement(jax.devices()[0]))
-    (logprob, rank), drawn = logprobs(alone), texts(alone, tokenizer)
-    for place in MESHES:
+    logprob, rank = logprobs(alone)
+    drawn = texts(alone, tokenizer)
+    for place in places:
         model = placed(config, state, placement_of(place))
         scored, scored_rank = logprobs(model)
         np.testing.assert_allclose(scored, logprob, rtol=0, atol=TOKEN, err_msg=place)
@@ -151,7 +164,7 @@ def test_meshes_of_experts_agree_with_one_device(tmp_path: Path) -> None:
     script = (
         "import miron_jax, sys; from tests.model.decoder.test_experts import check_meshes; check_meshes(sys.argv[1])"
     )
-    assert len(in_process(["-c", script, str(tmp_path)], devices=8).splitlines()) == len(MESHES)
+    assert len(in_process(["-c", script, str(tmp_path)], devices=8).splitlines()) == len(MESHES) + 1
 
 
 def test_experts_and_their_hidden_units_are_split(tmp_path: Path) -> None:
