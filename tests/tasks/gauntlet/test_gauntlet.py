@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miron_jax.definitions.data_files import data_state, read_examples
-from miron_jax.definitions.records import AnswerProfile, Measured, Question, Task
+from miron_jax.definitions.records import AnswerProfile, Measured, Problem, Question, Task
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.answers import answer_of, normalize_gauntlet, score_answer
 from miron_jax.metrics.choices import EXP_MEAN, MEAN, score_choices
 from miron_jax.prompting.prompts import Prompt, render
-from miron_jax.tasks.gauntlet import suite
+from miron_jax.tasks.gauntlet import programming, suite
 from miron_jax.tasks.gauntlet.averages import Averages
 from miron_jax.tasks.gauntlet.icl_task import IclTask, task_of
-from miron_jax.tokens.answer_requests import answer_requests
+from miron_jax.tokens.answer_requests import answer_requests, program_requests
 from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.requests import tokenize, tokenize_questions
 from tests.support.tiny_tokenizer import TINY
@@ -213,6 +213,22 @@ def test_answers_have_room_and_prompts_are_cut_at_the_front():
         answer_requests(prompts, questions, task.profile, Prefixing(True), 6, "t")
     reasoning = replace(task.profile, extra_tokens=10)
     assert answer_requests(prompts, questions, reasoning, Prefixing(True), None, "t").max_new_tokens == 16
+
+
+def test_limit_leaves_a_programs_room_alone():
+    """The longest prompt and solution are those of the whole file: a run of one problem draws what a run of two does."""
+    profile = programming.SUITE.tasks[0].profile
+    problems = [
+        Problem(row, f"{row}", prompt, "f", "python", (), (), solution)
+        for row, (prompt, solution) in enumerate([("ab", "cd"), ("abcdefgh", "abcdef")])
+    ]
+    for max_length, room in ((None, 5), (9, 4)):
+        computed = [
+            program_requests(problems, limit, replace(profile, extra_tokens=0), Prefixing(True), max_length, "t")
+            for limit in (None, 1)
+        ]
+        assert [each.max_new_tokens for each in computed] == [room] * 2
+        assert [len(each.prompts) for each in computed] == [2, 1]
 
 
 def test_the_length_limit_is_the_suites_unless_asked_otherwise():
