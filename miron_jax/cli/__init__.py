@@ -1,11 +1,12 @@
 """The command `miron-jax COMMAND [flags]`; absl flags throughout.
 
 Arrives: the command line.  Leaves: an exit status: 0 done, 1 failed, 2 bad input, 75 interrupted.  It deliberately
-knows only run.py and the modules that print or write; jax is imported after the flags are read, so that --help is quick.
+computes no score; jax is imported after the flags are read, so that --help is quick.
 
     flags        what each command accepts           one module a command
     parse, help  the command line -> flags           processes    the processes of a run, their supervisor
     run_config   flags -> RunConfig                  guard        exceptions -> exit statuses
+    throughput, verification, task_page, topology_plan            what bench, verify, tasks and plan compute
 """
 
 import sys

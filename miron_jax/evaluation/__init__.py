@@ -1,6 +1,9 @@
-"""Joins the engine's scores and completions with the examples of the tasks.
+"""A run: finds tasks and data, plans requests, joins the engine's scores with the examples, sums them up as a `RunResult`.
 
-Arrives: sources (tasks with their examples), scores, completions.  Leaves: each task's scored examples.  It deliberately
-does not know how they are averaged or written.  `composites` hands a suite its tasks' means, and takes intervals from
-statistics/estimate.
+Arrives: a RunConfig; scores and completions of the engine.  Leaves: `TaskResult`s, composites, a `RunResult`.  It
+deliberately does not know how results are written or shown.
+
+inputs, session      the tasks of a run and their data; a model with its weights and programs
+run                  composes the stages      parts, sampling, texts, earlier      what is scored next, and what was
+task_kinds/          what differs from kind to kind       run_result, composites   sums
 """
