@@ -44,9 +44,8 @@ import jax.numpy as jnp  # noqa: E402
 from miron_jax.engine.batches import Shape  # noqa: E402
 from miron_jax.engine.forward import Forward  # noqa: E402
 from miron_jax.engine.model import Model, Speed  # noqa: E402
-from miron_jax.engine.records import Scores  # noqa: E402
 from miron_jax.engine.scores import score_planned  # noqa: E402
-from miron_jax.engine.self_check import SelfCheck  # noqa: E402
+from miron_jax.engine.self_check import Unchecked  # noqa: E402
 from miron_jax.evaluation.task_kinds.interface import Source  # noqa: E402
 from miron_jax.model.costs import cost_model, useful_flops  # noqa: E402
 from miron_jax.planning.request_batches import RequestBatch, Totals, plan_request_batches, select  # noqa: E402
@@ -139,13 +138,6 @@ def predictions(work: Work, answers: Answers) -> list[int | None]:
     return predicted
 
 
-class _NoCheck(SelfCheck):
-    """A self-check that does nothing: the peers have none, and its re-scoring would count in the times."""
-
-    def compare(self, model: Model, part: RequestBatch, scores: Scores, judge: bool = True) -> None:
-        pass
-
-
 class EngineRun(NamedTuple):
     answers: Answers
     totals: Totals
@@ -175,7 +167,7 @@ class Engine:
         totals, before, batches = Totals(), self.speed.device_seconds, self.speed.batches.copy()
         logprob, greedy = [], []
         planned = self._counted(plan_request_batches(parts, self.cost, totals), totals)
-        for _, scores in score_planned(planned, self.forward, _NoCheck(tolerance=np.inf)):
+        for _, scores in score_planned(planned, self.forward, Unchecked(tolerance=np.inf)):
             logprob += [score.logprob for score in scores]
             greedy += [score.rank == 0 for score in scores]
         seconds = self.speed.device_seconds - before

@@ -25,7 +25,7 @@ from miron_jax.engine.forward import Forward
 from miron_jax.engine.generate import Generator
 from miron_jax.engine.growing import READ
 from miron_jax.engine.model import Model
-from miron_jax.engine.plain import PlainShape, compile_plain, halves_of
+from miron_jax.engine.plain import PlainShape, by_shape, compile_plain
 from miron_jax.engine.self_check import chosen_requests
 from miron_jax.engine.slot_programs import ProgramKey
 from miron_jax.errors import InputError
@@ -183,7 +183,7 @@ class _Planner:
 
     def _add_self_check(self, checked: list[tuple[int, int]]) -> None:
         calls = Counter[PlainShape]()
-        for members, shape in halves_of([tokens for tokens, _ in checked], [start for _, start in checked]):
+        for members, shape in by_shape([tokens for tokens, _ in checked], [start for _, start in checked]):
             calls[shape] += len(members)
         for shape, count in calls.items():
             with _refused(f"the self-check of {shape.length} tokens"):

@@ -3,13 +3,15 @@
 Arrives: a Session, an oracle file.  Leaves: `Verified`.  It deliberately knows no tasks.
 
 The ways, which must agree within the self-check's tolerance a token: the engine's own (texts share prefixes); one request a
-row with dense attention; another order with another batch budget.  The oracle is transformers on torch, whose numbers may be
-stored once and read where torch is not: log-probabilities of every token, and the next token's distribution after each text.
+row with dense attention; the engine's again, with rows of other lengths, other row mates and texts cut in two.  The oracle
+is transformers on torch, whose numbers may be stored once and read where torch is not: log-probabilities of every token, and
+the next token's distribution after each text.
 """
 
 import importlib.util
 import json
 import math
+import random
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -21,19 +23,23 @@ from miron_jax.engine.forward import Forward
 from miron_jax.engine.plain import score_plainly
 from miron_jax.engine.records import Score
 from miron_jax.engine.scores import score_request_batches
-from miron_jax.engine.self_check import SelfCheck
+from miron_jax.engine.self_check import Unchecked
 from miron_jax.errors import InputError
 from miron_jax.evaluation.session import Session
 from miron_jax.files.readers import JsonObject, parse_json
+from miron_jax.model.config import RopeClasses
 from miron_jax.model.costs import cost_model
 from miron_jax.planning.request_batches import Totals
 from miron_jax.tokens.ragged import offsets_of
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.tokenizers import encoder, first_tokens, load_tokenizer
 
-SCHEMA = 1
+SCHEMA = 2
 TOP = 64  # of the next token's distribution
+LONG = (1100, 4200)  # tokens of the long texts: tables of positions and scaled RoPE often end at 1,024 or 4,096
 OTHER_BUDGET = 512  # slots of a batch, where the engine would take as many as the device holds
+OTHER_LENGTH = 96  # slots that rows of the second way are longer
+MATE_TOKENS = 32  # by which a row mate leaves a text
 
 
 class Difference(NamedTuple):
@@ -59,33 +65,50 @@ class Verified(NamedTuple):
         return {"tokens": self.tokens, "tolerance": self.tolerance, "differences": ways}
 
 
-def texts_for(trained_length: int | None) -> list[str]:
-    """The fixed texts, and one about as long as the model was trained at, at most 1,000 tokens: windows, positions far
-    from the first and scaled RoPE show at its end."""
+class Text(NamedTuple):
+    text: str
+    most: int  # tokens, special ones included
+
+
+def texts_for(trained_length: int | None, most: int) -> list[Text]:
+    """The fixed texts, and long ones of LONG tokens, or as many as the model was trained at: windows, positions far from the
+    first and scaled RoPE show there.  `most`: tokens that the model takes."""
     texts = json.loads(files("miron_jax.cli").joinpath("verify_texts.json").read_text(encoding="utf-8"))
-    length = min(trained_length or 1000, 1000)
-    return [*texts["passages"], texts["paragraph"] * max(1, int(length * 3.5) // len(texts["paragraph"]))]
+    lengths = sorted({min(length, trained_length or LONG[0], most) for length in LONG})
+    words = " ".join([*texts["passages"][:2], texts["paragraph"]]).split()
+    return [
+        *(Text(passage, most) for passage in texts["passages"]),
+        *(Text(f"{texts['paragraph']}{_drawn(words, length)}", length) for length in lengths),
+    ]
 
 
-def token_ids_of(tokenizer: Any, texts: Sequence[str], most: int) -> list[list[int]]:
+def _drawn(words: Sequence[str], count: int) -> str:
+    """So many of the words, drawn: a repeated text is so easy to predict that a wrong position hardly shows."""
+    rng = random.Random(0)
+    return " ".join(words[int(rng.random() * len(words))] for _ in range(count))
+
+
+def token_ids_of(tokenizer: Any, texts: Sequence[Text]) -> list[list[int]]:
     """Token ids with the special tokens that the tokenizer puts first, at most `most` of each; texts of one token are left
     out."""
     first = list(first_tokens("as_tokenizer", tokenizer))
-    ids = [(first + own)[:most] for own in encoder(tokenizer)(list(texts))]
-    return [own for own in ids if len(own) > 1]
+    encoded = encoder(tokenizer)([text.text for text in texts])
+    ids = [(first + each)[: text.most] for each, text in zip(encoded, texts, strict=True)]
+    return [each for each in ids if len(each) > 1]
 
 
 def verify(session: Session, budget: int | None = None, oracle: JsonObject | None = None, name: str = "") -> Verified:
-    """`budget`: of the run, slots of a batch.  Raises InputError for an oracle of other texts, and SelfCheckFailed."""
+    """`budget`: of the run, slots of a batch.  Raises InputError for an oracle of other texts."""
     config, tokenizer = session.architecture.config, session.architecture.tokenizer
     most = min(config.num_positions or 1 << 31, config.trained_length or 1 << 31)
-    ids = token_ids_of(tokenizer, texts_for(config.trained_length), most)
+    ids = token_ids_of(tokenizer, texts_for(config.trained_length, most))
+    session.check = Unchecked(session.check.tolerance)  # the plain way compares every token
     if oracle is not None:
         _check_same_texts(oracle, ids, name)
     own = _scored(session, ids)
     found = [
         _one_a_row(session, ids, own),
-        _difference("another order, batches of other sizes", own, _in_other_batches(session, ids, budget)),
+        _difference("other row lengths, cuts and row mates", own, _in_other_rows(session, ids, budget)),
     ]
     if oracle is not None:
         found.append(_against(session, oracle, own))
@@ -112,17 +135,44 @@ def _one_a_row(session: Session, ids: Sequence[Sequence[int]], own: Sequence[Sco
     return Difference("one request a row, dense attention", largest, flips)
 
 
-def _in_other_batches(session: Session, ids: Sequence[Sequence[int]], budget: int | None) -> list[Score]:
-    """The same texts backwards, in batches of another size."""
+def _in_other_rows(session: Session, ids: Sequence[Sequence[int]], budget: int | None) -> list[Score]:
+    """The same texts in longer rows and batches of another size, each in two requests, with others that leave it midway."""
     import jax
 
-    other = OTHER_BUDGET if budget != OTHER_BUDGET else 2 * OTHER_BUDGET
+    config = session.architecture.config
+    parts = [_cut(each, config.rope_classes) for each in ids]
+    asked = [request for of_text in parts for request in of_text]
+    mates = [mate for each in ids for mate in _mates(each)]
+    requests = _requests([each for each, _ in [*asked, *mates]], [start for _, start in [*asked, *mates]])
+    cost = cost_model(config)
+    longest = cost.max_slots or 1 << 31
+    lengths = tuple(sorted({min(length + OTHER_LENGTH, longest) for length in session.totals.lengths}))
     with jax.default_matmul_precision("highest"):
-        forward = Forward(session.model, other)
-        check = SelfCheck(session.check.tolerance, session.check.by_median)
-        requests, cost = _requests(ids[::-1], [1] * len(ids)), cost_model(session.architecture.config)
-        scores = score_request_batches([requests], forward, cost, Totals(), check)
-        return [score for part in scores for score in part][::-1]
+        forward = Forward(session.model, OTHER_BUDGET if budget != OTHER_BUDGET else 2 * OTHER_BUDGET)
+        check = Unchecked(session.check.tolerance)
+        scores = score_request_batches([requests], forward, cost, Totals(), check, lengths=lengths)
+        scored = iter([score for of_batch in scores for score in of_batch])
+    return [_joined([next(scored) for _ in of_text]) for of_text in parts]
+
+
+Request = tuple[Sequence[int], int]  # token ids, span start
+
+
+def _cut(ids: Sequence[int], rope_classes: RopeClasses | None) -> list[Request]:
+    """A text as two requests whose spans meet in its middle; as one if its beginning alone had other RoPE frequencies."""
+    middle = len(ids) // 2
+    is_same = rope_classes is None or rope_classes.class_of(middle) == rope_classes.class_of(len(ids))
+    return [(ids[:middle], 1), (ids, middle)] if middle > 1 and is_same else [(ids, 1)]
+
+
+def _mates(ids: Sequence[int]) -> list[Request]:
+    """Requests that begin as a text does and go on with its tokens backwards, from a third and from two thirds of it."""
+    leaves = [at for at in (len(ids) // 3, 2 * len(ids) // 3) if at > 0]
+    return [([*ids[:at], *ids[:at][::-1][: min(MATE_TOKENS, len(ids) - at)]], at) for at in leaves]
+
+
+def _joined(parts: Sequence[Score]) -> Score:
+    return Score(np.concatenate([part.logprob for part in parts]), np.concatenate([part.rank for part in parts]))
 
 
 def _difference(name: str, own: Sequence[Score], other: Sequence[Score]) -> Difference:
@@ -209,8 +259,8 @@ def oracle_of(folder: Path, trained_length: int | None, most: int) -> JsonObject
     tokenizer = load_tokenizer(str(folder))
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     texts = []
-    for text in texts_for(trained_length):
-        ids = tokenizer(text)["input_ids"][:most]
+    for text in texts_for(trained_length, most):
+        ids = tokenizer(text.text)["input_ids"][: text.most]
         if len(ids) < 2:
             continue
         with torch.no_grad():

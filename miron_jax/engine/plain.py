@@ -46,6 +46,7 @@ class PlainScore(NamedTuple):
 
     logprob: np.ndarray  # float32 nats
     margin: np.ndarray  # float32 nats, log p less that of the best other token; negative if another token is ahead
+    set_logprob: np.ndarray  # float32 [] nats, log p of all ids of the request's set together; -inf: it has none
 
 
 class PlainShape(NamedTuple):
@@ -55,53 +56,77 @@ class PlainShape(NamedTuple):
     scored: int  # positions that go through the head
 
 
-def halves_of(num_tokens: Sequence[int], span_start: Sequence[int]) -> list[tuple[list[int], PlainShape]]:
-    """The shorter half of some requests and the longer half, each with the shape of its longest: two programs serve all."""
+def by_shape(num_tokens: Sequence[int], span_start: Sequence[int]) -> list[tuple[list[int], PlainShape]]:
+    """The shorter ones of some requests and the longer ones, each with the shape of its longest: two programs serve all.
+
+    They part where the rows of both have fewest slots.
+    """
     order = np.argsort(num_tokens, kind="stable")
-    halves = [half.tolist() for half in np.array_split(order, 2) if len(half)]
+    length = np.asarray(num_tokens)[order]
+    num_short = np.arange(1, len(order) + 1)
+    slots = num_short * length + (len(order) - num_short) * length.max(initial=0)
+    parts = np.split(order, [slots.argmin() + 1]) if len(order) else []
     return [
-        (half, PlainShape(max(num_tokens[i] for i in half), max(num_tokens[i] - span_start[i] for i in half)))
-        for half in halves
+        (part.tolist(), PlainShape(max(num_tokens[i] for i in part), max(num_tokens[i] - span_start[i] for i in part)))
+        for part in parts
+        if len(part)
     ]
 
 
 def score_plainly(
-    model: Model, token_ids: list[np.ndarray], span_start: list[int], progress: Progress = SILENT
+    model: Model,
+    token_ids: list[np.ndarray],
+    span_start: list[int],
+    progress: Progress = SILENT,
+    id_sets: Sequence[np.ndarray] | None = None,
 ) -> tuple[list[PlainScore], int]:
     """Score requests one per row, with dense attention and the whole vocabulary at once at the scored positions.
 
-    Returns a score for each request and the number of programs.
+    `id_sets`: of each request, the token ids that are summed at the node before its span.  Returns a score for each request
+    and the number of programs.
     """
     results: dict[int, PlainScore] = {}
     model = model.on_one_device
     placement, rope_classes = model.placement or Placement.of(model.state), model.config.rope_classes
     program = jax.jit(_score_plain, static_argnums=0, compiler_options=library_matmuls(placement.device))
-    halves = halves_of([len(ids) for ids in token_ids], span_start)
-    for half, (length, scored) in halves:
-        for i in half:
+    parts = by_shape([len(ids) for ids in token_ids], span_start)
+    for part, (length, scored) in parts:
+        for i in part:
             ids, start = token_ids[i], span_start[i]
             row, positions = np.zeros(length, np.int32), np.ones(scored, np.int32)
             row[: len(ids)] = ids
             positions[: len(ids) - start] = np.arange(start, len(ids))
+            in_set = np.zeros(model.config.vocab_size, bool)
+            if id_sets is not None:
+                in_set[id_sets[i]] = True
             length_class = None if rope_classes is None else np.int32(rope_classes.class_of(len(ids)))
-            outputs = program(model.graphdef, model.state, row, positions, length_class)
-            results[i] = PlainScore(*(np.asarray(x)[: len(ids) - start] for x in outputs))
+            outputs = program(model.graphdef, model.state, row, positions, in_set, length_class)
+            logprob, margin, set_logprob = map(np.asarray, outputs)
+            count = len(ids) - start
+            results[i] = PlainScore(logprob[:count], margin[:count], set_logprob)
             progress.advance("self-check", len(results), len(token_ids), "requests")
-    return [results[i] for i in range(len(token_ids))], len({shape for _, shape in halves})
+    return [results[i] for i in range(len(token_ids))], len({shape for _, shape in parts})
 
 
 def compile_plain(model: Model, shape: PlainShape) -> jax.stages.Compiled:
     """The program of this shape for devices that only compile."""
     row, positions = np.zeros(shape.length, np.int32), np.ones(shape.scored, np.int32)
+    in_set = np.zeros(model.config.vocab_size, bool)
     length_class = None if model.config.rope_classes is None else np.int32(0)
     program = jax.jit(_score_plain, static_argnums=0)
-    return program.lower(model.graphdef, model.state, row, positions, length_class).compile()
+    return program.lower(model.graphdef, model.state, row, positions, in_set, length_class).compile()
 
 
 def _score_plain(
-    network: Graph, state: Tree, token_ids_T: jax.Array, position_N: jax.Array, rope_class: jax.Array | None
-) -> tuple[jax.Array, jax.Array]:
-    """(log p, margin) of the tokens at these positions.  Padding is on the right, where causal attention never looks."""
+    network: Graph,
+    state: Tree,
+    token_ids_T: jax.Array,
+    position_N: jax.Array,
+    in_set_V: jax.Array,
+    rope_class: jax.Array | None,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(log p, margin) of the tokens at these positions, and log p of a set in place of the first.  Padding is on the right,
+    where causal attention never looks."""
     decoder = bind(network, state)
     length = token_ids_T.shape[0]
     position_1T = jnp.arange(length, dtype=jnp.int32)[None]
@@ -113,4 +138,6 @@ def _score_plain(
     target_N1 = token_ids_T[position_N][:, None]
     logprob_N = jnp.take_along_axis(logprob_NV, target_N1, axis=1)[:, 0]
     others_NV = jnp.where(jnp.arange(logits_NV.shape[1])[None] == target_N1, -jnp.inf, logprob_NV)
-    return logprob_N, logprob_N - others_NV.max(axis=-1)
+    in_set_V = jnp.pad(in_set_V, (0, logits_NV.shape[1] - len(in_set_V)))
+    set_logprob = jax.nn.logsumexp(jnp.where(in_set_V, logprob_NV[0], -jnp.inf))
+    return logprob_N, logprob_N - others_NV.max(axis=-1), set_logprob

@@ -79,7 +79,7 @@ def score_planned(
                 continue
             scores = _score(batch, forward, progress, journal, hosts, batch_name)
             scores = _alone_where_nan(scores, batch, forward, hosts, batch_name)
-            check.compare(forward.model, batch, scores, hosts.is_first)
+            check.compare(forward.model, batch, scores, hosts.is_first, forward.id_sets)
             distinct.append(scores)
             yield batch, distinct.select(batch.distinct_idx)
         _check_same_plan(hosts, f"{name}/{num_batches + 1}", None)
@@ -92,7 +92,7 @@ def score_planned(
             for batch in batches if hosts.is_first else ():
                 scores = _score(batch, forward, lambda tokens: None, journal)  # the journal lacks only those with NaN
                 scores = _alone_where_nan(scores, batch, forward)
-                check.compare(forward.model, batch, scores)
+                check.compare(forward.model, batch, scores, True, forward.id_sets)
                 distinct.append(scores)
                 yield batch, distinct.select(batch.distinct_idx)
     finally:

@@ -1,4 +1,4 @@
-"""The self-check: a share of the requests is scored by `plain.py` too, and compared.
+"""The self-check: requests of every program, of several rows, and a share of all are scored by `plain.py` too, and compared.
 
 Arrives: scores of a request batch, the model.  Leaves: `SelfCheck`, or SelfCheckFailed.  It deliberately does not know
 tasks.
@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from miron_jax.model.config import ModelConfig
 from miron_jax.model.network import Network
 from miron_jax.model.own import OwnModel
 from miron_jax.model.own_probe import check_own_model
+from miron_jax.planning.records import Plan
 from miron_jax.planning.request_batches import RequestBatch
 from miron_jax.runtime.answers import Answers
 from miron_jax.runtime.devices import Tree
@@ -31,6 +32,8 @@ from miron_jax.runtime.progress import SILENT, Progress
 # order of sums moves roundings of the attention weights.
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
 CHECKED_AT_LEAST, CHECKED_SHARE = 8, 1 / 1000
+CHECKED_TOKENS = 1 / 20  # of a batch's nodes: most tokens of requests that are checked beyond needs and share
+CHECKED_UP_TO = 8192  # tokens of a request that is checked for its kind: dense attention takes memory for all pairs
 
 
 class SelfCheckFailed(Exception):
@@ -60,16 +63,26 @@ class SelfCheck:
         has_experts = isinstance(model, ModelConfig) and model.experts is not None
         return cls(tolerance, by_median=has_experts and dtype == "bfloat16", progress=progress)
 
-    def compare(self, model: Model, batch: RequestBatch, scores: Scores, judge: bool = True) -> None:
-        """Raises SelfCheckFailed if a scored token (or the median of them, `by_median`) differs by more than the tolerance,
-        or if only one of the two is NaN.
+    def compare(
+        self,
+        model: Model,
+        batch: RequestBatch,
+        scores: Scores,
+        judge: bool = True,
+        id_sets: Sequence[np.ndarray] = (),
+    ) -> None:
+        """Raises SelfCheckFailed if a scored token or id set (or the median of them, `by_median`) differs by more than the
+        tolerance, or if only one of the two is NaN.  `id_sets`: those that the requests name.
 
         Without `judge` the programs run and nothing is compared: all processes of a mesh that spans hosts must run them.
         """
         chosen = chosen_requests(batch)
         names = [f"request {batch.digests[r].hex()}" for r in chosen]
         requests = [(batch.fresh.tokens(r), int(batch.fresh.span_start[r])) for r in chosen]
-        self.compare_with(model, requests, [scores[r] for r in chosen], names, judge)
+        of_request = np.full(len(batch.fresh), -1) if batch.fresh.id_set is None else batch.fresh.id_set
+        no_ids = np.zeros(0, np.int32)
+        sets = [id_sets[of_request[r]] if of_request[r] >= 0 else no_ids for r in chosen]
+        self.compare_with(model, requests, [scores[r] for r in chosen], names, judge, sets)
 
     def compare_with(
         self,
@@ -78,16 +91,17 @@ class SelfCheck:
         scores: Sequence[Score],
         names: Sequence[str],
         judge: bool = True,
+        id_sets: Sequence[np.ndarray] | None = None,
     ) -> None:
-        """The same for these requests: token ids and span start of each."""
+        """The same for these requests: token ids and span start of each, and the ids of its set."""
         start = time.perf_counter()
         self.progress.advance("self-check", 0, len(requests), "requests")
         token_ids, firsts = [ids for ids, _ in requests], [first for _, first in requests]
-        plain_scores, programs = score_plainly(model, token_ids, firsts, self.progress)
+        plain_scores, programs = score_plainly(model, token_ids, firsts, self.progress, id_sets)
         self.progress.end("self-check")
         differences = [
-            self._judge(score, plain, f"{name} ({len(ids)} tokens)")
-            for (ids, _), score, plain, name in zip(requests, scores, plain_scores, names, strict=True)
+            self._judge(score, plain, f"{name} ({len(ids)} tokens)", id_sets is not None and len(id_sets[i]) > 0)
+            for i, ((ids, _), score, plain, name) in enumerate(zip(requests, scores, plain_scores, names, strict=True))
             if judge
         ]
         if self.by_median and differences:
@@ -108,11 +122,14 @@ class SelfCheck:
         self.seconds += time.perf_counter() - start
         return answers
 
-    def _judge(self, score: Score, plain: PlainScore, name: str) -> np.ndarray:
-        """The differences of a request's tokens, nats."""
-        same = (score.logprob == plain.logprob) | (np.isnan(score.logprob) & np.isnan(plain.logprob))
+    def _judge(self, score: Score, plain: PlainScore, name: str, has_set: bool) -> np.ndarray:
+        """The differences of a request's tokens, nats, and of its id set."""
+        ours, theirs = score.logprob.astype(np.float64), plain.logprob
+        if has_set:
+            ours, theirs = np.append(ours, score.set_logprob), np.append(theirs, plain.set_logprob)
+        same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
         with np.errstate(invalid="ignore"):  # infinity less infinity, which `same` has settled
-            difference = np.where(same, 0.0, np.abs(score.logprob.astype(np.float64) - plain.logprob))
+            difference = np.where(same, 0.0, np.abs(ours - theirs))
         worst = float(difference.max())
         if not math.isfinite(worst) or (worst > self.tolerance and not self.by_median):
             raise _failed(f"{name} differs by {worst:.3g} nats", self.tolerance)
@@ -129,6 +146,12 @@ class SelfCheck:
         return difference
 
 
+class Unchecked(SelfCheck):
+    """A self-check that does nothing, where all scores are compared by other means, or times alone count."""
+
+    def compare(self, *_: Any, **more: Any) -> None: ...
+
+
 def _failed(what: str, tolerance: float) -> SelfCheckFailed:
     return SelfCheckFailed(
         f"self-check: {what} from its plain score, expected at most {tolerance:g}; no score of this run can be trusted, "
@@ -136,8 +159,101 @@ def _failed(what: str, tolerance: float) -> SelfCheckFailed:
     )
 
 
+class _Kind(NamedTuple):
+    """Requests of a batch of which one may be computed wrongly where others are right."""
+
+    row_length: int  # the compiled program
+    has_query: bool  # an id set is summed too
+    is_stretched: bool  # the request's length selects other rotary frequencies than a short one's
+    is_first: bool  # of the rows of this length
+    is_second: bool
+    is_last: bool
+    has_siblings: bool  # the row has nodes of the same trie before its end that it must not see
+    has_strangers: bool  # the row has other tries before it
+
+    @property
+    def needs(self) -> set[tuple[object, ...]]:
+        """What a checked request of this kind covers of that which every batch must have covered."""
+        program = ("program", self.row_length, self.has_query, self.is_stretched)
+        neighbours = {(name, self.row_length) for name in ("has_siblings", "has_strangers") if getattr(self, name)}
+        return {program, *neighbours, *((name,) for name, _ in self.wishes)}
+
+    @property
+    def wishes(self) -> set[tuple[str, int]]:
+        """Of that which is covered as far as CHECKED_TOKENS allows: first, second and last rows of each length."""
+        return {(name, self.row_length) for name in ("is_first", "is_second", "is_last") if getattr(self, name)}
+
+
 def chosen_requests(batch: RequestBatch) -> list[int]:
-    """The requests of a batch that are checked: a share of those with scored tokens, by their digests."""
-    scored = np.flatnonzero(np.diff(batch.plan.request_edge_offset)).tolist()
+    """The requests of a batch that are checked; its plan and digests alone decide, so all hosts and a resumed run choose the
+    same.
+
+    A fault may lie in one program, in one row of a batch, or only where a row holds other requests.  So the longest request
+    is checked, then what covers all `_Kind.needs` of the batch, then `_Kind.wishes`, then a share by the digests.
+    """
+    scored = np.flatnonzero(np.diff(batch.plan.request_edge_offset))
     num_checked = max(CHECKED_AT_LEAST, math.ceil(CHECKED_SHARE * len(scored)))
-    return sorted(scored, key=batch.digests.__getitem__)[:num_checked]
+    chosen = dict.fromkeys(_covering(batch, scored, num_checked))
+    for r in sorted(scored.tolist(), key=batch.digests.__getitem__):
+        if len(chosen) >= num_checked:
+            break
+        chosen[r] = None
+    return list(chosen)
+
+
+def _covering(batch: RequestBatch, scored: np.ndarray, num_checked: int) -> list[int]:
+    """The longest request, those that cover the needs of a batch, and those that cover its wishes: up to `num_checked`, and
+    beyond as far as CHECKED_TOKENS allows.  `scored`: the requests with a scored token."""
+    num_tokens = np.diff(batch.fresh.offsets)
+    requests = scored[num_tokens[scored] <= CHECKED_UP_TO]
+    if not len(requests):
+        return []
+    # Of each kind the request that ends furthest right in its row: it is long, and has most neighbours.
+    columns, slot = _kinds_of(batch.plan, requests)
+    digest = np.frombuffer(b"".join(batch.digests[r][:8] for r in requests.tolist()), ">u8")
+    order = np.lexsort((digest, -slot))
+    requests, columns = requests[order], columns[order]
+    first = np.sort(np.unique(columns, axis=0, return_index=True)[1])
+    waiting = {_Kind(*columns[i].tolist()): int(requests[i]) for i in first}
+
+    longest = int(np.argmax(num_tokens[requests]))
+    kind, chosen = _Kind(*columns[longest].tolist()), [int(requests[longest])]
+    covered = kind.needs | kind.wishes
+    spare = CHECKED_TOKENS * batch.plan.unique_tokens
+    while waiting:
+        kind = max(waiting, key=lambda kind: (len(kind.needs - covered), len(kind.wishes - covered)))
+        r = waiting.pop(kind)
+        if kind.needs | kind.wishes <= covered:
+            break
+        if kind.needs <= covered and len(chosen) >= num_checked:
+            if num_tokens[r] > spare:
+                continue
+            spare -= num_tokens[r]
+        chosen.append(r)
+        covered |= kind.needs | kind.wishes
+    return list(dict.fromkeys(chosen))
+
+
+def _kinds_of(plan: Plan, requests: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(int64 [n, fields of _Kind], the slot of the node before the last token of each request)."""
+    row = plan.request_row[requests]
+    slot = plan.edge_parent[plan.request_edge[plan.request_edge_offset[requests + 1] - 1]]
+    node = plan.node_offset[row] + slot
+    roots = np.flatnonzero(plan.position == 0)  # every subtrie begins with its requests' first token
+    root = roots[np.searchsorted(roots, node, side="right") - 1]
+    rope_class = plan.rope_class[node] if len(plan.rope_class) else np.zeros(len(node), np.int32)
+
+    _, length_idx, count = np.unique(plan.row_length, return_inverse=True, return_counts=True)
+    rank = np.empty(plan.num_rows, np.int64)  # of each row among those of its length
+    rank[np.argsort(length_idx, kind="stable")] = np.concatenate([np.arange(n) for n in count])
+    columns = (
+        plan.row_length[row],
+        plan.request_query[requests] >= 0,
+        rope_class > 0,
+        rank[row] == 0,
+        rank[row] == 1,
+        rank[row] == count[length_idx[row]] - 1,
+        node - root > plan.position[node],
+        root > plan.node_offset[row],
+    )
+    return np.stack([column.astype(np.int64) for column in columns], axis=1), slot

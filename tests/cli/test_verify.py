@@ -3,15 +3,24 @@
 import json
 import shutil
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
-from miron_jax.cli.verification import Difference, Verified, _largest
+from miron_jax.cli.verification import SCHEMA, Difference, Verified, _cut, _largest, texts_for, token_ids_of
+from miron_jax.engine.batches import Batch, Shape, assemble
+from miron_jax.engine.model import load_model
 from miron_jax.engine.plain import score_plainly
+from miron_jax.model.config import RopeClasses
+from miron_jax.model.decoder.decoder import Decoder
+from miron_jax.planning.records import Plan
+from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.support.needs import needs
+from tests.support.tiny_model import make_model
 from tests.support.torch_folders import FOLDERS, torch_folder
 
 
@@ -139,6 +148,114 @@ def test_an_engine_that_is_wrong_is_found_without_an_oracle(
     assert "from: one request a row" in ran.err
 
 
+def shifted(position_BT: Any) -> Any:
+    """Positions above 100 are one too high."""
+    return position_BT + (position_BT > 100)
+
+
+def shift_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(plan: Plan, rows: list[int], shape: Shape) -> Batch:
+        batch = assemble(plan, rows, shape)
+        position_BT = shape.unpack(batch.packed[0]).position_BT
+        position_BT[:] = shifted(position_BT)
+        return batch
+
+    monkeypatch.setattr("miron_jax.engine.forward.assemble", faulty)
+
+
+def shift_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plain rows are as wrong as the engine's, so only an oracle knows."""
+    real = Decoder.__call__
+
+    def faulty(self: Decoder, token_ids_BT: Any, position_BT: Any, *more: Any) -> Any:
+        return real(self, token_ids_BT, shifted(position_BT), *more)
+
+    monkeypatch.setattr(Decoder, "__call__", faulty)
+
+
+def leak_where_rows_are_cut_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Siblings see each other: the engine's own rows of these texts have next to none."""
+
+    def faulty(plan: Plan, rows: list[int], shape: Shape) -> Batch:
+        batch = assemble(plan, rows, shape)
+        arrays = shape.unpack(batch.packed[0])
+        end_BT = arrays.subtree_end_BT
+        for b in range(len(rows)):
+            starts = [*np.flatnonzero(arrays.position_BT[b] == 0).tolist(), shape.length]
+            for start, stop in pairwise(starts):
+                end_BT[b, start:stop] = end_BT[b, start:stop].max()
+        return batch
+
+    monkeypatch.setattr("miron_jax.engine.forward.assemble", faulty)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A model of 256 positions, and its plain numbers as an oracle's."""
+    folder = make_model(tmp_path_factory.mktemp("tiny") / "model")
+    model, tokenizer = load_model(folder, "float32"), load_tokenizer(str(folder))
+    ids = token_ids_of(tokenizer, texts_for(256, 256))
+    assert max(map(len, ids)) == 256
+    scores, _ = score_plainly(model, [np.asarray(each, np.int32) for each in ids], [1] * len(ids))
+    texts = [
+        {
+            "token_ids": each, "logprobs": score.logprob.tolist(), "greedy": (score.margin > 0).tolist(),
+            "next_ids": [], "next_logprobs": [],
+        }
+        for each, score in zip(ids, scores, strict=True)
+    ]  # fmt: skip
+    path = folder.parent / "oracle.json"
+    path.write_text(json.dumps({"schema": SCHEMA, "source": "an oracle", "texts": texts}))
+    return folder, path
+
+
+ONE_A_ROW, OTHER_ROWS, ORACLE = "one request a row", "other row lengths, cuts and row mates", "an oracle"
+WRONG: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], tuple[str, ...]]] = {
+    "nothing": (lambda monkeypatch: None, ()),
+    "positions above 100 of the engine's rows": (shift_rows, (ONE_A_ROW, ORACLE)),
+    "positions above 100 of the model": (shift_model, (ORACLE,)),
+    "siblings see each other": (leak_where_rows_are_cut_elsewhere, (OTHER_ROWS,)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", WRONG)
+def test_faults_are_named_by_the_ways_that_show_them(
+    tiny: tuple[Path, Path], miron, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    folder, oracle = tiny
+    plant, ways = WRONG[wrong]
+    jax.clear_caches()
+    with monkeypatch.context() as planted:
+        plant(planted)
+        ran = verified(miron, folder, oracle)
+    jax.clear_caches()
+    assert ran.status == bool(ways), ran.err
+    last = (ran.err.splitlines() or [""])[-1]
+    assert [way for way in (ONE_A_ROW, OTHER_ROWS, ORACLE) if way in last] == list(ways), ran.out
+
+
+def test_long_texts_are_as_long_as_the_model_takes(tiny: tuple[Path, Path]) -> None:
+    tokenizer = load_tokenizer(str(tiny[0]))
+    for trained, most, lengths in (
+        (None, 1 << 31, [1100]),
+        (256, 256, [256]),
+        (2048, 2048, [1100, 2048]),
+        (131072, 131072, [1100, 4200]),
+        (None, 512, [512]),
+    ):
+        ids = token_ids_of(tokenizer, texts_for(trained, most))
+        assert [len(each) for each in ids[-len(lengths) :]] == lengths, (trained, most)
+        assert max(map(len, ids)) == lengths[-1]
+
+
+def test_texts_are_cut_where_rope_allows_it() -> None:
+    ids = list(range(10))
+    assert _cut(ids, None) == [(ids[:5], 1), (ids, 5)]
+    assert _cut(ids, RopeClasses(4, True)) == [(ids, 1)]
+    assert _cut(ids[:3], None) == [(ids[:3], 1)]
+
+
 @pytest.mark.slow
 def test_bad_files_are_one_sentence(
     folders: dict[str, Path], tmp_path: Path, miron, monkeypatch: pytest.MonkeyPatch
@@ -148,7 +265,7 @@ def test_bad_files_are_one_sentence(
     torn = {**good, "texts": [{**good["texts"][0], "logprobs": [-1.0]}]}
     for name, text, sentence in (
         ("text", "no JSON", "is no file of an oracle's numbers"),
-        ("schema", json.dumps({**good, "schema": 9}), "schema 9, expected 1"),
+        ("schema", json.dumps({**good, "schema": 9}), "schema 9, expected 2"),
         ("torn", json.dumps(torn), "more or fewer numbers than tokens"),
         ("short", json.dumps(short), "it holds 3 texts, expected"),
     ):

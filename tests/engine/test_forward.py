@@ -20,7 +20,7 @@ from miron_jax.engine.model import Model, load_model
 from miron_jax.engine.plain import score_plainly
 from miron_jax.engine.records import Scores
 from miron_jax.engine.scores import score_request_batches
-from miron_jax.engine.self_check import TOLERANCE, SelfCheck, SelfCheckFailed
+from miron_jax.engine.self_check import TOLERANCE, SelfCheck, SelfCheckFailed, Unchecked
 from miron_jax.errors import InputError
 from miron_jax.kernels.forest_attention import tpu
 from miron_jax.kernels.forest_attention.choose import Choice
@@ -40,12 +40,6 @@ pytestmark = pytest.mark.newest
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return load_model(make_model(tmp_path_factory.mktemp("tiny")), "float32")
-
-
-class Unchecked(SelfCheck):
-    """For tests that compare scores themselves: nothing else is computed."""
-
-    def compare(self, *_: Any) -> None: ...
 
 
 UNCHECKED = Unchecked(0.0)
@@ -80,7 +74,7 @@ def score(
 def test_forest_rows_score_as_plain_rows(model: Model, forward: Forward) -> None:
     requests, check = some_requests(), SelfCheck(TOLERANCE["float32"])
     scores = score(forward, requests, check=check)
-    assert check.requests == 8
+    assert check.requests >= 8
     with_span = np.flatnonzero(requests.span_start < np.diff(requests.offsets)).tolist()
     starts = requests.span_start[with_span].tolist()
     plain, programs = score_plainly(model, [requests.tokens(r) for r in with_span], starts)
@@ -292,7 +286,7 @@ def test_bfloat16_stays_within_its_stated_tolerance(forward: Forward, tmp_path: 
     exact = score(forward, requests).logprob
     rounding = Forward(load_model(make_model(tmp_path), "bfloat16"), token_budget=256)
     rounded = score(rounding, requests, check=check, max_lengths=1).logprob
-    assert check.requests == 8
+    assert check.requests >= 8
     assert 0 < np.abs(exact - rounded).max() < TOLERANCE["bfloat16"]
 
 

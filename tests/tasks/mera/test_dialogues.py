@@ -165,7 +165,7 @@ def test_a_turn_that_the_model_answers_with_nan_ends_its_dialogue(
         kind.score_in_turn(scores, scorer.model, check)
     assert [row.example.prediction is None for row in scores.rows] == [False, True, True, True]
     honest_check = SelfCheck(TOLERANCE["float32"])
-    monkeypatch.setattr(SelfCheck, "_judge", lambda check, score, plain, label: None)
+    monkeypatch.setattr(SelfCheck, "_judge", lambda *_: None)
     kind.score_in_turn(TaskScores(kind), scorer.model, honest_check)
     assert honest_check.requests == 4  # two turns of two choices; later ones have no score
 
