@@ -58,7 +58,7 @@ class Verified(NamedTuple):
 
     @property
     def wrong(self) -> list[Difference]:
-        return [own for own in self.differences if not own.largest <= self.tolerance]
+        return [each for each in self.differences if not each.largest <= self.tolerance]
 
     def json(self) -> JsonObject:
         ways = [difference._asdict() for difference in self.differences]
@@ -105,14 +105,14 @@ def verify(session: Session, budget: int | None = None, oracle: JsonObject | Non
     session.check = Unchecked(session.check.tolerance)  # the plain way compares every token
     if oracle is not None:
         _check_same_texts(oracle, ids, name)
-    own = _scored(session, ids)
-    found = [
-        _one_a_row(session, ids, own),
-        _difference("other row lengths, cuts and row mates", own, _in_other_rows(session, ids, budget)),
+    engine = _scored(session, ids)
+    differences = [
+        _one_a_row(session, ids, engine),
+        _difference("other row lengths, cuts and row mates", engine, _in_other_rows(session, ids, budget)),
     ]
     if oracle is not None:
-        found.append(_against(session, oracle, own))
-    return Verified(sum(len(score.logprob) for score in own), session.check.tolerance, found)
+        differences.append(_against(session, oracle, engine))
+    return Verified(sum(len(score.logprob) for score in engine), session.check.tolerance, differences)
 
 
 def _scored(session: Session, ids: Sequence[Sequence[int]]) -> list[Score]:
@@ -121,17 +121,17 @@ def _scored(session: Session, ids: Sequence[Sequence[int]]) -> list[Score]:
 
 def _requests(ids: Sequence[Sequence[int]], start: Sequence[int]) -> Requests:
     no_flags = np.zeros(len(ids), bool)
-    flat = np.concatenate([np.asarray(own, np.int32) for own in ids])
-    return Requests(flat, offsets_of([len(own) for own in ids]), np.asarray(start, np.int32), no_flags, no_flags)
+    flat = np.concatenate([np.asarray(each, np.int32) for each in ids])
+    return Requests(flat, offsets_of([len(each) for each in ids]), np.asarray(start, np.int32), no_flags, no_flags)
 
 
-def _one_a_row(session: Session, ids: Sequence[Sequence[int]], own: Sequence[Score]) -> Difference:
+def _one_a_row(session: Session, ids: Sequence[Sequence[int]], engine: Sequence[Score]) -> Difference:
     import jax
 
     with jax.default_matmul_precision("highest"):
         plain, _ = score_plainly(session.model, [np.asarray(each, np.int32) for each in ids], [1] * len(ids))
-    largest = max(_largest(a.logprob, b.logprob) for a, b in zip(own, plain, strict=True))
-    flips = sum(int(((a.rank == 0) != (b.margin > 0)).sum()) for a, b in zip(own, plain, strict=True))
+    largest = max(_largest(a.logprob, b.logprob) for a, b in zip(engine, plain, strict=True))
+    flips = sum(int(((a.rank == 0) != (b.margin > 0)).sum()) for a, b in zip(engine, plain, strict=True))
     return Difference("one request a row, dense attention", largest, flips)
 
 
@@ -175,18 +175,18 @@ def _joined(parts: Sequence[Score]) -> Score:
     return Score(np.concatenate([part.logprob for part in parts]), np.concatenate([part.rank for part in parts]))
 
 
-def _difference(name: str, own: Sequence[Score], other: Sequence[Score]) -> Difference:
-    largest = max(_largest(a.logprob, b.logprob) for a, b in zip(own, other, strict=True))
+def _difference(name: str, engine: Sequence[Score], other: Sequence[Score]) -> Difference:
+    largest = max(_largest(a.logprob, b.logprob) for a, b in zip(engine, other, strict=True))
     return Difference(
-        name, largest, sum(int(((a.rank == 0) != (b.rank == 0)).sum()) for a, b in zip(own, other, strict=True))
+        name, largest, sum(int(((a.rank == 0) != (b.rank == 0)).sum()) for a, b in zip(engine, other, strict=True))
     )
 
 
-def _against(session: Session, oracle: JsonObject, own: Sequence[Score]) -> Difference:
+def _against(session: Session, oracle: JsonObject, engine: Sequence[Score]) -> Difference:
     stored = [np.asarray(each["logprobs"], np.float64) for each in oracle["texts"]]
-    largest = max(_largest(a.logprob, b) for a, b in zip(own, stored, strict=True))
+    largest = max(_largest(a.logprob, b) for a, b in zip(engine, stored, strict=True))
     greedy = [np.asarray(each["greedy"], bool) for each in oracle["texts"]]
-    flips = sum(int(((a.rank == 0) != b).sum()) for a, b in zip(own, greedy, strict=True))
+    flips = sum(int(((a.rank == 0) != b).sum()) for a, b in zip(engine, greedy, strict=True))
     ids = [[*each["token_ids"], token] for each in oracle["texts"] for token in each["next_ids"]]
     start = [len(each["token_ids"]) for each in oracle["texts"] for _ in each["next_ids"]]
     # A text as long as the model's positions has no room for one more token: its distribution is not asked.
@@ -201,7 +201,7 @@ def _against(session: Session, oracle: JsonObject, own: Sequence[Score]) -> Diff
 
 def _kl(oracle: np.ndarray, ours: np.ndarray) -> float:
     """KL(oracle | ours) in nats over the oracle's TOP tokens and the rest taken as one."""
-    rest = [max(1 - float(np.exp(own).sum()), 1e-12) for own in (oracle, ours)]
+    rest = [max(1 - float(np.exp(each).sum()), 1e-12) for each in (oracle, ours)]
     return float((np.exp(oracle) * (oracle - ours)).sum()) + rest[0] * math.log(rest[0] / rest[1])
 
 
@@ -219,8 +219,10 @@ def read_oracle(path: Path) -> JsonObject:
         oracle = parse_json(path.read_bytes())
         if not isinstance(oracle, dict) or oracle.get("schema") != SCHEMA:
             raise ValueError(f"schema {oracle.get('schema') if isinstance(oracle, dict) else None}, expected {SCHEMA}")
-        for own in oracle["texts"]:
-            if len(own["logprobs"]) != len(own["token_ids"]) - 1 or len(own["next_ids"]) != len(own["next_logprobs"]):
+        for each in oracle["texts"]:
+            if len(each["logprobs"]) != len(each["token_ids"]) - 1 or len(each["next_ids"]) != len(
+                each["next_logprobs"]
+            ):
                 raise ValueError("a text has more or fewer numbers than tokens")
         return oracle
     except (ValueError, KeyError, TypeError) as error:
@@ -231,7 +233,7 @@ def read_oracle(path: Path) -> JsonObject:
 
 def _check_same_texts(oracle: JsonObject, ids: Sequence[Sequence[int]], name: str) -> None:
     """Another tokenizer, or another BOS, gives other tokens."""
-    stored = [own["token_ids"] for own in oracle["texts"]]
+    stored = [each["token_ids"] for each in oracle["texts"]]
     for i, (ours, theirs) in enumerate(zip(ids, stored, strict=False)):
         if list(ours) != theirs:
             at = next(

@@ -44,7 +44,7 @@ def command() -> None:
         document.write(verified.json())
         print_verified(console(), verified.differences, verified.tokens, verified.tolerance)
     if verified.wrong:
-        names_of_wrong = ", ".join(own.name for own in verified.wrong)
+        names_of_wrong = ", ".join(each.name for each in verified.wrong)
         print(
             printable(
                 f"miron-jax: {public(config.model)} differs by more than {verified.tolerance:g} nats a token from: "

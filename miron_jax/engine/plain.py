@@ -19,6 +19,8 @@ from miron_jax.runtime.devices import Placement, Tree
 from miron_jax.runtime.program_cache import library_matmuls
 from miron_jax.runtime.progress import SILENT, Progress
 
+PROGRAM_SLOTS = 4096  # slots of plain rows that one more program must save: it compiles as long as some rows take
+
 
 class PlainVisibility(Visibility):
     """A `Visibility` whose attention is the dense definition, for the self-check."""
@@ -57,20 +59,24 @@ class PlainShape(NamedTuple):
 
 
 def by_shape(num_tokens: Sequence[int], span_start: Sequence[int]) -> list[tuple[list[int], PlainShape]]:
-    """The shorter ones of some requests and the longer ones, each with the shape of its longest: two programs serve all.
+    """Requests of similar lengths together, each part with the shape of its longest: one program a part.
 
-    They part where the rows of both have fewest slots.
+    No other parts have fewer slots, where a program counts as PROGRAM_SLOTS.
     """
     order = np.argsort(num_tokens, kind="stable")
-    length = np.asarray(num_tokens)[order]
-    num_short = np.arange(1, len(order) + 1)
-    slots = num_short * length + (len(order) - num_short) * length.max(initial=0)
-    parts = np.split(order, [slots.argmin() + 1]) if len(order) else []
-    return [
-        (part.tolist(), PlainShape(max(num_tokens[i] for i in part), max(num_tokens[i] - span_start[i] for i in part)))
-        for part in parts
-        if len(part)
-    ]
+    length = np.asarray(num_tokens, np.int64)[order]
+    costs, begins = [0], list[int]()  # of the shortest 0, 1, 2, .. requests: the least cost, where the last part begins
+    for stop in range(1, len(order) + 1):
+        cost = np.asarray(costs) + np.arange(stop, 0, -1) * length[stop - 1] + PROGRAM_SLOTS
+        begins.append(int(cost.argmin()))
+        costs.append(int(cost.min()))
+    parts, stop = list[tuple[list[int], PlainShape]](), len(order)
+    while stop:
+        part = order[begins[stop - 1] : stop].tolist()
+        scored = max(num_tokens[i] - span_start[i] for i in part)
+        parts.append((part, PlainShape(max(num_tokens[i] for i in part), scored)))
+        stop = begins[stop - 1]
+    return parts
 
 
 def score_plainly(
