@@ -57,20 +57,32 @@ def command() -> None:
 
 
 def _check(paths: list[str]) -> None:
-    """Read tasks of the user's own with all their examples."""
+    """Read tasks of the user's own with all their examples, and say what may be wrong with them."""
+    os.environ["JAX_PLATFORMS"] = "cpu"  # nothing is computed
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from miron_jax.definitions.records import Wording
     from miron_jax.evaluation.task_kinds.kinds import kind_of
     from miron_jax.prompting.prompts import check_shots
+    from miron_jax.tasks.own_tasks.check import findings
     from miron_jax.tasks.own_tasks.yaml_task import read_suite
 
-    config = RunConfig("demo", ("own",), task_path=tuple(map(place, paths)))
+    model, named = local(FLAGS.model), local(FLAGS.tokenizer)
+    config = RunConfig(model or "demo", ("own",), tokenizer=named, task_path=tuple(map(place, paths)))
+    tokenizer = None
+    if model or named:
+        from miron_jax.model.checkpoints.checkpoints import architecture_of, find_model
+
+        tokenizer = architecture_of(config, find_model(config, weights=False)).tokenizer
     suite = read_suite(config.task_path or ())
     folder, lines = suite.locate(None, True), list[str]()
     for task in suite.tasks:
         examples = kind_of(task).load(task, folder, config, runs=False)
         if isinstance(task.profile, Wording):
             check_shots(task, examples, None)
-        lines.append(f"{task.name}: {task.kind}, {len(examples)} examples, nothing is wrong")
+        looks = list(findings(task, examples, tokenizer))
+        verdict = f"{len(looks)} to look at:" if looks else "nothing is wrong"
+        lines.append(f"{task.name}: {task.kind}, {len(examples)} examples, {verdict}")
+        lines += [f"    {look}" for look in looks]
     suite.composites({})  # groups name tasks that are there
     print(printable("\n".join(lines)))
 

@@ -6,6 +6,7 @@ Arrives: numbers of rows.  Leaves: orders, and shots as positions in the pool.  
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import count, repeat
 from typing import Any
@@ -93,6 +94,15 @@ def _model_answers(answers: Sequence[str], turn: int) -> list[str]:
 
 # Dialogues: (answers so far, index of the turn) -> an answer to every turn before it; a dash for turns without one.
 OWN_ANSWERS = Rule("own_answers", _model_answers)
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct(Rule[Draw]):
+    """A draw of which examples that ask the same as the question are left out; the next ones that it has stand there."""
+
+
+def distinct(draw: Rule[Draw]) -> Distinct:
+    return Distinct(f"{draw.name}_distinct", draw.call)
 
 
 def order_named(name: str) -> Rule[Order] | None:

@@ -13,6 +13,8 @@ from itertools import accumulate, islice
 
 from miron_jax.definitions.records import Example, Task, Wording
 from miron_jax.errors import InputError
+from miron_jax.prompting.draws import Distinct
+from miron_jax.prompting.repeats import asks_the_same, most_repeats
 
 TAIL = 300  # characters of a prompt that samples show
 _END_SPACES = re.compile(r"[^\S\r\n]+\Z")
@@ -63,12 +65,17 @@ def render(task: Task[Wording], examples: Sequence[Example], limit: int | None =
     """
     if task.arrange is not None:
         return [_arranged(task, idx, example) for idx, example in enumerate(examples[:limit])]
-    ordered = [examples[i] for i in task.profile.item_order.call(len(examples))]
-    pools: dict[str | None, list[Example]] = {}
-    for example in ordered:
-        pools.setdefault(example.category if task.profile.categories == "macro" else None, []).append(example)
-    rendered = [prompt for pool in pools.values() for prompt in _render_pool(task, pool, limit)]
+    pools = _pools(task, examples)
+    rendered = [prompt for pool in pools for prompt in _render_pool(task, pool, limit)]
     return [replace(prompt, id=idx) for idx, prompt in enumerate(rendered)] if len(pools) > 1 else rendered
+
+
+def with_shots(task: Task[Wording], examples: Sequence[Example]) -> Iterator[tuple[Example, list[Example]]]:
+    """Every example with its shots, of a task whose shots are sampled."""
+    for examples_of_pool in _pools(task, examples):
+        pool, sampled = _sampled(task, examples_of_pool, None)
+        for example, shots in zip(examples_of_pool, sampled, strict=False):
+            yield example, [pool[i] for i in shots]
 
 
 def chunks_of(prompts: Sequence[Prompt], num_chars: int) -> Iterator[Sequence[Prompt]]:
@@ -130,12 +137,46 @@ def pool_size(profile: Wording, limit: int | None) -> int | None:
     return max(limit, profile.num_fewshot + 1)
 
 
-def _render_pool(task: Task[Wording], examples: Sequence[Example], limit: int | None) -> list[Prompt]:
+def _pools(task: Task[Wording], examples: Sequence[Example]) -> list[list[Example]]:
+    """The examples in the suite's own order: all, or those of each category where categories count separately."""
+    pools: dict[str | None, list[Example]] = {}
+    for i in task.profile.item_order.call(len(examples)):
+        category = examples[i].category if task.profile.categories == "macro" else None
+        pools.setdefault(category, []).append(examples[i])
+    return list(pools.values())
+
+
+def _sampled(
+    task: Task[Wording], examples: Sequence[Example], limit: int | None
+) -> tuple[Sequence[Example], Iterator[list[int]]]:
+    """The pool, and each example's shots as positions in it."""
     profile = task.profile
     pool = examples[: pool_size(profile, limit)] if task.shots_from is None else task.shots_from()
     _check_sizes(task, len(pool), limit)
+    if isinstance(profile.fewshot_draw, Distinct):
+        return pool, _distinct(task, examples, pool)
+    return pool, profile.fewshot_draw.call(len(pool), profile.num_fewshot)
+
+
+def _distinct(task: Task[Wording], examples: Sequence[Example], pool: Sequence[Example]) -> Iterator[list[int]]:
+    """Samples as many more as may have to be left out."""
+    num_fewshot, num_others = task.profile.num_fewshot, len(pool) - (task.shots_from is None)
+    wanted = min(num_fewshot + most_repeats(examples, pool), num_others) if num_fewshot else 0
+    for example, sampled in zip(examples, task.profile.fewshot_draw.call(len(pool), wanted), strict=False):
+        kept = [i for i in sampled if not asks_the_same(example, pool[i])][:num_fewshot]
+        if len(kept) < num_fewshot:
+            raise InputError(
+                f"{task.name}: {len(kept)} examples do not ask what record {example.row + 1} of "
+                f"{task.file.path} asks, expected {num_fewshot} as its shots: ask for fewer, or leave "
+                "fewshot: distinct out"
+            )
+        yield kept
+
+
+def _render_pool(task: Task[Wording], examples: Sequence[Example], limit: int | None) -> list[Prompt]:
+    profile = task.profile
+    pool, sampled = _sampled(task, examples, limit)
     shots = [_shot(example, profile) for example in pool]
-    sampled = profile.fewshot_draw.call(len(pool), profile.num_fewshot)
     prefix = [profile.prompt_string] if profile.prompt_string else []
     return [
         _prompt(task, idx, example, profile.shot_separator.join([*prefix, *(shots[i] for i in shot_idx)]))

@@ -25,6 +25,7 @@ from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import AnyExample, ProgramProfile, Suite, Task
 from miron_jax.errors import InputError
 from miron_jax.files.readers import Json, JsonObject, shown
+from miron_jax.prompting.draws import distinct
 from miron_jax.tasks.gauntlet import programming
 from miron_jax.tasks.groups import Groups, Tasks, read_groups
 from miron_jax.tasks.own_tasks import records
@@ -63,7 +64,9 @@ _TEXTS = {  # key -> field of the wording
     "before_question": "prelimiter", "answer_after": "answer_after",
 }  # fmt: skip
 _EVERY = ("task", "kind", "data", "max_length", "baseline", "citation", "licence")
-_PROMPTED = ("rules", "num_fewshot", "fewshot_data", "delimiter", "shot_separator", "before_shots", "before_question")
+_PROMPTED = (
+    "rules", "num_fewshot", "fewshot", "fewshot_data", "delimiter", "shot_separator", "before_shots", "before_question",
+)  # fmt: skip
 _ALSO = {"choice": ("gold_is",), "generation": ("stop", "extra_tokens", "answer_after")}
 _SAMPLED = {"num_samples": 1, "pass_at_k": 1, "extra_tokens": 0}  # of programs, with their smallest values
 _TASK_NAME = re.compile(r"[\w+-][\w.+-]{0,99}(/[\w+-][\w.+-]{0,99}){0,3}")
@@ -197,9 +200,12 @@ def _profile(keys: Keys, kind: str, of_other_file: bool) -> Any:
         )
     stop, extra = keys.texts("stop", ["\n"]), keys.number("extra_tokens", 0)
     try:
-        return profile_of(rules, kind, stated, stop, extra, of_other_file)
+        profile = profile_of(rules, kind, stated, stop, extra, of_other_file)
     except ValueError as error:
         raise keys.wrong(str(error)) from None
+    if keys.one_of("fewshot", ("any", "distinct"), "any") == "any":
+        return profile
+    return replace(profile, fewshot_draw=distinct(profile.fewshot_draw))
 
 
 def _program_profile(keys: Keys) -> ProgramProfile:

@@ -22,9 +22,11 @@ from miron_jax.definitions.records import Measured, Problem, Task
 from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import Prompt, render
 from miron_jax.tasks import registry
+from miron_jax.tasks.own_tasks.check import findings
 from miron_jax.tasks.own_tasks.templates import value_of
 from miron_jax.tasks.own_tasks.yaml_task import read_suite
 from miron_jax.tasks.registry import SUITES
+from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.support.command import Place, run, samples
 from tests.support.needs import reason
 from tests.support.tolerances import CONTINUATION
@@ -246,6 +248,29 @@ def test_shots_from_another_file(tmp_path: Path, draw: str) -> None:
         drawn = stream.sample(range(7), 2) if draw.startswith("stream") else drawn
         assert prompt.preamble == "\n\n".join(shots[j] for j in drawn)
         assert prompt.contexts[0] == f"\n\nQuestion: {ROWS[i]['question']}\nAnswer: "
+
+
+@pytest.mark.parametrize("draw", ["per_item_5", "stream_3", "stream_lm_eval"])
+@pytest.mark.parametrize("shots", ["", "fewshot_data: others.jsonl\n"])
+def test_distinct_shots_never_ask_the_question(draw: str, shots: str, tmp_path: Path) -> None:
+    """Rows 0 and 7 ask the same, with other white space, and so do 1 and 8, with the choices in another order."""
+    again = [{**ROWS[0], "question": " the green  hill is"}, {**ROWS[1], "options": ROWS[1]["options"][::-1]}]
+    rows = [*ROWS, *again]
+    text = PLAIN.replace("{{question}}", "{{question}} {{n}}").replace("num_fewshot: 2", "num_fewshot: 6")
+    rules = f"{shots}fewshot_draw: {draw}\nitem_order: file\n"
+    (tmp_path / "others.jsonl").write_text(lines_of(rows))
+
+    def leaks(fewshot: str) -> int:
+        prompts = prompts_of(write(tmp_path, text + rules + fewshot, rows))
+        assert all(prompt.preamble.count("Question") == 6 for prompt in prompts)
+        questions = [f" {row['n']}\nAnswer" for row in rows]
+        return sum(questions[prompt.row] in prompt.preamble for prompt in prompts)
+
+    assert leaks("fewshot: any\n") > 0
+    assert leaks("fewshot: distinct\n") == 0
+    assert task_of(tmp_path / "hills.yaml").profile.fewshot_draw.name == f"{draw}_distinct"
+    with pytest.raises(InputError, match=r"7 examples do not ask what record 1 of .* asks, expected 8 as its shots"):
+        prompts_of(write(tmp_path, text.replace(": 6", ": 8") + rules + "fewshot: distinct\n", rows))
 
 
 def test_lm_evals_shots_never_include_the_question_itself(tmp_path: Path) -> None:
@@ -517,11 +542,68 @@ def test_rules_of_lm_eval_are_those_of_lm_eval(miron: Any, place: Place, tmp_pat
         assert sample["metrics"]["accuracy"] == other["acc"]
 
 
+def _rows(options: str, golds: list[int], questions: str = "abcdefghijklmnopqrstuvwxyz") -> list[Any]:
+    return [
+        {"question": question, "options": options.split(","), "answer": gold}
+        for question, gold in zip(questions, golds, strict=False)
+    ]
+
+
+SAME = _rows("x,y", [0, 1, 1, 0], "abab")
+EVEN = [0, 1] * 6
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentences"),
+    [
+        (_rows("x,y", EVEN), []),
+        (
+            [*_rows("x,y", EVEN), *_rows("x, x,y", [2], "z")],
+            ["1 of 13 examples have two equal options, the first is record 13"],
+        ),
+        (
+            [*_rows("x,y", EVEN), *_rows("small,small hill", [1], "z")],
+            ["1 of 13 examples have an option that begins with another one, the first is record 13"],
+        ),
+        (
+            SAME,
+            ["2 of 4 examples ask what an earlier one asks (as shots they carry the answer), the first is record 3",
+             "4 of 4 examples have one question and several right answers, the first is record 1"],
+        ),
+        (_rows("x,y", [1] * 5), ["the right choice is at place 1 of all 5 examples, the first is record 1"]),
+        # .5 + 2 sqrt(.25 / 12) = .789
+        (_rows("x,y", [0, *[1] * 10, 0]), ["the choice 'y' is right in 10 of 12 examples (0.833, by chance 0.500), the "
+                                           "first is record 2"]),
+        (_rows("x,y", [0, *[1] * 9, 0, 0]), []),
+        (_rows("w,x,y,z", [1, 2, 3] * 6), ["the right choice is never the first one in 18 examples"]),  # .75 ** 18 = .006
+    ],
+)  # fmt: skip
+def test_check_says_what_may_be_wrong(rows: list[Any], sentences: list[str], tmp_path: Path) -> None:
+    path = write(tmp_path, PLAIN.replace("num_fewshot: 2", "num_fewshot: 0"), rows)
+    said = list(findings(task_of(path), read_examples(task_of(path), tmp_path)))
+    assert [line[: len(sentence)] for line, sentence in zip(said, sentences, strict=True)] == sentences
+
+
+def test_check_counts_leaked_shots_and_labels_of_one_first_token(tmp_path: Path) -> None:
+    from miron_jax.model import demo
+
+    rows = _rows("zibs,zabs", EVEN)
+    path = write(tmp_path, PLAIN + "fewshot_data: others.jsonl\nfewshot_draw: first\n", rows)
+    (tmp_path / "others.jsonl").write_text(lines_of([rows[3], rows[5]]))
+    task = task_of(path)
+    examples = read_examples(task, tmp_path)
+    told, labels = findings(task, examples, load_tokenizer(str(demo.FOLDER)))
+    assert told.startswith("2 of 12 prompts have a shot that is the question itself, the first is that of record 4")
+    assert labels.startswith("2 of 2 labels begin with the first token of another one in all 12 examples")
+
+
 @pytest.mark.slow
 def test_check_reads_and_describe_shows(miron: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "tasks", PLAIN + "licence: CC0\ncitation: us\n", [*ROWS, ROWS[0]])
-    ran = miron("tasks", f"--check={path}")
-    assert (ran.status, ran.out) == (0, "own/hills: multiple_choice, 8 examples, nothing is wrong\n"), ran.err
+    ran = miron("tasks", f"--check={path}", "--model=demo")
+    repeats = "    1 of 8 examples ask what an earlier one asks (as shots they carry the answer), the first is record 8"
+    line, first = ran.out.splitlines()
+    assert (ran.status, line, first) == (0, "own/hills: multiple_choice, 8 examples, 1 to look at:", repeats), ran.err
     ran = miron("tasks", "--describe=own/hills", f"--task_path={path}", "--model=demo")
     assert ran.status == 0, ran.err
     for line in (

@@ -1,0 +1,41 @@
+"""Examples that ask the same: as a shot, one tells the answer of the other.
+
+Arrives: examples.  Leaves: `asks_the_same`, and `most_repeats` of a pool.  It deliberately does not know how shots are
+sampled.
+
+Two examples ask the same if their contexts are equal and so are their right continuations or all their choices.  Equal
+contexts alone are not enough: "Which sentence is right?" may stand before all examples.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+
+from miron_jax.definitions.records import Example, Question
+
+
+def asks_the_same(example: Example, other: Example) -> bool:
+    return any(ours == theirs for ours, theirs in zip(keys_of(example), keys_of(other), strict=True))
+
+
+def keys_of(example: Example) -> tuple[Hashable, Hashable]:
+    """Examples of which either is equal ask the same.  White space does not count."""
+    contexts = tuple(map(_words, example.contexts))
+    if isinstance(example, Question):
+        return contexts, contexts
+    gold = min(example.gold or 0, len(example.continuations) - 1)
+    return (
+        (contexts, _words(example.continuations[gold])),
+        (contexts, tuple(sorted(map(_words, example.continuations)))),
+    )
+
+
+def most_repeats(examples: Sequence[Example], pool: Sequence[Example]) -> int:
+    """Examples of the pool that ask the same as one of `examples`, at most."""
+    by_answer = Counter(keys_of(example)[0] for example in pool)
+    by_choices = Counter(keys_of(example)[1] for example in pool)
+    both = (keys_of(example) for example in examples)
+    return max((by_answer[answer] + by_choices[choices] for answer, choices in both), default=0)
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,139 @@
+"""What may be wrong with a user's task although its files can be read, for `miron-jax tasks --check`.
+
+Arrives: a task and its examples.  Leaves: sentences, each with a count and the first record.  It deliberately does not know
+models; a tokenizer is optional.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import permutations
+from typing import Any
+
+from miron_jax.definitions.records import AnyExample, Example, Problem, Question, Task, Wording
+from miron_jax.prompting.prompts import with_shots
+from miron_jax.prompting.repeats import asks_the_same, keys_of
+from miron_jax.tokens.tokenizers import Tokenizer, encoder
+
+_STDERRS = 2  # above chance, from where a constant answer is said to beat it
+_RARE = 0.01  # chance of a pattern that is not taken for chance
+
+
+def findings(task: Task[Any], examples: Sequence[AnyExample], tokenizer: Tokenizer | None = None) -> Iterator[str]:
+    if all(isinstance(example, Problem) for example in examples):
+        prompts = [example.prompt for example in examples]
+        yield from _counted(examples, _repeats(prompts), "have the prompt of an earlier one")
+    if not all(isinstance(example, Example) for example in examples):
+        return
+    yield from _repeated(examples)
+    if task.arrange is None and task.profile.num_fewshot:
+        yield from _told(task, examples)
+    if all(len(example.continuations) > 1 and example.gold is not None for example in examples):
+        yield from _counted(examples, _where(examples, _equal), "have two equal options")
+        yield from _counted(examples, _where(examples, _begins), "have an option that begins with another one")
+        yield from _places(examples)
+        yield from _constants(examples)
+        if tokenizer is not None:
+            yield from _first_tokens(task, examples, tokenizer)
+
+
+def _counted(examples: Sequence[AnyExample], places: Sequence[int], what: str) -> Iterator[str]:
+    """`places`: those of examples that something is said of."""
+    if places:
+        yield f"{len(places)} of {len(examples)} examples {what}, the first is record {examples[places[0]].row + 1}"
+
+
+def _where(examples: Sequence[Example], is_so: Callable[[Sequence[str]], bool]) -> list[int]:
+    return [i for i, example in enumerate(examples) if is_so([text.strip() for text in example.continuations])]
+
+
+def _equal(options: Sequence[str]) -> bool:
+    return len(set(options)) < len(options)
+
+
+def _begins(options: Sequence[str]) -> bool:
+    """The sum of log-probabilities prefers the shorter one, whatever the model knows."""
+    return any(one != other and one.startswith(other) for one, other in permutations(options, 2))
+
+
+def _repeats(keys: Sequence[Any]) -> list[int]:
+    """Places of keys that stand before already."""
+    first = {key: i for i, key in reversed(list(enumerate(keys)))}
+    return [i for i, key in enumerate(keys) if first[key] < i]
+
+
+def _repeated(examples: Sequence[Example]) -> Iterator[str]:
+    by_answer, by_choices = zip(*map(keys_of, examples), strict=True)
+    repeated = sorted({*_repeats(by_answer), *_repeats(by_choices)})
+    yield from _counted(examples, repeated, "ask what an earlier one asks (as shots they carry the answer)")
+    answered: dict[Any, set[str]] = {}
+    for example, key in zip(examples, by_choices, strict=True):
+        answered.setdefault(key, set()).add(_answer(example))
+    unlike = [i for i, key in enumerate(by_choices) if len(answered[key]) > 1]
+    yield from _counted(examples, unlike, "have one question and several right answers")
+
+
+def _answer(example: Example) -> str:
+    if isinstance(example, Question):
+        return "\n".join(sorted(text.strip() for text in example.accepted))
+    return example.continuations[example.gold or 0].strip()
+
+
+def _told(task: Task[Wording], examples: Sequence[Example]) -> Iterator[str]:
+    told = sorted(
+        example.row
+        for example, shots in with_shots(task, examples)
+        if any(asks_the_same(example, shot) for shot in shots)
+    )
+    if told:
+        yield (
+            f"{len(told)} of {len(examples)} prompts have a shot that is the question itself, the first is that of record "
+            f"{told[0] + 1}: fewshot: distinct leaves such shots out"
+        )
+
+
+def _places(examples: Sequence[Example]) -> Iterator[str]:
+    golds = Counter(example.gold for example in examples)
+    if len(golds) == 1 and len(examples) > 1:
+        yield (
+            f"the right choice is at place {examples[0].gold} of all {len(examples)} examples, the first is record "
+            f"{examples[0].row + 1}"
+        )
+    by_chance = math.prod(1 - 1 / len(example.continuations) for example in examples)
+    if not golds[0] and len(golds) > 1 and by_chance < _RARE:
+        yield f"the right choice is never the first one in {len(examples)} examples: places are counted from 0"
+
+
+def _constants(examples: Sequence[Example]) -> Iterator[str]:
+    """The best answer that does not depend on the question, if it is better than chance by more than chance."""
+    places = Counter(example.gold for example in examples)
+    texts = Counter(_answer(example) for example in examples)
+    if len(places) == 1 or len(examples) < 2:
+        return
+    chances = [1 / len(example.continuations) for example in examples]
+    chance = sum(chances) / len(chances)
+    stderr = math.sqrt(sum(each * (1 - each) for each in chances)) / len(chances)
+    [(place, at_place)], [(text, of_text)] = places.most_common(1), texts.most_common(1)
+    is_text, best = of_text >= at_place, max(at_place, of_text)
+    right = [_answer(each) == text if is_text else each.gold == place for each in examples]
+    if best / len(examples) > chance + _STDERRS * stderr:
+        what = f"the choice {text[:40]!r}" if is_text else f"the choice at place {place}"
+        yield (
+            f"{what} is right in {best} of {len(examples)} examples ({best / len(examples):.3f}, by chance {chance:.3f}), "
+            f"the first is record {examples[right.index(True)].row + 1}"
+        )
+
+
+def _first_tokens(task: Task[Any], examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[str]:
+    """Options that all examples share are labels: with one first token they differ in later ones only."""
+    labels = sorted(set(examples[0].continuations))
+    if any(sorted(set(example.continuations)) != labels for example in examples):
+        return
+    space = " " if task.profile.delimiter.endswith(" ") else ""
+    firsts = Counter(tuple(ids[:1]) for ids in encoder(tokenizer)([space + label.strip() for label in labels]))
+    same = sum(count for count in firsts.values() if count > 1)
+    if same:
+        yield (
+            f"{same} of {len(labels)} labels begin with the first token of another one in all "
+            f"{len(examples)} examples, the first is record {examples[0].row + 1}"
+        )
