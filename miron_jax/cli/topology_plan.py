@@ -147,7 +147,7 @@ class _Planner:
             programs=self.programs,
             token_budget=min([*fitted, self.forward.token_budget]),
             not_planned=[kind.source.task.name for kind in self.tasks.kinds if kind not in kinds],
-            missing={name: str(path) for name, path in inputs.missing.items()},
+            missing=dict(inputs.missing),
             totals=totals,
         )
 

@@ -42,13 +42,13 @@ def find_inputs(config: RunConfig, fetch: bool = True, runs: bool = True, select
             data = data_state(task, folder)
             if data.state == "missing" and task.name not in by_name:
                 assert task.file is not None
-                missing[task.name] = task.file.below(folder)
+                missing[task.name] = str(task.file.below(folder))
             else:
                 examples = kind_of(task).load(task, folder, config, runs)
                 sources.append(Source(task, examples, data))
     if not sources:
         raise InputError(f"none of the tasks asked for has its data file: {next(iter(missing.values()))} and others")
-    return Inputs(sources, missing, suites)
+    return Inputs(sources, missing, suites, by_name)
 
 
 def _texts(config: RunConfig) -> Path | None:

@@ -3,8 +3,7 @@
 Arrives: nothing.  Leaves: `Inputs` and `Outcome`.  It deliberately does not know how scores are computed.
 """
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -43,8 +42,11 @@ class Inputs(NamedTuple):
     """The tasks of a run with their checked data files."""
 
     sources: list[Source]
-    missing: dict[str, Path]  # tasks of a suite without a data file -> the path where it should be
+    missing: Mapping[
+        str, str
+    ]  # tasks of a suite that are left out -> where the data file should be, or why it is left out
     suites: Sequence[Suite[AnyTask]]  # of the tasks
+    by_name: Collection[str] = ()  # tasks that the user named, none of which is left out
     earlier: Mapping[str, Earlier] | None = None  # of the run that --against names, by task
 
 

@@ -56,6 +56,7 @@ from miron_jax.runtime.devices import Placement
 from miron_jax.runtime.hosts import Hosts
 from miron_jax.runtime.journal import Journal
 from miron_jax.runtime.progress import SILENT, Progress
+from miron_jax.tokens.answer_requests import NoRoom
 from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import resolve_bos, taken_from
@@ -211,10 +212,9 @@ class Evaluation:
         say_tokenizer(architecture.tokenizer, progress)
         self._tasks = RunTasks.of(config, inputs, architecture)
         _ = self._tasks.setup.detox  # refuses a name before weights are loaded
-        adds_bos = any(source.task.profile.bos == "always" for source in inputs.sources)
+        self._leave_out_what_has_no_room()
+        adds_bos = any(source.task.profile.bos == "always" for source in self.inputs.sources)
         self._bos = resolve_bos(architecture.tokenizer) if adds_bos else None
-        for kind in self._tasks.kinds:
-            kind.prepare()
         self._samples = config.until is not None or config.budget is not None
         if self._samples:
             self._sampling()  # raises before weights are loaded
@@ -223,6 +223,27 @@ class Evaluation:
         self._planned: list[RequestBatch] = []
         self._totals: Totals | None = None  # None: the run is not yet planned to its end
         self._engine: _Engine | None = None
+
+    def _leave_out_what_has_no_room(self) -> None:
+        """Prepare all tasks.  One whose texts are too long for the model is left out, as one without data is.
+
+        Raises NoRoom for a task that the user named, and if no task is left."""
+        why: dict[str, str] = {}
+        for kind in self._tasks.kinds:
+            name = kind.source.task.name
+            try:
+                kind.prepare()
+            except NoRoom as error:
+                why[name] = str(error)
+                if name in self.inputs.by_name or len(why) == len(self._tasks.kinds):
+                    raise
+        if not why:
+            return
+        self.progress.warn(f"left out, as they do not fit: {'; '.join(why.values())}")
+        kept = [kind for kind in self._tasks.kinds if kind.source.task.name not in why]
+        self._tasks = self._tasks._replace(kinds=kept)
+        missing = {**self.inputs.missing, **why}
+        self.inputs = self.inputs._replace(sources=[kind.source for kind in kept], missing=missing)
 
     def score(
         self,

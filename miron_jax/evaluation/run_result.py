@@ -26,7 +26,6 @@ _PACKAGES = ("jax", "jaxlib", "flax", "transformers", "tokenizers", "numpy")
 def run_result(config: RunConfig, outcome: Outcome, wall_seconds: float, step: int | None = None) -> RunResult:
     facts = Facts(config, outcome.length_limit, outcome.bos)
     tasks = {scores.source.task.name: scores.kind.result(scores, facts) for scores in outcome.tasks}
-    missing = {name: str(path) for name, path in outcome.inputs.missing.items()}
     return RunResult(
         config=config_json(config),
         environment=environment(),
@@ -34,7 +33,7 @@ def run_result(config: RunConfig, outcome: Outcome, wall_seconds: float, step: i
         suites={
             suite.name: SuiteResult(
                 suite_composites(suite, tasks),
-                {name: path for name, path in missing.items() if name.startswith(f"{suite.name}/")},
+                {name: why for name, why in outcome.inputs.missing.items() if name.startswith(f"{suite.name}/")},
             )
             for suite in outcome.inputs.suites
         },

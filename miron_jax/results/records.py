@@ -121,7 +121,9 @@ class CompositeResult:
 @dataclass(frozen=True, slots=True)
 class SuiteResult:
     composites: Mapping[str, CompositeResult]
-    missing_data: Mapping[str, str] = field(default_factory=dict)  # task -> path where its file should be
+    missing_data: Mapping[str, str] = field(
+        default_factory=dict
+    )  # task -> path where its file should be, or why it is left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

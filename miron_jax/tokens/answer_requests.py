@@ -15,6 +15,10 @@ from miron_jax.tokens.tokenizers import Tokenizer, first_tokens, longest_answer
 from miron_jax.tokens.whole_shots import fitting
 
 
+class NoRoom(InputError):
+    """A task's texts leave no room for its prompts within the length limit."""
+
+
 class AnswerRequests(NamedTuple):
     """One task's tokenized prompts."""
 
@@ -34,13 +38,13 @@ def answer_requests(
 ) -> AnswerRequests:
     """Tokenize prompts so that every completion has room for the longest answer of `questions`, those of the whole file.
 
-    A prompt keeps the last tokens that leave this room within `max_length`.
+    A prompt keeps the last tokens that leave this room within `max_length`.  Raises NoRoom where there is none.
     """
     room = longest_answer([text for question in questions for text in question.room_for], tokenizer)
     max_new_tokens = room + profile.extra_tokens
     window = None if max_length is None else max_length - max_new_tokens
     if window is not None and window < 1:
-        raise InputError(
+        raise NoRoom(
             f"{task_name}: its longest answer takes {max_new_tokens} tokens, which leaves no room for a prompt within the "
             f"length limit of {max_length}: raise --max_length to at least {max_new_tokens + 1}"
         )
@@ -68,6 +72,7 @@ def program_requests(
     """Tokenize the prompts of the first `limit` problems; `problems` are those of the whole file.
 
     Every program has room for the longest solution and `extra_tokens`, or what the longest prompt leaves of `max_length`.
+    Raises NoRoom where it leaves nothing.
     """
     solutions = [problem.solution for problem in problems] if profile.room == "longest_solution" else []
     room = longest_answer(solutions, tokenizer) + profile.extra_tokens
@@ -77,7 +82,7 @@ def program_requests(
     if max_length is not None:
         room = min(room, max_length - longest)
     if room < 1:
-        raise InputError(
+        raise NoRoom(
             f"{task_name}: its longest prompt takes {longest} tokens, which leaves no room for a program within the length "
             f"limit of {max_length}: raise --max_length to at least {longest + 1}"
         )

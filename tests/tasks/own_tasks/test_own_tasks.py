@@ -654,3 +654,25 @@ def test_a_run_says_what_makes_its_numbers_worthless(miron: Any, tmp_path: Path)
         assert sentence in shown, shown
     fewer = run(miron, Path("demo"), tmp_path / "few", *flags, "--limit=3")["tasks"]["own/texts"]
     assert ("alike" in fewer, fewer["prompts_end_in_space"]) == (False, 3)
+
+
+@pytest.mark.slow
+def test_a_task_without_room_is_left_out_unless_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, miron
+) -> None:
+    """hills has answers of a token or two; long asks for 100 tokens more than the limit."""
+    hills = write(tmp_path, GENERATE)
+    long = tmp_path / "long.yaml"
+    long.write_text(GENERATE.replace("hills\n", "long\n", 1) + "extra_tokens: 100\n")
+    monkeypatch.chdir(tmp_path)
+    flags = ("--model=demo", f"--task_path={hills},{long}", "--max_length=60", "--steps=latest")
+    ran = miron("eval", *flags, "--tasks=own", "--limit=2", "--output=all")
+    assert ran.status == 0, ran.err
+    assert "left out, as they do not fit: own/long: its longest answer takes 10" in " ".join(ran.err.split())
+    results = json.loads((tmp_path / "all" / "results.json").read_text())
+    assert list(results["tasks"]) == ["own/hills"]
+    assert "leaves no room for a prompt" in results["suites"]["own"]["missing_data"]["own/long"]
+    ran = miron("eval", *flags, "--tasks=own/hills,own/long", "--output=named")
+    assert ran.status == 2
+    assert "own/long: its longest answer takes" in ran.err
+    assert not (tmp_path / "named" / "results.json").exists()
