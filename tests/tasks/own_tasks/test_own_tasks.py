@@ -253,8 +253,8 @@ def test_shots_from_another_file(tmp_path: Path, draw: str) -> None:
 @pytest.mark.parametrize("draw", ["per_item_5", "stream_3", "stream_lm_eval"])
 @pytest.mark.parametrize("shots", ["", "fewshot_data: others.jsonl\n"])
 def test_distinct_shots_never_ask_the_question(draw: str, shots: str, tmp_path: Path) -> None:
-    """Rows 0 and 7 ask the same, with other white space, and so do 1 and 8, with the choices in another order."""
-    again = [{**ROWS[0], "question": " the green  hill is"}, {**ROWS[1], "options": ROWS[1]["options"][::-1]}]
+    """Rows 0 and 7 ask the same, with other white space, and so do 1 and 8, with other wrong choices."""
+    again = [{**ROWS[0], "question": " the green  hill is"}, {**ROWS[1], "options": ["new", "cold rain"]}]
     rows = [*ROWS, *again]
     text = PLAIN.replace("{{question}}", "{{question}} {{n}}").replace("num_fewshot: 2", "num_fewshot: 6")
     rules = f"{shots}fewshot_draw: {draw}\nitem_order: file\n"
