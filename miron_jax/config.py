@@ -199,6 +199,14 @@ class RunConfig:
         "Of --tasks=text: tokens that each window of a document scores, behind those before them; absent: all of a window.",
         low=1,
     )
+    special_tokens: Literal["control", "text"] | None = setting(
+        None,
+        "tasks",
+        "Of --tasks=text: how names of special tokens (<|endoftext|>) in a document are read: control (absent), as these "
+        "tokens; text, as their letters.",
+        kind="enum",
+        choices=("control", "text"),
+    )
     token_budget: int | None = setting(
         None, "devices", "Slots of a device's batch; absent: sized from the device.", low=1, identity=False
     )

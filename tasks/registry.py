@@ -15,7 +15,7 @@ from typing import NamedTuple
 from rapidfuzz import process
 
 from miron_jax import tasks
-from miron_jax.definitions.records import AnyTask, Suite
+from miron_jax.definitions.records import AnyTask, SpecialTokens, Suite
 from miron_jax.errors import InputError
 from miron_jax.tasks import miron, text
 from miron_jax.tasks.gauntlet import yaml_files
@@ -98,6 +98,7 @@ def suites(
     requests: str | None = None,
     texts: Path | None = None,
     stride: int | None = None,
+    special_tokens: SpecialTokens = "control",
 ) -> dict[str, Suite[AnyTask]]:
     """All suites, the user's gauntlet if `icl_tasks` names its yaml file, the user's tasks of `task_path`, those of the
     request set in the folder `requests`, and the groups of documents in the folder `texts`."""
@@ -109,7 +110,7 @@ def suites(
     if requests is not None:
         of_user.append(requests_suite.read_suite(Path(requests)))
     if texts is not None:
-        of_user.append(text.read_suite(texts, stride))
+        of_user.append(text.read_suite(texts, stride, special_tokens))
     return {**SUITES, **{suite.name: suite for suite in of_user}}
 
 

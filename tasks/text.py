@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from miron_jax.definitions.data_files import json_rows
-from miron_jax.definitions.records import DataFile, Document, Suite, Task, TextProfile
+from miron_jax.definitions.records import DataFile, Document, SpecialTokens, Suite, Task, TextProfile
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject, parse_json, shown
 from miron_jax.tasks.groups import plain_mean, written
@@ -27,8 +27,13 @@ _REMEDY = "mend the file"
 Record = tuple[Path, int, Any]  # file, line from 0, a text or an object
 
 
-def read_suite(folder: Path, stride: int | None = None) -> Suite[Task[TextProfile]]:
-    """`stride`: tokens that a window scores.  Raises InputError for a folder without documents."""
+def read_suite(
+    folder: Path, stride: int | None = None, special_tokens: SpecialTokens = "control"
+) -> Suite[Task[TextProfile]]:
+    """`stride`: tokens that a window scores; `special_tokens`: how their names are read.
+
+    Raises InputError for a folder without documents.
+    """
     if not folder.is_dir():
         raise InputError(f"--data_dir={NAME}={folder}: there is no such folder, expected one with documents")
     groups = {path: files for path in sorted(folder.iterdir()) if (files := _files(path))}
@@ -44,7 +49,7 @@ def read_suite(folder: Path, stride: int | None = None) -> Suite[Task[TextProfil
         tasks[name] = Task(
             name,
             NAME,
-            TextProfile(stride=stride),
+            TextProfile(stride=stride, special_tokens=special_tokens),
             DataFile(str(path.resolve()), None, None),
             {"random": None, "human": None},
             parse=_document,

@@ -10,9 +10,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from miron_jax.definitions.rules import GREEDY, NOTHING, Rule
+from miron_jax.definitions.rules import GREEDY, LEFT_OUT, NOTHING, Rule
 from miron_jax.files.readers import Json, JsonObject
 
+SpecialTokens = Literal["control", "text"]
 AnyRule = Rule[Callable[..., Any]]  # the module of a rule documents its signature
 
 
@@ -67,6 +68,8 @@ class Wording:
     # as_tokenizer_or_prefix: likewise, and BOS or EOS where the context is empty and the tokenizer puts nothing there
     bos: Literal["always", "as_tokenizer", "as_tokenizer_or_prefix", "never"]
     boundary: Literal["joint", "segments"]  # joint: tokenized as one text; segments: shots, context, continuation apart
+    # names of special tokens in the data ("<|endoftext|>"); control: the tokens themselves, as transformers reads them
+    special_tokens: SpecialTokens = field(default="control", metadata=LEFT_OUT)
     # keep_last: the last max_length tokens stay, so BOS and early shots go first; whole_shots: few-shot examples are
     # dropped whole, the first ones first, and only then tokens
     truncation: Literal["keep_last", "whole_shots"]
@@ -170,6 +173,7 @@ class TextProfile:
     bos: Literal["as_tokenizer_or_prefix"] = "as_tokenizer_or_prefix"  # before a document's first token, not scored
     max_length: int = 2048  # tokens of a window beside the last one, without --max_length; at most the trained length
     stride: int | None = None  # tokens that a window scores; None: all
+    special_tokens: SpecialTokens = field(default="control", metadata=LEFT_OUT)  # as in Wording
 
 
 AnyExample = Any  # an Example, a Question, a Problem or a Document: the task's kind knows which

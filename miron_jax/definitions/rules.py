@@ -19,9 +19,18 @@ class Rule(Generic[Call]):
     call: Call
 
 
+# Metadata of a field that results leave out at its default: rules of later versions, which older results do not have.
+LEFT_OUT = {"left_out": True}
+
+
 def printed(profile: Any) -> JsonObject:
     """The fields of a profile (a dataclass) for results.json; a rule gives its name, so results name the rule that ran."""
-    values = {field.name: getattr(profile, field.name) for field in fields(profile)}
+    of_profile = [
+        field
+        for field in fields(profile)
+        if field.metadata != LEFT_OUT or getattr(profile, field.name) != field.default
+    ]
+    values = {field.name: getattr(profile, field.name) for field in of_profile}
     return {name: value.name if isinstance(value, Rule) else value for name, value in values.items()}
 
 

@@ -21,7 +21,13 @@ from miron_jax.tasks import registry, text
 def select_tasks(config: RunConfig) -> Selected:
     """The tasks that --tasks names.  Raises InputError."""
     of_user = (config.icl_tasks, config.eval_gauntlet, config.task_path or (), config.requests)
-    all_suites = registry.suites(*of_user, _texts(config), config.stride)
+    texts = _texts(config)
+    if config.special_tokens and texts is None:
+        raise InputError(
+            f"--special_tokens={config.special_tokens} is of --tasks=text alone, whose documents are your own: leave it "
+            "out, or write special_tokens into the YAML file of a task of your own"
+        )
+    all_suites = registry.suites(*of_user, texts, config.stride, config.special_tokens or "control")
     selection = registry.select(",".join(config.tasks), all_suites)
     names = {task.name for task in selection.tasks}
     suites = [suite for suite in all_suites.values() if any(task.name in names for task in suite.tasks)]

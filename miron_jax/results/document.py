@@ -65,13 +65,13 @@ TASK_KEYS = (
     "tied", "rounded_to_a_tie", "first_option_accuracy", "empty_span", "inexact_prefix", "dialogue", "max_new_tokens",
     "ended", "always_right_rows", "alike", "prompts_end_in_space", "sandboxed", "ceiling", "tokens", "bytes", "windows",
     "empty_documents", "truncated", "beyond_trained_length", "prefixes_end_in_space", "targets_begin_with_space",
-    "num_shots", "robustness", "data", "citation", "reference", "licence", "sampled", "limit",
+    "control_tokens", "num_shots", "robustness", "data", "citation", "reference", "licence", "sampled", "limit",
 )  # fmt: skip
 NOT_OF_CLOZE = frozenset({"human", "rescaled", "main", "section"})
 # Keys that are left out, not null, where there is nothing to say.
 ABSENT: Mapping[type, frozenset[str]] = {
     RunResult: frozenset({"decided", "step", "steps"}),
-    TaskResult: frozenset({"num_shots", "robustness", "reference", "licence", "sampled", "limit"}),
+    TaskResult: frozenset({"control_tokens", "num_shots", "robustness", "reference", "licence", "sampled", "limit"}),
     Data: frozenset({"rows", "published_rows"}),
     ChoiceDetails: frozenset({"dialogue"}),
     GenerationDetails: frozenset({"alike", "prompts_end_in_space"}),
@@ -82,6 +82,8 @@ ABSENT: Mapping[type, frozenset[str]] = {
     Option: frozenset({"held_logprob", "reason"}),
     ProgramText: frozenset({"answers"}),
 }
+
+LATER_SETTINGS = frozenset({"special_tokens"})  # left out where absent, as in files of older versions
 
 Record = TypeVar("Record")
 
@@ -141,6 +143,7 @@ def plain(value: Any) -> Json:
 def config_json(config: RunConfig) -> JsonObject:
     """The configuration, without credentials or home folders in its paths."""
     document = json.loads(json.dumps(asdict(config)))
+    document = {key: value for key, value in document.items() if value is not None or key not in LATER_SETTINGS}
     return each_leaf(document, lambda leaf: public(leaf) if isinstance(leaf, str) else leaf)
 
 

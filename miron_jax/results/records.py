@@ -81,6 +81,7 @@ class TaskResult:
     section: str | None = None  # of the suite's own table
     skipped: int = 0  # examples without a score
     details: Details = field(default_factory=Details)
+    control_tokens: Mapping[str, int] = field(default_factory=dict)  # special tokens named in the data -> rows that do
     num_shots: Mapping[str, int] | None = None  # few-shot examples -> prompts that keep so many; None: not counted
     robustness: Robustness | None = None
     data: Data = Data()

@@ -31,6 +31,7 @@ from miron_jax.tokens.tokenizers import (
     encoder,
     first_tokens,
     prefix_token,
+    reads_names_as_text,
     writes_space_into_words,
 )
 
@@ -114,7 +115,7 @@ def _prefixed(
 
     A text that begins with BOS gets none.  In place of an empty context stands BOS or EOS, unless a special token is there.
     """
-    bos, prefixed = tokenizer.bos_token or "", list(each)
+    bos, prefixed = "" if reads_names_as_text(tokenizer) else tokenizer.bos_token or "", list(each)
     for i, (text, context) in enumerate(zip(texts, contexts, strict=True)):
         before = () if bos and (context or text).startswith(bos) else first
         before = before or (() if context else (prefix_token(tokenizer),))

@@ -18,8 +18,12 @@ Folders without a tokenizer.json (vocab.json and merges.txt, tokenizer.model, te
 Python are transformers' own.
 """
 
+import copy
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -171,6 +175,31 @@ def resolve_bos(tokenizer: Tokenizer) -> Bos:
         "the tokenizer declares no bos_token and has neither <|bos|> nor <|endoftext|>, but each prompt begins with one: "
         "set bos_token in its tokenizer_config.json"
     )
+
+
+@lru_cache(maxsize=1)
+def reading_names_as_text(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy to which the names of special tokens in a text are plain text; it still puts its own around a text."""
+    copied = copy.deepcopy(tokenizer)
+    copied.split_special_tokens = True
+    if getattr(copied, "is_fast", False):
+        copied.backend_tokenizer.encode_special_tokens = True
+    return copied
+
+
+def reads_names_as_text(tokenizer: Tokenizer) -> bool:
+    return bool(getattr(tokenizer, "split_special_tokens", False))
+
+
+def special_names_in(tokenizer: Tokenizer, texts: Iterable[Iterable[str]]) -> dict[str, int]:
+    """Names of special tokens -> how many of the rows (each is some texts) hold them; without those that none holds."""
+    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+    names = {*tokenizer.all_special_tokens, *(token.content for token in added if token.special)} - {""}
+    if not names or reads_names_as_text(tokenizer):
+        return {}
+    pattern = re.compile("|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)))
+    counts = Counter(name for row in texts for name in {name for text in row for name in pattern.findall(text)})
+    return dict(sorted(counts.items()))
 
 
 def special_tokens(tokenizer: Tokenizer) -> Special:

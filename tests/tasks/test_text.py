@@ -99,6 +99,25 @@ def test_a_stride_gives_every_token_more_to_go_by(miron: Any, place: Place, tmp_
         assert not (tmp_path / "no" / "results.json").exists()
 
 
+def test_names_of_special_tokens(miron: Any, tmp_path: Path) -> None:
+    """One document of two says </s>, twice: two tokens, or their letters; another suite has no such rule."""
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a.json").write_text(json.dumps(["the sun</s> is </s>", "hot"]))
+    flags = ("--tasks=text", f"--data_dir=text={tmp_path / 'text'}")
+    control = run(miron, Path("demo"), tmp_path / "control", *flags)["tasks"]["text/a"]
+    text = run(miron, Path("demo"), tmp_path / "as_text", *flags, "--special_tokens=text")["tasks"]["text/a"]
+    assert control["control_tokens"] == {"</s>": 1}
+    assert "special_tokens" not in control["profile"], "files of older versions have no such rule"
+    assert "control_tokens" not in text
+    assert text["profile"]["special_tokens"] == "text"
+    assert text["tokens"] > control["tokens"]
+    assert text["bytes"] == control["bytes"] == len("the sun</s> is </s>hot")
+
+    ran = miron("eval", "--model=demo", "--tasks=miron-gen", f"--output={tmp_path / 'no'}", "--special_tokens=text")
+    assert (ran.status, ran.err.count("miron-jax: ")) == (2, 1)
+    assert "--special_tokens=text is of --tasks=text alone" in ran.err
+
+
 def test_a_tokens_loss_lies_on_its_bytes() -> None:
     """Tokens of 1, 0, 2, 0 bytes with losses 1, 2, 3, 4: the second joins the third, the fourth the last with bytes."""
     losses = spread(np.asarray([1.0, 2.0, 3.0, 4.0]), np.asarray([1, 1, 3, 3]))

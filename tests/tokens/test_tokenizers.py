@@ -10,7 +10,15 @@ from tokenizers import Tokenizer as Backend
 from transformers import AutoTokenizer
 
 from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint
-from miron_jax.tokens.tokenizers import PROBES, encoder, load_tokenizer, taken_from, unlike_transformers
+from miron_jax.tokens.tokenizers import (
+    PROBES,
+    encoder,
+    load_tokenizer,
+    reading_names_as_text,
+    special_names_in,
+    taken_from,
+    unlike_transformers,
+)
 
 CORPUS = ["In 1987 there were 12345 birds", "caf\u00e9 cafe\u0301", "a  b", "a\n\n\nb", "I'm sure WE'LL go"] * 20
 SPECIAL = ["<|endoftext|>", "<s>"]
@@ -126,3 +134,24 @@ def test_what_stays_of_transformers(tmp_path: Path) -> None:
     assert encoder(tokenizer)(["a"], True)[0][0] == tokenizer.bos_token_id
 
     assert taken_from(built) == "a given GPT2Tokenizer"
+
+
+def test_names_of_special_tokens_as_text(tmp_path: Path) -> None:
+    """Letters in place of the token, and the tokenizer's own BOS in front all the same; other added tokens stay."""
+    control = load_tokenizer(str(folder_with(tmp_path / "a", BACKENDS["bos"], "GPT2Tokenizer", "llama", **NAMED)))
+    text = reading_names_as_text(control)
+    [as_control], [as_text] = (encoder(each)(["a<|endoftext|>b"], True) for each in (control, text))
+    assert as_control[0] == as_text[0] == control.bos_token_id
+    assert len(as_control) == 4
+    assert control.eos_token_id not in as_text
+    assert text.decode(as_text[1:]) == "a<|endoftext|>b"
+    assert encoder(text)(["a<tool>b"]) == encoder(control)(["a<tool>b"])
+    assert text("a<|endoftext|>b")["input_ids"] == as_text
+    assert encoder(control)(["a<|endoftext|>b"], True) == [as_control], "the tokenizer itself stays as it is"
+
+
+def test_rows_that_name_special_tokens(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(str(folder_with(tmp_path / "a", BACKENDS["plain"], None, "gpt2", **NAMED)))
+    rows = [("a", "<s> and <s>"), ("<|endoftext|>", "<s>"), ("<tool>", "</s>"), ()]
+    assert special_names_in(tokenizer, rows) == {"<s>": 2, "<|endoftext|>": 1}
+    assert special_names_in(reading_names_as_text(tokenizer), rows) == {}

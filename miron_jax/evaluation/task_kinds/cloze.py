@@ -175,6 +175,7 @@ class ClozeKind(TaskKind[ClozeRow]):
             },
             kind=task.kind,
             skipped=scores.num_skipped,
+            control_tokens=self.control_tokens,
             details=details,
             data=data_of(scores, None),
             citation=task.citation,

@@ -7,7 +7,7 @@ kind.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -33,7 +33,7 @@ from miron_jax.runtime.sandbox import Sandbox
 from miron_jax.statistics.estimate import is_unscored
 from miron_jax.tokens.records import Bos, LengthLimit, Requests
 from miron_jax.tokens.token_bytes import TokenBytes
-from miron_jax.tokens.tokenizers import Tokenizer
+from miron_jax.tokens.tokenizers import Tokenizer, reading_names_as_text, special_names_in
 
 
 class Source(NamedTuple):
@@ -161,9 +161,17 @@ class TaskKind(ABC, Generic[AnyRow]):
     runs_programs: ClassVar[bool] = False  # that the model writes
 
     def __init__(self, source: Source, setup: Setup) -> None:
+        profile = source.task.profile
+        if getattr(profile, "special_tokens", "control") == "text":
+            setup = replace(setup, tokenizer=reading_names_as_text(setup.tokenizer))
         self.source, self.setup = source, setup
         self.max_length = setup.limit.of(source.task.profile)
         self.due: frozenset[int] | None = None  # ids of the examples that `pieces` gives; None: all
+
+    @cached_property
+    def control_tokens(self) -> dict[str, int]:
+        """Names of special tokens that the data hold and the tokenizer reads as these tokens -> rows that hold them."""
+        return special_names_in(self.setup.tokenizer, map(_texts_of, self.source.examples))
 
     @classmethod
     def load(cls, task: Any, folder: Path, config: RunConfig, runs: bool) -> list[AnyExample]:
@@ -222,3 +230,15 @@ class TaskKind(ABC, Generic[AnyRow]):
 
     def score_in_turn(self, scores: TaskScores[AnyRow], model: Model, check: SelfCheck, progress: Progress) -> None:
         """Score examples whose prompts depend on earlier answers, on the whole model.  Raises SelfCheckFailed."""
+
+
+_TEXT_FIELDS = frozenset(
+    {"contexts", "continuations", "shots", "neutral", "prompt", "text", "prefix", "target", "distractors"}
+)
+
+
+def _texts_of(example: AnyExample) -> Iterator[str]:
+    """The texts of an example that a model reads."""
+    for each in fields(example):
+        value = getattr(example, each.name) if each.name in _TEXT_FIELDS else None
+        yield from (value,) if isinstance(value, str) else value or ()

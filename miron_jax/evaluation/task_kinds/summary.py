@@ -57,6 +57,7 @@ def task_result(
         section=task.section,
         skipped=scores.num_skipped,
         details=details,
+        control_tokens=scores.kind.control_tokens,
         num_shots=num_shots,
         robustness=robustness,
         data=data_of(scores, task.file.rows),

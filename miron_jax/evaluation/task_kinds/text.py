@@ -77,13 +77,14 @@ class TextKind(TaskKind[TextRow]):
                 f"--stride is {self.stride}, but a window of {source.task.name} has {self.window} tokens: lower it, or "
                 "raise --max_length"
             )
-        first = first_tokens(profile.bos, setup.tokenizer) or (prefix_token(setup.tokenizer),)
+        tokenizer = self.setup.tokenizer
+        first = first_tokens(profile.bos, tokenizer) or (prefix_token(tokenizer),)
         self.first = np.asarray(first, np.int32)
         if len(first) > self.window:
             raise InputError(
                 f"--max_length is {self.window}, but the tokenizer puts {len(first)} tokens before every text: raise it"
             )
-        self._encode = encoder(setup.tokenizer)
+        self._encode = encoder(tokenizer)
 
     @classmethod
     def load(cls, task: object, folder: Path, config: RunConfig, runs: bool) -> list[Document]:

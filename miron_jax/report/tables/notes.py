@@ -50,6 +50,9 @@ def _of_task(task: TaskResult, against: str) -> Iterator[str]:
         yield f"{verdict} on this set, after {sampled.examples} of its {sampled.of} examples"
     if task.data.published_rows is not None:
         yield f"its file has {task.data.rows} rows, published are {task.data.published_rows}; no composite counts it"
+    if task.control_tokens:
+        names = ", ".join(f"{name} ({count})" for name, count in task.control_tokens.items())
+        yield f"names of special tokens in the data are read as these tokens, with the number of rows: {names}"
     shots = task.num_shots or {}
     expected = task.profile.get("num_fewshot", 0)
     fewer = sum(count for kept, count in shots.items() if int(kept) < expected)

@@ -17,18 +17,24 @@ import pytest
 import yaml
 from pyarrow import parquet
 
+from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import data_state, json_rows, read_examples
 from miron_jax.definitions.records import Measured, Problem, Task
 from miron_jax.errors import InputError
+from miron_jax.evaluation.task_kinds.interface import Setup, Source
+from miron_jax.evaluation.task_kinds.kinds import kind_of
 from miron_jax.prompting.prompts import Prompt, render
 from miron_jax.tasks import registry
 from miron_jax.tasks.own_tasks.check import findings
 from miron_jax.tasks.own_tasks.templates import value_of
 from miron_jax.tasks.own_tasks.yaml_task import read_suite
 from miron_jax.tasks.registry import SUITES
+from miron_jax.tokens.records import LengthLimit
+from miron_jax.tokens.token_bytes import TokenBytes
 from miron_jax.tokens.tokenizers import load_tokenizer
 from tests.support.command import Place, run, samples
 from tests.support.needs import reason
+from tests.support.tiny_tokenizer import TINY
 from tests.support.tolerances import CONTINUATION
 
 ROWS = [
@@ -70,6 +76,25 @@ def prompts_of(path: Path) -> list[Prompt]:
 
 
 # ---------------------------------------------------------------------------------------------------- files to tasks
+
+
+@pytest.mark.parametrize("kind", ["choice", "generation"])
+def test_names_of_special_tokens_are_text_on_request(tmp_path: Path, kind: str) -> None:
+    rows = [{**row, "question": f"<|endoftext|> {row['question']}"} for row in ROWS]
+    plain = PLAIN if kind == "choice" else GENERATE
+    ids = {}
+    for reading in ("control", "text"):
+        path = write(tmp_path / reading, plain + f"special_tokens: {reading}\n", rows)
+        task = task_of(path)
+        source = Source(task, read_examples(task, path.parent), data_state(task, path.parent))
+        setup = Setup(RunConfig("demo", ("own",)), TINY, TokenBytes(TINY, 400), LengthLimit(None, None, None))
+        made = kind_of(task)(source, setup)
+        made.prepare()
+        scored = [token for _, requests in made.pieces() for token in requests.token_ids.tolist()]
+        ids[reading] = scored + [token for request in made.texts() for token in request.token_ids]
+        assert made.control_tokens == ({"<|endoftext|>": len(ROWS)} if reading == "control" else {})
+    end = TINY.convert_tokens_to_ids("<|endoftext|>")
+    assert ids["control"].count(end) > ids["text"].count(end) > 0, "BOS stays"
 
 
 def test_templates_do_what_tasks_need() -> None:
@@ -416,6 +441,7 @@ def test_groups_make_composites(tmp_path: Path) -> None:
         (("num_fewshot: 2", "num_fewshot: 7"), "holds 7 examples, expected at least 8 to sample 7 others before each q"),
         (("baseline: 0.333", "fewshot_data: one.jsonl"), "holds 1 examples, expected at least 2 to sample 2 before each"),
         (("baseline: 0.333", "baseline: 25"), "baseline is 25, expected the accuracy of chance"),
+        (("baseline: 0.333", "special_tokens: words"), "special_tokens is 'words', expected one of control, text"),
         (("baseline: 0.333", "rules: mmlu"), "rules is 'mmlu', expected one of core, gauntlet, lm_eval"),
         (("{{question}}", "{{question"), "question: 'Question: {{question' is no template"),
         (("{{question}}", "{{query}}"), "line 1: the template 'Question: {{query}}' cannot be filled ('query' is undef"),
