@@ -141,7 +141,7 @@ def sign_flips(sums: np.ndarray) -> float:
     All flips of at most 13 that are not zero; else RESAMPLES drawn with seed 0, the observed one counted among them.
     """
     sums = sums[sums != 0]
-    observed = abs(float(sums.sum())) * (1 - 1e-12)  # equal sums may round apart
+    observed = abs(float(sums.sum())) - 1e-12 * float(np.abs(sums).sum())  # equal sums may round apart
     if len(sums) <= _EXACT:
         flips = (np.arange(1 << len(sums))[:, None] >> np.arange(len(sums))) & 1
         return float((np.abs((2 * flips - 1) @ sums) >= observed).mean())

@@ -23,6 +23,7 @@ ALPHA = 0.05
 _GRID, _ROWS = 1001, 512  # candidate means; values whose bets are computed at once
 _CAP = 0.5  # of a bet's largest size
 _FRACTIONS = np.geomspace(0.01, 0.9, 24)  # bets on a winner, of all that can be lost; their mean is a bet too
+_ROUNDING = 1e-9  # of a sum of differences
 
 
 class Interval(NamedTuple):
@@ -86,7 +87,7 @@ def winner(differences: np.ndarray, population: int) -> int:
     `differences` [t], second minus first, within [-1, 1], in a random order; wrong at most 5 times in 100, whenever asked.
     """
     t, total = len(differences), float(differences.sum())
-    if abs(total) > population - t:  # the examples that are left cannot turn it
+    if abs(total) > population - t + _ROUNDING:  # the examples that are left cannot turn it
         return 1 if total > 0 else -1
     if t == population or not t:
         return 0
@@ -94,8 +95,10 @@ def winner(differences: np.ndarray, population: int) -> int:
     left = population - np.arange(t)
     expected = -sums / left  # of the next difference if the means are equal
     for sign in (1, -1):
-        # Losing all would take a step of 1 + sign * expected down.
-        step = (sign * (differences - expected)) / (1 + sign * expected)
+        # Losing all would take a step of 1 + sign * expected down: none where only losing all that are left makes the means
+        # equal.  An example that is not lost then has decided.
+        gain, most_lost = sign * (differences - expected), 1 + sign * expected
+        step = np.divide(gain, most_lost, out=np.zeros(t), where=most_lost > _ROUNDING)
         wealth = np.cumsum(np.log1p(_FRACTIONS[:, None] * step), axis=1)
         if np.logaddexp.reduce(wealth, axis=0).max() - math.log(len(_FRACTIONS)) >= math.log(2 / ALPHA):
             return sign

@@ -63,15 +63,15 @@ def _by_offsets(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> np.ndarr
     return bytes_before[[end for _, end in encoding.offsets]] if len(ids) else None
 
 
-def spread(nll: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """The loss of each byte, float64 [bytes]: a token's loss in equal parts over the bytes it stands for.
+def spread(nll: np.ndarray, ends: np.ndarray, num_bytes: int) -> np.ndarray:
+    """The loss of each byte, float64 [num_bytes]: a token's loss in equal parts over the bytes it stands for.
 
-    Tokens without a byte of their own join the next one that has some, or the last one.  The sum stays.
+    Tokens without a byte of their own join the next one that has some, or the last one.  The sum stays: it is 0 over the
+    bytes of a document without a token, as WordPiece makes of " ".
     """
-    num_bytes = int(ends[-1]) if len(ends) else 0
     owned = np.flatnonzero(np.diff(ends, prepend=0) > 0)  # tokens with bytes
     if not len(owned):
-        return np.zeros(0)
+        return np.zeros(num_bytes)
     owner = np.minimum(np.searchsorted(owned, np.arange(len(ends))), len(owned) - 1)
     total = np.bincount(owner, weights=nll, minlength=len(owned))
     size = np.diff(ends[owned], prepend=0)

@@ -67,6 +67,25 @@ def test_sign_flips_equal_enumeration(sums: list[float]) -> None:
     assert sign_flips(np.asarray(sums)) == pytest.approx(np.mean(flips >= observed))
 
 
+@pytest.mark.parametrize(
+    ("sums", "expected"),
+    [
+        ([0.1, 0.2, -0.3], 1.0),  # 5.6e-17 in floats: every flip reaches 0
+        ([0.1] * 6 + [-0.2] * 3, 1.0),
+        ([1e9, 0.1, -1e9, -0.1], 1.0),
+        ([0.1, 0.2, 0.3], 0.25),  # two of eight flips reach 0.6
+        ([0.3] * 5 + [-0.3] * 9, (2 * sum(math.comb(14, k) for k in range(6))) / 2**14),  # drawn: 14 that are not zero
+    ],
+)
+def test_sign_flips_of_sums_that_round(sums: list[float], expected: float) -> None:
+    exact = len(sums) <= 13
+    assert sign_flips(np.asarray(sums)) == pytest.approx(expected, abs=0 if exact else RESAMPLED), sums
+
+
+def test_drawn_sign_flips_of_sums_that_cancel() -> None:
+    assert sign_flips(np.asarray([0.1, 0.2, -0.3] * 8)) == 1.0
+
+
 def test_drawn_sign_flips_are_near_the_normal_p_value_do_not_change_and_are_never_zero() -> None:
     sums = np.random.default_rng(3).normal(0.1, 1, 400)
     normal = math.erfc(abs(sums.sum()) / math.sqrt(np.square(sums).sum()) / math.sqrt(2))

@@ -71,6 +71,8 @@ def test_what_is_certain_without_bets() -> None:
     assert winner(np.asarray([1.0, 1.0, 1.0]), 4) == 1  # the last one cannot turn it
     assert winner(np.asarray([-1.0, -1.0]), 3) == -1
     assert winner(np.asarray([1.0, -1.0]), 2) == 0  # a tie
+    assert winner(np.asarray([1.0, 1.0, -1.0]), 4) == 0  # the last one is all that can make it a tie
+    assert winner(np.asarray([0.1] * 20 + [-1.0]), 22) == 0  # the same, where 20 times 0.1 rounds above 2
     assert winner(np.asarray([]), 2) == 0
 
 

@@ -120,9 +120,10 @@ def test_names_of_special_tokens(miron: Any, tmp_path: Path) -> None:
 
 def test_a_tokens_loss_lies_on_its_bytes() -> None:
     """Tokens of 1, 0, 2, 0 bytes with losses 1, 2, 3, 4: the second joins the third, the fourth the last with bytes."""
-    losses = spread(np.asarray([1.0, 2.0, 3.0, 4.0]), np.asarray([1, 1, 3, 3]))
+    losses = spread(np.asarray([1.0, 2.0, 3.0, 4.0]), np.asarray([1, 1, 3, 3]), 3)
     assert losses.tolist() == [1.0, 4.5, 4.5]
-    assert spread(np.asarray([2.0]), np.asarray([0])).tolist() == []
+    assert spread(np.asarray([2.0]), np.asarray([0]), 0).tolist() == []
+    assert spread(np.zeros(0), np.zeros(0, np.int64), 2).tolist() == [0.0, 0.0], "a text of two bytes and no token"
 
 
 @pytest.mark.slow  # lm-eval takes seconds to import
@@ -169,8 +170,8 @@ def test_every_byte_has_its_share(kind: str, text: str, seed: int) -> None:
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     nll = np.random.default_rng(seed).exponential(size=len(ids))
     ends = byte_ends(tokenizer, table, text, ids)
-    losses = spread(nll, ends)
-    assert len(losses) == (len(text.encode()) if ids else 0)
+    losses = spread(nll, ends, len(text.encode()))
+    assert len(losses) == len(text.encode())
     assert losses.sum() == pytest.approx(nll.sum(), rel=FLOAT64)
     assert (np.diff(ends, prepend=0) >= 0).all()
     if table.ends(ids, text) is not None and ids:  # each token's bytes are those that it decodes to
@@ -187,7 +188,7 @@ def test_special_tokens_in_a_text_keep_its_bytes() -> None:
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     assert table.ends(ids, text) is None, "a special token has no bytes"
     ends = byte_ends(tokenizer, table, text, ids)
-    losses = spread(np.ones(len(ids)), ends)
+    losses = spread(np.ones(len(ids)), ends, len(text.encode()))
     assert len(losses) == len(text.encode())
     special = text.encode().index(b"<|endoftext|>")
     assert losses[special : special + 13].sum() == pytest.approx(1.0)

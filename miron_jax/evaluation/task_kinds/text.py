@@ -175,7 +175,8 @@ class TextKind(TaskKind[TextRow]):
             document = row.document
             reason = ""
             if not all(map(math.isfinite, (row.nll, *row.example.metrics.values()))):
-                reason = why_unscored(True) if row.is_nan else "the document is empty"
+                empty = "the document has no token" if document.text else "the document is empty"
+                reason = why_unscored(True) if row.is_nan else empty
             yield ExampleResult(
                 id=row.id,
                 row=document.row,
@@ -206,13 +207,14 @@ class TextKind(TaskKind[TextRow]):
         ends = [np.asarray(row.ends) for row in rows]
         token_nll = [np.asarray(row.token_nll) for row in rows]
         documents = [row.document for row in rows]
+        sizes = [_num_bytes(document.text) for document in documents]
         columns = {
             "doc_id": [document.doc_id for document in documents],
             "corpus_id": [self.corpus] * len(rows),
             "text_sha256": [sha256(document.text.encode()).hexdigest() for document in documents],
             "text": [document.text for document in documents],
-            "num_bytes": [_num_bytes(document.text) for document in documents],
-            "per_byte_loss": [spread(nll, of_row) for nll, of_row in zip(token_nll, ends, strict=True)],
+            "num_bytes": sizes,
+            "per_byte_loss": [spread(*of_row) for of_row in zip(token_nll, ends, sizes, strict=True)],
             "token_byte_starts": [np.concatenate([[0], of_row])[: len(of_row)].astype(np.int64) for of_row in ends],
             "token_byte_ends": ends,
             "token_nll": token_nll,

@@ -20,6 +20,11 @@ def _bloom_config(fields: Fields) -> ModelConfig:
         "attention_softmax_in_fp32 masked_softmax_fusion bias_dropout_fusion unk_token_id offset_alibi"
     )
     fields.require("apply_residual_connection_post_layernorm", False)
+    if fields["slow_but_exact"] and (fields["pretraining_tp"] or 1) > 1:
+        expected = (
+            f"false beside pretraining_tp {fields['pretraining_tp']} (transformers then drops two biases of a layer)"
+        )
+        raise fields.refuse("slow_but_exact", True, expected)
     sizes = {"positions": fields.raw.get("seq_length") or 2048, "act": "gelu_new"}
     width, heads = fields["hidden_size"], fields["num_attention_heads"]
     config = layer_normed(fields, "hidden_size num_hidden_layers num_attention_heads positions act", 4 * width, sizes)

@@ -18,7 +18,7 @@ from miron_jax.model.families.family_model import FamilyModel, head_weight, line
 from miron_jax.model.families.family_model import linear as matmul
 from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.naming import Source, Table, linear
-from miron_jax.model.families.reading import activation
+from miron_jax.model.families.reading import activation, check_rescaling
 from miron_jax.model.stateful.recurrent import causal_conv, conv_shapes, mixer_names, step_of_layers, zeros
 
 USED = (
@@ -44,6 +44,7 @@ def _model(fields: Fields, more: str = "") -> FamilyModel:
     for name, same in (("d_model", "hidden_size"), ("n_layer", "num_hidden_layers"), ("d_inner", "intermediate_size")):
         fields.allow_same(name, same)  # in the published conversions, which name sizes twice
     fields.allow_only(USED + more)
+    check_rescaling(fields)
     if fields.raw.get("rms_norm") is False:
         raise fields.refuse("rms_norm", False, "true, which transformers always does,")
     if type(fields["time_step_rank"]) is not int or fields["time_step_rank"] < 1:

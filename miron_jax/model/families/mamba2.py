@@ -19,7 +19,7 @@ from miron_jax.model.families.family_model import FamilyModel, head_weight, line
 from miron_jax.model.families.family_model import linear as matmul
 from miron_jax.model.families.fields import Fields
 from miron_jax.model.families.naming import Source, Table
-from miron_jax.model.families.reading import activation
+from miron_jax.model.families.reading import activation, check_rescaling
 from miron_jax.model.stateful.recurrent import causal_conv, conv_shapes, mixer_names, step_of_layers, zeros
 
 USED = (
@@ -50,6 +50,7 @@ class _Sizes(NamedTuple):
 def _model(fields: Fields) -> FamilyModel:
     fields.allow_value("rms_norm", True)
     fields.allow_only(USED)
+    check_rescaling(fields)
     limit = fields["time_step_limit"]
     if len(limit) != 2 or not 0 <= limit[0] <= limit[1]:
         raise fields.refuse(

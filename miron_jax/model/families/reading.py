@@ -32,6 +32,13 @@ _SIZES = (
 LLAMA_FIELDS = "num_key_value_heads head_dim hidden_act rms_norm_eps "
 
 
+def check_rescaling(fields: Fields) -> None:
+    """Raises InputError for a Mamba whose weights transformers does not take as they are."""
+    if fields["rescale_prenorm_residual"]:
+        expected = "false (transformers divides each out_proj by sqrt(num_hidden_layers) whenever it loads the weights)"
+        raise fields.refuse("rescale_prenorm_residual", True, expected)
+
+
 def activation(fields: Fields, name: str) -> Activation:
     """The activation that the field `name` holds.  Raises InputError for one that the decoder does not have."""
     if not isinstance(fields[name], str) or fields[name] not in _ACTIVATIONS:
@@ -45,6 +52,9 @@ def ropes(fields: Fields, head_dim: int, used: Sequence[str]) -> tuple[Rope, ...
     if "full_attention" in parameters:  # one rotation for each type of layer
         if "layer_types" not in used:
             raise fields.refuse("rope_parameters", parameters, "those of one rotation")
+        if unread := [name for name, value in parameters.items() if not isinstance(value, dict)]:
+            expected = "an object for each type of layer (transformers reads nothing that stands beside them)"
+            raise fields.refuse(f"{unread[0]!r} of rope_parameters", parameters[unread[0]], expected)
         if any(of_type.get("truncate") is False for of_type in parameters.values()):
             # transformers looks for this field beside the types, does not find it there, and truncates.
             raise fields.refuse("truncate", False, "true where each type of layer has its own rotation")

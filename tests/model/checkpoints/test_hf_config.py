@@ -16,6 +16,7 @@ from tests.support.tiny_families import MODELS
 
 PHI = {name: value for name, value in (LLAMA | {"model_type": "phi"}).items() if name != "rms_norm_eps"}
 PHI["hidden_size"] = 16
+FLAT_YARN = {name: value for name, value in UNCUT_YARN["full_attention"].items() if name != "truncate"}
 
 
 def read(folder: Path, config: Any) -> Any:
@@ -95,6 +96,14 @@ def test_no_config_and_no_json_object(tmp_path: Path) -> None:
         (NEOX | {"rms_norm_eps": 0.5}, "'rms_norm_eps'"),
         (LLAMA | {"model_type": "olmo2", "layer_types": ["sliding_attention"] * 2, "sliding_window": 2}, "layer_types"),
         (LLAMA | {"model_type": "olmo3", "rope_parameters": UNCUT_YARN}, "truncate is False"),
+        (
+            LLAMA | {"model_type": "olmo3", "rope_parameters": FLAT_YARN},
+            "'rope_type' of rope_parameters is 'yarn', expected",
+        ),
+        (
+            {"model_type": "bloom", "slow_but_exact": True, "pretraining_tp": 2},
+            "slow_but_exact is True, expected false beside pretraining_tp 2 (transformers then drops two biases",
+        ),
         (LLAMA | {"rope_parameters": UNCUT_YARN}, "rope_parameters is"),
         (LLAMA | {"rope_parameters": UNCUT_YARN["full_attention"] | {"factor": None}}, "'factor'"),
         (LLAMA | {"model_type": "phi3", "auto_map": {"AutoConfig": "mine.MyConfig"}}, "auto_map"),
