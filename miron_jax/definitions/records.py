@@ -67,12 +67,15 @@ class Wording:
     # always: the declared bos_token, else <|bos|>, else <|endoftext|>, else an error; as_tokenizer: the tokenizer's own;
     # as_tokenizer_or_prefix: likewise, and BOS or EOS where the context is empty and the tokenizer puts nothing there
     bos: Literal["always", "as_tokenizer", "as_tokenizer_or_prefix", "never"]
-    boundary: Literal["joint", "segments"]  # joint: tokenized as one text; segments: shots, context, continuation apart
+    # joint: tokenized as one text; segments: shots, context and continuation apart; context_kept: the context alone, then
+    # the tokens that the one text has behind as many
+    boundary: Literal["joint", "segments", "context_kept"]
     # names of special tokens in the data ("<|endoftext|>"); control: the tokens themselves, as transformers reads them
     special_tokens: SpecialTokens = field(default="control", metadata=LEFT_OUT)
-    # keep_last: the last max_length tokens stay, so BOS and early shots go first; whole_shots: few-shot examples are
-    # dropped whole, the first ones first, and only then tokens
-    truncation: Literal["keep_last", "whole_shots"]
+    # keep_last: the last max_length tokens stay, so BOS and early shots go first; keep_last_inputs: one more stays, as the
+    # model does not read the last one, and without max_length the limit is the length the model was trained at;
+    # whole_shots: few-shot examples are dropped whole, the first ones first, within that length, and only then tokens
+    truncation: Literal["keep_last", "keep_last_inputs", "whole_shots"]
     max_length: int | None  # tokens of a request without --max_length; None: the model's limit
     over_all: AnyRule = NOTHING  # (results of `Task.answered`, weights) -> numbers over all examples, beside the means
 

@@ -9,7 +9,8 @@ import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,13 @@ from miron_jax.lm_eval.arguments import hosts_of, run_config, truth, whole_numbe
 from miron_jax.lm_eval.completions import ignored_settings, text_request
 from miron_jax.model.checkpoints.fingerprint import tokenizer_fingerprint
 from miron_jax.model.own import OwnModel
+from miron_jax.tokens.pairs import TextTokens, context_kept
 from miron_jax.tokens.ragged import end_to_end
 from miron_jax.tokens.records import Requests
+from miron_jax.tokens.spans import AFTER_CONTEXT_OR_DIFFERENCE
 from miron_jax.tokens.tokenizers import encoder, unlike_transformers
 
 UNLIMITED = 2048  # tokens of a request, where neither model nor tokenizer has a limit, as HFLM has it
-TEXTS_AT_ONCE = 4096  # that the tokenizer gets
 Pair = tuple[np.ndarray, np.ndarray]  # token ids of a context and of its continuation, int32
 
 log = logging.getLogger(__name__)
@@ -99,13 +101,17 @@ class MironLM(TemplateLM):
             atexit.register(self.session.close)
         if line := unlike_transformers(self.tokenizer):
             log.warning(line)
-        self._encode = encoder(self.tokenizer)
-        self._first = self._missing_bos()
         self.max_length = self._window(max_length)
         if self.prefix_token_id is None:
             raise InputError("the tokenizer has neither BOS nor EOS, which stands before texts: give prefix_token_id")
-        self._prefix_text = self.tokenizer.decode(self.prefix_token_id)
-        self._keeps_space = self.tokenizer.decode(self._encode([" a"], False)[0]).startswith(" ")
+        self._texts = TextTokens(
+            encode=encoder(self.tokenizer),
+            first=self._missing_bos(),
+            special=self.add_bos_token is not False,
+            bos=self.tokenizer.decode(self.prefix_token_id),
+            prefix=self.prefix_token_id,
+        )
+        self._keeps_space = self.tokenizer.decode(self._texts.encode([" a"])[0]).startswith(" ")
 
     # Tokens
 
@@ -121,8 +127,8 @@ class MironLM(TemplateLM):
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, left_truncate_len: int | None = None, **kwargs: Any
     ) -> list[int]:
-        special = self._takes_special(string, self._prefix_text) if add_special_tokens is None else add_special_tokens
-        ids = [*(self._first if special else ()), *self._encode([string], special)[0]]
+        texts = self._texts if add_special_tokens is None else replace(self._texts, bos=None, special=True)
+        ids = (texts.alone if add_special_tokens is False else texts.of)([string])[string].tolist()
         return ids[-left_truncate_len:] if left_truncate_len else ids
 
     def tok_decode(self, tokens: int | Sequence[int], skip_special_tokens: bool = True) -> str:
@@ -135,28 +141,7 @@ class MironLM(TemplateLM):
         bos = self.tokenizer.bos_token_id
         if bos is None:
             raise InputError("add_bos_token=true, but the tokenizer has no BOS: leave it out")
-        return () if self._encode(["a"], True)[0][:1] == [bos] else (bos,)
-
-    def _takes_special(self, text: str, bos: str | None) -> bool:
-        """Whether a text gets special tokens: not if it begins with BOS."""
-        return self.add_bos_token is not False and not (bos is not None and text.startswith(bos))
-
-    def _ids_of(self, texts: Iterable[str], bos: str | None) -> dict[str, np.ndarray]:
-        """Token ids of each distinct text, int32."""
-        ids: dict[str, np.ndarray] = {}
-        unique = list(dict.fromkeys(texts))
-        for special in (True, False):
-            group = [text for text in unique if self._takes_special(text, bos) == special]
-            ids |= self._encoded(group, special)
-        return ids
-
-    def _encoded(self, texts: Sequence[str], special: bool) -> dict[str, np.ndarray]:
-        first, ids = self._first if special else (), dict[str, np.ndarray]()
-        for start in range(0, len(texts), TEXTS_AT_ONCE):
-            part = list(texts[start : start + TEXTS_AT_ONCE])
-            encoded = self._encode(part, special)
-            ids |= {text: np.asarray([*first, *each], np.int32) for text, each in zip(part, encoded, strict=True)}
-        return ids
+        return () if encoder(self.tokenizer)(["a"], True)[0][:1] == [bos] else (bos,)
 
     def _window(self, max_length: int | None) -> int:
         """Tokens that a request may have beside the last one, which is only predicted.  Raises InputError."""
@@ -175,7 +160,7 @@ class MironLM(TemplateLM):
         return self._loglikelihood_tokens(scored)
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
-        ids = self._ids_of((request.args[0] for request in requests), self._prefix_text)
+        ids = self._texts.of(request.args[0] for request in requests)
         windows = [self._windows(ids[request.args[0]]) for request in requests]
         scored = iter(self._loglikelihood_tokens([(None, *pair) for pairs in windows for pair in pairs]))
         sums = [sum((next(scored)[0] for _ in pairs), 0.0) for pairs in windows]
@@ -186,7 +171,8 @@ class MironLM(TemplateLM):
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         for line in ignored_settings(self.session.files.config_folder) if requests else ():
             log.warning(line)
-        ids = self._ids_of((request.args[0] for request in requests), self.tokenizer.bos_token)
+        of_prompts = replace(self._texts, bos=self.tokenizer.bos_token)
+        ids = of_prompts.of(request.args[0] for request in requests)
         of_eos = [] if self.eot_token_id is None else [self.tok_decode(self.eot_token_id, False)]
         seen: Counter[bytes] = Counter()  # draws so far of equal requests, which repeats ask for
         asked: list[TextRequest | None] = []
@@ -224,19 +210,13 @@ class MironLM(TemplateLM):
     def _pairs(self, texts: Sequence[tuple[str, str]]) -> list[Pair]:
         """Token ids of each context and each continuation.
 
-        Spaces at the end of a context belong to its continuation.  The two are tokenized as one text, and what is longer
-        than the context's own tokens is the continuation.  Where that is nothing, because one token reaches over the
-        boundary, HFLM fails; here the continuation begins at the first token that differs.
+        Where none is left for the continuation, HFLM fails; here it begins at the first token that differs.
         """
-        moved = [_spaces_moved(context, continuation) for context, continuation in texts]
-        joined = (text for context, rest in moved for text in (context, context + rest) if context)
-        ids = self._ids_of(joined, self._prefix_text)
-        alone = self._encoded(list(dict.fromkeys(rest for context, rest in moved if not context)), False)
-        prefix = np.asarray([self.prefix_token_id], np.int32)
-        return [
-            _cut(prefix, ids[context], ids[context + rest]) if context else _after(prefix, alone[rest])
-            for context, rest in moved
-        ]
+        pairs = self._texts.pairs(texts)
+        whole, before = end_to_end([context_kept(pair) for pair in pairs]), end_to_end([pair.context for pair in pairs])
+        starts = AFTER_CONTEXT_OR_DIFFERENCE.call(whole, before, np.ones(len(pairs), np.int64))
+        each = np.split(whole.values, whole.offsets[1:-1]) if pairs else []
+        return [(ids[:start], ids[start:]) for ids, start in zip(each, starts, strict=True)]
 
     def _windows(self, ids: np.ndarray) -> list[Pair]:
         """Disjoint windows of a document, each with one token of context and at most `max_length` predicted."""
@@ -328,22 +308,3 @@ class MironLM(TemplateLM):
             "plain_tokens": session.totals.plain_tokens,
             "self_check": {"tokens": session.check.tokens, "largest": session.check.largest},
         }
-
-
-def _spaces_moved(context: str, continuation: str) -> tuple[str, str]:
-    kept = context.rstrip()
-    return kept, context[len(kept) :] + continuation
-
-
-def _after(prefix: np.ndarray, ids: np.ndarray) -> Pair:
-    """A text without a context: behind the prefix token, which it may begin with itself."""
-    return (ids[:1], ids[1:]) if len(ids) and ids[0] == prefix[0] else (prefix, ids)
-
-
-def _cut(prefix: np.ndarray, context: np.ndarray, whole: np.ndarray) -> Pair:
-    """`whole` behind as many tokens as the context has; from where they differ, if it has no more than that."""
-    if len(whole) > len(context):
-        return context, whole[len(context) :]
-    differs = np.flatnonzero(whole != context[: len(whole)])
-    start = int(differs[0]) if len(differs) else len(whole)
-    return (whole[:start], whole[start:]) if start else _after(prefix, whole)

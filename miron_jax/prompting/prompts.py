@@ -226,7 +226,7 @@ def _arranged(task: Task[Wording], idx: int, example: Example) -> Prompt:
     """The prompt of an example whose suite has sampled its shots itself."""
     shots = example.shots or ()
     prompt = _prompt(task, idx, example, "".join(shots))
-    if task.profile.truncation == "keep_last":
+    if task.profile.truncation != "whole_shots":
         return prompt
     starts = tuple(accumulate(map(len, shots[:-1]), initial=0)) if shots else ()
     return replace(prompt, shot_starts=starts, num_shots=len(shots))

@@ -23,7 +23,11 @@ TRUNCATED = "examples cut to the length limit (BOS and early shots go first)"
 BEYOND_TRAINED = "examples longer than the length the model was trained at"
 ROUNDED = "examples decided by exp() rounding two losses to the same number, as the reference does"
 EMPTY_SPAN = "examples with an option that scores no token"
-INEXACT_PREFIX = "examples whose context is no token prefix, scored from the longest common one"
+CROSSED = "pairs of context and continuation whose border a token crosses"
+CROSSED_BY = {
+    "context_kept": "the model reads the context's own tokens first, as under lm-eval",
+    "joint": "the model reads the two as one text, which lm-eval does not",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +51,8 @@ class ChoiceDetails(Details):
     rounded_to_a_tie: int = 0  # examples decided by exp() rounding two losses to the same number
     first_option_accuracy: float | None = None  # of a model that finds all choices equal: the first one wins
     empty_span: int = 0  # examples with an option that scores no token
-    inexact_prefix: int = 0  # examples whose context is no token prefix, scored from the longest common one
+    inexact_prefix: int = 0  # examples with a context whose tokens are no prefix of those of context and continuation
+    crossed_pairs: int | None = None  # such pairs of a context and its continuation; None: there are none
     dialogue: GrowingSpeed | None = None  # None: no dialogue
     truncated: int = 0  # examples that lost tokens to the length limit
 
@@ -60,12 +65,13 @@ class ChoiceDetails(Details):
 
     def counts(self, task: "TaskResult") -> dict[str, int]:
         tie = task.profile.get("tie", "first")
+        reads = CROSSED_BY.get(task.profile.get("boundary", "joint"), "")
         return {
             UNSCORED: task.skipped,
             ROUNDED: self.rounded_to_a_tie,
             EMPTY_SPAN: self.empty_span,
             TRUNCATED: self.truncated,
-            INEXACT_PREFIX: self.inexact_prefix,
+            f"{CROSSED}: {reads}": self.crossed_pairs or 0,
             BEYOND_TRAINED: self.beyond_trained_length,
             f"examples where another option equals the chosen one (the {tie} wins)": self.tied,
         }

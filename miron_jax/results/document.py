@@ -62,10 +62,11 @@ DETAILS: Mapping[str, type[Details]] = {
 TASK_KEYS = (
     "n", "metrics", "groups", "macro", "fragmentation", "drift", "baselines", "human", "rescaled", "profile", "kind", "main",
     "section", "rows_by_category", "published_rows_a_category", "skipped", "unspelled", "bos_added", "targets_with_newline",
-    "tied", "rounded_to_a_tie", "first_option_accuracy", "empty_span", "inexact_prefix", "dialogue", "max_new_tokens",
-    "ended", "always_right_rows", "alike", "prompts_end_in_space", "sandboxed", "ceiling", "tokens", "bytes", "windows",
-    "empty_documents", "truncated", "beyond_trained_length", "prefixes_end_in_space", "targets_begin_with_space",
-    "control_tokens", "num_shots", "robustness", "data", "citation", "reference", "licence", "sampled", "limit",
+    "tied", "rounded_to_a_tie", "first_option_accuracy", "empty_span", "inexact_prefix", "crossed_pairs", "dialogue",
+    "max_new_tokens", "ended", "always_right_rows", "alike", "prompts_end_in_space", "sandboxed", "ceiling", "tokens",
+    "bytes", "windows", "empty_documents", "truncated", "beyond_trained_length", "prefixes_end_in_space",
+    "targets_begin_with_space", "control_tokens", "num_shots", "robustness", "data", "citation", "reference", "licence",
+    "sampled", "limit",
 )  # fmt: skip
 NOT_OF_CLOZE = frozenset({"human", "rescaled", "main", "section"})
 # Keys that are left out, not null, where there is nothing to say.
@@ -73,7 +74,7 @@ ABSENT: Mapping[type, frozenset[str]] = {
     RunResult: frozenset({"decided", "step", "steps"}),
     TaskResult: frozenset({"control_tokens", "num_shots", "robustness", "reference", "licence", "sampled", "limit"}),
     Data: frozenset({"rows", "published_rows"}),
-    ChoiceDetails: frozenset({"dialogue"}),
+    ChoiceDetails: frozenset({"dialogue", "crossed_pairs"}),
     GenerationDetails: frozenset({"alike", "prompts_end_in_space"}),
     CompositeResult: frozenset({"metric"}),
     Robustness: frozenset({"template_spread", "swapped"}),

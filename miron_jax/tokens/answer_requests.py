@@ -49,7 +49,7 @@ def answer_requests(
             f"length limit of {max_length}: raise --max_length to at least {max_new_tokens + 1}"
         )
     worded = fitting(prompts, profile, tokenizer, window)
-    first = first_tokens(profile.bos, tokenizer) if profile.boundary == "joint" else None
+    first = None if profile.boundary == "segments" else first_tokens(profile.bos, tokenizer)
     whole = tokenize_questions(worded, tokenizer, first)
     kept = whole if window is None else [ids[-window:] for ids in whole]
     truncated = sum(len(a) < len(b) for a, b in zip(kept, whole, strict=True))

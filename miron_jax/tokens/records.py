@@ -21,8 +21,7 @@ class Requests:
     offsets: np.ndarray  # int64 [R+1]; request r is token_ids[offsets[r]:offsets[r+1]]
     span_start: np.ndarray  # int32 [R], first scored token, counted from the request's first token
     truncated: np.ndarray  # bool [R], lost tokens to the length limit
-    # bool [R], the tokens of the context alone are no prefix; scored after the common prefix.
-    inexact_prefix: np.ndarray
+    inexact_prefix: np.ndarray  # bool [R], the tokens of the context alone are no prefix of those of the one text
     id_set: np.ndarray | None = None  # int32 [R], index of the set of ids to sum before the span; -1, or None: no set
 
     def __len__(self) -> int:
@@ -40,15 +39,15 @@ class LengthLimit(NamedTuple):
 
     requested: int | None  # --max_length, instead of a suite's own rule
     learned: int | None  # learned positions of the model; a hard limit
-    trained: int | None = None  # tokens that the model was trained at, within which whole shots are kept
+    trained: int | None = None  # tokens that the model was trained at, which some rules of truncation keep to
 
     def of(self, profile: Wording | ProgramProfile | ClozeProfile | TextProfile) -> int | None:
         """The limit under a task's profile; None: no limit."""
         if isinstance(profile, TextProfile):
             limits = (self.requested or profile.max_length, self.learned, None if self.requested else self.trained)
             return min(limit for limit in limits if limit is not None)
-        whole_shots = isinstance(profile, Wording) and profile.truncation == "whole_shots"
-        chosen = self.requested or profile.max_length or (self.trained if whole_shots else None)
+        within_trained = isinstance(profile, Wording) and profile.truncation != "keep_last"
+        chosen = self.requested or profile.max_length or (self.trained if within_trained else None)
         return min((limit for limit in (chosen, self.learned) if limit is not None), default=None)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from miron_jax.definitions.records import Profile
 from miron_jax.errors import InputError
 from miron_jax.prompting.prompts import Prompt, chunks_of
+from miron_jax.tokens.pairs import TextPair, context_kept, text_tokens
 from miron_jax.tokens.ragged import Ragged, end_to_end
 from miron_jax.tokens.records import Requests, concatenate
 from miron_jax.tokens.spans import shared_with_context
@@ -29,19 +30,18 @@ from miron_jax.tokens.tokenizers import (
     Tokenizer,
     encode_each,
     encoder,
-    first_tokens,
-    prefix_token,
-    reads_names_as_text,
     writes_space_into_words,
 )
 
+_NO_TOKENS = np.zeros(0, np.int32)
 _CHUNK_CHARS = 1_000_000  # text tokenized at a time: enough to feed every core, little enough to hold twice
 
 
 def tokenize(
     prompts: Sequence[Prompt], profile: Profile, tokenizer: Tokenizer, max_length: int | None, task_name: str
 ) -> Requests:
-    """One request per choice, in the prompts' order; `max_length` counts all tokens of a request, BOS included.
+    """One request per choice, in the prompts' order; `max_length` counts all tokens of a request, BOS included, but not the
+    last one where the profile's truncation leaves that out.
 
     A span depends on one prompt alone, so a long task may be tokenized slice by slice.
     """
@@ -69,12 +69,17 @@ class _Rules(NamedTuple):
     task_name: str
     max_length: int | None
 
+    @property
+    def num_unread(self) -> int:
+        """Tokens of a request beyond `max_length`: the model does not read the last one."""
+        return int(self.profile.truncation == "keep_last_inputs")
+
 
 def _tokenize_chunk(prompts: Sequence[Prompt], rules: _Rules) -> Requests:
     num_choices = np.array([len(prompt.contexts) for prompt in prompts])
-    untruncated = (_joint if rules.profile.boundary == "joint" else _segments)(prompts, rules, num_choices)
+    untruncated = (_segments if rules.profile.boundary == "segments" else _joint)(prompts, rules, num_choices)
     may_be_empty = (num_choices > 1) & (rules.profile.empty_span != "error")
-    return _keep_last(*untruncated, rules.max_length, _Names(rules.task_name, prompts, num_choices, may_be_empty))
+    return _keep_last(untruncated, rules, _Names(rules.task_name, prompts, num_choices, may_be_empty))
 
 
 class _Untruncated(NamedTuple):
@@ -82,48 +87,29 @@ class _Untruncated(NamedTuple):
 
     whole: Ragged
     span_start: np.ndarray
-    inexact: np.ndarray  # bool
+    is_crossed: np.ndarray  # bool, a token crosses the border of context and continuation
 
 
 def _joint(prompts: Sequence[Prompt], rules: _Rules, num_choices: np.ndarray) -> _Untruncated:
-    """Preamble, context and continuation are one text, with one BOS in front or none."""
-    encode, span = encoder(rules.tokenizer), rules.profile.span
-    first = first_tokens(rules.profile.bos, rules.tokenizer)
-    texts = [p.preamble + c + k for p in prompts for c, k in zip(p.contexts, p.continuations, strict=True)]
-    alone = span.context  # the text that is tokenized alone, if the rule needs one
-    contexts = [alone(p.preamble + context) for p in prompts for context in p.contexts] if alone else []
-    if rules.profile.bos == "as_tokenizer_or_prefix":
-        each = _prefixed(encode_each(encode, texts + contexts), texts, contexts, first, rules.tokenizer)
+    """Preamble, context and continuation are one text behind its special tokens; a context may keep its own tokens."""
+    span, texts = rules.profile.span, text_tokens(rules.profile.bos, rules.tokenizer)
+    choices = [(p.preamble + c, k) for p in prompts for c, k in zip(p.contexts, p.continuations, strict=True)]
+    if span.context is None and texts.prefix is None:  # no rule looks at a context
+        ids = texts.of(map("".join, choices))
+        pairs = [TextPair(ids["".join(choice)], _NO_TOKENS) for choice in choices]
     else:
-        each = encode_each(encode, texts + contexts, first=first)
-    whole, before = end_to_end(each[: len(texts)]), end_to_end(each[len(texts) :])
-    span_start = span.call(whole, before, num_choices)
-    inexact = shared_with_context(whole, before) < before.lengths if alone else np.zeros(len(texts), bool)
-    return _Untruncated(whole, span_start, inexact)
+        pairs = texts.pairs(choices, span.context or str.rstrip)
+    whole, before = end_to_end([pair.whole for pair in pairs]), end_to_end([pair.context for pair in pairs])
+    is_crossed = shared_with_context(whole, before) < before.lengths if span.context else np.zeros(len(pairs), bool)
+    if rules.profile.boundary == "context_kept":
+        whole = end_to_end([context_kept(pair) for pair in pairs])
+    return _Untruncated(whole, span.call(whole, before, num_choices), is_crossed)
 
 
 def as_scored(continuations: Sequence[str], profile: Profile, tokenizer: Tokenizer) -> list[str]:
     """Continuations with the space that the profile puts before them."""
     spaced = profile.continuation_space == "where_one_token" and writes_space_into_words(tokenizer)
     return [text if not spaced or text.startswith(" ") else f" {text}" for text in continuations]
-
-
-def _prefixed(
-    each: list[np.ndarray], texts: Sequence[str], contexts: Sequence[str], first: tuple[int, ...], tokenizer: Tokenizer
-) -> list[np.ndarray]:
-    """Tokens of the texts, then of their contexts, behind the tokenizer's own special tokens, as lm-eval's HFLM has them.
-
-    A text that begins with BOS gets none.  In place of an empty context stands BOS or EOS, unless a special token is there.
-    """
-    bos, prefixed = "" if reads_names_as_text(tokenizer) else tokenizer.bos_token or "", list(each)
-    for i, (text, context) in enumerate(zip(texts, contexts, strict=True)):
-        before = () if bos and (context or text).startswith(bos) else first
-        before = before or (() if context else (prefix_token(tokenizer),))
-        doubled = not context and each[i][:1].tolist() == list(before[:1])  # the continuation begins with it itself
-        for j in (i, len(texts) + i):
-            special = () if doubled and j == i else before
-            prefixed[j] = np.concatenate([np.asarray(special, np.int32), each[j]])
-    return prefixed
 
 
 def _segments(prompts: Sequence[Prompt], rules: _Rules, num_choices: np.ndarray) -> _Untruncated:
@@ -170,24 +156,20 @@ class _Names(NamedTuple):
         return f"{self.task}, example {self.prompts[i].id} (row {self.prompts[i].row}), option {choice}"
 
 
-def _keep_last(
-    whole: Ragged, span_start: np.ndarray, inexact: np.ndarray, max_length: int | None, names: _Names
-) -> Requests:
+def _keep_last(untruncated: _Untruncated, rules: _Rules, names: _Names) -> Requests:
     """Drop leading tokens of requests over the limit and shift their spans."""
-    length = whole.lengths
-    cut = np.maximum(length - max_length, 0) if max_length is not None else np.zeros_like(length)
+    (token_ids, offsets), span_start, is_crossed = untruncated
+    length, limit = untruncated.whole.lengths, rules.max_length
+    cut = np.zeros_like(length) if limit is None else np.maximum(length - limit - rules.num_unread, 0)
     shifted = span_start - cut
-    _check_spans(length, span_start, shifted, max_length, names)
-    token_ids, offsets = whole
+    _check_spans(length, span_start, shifted, rules, names)
     if cut.any():
         kept = np.arange(len(token_ids)) - np.repeat(offsets[:-1], length) >= np.repeat(cut, length)
         token_ids, offsets = token_ids[kept], offsets - np.concatenate([[0], np.cumsum(cut)])
-    return Requests(token_ids, offsets, shifted.astype(np.int32), cut > 0, inexact)
+    return Requests(token_ids, offsets, shifted.astype(np.int32), cut > 0, is_crossed)
 
 
-def _check_spans(
-    length: np.ndarray, span_start: np.ndarray, shifted: np.ndarray, max_length: int | None, names: _Names
-) -> None:
+def _check_spans(length: np.ndarray, span_start: np.ndarray, shifted: np.ndarray, rules: _Rules, names: _Names) -> None:
     """Raise InputError for a request without a scored token that needs one, or without a token before its scored span."""
     refused = ~np.repeat(names.may_be_empty, names.num_choices)
     invalid = np.flatnonzero(np.where(span_start < length, shifted < 1, refused))
@@ -205,6 +187,6 @@ def _check_spans(
     else:
         problem = (
             f"the scored span has {num_scored} tokens and needs one more before it, but the length limit is "
-            f"{max_length}: raise --max_length to at least {num_scored + 1}, or remove the line"
+            f"{rules.max_length}: raise --max_length to at least {num_scored + 1 - rules.num_unread}, or remove the line"
         )
     raise InputError(f"{names.of(request)}: {problem}")

@@ -100,10 +100,11 @@ def _profile(dataset: DataSet, version: Version) -> ProgramProfile | AnswerProfi
         )
     if dataset.kind == "dialogue":
         wording |= {"item_order": IN_ORDER, "fewshot_draw": OWN_ANSWERS, "num_fewshot": 0}
+    wording["boundary"] = "joint" if version == "v1" else "context_kept"
     return Profile(
         **wording,
         continuation_space="as_written",
-        # v1 sums over the whole text, so only what differs between choices counts; v1.2 tokenizes the context alone.
+        # v1 sums over the whole text, so only what differs between choices counts; v1.2 reads the context's own tokens.
         span=AFTER_COMMON_PREFIX if version == "v1" else AFTER_CONTEXT,
         normalizer=SUM,
         tie=dataset.rules(version).tie,

@@ -22,7 +22,13 @@ from miron_jax.prompting.draws import (
     other_draw_named,
 )
 from miron_jax.tokens import spans
-from miron_jax.tokens.spans import AFTER_COMMON_PREFIX, AFTER_CONTEXT, AFTER_STRIPPED_CONTEXT, CONTINUATION
+from miron_jax.tokens.spans import (
+    AFTER_COMMON_PREFIX,
+    AFTER_CONTEXT,
+    AFTER_CONTEXT_OR_DIFFERENCE,
+    AFTER_STRIPPED_CONTEXT,
+    CONTINUATION,
+)
 
 _CORE: dict[str, Any] = {
     "protocol": "core (nanochat)", "question_delimiter": "whole", "shot_separator": "\n\n", "strip": "nothing",
@@ -43,12 +49,19 @@ _WORDING = {"core": _CORE, "gauntlet": _GAUNTLET, "lm_eval": _LM_EVAL}
 _CHOICE: dict[str, dict[str, Any]] = {
     "core": {"continuation_space": "as_written", "normalizer": MEAN, "empty_span": "nan_first_wins"},
     "gauntlet": {"continuation_space": "where_one_token", "normalizer": EXP_MEAN, "empty_span": "error"},
-    "lm_eval": {"continuation_space": "as_written", "normalizer": SUM, "empty_span": "error"},
+    "lm_eval": {
+        "continuation_space": "as_written",
+        "normalizer": SUM,
+        "empty_span": "error",
+        "boundary": "context_kept",
+        "bos": "as_tokenizer_or_prefix",
+        "truncation": "keep_last_inputs",
+    },
 }
 _SPANS = {
     "core": {"choice": AFTER_COMMON_PREFIX, "continuation": AFTER_STRIPPED_CONTEXT},
     "gauntlet": {"choice": CONTINUATION, "continuation": CONTINUATION},
-    "lm_eval": {"choice": AFTER_CONTEXT, "continuation": AFTER_CONTEXT},
+    "lm_eval": {"choice": AFTER_CONTEXT_OR_DIFFERENCE, "continuation": AFTER_CONTEXT_OR_DIFFERENCE},
 }
 RULES = tuple(_WORDING)
 Named = Callable[[str], Rule[Any] | None]
@@ -62,8 +75,8 @@ _TABLES = {
     "normalizer": _among(MEAN, EXP_MEAN, SUM, choices.CHAR),
     "tie": _among(FIRST, choices.LAST),
     "span": _among(
-        AFTER_STRIPPED_CONTEXT, AFTER_CONTEXT, spans.AFTER_CONTEXT_OR_DIFFERENCE, AFTER_COMMON_PREFIX,
-        spans.COMMON_SUFFIX, CONTINUATION,
+        AFTER_STRIPPED_CONTEXT, AFTER_CONTEXT, AFTER_CONTEXT_OR_DIFFERENCE, AFTER_COMMON_PREFIX, spans.COMMON_SUFFIX,
+        CONTINUATION,
     ),
     "answer_normalizer": _among(answers.GAUNTLET, answers.SQUAD, answers.STRIP),
     "match": _among(answers.EQUAL, answers.NORMALIZED, answers.WORDS, answers.PREFIX),
@@ -126,6 +139,15 @@ def profile_of(
     strip = {"strip": "context"} if (rules, kind) == ("core", "continuation") else {}
     of_choices = {**_CHOICE[rules], "span": _SPANS[rules][kind], "tie": FIRST}
     profile = Profile(**{**wording, **strip, **of_choices, **stated})
-    if profile.boundary == "joint" and profile.span is CONTINUATION:
-        raise ValueError("span is continuation, which goes with boundary: segments; expected another one of both")
+    _check_span(profile)
     return profile
+
+
+def _check_span(profile: Profile) -> None:
+    if profile.boundary != "segments" and profile.span is CONTINUATION:
+        raise ValueError("span is continuation, which goes with boundary: segments; expected another one of both")
+    if profile.boundary == "context_kept" and profile.span not in (AFTER_CONTEXT, AFTER_CONTEXT_OR_DIFFERENCE):
+        raise ValueError(
+            f"span is {profile.span.name} and boundary is context_kept, expected span after_context or "
+            "after_context_or_difference, or boundary: joint"
+        )

@@ -17,14 +17,14 @@ from miron_jax.tasks.request_sets.formats import MANIFEST, Request, read_request
 from miron_jax.tokens.spans import AFTER_CONTEXT_OR_DIFFERENCE
 
 NAME = "requests"
-# lm-eval's rules, which olmo-eval and Marin follow: spaces at the end of a context belong to its continuation; the two are
-# tokenized as one text, and what follows as many tokens as the context has is scored; bytes are those of the continuation as
-# it stands in the file.
+# lm-eval's rules, which olmo-eval and Marin follow (tokens/pairs.py); bytes are those of the continuation as it stands in
+# the file.
 PROFILE = Profile(
     protocol="request set", num_fewshot=0, documented_num_fewshot=None, delimiter="", question_delimiter="whole",
     shot_separator="", strip="nothing", item_order=FILE_ORDER, fewshot_draw=NO_SHOTS, fewshot_pool="whole_file",
-    categories="pooled", bos="as_tokenizer_or_prefix", boundary="joint", truncation="keep_last", max_length=None,
-    continuation_space="as_written", span=AFTER_CONTEXT_OR_DIFFERENCE, normalizer=SUM, tie=FIRST, empty_span="error",
+    categories="pooled", bos="as_tokenizer_or_prefix", boundary="context_kept", truncation="keep_last_inputs",
+    max_length=None, continuation_space="as_written", span=AFTER_CONTEXT_OR_DIFFERENCE, normalizer=SUM, tie=FIRST,
+    empty_span="error",
 )  # fmt: skip
 
 

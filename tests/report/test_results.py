@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from miron_jax.evaluation.task_kinds.choice import ChoiceRow
 from miron_jax.evaluation.task_kinds.interface import Source, TaskScores
 from miron_jax.metrics.choices import score_choices
 from miron_jax.prompting.prompts import Prompt
+from miron_jax.results.details import ChoiceDetails
 from miron_jax.results.records import Sampled, TaskResult
 from miron_jax.statistics.estimate import estimate
 from miron_jax.tasks import core
@@ -89,3 +91,18 @@ def test_the_suite_finds_its_folder_without_a_network(tmp_path: Path):
     (tmp_path / "eval_data/world_knowledge").mkdir(parents=True)
     (tmp_path / "eval_data/world_knowledge/arc_easy.jsonl").write_text("")
     assert core.SUITE.locate(tmp_path, False) == tmp_path / "eval_data"
+
+
+@pytest.mark.parametrize(
+    ("boundary", "pairs", "expected"),
+    [
+        ("context_kept", 3, "the model reads the context's own tokens first, as under lm-eval"),
+        ("joint", 3, "the model reads the two as one text, which lm-eval does not"),
+        ("joint", None, ""),
+    ],
+)
+def test_a_run_says_how_many_borders_tokens_cross(boundary: str, pairs: int | None, expected: str) -> None:
+    task: Any = SimpleNamespace(profile={"boundary": boundary}, skipped=0)
+    said = {what: count for what, count in ChoiceDetails(crossed_pairs=pairs).counts(task).items() if count}
+    border = "pairs of context and continuation whose border a token crosses: "
+    assert said == ({border + expected: pairs} if pairs else {}), (boundary, pairs)

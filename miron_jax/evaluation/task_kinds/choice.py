@@ -40,7 +40,7 @@ LONGEST_TRIED, SAMPLED = 8, 32  # examples per task tokenized ahead: the longest
 class ChoiceRow(PromptedRow):
     choices: list[Score]
     truncated: bool = False  # it lost tokens to the length limit
-    inexact_prefix: bool = False  # its context is no token prefix: it is scored from the longest common one
+    crossed_pairs: int = 0  # its pairs of context and continuation whose border a token crosses
     beyond_trained: bool = False  # it is longer than the length the model was trained at
 
     @property
@@ -122,7 +122,7 @@ class Choice(PromptedKind[ChoiceRow]):
                     without_shots(prompt),
                     choices,
                     truncated=bool(requests.truncated[of_prompt].any()),
-                    inexact_prefix=bool(requests.inexact_prefix[of_prompt].any()),
+                    crossed_pairs=int(requests.inexact_prefix[of_prompt].sum()),
                     beyond_trained=bool(too_long[of_prompt].any()),
                 )
             )
@@ -148,7 +148,8 @@ class Choice(PromptedKind[ChoiceRow]):
             rounded_to_a_tie=sum(row.example.rounded for row in rows),
             first_option_accuracy=sum(gold == 0 for gold in golds) / len(golds) if golds else None,
             empty_span=sum(row.example.empty_span for row in rows),
-            inexact_prefix=sum(row.inexact_prefix for row in rows),
+            inexact_prefix=sum(row.crossed_pairs > 0 for row in rows),
+            crossed_pairs=sum(row.crossed_pairs for row in rows) or None,
             dialogue=scores.growing,
             truncated=sum(row.truncated for row in rows),
             beyond_trained_length=sum(row.beyond_trained for row in rows),

@@ -430,6 +430,10 @@ def test_groups_make_composites(tmp_path: Path) -> None:
         (("hills.jsonl", "{hub: us/x, config: a, split: b}"), "nor to be had from us/x on the Hugging Face hub"),
         ((PLAIN, "groups: {a: {of: [b]}}"), "there are groups and no task"),
         (("baseline: 0.333", "span: continuation"), "span is continuation, which goes with boundary: segments"),
+        (
+            ("baseline: 0.333", "rules: lm_eval\nspan: common_suffix"),
+            "span is common_suffix and boundary is context_kept, expected span after_context or after_context_or_difference",
+        ),
         (("baseline: 0.333", "shots: 3"), "hills.yaml: key 'shots' is not known, did you mean 'before_shots'"),
         (("gold: answer", "golden: answer"), "key 'golden' is not known, did you mean 'gold'?"),
         (("gold: answer", ""), "gold is None, expected a field's name or a template"),

@@ -28,6 +28,13 @@ PAIRS = [
     ("the small hill\n", "é over ñ ☀"), ("where", "s"), ("  ", "cold"),
 ]  # fmt: skip
 
+# Cut anywhere: a token crosses the border of context and continuation.
+CUT = [
+    (f"on {word[:i]}", word[i:])
+    for word in ("the", "sun", "hot", "rain", "where", "small")
+    for i in range(1, len(word))
+]
+
 
 def write(folder: Path, rows: list[Row], name: str = "requests.jsonl", **manifest: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
@@ -150,22 +157,26 @@ def some_rows(num_rows: int) -> list[Row]:
 
 
 def tokenized(tokenizer: Any, row: Mapping[str, Any]) -> tuple[list[int], int]:
-    """(token ids, index of the first scored one) by Marin's rules, one request at a time."""
+    """(token ids, index of the first scored one) by lm-eval's rules, one request at a time."""
     alone = tokenizer(row["context"].rstrip(), add_special_tokens=False)["input_ids"]
     whole = tokenizer(row["context"] + row["continuation"], add_special_tokens=False)["input_ids"]
-    start = len(alone)
-    if start >= len(whole):  # a token reaches over the boundary
-        start = next(i for i, token in enumerate(whole) if alone[i] != token)
+    start, read = len(alone), [*alone, *whole[len(alone) :]]
+    if start >= len(whole):  # no token is left for the continuation
+        start, read = next(i for i, token in enumerate(whole) if alone[i] != token), whole
     puts_bos = tokenizer("a")["input_ids"][:1] == [tokenizer.bos_token_id]
-    before = [tokenizer.bos_token_id] if puts_bos or not row["context"].rstrip() else []
-    return [*before, *whole], len(before) + start
+    before = [tokenizer.bos_token_id] if puts_bos or not start else []
+    return [*before, *read], len(before) + start
+
+
+def is_crossed(tokenizer: Any, row: Mapping[str, Any]) -> bool:
+    alone = tokenizer(row["context"].rstrip(), add_special_tokens=False)["input_ids"]
+    whole = tokenizer(row["context"] + row["continuation"], add_special_tokens=False)["input_ids"]
+    return whole[: len(alone)] != alone
 
 
 @pytest.mark.parametrize("kind", FOLDERS)
 def test_requests_are_tokenized_as_one_by_one(kind: str, tmp_path: Path) -> None:
-    words = ("the", "sun", "hot", "rain", "where", "small")  # cut anywhere: a token reaches over the boundary
-    cut = [(f"on {word[:i]}", word[i:]) for word in words for i in range(1, len(word))]
-    tokenizer, rows = tokenizer_of(kind), [*some_rows(120), *plain([*PAIRS, *cut])]
+    tokenizer, rows = tokenizer_of(kind), [*some_rows(120), *plain([*PAIRS, *CUT])]
     folder = write(tmp_path / "set", [{**row, "task": "a", "doc_id": i} for i, row in enumerate(rows)])
     [task] = read_suite(folder).tasks
     requests = tokenize(render(task, read_examples(task, folder)), task.profile, tokenizer, None, "a")
@@ -237,9 +248,14 @@ def test_saved_requests_are_scored_alike(miron: Any, place: Place, tmp_path: Pat
 def test_fifty_one_components_against_a_twin_in_float64(miron: Any, tmp_path: Path) -> None:
     """Marin's parity: every component within 2e-7 bits a byte of the same weights in float64, tokenized one by one."""
     model, rows = torch_folder("gemma", tmp_path / "model"), some_rows(51 * 15)
+    rows += [
+        {"task": f"c{i}", "doc_id": len(rows) + i, "context": a, "continuation": b} for i, (a, b) in enumerate(CUT)
+    ]
     folder = write(tmp_path / "set", rows)
     results = run(miron, model, tmp_path / "out", f"--requests={folder}")
-    twin = components(model, rows)
+    twin, tokenizer = components(model, rows), tokenizer_of("gemma")
+    num_crossed = sum(is_crossed(tokenizer, row) for row in rows)
+    assert sum(task.get("crossed_pairs", 0) for task in results["tasks"].values()) == num_crossed > 0
     assert len(twin) == 51
     for name, expected in twin.items():
         value = results["tasks"][f"requests/{name}"]["metrics"]["bits_per_byte"]["value"]

@@ -1,0 +1,102 @@
+"""A context and its continuation -> token ids of the two as one text, and of the context alone.
+
+Arrives: pairs of texts.  Leaves: `TextPair`s, special tokens included.  It deliberately does not know prompts or spans.
+
+lm-evaluation-harness 0.4.13 (TemplateLM._encode_pair, HFLM._loglikelihood_tokens) moves white space at the end of a
+context to its continuation.  It tokenizes the two as one text (`whole`), and the context alone.  The model reads the
+context's own tokens, then those that the whole has behind as many (`context_kept`), which are scored.  What it reads is not
+the whole where a token crosses the border of the two:
+
+    context  |print|(|     whole  |print|("|Hello|"|     read  |print|(|Hello|"|     scored: Hello "
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from miron_jax.tokens.tokenizers import BosRule, Encode, Tokenizer, encoder, first_tokens, reads_names_as_text
+
+TEXTS_AT_ONCE = 4096  # that the tokenizer gets
+
+
+class TextPair(NamedTuple):
+    """Token ids, int32, behind the special tokens that stand before a text."""
+
+    whole: np.ndarray  # of context and continuation as one text
+    context: np.ndarray  # of the context alone
+
+
+def context_kept(pair: TextPair) -> np.ndarray:
+    """The context's tokens and those that the whole has behind as many.
+
+    The whole itself where it has no more tokens than the context: there lm-eval fails.
+    """
+    whole, context = pair
+    return np.concatenate([context, whole[len(context) :]]) if len(whole) > len(context) else whole
+
+
+@dataclass(frozen=True, slots=True)
+class TextTokens:
+    """Tokenizes texts with the special tokens that a rule puts there."""
+
+    encode: Encode
+    first: tuple[int, ...] = ()  # stand before a text
+    special: bool = False  # a text has those that the tokenizer puts around it, behind `first`
+    bos: str | None = None  # a text that begins with it gets no special token; None: every text gets them
+    prefix: int | None = None  # stands in place of an empty context; None: nothing does
+
+    def of(self, texts: Iterable[str]) -> dict[str, np.ndarray]:
+        """Token ids of each distinct text."""
+        unique = list(dict.fromkeys(texts))
+        plain = [text for text in unique if self.bos is not None and text.startswith(self.bos)]
+        without = set(plain)
+        others = [text for text in unique if text not in without]
+        return self.alone(plain) | self._encoded(others, self.first, self.special)
+
+    def alone(self, texts: Iterable[str]) -> dict[str, np.ndarray]:
+        """The same without special tokens."""
+        return self._encoded(list(dict.fromkeys(texts)), (), False)
+
+    def _encoded(self, texts: Sequence[str], first: tuple[int, ...], special: bool) -> dict[str, np.ndarray]:
+        ids = dict[str, np.ndarray]()
+        for start in range(0, len(texts), TEXTS_AT_ONCE):
+            some = list(texts[start : start + TEXTS_AT_ONCE])
+            encoded = self.encode(some, special)
+            ids |= {text: np.asarray([*first, *each], np.int32) for text, each in zip(some, encoded, strict=True)}
+        return ids
+
+    def pairs(self, texts: Sequence[tuple[str, str]], strip: Callable[[str], str] = str.rstrip) -> list[TextPair]:
+        """`strip`: a context -> the text that is tokenized alone.
+
+        The prefix stands for an empty context, and a continuation may begin with it itself.
+        """
+        stripped = [(strip(context), context + continuation) for context, continuation in texts]
+        is_empty = [not context and self.prefix is not None for context, _ in stripped]
+        alone = self.alone(whole for (_, whole), empty in zip(stripped, is_empty, strict=True) if empty)
+        behind = self.of(text for pair, empty in zip(stripped, is_empty, strict=True) if not empty for text in pair)
+        return [
+            self._behind_prefix(alone[whole]) if empty else self._pair(behind[whole], behind[context])
+            for (context, whole), empty in zip(stripped, is_empty, strict=True)
+        ]
+
+    def _pair(self, whole: np.ndarray, context: np.ndarray) -> TextPair:
+        """Nothing of a context stands before a token that takes in all of it, as "the" does of "t" and "he"."""
+        is_taken_in = 0 < len(whole) <= len(context) and whole[0] != context[0]
+        return self._behind_prefix(whole) if is_taken_in and self.prefix is not None else TextPair(whole, context)
+
+    def _behind_prefix(self, ids: np.ndarray) -> TextPair:
+        prefix = np.asarray([self.prefix], np.int32)
+        return TextPair(ids if ids[:1].tolist() == [self.prefix] else np.concatenate([prefix, ids]), prefix)
+
+
+def text_tokens(bos: BosRule, tokenizer: Tokenizer) -> TextTokens:
+    """The special tokens of a profile's rule, before a text that is tokenized as one."""
+    if bos != "as_tokenizer_or_prefix":
+        return TextTokens(encoder(tokenizer), first_tokens(bos, tokenizer))
+    known = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+    prefix = next((token for token in known if token is not None), None)
+    is_name = prefix is not None and not reads_names_as_text(tokenizer)
+    text = tokenizer.decode(prefix) if is_name else None
+    return TextTokens(encoder(tokenizer), special=True, bos=text, prefix=prefix)
