@@ -13,12 +13,14 @@ FLAGS = flags.FLAGS
 
 
 def command(folders: list[str]) -> None:
+    from miron_jax.statistics.noise import LEAST
+
     if not folders:
         raise InputError("compare wants the output folders of two runs or more, or that of one training run")
     if FLAGS.until not in (None, "decided"):
         raise InputError(f"--until is {FLAGS.until!r}, and compare knows decided alone; eval knows ci<=0.01 too")
-    if FLAGS.last < 2:
-        raise InputError(f"--last is {FLAGS.last}, expected 2 or more: one checkpoint has no deviation")
+    if FLAGS.last < LEAST:
+        raise InputError(f"--last is {FLAGS.last}, expected 3 or more: two checkpoints do not deviate from a line")
     with json_output(FLAGS.json) as document:
         _compare(folders, document)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from miron_jax.definitions.records import Cloze
 from miron_jax.metrics.choices import ExampleScore
-from miron_jax.statistics.estimate import Estimate, estimates, macro
+from miron_jax.statistics.estimate import Estimate, estimates, macro_estimates
 
 RESAMPLES, BLOCK = 1000, 50  # of the paired bootstrap, and how many run at once
 MANY_TOKENS = 4  # targets of this many tokens or more form one group
@@ -55,7 +55,7 @@ def cloze_groups(scored: Sequence[tuple[Cloze, ExampleScore]]) -> ClozeGroups:
     return ClozeGroups(
         categories=means,
         sizes=Counter(item.category for item, _ in scored),
-        macro=_macro(means),
+        macro=_macro(by_category, means),
         by_target_tokens={name: estimates(examples) for name, examples in sorted(_grouped(tokens).items())},
         spearman=_spearman([example for _, example in scored]),
         drift={
@@ -66,11 +66,12 @@ def cloze_groups(scored: Sequence[tuple[Cloze, ExampleScore]]) -> ClozeGroups:
     )
 
 
-def _macro(means: Mapping[str, Mapping[str, Estimate]]) -> dict[str, Estimate]:
+def _macro(
+    by_category: Mapping[str, Sequence[ExampleScore]], means: Mapping[str, Mapping[str, Estimate]]
+) -> dict[str, Estimate]:
     """Macro means of the metrics that all categories have."""
-    groups = list(means.values())
-    names = [name for name in groups[0] if all(name in group for group in groups)] if groups else []
-    return {name: macro([group[name] for group in groups]) for name in names}
+    macros = macro_estimates(by_category)
+    return {name: each for name, each in macros.items() if all(name in group for group in means.values())}
 
 
 def _grouped(pairs: Sequence[tuple[str, ExampleScore]]) -> dict[str, list[ExampleScore]]:

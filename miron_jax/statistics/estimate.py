@@ -17,6 +17,7 @@ from miron_jax.metrics.cloze import CLOZE_PROPORTIONS, NOT_AVERAGED
 
 BOOTSTRAP = 1000  # resamples
 _Z = 1.96  # standard errors to either side of a 95 % interval
+_TURNS = 20  # of limits and z, far more than they need to settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,11 @@ def estimate(values: Sequence[float] | np.ndarray, proportion: bool) -> Estimate
     return Estimate(value, stderr, _symmetric(value, stderr), n, num_undefined)
 
 
-def wilson(p: float, n: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a proportion: (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n)."""
-    scale = 1 + _Z**2 / n
-    center = (p + _Z**2 / (2 * n)) / scale
-    half = _Z * math.sqrt(p * (1 - p) / n + _Z**2 / (4 * n**2)) / scale
+def wilson(p: float, n: int, z: float = _Z) -> tuple[float, float]:
+    """Wilson's interval of a proportion: (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n)."""
+    scale = 1 + z**2 / n
+    center = (p + z**2 / (2 * n)) / scale
+    half = z * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2)) / scale
     # The interval lies within [0, 1] and holds p, touching it at p = 0 and p = 1; rounding must not undo that.
     return min(max(center - half, 0.0), p), max(min(center + half, 1.0), p)
 
@@ -65,6 +66,18 @@ def _is_proportion(name: str, values: Sequence[float]) -> bool:
     """Whether every example has 0 or 1: of several programs of a problem, a share may pass."""
     known = name in PROPORTIONS or name in CLOZE_PROPORTIONS
     return known and all(value in (0, 1) or math.isnan(value) for value in values)
+
+
+def macro_estimates(categories: Mapping[str, Sequence[ExampleScore]]) -> dict[str, Estimate]:
+    """The plain mean of the categories' estimates of each metric, over the categories that have it."""
+    examples = [example for scores in categories.values() for example in scores]
+    means = [estimates(scores) for scores in categories.values()]
+    macros = {}
+    for name in dict.fromkeys(name for metrics in means for name in metrics):
+        values = [example.metrics[name] for example in examples if name in example.metrics]
+        of_categories = [metrics[name] for metrics in means if name in metrics]
+        macros[name] = macro(of_categories, _is_proportion(name, values))
+    return macros
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +107,8 @@ def by_category(
         named = {category: metrics for category, metrics in means.items() if category}
         sizes = {category: sum(not is_unscored(example) for example in members[category]) for category in named}
         return TaskEstimates({**estimates(examples), **whole_set}, named, sizes)
-    names = dict.fromkeys(name for metrics in means.values() for name in metrics)
-    macros = {name: macro([metrics[name] for metrics in means.values() if name in metrics]) for name in names}
     sizes = {category: sum(example.correct is not None for example in scores) for category, scores in members.items()}
-    return TaskEstimates(macros, means, sizes)
+    return TaskEstimates(macro_estimates(members), means, sizes)
 
 
 def ratio(numerators: np.ndarray, denominators: np.ndarray) -> Estimate:
@@ -117,13 +128,38 @@ def ratio(numerators: np.ndarray, denominators: np.ndarray) -> Estimate:
     return Estimate(value, stderr, _symmetric(value, stderr), n, num_undefined)
 
 
-def macro(groups: Sequence[Estimate]) -> Estimate:
-    """Unweighted mean of independent groups; its standard error is sqrt(sum of stderr²) / groups."""
+def macro(groups: Sequence[Estimate], are_proportions: bool = False) -> Estimate:
+    """Unweighted mean of independent groups; its standard error is sqrt(sum of stderr²) / groups.
+
+    The interval of proportions is the stratified Wilson interval: 1.96 standard errors are 0 where each group's share is
+    0 or 1, as if nothing were unknown.
+    """
     with np.errstate(invalid="ignore"):  # groups with infinities of both signs have no mean
         value = float(np.mean([group.value for group in groups])) if groups else math.nan
     stderr = math.hypot(*(group.stderr for group in groups)) / len(groups) if groups else math.nan
     counted = sum(group.num_examples for group in groups), sum(group.num_undefined for group in groups)
-    return Estimate(value, stderr, _symmetric(value, stderr), *counted)
+    if not are_proportions or math.isnan(value):
+        return Estimate(value, stderr, _symmetric(value, stderr), *counted)
+    low, high = (_stratified_wilson(groups, side) for side in (0, 1))
+    return Estimate(value, stderr, (min(low, value), max(high, value)), *counted)
+
+
+def _stratified_wilson(groups: Sequence[Estimate], side: int) -> float:
+    """The lower (0) or upper (1) end for the mean of proportions: the mean of the groups' Wilson limits at a smaller z.
+
+    Yan and Su 2010 (Statistics in Biopharmaceutical Research 2, 329-335): z = 1.96 sqrt(sum of V) / sum of sqrt(V), with
+    V = limit (1 - limit) / n of each group; limits and z are computed in turn.  Equal groups, all at 0, have Wilson's
+    interval of all their examples.
+    """
+    z = _Z / math.sqrt(len(groups))
+    for _ in range(_TURNS):
+        limits = [wilson(group.value, group.num_examples, z)[side] for group in groups]
+        pairs = zip(limits, groups, strict=True)
+        variances = [limit * (1 - limit) / group.num_examples for limit, group in pairs]
+        if not any(variances):  # every limit is 0 or 1
+            break
+        z = _Z * math.sqrt(sum(variances)) / sum(map(math.sqrt, variances))
+    return float(np.mean(limits))
 
 
 def whole_set_estimates(

@@ -3,24 +3,28 @@
 Arrives: values by step.  Leaves: `Noise`, `signal`.  It deliberately does not know runs or metrics.
 
 Heineman et al. 2025 (arXiv:2508.13144): noise is the deviation over a run's last checkpoints, relative to their mean; signal
-the largest difference between models, relative to the mean; their ratio says how far a benchmark can decide.  This noise of
-training is another one than the error of a mean over examples (`Estimate.stderr`): the same examples are asked each time.
+the largest difference between models, relative to the mean; their ratio says how far a benchmark can decide.  Theirs is the
+deviation from the mean, which counts the progress of a run that still learns as noise; here it is the deviation from the
+straight line through the checkpoints.  This noise of training is another one than the error of a mean over examples
+(`Estimate.stderr`): the same examples are asked each time.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 LAST = 5  # checkpoints
+LEAST = 3  # checkpoints that can deviate from a line
+_ROUNDING = 1e-12  # of the values: checkpoints on a line leave residuals of rounding
 
 
 class Noise(NamedTuple):
     """Of the last checkpoints of one run."""
 
     mean: float
-    deviation: float  # sample deviation; NaN for fewer than two checkpoints
+    deviation: float  # from the line through the checkpoints; NaN for fewer than three
     num_steps: int
 
     @property
@@ -28,13 +32,26 @@ class Noise(NamedTuple):
         return self.deviation / abs(self.mean) if self.mean else math.nan
 
 
-def noise(values: Sequence[float], last: int = LAST) -> Noise:
+def noise(values: Mapping[int, float], last: int = LAST) -> Noise:
     """`values`: by step, in order; NaN where a step has none."""
-    kept = np.asarray(values[-last:], np.float64)
-    kept = kept[np.isfinite(kept)]
-    if not len(kept):
+    kept = [(step, value) for step, value in list(values.items())[-last:] if math.isfinite(value)]
+    if not kept:
         return Noise(math.nan, math.nan, 0)
-    return Noise(float(kept.mean()), float(kept.std(ddof=1)) if len(kept) > 1 else math.nan, len(kept))
+    steps, numbers = np.asarray(kept, np.float64).T
+    return Noise(float(numbers.mean()), _deviation(steps, numbers), len(kept))
+
+
+def _deviation(steps: np.ndarray, values: np.ndarray) -> float:
+    """Residual standard deviation of the least-squares line: sqrt(sum of residual² / (n - 2)).
+
+    Without a trend it estimates the same number as the sample deviation; a steady rise adds nothing.
+    """
+    if len(values) < LEAST:
+        return math.nan
+    away, rises = steps - steps.mean(), values - values.mean()
+    residuals = rises - away * (away @ rises) / (away @ away)
+    residuals[np.abs(residuals) < _ROUNDING * np.abs(values).max()] = 0.0
+    return float(np.sqrt(residuals @ residuals / (len(values) - 2)))
 
 
 def signal(means: Sequence[float]) -> float:

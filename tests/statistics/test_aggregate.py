@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from miron_jax.definitions.records import Composite, Measured
-from miron_jax.statistics.estimate import Estimate, estimate, estimate_composite, macro, wilson
+from miron_jax.metrics.choices import ExampleScore
+from miron_jax.statistics.estimate import Estimate, estimate, estimate_composite, macro, macro_estimates, wilson
 from miron_jax.tasks import core
 from tests.support.tolerances import FLOAT64, printed
 
@@ -78,6 +79,44 @@ def test_macro_mean_by_hand():
     result = macro(groups)
     assert (result.value, result.num_examples, result.num_undefined) == (pytest.approx(0.4), 14, 1)
     assert result.stderr == pytest.approx(0.5 / 2)  # sqrt(.3² + .4²) / 2
+
+
+@pytest.mark.parametrize(
+    ("rights", "sizes", "ends"),
+    [
+        ((0, 0, 0, 0), (20,) * 4, wilson(0.0, 80)),  # equal groups at the edge: Wilson's interval of all examples
+        ((20, 20), (20, 20), wilson(1.0, 40)),
+        # None and all right: below, the first group cannot vary, so z stays 1.96, and the second's limit is
+        # 1 - z² / (10 + z²).
+        ((0, 10), (10, 10), (0.5 - 3.8416 / 13.8416 / 2, 0.5 + 3.8416 / 13.8416 / 2)),
+    ],
+)
+def test_a_mean_of_proportions_at_the_edge_has_an_interval(
+    rights: tuple[int, ...], sizes: tuple[int, ...], ends: tuple[float, float]
+) -> None:
+    groups = [
+        estimate([1.0] * right + [0.0] * (size - right), proportion=True)
+        for right, size in zip(rights, sizes, strict=True)
+    ]
+    result = macro(groups, are_proportions=True)
+    assert result.stderr == 0.0
+    assert result.ci95 == pytest.approx(ends), (rights, sizes)
+
+
+def test_a_mean_of_many_proportions_away_from_the_edge_is_symmetric() -> None:
+    groups = [estimate([1.0] * right + [0.0] * (1000 - right), proportion=True) for right in range(300, 701, 10)]
+    plain, wilsons = macro(groups), macro(groups, are_proportions=True)
+    assert wilsons.ci95 == pytest.approx(plain.ci95, abs=1e-5)
+
+
+def test_a_composite_of_macro_means_at_zero_has_an_interval() -> None:
+    """0 of 160: two tasks of four categories, 20 examples each; each [0, z² / (80 + z²)], the composite sqrt(.5) of it."""
+    categories = {name: [ExampleScore(None, False, False, False, {"greedy_exact": 0.0})] * 20 for name in "abcd"}
+    task = macro_estimates(categories)["greedy_exact"]
+    assert task.ci95 == pytest.approx((0.0, 0.0458), abs=printed(4))
+    composite = estimate_composite(Composite(0.0, True, (), {"x": 0.5, "y": 0.5}), {"x": task, "y": task})
+    assert composite is not None
+    assert composite.ci95 == pytest.approx((0.0, math.sqrt(0.5) * task.ci95[1]))
 
 
 def test_published_error_of_gpt2s_core(shared_data):

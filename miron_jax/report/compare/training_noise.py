@@ -92,7 +92,7 @@ def _noise_of(
     last: int,
     shares: Mapping[str, float] = MappingProxyType({}),
 ) -> TaskNoise:
-    noises = [noise([value for value, _ in of_run.values()], last) for of_run in values]
+    noises = [noise({step: value for step, (value, _) in of_run.items()}, last) for of_run in values]
     ends = [list(of_run.values())[-1] for of_run in values]
     overtakes = None
     if len(values) > 1 and len(values[1]) > 1 and math.isfinite(ends[0][0]):
