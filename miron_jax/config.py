@@ -162,8 +162,8 @@ class RunConfig:
     against: str | None = setting(
         None,
         "output",
-        "Folder of an earlier run that the last lines, and --until=decided, compare with; absent: the last one beside "
-        "--output. Of verify: a file of an oracle's numbers.",
+        "Folder of an earlier run that the last lines, and --until=decided, compare with; absent: the last one of this "
+        "model beside --output. Of verify: a file of an oracle's numbers.",
         identity=False,
         is_path=True,
         everyday=True,

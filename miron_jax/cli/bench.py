@@ -18,7 +18,7 @@ FLAGS = flags.FLAGS
 
 
 def command() -> None:
-    config = run_config()
+    config = run_config(tasks=("miron-gen",))  # which needs no data, unlike core
     if wants_others():
         raise InputError("bench measures one process: leave out --distributed and --coordinator")
     start_jax()

@@ -138,7 +138,7 @@ def _eval_into(config: RunConfig, store: Store, hosts: "Hosts", start: float, do
             out.print(curves_table(scored.by_step))
             out.print(f"curves: {curves}", soft_wrap=True)
     run = read_runs([config.output])[0]
-    earlier = against or last_run_beside(store)
+    earlier = against or last_run_beside(store, public(config.model))
     for line in closing_lines(run, earlier, against is not None):
         out.print(line, soft_wrap=True)
     for line in scored.failures:

@@ -4,16 +4,19 @@ Arrives: a command that runs.  Leaves: 0 done, 1 failed, 2 bad input, 75 interru
 command it is.
 """
 
+import errno
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 
-from absl import logging
+from absl import flags, logging
 
 from miron_jax.cli import processes
 from miron_jax.errors import BAD_INPUT, FAILED, INTERRUPTED, InputError, printable
 from miron_jax.runtime import signals
+
+FLAGS = flags.FLAGS
 
 
 def guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
@@ -31,8 +34,7 @@ def guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
     except InputError as error:
         return _failed(BAD_INPUT, str(error))
     except OSError as error:
-        path = f"{error.filename}: " if error.filename else ""
-        return _failed(BAD_INPUT, f"{path}{error.strerror or error}: check that it is there and may be used")
+        return _failed(BAD_INPUT, _of_system(error))
     except KeyboardInterrupt as interrupt:
         _failed(INTERRUPTED, signals.SENTENCE)
         if getattr(interrupt, "is_preemption", False):  # the machine does not wait for threads that prefetch
@@ -48,6 +50,18 @@ def guarded(action: Callable[[], None], rest: Sequence[str]) -> int:
         traceback.print_exc()
         processes.joined.fail(FAILED, f"{type(error).__name__}: {error}")
     return 0
+
+
+def _of_system(error: OSError) -> str:
+    """What the operating system refused, where, and what to do."""
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    path = error.filename
+    if path is None and is_full and "output" in FLAGS:
+        path = f"--output={FLAGS.output}"
+    remedy = "check that it is there and may be used"
+    if is_full:
+        remedy = "free space there, or name another --output; what is finished stays, and the same command goes on"
+    return f"{f'{path}: ' if path else ''}{error.strerror or error}: {remedy}"
 
 
 def _failed(status: int, message: str) -> int:

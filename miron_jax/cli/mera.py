@@ -42,15 +42,11 @@ def command() -> None:
 
 
 def _print_checked(checked: "Checked") -> None:
-    from rich.table import Table
-
-    from miron_jax.report.tables.console import console
+    from miron_jax.report.tables.console import console, table_of
 
     for note in checked.notes:
         print(note)
-    table = Table(header_style="bold")
-    for name in ("data set", "records", "state", "numbers"):
-        table.add_column(name, no_wrap=name != "numbers")
+    table = table_of(("data set", "records", "state"), (), ("numbers",))
     for row in checked.rows:
         table.add_row(*row)
     console().print(table)

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from miron_jax.cli.flags import EVERY, FLAGS, OF_COMMAND, define
+from miron_jax.cli.flags import EVERY, FLAGS, FROM_OTHERS, OF_COMMAND, define
 from miron_jax.cli.help import help_of
 from miron_jax.errors import BAD_INPUT, printable
 
 FULL = ("--helpfull", "-helpfull")
-ALIKE = 60.0  # of 100: likeness from which a flag of this command is suggested for a flag of another one
+ALIKE = 60.0  # of 100: likeness from which a flag of this command is suggested
 
 
 def parse(command: str, arguments: Sequence[str]) -> list[str]:
@@ -37,13 +37,21 @@ def _unknown(command: str, flag: str, arguments: Sequence[str]) -> str:
     """Why the command does not accept --flag, and the flag that is most like it."""
     from rapidfuzz import fuzz, process
 
-    name = _positive(flag)
+    name = _positive(flag).replace("-", "_")
+    if name in FROM_OTHERS:
+        return f"there is no flag --{flag}{_origin(flag, arguments)}: {FROM_OTHERS[name]}"
+    if name in OF_COMMAND[command]:
+        return f"there is no flag --{flag}{_origin(flag, arguments)}: names of flags have underscores, --{name}"
     others = [other for other, accepted in OF_COMMAND.items() if name in accepted]
     nearest, likeness, _ = process.extractOne(name, [*OF_COMMAND[command], "help"], scorer=fuzz.ratio)
     if not others:
-        return f"there is no flag --{flag}{_origin(flag, arguments)}; the nearest is --{nearest}"
+        return f"there is no flag --{flag}{_origin(flag, arguments)}{_suggested(nearest, likeness)}"
     sentence = f"--{name} is a flag of {', '.join(others)}, not of {command}{_origin(flag, arguments)}"
     return f"{sentence}; the nearest of {command} is --{nearest}" if likeness >= ALIKE else sentence
+
+
+def _suggested(nearest: str, likeness: float) -> str:
+    return f"; the nearest is --{nearest}" if likeness >= ALIKE else ""
 
 
 _EXPECTED = {"integer": "a whole number", "float": "a number", "bool": "true or false, or the bare flag"}

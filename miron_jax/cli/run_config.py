@@ -54,10 +54,14 @@ _PARSERS: dict[str, Callable[[], object]] = {
 }
 
 
-def run_config() -> RunConfig:
-    """The configuration that the flags describe; a field has the name of its flag."""
+def run_config(tasks: tuple[str, ...] | None = None) -> RunConfig:
+    """The configuration that the flags describe; a field has the name of its flag.  `tasks`: where no flag brings any."""
+
+    brings = (FLAGS.tasks, FLAGS.icl_tasks, FLAGS.task_path, FLAGS.requests)
 
     def value(name: str) -> object:
+        if name == "tasks" and tasks is not None and not any(each is not None for each in brings):
+            return tasks
         if name in _PARSERS:
             return _PARSERS[name]()
         flag = getattr(FLAGS, name)

@@ -34,7 +34,7 @@ def describe(config: RunConfig) -> Iterator[str]:
 
 def _task(kind: TaskKind, tokenizer: Tokenizer) -> Iterator[str]:
     source, task = kind.source, kind.source.task
-    yield f"{task.name}: {task.kind}, {len(source.examples)} examples, main metric {getattr(task, 'main', 'by category')}"
+    yield f"{task.name}: {task.kind}, {len(source.examples)} examples, main metric {task.main}"
     file = "made by this program" if task.file is None else public(task.file.path)
     yield f"data: {file} ({source.data.state}, {source.data.git_blob_sha1 or 'no hash'})"
     yield f"licence of the data: {getattr(task, 'licence', '') or 'not known here'}"

@@ -7,8 +7,8 @@ SECONDS bounds the number of timed batches of each row length; the time of the o
 same requests without one idea of the engine; its useful FLOPs are those of the engine's layout.
 """
 
+import math
 import resource
-import statistics
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -64,16 +64,23 @@ def measure(config: RunConfig, inputs: Inputs, progress: Progress = SILENT) -> B
     def time_layout(name: str, layout: Plan) -> Layout:
         progress.say(f"{name} ...")
         forward = Forward(model, config.token_budget, id_sets=tasks.setup.table.id_sets)
-        return _layout(name, layout, forward, flops / (peak * placement.devices))
+        return _layout(name, layout, forward)
 
     engine = time_layout("the engine", plan)
     memory = _peak_bytes(placement.device)
     ablations = [time_layout(name, layout) for name, layout in _ablations(requests, plan, cost)]
+    fastest = min(layout.seconds for layout in (engine, *ablations))
+    rate = max(peak, flops / fastest / placement.devices)
+    engine, *ablations = (
+        replace(layout, share_of_peak=flops / layout.seconds / (rate * placement.devices))
+        for layout in (engine, *ablations)
+    )
     return Bench(
         placement.device.device_kind,
         placement.devices,
         attention_of(model).name,
         peak,
+        rate,
         len(requests),
         totals.plain_tokens,
         totals.unique_tokens,
@@ -100,12 +107,12 @@ def _ablations(requests: Requests, plan: Plan, cost: CostModel) -> Iterator[tupl
         yield name, _planned(requests, changed, Totals())
 
 
-def _layout(name: str, plan: Plan, forward: Forward, seconds_at_peak: float) -> Layout:
+def _layout(name: str, plan: Plan, forward: Forward) -> Layout:
     buckets = [_bucket(forward, plan, length) for length in np.unique(plan.row_length)[::-1].tolist()]
     seconds = sum(bucket.seconds for bucket in buckets)
     slots = sum(bucket.batches * bucket.rows_a_batch * bucket.length for bucket in buckets)
     tokens = sum(bucket.tokens for bucket in buckets)
-    return Layout(name, seconds, forward.speed.compile_seconds, slots, tokens, seconds_at_peak / seconds, buckets)
+    return Layout(name, seconds, forward.speed.compile_seconds, slots, tokens, math.nan, buckets)
 
 
 def _planned(requests: Requests, cost: CostModel, totals: Totals) -> Plan:
@@ -142,7 +149,7 @@ def _bucket(forward: Forward, plan: Plan, length: int) -> Bucket:
 
 
 def matmul_rate(dtype: str, device: Device) -> float:
-    """FLOP/s of a large square matrix product with float32 sums: the median of five measurements."""
+    """FLOP/s of a large square matrix product with float32 sums: the best of five measurements."""
     size = SQUARE_ON_CPU if device.platform == "cpu" else SQUARE
     with jax.default_device(device):
         x, y = (jax.random.normal(jax.random.key(i), (size, size), jnp.float32).astype(dtype) for i in range(2))
@@ -153,7 +160,7 @@ def matmul_rate(dtype: str, device: Device) -> float:
             start = time.perf_counter()
             jax.block_until_ready([product(x, y) for _ in range(4)])
             rates.append(4 * 2.0 * size**3 / (time.perf_counter() - start))
-    return statistics.median(rates)
+    return max(rates)
 
 
 def _peak_bytes(device: Device) -> int | None:

@@ -8,11 +8,12 @@ is transformers on torch, whose numbers may be stored once and read where torch 
 the next token's distribution after each text.
 """
 
+import contextlib
 import importlib.util
 import json
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ from miron_jax.files.readers import JsonObject, parse_json
 from miron_jax.model.config import RopeClasses
 from miron_jax.model.costs import cost_model
 from miron_jax.planning.request_batches import Totals
+from miron_jax.runtime.progress import SILENT, Progress
 from miron_jax.tokens.ragged import offsets_of
 from miron_jax.tokens.records import Requests
 from miron_jax.tokens.tokenizers import encoder, first_tokens, load_tokenizer
@@ -97,7 +99,13 @@ def token_ids_of(tokenizer: Any, texts: Sequence[Text]) -> list[list[int]]:
     return [each for each in ids if len(each) > 1]
 
 
-def verify(session: Session, budget: int | None = None, oracle: JsonObject | None = None, name: str = "") -> Verified:
+def verify(
+    session: Session,
+    budget: int | None = None,
+    oracle: JsonObject | None = None,
+    name: str = "",
+    progress: Progress = SILENT,
+) -> Verified:
     """`budget`: of the run, slots of a batch.  Raises InputError for an oracle of other texts."""
     config, tokenizer = session.architecture.config, session.architecture.tokenizer
     most = min(config.num_positions or 1 << 31, config.trained_length or 1 << 31)
@@ -105,14 +113,25 @@ def verify(session: Session, budget: int | None = None, oracle: JsonObject | Non
     session.check = Unchecked(session.check.tolerance)  # the plain way compares every token
     if oracle is not None:
         _check_same_texts(oracle, ids, name)
-    engine = _scored(session, ids)
-    differences = [
-        _one_a_row(session, ids, engine),
-        _difference("other row lengths, cuts and row mates", engine, _in_other_rows(session, ids, budget)),
-    ]
+    with _stage(progress, f"{len(ids)} texts as the engine scores them"):
+        engine = _scored(session, ids)
+    with _stage(progress, "one request a row, dense attention"):
+        differences = [_one_a_row(session, ids, engine)]
+    with _stage(progress, "other row lengths, cuts and row mates"):
+        others = _in_other_rows(session, ids, budget)
+    differences.append(_difference("other row lengths, cuts and row mates", engine, others))
     if oracle is not None:
-        differences.append(_against(session, oracle, engine))
+        with _stage(progress, "the oracle's texts"):
+            differences.append(_against(session, oracle, engine))
     return Verified(sum(len(score.logprob) for score in engine), session.check.tolerance, differences)
+
+
+@contextlib.contextmanager
+def _stage(progress: Progress, name: str) -> Iterator[None]:
+    progress.say(f"{name} ...")
+    progress.advance(name)
+    yield
+    progress.end(name)
 
 
 def _scored(session: Session, ids: Sequence[Sequence[int]]) -> list[Score]:

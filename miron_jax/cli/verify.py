@@ -40,7 +40,7 @@ def command() -> None:
     oracle = read_oracle(local_path(FLAGS.against)) if FLAGS.against else None
     with json_output(FLAGS.json) as document, Screen(FLAGS.quiet, FLAGS.verbose) as screen:
         session = Session(config.model, config.tokenizer, None, config, screen)
-        verified = verify(session, config.token_budget, oracle, FLAGS.against or "")
+        verified = verify(session, config.token_budget, oracle, FLAGS.against or "", screen)
         document.write(verified.json())
         print_verified(console(), verified.differences, verified.tokens, verified.tolerance)
     if verified.wrong:

@@ -290,6 +290,7 @@ class ClozeTask:
     citation: str
     rows: int | None = None  # of each category, as published; None: not published
     kind: str = "cloze"
+    main: str = "greedy_exact"  # of all items; its mean over categories enters composites
     section: str | None = None
     baselines: Mapping[str, float | None] = field(default_factory=lambda: {"random": None, "human": None})
 

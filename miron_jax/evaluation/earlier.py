@@ -41,8 +41,8 @@ def check_same_tasks(run: Run, sources: Sequence[Source]) -> None:
             why = "on other data"
         elif others:
             why = f"by another rule {others[0]}: {earlier.profile.get(others[0])!r} instead of {rules[others[0]]!r}"
-        elif earlier.main != task.main:
-            why = f"by {earlier.main} instead of {task.main}"
+        elif earlier.main_metric != task.main:
+            why = f"by {earlier.main_metric} instead of {task.main}"
         else:
             continue
         raise InputError(f"--against={run.folder} scored {task.name} {why}: name a run by the same rules")

@@ -59,8 +59,10 @@ class Store:
                 with partial.open("wb") as file:
                     file.writelines(data)
             partial.replace(path)
-        except BaseException:
+        except BaseException as error:
             partial.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.filename is None:  # of a write: the system names no file
+                error.filename = str(path)
             raise
 
     def get(self, name: str) -> bytes:

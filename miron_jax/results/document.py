@@ -68,7 +68,7 @@ TASK_KEYS = (
     "targets_begin_with_space", "control_tokens", "num_shots", "robustness", "data", "citation", "reference", "licence",
     "sampled", "limit",
 )  # fmt: skip
-NOT_OF_CLOZE = frozenset({"human", "rescaled", "main", "section"})
+NOT_OF_CLOZE = frozenset({"human", "rescaled", "section"})
 # Keys that are left out, not null, where there is nothing to say.
 ABSENT: Mapping[type, frozenset[str]] = {
     RunResult: frozenset({"decided", "step", "steps"}),

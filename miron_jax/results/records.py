@@ -8,6 +8,7 @@ Field names are the keys of results.json.  A number that is not defined is NaN h
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 from miron_jax.engine.text_requests import GenerationSpeed
 from miron_jax.files.readers import JsonObject
@@ -214,3 +215,13 @@ class RunResult:
     checkpoint: Weights = Weights()
     step: int | None = None  # of a training run
     steps: Mapping[str, str] = field(default_factory=dict)  # its steps -> their results.json
+
+    def not_scored(self, composite: CompositeResult) -> tuple[str, ...]:
+        """Tasks that a composite lacks although --tasks names all that it lacks; () for one that nobody asked for."""
+        patterns = self.config.get("tasks")
+        patterns = patterns if isinstance(patterns, list | tuple) else ("*",)
+        named = [
+            any(fnmatchcase(task, str(pattern)) or task.partition("/")[0] == pattern for pattern in patterns)
+            for task in composite.missing
+        ]
+        return composite.missing if all(named) else ()

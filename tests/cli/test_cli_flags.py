@@ -13,7 +13,7 @@ from absl import flags
 
 from miron_jax import __version__
 from miron_jax.cli import COMMANDS
-from miron_jax.cli.flags import EVERY, OF_COMMAND, define
+from miron_jax.cli.flags import EVERY, FROM_OTHERS, OF_COMMAND, define
 from miron_jax.cli.help import SCREEN
 from miron_jax.cli.run_config import run_config
 from miron_jax.config import SETTINGS, RunConfig
@@ -138,6 +138,13 @@ def test_every_flag_is_of_a_command_and_each_command_defines_its_flags_alone() -
         ("humans --input_column=a", "humans: there is no flag --input_column; the nearest is --input_columns; "),
         ("eval --limt 3", "miron-jax eval: there is no flag --limt; the nearest is --limit; miron-jax eval --help"),
         ("mera --mera_submision=x", "the nearest is --mera_submission"),
+        ("eval --zzz=1", "miron-jax eval: there is no flag --zzz; miron-jax eval --help"),
+        ("eval --batch_size=8", "there is no flag --batch_size: a batch is sized from the device, and --token_budget="),
+        ("eval --num_fewshot 5", "there is no flag --num_fewshot: the number of shots is a rule of each task"),
+        ("eval --device cuda", "there is no flag --device: all devices of this machine run, and JAX_PLATFORMS=cpu"),
+        ("eval --model_args pretrained=x", "there is no flag --model_args: --model=FOLDER names the model"),
+        ("eval --max-per-task=16", "there is no flag --max-per-task: --limit=N takes the first examples of each task"),
+        ("eval --token-budget=16", "there is no flag --token-budget: names of flags have underscores, --token_budget;"),
         ("report --export=x", "--export is a flag of tasks, not of report"),
         ("eval --mask_number_words", "--mask_number_words is a flag of tasks, not of eval"),
         ("tasks --tasks=core", "not of tasks; the nearest of tasks is --icl_tasks; "),
@@ -152,6 +159,13 @@ def test_an_unknown_flag_is_answered_with_its_command_or_the_nearest(miron, argu
     assert sentence in ran.err
     assert ran.err.endswith(f"; miron-jax {arguments.split()[0]} --help lists the flags\n")
     assert ran.err.count("\n") == 1
+
+
+def test_no_flag_of_another_program_is_a_flag_here() -> None:
+    assert FROM_OTHERS.keys().isdisjoint(EVERY)
+    for flag, advice in FROM_OTHERS.items():
+        for name in re.findall(r"--(\w+)", advice):
+            assert name in EVERY, (flag, name)
 
 
 def test_a_flagfile_holds_flags_of_its_command(miron, place, tmp_path) -> None:

@@ -8,12 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.progress import TaskID
 
 from miron_jax.cli import COMMANDS
 from miron_jax.cli.completion import HOWTO
 from miron_jax.cli.flags import OF_COMMAND
 from miron_jax.report.tables import progress
-from miron_jax.report.tables.progress import Screen, duration
+from miron_jax.report.tables.progress import Screen, _Stage, duration
 from miron_jax.statistics.paired import detectable
 from tests.support.command import common
 from tests.support.run_folders import samples_of, write_run
@@ -45,6 +46,21 @@ def test_a_slow_stage_is_told_of_with_the_time_left(capsys: pytest.CaptureFixtur
     # 25 tokens in ten seconds: 2.5 a second, so 75 take thirty more
     assert re.search(r"scoring: 25% of 100 tokens, 2\.\d+ a second, (30|31|32) s left", shown), shown
     assert "scoring: done in 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("done", "left"),
+    [
+        (0, ""),
+        (4, ""),  # two of 98 that were to do: 2 %
+        (7, "3 min 6 s left"),  # 5 in ten seconds, 93 more
+        (100, "0 s left"),
+    ],
+)
+def test_the_time_left_is_not_guessed_from_the_first_units(done: int, left: str) -> None:
+    stage = _Stage(TaskID(0), "tokens", done, 100, 2)
+    assert stage.left(10.0) == left, done
+    assert ("left" in stage.line("scoring")) == bool(left), done
 
 
 def test_a_quick_stage_and_a_quiet_screen_say_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,7 +101,7 @@ def test_a_full_disk_gives_one_sentence_and_loses_nothing(
             left[0] -= kind in str(path)
             if kind in str(path) and left[0] < 0:
                 write(path, data[: len(data) // 2])
-                raise OSError(errno.ENOSPC, "No space left on device", str(path))
+                raise OSError(errno.ENOSPC, "No space left on device")  # as of a write: without a path
             return write(path, data)
 
         with monkeypatch.context() as patched:
@@ -110,7 +110,9 @@ def test_a_full_disk_gives_one_sentence_and_loses_nothing(
         assert ran.status == 2, ran.err
         return ran.err.splitlines()[-1]
 
-    assert "No space left on device: check that it is there and may be used" in sentence_when_full("journal", 1)
+    said = sentence_when_full("journal", 1)
+    assert f"{output}/journal" in said, said
+    assert "No space left on device: free space there, or name another --output" in said
     assert len(parts_in(output)) == 1, "what was written stays"
     assert [path.name for path in output.iterdir()] == ["journal"]
     assert miron("eval", *flags).status == 0

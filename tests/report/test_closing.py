@@ -35,15 +35,23 @@ def test_headline_change_and_place(tmp_path: Path) -> None:
     assert "have no task in common" in list(closing_lines(spaced, old, True))[1]
 
 
-def test_the_last_run_beside_is_the_newest_other_folder(tmp_path: Path) -> None:
-    for age, name in ((300, "a"), (100, "b"), (200, "c")):
-        path = write_run(tmp_path / name, {"own/x": samples_of([1, 0])}) / "results.json"
+def test_the_last_run_beside_is_the_newest_other_folder_of_this_model(tmp_path: Path) -> None:
+    models = {"a": "hub/m/step_100", "b": "hub/m/step_200", "c": "hub/m/step_100/", "demo": "demo", "m2": "hub/m-135"}
+    for age, name in ((300, "a"), (100, "b"), (200, "c"), (50, "demo"), (60, "m2")):
+        config = {"model": models[name]}
+        path = write_run(tmp_path / name, {"own/x": samples_of([1, 0])}, config=config) / "results.json"
         seconds = path.stat().st_mtime - age
         os.utime(path, (seconds, seconds))
     (tmp_path / "notes").mkdir()
-    computed = [last_run_beside(Store(str(tmp_path / name))) for name in ("new", "b")]
-    assert [run and run.label for run in computed] == ["b", "c"]
-    assert last_run_beside(Store(str(tmp_path / "a" / "new"))) is None
+    for name, model, expected in (
+        ("new", "hub/m/step_300", "b"),
+        ("b", "hub/m/step_200", "c"),
+        ("new", "hub/m-135", "m2"),
+        ("new", "hub/m-360", None),
+        ("a/new", "demo", None),
+    ):
+        run = last_run_beside(Store(str(tmp_path / name)), model)
+        assert (run and run.label) == expected, (name, model)
 
 
 def test_eval_ends_with_them(miron, place, tmp_path: Path) -> None:

@@ -18,7 +18,16 @@ import pytest
 
 from miron_jax.report.html.page import page_of
 from miron_jax.results.run_folder import read_runs
-from tests.support.run_folders import NASTY, composite, hostile_run, samples_of, write_run, write_training_run
+from tests.support.run_folders import (
+    NASTY,
+    PROFILE,
+    composite,
+    hostile_run,
+    samples_of,
+    task_of,
+    write_run,
+    write_training_run,
+)  # fmt: skip
 
 VOID = {"meta", "input", "br", "link", "path", "rect", "use", "circle"}
 
@@ -134,6 +143,30 @@ def test_markdown_and_csv(tmp_path: Path, miron) -> None:
         ("own: ALL", "composite"), ("own: PART", "composite"), ("own/x|y", "accuracy"), ("own/x|y", "bits_per_byte")
     ]  # fmt: skip
     assert (rows[2]["value"], rows[2]["n"], rows[2]["chance"], rows[3]["n"]) == ("0.5", "4", "0.5", "3")
+
+
+def test_reported_categories_are_on_screen_in_the_page_and_in_csv(tmp_path: Path, miron) -> None:
+    metrics = task_of(samples_of([1, 1, 1, 0]))["metrics"]  # .75 of 4: Wilson's .3006 to .9544
+    of_task = {"groups": {"Europe": {"n": 4, "metrics": metrics}}, "profile": {**PROFILE, "categories": "reported"}}
+    run = write_run(tmp_path / "a", {"own/x": samples_of([1, 0])}, of_task=of_task)
+    ran = miron("report", str(run))
+    assert re.search(r"own/x +│ Europe +│ 4 │ accuracy │ 0\.750 │ 0\.301 - 0\.954", ran.out), ran.out
+    assert "own/x: Europe" in page_of(read_runs([str(run)]))
+    miron("report", str(run), f"--csv={tmp_path / 'a.csv'}")
+    assert "own/x: Europe,accuracy,0.75," in (tmp_path / "a.csv").read_text()
+
+
+def test_composites_that_nobody_asked_for_are_not_spoken_of(tmp_path: Path, miron) -> None:
+    """--tasks=core/copa lacks what CORE has besides; --tasks=core lacks data."""
+    composites = {
+        "CORE": composite(None, {}, missing=["core/squad", "core/piqa"]),
+        "ONE": composite(0.5, {"core/copa": 1.0}),
+    }
+    for tasks, speaks in ((["core/copa"], False), (["core"], True), (["core/copa", "core/p*"], False), (None, True)):
+        run = write_run(tmp_path / "a", {"core/copa": samples_of([1, 0])}, composites, config={"tasks": tasks})
+        out, page = miron("report", str(run)).out, page_of(read_runs([str(run)]))
+        assert ("CORE: none" in out, "without a score on published data" in page) == (speaks, speaks), (tasks, out)
+        assert "ONE: 0.5000" in out, tasks
 
 
 def test_report_alone_prints_what_there_is(tmp_path: Path, miron) -> None:

@@ -85,7 +85,7 @@ def test_a_panel_is_drawn_for_what_has_a_value() -> None:
     figure = curves_figure({1: run, 10: run})
     assert figure is not None
     assert [(panel.get_title(), panel.get_legend() is not None) for panel in figure.axes if panel.lines] == [
-        ("copa: accuracy", False), ("miron: greedy exact, %", True), ("miron: bits/char", False), ("boolq: accuracy", False)
+        ("copa: accuracy", False), ("miron: greedy exact", True), ("miron: bits/char", False), ("boolq: accuracy", False)
     ]  # fmt: skip
     assert [panel.axison for panel in figure.axes] == [True] * 4 + [False] * 2
     undefined = TaskResult(n=0, metrics={"accuracy": UNKNOWN})

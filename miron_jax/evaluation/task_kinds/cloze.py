@@ -174,6 +174,7 @@ class ClozeKind(TaskKind[ClozeRow]):
                 "max_length": facts.limit.of(task.profile),
             },
             kind=task.kind,
+            main=task.main,
             skipped=scores.num_skipped,
             control_tokens=self.control_tokens,
             details=details,

@@ -8,13 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from rich.console import Console
-from rich.table import Table
 
 from miron_jax.files.readers import JsonObject
 from miron_jax.metrics.choices import LOWER_IS_BETTER
 from miron_jax.report.compare.runs import Comparison, TaskDifference, decided_after
 from miron_jax.report.compare.training_noise import TaskNoise
-from miron_jax.report.tables.console import print_whole, table_of
+from miron_jax.report.tables.console import NumberTable, table_of
 from miron_jax.results.document import plain
 from miron_jax.statistics.paired import Difference
 
@@ -23,15 +22,17 @@ MOST_ROWS = 8  # of flipped examples that are listed
 MARK = "*"
 LOWER = "\u2193"  # beside metrics of which less is better
 LARGE_SHARE = 0.05  # of a composite's variance
+SHARES = "share of the variance"
 _SIDES = ("first", "second")
+GIVES_WAY = (SHARES, "unpaired", "detectable", "only 1st | 2nd", "p", *_SIDES, "Holm")
 
 
 def print_comparison(console: Console, comparison: Comparison) -> None:
     first, second = comparison.first.label, comparison.second.label
     console.print(f"{second} (second) against {first} (first): differences are second less first", soft_wrap=True)
-    print_whole(console, _table_of(task_rows(comparison), 2))
+    console.print(_table_of(task_rows(comparison), 2))
     if comparison.composites:
-        print_whole(console, _table_of(composite_rows(comparison), 1))
+        console.print(_table_of(composite_rows(comparison), 1))
     for line in comparison_lines(comparison):
         console.print(line, soft_wrap=True)
 
@@ -46,7 +47,7 @@ def print_decided(console: Console, comparison: Comparison, seed: int) -> None:
         "other such questions would say the same is what p is about",
         soft_wrap=True,
     )
-    print_whole(console, table)
+    console.print(table)
 
 
 def decided_rows(comparison: Comparison, seed: int) -> Iterator[tuple[str, int, int, str]]:
@@ -63,7 +64,7 @@ def print_noise(console: Console, noises: Sequence[TaskNoise], labels: Sequence[
     columns = [column for label in labels for column in (f"mean {label}", "noise", "stderr")]
     several = len(labels) > 1
     more = ("signal", "signal/noise", f"{labels[1]} overtakes at step") if several else ()
-    table = table_of(("task or composite", "metric"), (*columns, *more))
+    table = table_of(("task or composite", "metric"), (*columns, *more), gives_way=(*more[:1], "stderr", *more[1:]))
     for each in noises:
         cells = [
             cell
@@ -78,14 +79,17 @@ def print_noise(console: Console, noises: Sequence[TaskNoise], labels: Sequence[
             ]
         table.add_row(each.name, each.metric, *cells)
     most = max(noise.num_steps for each in noises for noise in each.noise)
-    console.print(f"training noise over the last {most} checkpoints (--last={last})", soft_wrap=True)
-    print_whole(console, table)
+    console.print(
+        f"training noise over the last {most} checkpoints (--last={last}): how far they lie from a straight line",
+        soft_wrap=True,
+    )
+    console.print(table)
     for each in noises:
         if shares := largest_shares(each.shares):
             console.print(f"{each.name}: of its variance over examples {shares}", soft_wrap=True)
     console.print(
-        "mean, noise: over checkpoints, the same examples each time; stderr: of the last checkpoint, over examples. They "
-        "answer different questions and are not added.",
+        "mean, noise: over checkpoints, the same examples each time, without their trend; stderr: of the last checkpoint, "
+        "over examples. They answer different questions and are not added.",
         soft_wrap=True,
     )
 
@@ -130,7 +134,7 @@ def task_rows(comparison: Comparison) -> Iterator[list[str]]:
 
 def composite_rows(comparison: Comparison) -> Iterator[list[str]]:
     """A heading, then a row for each composite."""
-    yield ["composite", *_SIDES, "difference", "95 % interval", "p", "detectable", "unpaired", "share of the variance"]
+    yield ["composite", *_SIDES, "difference", "95 % interval", "p", "detectable", "unpaired", SHARES]
     for composite in comparison.composites:
         numbers = (
             _number(composite.paired.detectable),
@@ -150,9 +154,10 @@ def _differences(first: float, second: float, paired: Difference) -> tuple[str, 
     return _number(first), _number(second), _signed(paired.value), _interval(paired), _p(paired.p_value)
 
 
-def _table_of(rows: Iterator[list[str]], num_names: int) -> Table:
+def _table_of(rows: Iterator[list[str]], num_names: int) -> NumberTable:
     head, *others = rows
-    table = table_of(head[:num_names], head[num_names:])
+    numbers = [heading for heading in head[num_names:] if heading != SHARES]
+    table = table_of(head[:num_names], numbers, [SHARES] if SHARES in head else [], gives_way=GIVES_WAY)
     for row in others:
         table.add_row(*row)
     return table

@@ -18,7 +18,7 @@ NOTHING = CompositeResult()
 
 
 def numbers_of(run: Run) -> Iterator[tuple[str, str, list[float | None]]]:
-    """(task, metric, COLUMNS), each task's metrics in their order."""
+    """(task, metric, COLUMNS), each task's metrics in their order, then those of each category: "task: category"."""
     for name, task in run.tasks.items():
         for metric, estimate in task.metrics.items():
             baselines = [None, None]
@@ -26,6 +26,10 @@ def numbers_of(run: Run) -> Iterator[tuple[str, str, list[float | None]]]:
                 baselines = [task.baselines.get("random"), task.baselines.get("human")]
             n = estimate.num_examples
             yield name, metric, [estimate.value, estimate.stderr, *estimate.ci95, n, *baselines]
+        for category, group in task.groups.items():
+            for metric, estimate in group.metrics.items():
+                numbers = [estimate.value, estimate.stderr, *estimate.ci95, estimate.num_examples, None, None]
+                yield f"{name}: {category}", metric, numbers
 
 
 def composites_of(runs: Sequence[Run]) -> dict[str, list[CompositeResult]]:

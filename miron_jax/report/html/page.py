@@ -94,7 +94,9 @@ def _composite_cells(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
 def _missing(runs: Sequence[Run]) -> Iterator[str]:
     for run in runs:
         for suite, result in run.result.suites.items():
-            names = dict.fromkeys(task for composite in result.composites.values() for task in composite.missing)
+            names = dict.fromkeys(
+                task for composite in result.composites.values() for task in run.result.not_scored(composite)
+            )
             if names:
                 yield printable(f"{run.label}, {suite}: without a score on published data: {', '.join(names)}")
 

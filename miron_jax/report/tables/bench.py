@@ -6,9 +6,7 @@ anything was measured.
 
 from dataclasses import dataclass
 
-from rich.table import Table
-
-from miron_jax.report.tables.console import console
+from miron_jax.report.tables.console import console, table_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,7 @@ class Layout:
     compile_seconds: float
     places: int  # slots computed on the device, padding included
     tokens: int  # computed tokens without padding
-    share_of_peak: float  # useful FLOPs, the same for all layouts, over seconds and peak
+    share_of_peak: float  # useful FLOPs, the same for all layouts, over seconds and peak; NaN before the peak is known
     buckets: list[Bucket]
 
 
@@ -43,6 +41,7 @@ class Bench:
     devices: int
     attention: str
     matmul_flops_per_second: float  # one device, a large square product in the run's dtype
+    peak_flops_per_second: float  # one device: of that product, or of the fastest layout where it is faster
     requests: int
     plain_tokens: int  # of one row per request
     unique_tokens: int
@@ -57,9 +56,8 @@ class Bench:
 def print_bench(bench: Bench) -> None:
     """Prints the engine by row length, then compares every layout with it."""
     out = console()
-    buckets = Table("row length", "rows", "rows a batch", "batches (timed)", "unique tokens", "padding", "tokens/s")
-    for column in buckets.columns:
-        column.justify = "right"
+    numbers = ("row length", "rows", "rows a batch", "batches (timed)", "unique tokens", "padding", "tokens/s")
+    buckets = table_of((), numbers, gives_way=("rows a batch", "batches (timed)", "rows"))
     for bucket in bench.engine.buckets:
         slots = bucket.batches * bucket.rows_a_batch * bucket.length
         buckets.add_row(
@@ -67,9 +65,8 @@ def print_bench(bench: Bench) -> None:
             str(bucket.tokens), f"{100 * (slots / bucket.tokens - 1):.1f} %", f"{bucket.tokens / bucket.seconds:.0f}",
         )  # fmt: skip
     out.print(buckets)
-    layouts = Table("layout", "seconds", "times the engine", "places computed", "of peak", "compile seconds")
-    for column in layouts.columns[1:]:
-        column.justify = "right"
+    numbers = ("seconds", "times the engine", "places computed", "of peak", "compile seconds")
+    layouts = table_of(("layout",), numbers, gives_way=("compile seconds", "places computed"))
     for layout in (bench.engine, *bench.ablations):
         layouts.add_row(*_row(layout, bench.engine))
     out.print(layouts)
@@ -79,9 +76,17 @@ def print_bench(bench: Bench) -> None:
         f"attention: {bench.attention}{memory}",
         f"{bench.requests} requests, {bench.plain_tokens} tokens one row each, {bench.unique_tokens} unique; tokenized in "
         f"{bench.tokenize_seconds:.1f} s, planned in {bench.plan_seconds:.1f} s",
-        "of peak: FLOPs that the answers need (every unique token once, the head where something is scored) over seconds",
+        "of peak: FLOPs that the answers need (every unique token once, the head where something is scored) over seconds "
+        f"and the peak, {bench.peak_flops_per_second / 1e12:.2f} TFLOP/s a device, {_basis(bench)}",
     ):
         out.print(line, soft_wrap=True)
+
+
+def _basis(bench: Bench) -> str:
+    """Which of the two measurements the peak is."""
+    if bench.peak_flops_per_second > bench.matmul_flops_per_second:
+        return "of the fastest layout above, which is faster than the large matmul"
+    return "of the large matmul"
 
 
 def _row(layout: Layout, engine: Layout) -> tuple[str, ...]:

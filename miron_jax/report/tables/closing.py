@@ -5,6 +5,7 @@ Arrives: a finished `Run`, an earlier one.  Leaves: at most five lines.  It deli
 
 import contextlib
 import math
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +19,13 @@ from miron_jax.results.run_folder import Run, read_runs
 
 MOST = 3  # composites, tasks, changes that a line names
 LEVEL = 0.05
+LAST_BESIDE = 8  # folders that are looked at for an earlier run
+_STEP = re.compile(r"(step|checkpoint|ckpt|iter|epoch)[-_]?\d+$", re.IGNORECASE)
 
 
-def last_run_beside(store: Store) -> Run | None:
-    """The run that was written last among the folders beside this one; None in an object store, or if there is none."""
+def last_run_beside(store: Store, model: str) -> Run | None:
+    """The run of this model that was written last among the folders beside this one; None in an object store, or if none of
+    the LAST_BESIDE newest is of it.  Checkpoints in folders such as step_1000 and step_2000 are one model."""
     if store.is_remote:
         return None
     folder, runs = store.root.absolute(), list[tuple[float, Path]]()
@@ -30,10 +34,16 @@ def last_run_beside(store: Store) -> Run | None:
             with contextlib.suppress(OSError):  # no run, or a folder that may not be read
                 if path != folder:
                     runs.append(((path / RESULTS).stat().st_mtime, path))
-    try:
-        return read_runs([str(max(runs)[1])])[0] if runs else None
-    except (InputError, OSError):
-        return None
+    for _, path in sorted(runs, reverse=True)[:LAST_BESIDE]:
+        with contextlib.suppress(InputError, OSError):
+            run = read_runs([str(path)])[0]
+            if _without_step(str(run.result.config.get("model"))) == _without_step(model):
+                return run
+    return None
+
+
+def _without_step(model: str) -> str:
+    return _STEP.sub("", model.rstrip("/"))
 
 
 def closing_lines(run: Run, against: Run | None, is_asked: bool) -> Iterator[str]:

@@ -5,24 +5,23 @@ Arrives: `TaskResult`s.  Leaves: a table.  It deliberately does not know how a m
 
 from collections.abc import Mapping
 
-from rich.table import Table
-
 from miron_jax.evaluation.task_kinds.cloze import BY_TARGET_TOKENS
-from miron_jax.report.tables.console import table_of
+from miron_jax.report.tables.console import NumberTable, table_of
 from miron_jax.results.details import ClozeDetails, shown_with_error
 from miron_jax.results.records import UNKNOWN, RunResult, TaskResult
 from miron_jax.statistics.estimate import Estimate
 
 HEADINGS = ("Levenshtein", "confidence", "bits/char", "bits/byte", "greedy exact", "contrast")
+GIVES_WAY = ("Levenshtein", "confidence", "bits/byte", "bits/char", "contrast")
 
 
 def cloze_of(run: RunResult) -> dict[str, TaskResult]:
     return {name: task for name, task in run.tasks.items() if isinstance(task.details, ClozeDetails)}
 
 
-def cloze_table(tasks: Mapping[str, TaskResult]) -> Table:
+def cloze_table(tasks: Mapping[str, TaskResult]) -> NumberTable:
     """A table of every cloze task's categories and their macro mean."""
-    table = table_of(("task", "category"), ("n", *HEADINGS))
+    table = table_of(("task", "category"), ("n", *HEADINGS), gives_way=GIVES_WAY)
     for name, task in tasks.items():
         assert isinstance(task.details, ClozeDetails)
         for category, group in task.groups.items():

@@ -8,10 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from rich.table import Table
-
 from miron_jax.errors import printable
-from miron_jax.report.tables.console import table_of
+from miron_jax.report.tables.console import NumberTable, table_of
 from miron_jax.results.details import ClozeDetails
 from miron_jax.results.records import UNKNOWN, RunResult
 from miron_jax.statistics.estimate import Estimate
@@ -23,12 +21,7 @@ MOST_CHARS = 60  # of a name in the picture
 COLUMNS = 3  # of panels: as many as a cloze task has metrics
 WIDTH, HEIGHT = 4.2, 3.2  # of a panel and the margins around it, in inches
 BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
-CLOZE_METRICS = (  # (name, label, factor)
-    ("greedy_exact", "greedy exact, %", 100.0),
-    ("contrast_accuracy", "contrast, %", 100.0),
-    ("bits_per_char", "bits/char", 1.0),
-)
-LABELS = {name: label for name, label, _ in CLOZE_METRICS}
+LABELS = {"greedy_exact": "greedy exact", "contrast_accuracy": "contrast", "bits_per_char": "bits/char"}
 
 
 class Curve(NamedTuple):
@@ -41,32 +34,34 @@ class Curve(NamedTuple):
 
 
 def curves_of(results: Mapping[int, RunResult]) -> list[Curve]:
-    """CLOZE_METRICS of every category of cloze tasks, and the accuracy of other tasks."""
+    """The metrics of LABELS of every category of cloze tasks, and the accuracy of other tasks."""
     last = results[max(results)]
     curves = []
     for name, task in last.tasks.items():
         of_steps = [results[step].tasks[name] for step in sorted(results)]
         if not isinstance(task.details, ClozeDetails):
             metrics = [step.metrics for step in of_steps]
-            curves.append(Curve(name, "", "accuracy", _values(metrics, "accuracy", 100.0)))
+            curves.append(Curve(name, "", "accuracy", _values(metrics, "accuracy")))
             continue
         for category in dict.fromkeys(group for step in of_steps for group in step.groups):
             groups = [step.groups[category].metrics if category in step.groups else {} for step in of_steps]
-            for metric, _, scale in CLOZE_METRICS:
-                curves.append(Curve(name, category, metric, _values(groups, metric, scale)))
+            for metric in LABELS:
+                curves.append(Curve(name, category, metric, _values(groups, metric)))
     return curves
 
 
-def curves_table(results: Mapping[int, RunResult]) -> Table:
+def curves_table(results: Mapping[int, RunResult]) -> NumberTable:
     """One row per category and metric: a column per step, and a curve of bars."""
-    table = table_of(("task", "category", "metric"), [f"step {step}" for step in sorted(results)])
-    table.add_column("curve", no_wrap=True)
+    steps = [f"step {step}" for step in sorted(results)]
+    gives_way = (*steps[1:-1], *steps[:1], "curve") if len(steps) > 1 else ("curve",)
+    table = table_of(("task", "category", "metric"), [*steps, "curve"], gives_way=gives_way)
     before = ""
     for curve in curves_of(results):
         if before and before != curve.task + curve.category:
             table.add_section()
         before = curve.task + curve.category
-        cells = ["" if value is None else f"{value:.2f}" if value < 10 else f"{value:.1f}" for value in curve.values]
+        digits = 2 if curve.metric == "bits_per_char" else 3
+        cells = ["" if value is None else f"{value:.{digits}f}" for value in curve.values]
         table.add_row(curve.task, curve.category, LABELS.get(curve.metric, curve.metric), *cells, bars(curve.values))
     return table
 
@@ -125,6 +120,6 @@ def _label(name: str) -> str | None:
     return f" {label}" if label.startswith("_") else label or None
 
 
-def _values(groups: Sequence[Mapping[str, Estimate]], name: str, scale: float) -> tuple[float | None, ...]:
+def _values(groups: Sequence[Mapping[str, Estimate]], name: str) -> tuple[float | None, ...]:
     values = (group.get(name, UNKNOWN).value for group in groups)
-    return tuple(value * scale if math.isfinite(value) else None for value in values)
+    return tuple(value if math.isfinite(value) else None for value in values)

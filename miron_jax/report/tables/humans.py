@@ -6,8 +6,6 @@ computes nothing.
 
 from collections.abc import Iterable, Mapping
 
-from rich.table import Table
-
 from miron_jax.definitions.records import Suite
 from miron_jax.humans.baseline import Accuracy, Baseline
 from miron_jax.humans.ethics import EthicsValues
@@ -17,9 +15,10 @@ from miron_jax.report.tables.console import console, table_of
 def print_baseline(measured: Baseline) -> None:
     """Prints both procedures and a single annotator, then annotators and their agreement."""
     out = console()
-    table = Table("labels", "n", "coverage", "accuracy", "95 % interval", "right", "macro F1", "MCC", "decided by")
-    for column in table.columns[1:8]:
-        column.justify = "right"
+    numbers = ("n", "coverage", "accuracy", "95 % interval", "right", "macro F1", "MCC")
+    table = table_of(
+        ("labels",), numbers, ("decided by",), gives_way=("decided by", "MCC", "macro F1", "right", "coverage")
+    )
     for name, procedure in (("A: equal votes, else dropped", measured.a), ("B: plurality, then skills", measured.b)):
         scores = *_accuracy(procedure.accuracy), _number(procedure.f1_macro, ""), _number(procedure.mcc, "")
         origins = ", ".join(f"{rule} {count}" for rule, count in procedure.origins.items())
@@ -43,9 +42,8 @@ def print_baseline(measured: Baseline) -> None:
 def print_human_values(suites: Iterable[Suite]) -> None:
     """Prints every published human value that a suite's task is compared with, and where it stands."""
     out = console()
-    table = table_of(("task", "metric"), ("value", "n", "procedure"))
-    table.add_column("how", no_wrap=True)
-    table.add_column("notes")
+    texts = ("how", "notes")
+    table = table_of(("task", "metric"), ("value", "n", "procedure"), texts, gives_way=("notes", "how", "procedure"))
     sources: dict[str, int] = {}
     for suite in suites:
         for task in suite.tasks:
@@ -65,7 +63,7 @@ def print_ethics(by_procedure: Mapping[str, EthicsValues]) -> None:
     names = list(dict.fromkeys(name for values in by_procedure.values() for name in values.mcc))
     if not names:
         return
-    out, table = console(), Table("question", "category", *(f"MCC, {name}" for name in by_procedure))
+    out, table = console(), table_of(("question", "category"), [f"MCC, {name}" for name in by_procedure])
     for name in names:
         table.add_row(*name.split("."), *(_number(values.mcc.get(name)) for values in by_procedure.values()))
     out.print(table)

@@ -57,7 +57,7 @@ def print_detectable(inputs: Inputs, config: RunConfig, earlier: Mapping[str, Ea
         out.print(f"--against has not scored {', '.join(absent)}: {WORST_DEVIATION:g} is taken there", soft_wrap=True)
     known = earlier or {}
     columns = ("n", "deviation", f"correlation {CORRELATION:g}", "independent")
-    table = table_of(("task",), columns)
+    table = table_of(("task",), columns, gives_way=("deviation", "independent"))
     for source in inputs.sources:
         task, n = source.task, _num_examples(source, config.limit)
         values = [each for each in known[task.name].values.values() if each == each] if task.name in known else []

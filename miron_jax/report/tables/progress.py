@@ -9,13 +9,14 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
 
 from miron_jax.report.tables.console import console
 from miron_jax.runtime.progress import Progress
 
 PATIENCE = 5.0  # seconds after which a line is printed about a stage where there is no terminal
+LEAST_SHARE = 0.05  # of a stage that is done before the time left is estimated: the first units are the slowest
 LONGEST_SILENCE = 60.0  # seconds between two lines about one stage; the silence doubles up to it
 
 
@@ -40,8 +41,15 @@ class _Stage:
         if self.done <= self.first:
             return f"{of_all}, {duration(seconds)} so far"
         rate = (self.done - self.first) / seconds
-        left = max(0.0, self.total - self.done) / rate
-        return f"{of_all}, {f'{rate:,.3g}' if rate < 100 else f'{rate:,.0f}'} a second, {duration(left)} left"
+        left = self.left(seconds) or f"{duration(seconds)} so far"
+        return f"{of_all}, {f'{rate:,.3g}' if rate < 100 else f'{rate:,.0f}'} a second, {left}"
+
+    def left(self, seconds: float) -> str:
+        """ "30 s left"; "" before LEAST_SHARE of what is to do is done."""
+        done, total = self.done - self.first, self.total - self.first
+        if not self.total or done <= 0 or done < LEAST_SHARE * total:
+            return ""
+        return f"{duration(max(0.0, total - done) * seconds / done)} left"
 
 
 class Screen(Progress):
@@ -56,7 +64,6 @@ class Screen(Progress):
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.fields[count]}"),
-            TimeRemainingColumn(),
             TextColumn("{task.fields[left]}"),
             console=self._lines,
             disable=not self._has_bars,
@@ -100,9 +107,8 @@ class Screen(Progress):
             current = self._stages[stage]
             current.done, current.total, current.unit = done, total, unit or current.unit
             count = f"{done:,.0f} of {total:,.0f} {unit}" if total else ""
-            self._bars.update(
-                current.bar, completed=done, total=total or None, count=count, left="left" if total else ""
-            )
+            left = current.left(time.perf_counter() - current.start)
+            self._bars.update(current.bar, completed=done, total=total or None, count=count, left=left)
 
     def end(self, stage: str) -> None:
         with self._lock:

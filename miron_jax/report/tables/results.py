@@ -7,13 +7,12 @@ import math
 from collections.abc import Mapping
 
 from rich.console import Console
-from rich.table import Table
 
 from miron_jax.metrics.choices import SOFT
 from miron_jax.report.tables.cloze import cloze_of, cloze_table
-from miron_jax.report.tables.console import table_of
+from miron_jax.report.tables.console import NumberTable, table_of
 from miron_jax.report.tables.notes import MODEL_ONLY, notes_of
-from miron_jax.results.records import CompositeResult, RunResult, TaskResult
+from miron_jax.results.records import UNKNOWN, CompositeResult, RunResult, SuiteResult, TaskResult
 
 MOST_OTHERS = 4
 _SOFT = tuple(metric.name for metric in SOFT)
@@ -27,6 +26,8 @@ Composites = Mapping[str, CompositeResult]
 
 def print_results(console: Console, run: RunResult) -> None:
     """Print tasks with their accuracy and its 95 % interval, then composites and notes."""
+    if run.step is not None:
+        console.print(f"step {run.step}:", soft_wrap=True)
     cloze = cloze_of(run)
     if cloze:
         console.print(cloze_table(cloze))
@@ -34,18 +35,29 @@ def print_results(console: Console, run: RunResult) -> None:
         tasks = {name: task for name, task in run.tasks.items() if name.startswith(f"{suite}/")}
         if tasks and not tasks.keys() <= cloze.keys():
             console.print(_table_of(tasks))
+        if reported := {name: task for name, task in tasks.items() if task.profile.get("categories") == "reported"}:
+            console.print(categories_table(reported))
     for suite in run.suites.values():
-        if any(name.startswith(PARTIAL) for name in suite.composites):
-            console.print(partials_table(suite.composites))
-            console.print(_left_out(suite.composites), soft_wrap=True)
+        composites = {name: each for name, each in suite.composites.items() if _is_asked_for(name, suite, run)}
+        if any(name.startswith(PARTIAL) for name in composites):
+            console.print(partials_table(composites))
+            console.print(_left_out(composites), soft_wrap=True)
             continue
-        for name, composite in suite.composites.items():
+        for name, composite in composites.items():
             console.print(_composite(name, composite), soft_wrap=True)
     for line in notes_of(run):
         console.print(line, soft_wrap=True)
 
 
-def _table_of(tasks: Tasks) -> Table:
+def _is_asked_for(name: str, suite: SuiteResult, run: RunResult) -> bool:
+    """Whether a composite, or the partial one that stands in its row, has a value, or tasks of --tasks have left it
+    without."""
+    of_row = (name.removeprefix(PARTIAL), f"{PARTIAL}{name.removeprefix(PARTIAL)}")
+    composites = [suite.composites[each] for each in of_row if each in suite.composites]
+    return any(not math.isnan(each.value) or not each.missing or run.not_scored(each) for each in composites)
+
+
+def _table_of(tasks: Tasks) -> NumberTable:
     if any(task.section for task in tasks.values()):
         return sections_table(tasks)
     has_others = any(task.main not in ("", "accuracy") or task.human for task in tasks.values())
@@ -53,17 +65,27 @@ def _table_of(tasks: Tasks) -> Table:
     return mains_table(tasks) if has_others or is_robust else _choices_table(tasks)
 
 
-def mains_table(tasks: Tasks) -> Table:
+def mains_table(tasks: Tasks) -> NumberTable:
     """A table of tasks with different main metrics, and further numbers of each."""
     numbers = ("n", "metric", "value", "95 % interval", "chance", "human", "human gap")
-    table = table_of(("task",), numbers)
-    table.add_column("also")
+    table = table_of(("task",), numbers, ("also",), gives_way=("also", "chance", "human", "human gap"))
     for name, task in tasks.items():
         main = task.metric(task.main)
         interval = "" if math.isnan(main.value) else _interval(main.ci95)
         value = _number(main.value) or ("" if task.n else "none")
         chance = _number(task.baselines.get("random")) if task.main == "accuracy" else ""
         table.add_row(name, str(task.n), task.main, value, interval, chance, *_human(task), _others(task))
+    return table
+
+
+def categories_table(tasks: Tasks) -> NumberTable:
+    """A table of the categories that tasks report beside their numbers over all examples."""
+    table = table_of(("task", "category"), ("n", "metric", "value", "95 % interval"), gives_way=("metric",))
+    for name, task in tasks.items():
+        for category, group in task.groups.items():
+            main = group.metrics.get(task.main, UNKNOWN)
+            interval = "" if math.isnan(main.value) else _interval(main.ci95)
+            table.add_row(name, category, str(group.n), task.main, _number(main.value), interval)
     return table
 
 
@@ -93,10 +115,10 @@ def _others(task: TaskResult) -> str:
     return ", ".join(others[:MOST_OTHERS]) + more
 
 
-def sections_table(tasks: Tasks) -> Table:
+def sections_table(tasks: Tasks) -> NumberTable:
     """A table of tasks by section, with rescaled accuracies: (accuracy - baseline) / (1 - baseline)."""
     numbers = ("n", "accuracy", "stderr", "baseline", "rescaled", "stderr", "bits/byte")
-    table = table_of(("task",), numbers)
+    table = table_of(("task",), numbers, gives_way=("bits/byte", "baseline"))
     for section in dict.fromkeys(task.section for task in tasks.values()):
         table.add_section()
         table.add_row(section or "in no section", style="bold")
@@ -121,11 +143,13 @@ def _section_row(name: str, task: TaskResult) -> tuple[str, ...]:
     )
 
 
-def _choices_table(tasks: Tasks) -> Table:
+def _choices_table(tasks: Tasks) -> NumberTable:
     known = ("accuracy", *_COLUMNS, *_SOFT)
     more = [name for task in tasks.values() for name in task.metrics if name not in known]
     more = list(dict.fromkeys(more))[:MOST_OTHERS]
-    table = table_of(("task",), ("n", "accuracy", "95 % interval", "baseline", *_COLUMNS.values(), *more))
+    others = (*_COLUMNS.values(), *more)
+    gives_way = (*reversed(more), "by bytes", "by sum", "bits/byte", "baseline")
+    table = table_of(("task",), ("n", "accuracy", "95 % interval", "baseline", *others), gives_way=gives_way)
     for name, task in tasks.items():
         accuracy = task.metric("accuracy")
         table.add_row(
@@ -161,9 +185,10 @@ def _composite(name: str, composite: CompositeResult) -> str:
     return f"{name}: {composite.value:.4f}, {error} (95 % interval {low:.4f} to {high:.4f})"
 
 
-def partials_table(composites: Composites) -> Table:
+def partials_table(composites: Composites) -> NumberTable:
     """A table of composites; incomplete ones have a partial value over the scored tasks."""
-    table = table_of(("composite",), ("value", "stderr", "partial", "stderr", "tasks without a score"))
+    missing = "tasks without a score"
+    table = table_of(("composite",), ("value", "stderr", "partial", "stderr", missing), gives_way=(missing,))
     for name, composite in composites.items():
         if not name.startswith(PARTIAL):
             partial = composites.get(PARTIAL + name, CompositeResult())

@@ -7,10 +7,9 @@ import math
 from collections.abc import Iterator
 
 from rich.console import Console
-from rich.table import Table
 
 from miron_jax.errors import InputError
-from miron_jax.report.tables.console import table_of
+from miron_jax.report.tables.console import NumberTable, table_of
 from miron_jax.results.records import TaskResult
 from miron_jax.results.run_folder import Run
 from miron_jax.statistics.robustness import ClusterEstimate, Robustness
@@ -43,11 +42,10 @@ def robustness_rows(report: Robustness) -> Iterator[list[str]]:
             yield [trait, value, *_numbers(estimate)]
 
 
-def _table(name: str, report: Robustness) -> Table:
+def _table(name: str, report: Robustness) -> NumberTable:
     head, *rows = robustness_rows(report)
-    table = table_of(head[:2], head[2:])
+    table = table_of(head[:2], head[2:], gives_way=head[-1:])
     table.title = f"{name}: {report.main}"
-    table.title_justify = "left"
     before = "all"
     for trait, *cells in rows:
         if trait != before:

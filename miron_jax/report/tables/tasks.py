@@ -6,13 +6,11 @@ Arrives: suites, --data_dir.  Leaves: a table on standard output.  It deliberate
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from rich.table import Table
-
 from miron_jax.definitions.data_files import data_state
 from miron_jax.definitions.records import About, AnyTask, Suite
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
-from miron_jax.report.tables.console import console
+from miron_jax.report.tables.console import console, table_of
 
 
 def print_tasks(
@@ -20,9 +18,9 @@ def print_tasks(
 ) -> None:
     """Print one line per task, then one per benchmark: its tasks in several suites share a description."""
     out = console()
-    table, benchmarks = Table(header_style="bold"), dict[str, About]()
-    for name in ("task", "kind", "shots", "random", "rows", "data file", "data"):
-        table.add_column(name, no_wrap=name != "data file")
+    numbers = ("shots", "random", "rows", "data")
+    table = table_of(("task", "kind"), numbers, ("data file",), gives_way=("data file", "random", "kind", "rows"))
+    benchmarks = dict[str, About]()
     for task, state in _states(suites, data_dir):
         shots = str(task.profile.num_fewshot)
         if (benchmark := about(task.name)) is not None:
@@ -32,9 +30,9 @@ def print_tasks(
         documented = getattr(task.profile, "documented_num_fewshot", None)
         shots += "" if documented is None else f" (document: {documented})"
         rows, path = ("", "made by this program") if task.file is None else (str(task.file.rows or ""), task.file.path)
-        table.add_row(task.name, task.kind, shots, baseline, rows, path, state)
+        table.add_row(task.name, task.kind, shots, baseline, rows, state, path)
     out.print(table)
-    descriptions = Table("benchmark", "year", "what it asks", header_style="bold")
+    descriptions = table_of(("benchmark", "year"), (), ("what it asks",))
     for benchmark in benchmarks.values():
         descriptions.add_row(benchmark.name, str(benchmark.year or ""), benchmark.asks)
     out.print(descriptions)

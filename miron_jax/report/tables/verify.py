@@ -23,9 +23,8 @@ class _Difference(Protocol):
 
 
 def print_verified(out: Console, differences: Iterable[_Difference], tokens: int, tolerance: float) -> None:
-    table = table_of(
-        ("against",), ("largest difference, nats a token", "KL, nats", "greedy tokens that flip", "verdict")
-    )
+    numbers = ("largest difference, nats a token", "KL, nats", "greedy tokens that flip", "verdict")
+    table = table_of(("against",), numbers, gives_way=("KL, nats", "greedy tokens that flip"))
     for each in differences:
         kl = "" if each.kl is None else f"{each.kl:.1e}"
         verdict = "same" if each.largest <= tolerance else "DIFFERS"
