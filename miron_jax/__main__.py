@@ -1,5 +1,6 @@
 """Where the command `miron-jax` begins: signals first, then everything that takes time to import."""
 
+import os
 import sys
 
 from miron_jax.errors import INTERRUPTED
@@ -17,7 +18,11 @@ def main() -> None:
             command()
         except SystemExit as ended:
             status = ended.code
+        sys.stdout.flush()
         signals.ignore()
+    except BrokenPipeError:  # who reads the output has read enough: `miron-jax eval --help | head`
+        signals.ignore()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
     except KeyboardInterrupt:  # before the command has begun, or behind its last line
         signals.ignore()
         print(f"miron-jax: {signals.SENTENCE}", file=sys.stderr, flush=True)

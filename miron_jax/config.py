@@ -33,6 +33,7 @@ Topic = Literal[
     "sampling",
 ]
 AXES = ("data", "fsdp", "expert", "model")
+LARGEST = 2**63 - 1  # whole number of a flag
 _STEPS = re.compile(r"latest|\d+(,\d+)*|\d*:\d*(:[1-9]\d*)?", re.ASCII)
 
 
@@ -335,6 +336,8 @@ def _check(name: str, declared: Setting, value: Any) -> None:
         raise InputError(f"--{name} is {value!r}, expected one of {', '.join(declared.choices)}")
     if value is None:
         return
+    if declared.kind == "integer" and value > LARGEST:
+        raise InputError(f"--{name} is {value}, expected {LARGEST} or less; leave the flag out for its default")
     if declared.low is not None and value < declared.low:
         raise InputError(f"--{name} is {value}, expected {declared.low} or more; leave the flag out for its default")
     if declared.over_seconds is not None and not value > declared.over_seconds:

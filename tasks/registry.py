@@ -6,6 +6,7 @@ order.  It deliberately names no suite, and does not know whether a task's data 
 
 import pkgutil
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -121,6 +122,23 @@ def select(patterns: str, among: Mapping[str, Suite[AnyTask]] = SUITES) -> Selec
     chosen = {name for pattern in requested for name in _matches(pattern, tasks_by_name, among)}
     selected = [task for name, task in tasks_by_name.items() if name in chosen]
     return Selection(selected, frozenset(requested) & tasks_by_name.keys())
+
+
+def named(among: Mapping[str, Suite[AnyTask]], words: Sequence[str]) -> dict[str, Suite[AnyTask]]:
+    """The suites with those of their tasks whose names have one of the words in them, or match it as a glob; all without
+    words.  Raises InputError for a word that no task has."""
+    tasks_by_name = {task.name: task for suite in among.values() for task in suite.tasks}
+    chosen = set[str]()
+    for word in words:
+        names = [name for name in tasks_by_name if word.lower() in name.lower() or fnmatchcase(name, word)]
+        if not names:
+            nearest, *_ = process.extractOne(word, list(tasks_by_name))
+            raise InputError(f"no task has {word!r} in its name: did you mean {nearest}? `miron-jax tasks` lists all")
+        chosen.update(names)
+    return {
+        name: replace(suite, tasks=tuple(task for task in suite.tasks if not words or task.name in chosen))
+        for name, suite in among.items()
+    }
 
 
 def _matches(pattern: str, tasks_by_name: dict[str, AnyTask], among: Mapping[str, Suite[AnyTask]]) -> list[str]:

@@ -27,7 +27,7 @@ COMMANDS = {
 }
 
 # What these commands take beside flags.
-TAKES = {"compare": "RUN [RUN ...] ", "report": "[RUN ...] ", "completion": "bash|zsh|fish "}
+TAKES = {"compare": "RUN [RUN ...] ", "report": "[RUN ...] ", "completion": "bash|zsh|fish ", "tasks": "[WORD ...] "}
 LIKENESS = 60.0  # of 100: from it a command is suggested
 
 

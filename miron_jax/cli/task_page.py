@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from miron_jax.config import RunConfig
+from miron_jax.definitions.records import kind_word
 from miron_jax.definitions.rules import printed
 from miron_jax.evaluation.inputs import find_inputs
 from miron_jax.evaluation.run import RunTasks
@@ -34,7 +35,7 @@ def describe(config: RunConfig) -> Iterator[str]:
 
 def _task(kind: TaskKind, tokenizer: Tokenizer) -> Iterator[str]:
     source, task = kind.source, kind.source.task
-    yield f"{task.name}: {task.kind}, {len(source.examples)} examples, main metric {task.main}"
+    yield f"{task.name}: {kind_word(task)}, {len(source.examples)} examples, main metric {task.main}"
     file = "made by this program" if task.file is None else public(task.file.path)
     yield f"data: {file} ({source.data.state}, {source.data.git_blob_sha1 or 'no hash'})"
     yield f"licence of the data: {getattr(task, 'licence', '') or 'not known here'}"

@@ -1,6 +1,7 @@
 """`miron-jax tasks`: lists suites with the state of their data, describes or checks tasks, exports generated rows.
 
-Arrives: folders of data.  Leaves: a table or lines on screen, or exported files.  It deliberately loads no weights.
+Arrives: words that names of tasks have, folders of data.  Leaves: a table or lines on screen, or exported files.  It
+deliberately loads no weights.
 """
 
 import os
@@ -19,11 +20,11 @@ FLAGS = flags.FLAGS
 _NO_LIST = ("check", "describe", "human", "export")  # flags that ask for something else than the list of tasks
 
 
-def command() -> None:
+def command(words: list[str]) -> None:
     from miron_jax.report.tables.humans import print_human_values
     from miron_jax.report.tables.tasks import print_tasks, tasks_json
     from miron_jax.tasks.about import about
-    from miron_jax.tasks.registry import export, suites
+    from miron_jax.tasks.registry import export, named, suites
 
     if FLAGS.articles is not None and FLAGS.export is None:
         raise InputError("--articles wants --export=FOLDER, where its sets of titles are written")
@@ -31,6 +32,10 @@ def command() -> None:
         raise InputError("--stories wants --export=FOLDER, where its set of gaps is written")
     if FLAGS.mask_number_words and FLAGS.articles is None:
         raise InputError("--mask_number_words wants --articles=FILE, whose number words are to be hidden")
+    if words and (others := [name for name in ("check", "describe", "export") if getattr(FLAGS, name)]):
+        raise InputError(
+            f"{words[0]!r} filters the list of tasks, which --{others[0]} does not print: leave out one of them"
+        )
     if FLAGS.json is not None and (others := [name for name in _NO_LIST if getattr(FLAGS, name)]):
         raise InputError(f"--json is of the list of tasks: leave out --json or --{others[0]}")
     if FLAGS.export is not None:
@@ -47,7 +52,7 @@ def command() -> None:
     else:
         texts = next((Path(folder) for suite, folder in data_dir() if suite == "text"), None)
         icl_tasks, eval_gauntlet, requests = map(local, (FLAGS.icl_tasks, FLAGS.eval_gauntlet, FLAGS.requests))
-        every = suites(icl_tasks, eval_gauntlet, task_path() or (), requests, texts)
+        every = named(suites(icl_tasks, eval_gauntlet, task_path() or (), requests, texts), words)
         if FLAGS.human:
             print_human_values(every.values())
         else:
@@ -60,7 +65,7 @@ def _check(paths: list[str]) -> None:
     """Read tasks of the user's own with all their examples, and say what may be wrong with them."""
     os.environ["JAX_PLATFORMS"] = "cpu"  # nothing is computed
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    from miron_jax.definitions.records import Wording
+    from miron_jax.definitions.records import Wording, kind_word
     from miron_jax.evaluation.task_kinds.kinds import kind_of
     from miron_jax.prompting.prompts import check_shots
     from miron_jax.tasks.own_tasks.check import findings
@@ -81,7 +86,7 @@ def _check(paths: list[str]) -> None:
             check_shots(task, examples, None)
         looks = list(findings(task, examples, tokenizer))
         verdict = f"{len(looks)} to look at:" if looks else "nothing is wrong"
-        lines.append(f"{task.name}: {task.kind}, {len(examples)} examples, {verdict}")
+        lines.append(f"{task.name}: {kind_word(task)}, {len(examples)} examples, {verdict}")
         lines += [f"    {look}" for look in looks]
     suite.composites({})  # groups name tasks that are there
     print(printable("\n".join(lines)))

@@ -296,6 +296,14 @@ class ClozeTask:
 
 
 AnyTask = Task[Any] | ClozeTask
+# A task's `kind`, as results have it -> the word that people read and write, where it is another one.
+KIND_WORDS = {"multiple_choice": "choice", "language_modeling": "continuation", "code": "program"}
+
+
+def kind_word(task: AnyTask) -> str:
+    return KIND_WORDS.get(task.kind, task.kind)
+
+
 OfSuite = TypeVar("OfSuite", bound=AnyTask, covariant=True)
 
 

@@ -53,6 +53,7 @@ _KIND = {
     "generation": "generation",
     "program": "code",
 }
+_NAMED = {kind: name for name, kind in _KIND.items()}  # as results name it -> as YAML does: both are taken
 _PARSE: dict[str, Callable[..., AnyExample]] = {
     "choice": records.choice,
     "continuation": records.continuation,
@@ -135,7 +136,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _task(keys: Keys, fetches: list[Data]) -> Task[Any]:
-    kind = keys.one_of("kind", _TAKES, "choice")
+    kind = _NAMED.get(str(keys.fields.get("kind"))) or keys.one_of("kind", _TAKES, "choice")
     _check_keys(keys, kind)
     name = f"{NAME}/{keys.text('task')}"
     if not _TASK_NAME.fullmatch(keys.text("task")):

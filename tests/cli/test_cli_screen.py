@@ -30,6 +30,34 @@ def test_json_of_plan_and_tasks(miron, place, tmp_path: Path) -> None:
     assert (generated["data"], generated["file"], generated["kind"]) == ("generated", None, "cloze")
 
 
+def test_words_filter_the_list_of_tasks(miron) -> None:
+    for words, names in (
+        (["arc_easy"], {"core/arc_easy", "gauntlet/arc_easy"}),
+        (["CORE/cop*", "core/copa"], {"core/copa"}),
+        (["core/arc_*"], {"core/arc_easy", "core/arc_challenge"}),
+    ):
+        listed = {task["task"] for task in json.loads(miron("tasks", *words, "--json").out)}
+        assert names <= listed, words
+        assert all(re.search("arc|copa", name) for name in listed), (words, listed)
+    ran = miron("tasks", "arc_eazy")
+    assert (ran.status, "no task has 'arc_eazy' in its name: did you mean" in ran.err) == (2, True), ran.err
+    ran = miron("tasks", "core", "--describe=core/copa")
+    assert (ran.status, "'core' filters the list of tasks" in ran.err) == (2, True), ran.err
+
+
+def test_the_list_has_the_words_of_tasks_files_and_says_what_is_fetched(miron, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MIRON_JAX_DATA", str(tmp_path))
+    row = next(line for line in miron("tasks", "core/copa").out.splitlines() if "core/copa" in line)
+    assert [cell.strip() for cell in row.split("│")][2:7:4] == ["choice", "to be fetched"], row
+    record = {"q": "x", "a": ["b", "c"], "g": 0}
+    (tmp_path / "t.jsonl").write_text(f"{json.dumps(record)}\n" * 3)
+    for kind in ("choice", "multiple_choice"):
+        lines = f"task: t\nkind: {kind}\ndata: t.jsonl\nquestion: q\nchoices: a\ngold: g\nnum_fewshot: 0\n"
+        (tmp_path / "t.yaml").write_text(lines)
+        ran = miron("tasks", f"--check={tmp_path / 't.yaml'}")
+        assert "own/t: choice, 3 examples" in ran.out, (kind, ran.out, ran.err)
+
+
 def test_a_slow_stage_is_told_of_with_the_time_left(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     monkeypatch.setattr(progress, "PATIENCE", 0.0)
     with Screen() as screen:

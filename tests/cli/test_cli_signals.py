@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import REPOSITORY
 from tests.support import processes
 
 pytestmark = pytest.mark.slow
@@ -24,6 +25,13 @@ from miron_jax.cli.guard import guarded
 flags.FLAGS(["miron-jax"])
 sys.exit(guarded(action, ["miron-jax"]))
 """
+
+
+def test_a_reader_that_has_read_enough_is_no_error() -> None:
+    for arguments in ("eval --helpfull", "--version"):
+        command = f"{sys.executable} -m miron_jax {arguments} | true; echo ${{PIPESTATUS[0]}}"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, cwd=REPOSITORY)
+        assert (done.stdout, done.stderr) == ("0\n", ""), arguments
 
 
 def test_an_interrupt_says_so(miron, monkeypatch):

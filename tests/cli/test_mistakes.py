@@ -43,12 +43,17 @@ MISTAKES = {
     "eval --model=my_model:make " + CORE: ("my_model:make", "OwnModel"),
     "eval --model=missing:make " + CORE: ("no module missing", "run where it lies, or set PYTHONPATH"),
     "eval --model=MODEL --tokenizer=nowhere " + CORE: ("--tokenizer=nowhere", "name a local folder or go online"),
+    "eval --model=ORBAX " + CORE: (
+        "--model=ORBAX holds Orbax checkpoints",
+        "--model=module:function --checkpoint=ORBAX",
+    ),
     "eval --model=MODEL --checkpoint=RUN_DIR": ("--checkpoint=RUN_DIR", "name the checkpoint's folder with --model"),
     "eval --model=RUN_DIR --steps=5 " + CORE: ("5", "200, 600, 1500"),
     "eval --steps=last": ("--steps is 'last'", "expected latest, a list such as 1000,2000"),
     "eval --tasks=cor": ("'cor' is no suite, task or matching glob", "did you mean core?"),
     "eval --tasks=core/arc_eazy": ("'core/arc_eazy' is no suite", "did you mean core/arc_easy?"),
     "eval --tasks=": ("--tasks is empty", "such as --tasks=core"),
+    "eval --limit=99999999999999999999": ("--limit is 99999999999999999999", "or less; leave the flag out"),
     "eval --limit=ten": ("--limit is 'ten'", "expected a whole number"),
     "eval --dtype=fp16": ("--dtype is 'fp16'", "expected one of float32, bfloat16"),
     "eval --model=MODEL --tasks=core --data_dir=TEXTS": ("no CORE data there", "unpack https://"),
@@ -84,6 +89,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_core_data(here / "EVAL_BUNDLE")
     for name in ("RUN_DIR", "TEXTS", "empty"):
         (here / name).mkdir()
+    for step in ("100", "200"):
+        (here / "ORBAX" / step).mkdir(parents=True)
+        (here / "ORBAX" / step / "_METADATA").write_text('{"tree_metadata": {}}')
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
         shutil.copy(demo.FOLDER / name, here / "RUN_DIR" / name)
     for step in ("200", "600", "1500"):

@@ -31,6 +31,7 @@ from miron_jax.model.checkpoints.training_run import (
     Checkpoint,
     check_finite,
     files_fingerprint,
+    is_orbax,
     load_step,
     pick_steps,
     training_steps,
@@ -158,7 +159,15 @@ def _config_folder(config: RunConfig, files: ModelFiles) -> Path:
     if (files.config_folder / "config.json").is_file():
         return files.config_folder
     steps = [checkpoint.folder for checkpoint in checkpoints_of(config, files) if checkpoint.folder]
-    return steps[-1] if steps else files.config_folder
+    folder = steps[-1] if steps else files.config_folder
+    if is_orbax(folder) and not (folder / "config.json").is_file():
+        name = config.model
+        raise InputError(
+            f"--model={name} holds Orbax checkpoints and no config.json, which would say what they compute: name the "
+            f"model's code and its weights, --model=module:function --checkpoint={name} (docs/own_model.md has a whole module), or "
+            "put the Hugging Face config.json and tokenizer of these weights there"
+        )
+    return folder
 
 
 def checkpoints_of(config: RunConfig, files: ModelFiles) -> list[Checkpoint]:

@@ -117,7 +117,7 @@ def load_step(
 
     Raises InputError for weights that are damaged, not finite, or of another model than `config`.
     """
-    if _is_orbax(folder):
+    if is_orbax(folder):
         from miron_jax.model.checkpoints.orbax_reader import load_orbax, load_tree
 
         if isinstance(config, FamilyModel):
@@ -179,10 +179,10 @@ def _is_checkpoint(folder: Path) -> bool:
         return False
     if is_array_tree(folder):
         return not is_temporary(folder)
-    return not folder.name.startswith("run") and (has_tensors(folder) or _is_orbax(folder))
+    return not folder.name.startswith("run") and (has_tensors(folder) or is_orbax(folder))
 
 
-def _is_orbax(folder: Path) -> bool:
+def is_orbax(folder: Path) -> bool:
     if has_tensors(folder) or is_array_tree(folder):
         return False
     from miron_jax.model.checkpoints.orbax_layout import is_checkpoint

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from miron_jax.definitions.data_files import data_state
-from miron_jax.definitions.records import About, AnyTask, Suite
+from miron_jax.definitions.records import About, AnyTask, Suite, kind_word
 from miron_jax.errors import InputError
 from miron_jax.files.readers import JsonObject
 from miron_jax.report.tables.console import console, table_of
@@ -30,7 +30,7 @@ def print_tasks(
         documented = getattr(task.profile, "documented_num_fewshot", None)
         shots += "" if documented is None else f" (document: {documented})"
         rows, path = ("", "made by this program") if task.file is None else (str(task.file.rows or ""), task.file.path)
-        table.add_row(task.name, task.kind, shots, baseline, rows, state, path)
+        table.add_row(task.name, kind_word(task), shots, baseline, rows, state, path)
     out.print(table)
     descriptions = table_of(("benchmark", "year"), (), ("what it asks",))
     for benchmark in benchmarks.values():
@@ -56,12 +56,13 @@ def tasks_json(suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...]) -
 
 
 def _states(suites: Iterable[Suite], data_dir: tuple[tuple[str, str], ...]) -> Iterator[tuple[AnyTask, str]]:
-    """Each task with the state of its data: as published, changed, missing, generated."""
+    """Each task with the state of its data: as published, changed, missing, to be fetched, generated."""
     for suite in suites:
         is_named = any(name and name in (suite.name, suite.files_of) for name, _ in data_dir)
+        absent = "to be fetched" if suite.named_folder(data_dir) is None else "missing"
         folder = _folder(suite, suite.named_folder(data_dir), is_named)
         for task in suite.tasks:
-            yield task, data_state(task, folder).state if folder or not task.file else "missing"
+            yield task, data_state(task, folder).state if folder or not task.file else absent
 
 
 def _folder(suite: Suite, data_dir: Path | None, by_name: bool) -> Path | None:
