@@ -164,7 +164,7 @@ def _config_folder(config: RunConfig, files: ModelFiles) -> Path:
         name = config.model
         raise InputError(
             f"--model={name} holds Orbax checkpoints and no config.json, which would say what they compute: name the "
-            f"model's code and its weights, --model=module:function --checkpoint={name} (docs/own_model.md has a module), or "
+            f"model's code and its weights, --model=module:function --checkpoint={name} (docs/own_model.md has one), or "
             "put the Hugging Face config.json and tokenizer of these weights there"
         )
     return folder
