@@ -129,8 +129,8 @@ def named(among: Mapping[str, Suite[AnyTask]], words: Sequence[str]) -> dict[str
     words.  Raises InputError for a word that no task has."""
     tasks_by_name = {task.name: task for suite in among.values() for task in suite.tasks}
     chosen = set[str]()
-    for word in words:
-        names = [name for name in tasks_by_name if word.lower() in name.lower() or fnmatchcase(name, word)]
+    for word in map(str.lower, words):
+        names = [name for name in tasks_by_name if word in name.lower() or fnmatchcase(name.lower(), word)]
         if not names:
             nearest, *_ = process.extractOne(word, list(tasks_by_name))
             raise InputError(f"no task has {word!r} in its name: did you mean {nearest}? `miron-jax tasks` lists all")

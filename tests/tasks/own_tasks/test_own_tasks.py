@@ -633,7 +633,7 @@ def test_check_reads_and_describe_shows(miron: Any, tmp_path: Path, monkeypatch:
     ran = miron("tasks", f"--check={path}", "--model=demo")
     repeats = "    1 of 8 examples ask what an earlier one asks (as shots they carry the answer), the first is record 8"
     line, first = ran.out.splitlines()
-    assert (ran.status, line, first) == (0, "own/hills: multiple_choice, 8 examples, 1 to look at:", repeats), ran.err
+    assert (ran.status, line, first) == (0, "own/hills: choice, 8 examples, 1 to look at:", repeats), ran.err
     ran = miron("tasks", "--describe=own/hills", f"--task_path={path}", "--model=demo")
     assert ran.status == 0, ran.err
     for line in (
