@@ -41,6 +41,7 @@ TOP = 64  # of the next token's distribution
 LONG = (1100, 4200)  # tokens of the long texts: tables of positions and scaled RoPE often end at 1,024 or 4,096
 OTHER_BUDGET = 512  # slots of a batch, where the engine would take as many as the device holds
 OTHER_LENGTH = 96  # slots that rows of the second way are longer
+PLAIN_TOKENS = 1100  # the last ones of a text, whose logits the plain way holds all at once
 MATE_TOKENS = 32  # by which a row mate leaves a text
 
 
@@ -148,7 +149,9 @@ def _one_a_row(session: Session, ids: Sequence[Sequence[int]], engine: Sequence[
     import jax
 
     with jax.default_matmul_precision("highest"):
-        plain, _ = score_plainly(session.model, [np.asarray(each, np.int32) for each in ids], [1] * len(ids))
+        start = [max(1, len(each) - PLAIN_TOKENS) for each in ids]
+        plain, _ = score_plainly(session.model, [np.asarray(each, np.int32) for each in ids], start)
+    engine = [Score(a.logprob[s - 1 :], a.rank[s - 1 :]) for a, s in zip(engine, start, strict=True)]
     largest = max(_largest(a.logprob, b.logprob) for a, b in zip(engine, plain, strict=True))
     flips = sum(int(((a.rank == 0) != (b.margin > 0)).sum()) for a, b in zip(engine, plain, strict=True))
     return Difference("one request a row, dense attention", largest, flips)
