@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, TypeVar
 from miron_jax.definitions.records import AnyExample, AnyTask, Task
 from miron_jax.errors import InputError
 from miron_jax.files.hub import commit_of
-from miron_jax.files.readers import Json, JsonObject, parse_json
+from miron_jax.files.readers import Json, JsonObject, RepeatedKey, parse_json
 
 Row = TypeVar("Row")
 Parsed = TypeVar("Parsed")
@@ -158,6 +158,7 @@ def _records(content: bytes) -> _Read | None:
         value = parse_json(content)
     except ValueError:
         return None
+    parse_json(content, keys_once=True)
     if isinstance(value, list):
         return _in_order(value)
     columns = list(value.values()) if isinstance(value, dict) else []
@@ -246,7 +247,9 @@ def _json_object(line: bytes) -> JsonObject:
     if not text:
         raise ValueError("found a blank line, expected one JSON object")
     try:
-        value = parse_json(text)
+        value = parse_json(text, keys_once=True)
+    except RepeatedKey:
+        raise
     except json.JSONDecodeError as error:
         raise ValueError(
             f"found no valid JSON ({error.msg} at column {error.colno}), expected one JSON object"

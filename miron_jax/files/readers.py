@@ -7,6 +7,7 @@ the file and the remedy to the reason.
 import json
 import re
 import reprlib
+from collections import Counter
 from typing import Any
 
 import yaml
@@ -19,19 +20,35 @@ MOST_DEPTH = 64
 MOST_VALUES = 100_000  # with every alias written out
 
 
-def parse_json(content: bytes | str) -> Json:
-    """The value of a JSON text in UTF-8.  Raises ValueError, also for nesting beyond what Python can read."""
+class RepeatedKey(ValueError):
+    """An object of a text has a key twice, of which a parser would take the last one without a word."""
+
+
+def parse_json(content: bytes | str, keys_once: bool = False) -> Json:
+    """The value of a JSON text in UTF-8.  `keys_once`: raises RepeatedKey for an object with a key twice.
+
+    Raises ValueError, also for nesting beyond what Python can read.
+    """
+    text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
     try:
-        return json.loads(content.decode("utf-8-sig") if isinstance(content, bytes) else content)
+        return json.loads(text, object_pairs_hook=_with_keys_once if keys_once else None)
     except RecursionError:
         raise ValueError("JSON nested too deep to read") from None
+
+
+def _with_keys_once(pairs: list[tuple[str, Json]]) -> JsonObject:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        [(repeated, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise RepeatedKey(f"the key {shown(repeated)} stands twice in {shown(fields)}, expected once")
+    return fields
 
 
 def parse_yaml(content: bytes) -> Json:
     """The value of a YAML document of mappings, lists, texts, numbers, true, false and null.
 
-    Raises ValueError for tags, merge keys, and a document that is too large, too deep or has too many aliases.  Dates, and
-    numbers in other bases, are texts.
+    Raises ValueError for tags, merge keys, a key twice, and a document that is too large, too deep or
+    has too many aliases.  Dates, and numbers in other bases, are texts.
     """
     if len(content) > MOST_YAML_BYTES:
         raise ValueError(f"{len(content)} bytes, expected {MOST_YAML_BYTES} at most")
@@ -85,8 +102,20 @@ def _count(node: Any, counted: dict[int, int], depth: int) -> int:
         counted[id(node)] = MOST_VALUES  # refuses a node that contains itself
         children = node.value if isinstance(node, yaml.SequenceNode) else ()
         if isinstance(node, yaml.MappingNode):
+            _check_keys(node)
             children = [child for pair in node.value for child in pair]
         num_values = counted[id(node)] = 1 + sum(_count(child, counted, depth + 1) for child in children)
     if num_values > MOST_VALUES:
         raise ValueError(f"more than {MOST_VALUES} values, aliases written out")
     return num_values
+
+
+def _check_keys(node: yaml.MappingNode) -> None:
+    seen: set[tuple[str, str]] = set()
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            continue
+        if (key.tag, key.value) in seen:
+            line = key.start_mark.line + 1
+            raise RepeatedKey(f"the key {shown(key.value)} stands twice, again in line {line}, expected once")
+        seen.add((key.tag, key.value))

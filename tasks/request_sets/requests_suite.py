@@ -33,10 +33,10 @@ def read_suite(folder: Path) -> Suite[Task[Profile]]:
     requests, manifest = read_requests(folder)
     by_task: dict[str, list[Request]] = {}
     for request in requests:
-        by_task.setdefault(_name(request), []).append(request)
-    tasks = tuple(_task(name, each, folder / MANIFEST) for name, each in by_task.items())
-    sizes = {each[0].task: len({request.doc_id for request in each}) for each in by_task.values()}
-    names = {each[0].task: f"{NAME}/{name}" for name, each in by_task.items()}
+        by_task.setdefault(request.task, []).append(request)
+    names = _names([each[0] for each in by_task.values()])
+    tasks = tuple(_task(names[task], each, folder / MANIFEST) for task, each in by_task.items())
+    sizes = {task: len({request.doc_id for request in each}) for task, each in by_task.items()}
     stated = manifest.get("groups", _plain_means(tasks, names))
     groups = read_groups(stated, Tasks(sizes, names), folder / MANIFEST)
     _check_metrics(tasks, groups, folder / MANIFEST)
@@ -63,22 +63,29 @@ def _check_metrics(tasks: Sequence[Task[Profile]], groups: Groups, path: Path) -
             )
 
 
-def _name(request: Request) -> str:
-    if not (name := written(request.task)).strip("."):
-        raise InputError(f"{request.file}, line {request.row + 1}: task is {request.task!r}, expected a name")
-    return name
+def _names(first_of_task: Sequence[Request]) -> dict[str, str]:
+    """Each task's name in results; one that is taken gets a further _."""
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for request in first_of_task:
+        name = written(request.task)
+        if not name.strip("."):
+            raise InputError(f"{request.file}, line {request.row + 1}: task is {request.task!r}, expected a name")
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        names[request.task] = f"{NAME}/{name}"
+    return names
 
 
 def _task(name: str, requests: Sequence[Request], manifest: Path) -> Task[Profile]:
-    if other := next((each for each in requests if each.task != requests[0].task), None):
-        raise InputError(f"{other.file}: tasks {requests[0].task!r} and {other.task!r} are both written {name}")
     by_doc: dict[int | str, list[Request]] = {}
     for request in requests:
         by_doc.setdefault(request.doc_id, []).append(request)
     chooses = any(len(choices) > 1 for choices in by_doc.values())
     examples = [_example(choices, chooses) for choices in by_doc.values()]
     return Task(
-        f"{NAME}/{name}",
+        name,
         "multiple_choice" if chooses else "language_modeling",
         PROFILE,
         DataFile(str(requests[0].file.resolve()), None, None),

