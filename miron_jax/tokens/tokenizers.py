@@ -194,7 +194,7 @@ def reads_names_as_text(tokenizer: Tokenizer) -> bool:
 def special_names_in(tokenizer: Tokenizer, texts: Iterable[Iterable[str]]) -> dict[str, int]:
     """Names of special tokens -> how many of the rows (each is some texts) hold them; without those that none holds."""
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
-    names = {*tokenizer.all_special_tokens, *(token.content for token in added if token.special)} - {""}
+    names = {*getattr(tokenizer, "all_special_tokens", ()), *(token.content for token in added if token.special)} - {""}
     if not names or reads_names_as_text(tokenizer):
         return {}
     pattern = re.compile("|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)))

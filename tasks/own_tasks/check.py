@@ -80,15 +80,15 @@ def _answer(example: Example) -> str:
 
 
 def _told(task: Task[Wording], examples: Sequence[Example]) -> Iterator[str]:
-    told = sorted(
+    leaked = sorted(
         example.row
         for example, shots in with_shots(task, examples)
         if any(asks_the_same(example, shot) for shot in shots)
     )
-    if told:
+    if leaked:
         yield (
-            f"{len(told)} of {len(examples)} prompts have a shot that is the question itself, the first is that of record "
-            f"{told[0] + 1}: fewshot: distinct leaves such shots out"
+            f"{len(leaked)} of {len(examples)} prompts have a shot that is the question itself, the first is that of record "
+            f"{leaked[0] + 1}: fewshot: distinct leaves such shots out"
         )
 
 
