@@ -301,13 +301,22 @@ def _write_requests(folder: Path) -> None:
     _lines(folder / "plain" / "requests.jsonl", *rows, *choices)
     manifest = {"tasks": {"a": 2, "b": 1, "c": 2}, "groups": {"g": {"of": ["a", "b"], "weights": "by_size"}}}
     (folder / "plain" / "manifest.json").write_text(json.dumps(manifest))
-    _lines(folder / "olmo" / "x-requests.jsonl", {"task_name": "a:rc", "doc_id": 1, "label": 0, "request": pair})
-    arguments = {f"gen_args_{i}": {"arg_0": "the sun is", "arg_1": text} for i, text in enumerate((" hot", " cold"))}
-    _lines(folder / "lm" / "samples_a_2026-01-01T00-00-00.jsonl", {"doc_id": 0, "target": "1", "arguments": arguments})
+    olmo = {"task_name": "a:rc", "doc_id": 1, "idx": 0, "label": 0, "request": pair}
+    several = {**pair, "continuations": [" hot", " cold"], "continuation_prompts": ["a sun", "an ice"]}
+    _lines(folder / "olmo" / "x-requests.jsonl", olmo)
+    question = {**olmo, "task_name": "b", "doc": {"choices": ["hot", "cold"]}, "request": several}
+    _lines(folder / "olmo" / "y-requests.jsonl", question)
+    twins = [{**olmo, "doc_id": doc_id, "idx": idx} for doc_id in (1, 1_000_001) for idx in range(2)]
+    packed = folder / "packed" / "arc" / "rc" / "requests.jsonl.gz"
+    packed.parent.mkdir(parents=True)
+    packed.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in twins).encode()))
+    arguments = {f"gen_args_{i}": {"arg_0": "the sun is", "arg_1": text} for i, text in enumerate((" hot", " hot"))}
+    lines = [{"doc_id": doc_id, "target": target, "arguments": arguments} for doc_id, target in enumerate(("1", "hot"))]
+    _lines(folder / "lm" / "samples_a_2026-01-01T00-00-00.jsonl", *lines)
 
 
 def _read_requests(folder: Path) -> None:
-    for each in ("plain", "olmo", "lm"):
+    for each in ("plain", "olmo", "packed", "lm"):
         suite = read_request_set(folder / each)
         for task in suite.tasks:
             render(task, read_examples(task, folder))

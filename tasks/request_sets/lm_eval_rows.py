@@ -22,7 +22,7 @@ from miron_jax.tasks.request_sets.records import NO_PAIR, REMEDY, Request, doc_i
 class _Line(NamedTuple):
     doc_id: int | str
     pairs: list[tuple[str, str]]  # (context, continuation) of each choice
-    target: Json
+    target: str | int | None  # None: it is neither a place nor a text
     row: int
 
     @property
@@ -32,7 +32,7 @@ class _Line(NamedTuple):
     @property
     def by_text(self) -> int | None:
         """The first choice with the text of `target`; None: there is none, or several whose contexts differ."""
-        target = str(self.target).strip()
+        target = self.target.strip() if isinstance(self.target, str) else None
         same = [i for i, (_, continuation) in enumerate(self.pairs) if continuation.strip() == target]
         return same[0] if len({self.pairs[i][0] for i in same}) == 1 else None
 
@@ -52,7 +52,8 @@ def _line(fields: JsonObject, row: int) -> _Line:
     pairs = [_pair(argument) for argument in each] if isinstance(each, list) else []
     if not pairs:
         raise ValueError(f"field 'arguments' holds {shown(arguments)}, expected a request")
-    return _Line(doc_id_field(fields), _conditional(pairs), fields.get("target"), row)
+    target = fields.get("target")
+    return _Line(doc_id_field(fields), _conditional(pairs), target if isinstance(target, str | int) else None, row)
 
 
 def _conditional(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -90,7 +91,7 @@ def _golds(file: Path, lines: Sequence[_Line]) -> dict[int, int | None]:
     """
     digits = [line for line in lines if place(line.target) is not None]
     are_places = all(line.by_place is not None for line in digits)
-    are_texts = all(line.by_text is not None and isinstance(line.target, str) for line in digits)
+    are_texts = all(line.by_text is not None for line in digits)
     differs = next((line for line in digits if line.by_place != line.by_text), None)
     if are_places and are_texts and differs is not None:
         assert differs.by_place is not None and differs.by_text is not None  # noqa: PT018
